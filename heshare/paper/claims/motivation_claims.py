@@ -15,7 +15,6 @@ import pandas as pd
 from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.lab.sweeps.study_runs import with_median
 from heshare.paper.claims.sources import claim_of_row
-from heshare.paper.studies import motivation
 from heshare.paper.studies.motivation import PAPER_GPUS, ratio, spread
 from heshare.paper.texts import render
 
@@ -167,7 +166,7 @@ def pair_degradation(table: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, Any]
     wide = pairs.pivot_table(index="pair", columns="gpu", values="degradation_pct").dropna()
     means = {gpu: float(wide[gpu].mean()) for gpu in PAPER_GPUS}
     return claim_of_row(table, "M6") | {
-        "note": _words("pair_degradation", means=means, record=motivation.SHARING_RECORD),
+        "note": _words("pair_degradation", means=means),
         "holds": {f"every pair is slower on {gpu}": bool((wide[gpu] > 0).all()) for gpu in PAPER_GPUS}
         | {f"{a} worse than {b}": means[a] > means[b] for a, b in (("T4", "V100"), ("V100", "A100"))},
     }

@@ -14,12 +14,6 @@ from heshare.world.catalogue import memory_mib, models, paper_models
 from heshare.world.workload import Resident, Workload
 
 PAPER_GPUS = ("T4", "V100", "A100")
-SHARING_RECORD = (
-    "Pairs of different workloads were measured on a V100-SXM2 only, with shares of at most 100 % together, and two "
-    "copies of one workload at 100 % each on an A100 only: that T4 and V100 lose more than the A100 is the model's "
-    "extrapolation."
-)
-"""What the public record says about tasks that share a GPU, for captions and notes."""
 CLOCK_COLUMNS = (
     "workload", "batch_size", "gpu", "requested_mhz", "sm_mhz", "time_s", "power_w", "energy_j", "throttled",
     "provenance", "relative_time",
@@ -177,33 +171,26 @@ def with_ratios(frame: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     return frame.merge(found.add_prefix("ratio_bs"), left_on="workload", right_index=True, how="left", sort=False)
 
 
-def class_medians(frame: pd.DataFrame, found: pd.Series) -> str:
-    """Return the median of a ratio over the workloads of each load class, as words; `found` is by workload."""
+def class_medians(frame: pd.DataFrame, found: pd.Series) -> pd.Series:
+    """Return the median of a ratio over the workloads of each load class; `found` is by workload."""
     loads = frame.drop_duplicates("workload").set_index("workload")["load"]
-    middle = found.groupby(loads).median()
-    light, medium, heavy = (middle[load] for load in _CLASSES)
-    return f"{light:.1f} for light workloads, {medium:.1f} for medium and {heavy:.1f} for heavy ones (medians)"
+    return found.groupby(loads).median()
 
 
-def unmeasured_text(frame: pd.DataFrame) -> str:
-    """Return sentences on open marks, with the workloads that were measured on no GPU; `frame` is as from `solo`."""
+def unmeasured(frame: pd.DataFrame) -> list[str]:
+    """Return the titles of workloads that were measured on no GPU; `frame` is as from `solo`."""
     rows = frame[frame["provenance"] == "emulated"]
     anchored = rows.groupby("title", sort=False)["anchored"].any()
-    nowhere = ", ".join(anchored.index[~anchored.to_numpy(bool)])
-    return (
-        "Open: derived from other workloads or GPUs, since that workload was not measured there; measured on none of "
-        f"the three: {nowhere or 'none'}."
-    )
+    return anchored.index[~anchored.to_numpy(bool)].tolist()
 
 
-def clock_text(frame: pd.DataFrame) -> str:
-    """Return a sentence with the gain from half of each GPU's top clock to all of it; `frame` is as from `clocks`."""
-    size = frame["batch_size"].max()
-    gains = []
-    for gpu, part in frame[frame["batch_size"] == size].groupby("gpu", sort=False):
+def clock_gains(frame: pd.DataFrame) -> dict[str, float]:
+    """Return the time at half of each GPU's top clock over that at all of it; `frame` is as from `clocks`."""
+    gains = {}
+    for gpu, part in frame[frame["batch_size"] == frame["batch_size"].max()].groupby("gpu", sort=False):
         half = part.iloc[(part["requested_mhz"] - 0.5 * part["requested_mhz"].max()).abs().argmin()]
-        gains.append(f"{half['time_s'] / part['time_s'].iloc[-1]:.2f} on {gpu!s}")
-    return f"From half of the top clock to all of it ResNet-152 (bs {size}) gains a factor of {', '.join(gains)}."
+        gains[str(gpu)] = float(half["time_s"] / part["time_s"].iloc[-1])
+    return gains
 
 
 def ratio(frame: pd.DataFrame, workload: str, over: str = "T4", under: str = "A100") -> tuple[float, float, float]:

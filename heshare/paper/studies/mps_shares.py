@@ -220,31 +220,19 @@ def spans(table: pd.DataFrame, measure: str) -> pd.Series:
     return moved.iloc[np.argsort(-moved.abs().to_numpy(), kind="stable")]
 
 
-def summary(table: pd.DataFrame) -> str:
-    """Return a sentence with the gain on each GPU beside the paper's, and the terms that move it most."""
-    here = table[table["term"] == AS_CALIBRATED]
-    texts = []
-    for measure, words in list(MEASURES.items())[:2]:
-        part = here[here["measure"] == measure]
-        sizes = ", ".join(f"{row.gpu} {row.gain_pct:+.1f} %" for row in part.itertuples())
-        moved = ", ".join(f"{term} {points:+.1f}" for term, points in spans(table, measure).head(3).items())
-        texts.append(f"{words}: {sizes} (on average most changed by {moved} points)")
-    return (
-        f"The best MPS percentages p and 100 - p of a pair are worth, over 50 and 50, {'; '.join(texts)}; Han et al. "
-        f"report {PAPER_PCT:+.0f} %."
-    )
+def summary(table: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:
+    """Return the gain on each GPU, and the three terms that move the mean gain most, by the words of a measure."""
+    here = table[table["term"] == AS_CALIBRATED].set_index("gpu")
+    return {
+        words: (here[here["measure"] == measure]["gain_pct"], spans(table, measure).head(3))
+        for measure, words in list(MEASURES.items())[:2]
+    }
 
 
-def why_full(table: pd.DataFrame, at_100: int, tasks: int) -> str:
-    """Return sentences on the shares in plans, of which `at_100` of `tasks` are 100 %."""
+def better_at_full_pct(table: pd.DataFrame) -> pd.Series:
+    """Return how much better completion times are with 100 and 100 % than with the best p and 100 - p %, by GPU."""
     part = table[(table["measure"] == "jct") & (table["term"] == AS_CALIBRATED)].set_index("gpu")
-    better = 100.0 * ((100.0 + part["full_pct"]) / (100.0 + part["gain_pct"]) - 1.0)
-    sizes = ", ".join(f"{gpu} {pct:+.0f} %" for gpu, pct in better.items())
-    return (
-        f"Trade-off's plans leave {at_100} of {tasks} tasks at 100 %: shares are set for short completion times and "
-        "hold for a whole batch, so that a limit still slows the longer task when the other has ended. Completion "
-        f"times with 100 and 100 % are this much better than with the best p and 100 - p %: {sizes}."
-    )
+    return 100.0 * ((100.0 + part["full_pct"]) / (100.0 + part["gain_pct"]) - 1.0)
 
 
 def at_full(fronts: Sequence[Front]) -> tuple[int, int]:

@@ -184,16 +184,6 @@ def inventory(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return frame.assign(**{name: frame[name].fillna(0).astype(int) for name in counted}, note=frame["note"].fillna(""))
 
 
-def seen(errors: pd.DataFrame) -> str:
-    """Return a sentence on the errors of each measured GPU; the frame is that of `record_validation.errors_by_form`."""
-    measured = errors[errors["provenance"] == "measured"].groupby("gpu", sort=False)
-    parts = [
-        f"{gpu} {part['fitted_pct'].median():.1f} % half fitted, {part['shipped_pct'].median():.1f} % as shipped"
-        for gpu, part in measured
-    ]
-    return f"Median error over forms: {'; '.join(parts)}."
-
-
 def _contents(table: pd.DataFrame) -> dict[str, object]:
     others = co_runner_counts(table)
     alone, top = others == 0, card(table["gpu"].iloc[0]).max_mhz

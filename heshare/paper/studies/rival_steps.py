@@ -45,15 +45,3 @@ def changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
             row |= change.columns(f"{short}_pct", f"{short}_low", f"{short}_high")
         rows.append({**row, "n": row.pop("n")})
     return pd.DataFrame(rows).assign(provenance="emulated")
-
-
-def seen(found: pd.DataFrame) -> str:
-    """Return what the steps show as sentences; `found` as from `changes`."""
-    rows = found.set_index("title")
-    jct, energy = rows["jct_pct"], rows["energy_pct"]
-    return (
-        f"In HeShare's comparison the order of arrival alone makes the average JCT {jct[IN_ORDER]:.0f} % longer than "
-        f"shortest first; two tasks at a time make that {jct[TWO]:.0f} %, and Morak's cap {jct[MORAK]:.0f} %. "
-        f"μ-Serve changes the energy by {energy[TIGHT]:+.1f} % at a limit of 1.1 and by {energy[MU_SERVE]:+.1f} % at "
-        "1.5, since slower tasks pay idle power longer."
-    )

@@ -1,6 +1,7 @@
 """Average JCT and energy over GPU mixes, loads and numbers of tasks (Figs. 8 to 11)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import permutations, product
 from typing import Any
 
@@ -10,11 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
+from heshare.lab.sweeps.statistics import median_interval
 from heshare.lab.sweeps.study_runs import median_intervals
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import EDGE, GUIDE, PLACED, series_style
 from heshare.paper.studies import variants
+from heshare.paper.texts import render
 
 OWN_PLANS = ("Trade-off", "En-opt", "JCT-opt")
 """Titles of HeShare's own plans."""
@@ -23,6 +25,7 @@ REFERENCE = "Trade-off"
 SEVEN = ("Random", "Sched-only", "Trade-off", "En-opt", "JCT-opt", "Morak", "μ-Serve")
 """Titles of the paper's policies in the order of Fig. 6: the rows of Figs. 8 to 11."""
 _RATIO = ("ratio", "ratio_low", "ratio_high")
+_words = partial(render, "10_mixes")
 
 
 def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
@@ -107,22 +110,20 @@ def _placements() -> list[Line2D]:
     return [Line2D([], [], **style, markerfacecolor=face, label=label) for face, label in named]
 
 
-def seen(frame: pd.DataFrame, by: Sequence[str], metric: str) -> str:
-    """Return a sentence with the number of panels in which Trade-off is wholly below or above each policy of `SEVEN`.
+def panel_counts(frame: pd.DataFrame, by: Sequence[str], metric: str) -> dict[str, Any]:
+    """Return the number of panels, and that of those in which Trade-off is wholly below or above others of `SEVEN`.
 
     `frame` is as from `ratios`, `by` its columns that name a panel.
+
+    Returns:
+        count; above and below: by the title of a policy, in how many its whole interval is above or below Trade-off.
     """
     part = frame[frame["metric"] == metric]
-    count = len(part.groupby(list(by)))
     of_title = {title: part[part["title"] == title] for title in SEVEN if title != REFERENCE}
     above = {title: int((rows["ratio_low"] > 1).sum()) for title, rows in of_title.items()}
     below = {title: int((rows["ratio_high"] < 1).sum()) for title, rows in of_title.items()}
-    less, more = {variants.JCT: ("is faster", "slower"), variants.ENERGY: ("takes less energy", "more")}[metric]
-    return f"Of {count} panels Trade-off {less} (whole interval) than {_listed(above)}; {more} than {_listed(below)}."
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{title} in {count}" for title, count in counts.items() if count) or "none"
+    found = {name: {title: n for title, n in each.items() if n} for name, each in (("above", above), ("below", below))}
+    return {"count": len(part.groupby(list(by))), **found}
 
 
 def own_plan_changes(runs: pd.DataFrame, by: str, rng: np.random.Generator) -> pd.DataFrame:
@@ -144,22 +145,16 @@ def own_plan_claim(table: pd.DataFrame, group: str, ours: str, theirs: str, metr
 
     `table` is as from `own_plan_changes`; `group` is one of its first column, `ours` and `theirs` are titles.
     """
-    by = str(table.columns[0])
-    rows: Any = table[table[by] == group].set_index(["ours", "theirs", "metric"])
-
-    def size(one: str, other: str, of: str) -> list[float]:
-        row = rows.loc[(one, other, of)]
-        return [float(row[column]) for column in ("change_pct", "low_pct", "high_pct", "n")]
-
-    value, low, high, n = size(ours, theirs, metric)
-    other = variants.ENERGY if metric == variants.JCT else variants.JCT
-    beside, least, most, _ = size(ours, theirs, other)
-    width = [size("En-opt", "JCT-opt", variants.ENERGY)[0], size("JCT-opt", "En-opt", variants.JCT)[0]]
-    word = "average JCT" if metric == variants.ENERGY else "energy"
-    return ConfidenceInterval(value, low, high, int(n)).claim_arguments(
-        f"Beside it {word} {beside:+.0f} % [{least:+.0f}, {most:+.0f}]. The whole front, end to end, is "
-        f"{width[0]:+.0f} % in energy and {width[1]:+.0f} % in average JCT when run.",
+    sizes = variants.intervals(table[table[table.columns[0]] == group], "ours", "theirs", "metric")
+    energy = metric == variants.ENERGY
+    note = _words(
+        "own_plans",
+        word="average JCT" if energy else "energy",
+        beside=sizes[ours, theirs, variants.JCT if energy else variants.ENERGY],
+        energy=sizes["En-opt", "JCT-opt", variants.ENERGY].value,
+        jct=sizes["JCT-opt", "En-opt", variants.JCT].value,
     )
+    return sizes[ours, theirs, metric].claim_arguments(note)
 
 
 def least_energy(table: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
@@ -173,12 +168,9 @@ def least_energy(table: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
     shown = energy[energy["title"].isin(SEVEN)]
     best = shown.loc[shown.groupby(["GPU", "tasks"], sort=False)["median"].idxmin()]
     holds = {f"{row.GPU}, {row.tasks} tasks": row.title == "En-opt" for row in best.itertuples()}
-    others = ", ".join(
-        f"{row.title} on {row.GPU} with {row.tasks}" for row in best.itertuples() if row.title != "En-opt"
-    )
+    others = best[best["title"] != "En-opt"].to_dict("records")
     found = own_plan_claim(plans, "all", "En-opt", "Trade-off", variants.ENERGY)
-    note = f"Medians over seeds. Least energy elsewhere: {others or 'none'}. Measured: En-opt against Trade-off."
-    return {**found, "note": note, "holds": holds}
+    return {**found, "note": _words("least_energy", others=others), "holds": holds}
 
 
 def below_both(table: pd.DataFrame, ours: str) -> dict[str, Any]:
@@ -190,9 +182,9 @@ def below_both(table: pd.DataFrame, ours: str) -> dict[str, Any]:
     rows = table[chosen & (table["gpu"] != "all")]
     holds = {f"below {row['rival']} on {row['gpu']}": row["high_pct"] < 0 for row in rows.to_dict("records")}
     worst: Any = rows.sort_values("change_pct").iloc[-1]
-    value, low, high = (float(worst[column]) for column in ("change_pct", "low_pct", "high_pct"))
-    return ConfidenceInterval(value, low, high, int(worst["n"])).claim_arguments(
-        f"Measured: the largest of the changes, against {worst['rival']} on {worst['gpu']}.",
+    sizes = variants.intervals(rows, "rival", "gpu")
+    return sizes[worst["rival"], worst["gpu"]].claim_arguments(
+        _words("below_both", worst=worst),
         holds=holds,
         at={"rival": worst["rival"], "gpu": worst["gpu"]},
     )
@@ -206,8 +198,7 @@ def both_rivals(table: pd.DataFrame, ours: str, metric: str, end: str = "") -> d
     rows = table[(table["ours"] == ours) & (table["metric"] == metric) & (table["form"] == variants.PAPER)]
     sizes = dict(zip(rows["rival"], rows["change_pct"], strict=True))
     worst, other = sorted(sizes, key=lambda rival: -sizes[rival])
-    size = float(sizes[other])
-    more = f"Against {other} in the paper's set-up: {size:+.0f} %. {end}"
+    more = _words("other_rival", rival=other, size=sizes[other], end=end)
     found = variants.rival_claim(table, ours, worst, metric, more)
     each = [variants.rival_claim(table, ours, rival, metric)["forms"] for rival in sizes]
     forms = {form: max(forms[form] for forms in each) for form in found["forms"]}

@@ -1,6 +1,6 @@
 """Comparison of searches on the same task sets: their fronts, hypervolume, IGD+ and convergence (Fig. 7)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -19,6 +19,7 @@ from heshare.paper.figures.series_styles import GUIDE, LITERALLY, category_style
 from heshare.paper.studies import pymoo_searches
 from heshare.paper.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
 from heshare.paper.studies.pymoo_searches import SearchCheckpoint
+from heshare.paper.texts import render
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel
 from heshare.scheduling.configuration import configure
@@ -351,32 +352,17 @@ def _rivals(table: pd.DataFrame, start: Start) -> pd.DataFrame:
     return table[~table["system"].isin([OURS, WORDS, IMPROVED]) & (table["start"] == start)]
 
 
-def _size(row: Any, lead: str = "change") -> str:
-    """Return a lead with its interval as text, such as `1.2 % less [-1.6, -0.8]`."""
-    size, low, high = (float(row[f"{lead}{end}_pct"]) for end in ("", "_low", "_high"))
-    return f"{abs(size):.1f} % {'more' if size > 0 else 'less'} [{_signed(low)}, {_signed(high)}]"
-
-
-def _signed(size: float) -> str:
-    return f"{round(size, 1) + 0.0:+.1f}"  # not -0.0
-
-
 def _short(title: object) -> str:
     return str(title).partition(" at ")[0]
 
 
-def seen(table: pd.DataFrame) -> str:
-    """Return the first sentence of Fig. 7's caption: by how much HeShare's front covers more than the nearest rival's.
+def leads(table: pd.DataFrame) -> dict[str, Any]:
+    """Return the rivals nearest to HeShare from a random start (found) and its own (same), and to the words (words).
 
     `table` is as from `search_table`.
     """
-    found, same, words = nearest(table, "random"), nearest(table, "rank"), nearest(table, "random", "literal")
-    return (
-        f"HeShare's front covers {_size(found)} than the nearest rival's ({_short(found['system'])}) if the rivals "
-        f"start at random, and {_size(same)} ({_short(same['system'])}) if they start with HeShare's initial "
-        f"population; by the paper's words literally it covers {_size(words, 'literal')} ({_short(words['system'])}, "
-        "random start)."
-    )
+    found, same = (nearest(table, start) for start in STARTS)
+    return {"found": found, "same": same, "words": nearest(table, "random", "literal")}
 
 
 def covers_more(table: pd.DataFrame) -> dict[str, Any]:
@@ -387,35 +373,41 @@ def covers_more(table: pd.DataFrame) -> dict[str, Any]:
     """
     at_random = _rivals(table, "random")
     priced = at_random[at_random["rate"] == PAPER_RATE].set_index("system")
-    ahead = {lead: (priced[f"{lead}_low_pct"] > 0).to_dict() for lead in ("change", "literal")}
-    found, same, words = nearest(table, "random"), nearest(table, "rank"), nearest(table, "random", "literal")
+    known = leads(table)
+    found = known["found"]
     value, low, high = (float(found[name]) for name in ("change_pct", "change_low_pct", "change_high_pct"))
-    note = (
-        f"Hypervolume of HeShare's final plans over each rival's, paired by seed. Rivals that start at random: "
-        f"{_each(at_random)}. Rivals with HeShare's initial population: {_each(_rivals(table, 'rank'))}. Measured: "
-        f"over the nearest at rate {PAPER_RATE} that starts at random, {found['system']}. By the paper's words "
-        f"literally HeShare covers {_size(words, 'literal')} than the nearest and is certainly ahead of "
-        f"{sum(ahead['literal'].values())} of {len(priced)}. All have the same encoding, evaluations and evaluator, "
-        "and but for the paper's words the same second stage."
-    )
-    why = (
-        f"Over the nearest rival {_signed(value)} % if it starts at random, {_signed(same['change_pct'])} % from "
-        f"HeShare's start; literally {_signed(words['literal_pct'])} %."
+    note = render(
+        "06_search",
+        "covers_more",
+        found=found,
+        words=known["words"],
+        at_random=at_random.to_dict("records"),
+        from_ours=_rivals(table, "rank").to_dict("records"),
+        rate=PAPER_RATE,
+        ahead=(priced["literal_low_pct"] > 0).sum(),
+        count=len(priced),
     )
     return ConfidenceInterval(value, low, high, int(found["n"])).claim_arguments(
         note,
-        holds={str(title): bool(good) for title, good in ahead["change"].items()},
-        why=why,
+        holds=(priced["change_low_pct"] > 0).to_dict(),
+        why=render("06_search", "covers_more_in_short", **known),
         at={"system": found["system"]},
     )
 
 
-def _each(rivals: pd.DataFrame) -> str:
-    """Return HeShare's lead over each rival as text."""
-    rows: list[Any] = list(rivals.itertuples())
-    return ", ".join(
-        f"{row.system.partition(',')[0]} {_signed(row.change_pct)} % (p = {row.p_value:.2g})" for row in rows
-    )
+def convergence_stages(medians: pd.DataFrame) -> dict[int, tuple[float, float, pd.Series, pd.Series]]:
+    """Return hypervolumes after the first and the last number of evaluations, by it; `medians` as from `convergence`.
+
+    Each is of HeShare, of HeShare by the paper's words, and of the rivals at the paper's rate from either start.
+    """
+    stages = {}
+    for at in (medians["evaluations"].min(), medians["evaluations"].max()):
+        rows = medians[medians["evaluations"] == at]
+        own = rows.set_index("system")["hypervolume"]
+        at_rate = rows[rows["rate"] == PAPER_RATE]
+        at_random, from_ours = (_rivals(at_rate, start)["hypervolume"] for start in STARTS)
+        stages[int(at)] = (float(own[OURS]), float(own[WORDS]), at_random, from_ours)
+    return stages
 
 
 def front_panels(axes: Sequence[Axes], study: Study, seed: int) -> pd.DataFrame:
@@ -485,26 +477,6 @@ def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
     return medians
 
 
-def convergence_seen(medians: pd.DataFrame) -> str:
-    """Return the first sentence of the convergence's caption: early and final hypervolumes of HeShare and the rivals.
-
-    `medians` is as from `convergence`.
-    """
-    texts = []
-    for at in (medians["evaluations"].min(), medians["evaluations"].max()):
-        rows = medians[medians["evaluations"] == at]
-        ends = []
-        for start in STARTS:
-            found = _rivals(rows, start).query("rate == @PAPER_RATE")["hypervolume"]
-            ends.append(f"{found.min():.2f} to {found.max():.2f}")
-        own: Any = rows.set_index("system")["hypervolume"]
-        texts.append(
-            f"after {at:,} evaluations HeShare's front covers {own[OURS]:.2f}, by the paper's words {own[WORDS]:.2f}, "
-            f"those of rivals from random starts {ends[0]} and from HeShare's start {ends[1]}"
-        )
-    return f"{texts[0][0].upper()}{texts[0][1:]}; {texts[1]}."
-
-
 def ablation_dots(ax: Axes, table: pd.DataFrame) -> None:
     """Draw the median hypervolume of every ablation with its interval, group by group; `table` as from `summary`."""
     groups = list(dict.fromkeys(table["group"]))
@@ -521,32 +493,3 @@ def ablation_dots(ax: Axes, table: pd.DataFrame) -> None:
     ax.set(xlabel="Relative hypervolume", ylim=(place[-1] + 0.6, -0.6))
     ax.grid(visible=True, axis="both")
     ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
-
-
-def words_worth(table: pd.DataFrame) -> str:
-    """Return a sentence with what HeShare's departures from the paper's words are worth in hypervolume.
-
-    `table` is as from `summary` of an ablation.
-    """
-    rows: Any = table[table["group"] == BY_WORDS].set_index("system")
-    return (
-        f"HeShare's front covers {_size(rows.loc[ALL_WORDS])} than by the paper's words in all seven settings in which "
-        f"it departs from them; one at a time: {_sizes(rows, DEPARTURES)}."
-    )
-
-
-def operators_worth(table: pd.DataFrame) -> str:
-    """Return a sentence with what the paper's operators are worth in hypervolume.
-
-    `table` is as from `summary` of an ablation.
-    """
-    rows: Any = table[table["group"] == OPERATOR].set_index("system")
-    return (
-        f"HeShare's front covers {_size(rows.loc[NO_OPERATOR])} than without the paper's operators of stage 1 "
-        "(initialisation, crossover, mutation, recovery), which leaves NSGA-II; one at a time: "
-        f"{_sizes(rows, OPERATORS)}."
-    )
-
-
-def _sizes(rows: pd.DataFrame, names: Iterable[str]) -> str:
-    return ", ".join(f"{name} {_signed(float(rows['change_pct'][name]))} %" for name in names)

@@ -15,7 +15,8 @@ from heshare.devices.task_sizes import draw as recipe
 from heshare.devices.task_sizes import time_alone_s
 from heshare.lab.sweeps.grid import Grid
 from heshare.lab.sweeps.resolve import KEPT
-from heshare.lab.sweeps.statistics import change_pct, median_interval
+from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
+from heshare.lab.sweeps.study_runs import paired_change
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
 from heshare.lab.systems.shared import venus
 from heshare.paper.figures import plots
@@ -150,22 +151,17 @@ def _dominating_systems(table: pd.DataFrame, row: pd.Series, by: Sequence[str]) 
     return ", ".join(world[no_worse & less]["title"])
 
 
-def changes_in_words(runs: pd.DataFrame, title: str, other: str, rng: np.random.Generator) -> str:
-    """Return the changes of one system against another at each load, paired by repetition, as a caption's sentence.
+def changes_by_load(
+    runs: pd.DataFrame, ours: str, theirs: str, rng: np.random.Generator
+) -> dict[str, list[ConfidenceInterval]]:
+    """Return the changes (energy, average JCT) of one system against another at each load, paired by repetition.
 
-    Args:
-        runs: one row a load, repetition and system.
-        title: the system.
-        other: what it is compared with.
-        rng: random numbers of the bootstrap.
+    `runs` has one row a load, repetition and system; `rng` draws the bootstrap's samples.
     """
-    parts = []
-    for load, part in runs.groupby("load", sort=False):
-        ours, theirs = (part[part["title"] == each].sort_values("repetition") for each in (title, other))
-        changes = [change_pct(ours[measure], theirs[measure], rng) for measure in (ENERGY, JCT)]
-        numbers = [f"{each.value:+z.0f} [{each.low:+z.0f}, {each.high:+z.0f}]" for each in changes]
-        parts.append(f"{load} {' and '.join(numbers)} %")
-    return f"{title} against {other}, energy and average JCT, paired by seed: {', '.join(parts)}."
+    return {
+        str(load): [paired_change(part, ours, theirs, measure, rng) for measure in (ENERGY, JCT)]
+        for load, part in runs.groupby("load", sort=False)
+    }
 
 
 def energy_jct_products(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -195,31 +191,10 @@ def ties(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(found).rename_axis(columns=list(by))
 
 
-def seen(table: pd.DataFrame) -> str:
-    """Return a sentence that names the systems that no other dominates at each load; `table` as from `medians`."""
+def non_dominated(table: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the titles of the systems that no other dominates, by load; `table` is as from `medians`."""
     best = table[table["dominated_by"] == ""].sort_values(ENERGY)
-    parts = [
-        f"at {load} load {', '.join(map(_in_brackets, best.loc[best['load'] == load, 'title']))}"
-        for load in table["load"].unique()
-    ]
-    return f"No other system has less energy and a shorter average JCT than these: {'; '.join(parts)}."
-
-
-def _in_brackets(title: str) -> str:
-    """Return a title whose setting is in brackets, for sentences that list titles: `Marginal (30 W)`."""
-    name, comma, setting = title.partition(", ")
-    return f"{name} ({setting})" if comma else name
-
-
-def seen_best(products: pd.DataFrame, tied: pd.DataFrame) -> str:
-    """Return a sentence on which systems are best in how many worlds, alone or tied.
-
-    `products` and `tied` are as from `energy_jct_products` and `ties`.
-    """
-    counts = products.idxmin().value_counts()
-    parts = ", ".join(f"{_in_brackets(str(title))} in {count}" for title, count in counts.items())
-    alone = int((tied.sum() == 1).sum())
-    return f"Best of {products.shape[1]} mixes and loads: {parts}; {alone} of these wins are without a tie."
+    return {load: best.loc[best["load"] == load, "title"].tolist() for load in table["load"].unique()}
 
 
 ALWAYS_NAMED, NAMED = ("HeShare online",), 8

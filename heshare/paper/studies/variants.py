@@ -23,6 +23,7 @@ from heshare.lab.sweeps.study_runs import repeat
 from heshare.lab.sweeps.sweep import repetition
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import GUIDE, category_style
+from heshare.paper.texts import render
 from heshare.policies import registry
 from heshare.policies.heshare import ABLATIONS
 from heshare.policies.plan_release import PlanReleasePolicy
@@ -34,7 +35,6 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 PAPER, PLACED, BEST = "paper's set-up", "HeShare's placement", "own best"
-_FORMS = (PAPER, PLACED, BEST)
 RIVALS: Mapping[str, str] = {"Morak": "morak", "mu-Serve": "mu-serve"}
 """Names of the rivals in the registry, by their names in claims."""
 BASELINE = "baseline"
@@ -110,16 +110,6 @@ def changes(
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def forms_seen(table: pd.DataFrame) -> str:
-    """Return a sentence with Trade-off's change against both rivals in each form; `table` is as from `changes`."""
-    sizes: Any = table[table["ours"] == "Trade-off"].set_index(["rival", "form", "metric"])["change_pct"]
-    texts = []
-    for rival in RIVALS:
-        each = (f"{sizes[rival, form, ENERGY]:+.0f} and {sizes[rival, form, JCT]:+.0f} %" for form in _FORMS)
-        texts.append(f"{rival} {', '.join(each)}")
-    return f"Trade-off's energy and average JCT against each rival in the {', '.join(_FORMS)}: {'; '.join(texts)}."
-
-
 def median_change(
     runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator
 ) -> ConfidenceInterval:
@@ -157,65 +147,38 @@ def rival_claim(table: pd.DataFrame, ours: str, rival: str, metric: str, more: s
         metric: `energy_active_j` or `avg_jct_s`.
         more: a sentence for the end of the details.
     """
-    rows = table[(table["ours"] == ours) & (table["rival"] == rival)].set_index(["form", "metric"])
-    here: Any = rows.loc[(PAPER, metric)]
-    other = ENERGY if metric == JCT else JCT
-    swept = f"at its best setting of those tried on other seeds ({_setting(rows, BEST)})"
-    others = ((f"with {PLACED}", PLACED), (swept, BEST))
-    other_forms = "; ".join(f"{words} {_change_text(rows, form, metric)}" for words, form in others)
-    sizes = {form: _three(rows, form, metric) for form in (PAPER, PLACED, BEST)}
-    value, low, high = sizes[PAPER]
-    details = (
-        f"{rival} has {_defaults(rival)}; {_WORDS[other]} there {_change_text(rows, PAPER, other)}. {rival} "
-        f"{other_forms}. {_placement_share(rows, metric)}{more} {_against_simple(table, ours, metric)}"
+    chosen = (table["ours"] == ours) & (table["rival"] == rival)
+    sizes = intervals(table[chosen], "form", "metric")
+    details = render(
+        "05_comparison",
+        "rival",
+        ours=ours,
+        rival=rival,
+        defaults=_defaults(rival),
+        setting=table[chosen & (table["form"] == BEST)]["setting"].iloc[0],
+        sizes=sizes,
+        simple=intervals(table[(table["ours"] == ours) & (table["rival"] == SIMPLE)], "form", "metric"),
+        metric=metric,
+        other=ENERGY if metric == JCT else JCT,
+        more=more,
     )
-    return ConfidenceInterval(value, low, high, int(here["n"])).claim_arguments(
-        " ".join(details.split()),
-        forms={"placed": sizes[PLACED], "best": sizes[BEST]},
-    )
+    forms = {"placed": sizes[PLACED, metric], "best": sizes[BEST, metric]}
+    ends = {form: (size.value, size.low, size.high) for form, size in forms.items()}
+    return sizes[PAPER, metric].claim_arguments(details, forms=ends)
+
+
+def intervals(table: pd.DataFrame, *keys: str) -> dict[tuple[object, ...], ConfidenceInterval]:
+    """Return the changes of a table such as from `changes` with their intervals, by the cells of the columns `keys`."""
+    return {
+        tuple(row[key] for key in keys): ConfidenceInterval(
+            row["change_pct"], row["low_pct"], row["high_pct"], row["n"]
+        )
+        for row in table.to_dict("records")
+    }
 
 
 SIMPLE = "SRTF at 0.8 clock"
 """The baseline of `BASELINES` that comes nearest to HeShare."""
-
-
-def _against_simple(table: pd.DataFrame, ours: str, metric: str) -> str:
-    """Return a sentence on a baseline that plans nothing against our policy; empty where the table has none."""
-    rows = table[(table["ours"] == ours) & (table["rival"] == SIMPLE)]
-    if rows.empty:
-        return ""
-    found = rows.set_index(["form", "metric"])
-    other = ENERGY if metric == JCT else JCT
-    return (
-        f"{ours} against {SIMPLE}, which plans nothing and is not in the paper: {_WORDS[metric]} "
-        f"{_change_text(found, BASELINE, metric)}, {_WORDS[other]} {_change_text(found, BASELINE, other)}."
-    )
-
-
-def _three(rows: pd.DataFrame, form: str, metric: str) -> tuple[float, float, float]:
-    """Return the change against one form of a rival with the ends of its interval."""
-    row: Any = rows.loc[(form, metric)]
-    value, low, high = (float(row[name]) for name in _CHANGE)
-    return value, low, high
-
-
-def _placement_share(rows: pd.DataFrame, metric: str) -> str:
-    """Return a sentence with the part of a reduction that the rival has too with HeShare's placement."""
-    alone, placed = (float(rows.loc[(form, metric), "change_pct"]) for form in (PAPER, PLACED))  # type: ignore[arg-type]
-    if alone >= 0:
-        return ""
-    if placed <= alone:
-        return "So placement does not explain it. "
-    return f"So placement alone accounts for {placed - alone:.0f} of the {-alone:.0f} points. "
-
-
-def _change_text(rows: pd.DataFrame, form: str, metric: str) -> str:
-    row: Any = rows.loc[(form, metric)]
-    return f"{row['change_pct']:+.0f} % [{row['low_pct']:+.0f}, {row['high_pct']:+.0f}]"
-
-
-def _setting(rows: pd.DataFrame, form: str) -> str:
-    return str(rows.loc[(form, JCT), "setting"])
 
 
 def _defaults(rival: str) -> str:
@@ -224,18 +187,15 @@ def _defaults(rival: str) -> str:
     return ", ".join(f"{name} {known[name]}" for name in names)
 
 
-def against_random(runs: pd.DataFrame, rng: np.random.Generator) -> str:
-    """Return a sentence with the changes of both rivals, with either placement, against Random."""
-    texts = []
-    for rival, policy in RIVALS.items():
-        sizes = []
-        for end in ("", ":heshare-placement"):
-            found = [
-                median_change(runs, registry.title(policy + end), "Random", name, rng).value for name in (ENERGY, JCT)
-            ]
-            sizes.append(f"{found[0]:+.0f} % energy, {found[1]:+.0f} % average JCT")
-        texts.append(f"{rival} {sizes[0]}, with {PLACED} {sizes[1]}")
-    return f"Against Random: {'; '.join(texts)}."
+def against_random(runs: pd.DataFrame, rng: np.random.Generator) -> dict[str, list[list[float]]]:
+    """Return the changes (energy, average JCT) of both rivals, with the paper's and HeShare's placement, to Random."""
+    return {
+        rival: [
+            [median_change(runs, registry.title(policy + end), "Random", name, rng).value for name in (ENERGY, JCT)]
+            for end in ("", ":heshare-placement")
+        ]
+        for rival, policy in RIVALS.items()
+    }
 
 
 WHOLE = "heshare:trade-off"
@@ -271,16 +231,6 @@ def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> None:
         ax.set_yticks(place, list(part["part"]))
         ax.set(xlabel=f"{words[0].upper()}{words[1:]} (%)", ylim=(-0.5, len(part) - 0.5))
         ax.grid(visible=True, axis="both")
-
-
-def ablation_seen(table: pd.DataFrame) -> str:
-    """Return the first sentence of the caption of the parts' effects; `table` is as from `ablation_changes`."""
-    texts = []
-    for metric, words in _WORDS.items():
-        rows = table[table["metric"] == metric].sort_values("change_pct", ascending=False)
-        most, second = rows["change_pct"].iloc[:2]
-        texts.append(f"{most:+.0f} % {words} with {rows['part'].iloc[0]} (the next: {second:+.0f} %)")
-    return f"Trade-off takes {' and '.join(texts)}."
 
 
 BY_WORDS = tuple(f"heshare:{plan}/literal" for plan in ("trade-off", "en-opt", "jct-opt"))
@@ -377,15 +327,6 @@ def plans_at_equal(plus: pd.DataFrame, rival: pd.DataFrame, name: str) -> pd.Dat
         known = {"rival": name, "at": at, "metric": metric, "repetition": theirs["repetition"]}
         rows.append({**known, "theirs": theirs[metric], **found})
     return pd.DataFrame(rows).assign(provenance="emulated")
-
-
-def equal_seen(table: pd.DataFrame) -> str:
-    """Return a sentence with the range of the changes over all rivals; `table` is as from `changes_at_equal`."""
-    texts = []
-    for (at, metric), part in table.groupby(["at", "metric"], sort=False):
-        ends = f"{part['change_pct'].max():+.0f} to {part['change_pct'].min():+.0f} %"
-        texts.append(f"at {at} {ends} {_WORDS[str(metric)]}")
-    return f"HeShare+'s plans take, {' and '.join(texts)} against the rivals."
 
 
 _EQUAL = (("equal energy", JCT, ENERGY), ("equal average JCT", ENERGY, JCT))

@@ -131,22 +131,6 @@ def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def seen(gains: pd.DataFrame) -> str:
-    """Return a sentence on the systems that are faster than BatchDVFS and less above the cap.
-
-    The frame is that of `gains`.
-    """
-    rows: Any = gains.set_index("title")
-    own = rows.loc["BatchDVFS", "above_pct"]
-    better = rows[(rows["ratio"] < 1) & (rows["above_pct"] < own)]
-    found = [
-        f"{title} is {1 / row.ratio:.2f} times as fast as BatchDVFS and above the cap for {row.above_pct:.1f} % of the "
-        f"time (BatchDVFS: {own:.1f} %)"
-        for title, row in better.iterrows()
-    ]
-    return "; ".join(found or ["No system is both faster than BatchDVFS and less above the cap"]) + "."
-
-
 def scatter(ax: Axes, gains: pd.DataFrame) -> None:
     """Draw the throughput of each system over BatchDVFS's against its time above the cap, with its name beside it.
 

@@ -22,6 +22,7 @@ from heshare.paper.studies.systems.eaco_study import (
     run_on_nodes,
     utilisation,
 )
+from heshare.paper.texts import render
 from heshare.shared.arrays import FloatArray
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -108,14 +109,10 @@ def best_sets(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 def evaluate_energy_per_job(frame: pd.DataFrame, best_of_each: pd.DataFrame) -> dict[str, Any]:
     """Return the arguments of the claim on energy per job; the frames are those of `run_sets` and `best_sets`."""
     equal = frame[frame["repetition"] < 0]
-    best: Any = equal.sort_values("saving_pct").iloc[0]
-    gap = float((equal["saving_pct"] - equal["measured_pct"]).abs().max())
-    return claim_of_row(best_of_each, "E1", "energy") | {
-        "note": f"The best set of a repetition whose jobs differ in length; with equal ones "
-        f"{best['saving_pct']:+.1f} % ({best['set']}; measured {best['measured_pct']:+.1f} %), and every set within "
-        f"{gap:.1f} points of what EaCO measured. Whole node: GPUs and {host_w():.0f} W of host; of the "
-        f"GPUs alone {best['gpus_pct']:+.0f} %."
-    }
+    gap = (equal["saving_pct"] - equal["measured_pct"]).abs().max()
+    best = equal.sort_values("saving_pct").iloc[0]
+    note = render("14_eaco", "energy_per_job", best=best, gap=gap, host_w=host_w())
+    return claim_of_row(best_of_each, "E1", "energy") | {"note": note}
 
 
 def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
@@ -132,17 +129,8 @@ def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
         "at": {"set": most["set"]},
         "n": len(equal),
         "provenance": "emulated",
-        "note": f"At most {most['utilisation_pct']:.0f} % ({most['set']}), the best job alone {100 * alone:.0f} %. By "
-        "EaCO's own table, four jobs that alone keep GPUs busy for 36 h in all have 44 h together: 82 %; 97 % by "
-        "the driver must count more than their work, such as switching between them.",
+        "note": render("14_eaco", "utilisation", most=most, alone=alone),
     }
-
-
-def seen(sets: pd.DataFrame) -> str:
-    """Return a sentence on how close the emulated savings are to EaCO's measured ones; the frame of `summary`."""
-    gap = (sets["equal_pct"] - sets["measured_pct"]).abs().max()
-    measured = f"{sets['measured_pct'].max():.0f} to {sets['measured_pct'].min():.0f} %"
-    return f"On one node the emulated savings are within {gap:.1f} points of those that EaCO measured ({measured})."
 
 
 def panel(ax: Axes, sets: pd.DataFrame) -> None:

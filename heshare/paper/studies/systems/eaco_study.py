@@ -29,6 +29,7 @@ from heshare.lab.systems.shared.training import measured_alone
 from heshare.lab.systems.shared.training_step import busy_alone
 from heshare.paper.claims.sources import claim_of_row
 from heshare.paper.figures.series_styles import EDGE, GUIDE, series_style
+from heshare.paper.texts import render
 from heshare.policies import registry
 from heshare.policies.policy import Policy
 from heshare.prediction.oracle import DevicePredictor
@@ -246,20 +247,16 @@ def evaluate_total_energy(changes: pd.DataFrame, variants: pd.DataFrame) -> dict
     The frames are those of `changes` and `sensitivity`.
     """
     nodes = changes["nodes"].max()
-    sizes = changes[changes["nodes"] == nodes].set_index(["theirs", "metric"])["change_pct"]
-    others = [sizes[system, ASLEEP] for system in (PACKED, GANDIVA)]
-    hours = sizes[FIFO, "hours of active nodes"]
-    base: Any = variants.iloc[0]
-    least: Any = variants.sort_values("energy_pct").iloc[0]
-    alone = sorted(variants["alone_pct"])
-    return claim_of_row(changes, "E2", "energy", nodes=nodes) | {
-        "note": f"Against FIFO on {nodes} nodes, idle nodes asleep under every system; against FIFO_packed and Gandiva "
-        f"{others[0]:+.0f} and {others[1]:+.0f} %. Nodes are active for {hours:+.0f} % hours (paper: -47 %), and the "
-        "pairs that EaCO measured save 30 to 32 % of energy for 48 % fewer hours: -39 % is more than they allow. The "
-        f"most of the variants tried is {least['energy_pct']:+.0f} % ({least['variant']}). If idle nodes slept under "
-        f"EaCO alone, it would be {alone[0]:+.0f} to {alone[-1]:+.0f} % by variant, around what the paper has; if none "
-        f"slept, {base['awake_pct']:+.0f} %."
-    }
+    note = render(
+        "14_eaco",
+        "total_energy",
+        nodes=nodes,
+        sizes=changes[changes["nodes"] == nodes].set_index(["theirs", "metric"])["change_pct"],
+        least=variants.sort_values("energy_pct").iloc[0],
+        alone=variants["alone_pct"],
+        awake=variants["awake_pct"].iloc[0],
+    )
+    return claim_of_row(changes, "E2", "energy", nodes=nodes) | {"note": note}
 
 
 def evaluate_runtime(frame: pd.DataFrame, variants: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
@@ -269,27 +266,8 @@ def evaluate_runtime(frame: pd.DataFrame, variants: pd.DataFrame, rng: np.random
     """
     nodes = frame["nodes"].max()
     ours = frame[(frame["nodes"] == nodes) & (frame["title"] == EACO)]
-    pairs: Any = variants.set_index("variant").loc["at most 2 jobs a GPU"]
-    return median_interval(ours["runtime_pct"], rng).claim_arguments(
-        "Mean over jobs of the time on GPUs against that alone. Three jobs on a GPU cost 8.3 % and four 24.5 % "
-        f"by EaCO's own measurements, and deadlines of 1.5 x allow both; in pairs it is {pairs['runtime_pct']:+.1f} %, "
-        f"with {pairs['energy_pct']:+.0f} % energy.",
-        at={"nodes": nodes},
-    )
-
-
-def seen(changes: pd.DataFrame) -> str:
-    """Return a sentence on EaCO's energy against the other systems on the largest cluster; frame of `changes`."""
-    nodes = changes["nodes"].max()
-    rows = changes[(changes["nodes"] == nodes) & (changes["metric"] == ASLEEP)]
-    parts = [
-        f"{row['theirs']} {row['change_pct']:+.0f} % [{row['low']:+.0f}, {row['high']:+.0f}]"
-        for row in rows.to_dict("records")
-    ]
-    return (
-        f"Energy of nodes under EaCO on {nodes} nodes, against {', '.join(parts)}; its paper has up to "
-        f"{PAPER_ENERGY_PCT:+g} %."
-    )
+    note = render("14_eaco", "runtime", pairs=variants.set_index("variant").loc["at most 2 jobs a GPU"])
+    return median_interval(ours["runtime_pct"], rng).claim_arguments(note, at={"nodes": nodes})
 
 
 def changes_panel(ax: Axes, changes: pd.DataFrame) -> None:
@@ -303,17 +281,6 @@ def changes_panel(ax: Axes, changes: pd.DataFrame) -> None:
     ax.axvline(0, color=EDGE, linewidth=0.6)
     _paper_line(ax, PAPER_ENERGY_PCT)
     ax.set_xlabel("Energy of nodes, EaCO against (%)")
-
-
-def seen_why(variants: pd.DataFrame) -> str:
-    """Return a sentence on the range of the saving and of the run time over the variants; frame of `sensitivity`."""
-    rows = variants.sort_values("energy_pct").to_dict("records")
-    ends = [f"{row['energy_pct']:+.0f} % ({row['variant']})" for row in (rows[0], rows[-1])]
-    longest = [f"{each:+.1f} %" for each in (variants["runtime_pct"].min(), variants["runtime_pct"].max())]
-    return (
-        f"EaCO's energy against FIFO goes from {ends[0]} to {ends[1]}, and run time from {longest[0]} to {longest[1]}; "
-        f"its paper has up to {PAPER_ENERGY_PCT:+g} % and less than {PAPER_RUNTIME_PCT:+g} %."
-    )
 
 
 def why_panels(axes: Sequence[Axes], variants: pd.DataFrame) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -252,45 +251,6 @@ def form_errors(models: Mapping[str, KernelTrace], gaps_ms: Sequence[float]) -> 
 def title_of(name: str) -> str:
     """Return the title of a traced model."""
     return _TITLES.get(name, name)
-
-
-def seen(gained: pd.DataFrame) -> str:
-    """Return a sentence on the speed-ups of the urgent task; the frame is that of `gains`."""
-    sizes = by_case(gained)["speedup"]
-    return (
-        f"FIKIT makes the urgent task {sizes.min():.2f} to {sizes.max():.1f} times as fast as time slices do, more "
-        f"than {FEW:g} times in {100 * (sizes > FEW).mean():.0f} % of {len(sizes)} cases (its paper: over half)."
-    )
-
-
-def seen_why(by_waits: pd.DataFrame, by_load: pd.DataFrame) -> str:
-    """Return a sentence on the largest speed-ups; rows of `summary`, the plain one first and the extreme one last."""
-    plain, waits, load = by_waits.iloc[0], by_waits.iloc[-1], by_load.iloc[-1]
-    return (
-        f"Speed-ups of the urgent task are at most {plain['most']:.1f}x; {waits['most']:.1f}x if the host waits for "
-        f"each kernel, {load['most']:.1f}x if the urgent task is asked for {100 * load['load']:.0f} % of the time (the "
-        f"paper's cases: {PAPER_RANGE[0]:g} to {PAPER_RANGE[1]:g}x)."
-    )
-
-
-def seen_filling(filling: pd.DataFrame) -> str:
-    """Return a sentence on what filling gaps changes; `summary` of the other forms of FIKIT over FIKIT."""
-    change = 100 * (filling[["least", "most"]] - 1).abs().to_numpy().max()
-    return (
-        "Without filling gaps, or with gaps of any length filled, the urgent task's JCT differs from FIKIT's by at "
-        f"most {change:.1f} %."
-    )
-
-
-def seen_classes(classes: pd.DataFrame) -> str:
-    """Return a sentence on urgent and other tasks under FIKIT and the policy best for urgent ones; of `by_class`."""
-    rows: Any = classes.set_index("policy")
-    other = rows.drop(index="fikit")["urgent_jct_s"].idxmin()
-    return (
-        f"Average JCT of urgent tasks is {rows.loc['fikit', 'urgent_jct_s']:.0f} s under FIKIT and "
-        f"{rows.loc[other, 'urgent_jct_s']:.0f} s under {other}, the best of the others; of all tasks "
-        f"{rows.loc['fikit', 'avg_jct_s']:.0f} and {rows.loc[other, 'avg_jct_s']:.0f} s."
-    )
 
 
 def speedup_panel(ax: Axes, gained: pd.DataFrame, series: str) -> list[Artist]:

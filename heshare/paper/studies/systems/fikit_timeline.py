@@ -42,18 +42,6 @@ def pieces(
     return pd.DataFrame(rows, columns=["way", "task", "start_ms", "end_ms"])
 
 
-def seen(rows: pd.DataFrame, arrivals_ms: Sequence[float]) -> str:
-    """Return a sentence on how long the first urgent request takes under each way of sharing; rows of `pieces`."""
-    first, second = arrivals_ms[:2]
-    urgent = rows[(rows["task"] == TASKS[0]) & (rows["start_ms"] < second)]
-    ends = urgent.groupby("way", sort=False)["end_ms"].max()
-    times = [
-        f"more than {second - first:.0f} ms under {way}" if end >= second else f"{end - first:.1f} ms under {way}"
-        for way, end in ends.items()
-    ]
-    return f"The first urgent request takes {', '.join(times)}."
-
-
 def panel(ax: Axes, rows: pd.DataFrame, arrivals_ms: Sequence[float]) -> list[Artist]:
     """Draw a lane for each task under each way of sharing, and lines where requests of the urgent task arrive."""
     ways = list(dict.fromkeys(rows["way"]))

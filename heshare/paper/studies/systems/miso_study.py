@@ -46,7 +46,7 @@ WHOLE, MPS, STATIC, MISO = "fifo", "miso:mps", "miso:static", "miso"
 JCT = "avg_jct_s"
 PAPER_PCT = {WHOLE: -49, STATIC: -16}
 """Changes of average JCT in MISO's abstract, %, against whole GPUs and the best static partition."""
-_REFERENCES = {WHOLE: "Unpartitioned", STATIC: "Best static"}
+REFERENCES = {WHOLE: "Unpartitioned", STATIC: "Best static"}
 _TITLES = {
     WHOLE: "Unpartitioned",
     MPS: "MPS, 3 a GPU",
@@ -206,25 +206,11 @@ def by_interval(
         runs = run_policies([WHOLE, MISO, FREE, *(chosen or statics())], interval_s=interval_s, **sizes)
         best = best_static(runs)
         for policy in (MISO, FREE):
-            for reference, other in zip(_REFERENCES.values(), (WHOLE, best), strict=True):
+            for reference, other in zip(REFERENCES.values(), (WHOLE, best), strict=True):
                 change = against(runs, policy, other, rng)
                 row = {"interval_s": interval_s, "title": name_of(policy), "reference": reference}
                 rows.append({**row, "static": name_of(best), **change.columns("change_pct")})
     return pd.DataFrame(rows).drop(columns="n")
-
-
-def seen(found: pd.DataFrame) -> str:
-    """Return a sentence on MISO's average JCT against whole GPUs and the best static partition.
-
-    `found` is as from `table`.
-    """
-    row: Any = found.set_index("policy").loc[MISO]
-    against = (
-        ("whole GPUs", row["against_whole_pct"], WHOLE),
-        ("the best static partition", row["against_static_pct"], STATIC),
-    )
-    parts = [f"{pct:+.0f} % against {name} (the paper: {PAPER_PCT[key]:+d} %)" for name, pct, key in against]
-    return f"MISO's average JCT is {' and '.join(parts)}."
 
 
 def scatter(ax: Axes, found: pd.DataFrame, best: str) -> None:
@@ -252,25 +238,12 @@ def scatter(ax: Axes, found: pd.DataFrame, best: str) -> None:
     label_frame(ax, rows[~other], avoid=np.vstack(lines))
 
 
-def seen_by_interval(why: pd.DataFrame) -> str:
-    """Return a sentence on where MISO reaches the paper's reductions; the frame of `by_interval`."""
-    parts = []
-    for key, reference in _REFERENCES.items():
-        part = why[(why["reference"] == reference) & (why["title"] == name_of(MISO))]
-        best: Any = part.sort_values("change_pct").iloc[0]
-        parts.append(
-            f"{best['change_pct']:+.0f} % against {reference.lower()} with an arrival each "
-            f"{best['interval_s']:g} s (the paper: {PAPER_PCT[key]:+d} %)"
-        )
-    return f"At best MISO's average JCT is {' and '.join(parts)}."
-
-
 def interval_panels(axes: Sequence[Axes], why: pd.DataFrame) -> None:
     """Draw MISO's change in average JCT against the time between arrivals, a panel for each reference.
 
     `why` is as from `by_interval`.
     """
-    for ax, (key, reference) in zip(axes, _REFERENCES.items(), strict=True):
+    for ax, (key, reference) in zip(axes, REFERENCES.items(), strict=True):
         plots.lines(ax, why[why["reference"] == reference], x="interval_s", y="change_pct", series="title")
         ax.axhline(PAPER_PCT[key], color=GUIDE, linewidth=0.8, linestyle="--", label="the paper")
         ax.axhline(0, color="black", linewidth=0.6)

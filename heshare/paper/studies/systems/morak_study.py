@@ -11,7 +11,7 @@ a V100, for which it has no caps, they are the same shares of the power limit.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from heshare.lab.sweeps.study_runs import repeat
 from heshare.lab.systems.morak.policy import SIZES
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import EDGE, GUIDE
+from heshare.paper.texts import render
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
@@ -50,6 +51,8 @@ HELD_TO = 1.02
 MORAK, ALONE, FIXED_SIZE = "Morak", "Morak, one instance", "Morak, clock alone"
 BATCH_DVFS, POWER_LIMIT = "BatchDVFS", "One at a time, card's power limit"
 BEST_ONE, BEST_TWO = "Best fixed setting, one instance", "Best fixed setting, two instances"
+
+_words = partial(render, "09_rivals")
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,21 +287,15 @@ def sensitivity(rng: np.random.Generator, *, seed: int, seeds: int) -> pd.DataFr
 
 
 def throughput_claim(found: pd.DataFrame, title: str) -> dict[str, Any]:
-    """Return the arguments of the claim on throughput against one baseline: the largest ratio of a repetition.
+    """Return the arguments of the claim on throughput against a baseline: the largest ratio of a repetition.
 
     `found` is as from `gains`, `title` that of the baseline.
     """
     rows = found.set_index("title")
     own: Any = rows.loc[title]
-    best: Any = rows.loc[BEST_ONE]
     value = ConfidenceInterval(own["most"], own["most_low"], own["most_high"], int(own["n"]))
-    return value.claim_arguments(
-        f"Which baselines the paper had is not in the record. Over the networks it is {own['ratio']:.2f}x on average. "
-        f"The baseline is above the cap in {own['above_pct']:.0f} % of the time and beyond a limit in "
-        f"{own['late_pct']:.0f} %. Over the best fixed clock and batch size of one instance, found by trying all, it "
-        f"is {best['ratio']:.2f}x on average and {best['most']:.2f}x at most.",
-        why=f"At most {value.value:.2f}x, {own['ratio']:.2f}x on average; the paper's baselines are not in the record.",
-    )
+    note = _words("morak_throughput", own=own, best=rows.loc[BEST_ONE])
+    return value.claim_arguments(note, why=_words("morak_throughput_in_short", own=own))
 
 
 def limits_claim(runs: pd.DataFrame, found: pd.DataFrame) -> dict[str, Any]:
@@ -325,37 +322,15 @@ def limits_claim(runs: pd.DataFrame, found: pd.DataFrame) -> dict[str, Any]:
 def parts_claim(found: pd.DataFrame) -> dict[str, Any]:
     """Return the arguments of the claim on Morak's parts; `found` as from `gains`."""
     rows = found.set_index("title")
-    own: Any = rows.loc[MORAK]
     alone: Any = rows.loc[ALONE]
-    fixed: Any = rows.loc[FIXED_SIZE]
+    late = rows["late_pct"]
     value = ConfidenceInterval(alone["ratio"], alone["low"], alone["high"], int(alone["n"]))
     return value.claim_arguments(
-        f"Clock and batch size serve {fixed['ratio']:.2f}x what the clock alone serves at the batch size of the "
-        f"beginning, which is late in {fixed['late_pct']:.0f} % of the time.",
+        _words("morak_parts", fixed=rows.loc[FIXED_SIZE]),
         holds={
             "two instances serve more than one": bool(alone["low"] > 1),
-            "without the search for the batch size limits are missed": bool(fixed["late_pct"] > own["late_pct"]),
+            "without the search for the batch size limits are missed": bool(late[FIXED_SIZE] > late[MORAK]),
         },
-    )
-
-
-def gains_text(found: pd.DataFrame) -> str:
-    """Return what Fig. x09a shows as a sentence; `found` as from `gains`."""
-    ratio = found.set_index("title")["ratio"]
-    return (
-        f"Morak serves {ratio[BATCH_DVFS]:.2f}x what BatchDVFS serves and {ratio[POWER_LIMIT]:.2f}x what one instance "
-        f"serves without control under the card's own power limit; over the best fixed setting of two instances it is "
-        f"{ratio[BEST_TWO]:.2f}x, since its law goes up to {HELD_TO:g} of the cap."
-    )
-
-
-def start_text(variants: pd.DataFrame) -> str:
-    """Return what the variants show first, as a sentence; `variants` as from `sensitivity`."""
-    ratio = variants[variants["title"] == POWER_LIMIT].set_index("variant")["ratio"]
-    return (
-        f"From an inference batch size of 1 Morak serves {ratio[FROM_ONE]:.2f}x what one instance without control "
-        f"serves, from 96 {ratio['as published']:.2f}x: its law holds at the first batch size whose power is near the "
-        "cap."
     )
 
 

@@ -12,7 +12,7 @@ compares the same clocks with requests over time and all at once, and `queueing`
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from heshare.lab.sweeps.study_runs import paired_change, repeat
 from heshare.paper.claims.sources import claim_of_row
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import BAND, GUIDE, series_style
+from heshare.paper.texts import render
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
@@ -47,6 +48,8 @@ PAPER = (1.2, 2.6)
 NO_CONTROL = "mu-serve:no-control"
 RESPONSES = "mu-serve(latency=response,limit={limit},step=2)"
 """μ-Serve with single requests as tasks; its clock falls by two places, 15 MHz on a V100."""
+
+_words = partial(render, "09_rivals")
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,13 +343,9 @@ def power_claim(numbers: pd.DataFrame, energies: pd.DataFrame, measure: str) -> 
     """
     ratio = numbers[numbers["measure"] == measure].set_index("title")["value"]
     reach = 1 / (1 + energies.loc[energies["gpu"] == StudySetting().gpu, "over_time_pct"].min() / 100)
-    at = f"{100 * StudySetting().load:g}"
-    return claim_of_row(numbers, "U1", "least" if measure == LEAST else "most") | {
-        "note": f"Aiming at 0.6 of the limit {ratio[AIMED]:.2f}x; a fixed clock of 0.8 {ratio[SLOWER]:.2f}x. At load "
-        f"{at} % no clock tried takes less than 1/{reach:.2f} of the power at the top clock (Table x09e): at half the "
-        "clock a request takes twice as long, and idle power is always paid.",
-        "why": f"{ratio[MU_SERVE]:.2f}x; at load {at} % no clock of the emulated card saves more than {reach:.2f}x.",
-    }
+    known = {"ratio": ratio, "load": StudySetting().load, "reach": reach}
+    texts = {"note": _words("mu_serve_power", **known), "why": _words("mu_serve_power_in_short", **known)}
+    return claim_of_row(numbers, "U1", "least" if measure == LEAST else "most") | texts
 
 
 def limits_claim(found: pd.DataFrame) -> dict[str, Any]:
@@ -358,80 +357,29 @@ def limits_claim(found: pd.DataFrame) -> dict[str, Any]:
     worst: Any = own.sort_values("lost_pct").iloc[-1]
     value = ConfidenceInterval(worst["lost_pct"], worst["lost_low"], worst["lost_high"], int(worst["n"]))
     return value.claim_arguments(
-        f"Measured: the load at which most are missed. Aiming at 0.6 of the limit {_range(aimed)} points, with a fixed "
-        f"clock of 0.8 {_range(slower)}. The law is recalled, not in the record.",
+        _words("mu_serve_limits", aimed=aimed, slower=slower),
         holds={f"load {100 * row['load']:g} %": row["lost_pct"] <= 1.0 for _, row in own.iterrows()},
         at={"load": worst["load"]},
-        why=f"The clock falls until a limit is missed: {_range(own)} points are lost, {_range(aimed)} aiming at 0.6.",
+        why=_words("mu_serve_limits_in_short", own=own, aimed=aimed),
     )
-
-
-def _range(rows: pd.DataFrame) -> str:
-    return f"{rows['lost_pct'].min():.1f} to {rows['lost_pct'].max():.1f}"
 
 
 def groups_claim(numbers: pd.DataFrame, sizes: Sequence[int]) -> dict[str, Any]:
     """Return the arguments of the claim on placement; `numbers` as from `claim_numbers`."""
-    rows = numbers.set_index("measure").loc[[GROUPED.format(size) for size in sizes]]
-    spans = [f"{row['value']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}] %" for _, row in rows.iterrows()]
-    first = float(rows["value"].iloc[0])
+    rows = numbers.set_index("measure")
+    by_size: dict[int, Any] = {size: rows.loc[GROUPED.format(size)] for size in sizes}
     return claim_of_row(numbers, "U3", size=sizes[0]) | {
-        "note": "Power with groups of similar sensitivity against drawn groups: "
-        + "; ".join(f"inference batch size {size} {text}" for size, text in zip(sizes, spans, strict=True))
-        + ". Whole models are grouped; the paper places parts of models.",
-        "holds": {f"less power at inference batch size {s}": rows["high"][GROUPED.format(s)] < 0 for s in sizes},
-        "why": f"Grouping whole models changes power by {first:+.1f} %; the paper groups parts of models.",
+        "note": _words("mu_serve_groups", by_size=by_size),
+        "holds": {f"less power at inference batch size {s}": row["high"] < 0 for s, row in by_size.items()},
+        "why": _words("mu_serve_groups_in_short", value=by_size[sizes[0]]["value"]),
     }
 
 
 def order_claim(numbers: pd.DataFrame, setting: StudySetting) -> dict[str, Any]:
     """Return the arguments of the claim on the order of requests in the setting of `queueing`."""
-    note = (
-        f"One GPU at the top clock, load {100 * setting.load:g} %, lengths log-normal with a standard deviation of the "
-        f"logarithm of {setting.spread:g}."
-    )
+    note = _words("mu_serve_order", load=setting.load, spread=setting.spread)
     why = "Load and spread of lengths are assumed, and lengths are known: it is not the paper's prediction."
     return claim_of_row(numbers, "U4") | {"note": note, "testable": False, "why": why}
-
-
-def savings_text(found: pd.DataFrame) -> str:
-    """Return what Fig. x09d shows as sentences; `found` as from `savings`."""
-    own, slower = (found[found["title"] == title] for title in (MU_SERVE, SLOWER))
-    by_iteration = found.loc[found["title"] == BY_ITERATION, "ratio"].item()
-    return (
-        f"One at a time takes {own['ratio'].min():.2f} to {own['ratio'].max():.2f} times the power of μ-Serve, which "
-        f"misses {_range(own)} percentage points more limits, and {slower['ratio'].min():.2f} to "
-        f"{slower['ratio'].max():.2f} times that of a fixed clock of 0.8. The form that runs beside HeShare begins "
-        f"each task at the top clock and saves nothing with short requests ({by_iteration:.2f}x)."
-    )
-
-
-def energy_text(energies: pd.DataFrame) -> str:
-    """Return what the table of energies shows as a sentence; `energies` as from `energy_and_time`."""
-    worst: Any = energies.sort_values("at_once_pct").iloc[-1]
-    return (
-        f"Where limits of {worst['limit']:g} times the time save {-worst['over_time_pct']:.0f} % of the energy of "
-        f"requests over time on the {worst['gpu']}, they cost {worst['at_once_pct']:.0f} % with all requests at once, "
-        "as in HeShare's comparison: idle power is paid for longer."
-    )
-
-
-def numbers_text(numbers: pd.DataFrame) -> str:
-    """Return what the table of numbers behind claims shows, as a sentence; `numbers` as from `claim_numbers`."""
-    changes = numbers[numbers["measure"].str.startswith(GROUPED.partition(" (")[0])]["value"]
-    order = numbers.loc[numbers["measure"] == SHORTEST, "value"].item()
-    groups = " and ".join(f"{value:+.1f} %" for value in changes)
-    return (
-        f"Groups of similar sensitivity change the power by {groups}, shortest first the average JCT by {order:+.0f} %."
-    )
-
-
-def variants_text(found: pd.DataFrame) -> str:
-    """Return the range of μ-Serve's savings over the variants as a sentence; `found` as from `sensitivity`."""
-    own = found[found["title"] == MU_SERVE].sort_values("ratio")
-    least, most = own.iloc[0], own.iloc[-1]
-    shown = f"{least['ratio']:.2f} ({least['variant']}) to {most['ratio']:.2f} ({most['variant']})"
-    return f"One at a time takes from {shown} times the power of μ-Serve."
 
 
 def draw_panels(axes: Sequence[Axes], found: pd.DataFrame, energies: pd.DataFrame) -> None:

@@ -29,6 +29,7 @@ from heshare.lab.systems.shared.trace_jobs import venus_trainings
 from heshare.paper.figures import plots
 from heshare.paper.figures.direct_labels import PointLabel, label_points
 from heshare.paper.figures.series_styles import GUIDE, series_style
+from heshare.paper.texts import render
 from heshare.policies.policy import Policy
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run, jct_summary
@@ -59,6 +60,8 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "EaCO's trainings on V100-SXM2": ({"gpu": "V100-SXM2", "record": "eaco"}, {}),
 }
 """The change of the trace and the change of PowerFlow in each variant of `sensitivity`, by title."""
+
+_words = partial(render, "15_powerflow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,43 +231,17 @@ def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
 
     The frames are those of `at_equal_energy`, in both accounts, and `sensitivity`.
     """
-    running = equal[equal["account"] == "energy_j"]
-    at_top = running[running["title"].isin([FIFO, SJF, SRTF])].sort_values("times")
-    least: Any = at_top.iloc[0]
-    others = ", ".join(f"{row.title} {row.times:.2f}x" for row in at_top.iloc[1:].itertuples())
-    slower: Any = running[running["title"] == SLOWER].sort_values("times").iloc[0]
-    idle: Any = equal[(equal["account"] != "energy_j") & (equal["title"] == least["title"])].iloc[0]
+    running = equal[equal["account"] == "energy_j"].sort_values("times")
+    least, *others = running[running["title"].isin([FIFO, SJF, SRTF])].to_dict("records")
+    slower = running[running["title"] == SLOWER].iloc[0]
+    idle = equal[(equal["account"] != "energy_j") & (equal["title"] == least["title"])].iloc[0]
     parts = variants[variants["title"] == SRTF].set_index("variant")["times"]
-    value = ConfidenceInterval(float(least["times"]), float(least["low"]), float(least["high"]), int(least["n"]))
+    value = ConfidenceInterval(least["times"], least["low"], least["high"], least["n"])
     return value.claim_arguments(
-        f"Against {least['title']}, at no more energy of GPUs that run something (with idle GPUs too, "
-        f"{idle['times']:.2f}x); against {others}. Which comparators the paper had is not in the record. Against SRTF "
-        f"at {slower['setting']:g} of the top clock, which its abstract does not name, it is {slower['times']:.2f}x. "
-        f"Without lower clocks {parts['without lower clocks']:.2f}x, without other numbers of GPUs "
-        f"{parts['without other numbers of GPUs']:.2f}x.",
+        _words("jct", least=least, idle=idle, others=others, slower=slower, parts=parts),
         at={"title": least["title"]},
-        why=f"{value.value:.2f}x against {least['title']} at the top clock; at {slower['setting']:g} of it SRTF "
-        f"{'beats PowerFlow' if slower['times'] < 1 else 'does not beat PowerFlow'} ({slower['times']:.2f}x).",
+        why=_words("jct_in_short", least=least, slower=slower),
     )
-
-
-def seen(equal: pd.DataFrame) -> str:
-    """Return a sentence on the gain at equal energy of running GPUs; the frame is that of `at_equal_energy`."""
-    rows = equal[equal["account"] == "energy_j"].to_dict("records")
-    parts = [
-        f"{row['times']:.2f}x against {row['title'] if row['title'] != SLOWER else 'SRTF'}"
-        + (f" at {row['setting']:g} of the top clock" if row["title"] == SLOWER else "")
-        for row in rows
-    ]
-    paper = f"its paper: {PAPER_LEAST:g} to {PAPER_MOST:g}x"
-    return f"PowerFlow's gain in average JCT at no more energy: {', '.join(parts)} ({paper})."
-
-
-def seen_why(variants: pd.DataFrame) -> str:
-    """Return a sentence on the variants with the least and the largest gain against SRTF; frame of `sensitivity`."""
-    rows = variants[variants["title"] == SRTF].sort_values("times").to_dict("records")
-    ends = [f"{row['times']:.2f}x ({row['variant']})" for row in (rows[0], rows[-1])]
-    return f"SRTF's average JCT over PowerFlow's goes from {ends[0]} to {ends[1]} with one thing changed at a time."
 
 
 def draw_panels(axes: Sequence[Axes], frame: pd.DataFrame, variants: pd.DataFrame) -> pd.DataFrame:

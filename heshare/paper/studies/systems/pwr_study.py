@@ -14,11 +14,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from heshare.lab.sweeps.random_streams import Repetition
-from heshare.lab.sweeps.study_runs import MEDIAN, paired_change, repeat, with_median
+from heshare.lab.sweeps.study_runs import paired_change, repeat, with_median
 from heshare.lab.systems.pwr.fragmentation import WHOLE, Nodes, Request, choices, power_w, scores, weighed
 from heshare.paper.claims.sources import claim_of_row
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import BAND
+from heshare.paper.texts import render
 from heshare.shared.arrays import FloatArray, IntArray
 
 DATACENTRE: Mapping[str, tuple[int, int, float, float]] = {
@@ -247,28 +248,15 @@ def evaluate_power(change: pd.DataFrame, saved: pd.DataFrame) -> dict[str, Any]:
     """Return the arguments of the claim on PWR; the frames are those of `mean_change` and `saved`."""
     ours, up_to = change["ours"].iloc[0], change["up_to"].iloc[0]
     end = saved[saved["title"] == ours].sort_values("demand").iloc[-1]
-    return claim_of_row(change, "X1") | {
-        "note": f"{ours}; the mean over demand up to {up_to:g} of all GPUs. At {end['demand']:g}, where GPUs have run "
-        f"out, {end['change_pct']:+.1f} % [{end['low']:+.1f}, {end['high']:+.1f}]."
-    }
+    return claim_of_row(change, "X1") | {"note": render("18_pwr", "power", ours=ours, up_to=up_to, end=end)}
 
 
-def seen(change: pd.DataFrame, saved: pd.DataFrame) -> str:
-    """Return a sentence on the power that PWR saves, and on how far its weights differ.
-
-    The frames are those of `mean_change` and `saved`.
-    """
-    row: Any = change.set_index("item").loc[MEDIAN]
-    value = float(row["value"])
+def apart_pct(saved: pd.DataFrame) -> float:
+    """Return how far the changes of PWR's weights are apart at most, percentage points; frame of `saved`."""
     weights: Any = saved[saved["title"].str.startswith("PWR")].pivot_table(
         index="demand", columns="title", values="change_pct"
     )
-    apart = float((weights.max(axis=1) - weights.min(axis=1)).max())
-    low, high = PAPER_PCT
-    return (
-        f"PWR's power is {value:+.1f} % against FGD's on average while GPUs are free (its paper: {high:g} to "
-        f"{low:g} %); the lines of its weights lie within {apart:.1f} points of each other."
-    )
+    return float((weights.max(axis=1) - weights.min(axis=1)).max())
 
 
 def panels(axes: Sequence[Axes], saved: pd.DataFrame) -> None:
