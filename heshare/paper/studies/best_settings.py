@@ -78,7 +78,6 @@ STUDIES: Mapping[str, ComparisonWorlds] = MappingProxyType(
 
 
 def _grid(name: str, **values: Sequence[object]) -> list[str]:
-    """Return the policies of all combinations of parameters."""
     rows = product(*values.values())
     return [f"{name}({','.join(f'{key}={value}' for key, value in zip(values, row, strict=True))})" for row in rows]
 
@@ -119,10 +118,7 @@ def _canonical(texts: Sequence[str]) -> list[str]:
 def tried(study: str, *, seeds: int = 0, folder: Path | None = None) -> pd.DataFrame:
     """Return every setting that is tried for the systems of a study, and which is chosen.
 
-    Args:
-        study: a key of `STUDIES`.
-        seeds: number of repetitions; 0 for those of `SEEDS`.
-        folder: the folder of finished cells.
+    `study` is a key of `STUDIES`; 0 seeds are those of `SEEDS`.
 
     Returns:
         One row a system and policy: study, system, policy, energy_mj and avg_jct_s (geometric means over worlds,

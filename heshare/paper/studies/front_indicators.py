@@ -68,9 +68,7 @@ class FrontIndicators:
 def attainment(fronts: Sequence[FloatArray], share: float = 0.5) -> FloatArray:
     """Return the attainment surface that a share of the runs reaches: corners in order of energy, shape (m, 2).
 
-    Args:
-        fronts: one front a run, each of shape (m, 2), in the same units.
-        share: of the runs; 0.5 is the median surface.
+    `fronts` has one front a run, each of shape (m, 2); a share of 0.5 gives the median surface.
     """
     import moocore
 

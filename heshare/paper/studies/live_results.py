@@ -77,12 +77,6 @@ YES, ELSEWHERE, NO = "yes", "on other GPUs than the paper's", "no"
 def coverage(gpus: Collection[str], policies: Collection[str], *, clocks: bool, emulated: bool) -> pd.DataFrame:
     """Return a table of the claims that a live comparison tests or leaves untested.
 
-    Args:
-        gpus: the types of GPU.
-        policies: the policies that were run.
-        clocks: whether clocks could be set.
-        emulated: whether the GPUs were emulated stand-ins.
-
     Returns:
         One row a claim: id, where, statement (of its first part), tested (`YES`, `ELSEWHERE`, `NO`), why.
     """

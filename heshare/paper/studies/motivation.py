@@ -149,11 +149,7 @@ def by_weight(frame: pd.DataFrame) -> pd.DataFrame:
 def ratios(frame: pd.DataFrame, value: str, sizes: Iterable[int], gpus: tuple[str, str] | None = None) -> pd.DataFrame:
     """Return a ratio between GPUs for each workload and inference batch size.
 
-    Args:
-        frame: as from `solo`.
-        value: the column of the values.
-        sizes: the inference batch sizes.
-        gpus: the first GPU's value over the second's; None: the largest over the smallest.
+    With `gpus` it is the first one's value over the second's, else the largest over the smallest.
 
     Returns:
         One row a workload, by name; one column an inference batch size.

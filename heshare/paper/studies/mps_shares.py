@@ -133,11 +133,6 @@ of the shares that can be set. The last is a what-if: one task of each pair need
 def gains(gpus: Sequence[str], batch_size: int, terms: Sequence[str] = tuple(TERMS)) -> pd.DataFrame:
     """Return what the best p and 100 - p % is worth over 50 and 50 %, for pairs of different networks of Table IV.
 
-    Args:
-        gpus: the GPUs' names.
-        batch_size: the inference batch size of all tasks.
-        terms: of `TERMS`.
-
     Returns:
         One row a GPU, term and measure: gpu, term, measure, gain_pct (mean over pairs, the same mean as the paper's),
         least_pct, most_pct, full_pct (mean gain of 100 and 100 % over 50 and 50 %), n (pairs), paper_pct, provenance.
@@ -154,7 +149,6 @@ def gains(gpus: Sequence[str], batch_size: int, terms: Sequence[str] = tuple(TER
 
 
 def _pairs(gpu: Gpu, batch_size: int, term: Term) -> Iterator[dict[str, float]]:
-    """Yield each pair's gains over 50 and 50 %, by measure: of the best share, and of 100 and 100 %."""
     device = _Shares(gpu, batch_size, term.change(default()), whole_sms=term.whole_sms)
     order = {model: place % 2 for place, model in enumerate(catalogue.paper_models())}
     for pair in combinations(order, 2):
@@ -170,8 +164,6 @@ def _pairs(gpu: Gpu, batch_size: int, term: Term) -> Iterator[dict[str, float]]:
 
 
 class _Shares:
-    """Times and power of pairs on one GPU."""
-
     def __init__(self, gpu: Gpu, batch_size: int, known: Constants, *, whole_sms: bool) -> None:
         self._gpu, self._batch_size, self._known, self._whole_sms = gpu, batch_size, known, whole_sms
         self._single: dict[tuple[str, int], tuple[float, float]] = {}

@@ -120,7 +120,6 @@ def greedy_scale(instance: Instance) -> tuple[FloatArray, FloatArray]:
 
 
 def gene_rate(rate: Rate, instance: Instance) -> float:
-    """Return the chance that a gene mutates."""
     return 1 / instance.n if rate == "1/n" else float(rate)
 
 
@@ -143,7 +142,6 @@ class SearchRecord:
         self._began_s = 0.0
 
     def begin(self) -> None:
-        """Start the clock."""
         self._began_s = perf_counter()
 
     def evaluate(self, schemes: IntArray) -> FloatArray:

@@ -33,12 +33,10 @@ def mark_measured(frame: pd.DataFrame, *, all_of_them: bool = False) -> pd.DataF
 
 
 def append_measured(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Return the emulated rows followed by the measured ones, if there are any."""
     return emulated if measured.empty else pd.concat([emulated, measured], ignore_index=True)
 
 
 def counts(frame: pd.DataFrame, column: str = "provenance") -> dict[str, int]:
-    """Return the number of rows of each provenance."""
     return {str(kind): int(count) for kind, count in frame[column].value_counts().items()}
 
 
@@ -110,12 +108,7 @@ def coverage_text(
 ) -> str:
     """Return the end of a caption with the part of the figure that each record covers; empty without records.
 
-    Args:
-        records: the recorded GPUs.
-        frame: the figure's rows.
-        of: the number of rows of a complete record.
-        what: the name of the rows, such as `workloads`.
-        shared: whether tasks share the GPU in the figure.
+    `of` is the number of rows of a complete record; `shared` is whether tasks share the GPU in the figure.
     """
     parts = []
     for one in records:

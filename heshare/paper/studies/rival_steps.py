@@ -28,10 +28,6 @@ METRICS: Mapping[str, str] = {"energy_active_j": "energy", "energy_cluster_j": "
 def changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Return how each step differs from the first one.
 
-    Args:
-        runs: as from `heshare.compare`, with the policies of `STEPS`.
-        rng: draws the bootstrap's samples.
-
     Returns:
         One row a step: title, policy, then for each of energy, cluster and jct its median change with 95 % interval
         (energy_pct, energy_low, energy_high and so on), n, provenance.

@@ -31,11 +31,6 @@ _words = partial(render, "10_mixes")
 def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
     """Return medians with 95 % bootstrap intervals of average JCT and energy (both accounts) of each policy and world.
 
-    Args:
-        runs: one row a world, repetition and policy.
-        by: the columns that name a world.
-        rng: random numbers of the bootstrap.
-
     Returns:
         The columns of `by`, then title, metric, median, low, high, n, provenance.
     """
@@ -64,13 +59,8 @@ def ratios(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> p
 def panels(axes: NDArray[np.object_], frame: pd.DataFrame, metric: str, *, row: str, column: str, heading: str) -> None:
     """Draw the paired ratios of one metric to `REFERENCE`: a row for each policy of `SEVEN`, a panel for each world.
 
-    Args:
-        axes: shape (values of `row`, values of `column`); all have one axis.
-        frame: as from `ratios`. A rival with HeShare's placement is an open mark in the rival's row.
-        metric: `avg_jct_s` or `energy_active_j`.
-        row: the column whose values are the rows of panels.
-        column: the column whose values are the columns of panels.
-        heading: how a value of `column` is written above its panels, such as `{} tasks`.
+    `axes` has the shape (values of `row`, values of `column`). A rival with HeShare's placement is an open mark in
+    the rival's row.
     """
     part = frame[(frame["metric"] == metric) & frame["title"].isin([*SEVEN, *(title + PLACED for title in SEVEN)])]
     places = {title: place for place, title in enumerate(SEVEN)}
@@ -160,9 +150,7 @@ def own_plan_claim(table: pd.DataFrame, group: str, ours: str, theirs: str, metr
 def least_energy(table: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
     """Return claim O5: En-opt has the least energy on every GPU and number of tasks.
 
-    Args:
-        table: medians of every policy as from `medians`, by GPU and tasks.
-        plans: as from `own_plan_changes` by GPU, with the group `all`.
+    `table` is as from `medians`, `plans` as from `own_plan_changes` by GPU with the group `all`.
     """
     energy = table[table["metric"] == variants.ENERGY]
     shown = energy[energy["title"].isin(SEVEN)]

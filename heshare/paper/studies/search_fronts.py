@@ -111,9 +111,7 @@ class Study:
 def systems(settings: Settings, names: Mapping[pymoo_searches.Rate, Sequence[str]]) -> dict[str, System]:
     """Return the searches by title: HeShare, HeShare by the paper's words, and the rivals with either start.
 
-    Args:
-        settings: HeShare's settings; the paper's words replace those of `LITERAL`.
-        names: the rivals at each mutation rate, keys of `pymoo_searches.TITLES`.
+    `names` has the rivals, keys of `pymoo_searches.TITLES`, at each mutation rate.
     """
     total = settings.population * settings.generations
     checkpoints = sorted({total, *(at for at in CHECKPOINTS if at < total and at % settings.population == 0)})
@@ -156,12 +154,7 @@ def compare(
 ) -> Study:
     """Return a study of searches of the same task sets, whose final plans are judged by one evaluator.
 
-    Args:
-        sets: task sets by seed, which is also the seed of the searches.
-        cluster: the GPUs.
-        predictor: the predictor of all systems.
-        searches: the systems, as from `systems`.
-        improved: the settings of HeShare+'s search; None omits HeShare+.
+    `sets` has the task sets by seed, which is also the seed of the searches; `improved=None` omits HeShare+.
     """
     final, curves = [], []
     fronts: dict[str, list[FloatArray]] = {}
@@ -186,7 +179,6 @@ def compare(
 
 
 def _described(rows: Sequence[Mapping[str, object]], known: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
-    """Return the rows as a frame, with the mutation rate and the start of each system behind its title."""
     frame = pd.DataFrame(rows)
     for place, column in enumerate(("rate", "start"), start=1):
         values = [known.get(str(title), {}).get(column, "") for title in frame["system"]]
@@ -289,10 +281,7 @@ def _curves(stages: Mapping[str, list[SearchCheckpoint]], level: FloatArray, see
 def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Generator) -> pd.DataFrame:
     """Return each system's hypervolume and IGD+, and the changes of some systems over it, paired by seed.
 
-    Args:
-        final: one row a seed and system, as from `compare` or `ablation`.
-        against: the systems whose change over each row is given, by the name of its column.
-        rng: random numbers of the bootstrap.
+    `against` has the systems whose change over each row is given, by the name of its column.
 
     Returns:
         The columns of `final` that describe a system, then hypervolume, low, high (median, 95 % bootstrap interval),
@@ -338,10 +327,7 @@ def surfaces(study: Study, titles: Sequence[str]) -> pd.DataFrame:
 def nearest(table: pd.DataFrame, start: Start, lead: str = "change") -> Any:
     """Return the row of the rival at the paper's mutation rate that is led by least.
 
-    Args:
-        table: as from `search_table`.
-        start: the rivals' initial population.
-        lead: `change` for the lead of HeShare, `literal` for that of HeShare by the paper's words.
+    `lead` is `change` for HeShare's, `literal` for that of HeShare by the paper's words.
     """
     rows = _rivals(table, start)
     rows = rows[rows["rate"] == PAPER_RATE]
@@ -413,10 +399,7 @@ def convergence_stages(medians: pd.DataFrame) -> dict[int, tuple[float, float, p
 def front_panels(axes: Sequence[Axes], study: Study, seed: int) -> pd.DataFrame:
     """Draw Fig. 7 at the paper's mutation rate: median attainment surfaces over the seeds, then the fronts of one seed.
 
-    Args:
-        axes: three for the drawing, and a fourth for the legend.
-        study: the searches.
-        seed: the seed of the first task set.
+    `axes` are three for the drawing, and a fourth for the legend.
 
     Returns:
         What is drawn: `panel`, `system`, `energy`, `jct`, over the best found by any system.
@@ -448,7 +431,6 @@ def front_panels(axes: Sequence[Axes], study: Study, seed: int) -> pd.DataFrame:
 
 
 def _drawn_titles(frame: pd.DataFrame, start: Start) -> list[str]:
-    """Return the systems of a panel: HeShare in all its forms, and the rivals at the paper's rate with one start."""
     rows = frame.drop_duplicates("system")
     own = rows["system"].isin([OURS, WORDS, IMPROVED])
     return rows[own | ((rows["rate"] == PAPER_RATE) & (rows["start"] == start))]["system"].tolist()

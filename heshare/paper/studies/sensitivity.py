@@ -195,11 +195,7 @@ def conditions(axes: Sequence[str]) -> list[Condition]:
 def claim_settings(cluster: str, tasks: int, loads: Sequence[str], single: int) -> tuple[ClaimSetting, ...]:
     """Return the settings of all measures.
 
-    Args:
-        cluster: the mix of GPUs.
-        tasks: number of tasks on it.
-        loads: load classes of G1 and G2.
-        single: number of tasks on two GPUs of one kind.
+    G1 and G2 have the classes `loads`; `single` is the number of tasks on two GPUs of one kind.
     """
     return (
         ClaimSetting(MIX, cluster, tasks, ("mixed",), (*PLANS, *PARTS, PLUS)),
@@ -237,13 +233,7 @@ def runs(
 ) -> pd.DataFrame:
     """Return the runs of all systems in a setting under a condition.
 
-    Args:
-        setting: the cluster, tasks and policies.
-        condition: what differs from the reference.
-        seed: the seed of all repetitions.
-        seeds: number of repetitions.
-        interval_s: mean time between two arrivals, s, where tasks do not arrive at once.
-        folder: the folder of finished runs.
+    `interval_s` is the mean time between two arrivals where tasks do not arrive at once.
 
     Returns:
         One row a load, repetition and system: columns world, repetition, form, title, energy by both accounts, average
@@ -288,11 +278,6 @@ def _named(function: str, text: str) -> str:
 
 def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.random.Generator) -> pd.DataFrame:
     """Return the size of every claim's change under one condition, with the rivals in both forms.
-
-    Args:
-        found: the runs of each setting, as from `runs`, by its name.
-        condition: the condition.
-        rng: random numbers of the bootstrap.
 
     Returns:
         One row a measure and form: id, part, claim, axis, level, form, rival, metric, change_pct, low_pct, high_pct,

@@ -54,7 +54,6 @@ DYNAMIC, IDLE = ("dynamic_w", "clock_w"), ("idle_w", "parked_w")
 
 @cache
 def _ranges() -> Mapping[tuple[str, ...], tuple[float, float]]:
-    """Return the ends of every constant, by (kind, gpu, engine, workload, name), from constants.csv."""
     table = pd.read_csv(files.data("calibration", "constants.csv"), keep_default_na=False)
     keys = table[["kind", "gpu", "engine", "workload", "name"]].itertuples(index=False, name=None)
     return dict(zip(keys, zip(table["low"].astype(float), table["high"].astype(float), strict=True), strict=True))
@@ -116,7 +115,6 @@ def _loads_at_end(known: Constants, end: int, gpus: Sequence[str]) -> Constants:
 
 
 def _t4(end: int) -> Change:
-    """Return the change of both assumptions on the T4's power to their low (0) or high (1) end."""
     return _at_end((*IDLE, "v_min"), end, ("T4",))
 
 
@@ -192,7 +190,6 @@ def constants(world: str) -> Constants:
 
 
 def devices(world: str, cluster: Cluster) -> Sequence[Device]:
-    """Return the emulated GPUs of a cluster in a world."""
     known = constants(world)
     return [EmulatedDevice(gpu, sleep_w=known.power[gpu.name].parked_w, constants=known) for gpu in cluster.gpus]
 
@@ -216,11 +213,7 @@ def _trained(world: str) -> tuple[Forest, ReferenceFeatures, PredictionCache]:
 def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *, seed: int = 0) -> pd.DataFrame:
     """Return a recorded profile of a GPU with given constants: references and samples, one visit each.
 
-    Args:
-        gpu: the GPU's name.
-        known: the device constants.
-        points: the samples; by default as many as the shipped profiles have, by the same design.
-        seed: the seed of the design, the order and the repeat noise.
+    By default the samples are as many as the shipped profiles have, by the same design.
     """
     card, noise = catalogue.gpu(gpu), np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), 1]))
     points = design.references(card) + list(_samples(gpu, seed) if points is None else points)
@@ -230,7 +223,6 @@ def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *
 
 @cache
 def _samples(gpu: str, seed: int) -> tuple[Point, ...]:
-    """Return the samples of a GPU in every world."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), 0]))
     return tuple(design.samples(catalogue.gpu(gpu), PART, rng=rng))
 

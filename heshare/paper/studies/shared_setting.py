@@ -47,14 +47,7 @@ def as_in_venus(
 ) -> tuple[Task, ...]:
     """Return tasks of the recipe that arrive in bursts as in a generated trace of Venus, `interval_s` apart on average.
 
-    Args:
-        n: number of tasks.
-        rng: the source of randomness.
-        load: see `heshare.world.task_set.task_set`.
-        arrivals: ignored, because arrivals are those of the generated trace.
-        interval_s: mean time between two arrivals, s.
-        batch_sizes: inference batch sizes, drawn uniformly.
-        trace: a trace file with durations.
+    `arrivals` is ignored; the others are as in `heshare.devices.task_sizes.draw`.
     """
     tasks = recipe(n, rng=rng, load=load, batch_sizes=batch_sizes, trace=trace)
     if n == 1:
@@ -90,14 +83,7 @@ def run_systems(
 ) -> pd.DataFrame:
     """Return the runs of every system in every world (cluster and load).
 
-    Args:
-        policies: names of the registry, by title.
-        clusters: the mixes of GPUs.
-        loads: by name, as shares of a cluster's capacity.
-        tasks: number of tasks of a repetition.
-        seed: the seed of all repetitions.
-        seeds: number of repetitions.
-        folder: the folder of finished cells.
+    `policies` are names of the registry by title, `loads` shares of a cluster's capacity by name.
 
     Returns:
         One row a world, repetition and system: columns mix, load, and those of a sweep, with the titles given.
@@ -122,11 +108,6 @@ def run_systems(
 
 def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
     """Return the median and 95 % bootstrap interval of each measure of each system in each world.
-
-    Args:
-        runs: one row a world, repetition and policy.
-        by: the columns that name a world.
-        rng: random numbers of the bootstrap.
 
     Returns:
         The columns of `by`, title, then for each of `MEASURES` three columns (with `_low` and `_high`), `n`,

@@ -55,10 +55,7 @@ _CHANGE = ("change_pct", "low_pct", "high_pct")
 def settings(limits: Sequence[float], shares: Sequence[int], caps: Sequence[float]) -> list[str]:
     """Return the policies of the sweep: both rivals, with their own and with HeShare's placement, at every setting.
 
-    Args:
-        limits: latency limits of mu-Serve, multiples of the time alone.
-        shares: numbers of tasks that Morak runs at once on a GPU.
-        caps: power caps of Morak, shares of the TDP.
+    `limits` are multiples of the time alone, `shares` numbers of tasks at once on a GPU, `caps` shares of the TDP.
 
     Returns:
         Canonical names of the registry, the forms without a setting first.
@@ -91,11 +88,8 @@ def changes(
 ) -> pd.DataFrame:
     """Return changes of energy (both accounts) and average JCT of our policies against every form of every rival.
 
-    Args:
-        runs: one row a world, repetition and policy; a column `world` names the world where there are several.
-        forms: for each rival, the policy of each form, as from `rival_forms`.
-        ours: titles of our policies.
-        rng: random numbers of the bootstrap.
+    `forms` has the policy of each form of each rival; a column `world` of `runs` names the world where there are
+    several.
 
     Returns:
         One row each: ours, rival, form, setting, metric, change_pct, low_pct, high_pct, n, provenance. Changes are
@@ -132,7 +126,6 @@ def _by_seed(runs: pd.DataFrame, title: str, metric: str) -> FloatArray:
 
 
 def _numbered(keys: pd.Series) -> tuple[IntArray, int]:
-    """Return the position of each key among the sorted ones, and the number of different keys."""
     numbers, different = pd.factorize(keys, sort=True)
     return numbers, len(different)
 
@@ -140,12 +133,7 @@ def _numbered(keys: pd.Series) -> tuple[IntArray, int]:
 def rival_claim(table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "") -> dict[str, Any]:
     """Return the arguments of a claim on a rival: the value in the paper's set-up, and those with the other forms.
 
-    Args:
-        table: as from `changes`.
-        ours: the title of our policy.
-        rival: a name of `RIVALS`.
-        metric: `energy_active_j` or `avg_jct_s`.
-        more: a sentence for the end of the details.
+    `table` is as from `changes`; `more` is a sentence for the end of the details.
     """
     chosen = (table["ours"] == ours) & (table["rival"] == rival)
     sizes = intervals(table[chosen], "form", "metric")
@@ -243,10 +231,7 @@ KNEE, POINT = "HeShare+", "HeShare+, other plans"
 class FrontPoint(PlanReleasePolicy):
     """A policy that runs one plan of HeShare+'s front; policies that share `fronts` compute the front once.
 
-    Args:
-        fronts: an empty list to which the front is appended.
-        along: the position on the front: 0 is the least energy, 1 the least average JCT, None the knee.
-        effort: settings of the search.
+    `along` is the position on the front: 0 is the least energy, 1 the least average JCT, None the knee.
     """
 
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
@@ -256,7 +241,6 @@ class FrontPoint(PlanReleasePolicy):
         self._fronts, self._along, self._effort = fronts, along, effort
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
-        """Return the batches of the plan."""
         if not self._fronts:
             found = heshare_plus.optimise(tasks, self.cluster, self.predictor, rng=self.rng, effort=self._effort)
             self._fronts.append(found)
@@ -270,15 +254,7 @@ class FrontPoint(PlanReleasePolicy):
 def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: SearchSettings) -> pd.DataFrame:
     """Return runs of the knee of HeShare+'s front and of plans spread along it.
 
-    The task sets are those of a sweep with the same seed.
-
-    Args:
-        n: number of tasks in a set.
-        cluster: the GPUs, such as `4xT4,2xV100,2xA100`.
-        seed: the seed of all repetitions.
-        seeds: number of repetitions.
-        points: number of plans besides the knee.
-        effort: settings of HeShare+'s search.
+    The task sets are those of a sweep with the same seed. `points` is the number of plans besides the knee.
 
     Returns:
         One row a repetition and plan: repetition, policy, title (`KNEE` or `POINT`), then those of `Run.summary` but
@@ -304,13 +280,9 @@ def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: Se
 def plans_at_equal(plus: pd.DataFrame, rival: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return HeShare+'s plan at equal energy and at equal average JCT to a rival, for each repetition.
 
-    Nothing is interpolated. At equal energy, the plan is the fastest of those that used no more energy than the rival
-    when run on the same task set. At equal JCT, it is the plan of least energy of those that were no slower.
-
-    Args:
-        plus: as from `runs`.
-        rival: one row a repetition.
-        name: the rival's name in the result.
+    Nothing is interpolated. At equal energy, the plan is the fastest of those that used no more energy than the
+    rival when run on the same task set. At equal JCT, it is the plan of least energy of those that were no slower.
+    `rival` has one row a repetition, `name` is its name in the result.
 
     Returns:
         Two rows a repetition: rival, at, metric (that is compared), repetition, plan, theirs, ours, change_pct,
@@ -334,10 +306,6 @@ _EQUAL = (("equal energy", JCT, ENERGY), ("equal average JCT", ENERGY, JCT))
 
 def changes_at_equal(plans: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Return the median changes of HeShare+ against rivals at equal energy and at equal average JCT.
-
-    Args:
-        plans: as from `plans_at_equal`.
-        rng: random numbers of the bootstrap.
 
     Returns:
         One row each: rival, at, metric, change_pct, low_pct, high_pct, n, reached (repetitions with a plan within),

@@ -11,12 +11,7 @@ from heshare.paper.figures.series_styles import CAP, FAINT, POWER, series_style
 
 
 def cost_lines(ax: Axes, costs: pd.DataFrame) -> None:
-    """Draw the change of the average JCT over the limit: a line with 95 % intervals for each policy.
-
-    Args:
-        ax: where to draw.
-        costs: as from `limit_study.limit_costs`.
-    """
+    """Draw the change of the average JCT over the limit: a line with 95 % intervals for each policy."""
     drawn = costs[costs["metric"] == "avg_jct_s"]
     titles = list(drawn["title"].unique())
     for place, (name, part) in enumerate(drawn.groupby("title", sort=False)):
@@ -33,12 +28,7 @@ def cost_lines(ax: Axes, costs: pd.DataFrame) -> None:
 
 
 def power_lines(ax: Axes, steps: pd.DataFrame) -> None:
-    """Draw the power of all GPUs over time, in grey without a limit, and the limit as a dashed line.
-
-    Args:
-        ax: where to draw.
-        steps: as from `limit_study.power_over_time`.
-    """
+    """Draw the power of all GPUs over time, in grey without a limit, and the limit as a dashed line."""
     for case, part in steps.groupby("case", sort=False):
         limit_w = float(part["limit_w"].iloc[0])
         free = np.isnan(limit_w)

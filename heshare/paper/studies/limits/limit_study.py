@@ -46,15 +46,7 @@ def limited_runs(
 ) -> pd.DataFrame:
     """Run policies without a limit and under limits that are parts of their own peak.
 
-    Args:
-        policies: names of the registry.
-        shares: the limits, over the highest power of the unlimited run of the same policy and repetition.
-        cluster: the GPUs.
-        tasks: how many tasks a repetition draws.
-        seed: of all repetitions.
-        seeds: number of repetitions.
-        arrivals: kind of arrivals.
-        progress: show a progress bar.
+    `shares` are over the highest power of the unlimited run of the same policy and repetition.
 
     Returns:
         Columns repetition, title, share (1 is no limit), limit_w (NaN without one), peak_w, the `MEASURES`, and
@@ -100,10 +92,6 @@ def power_over_time(
 
 def limit_costs(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Return what each limit costs, paired by repetition with the unlimited run of the same policy.
-
-    Args:
-        runs: as from `limited_runs`.
-        rng: of the bootstrap.
 
     Returns:
         Columns title, share, metric, change_pct (median), low, high (its 95 % interval), n, provenance.

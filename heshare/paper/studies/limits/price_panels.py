@@ -12,13 +12,7 @@ from heshare.paper.studies.limits.price_study import AT_ONCE, CHEAPEST, SAVING
 
 
 def price_steps(ax: Axes, price: EnergySignal, start_hours: list[float]) -> None:
-    """Draw a day's price in steps, with the hours at which the runs begin.
-
-    Args:
-        ax: where to draw.
-        price: a signal of a day.
-        start_hours: hours of the day.
-    """
+    """Draw a day's price in steps, with the hours at which the runs begin."""
     hours = [time_s / 3_600.0 for time_s in (*price.time_s, DAY_S)]
     ax.step(hours, [*price.value, price.value[-1]], where="post", color=EFFECT, linewidth=1.2)
     for number, hour in enumerate(start_hours):
@@ -32,12 +26,7 @@ def price_steps(ax: Axes, price: EnergySignal, start_hours: list[float]) -> None
 
 
 def saving_lines(ax: Axes, found: pd.DataFrame) -> None:
-    """Draw money saved over the JCT added: a line with 95 % intervals for each policy, the baseline dashed in grey.
-
-    Args:
-        ax: where to draw.
-        found: as from `price_study.savings`.
-    """
+    """Draw money saved over the JCT added: a line with 95 % intervals for each policy, the baseline dashed in grey."""
     first = str(found["title"].iloc[0])
     for name, part in found.groupby("title", sort=False):
         shown = part[part["rule"].isin([AT_ONCE, SAVING])].sort_values("added_jct_h")

@@ -54,18 +54,8 @@ def price_runs(
 ) -> pd.DataFrame:
     """Return the cost and JCT of policies without waiting, with the saving rule, and with the trivial baseline.
 
-    Each repetition draws a task set, all tasks there at once, and runs it from each of the hours.
-
-    Args:
-        tasks: how many are drawn in each repetition.
-        cluster: the GPUs.
-        policies: names of the registry; the first one is also run with the cheapest hour.
-        savings_pct: settings of the saving rule, %.
-        holds_h: settings of the cheapest hour, h; the longest is also the saving rule's bound.
-        start_hours: hours of the day at which a run begins.
-        seeds: number of repetitions.
-        seed: of all repetitions.
-        signal: a signal that repeats daily; by default `day_price`.
+    Each repetition draws a task set, all tasks there at once, and runs it from each of the hours. The first policy
+    is also run with the cheapest hour; the longest of `holds_h` is also the saving rule's bound.
 
     Returns:
         One row a repetition, hour, policy, rule and setting: start_h, title, rule, setting, cost_active, cost_cluster,
@@ -96,8 +86,6 @@ def price_runs(
 
 
 class _Shared:
-    """What the runs of one repetition share: the plans of its task set, and predictions."""
-
     def __init__(self) -> None:
         self.predictor: Predictor = load_predictor(shared_cache=True)
         self._searches: Searches = {}
@@ -115,7 +103,6 @@ def _labels(name: str, rule: str, setting: float) -> dict[str, object]:
 
 
 def _wrapped(policy: Policy, price: EnergySignal, rule: str, setting: float, longest_h: float) -> Policy:
-    """Return the policy with a rule for holding starts back."""
     made: HoldRule = CheapestHourRule(price) if rule == CHEAPEST else SavingRule(price, setting / 100.0)
     return price_aware(policy, price, 3_600.0 * (setting if rule == CHEAPEST else longest_h), made)
 
@@ -135,10 +122,6 @@ def _rows(
 
 def savings(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Return what waiting saves and costs against starting at once: medians over repetitions with 95 % intervals.
-
-    Args:
-        runs: of `price_runs`.
-        rng: draws the bootstrap's samples.
 
     Returns:
         One row a title, rule and setting: saved_pct with low and high (money saved over one period by all GPUs, in

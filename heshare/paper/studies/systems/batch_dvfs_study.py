@@ -42,18 +42,11 @@ SYSTEMS: Mapping[str, str] = {
 
 
 def networks() -> list[str]:
-    """Return the convolutional networks of Table IV, sorted."""
     return sorted(name for name, model in paper_models().items() if model.load != "high")
 
 
 def run_systems(gpu: str, *, seed: int, seeds: int, jobs: int = 30) -> pd.DataFrame:
     """Run the same jobs under BatchDVFS and each system that it is compared with.
-
-    Args:
-        gpu: the card.
-        seed: the seed of networks, numbers of images and caps.
-        seeds: number of draws of all jobs.
-        jobs: number of jobs of a draw.
 
     Returns:
         One row a job and system: repetition, job, title, network, cap_w, images_per_s, j_per_image, above_pct (share
@@ -76,12 +69,7 @@ def run_systems(gpu: str, *, seed: int, seeds: int, jobs: int = 30) -> pd.DataFr
 def run_job(cluster: Cluster, network: str, images: int, cap: float, system: str) -> Run:
     """Run one job of the study under a power cap.
 
-    Args:
-        cluster: one GPU.
-        network: a model of Table IV.
-        images: number of images.
-        cap: the power cap, as a share of the board power limit.
-        system: a value of `SYSTEMS`.
+    `cap` is a share of the board power limit, `system` a value of `SYSTEMS`.
     """
     name, _, parameter = system.partition(",")
     parameters = ",".join(filter(None, (f"cap={cap}", parameter)))
@@ -104,10 +92,6 @@ def _measures(result: Run, images: int, cap: float) -> dict[str, float]:
 
 def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Return BatchDVFS's throughput over that of each other system, the geometric mean over jobs of each draw.
-
-    Args:
-        runs: as from `run_systems`.
-        rng: draws the bootstrap's samples, over draws.
 
     Returns:
         One row a title: ratio, low, high, n, least and most (over single jobs), above_pct (share of time above the cap,

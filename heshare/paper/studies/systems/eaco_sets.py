@@ -36,9 +36,7 @@ SPREAD = 0.25
 def run_sets(seed: int, seeds: int) -> pd.DataFrame:
     """Run EaCO on each of its measured sets, on one node, against the same jobs one after the other.
 
-    Args:
-        seed: the seed of the study.
-        seeds: number of repetitions with other numbers of epochs, after one (repetition -1) with 90 for every job.
+    `seeds` repetitions with other numbers of epochs follow one (repetition -1) with 90 for every job.
 
     Returns:
         One row a set and repetition: set, size, repetition, saving_pct (of the node), gpus_pct (of its GPUs alone),
@@ -59,7 +57,6 @@ def set_name(entry: MeasuredSet) -> str:
 
 
 def _measures(entry: MeasuredSet, length: FloatArray) -> dict[str, float]:
-    """Return the columns of one run of a set whose jobs have these lengths, over 90 epochs."""
     tasks = [
         Task(number, workload, EPOCHS * float(part) * _steps_of_epoch(workload), gpus=NODE, epochs=EPOCHS)
         for number, (workload, part) in enumerate(zip(entry.workloads, length, strict=False))
@@ -78,7 +75,6 @@ def _measures(entry: MeasuredSet, length: FloatArray) -> dict[str, float]:
 
 
 def _steps_of_epoch(workload: Workload) -> float:
-    """Return the steps of an epoch on a whole node."""
     return step(workload).epoch_samples / (workload.batch_size * NODE)
 
 

@@ -100,7 +100,6 @@ class StudySetting:
 
 @cache
 def v100() -> Gpu:
-    """Return the GPU of EaCO's measurements."""
     return gpu(training.step(training.workloads("eaco")[0]).gpu)
 
 
@@ -151,12 +150,7 @@ def run_systems(
 ) -> pd.DataFrame:
     """Run the systems on the same tasks, on clusters of several sizes.
 
-    Args:
-        setting: the trace.
-        nodes: numbers of nodes; the largest one sets the load.
-        systems: makers of the policies, by title.
-        seed: the seed of the study.
-        seeds: number of repetitions.
+    `systems` has makers of the policies by title; the largest of `nodes` sets the load.
 
     Returns:
         One row a repetition, cluster and system: the columns repetition, nodes, title, those of `_measures`,

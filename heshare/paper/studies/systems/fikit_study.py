@@ -78,9 +78,7 @@ class PairSetting:
 def traced(models: Sequence[str], recorded: str = "") -> dict[str, KernelTrace]:
     """Return the traces of some models, or all that were recorded on a GPU.
 
-    Args:
-        models: names of `data/kernels/v100.csv`.
-        recorded: a GPU with kernels in `data/profiles/measured`, which replace the models.
+    `models` are names of `data/kernels/v100.csv`, `recorded` a GPU with kernels in `data/profiles/measured`.
 
     Raises:
         InputError: no such record, or a bad cell of it.
@@ -102,16 +100,8 @@ def study(
 ) -> pd.DataFrame:
     """Run every pair of models in every setting and way of sharing; the other task always has a next request.
 
-    Arrivals and jitter are the same for all ways of sharing and settings of one pair and repetition.
-
-    Args:
-        settings: the settings.
-        ways: names of `WAYS`.
-        models: the traces, by name.
-        requests: number of requests of the urgent task.
-        seeds: number of repetitions.
-        seed: the seed of the study.
-        jitter: coefficient of variation of each kernel and launch; assumed.
+    Arrivals and jitter are the same for all ways of sharing and settings of one pair and repetition. `jitter` is
+    the coefficient of variation of each kernel and launch; assumed.
 
     Returns:
         One row a case: repetition, high, low, load, waits, slice_ms, sharing, jct_s (mean of the urgent task), alone_s
@@ -233,9 +223,7 @@ def _loss(trace: KernelTrace, launch_s: float) -> float:
 def form_errors(models: Mapping[str, KernelTrace], gaps_ms: Sequence[float]) -> pd.DataFrame:
     """Compare the task-level form with the kernel loop: the filler's share of the GPU for each pair and host gap.
 
-    Args:
-        models: the traces, by name.
-        gaps_ms: host time before each iteration of the urgent task, ms: long gaps, which its trace alone lacks.
+    `gaps_ms` is host time before each iteration of the urgent task: long gaps, which its trace alone lacks.
     """
     rule, rows = FikitRule(), []
     for gap_ms, high, low in product(gaps_ms, models, models):
@@ -249,7 +237,6 @@ def form_errors(models: Mapping[str, KernelTrace], gaps_ms: Sequence[float]) -> 
 
 
 def title_of(name: str) -> str:
-    """Return the title of a traced model."""
     return _TITLES.get(name, name)
 
 

@@ -19,13 +19,6 @@ def pieces(
 ) -> pd.DataFrame:
     """Return the pieces of a short time: requests of the urgent task arrive, the other always has a next one.
 
-    Args:
-        high: the urgent task.
-        low: the other one.
-        ways: the ways of sharing, by name.
-        arrivals_ms: when the urgent task's requests arrive, ms.
-        until_ms: where the stretch ends, ms.
-
     Returns:
         One row a piece: way, task (of `TASKS`), start_ms, end_ms; pieces that follow each other directly are one.
     """

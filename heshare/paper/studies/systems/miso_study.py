@@ -56,7 +56,6 @@ _TITLES = {
 
 
 def cluster(gpus: int) -> Cluster:
-    """Return a cluster of so many A100 of 40 GB."""
     return Cluster((replace(gpu("A100"), memory_mib=MEMORY_MIB),) * gpus)
 
 
@@ -69,11 +68,8 @@ def statics() -> tuple[str, ...]:
 def draw_jobs(n: int, *, rng: np.random.Generator, interval_s: float = 60.0, **_: object) -> tuple[Task, ...]:
     """Draw a task set as in MISO's experiments: its fixed pairs of duration and workload, in shuffled order.
 
-    Args:
-        n: number of tasks; up to 100 are drawn without replacement, beyond that all pairs are used in turn.
-        rng: the source of randomness.
-        interval_s: mean time between two arrivals, s; half of it for the first third.
-        **_: what a sweep passes for the paper's recipe has no effect.
+    Up to 100 tasks are drawn without replacement, beyond that all pairs are used in turn. `interval_s` is the mean
+    time between two arrivals, half of it for the first third; what else a sweep passes has no effect.
 
     Returns:
         Tasks 0 to n-1 by arrival. A task's iterations are its duration less `START_S`, over its step alone on an A100.
@@ -94,7 +90,6 @@ def draw_jobs(n: int, *, rng: np.random.Generator, interval_s: float = 60.0, **_
 
 @cache
 def _workloads() -> tuple[Workload, ...]:
-    """Return the workload of each of MISO's 100 durations."""
     return tuple(
         Workload(row.text("model"), row.whole("batch_size", least=1), phase="training")
         for row in read_table(files.data("training", "jobs.csv"), ("percentile", "model", "batch_size"))
@@ -106,13 +101,7 @@ def run_policies(
 ) -> pd.DataFrame:
     """Run policies on MISO's jobs.
 
-    Args:
-        policies: as the registry writes them.
-        seed: of all repetitions.
-        seeds: number of repetitions; each has its own order of jobs and its own arrivals.
-        tasks: number of jobs.
-        gpus: number of GPUs.
-        interval_s: mean time between two arrivals, s; half of it for the first third.
+    `interval_s` is as in `draw_jobs`.
 
     Returns:
         One row a repetition and policy, as from `sweep`, without wall time; of the scenario only the column interval_s.
@@ -133,7 +122,6 @@ def run_policies(
 
 
 def name_of(policy: str) -> str:
-    """Return the name of a policy in figures."""
     if policy.startswith(STATIC):
         return f"Static {partition_of(policy)}"
     return _TITLES.get(policy, title(policy))
@@ -192,11 +180,7 @@ def by_interval(
 ) -> pd.DataFrame:
     """Compare MISO, and MISO at no cost, with whole GPUs and the best static partition, by time between arrivals.
 
-    Args:
-        intervals_s: mean times between two arrivals, s.
-        rng: draws the bootstrap's samples.
-        chosen: the static partitions of which the best is taken; all of `statics()` if none are given.
-        **sizes: as of `run_policies`.
+    The best static partition is that of `chosen`, or of all `statics()`; `sizes` are as of `run_policies`.
 
     Returns:
         One row an interval, policy and reference: columns interval_s, title, reference, static, change_pct, low, high.

@@ -124,11 +124,7 @@ def run_systems(
 ) -> pd.DataFrame:
     """Run systems on every network, under a cap drawn between the two published ones in each repetition.
 
-    Args:
-        setting: the card and what the systems begin with.
-        seed: the seed of the caps.
-        seeds: number of repetitions.
-        titles: of `SYSTEMS` and `FIXED`.
+    `titles` are of `SYSTEMS` and `FIXED`.
 
     Returns:
         One row a repetition, network and system: cap_w, limit_ms, title, then the measures of the second half of the
@@ -158,12 +154,7 @@ def run_systems(
 def run_case(setting: StudySetting, network: str, share: float, limit_s: float, system: ServedBy) -> Run:
     """Run one system on one network until all its images are done.
 
-    Args:
-        setting: the card and what the system begins with.
-        network: a model of Table IV.
-        share: the cap, as a share of the board power limit.
-        limit_s: the latency limit, s.
-        system: the system.
+    `share` is the cap as a share of the board power limit.
     """
     card, predictor = gpu(setting.gpu), _predictor()
     workload, k = Workload(network, system.size or setting.size), system.instances or setting.k
@@ -204,7 +195,6 @@ def measure(result: Run, cap_w: float, limit_s: float) -> dict[str, float]:
 
 
 def _batch_size(result: Run, task: int, at_s: float) -> int:
-    """Return the inference batch size of a task in a segment that begins at a time, s."""
     return next(
         each.batch_size
         for each in result.record.intervals
@@ -215,14 +205,8 @@ def _batch_size(result: Run, task: int, at_s: float) -> int:
 def best_fixed(card_name: str, network: str, share: float, limit_s: float, k: int) -> dict[str, float]:
     """Return the throughput of the best clock and inference batch size within both limits, for k equal instances.
 
-    It is found by trying every clock of the card with every size of `SIZES`, which no controller can do at run time.
-
-    Args:
-        card_name: the card.
-        network: a model of Table IV.
-        share: the power cap, as a share of the board power limit.
-        limit_s: the latency limit, s.
-        k: number of instances, at 100/k % each.
+    It is found by trying every clock of the card with every size of `SIZES`, which no controller can do at run
+    time. Each instance has 100/k %; `share` is the cap as a share of the board power limit.
 
     Returns:
         The columns of `run_systems` from images_per_s on; zeros where nothing is within the limits.
@@ -251,10 +235,6 @@ def _at_clocks(card_name: str, network: str, size: int, k: int) -> tuple[FloatAr
 
 def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Return Morak's throughput over that of each other system.
-
-    Args:
-        runs: as from `run_systems`.
-        rng: draws the bootstrap's samples, over repetitions.
 
     Returns:
         One row a title: ratio (geometric mean over networks) with low, high, and most (the largest ratio of a
@@ -335,13 +315,7 @@ def parts_claim(found: pd.DataFrame) -> dict[str, Any]:
 
 
 def draw_panels(axes: tuple[Axes, Axes], found: pd.DataFrame, variants: pd.DataFrame) -> None:
-    """Draw Morak's throughput over each other system, and over two of them with one setting changed at a time.
-
-    Args:
-        axes: the two panels.
-        found: as from `gains`.
-        variants: as from `sensitivity`.
-    """
+    """Draw Morak's throughput over each other system, and over two of them with one setting changed at a time."""
     left = found[found["title"] != MORAK].assign(series=MORAK)
     plots.dots(axes[0], left, group="title", series="series", value="ratio", low="low", high="high")
     axes[0].plot(left["most"], range(len(left)), "|", color=EDGE, markersize=6)

@@ -310,11 +310,7 @@ def claim_numbers(
 ) -> pd.DataFrame:
     """Return what the claims are about beyond `savings`, from runs of several kinds.
 
-    Args:
-        runs: as from `run_systems`, of several loads.
-        by_size: as from `run_systems`, with `MU_SERVE` and `MIXED`, by inference batch size.
-        orders: as from `queueing`.
-        rng: draws the bootstrap's samples.
+    `by_size` has runs with `MU_SERVE` and `MIXED` by inference batch size, `orders` is as from `queueing`.
 
     Returns:
         One row a measure and title: measure (one at a time over the title in power, by the least and the most of the
@@ -336,10 +332,7 @@ def claim_numbers(
 def power_claim(numbers: pd.DataFrame, energies: pd.DataFrame, measure: str) -> dict[str, Any]:
     """Return the arguments of the claim on power.
 
-    Args:
-        numbers: as from `claim_numbers`.
-        energies: as from `energy_and_time`, with the card of the runs.
-        measure: `LEAST` or `MOST`.
+    `energies` has the card of the runs; `measure` is `LEAST` or `MOST`.
     """
     ratio = numbers[numbers["measure"] == measure].set_index("title")["value"]
     reach = 1 / (1 + energies.loc[energies["gpu"] == StudySetting().gpu, "over_time_pct"].min() / 100)
@@ -383,13 +376,7 @@ def order_claim(numbers: pd.DataFrame, setting: StudySetting) -> dict[str, Any]:
 
 
 def draw_panels(axes: Sequence[Axes], found: pd.DataFrame, energies: pd.DataFrame) -> None:
-    """Draw saved power and lost limits by load, and the energy of lower clocks over time and all at once.
-
-    Args:
-        axes: three panels.
-        found: as from `savings`.
-        energies: as from `energy_and_time`.
-    """
+    """Draw saved power and lost limits by load, and the energy of lower clocks over time and all at once."""
     shown = found[found["title"].isin(SHOWN)]
     shown = shown.assign(row=[f"load {100 * load:g} %" for load in shown["load"]])
     axes[0].axvspan(*PAPER, color=BAND, zorder=0)

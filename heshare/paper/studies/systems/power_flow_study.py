@@ -94,11 +94,7 @@ def run_systems(
 ) -> pd.DataFrame:
     """Run the systems on the same tasks.
 
-    Args:
-        setting: the trace.
-        systems: makers of the policies, by title and parameter (a budget or a clock; 1 where there is none).
-        seed: the seed of the study.
-        seeds: number of repetitions.
+    `systems` has makers of policies by title and parameter (a budget or a clock; 1 where there is none).
 
     Returns:
         One row a repetition and system: title, setting (the parameter), energy_j (GPUs while they run something),

@@ -85,12 +85,8 @@ def datacentre(scale: float) -> Nodes:
 class Filling:
     """A datacentre that one placer fills.
 
-    Scores depend on a node's own state alone, so that after each placement only one node is scored again.
-
-    Args:
-        nodes: the empty datacentre.
-        placer: one of `PLACERS`; `pwr` has the weight `alpha`, with FGD for the rest.
-        alpha: the weight of PWR's score.
+    Scores depend on a node's own state alone, so that after each placement only one node is scored again. `placer`
+    is one of `PLACERS`; `pwr` has the weight `alpha`, with FGD for the rest.
     """
 
     def __init__(self, nodes: Nodes, placer: str, alpha: float) -> None:
@@ -163,11 +159,7 @@ def _scores_of_node(*state: Any) -> tuple[Any, ...]:
 def fill(placer: str, *, rng: np.random.Generator, alpha: float = 0.1, scale: float = 0.05) -> pd.DataFrame:
     """Fill the datacentre up to the last level of demand.
 
-    Args:
-        placer: one of `PLACERS`.
-        rng: draws tasks and ties; the same state of it gives every placer the same tasks.
-        alpha: the weight of PWR's score with the placer `pwr`.
-        scale: the size of the datacentre, 1 for the published one.
+    The same state of `rng` gives every placer the same tasks; `scale` is over the published size.
 
     Returns:
         One row for each of `LEVELS`: demand, power_w, granted (allocated of requested GPUs, GRAR).
@@ -190,11 +182,7 @@ def fill(placer: str, *, rng: np.random.Generator, alpha: float = 0.1, scale: fl
 def fill_all(placers: Mapping[str, tuple[str, float]], *, seed: int, seeds: int, scale: float) -> pd.DataFrame:
     """Fill the same datacentre with the same tasks by several placers, `seeds` times.
 
-    Args:
-        placers: the placer and its weight, by the name in figures.
-        seed: the seed of the study.
-        seeds: number of repetitions.
-        scale: the size of the datacentre, 1 for the published one.
+    `placers` has each placer and its weight by the name in figures.
 
     Returns:
         As `fill`, with the columns repetition and title.
@@ -210,11 +198,6 @@ def fill_all(placers: Mapping[str, tuple[str, float]], *, seed: int, seeds: int,
 
 def saved(fills: pd.DataFrame, against: str, rng: np.random.Generator) -> pd.DataFrame:
     """Compare the estimated power of each placer with another's at each level of demand, paired by repetition.
-
-    Args:
-        fills: as from `fill_all`.
-        against: the title of the other.
-        rng: draws the bootstrap's samples.
 
     Returns:
         One row a placer and level: title, demand, change_pct, low, high, n, granted (median), provenance.
