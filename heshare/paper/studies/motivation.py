@@ -9,6 +9,7 @@ import pandas as pd
 from heshare.devices.constants import Constants
 from heshare.devices.device_model import co_run
 from heshare.ops.recording.budget_plan import PAIRS
+from heshare.shared.arrays import FloatArray
 from heshare.world.catalogue import gpu as card
 from heshare.world.catalogue import memory_mib, models, paper_models
 from heshare.world.workload import Resident, Workload
@@ -92,7 +93,7 @@ def clocks(model: str, *, batch_sizes: Iterable[int], points: int, gpus: Sequenc
 
 
 def pairs(
-    chosen: Iterable[Sequence[str]] = PAIRS, *, batch_size: int, mps_pct: int = 100, gpus: Sequence[str] = PAPER_GPUS
+    chosen: Iterable[Sequence[str]] = PAIRS, *, batch_size: int, gpus: Sequence[str] = PAPER_GPUS
 ) -> pd.DataFrame:
     """Return pairs of workloads alone and together on each GPU with enough memory for both (Fig. 4).
 
@@ -101,23 +102,25 @@ def pairs(
         two of time together over time alone, less 1), provenance.
     """
     rows = []
-    for name, (one, other) in product(gpus, chosen):
-        both = tuple(Resident(Workload(model, batch_size), mps_pct) for model in (one, other))
+    for name, pair in product(gpus, chosen):
+        both = tuple(Resident(Workload(model, batch_size)) for model in pair)
         if sum(memory_mib(resident.workload) for resident in both) > card(name).memory_mib:
             continue
-        alone = np.array([co_run(card(name), (resident,)).tasks[0].time_s for resident in both])
-        together = np.array([task.time_s for task in co_run(card(name), both).tasks])
-        rows.append(
-            {
-                "gpu": name,
-                "pair": f"{models()[one].title} + {models()[other].title}",
-                "alone_s": float(alone.mean()),
-                "together_s": float(together.mean()),
-                "degradation_pct": 100.0 * float((together / alone).mean() - 1.0),
-                "provenance": "emulated",
-            }
-        )
+        alone_s = np.array([co_run(card(name), (resident,)).tasks[0].time_s for resident in both])
+        together_s = np.array([task.time_s for task in co_run(card(name), both).tasks])
+        rows.append(pair_row(name, pair, alone_s, together_s) | {"provenance": "emulated"})
     return pd.DataFrame(rows)
+
+
+def pair_row(gpu: str, pair: Iterable[str], alone_s: FloatArray, together_s: FloatArray) -> dict[str, object]:
+    """Return a row of `pairs`, without its provenance, from the times of both workloads."""
+    return {
+        "gpu": gpu,
+        "pair": " + ".join(models()[name].title for name in pair),
+        "alone_s": float(alone_s.mean()),
+        "together_s": float(together_s.mean()),
+        "degradation_pct": 100.0 * float((together_s / alone_s).mean() - 1.0),
+    }
 
 
 def spread(frame: pd.DataFrame, value: str) -> pd.Series:

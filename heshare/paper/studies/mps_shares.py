@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from heshare.devices.constants import Constants, Timing, default
 from heshare.devices.device_model import co_run
 from heshare.paper.figures.series_styles import EDGE, GUIDE, series_style
+from heshare.paper.studies.sensitivity_worlds import Change, scaled_contention, scaled_power
 from heshare.scheduling.pareto import Front
 from heshare.shared.arrays import FloatArray
 from heshare.world import catalogue
@@ -41,30 +42,8 @@ AS_CALIBRATED = "as calibrated"
 INSENSITIVE = "SMs matter to one of the two only"
 
 
-def _timings(change: Callable[[Timing], Timing]) -> Callable[[Constants], Constants]:
+def _timings(change: Callable[[Timing], Timing]) -> Change:
     return lambda known: replace(known, timing={key: change(each) for key, each in known.timing.items()})
-
-
-def _contention(factor: float) -> Callable[[Constants], Constants]:
-    def changed(known: Constants) -> Constants:
-        return replace(
-            known,
-            contention={
-                gpu: replace(each, strength=factor * each.strength, wait_s=factor * each.wait_s)
-                for gpu, each in known.contention.items()
-            },
-        )
-
-    return changed
-
-
-def _powers(name: str, factor: float) -> Callable[[Constants], Constants]:
-    def changed(known: Constants) -> Constants:
-        for gpu, power in known.power.items():
-            known = known.with_power(gpu, **{name: factor * getattr(power, name)})
-        return known
-
-    return changed
 
 
 def _insensitive(known: Constants) -> Constants:
@@ -98,7 +77,7 @@ class Term:
         mixed: whether a pair has one network of even and one of odd place in the catalogue.
     """
 
-    change: Callable[[Constants], Constants] = lambda known: known
+    change: Change = lambda known: known
     steps: tuple[int, ...] = STEPS
     whole_sms: bool = False
     mixed: bool = False
@@ -106,8 +85,8 @@ class Term:
 
 TERMS: Mapping[str, Term] = {
     AS_CALIBRATED: Term(),
-    "no contention": Term(_contention(0.0)),
-    "contention x5": Term(_contention(5.0)),
+    "no contention": Term(scaled_contention(0.0)),
+    "contention x5": Term(scaled_contention(5.0)),
     "no host part": Term(_timings(lambda timing: replace(timing, host_s=0.0))),
     "host part x2": Term(_timings(lambda timing: replace(timing, host_s=2.0 * timing.host_s))),
     "no fill": Term(_timings(lambda timing: replace(timing, fill_s=0.0))),
@@ -120,8 +99,8 @@ TERMS: Mapping[str, Term] = {
             lambda timing: replace(timing, latency_s=timing.latency_s + 0.5 * timing.work_s, work_s=0.5 * timing.work_s)
         )
     ),
-    "no idle power": Term(_powers("idle_w", 0.0)),
-    "no co-run power": Term(_powers("sharing", 0.0)),
+    "no idle power": Term(scaled_power("idle_w", 0.0)),
+    "no co-run power": Term(scaled_power("sharing", 0.0)),
     "steps of 25 %": Term(steps=(25, 50, 75)),
     "whole SMs": Term(whole_sms=True),
     INSENSITIVE: Term(_insensitive, mixed=True),

@@ -40,32 +40,6 @@ class SearchCheckpoint:
     seconds: float
 
 
-def search(
-    name: str,
-    instance: Instance,
-    settings: Settings,
-    rng: np.random.Generator,
-    *,
-    evaluations: int = EVALUATIONS,
-    rate: Rate = 0.1,
-) -> Schemes:
-    """Return the Pareto set that a pymoo search finds, as `heshare.scheduling.genetic.search` does.
-
-    Args:
-        name: one of `TITLES`; `moead` evaluates one child at a time as published, `moead-batched` a generation at once.
-        instance: the task set on its cluster.
-        settings: `population`, `archive` and `initialisation`: `RANDOM_START` has `random`; `rank` gives the search
-            HeShare's initial population.
-        rng: the only source of randomness.
-        evaluations: schemes evaluated, the initial ones included; a multiple of the population.
-        rate: chance that a gene mutates; `1/n` is one task of each scheme on average.
-
-    Raises:
-        InputError: there is no such search.
-    """
-    return search_checkpoints(name, instance, settings, rng, (evaluations,), rate=rate)[-1].schemes
-
-
 def search_checkpoints(
     name: str,
     instance: Instance,
@@ -75,7 +49,20 @@ def search_checkpoints(
     *,
     rate: Rate = 0.1,
 ) -> list[SearchCheckpoint]:
-    """Return the result of `search` after each of some numbers of evaluations; the last one ends it."""
+    """Return the Pareto set of a pymoo search after each of some numbers of evaluations; the last one ends it.
+
+    Args:
+        name: one of `TITLES`; `moead` evaluates one child at a time as published, `moead-batched` a generation at once.
+        instance: the task set on its cluster.
+        settings: `population`, `archive` and `initialisation`: `RANDOM_START` has `random`; `rank` gives the search
+            HeShare's initial population.
+        rng: the only source of randomness.
+        checkpoints: numbers of evaluated schemes, the initial ones included; multiples of the population.
+        rate: chance that a gene mutates; `1/n` is one task of each scheme on average.
+
+    Raises:
+        InputError: there is no such search.
+    """
     require("rival", name, name in TITLES, "one of " + ", ".join(TITLES), "Choose one of them.")
     from pymoo.optimize import minimize  # slow to import
 

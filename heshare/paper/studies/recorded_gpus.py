@@ -10,14 +10,14 @@ import pandas as pd
 
 from heshare.ops.recording.budget_plan import PAIRS
 from heshare.ops.recording.recordings import COMMAND, Recording
-from heshare.paper.studies.motivation import CLOCK_COLUMNS, solo_columns
+from heshare.paper.studies.motivation import CLOCK_COLUMNS, pair_row, solo_columns
 from heshare.prediction.features import FEATURE_NAMES, ReferenceFeatures, is_reference, profile_features
 from heshare.prediction.forest import covered_rows
 from heshare.prediction.samples import Samples, profile_samples
 from heshare.profiles.missing_utilisation import ModelledUtilisationWarning, fill_missing
 from heshare.profiles.schema import UTILISATIONS, co_runner_counts
 from heshare.world.catalogue import gpu as card
-from heshare.world.catalogue import model, models
+from heshare.world.catalogue import models
 
 ENOUGH, ENOUGH_WORKLOADS = 50, 5
 """The least numbers of samples and workloads of a record that predictors are trained on."""
@@ -71,35 +71,19 @@ def clocks(records: Sequence[Recording], workload: str, *, batch_sizes: Iterable
     return pd.DataFrame(rows)
 
 
-def pairs(
-    records: Sequence[Recording],
-    chosen: Iterable[Sequence[str]] = PAIRS,
-    *,
-    batch_size: int,
-    mps_pct: int = 100,
-) -> pd.DataFrame:
+def pairs(records: Sequence[Recording], chosen: Iterable[Sequence[str]] = PAIRS, *, batch_size: int) -> pd.DataFrame:
     """Return Fig. 4 for recorded pairs and each of the two alone; columns as `motivation.pairs`."""
     rows = []
     for one in records:
         table = _plain(one.table)
-        table = table[(table["sm_mhz"] == card(one.gpu).max_mhz) & (table["mps_pct"] == mps_pct)]
+        table = table[(table["sm_mhz"] == card(one.gpu).max_mhz) & (table["mps_pct"] == 100)]
         times = table[table["batch_size"] == batch_size].set_index(["workload", "co_runners"])["time_s"].to_dict()
         for left, right in chosen:
-            names = ((left, f"{right}:{batch_size}@{mps_pct}"), (right, f"{left}:{batch_size}@{mps_pct}"))
-            alone = np.array([times.get((name, ""), np.nan) for name, _ in names])
-            together = np.array([times.get(key, np.nan) for key in names])
-            if np.isnan([alone, together]).any():
-                continue
-            rows.append(
-                {
-                    "gpu": one.gpu,
-                    "pair": f"{model(left).title} + {model(right).title}",
-                    "alone_s": float(alone.mean()),
-                    "together_s": float(together.mean()),
-                    "degradation_pct": 100.0 * float((together / alone).mean() - 1.0),
-                    "provenance": "measured",
-                }
-            )
+            names = ((left, f"{right}:{batch_size}@100"), (right, f"{left}:{batch_size}@100"))
+            alone_s = np.array([times.get((name, ""), np.nan) for name, _ in names])
+            together_s = np.array([times.get(key, np.nan) for key in names])
+            if not np.isnan([alone_s, together_s]).any():
+                rows.append(pair_row(one.gpu, (left, right), alone_s, together_s) | {"provenance": "measured"})
     return pd.DataFrame(rows)
 
 

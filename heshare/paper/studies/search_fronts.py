@@ -18,7 +18,7 @@ from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import GUIDE, LITERALLY, category_style, series_style
 from heshare.paper.studies import pymoo_searches
 from heshare.paper.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
-from heshare.paper.studies.pymoo_searches import SearchCheckpoint
+from heshare.paper.studies.pymoo_searches import SearchCheckpoint, genetic_checkpoints, search_checkpoints
 from heshare.paper.texts import render
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel
@@ -71,7 +71,8 @@ ABLATIONS: Mapping[str, Mapping[str, dict[str, Any]]] = {
 }
 """Changed settings of each ablation by its group and its name: one at a time, and at the end of a group all at once."""
 
-Runner = Callable[[Instance, np.random.Generator], list[SearchCheckpoint]]
+Runner = Callable[..., list[SearchCheckpoint]]
+"""Runs a search of an `Instance` with the random numbers `rng`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,32 +117,16 @@ def systems(settings: Settings, names: Mapping[pymoo_searches.Rate, Sequence[str
     total = settings.population * settings.generations
     checkpoints = sorted({total, *(at for at in CHECKPOINTS if at < total and at % settings.population == 0)})
     found = {
-        title: System(partial(_genetic, own, checkpoints), own, own.mutation_rate)
+        title: System(partial(genetic_checkpoints, settings=own, checkpoints=checkpoints), own, own.mutation_rate)
         for title, own in ((OURS, settings), (WORDS, replace(settings, **LITERAL)))
     }
     for start, (rate, those) in product(STARTS, names.items()):
         initial = replace(settings, initialisation=start)
         for name in those:
             title = f"{pymoo_searches.TITLES[name].removesuffix(', batched')} at {rate}{STARTS[start]}"
-            found[title] = System(partial(_pymoo, name, initial, checkpoints, rate), settings, rate, start)
+            run = partial(search_checkpoints, name, settings=initial, checkpoints=checkpoints, rate=rate)
+            found[title] = System(run, settings, rate, start)
     return found
-
-
-def _genetic(
-    settings: Settings, checkpoints: Sequence[int], world: Instance, rng: np.random.Generator
-) -> list[SearchCheckpoint]:
-    return pymoo_searches.genetic_checkpoints(world, settings, rng, checkpoints)
-
-
-def _pymoo(
-    name: str,
-    settings: Settings,
-    checkpoints: Sequence[int],
-    rate: pymoo_searches.Rate,
-    world: Instance,
-    rng: np.random.Generator,
-) -> list[SearchCheckpoint]:
-    return pymoo_searches.search_checkpoints(name, world, settings, rng, checkpoints, rate=rate)
 
 
 def compare(
@@ -161,7 +146,7 @@ def compare(
     for number, tasks in sets.items():
         world = make_instance(tasks, cluster, predictor)
         model = BatchModel(world, predictor)
-        stages = {title: each.run(world, _rng(number, 1)) for title, each in searches.items()}
+        stages = {title: each.run(world, rng=_rng(number, 1)) for title, each in searches.items()}
         found = {
             title: final_objectives(own[-1].schemes, world, model, searches[title].settings)
             for title, own in stages.items()

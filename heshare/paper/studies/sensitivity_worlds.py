@@ -118,7 +118,7 @@ def _t4(end: int) -> Change:
     return _at_end((*IDLE, "v_min"), end, ("T4",))
 
 
-def _contention(factor: float) -> Change:
+def scaled_contention(factor: float) -> Change:
     """Return the change of the slowdown by co-runners by a factor, on every GPU."""
 
     def scaled(contention: Contention) -> Contention:
@@ -137,12 +137,12 @@ def _turns(part: float) -> Change:
     return changed
 
 
-def _co_run_power(factor: float) -> Change:
-    """Return the change of the extra power of co-running work by a factor, on every GPU."""
+def scaled_power(name: str, factor: float) -> Change:
+    """Return the change of a constant of power by a factor, on every GPU; `sharing` is that of co-running work."""
 
     def changed(known: Constants) -> Constants:
         for gpu, power in known.power.items():
-            known = known.with_power(gpu, sharing=factor * power.sharing)
+            known = known.with_power(gpu, **{name: factor * getattr(power, name)})
         return known
 
     return changed
@@ -161,12 +161,12 @@ WORLDS: Mapping[str, tuple[tuple[str, ...], Change]] = {
     "v100-high": (("V100",), _at_end(DYNAMIC, 1, ("V100",))),
     "a100-low": (("A100",), _at_end(DYNAMIC, 0, ("A100",))),
     "a100-high": (("A100",), _at_end(DYNAMIC, 1, ("A100",))),
-    "contention-x0.5": (GPUS, _contention(0.5)),
-    "contention-x5": (GPUS, _contention(5.0)),
+    "contention-x0.5": (GPUS, scaled_contention(0.5)),
+    "contention-x5": (GPUS, scaled_contention(5.0)),
     "turns-least": (GPUS, _turns(0.0)),
     "turns-most": (GPUS, _turns(1.0)),
-    "co-run-x0.5": (GPUS, _co_run_power(0.5)),
-    "co-run-x2": (GPUS, _co_run_power(2.0)),
+    "co-run-x0.5": (GPUS, scaled_power("sharing", 0.5)),
+    "co-run-x2": (GPUS, scaled_power("sharing", 2.0)),
     "gpt2-apart": (GPUS, lambda _: with_shifted_times("gpt2", 1)),
     "gpt2-close": (GPUS, lambda _: with_shifted_times("gpt2", -1)),
 }

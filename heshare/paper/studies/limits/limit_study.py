@@ -1,12 +1,11 @@
 """Study of power limits: what a limit costs in average JCT and energy, at parts of the unlimited run's own peak."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from heshare.lab.limits.budget_policy import within_budget
 from heshare.lab.limits.power_budget import PowerBudget, largest_excess
@@ -14,6 +13,8 @@ from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.random_streams import POLICY, Repetition
 from heshare.lab.sweeps.statistics import change_pct
 from heshare.lab.sweeps.study_runs import REPETITION, repeat
+from heshare.paper.figures import plots
+from heshare.paper.figures.series_styles import CAP, FAINT, POWER, series_style
 from heshare.policies.policy import Policy
 from heshare.policies.registry import make, title
 from heshare.prediction.predictor import LazyPredictor, Predictor
@@ -41,8 +42,6 @@ def limited_runs(
     tasks: int,
     seed: int,
     seeds: int,
-    arrivals: str = "at_once",
-    progress: bool = False,
 ) -> pd.DataFrame:
     """Run policies without a limit and under limits that are parts of their own peak.
 
@@ -55,7 +54,7 @@ def limited_runs(
     gpus = Cluster.parse(cluster)
 
     def rows(streams: Repetition) -> Iterator[dict[str, object]]:
-        drawn, predictor = streams.task_set(tasks, arrivals=arrivals), _predictor()
+        drawn, predictor = streams.task_set(tasks), _predictor()
         for name in policies:
             # One policy for all limits: its planner keeps the front, which no limit changes.
             policy, runs = make(name), partial(_run, drawn, gpus, predictor, streams)
@@ -65,20 +64,18 @@ def limited_runs(
                 budget = PowerBudget.constant(share * peak_w(free))
                 yield {"title": title(name), **_row(runs(policy, budget), share, budget)}
 
-    return repeat(rows, seed=seed, seeds=seeds, progress="power limits" if progress else "")
+    return repeat(rows, seed=seed, seeds=seeds)
 
 
-def power_over_time(
-    policy: str, share: float, *, cluster: str, tasks: int, seed: int, repetition: int = 0, arrivals: str = "at_once"
-) -> pd.DataFrame:
-    """Return the power of a run without a limit and under one, as steps.
+def power_over_time(policy: str, share: float, *, cluster: str, tasks: int, seed: int) -> pd.DataFrame:
+    """Return the power of the first repetition's run without a limit and under one, as steps.
 
     Returns:
         Columns case (`no limit`, or such as `60 % of the peak`), limit_w (NaN without one), time_s, power_w (from
         that time on, of all GPUs).
     """
-    streams, gpus, made = Repetition(repetition, seed), Cluster.parse(cluster), make(policy)
-    runs = partial(_run, streams.task_set(tasks, arrivals=arrivals), gpus, _predictor(), streams)
+    streams, gpus, made = Repetition(0, seed), Cluster.parse(cluster), make(policy)
+    runs = partial(_run, streams.task_set(tasks), gpus, _predictor(), streams)
     free = runs(made, None)
     limit_w = share * peak_w(free)
     limited = runs(made, PowerBudget.constant(limit_w))
@@ -132,3 +129,34 @@ def _row(done: Run, share: float, budget: PowerBudget | None) -> dict[str, objec
         **{name: summary[name] for name in MEASURES},
         "excess_w": 0.0 if excess is None else excess.power_w - excess.limit_w,
     }
+
+
+def cost_lines(ax: Axes, costs: pd.DataFrame) -> None:
+    """Draw the change of the average JCT over the limit: a line with 95 % intervals for each policy."""
+    drawn = costs[costs["metric"] == "avg_jct_s"]
+    titles = list(drawn["title"].unique())
+    for place, (name, part) in enumerate(drawn.groupby("title", sort=False)):
+        # Side by side, so that the intervals at one limit can be told apart.
+        x = 100.0 * part["share"].to_numpy(float) + 1.2 * (place - (len(titles) - 1) / 2)
+        lengths = plots.interval_lengths(part, "change_pct", "low", "high")
+        how = series_style(str(name)).line_arguments()
+        ax.errorbar(x, part["change_pct"], yerr=lengths, elinewidth=0.7, label=str(name), **how)
+    ax.axhline(0.0, color=FAINT, linewidth=0.7, zorder=0)
+    ax.set_xticks(sorted(100.0 * drawn["share"].unique()))
+    ax.invert_xaxis()
+    ax.set(xlabel="Power limit (% of the unlimited peak)", ylabel="Average JCT against no limit (%)")
+    ax.legend(loc="upper left")
+
+
+def power_lines(ax: Axes, steps: pd.DataFrame) -> None:
+    """Draw the power of all GPUs over time, in grey without a limit, and the limit as a dashed line."""
+    for case, part in steps.groupby("case", sort=False):
+        limit_w = float(part["limit_w"].iloc[0])
+        free = np.isnan(limit_w)
+        hours, power_w = part["time_s"].to_numpy(float) / 3600.0, part["power_w"].to_numpy(float)
+        ax.step(hours, power_w, where="post", color=FAINT if free else POWER, linewidth=0.9, label=str(case))
+        if not free:
+            ax.axhline(limit_w, color=CAP, linestyle="--", linewidth=0.7, label=f"limit, {limit_w:.0f} W")
+    ax.set(xlabel="Time (h)", ylabel="Power of all GPUs (W)")
+    ax.set_ylim(bottom=0)
+    ax.legend(loc="upper right")

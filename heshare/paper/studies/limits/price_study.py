@@ -1,14 +1,13 @@
 """Study: money saved by waiting for cheap energy against the JCT that waiting costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from heshare.devices.constants import default
-from heshare.lab.limits.prices.energy_signal import EnergySignal, read_signal
+from heshare.lab.limits.prices.energy_signal import DAY_S, EnergySignal, read_signal
 from heshare.lab.limits.prices.hold_rules import CheapestHourRule, HoldRule, SavingRule
 from heshare.lab.limits.prices.price_aware import price_aware
 from heshare.lab.limits.prices.signal_cost import period_cost, run_cost
@@ -16,6 +15,8 @@ from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.sweeps.random_streams import POLICY, Repetition
 from heshare.lab.sweeps.statistics import median_interval
 from heshare.lab.sweeps.study_runs import REPETITION, repeat
+from heshare.paper.figures import plots
+from heshare.paper.figures.series_styles import EFFECT, FAINT, GUIDE, series_style
 from heshare.policies import registry
 from heshare.policies.cached_planner import Searches, share_planners
 from heshare.policies.policy import Policy
@@ -147,3 +148,33 @@ def savings(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def price_steps(ax: Axes, price: EnergySignal, start_hours: list[float]) -> None:
+    """Draw a day's price in steps, with the hours at which the runs begin."""
+    hours = [time_s / 3_600.0 for time_s in (*price.time_s, DAY_S)]
+    ax.step(hours, [*price.value, price.value[-1]], where="post", color=EFFECT, linewidth=1.2)
+    for number, hour in enumerate(start_hours):
+        label = "a run begins" if number == 0 else None
+        ax.axvline(hour, color=FAINT, linestyle=":", linewidth=0.8, zorder=0, label=label)
+    ax.set(xlabel="Hour of the day", ylabel="Price of a kWh")
+    ax.set_xlim(0, 24)
+    ax.set_xticks(range(0, 25, 6))
+    ax.set_ylim(bottom=min(0.0, *price.value))
+    ax.legend(loc="upper left")
+
+
+def saving_lines(ax: Axes, found: pd.DataFrame) -> None:
+    """Draw money saved over the JCT added: a line with 95 % intervals for each policy, the baseline dashed in grey."""
+    first = str(found["title"].iloc[0])
+    for name, part in found.groupby("title", sort=False):
+        shown = part[part["rule"].isin([AT_ONCE, SAVING])].sort_values("added_jct_h")
+        how = series_style(str(name)).line_arguments()
+        lengths = plots.interval_lengths(shown, "saved_pct", "low", "high")
+        ax.errorbar(shown["added_jct_h"], shown["saved_pct"], yerr=lengths, elinewidth=0.7, label=str(name), **how)
+    base = found[(found["title"] == first) & found["rule"].isin([AT_ONCE, CHEAPEST])].sort_values("added_jct_h")
+    label = f"{first}, cheapest hour"
+    ax.plot(base["added_jct_h"], base["saved_pct"], "--", color=GUIDE, marker=".", label=label, zorder=1)
+    ax.axhline(0.0, color=FAINT, linewidth=0.7, zorder=0)
+    ax.set(xlabel="Average JCT added (h)", ylabel="Money saved (% of the cost at once)")
+    ax.legend(loc="lower right")

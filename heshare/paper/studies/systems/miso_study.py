@@ -20,7 +20,6 @@ from heshare.lab.sweeps.study_runs import paired_change
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
 from heshare.lab.systems.miso.partition_search import PUBLISHED
 from heshare.lab.systems.shared import training
-from heshare.paper.claims.sources import claim_of_row
 from heshare.paper.figures import plots
 from heshare.paper.figures.direct_labels import draw_points, label_frame
 from heshare.paper.figures.series_styles import FAINT, GUIDE
@@ -167,12 +166,6 @@ def table(runs: pd.DataFrame, best: str, rng: np.random.Generator) -> pd.DataFra
 
 def _change(runs: pd.DataFrame, ours: str, theirs: str, name: str, rng: np.random.Generator) -> dict[str, float]:
     return against(runs, ours, theirs, rng).columns(f"{name}_pct", f"{name}_low", f"{name}_high")
-
-
-def evaluate_jct(table: pd.DataFrame, name: str) -> dict[str, Any]:
-    """Return the arguments of a claim on MISO's average JCT: `name` is `against_whole` or `against_static`."""
-    part = {"against_whole": "unpartitioned", "against_static": "static"}[name]
-    return claim_of_row(table, "X2", part, low=f"{name}_low", high=f"{name}_high")
 
 
 def by_interval(

@@ -258,12 +258,12 @@ def sensitivity(rng: np.random.Generator, *, seed: int, seeds: int) -> pd.DataFr
     Returns:
         One row a variant and title: variant, then the columns of `gains`.
     """
-    parts = []
-    for variant, setting in VARIANTS.items():
-        found = gains(run_systems(setting, seed=seed, seeds=seeds, titles=(MORAK, BATCH_DVFS, POWER_LIMIT)), rng)
-        found.insert(0, "variant", variant)
-        parts.append(found)
-    return pd.concat(parts, ignore_index=True)
+    titles = (MORAK, BATCH_DVFS, POWER_LIMIT)
+    found = {
+        variant: gains(run_systems(setting, seed=seed, seeds=seeds, titles=titles), rng)
+        for variant, setting in VARIANTS.items()
+    }
+    return pd.concat(found, names=["variant"]).reset_index("variant").reset_index(drop=True)
 
 
 def throughput_claim(found: pd.DataFrame, title: str) -> dict[str, Any]:

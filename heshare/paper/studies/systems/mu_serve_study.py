@@ -235,13 +235,11 @@ def sensitivity(setting: StudySetting, rng: np.random.Generator, *, seed: int, s
     Returns:
         One row a variant and title: variant, then the columns of `savings`.
     """
-    parts = []
-    for variant, changed in VARIANTS.items():
-        runs = run_systems(replace(setting, **changed), seed=seed, seeds=seeds, titles=(TOP, *SHOWN))
-        found = savings(runs, rng)
-        found.insert(0, "variant", variant)
-        parts.append(found)
-    return pd.concat(parts, ignore_index=True)
+    found = {
+        variant: savings(run_systems(replace(setting, **changed), seed=seed, seeds=seeds, titles=(TOP, *SHOWN)), rng)
+        for variant, changed in VARIANTS.items()
+    }
+    return pd.concat(found, names=["variant"]).reset_index("variant").reset_index(drop=True)
 
 
 def energy_and_time(

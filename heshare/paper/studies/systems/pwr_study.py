@@ -45,7 +45,7 @@ TASK_VCPUS, NO_GPU_VCPUS = 6.0, 8.0
 """Virtual CPUs for each GPU or part of one, and of a task of processors alone (assumed)."""
 PAPER_PCT = (-16.0, -13.0)
 """Range of the change in power in PWR's abstract, before GPUs run out, %."""
-PLACERS = ("pwr", "fgd", "best fit", "packing", "random")
+PLACERS = ("pwr", "fgd", "random")
 LEVELS = np.round(np.arange(0.05, 1.201, 0.05), 2)
 """Levels of demand, as multiples of all GPUs; the datacentre is filled up to the last one."""
 
@@ -109,15 +109,8 @@ class Filling:
         return True
 
     def _total(self, kind: int, able: IntArray) -> FloatArray:
-        free, capacity = self.nodes.free[able], self.nodes.capacity[able]
         if self._placer == "random":
             return np.zeros(len(able))
-        if self._placer == "best fit":
-            return np.asarray(-free.sum(axis=1), dtype=float)
-        if self._placer == "packing":
-            part = ((free > 0) & (free < capacity)).any(axis=1)
-            shares = part & (self.requests[kind].milli < WHOLE)
-            return np.asarray(2.0 * shares + (free.sum(axis=1) < capacity.sum(axis=1)), dtype=float)
         return weighed(self._saved_w[kind, able], self._fragmentation[kind, able], self._alpha)
 
     def _take(self, kind: int, node: int) -> None:
