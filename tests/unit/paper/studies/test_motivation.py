@@ -39,21 +39,20 @@ def test_ratios_are_of_the_named_gpus_or_of_the_ends(every: pd.DataFrame) -> Non
 def test_class_medians_are_over_workloads() -> None:
     frame = pd.DataFrame({"workload": ["a", "b", "c", "d", "e"], "load": ["low", "low", "low", "medium", "high"]})
     found = pd.Series({"a": 1.0, "b": 2.0, "c": 9.0, "d": 3.0, "e": 4.0})
-    words = motivation.class_medians(frame, found)
-    assert words == "2.0 for light workloads, 3.0 for medium and 4.0 for heavy ones (medians)"
+    assert motivation.class_medians(frame, found).to_dict() == {"low": 2.0, "medium": 3.0, "high": 4.0}
 
 
-def test_unmeasured_text_names_what_was_measured_on_no_gpu() -> None:
+def test_unmeasured_names_what_was_measured_on_no_gpu() -> None:
     rows = [("A", "T4", False), ("A", "A100", True), ("B", "T4", False), ("B", "A100", False)]
     frame = pd.DataFrame(rows, columns=["title", "gpu", "anchored"]).assign(provenance="emulated")
-    assert motivation.unmeasured_text(frame).endswith("measured on none of the three: B.")
-    assert motivation.unmeasured_text(frame.iloc[:2]).endswith(": none.")
+    assert motivation.unmeasured(frame) == ["B"]
+    assert motivation.unmeasured(frame.iloc[:2]) == []
 
 
-def test_clock_text_compares_half_of_the_top_clock_with_all_of_it() -> None:
+def test_clock_gains_compare_half_of_the_top_clock_with_all_of_it() -> None:
     rows = [("T4", 500, 3.0), ("T4", 1000, 2.0), ("A100", 600, 4.0), ("A100", 700, 3.0), ("A100", 1400, 1.0)]
     frame = pd.DataFrame(rows, columns=["gpu", "requested_mhz", "time_s"]).assign(batch_size=32)
-    assert motivation.clock_text(frame).endswith("(bs 32) gains a factor of 1.50 on T4, 3.00 on A100.")
+    assert motivation.clock_gains(frame) == {"T4": 1.5, "A100": 3.0}
 
 
 def test_fig_2_has_open_marks_where_nothing_was_measured_and_a_ratio_for_each_row(every: pd.DataFrame) -> None:

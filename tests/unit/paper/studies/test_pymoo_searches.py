@@ -8,7 +8,7 @@ from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_task
 
 from heshare.paper.studies import pymoo_searches
 from heshare.scheduling.configuration import configure
-from heshare.scheduling.genetic import search
+from heshare.scheduling.genetic import Schemes, search
 from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
 from heshare.scheduling.pareto import hypervolume, non_dominated
 from heshare.scheduling.settings import Settings
@@ -21,6 +21,19 @@ TOY = Toy(demand=DEMANDS)
 @pytest.fixture(scope="module")
 def instance() -> Instance:
     return make_instance(mixed_tasks(20), Cluster.parse("2xT4,1xV100,1xA100"), TOY)
+
+
+def found(
+    name: str,
+    instance: Instance,
+    rng: np.random.Generator,
+    evaluations: int,
+    *,
+    settings: Settings = pymoo_searches.RANDOM_START,
+    rate: pymoo_searches.Rate = 0.1,
+) -> Schemes:
+    (last,) = pymoo_searches.search_checkpoints(name, instance, settings, rng, (evaluations,), rate=rate)
+    return last.schemes
 
 
 @pytest.mark.parametrize("name", pymoo_searches.TITLES)
@@ -42,12 +55,7 @@ def test_search_checkpoints_have_the_evaluations_and_a_front(name: str, instance
 @pytest.mark.parametrize("name", pymoo_searches.TITLES)
 def test_search_with_the_same_seed_returns_the_same_bytes(name: str, instance: Instance) -> None:
     # An algorithm of pymoo must not keep state of the run before, as SPEA2 does with its default survival.
-    first, same, other = (
-        pymoo_searches.search(
-            name, instance, pymoo_searches.RANDOM_START, np.random.default_rng(seed), evaluations=1000
-        )
-        for seed in (1, 1, 2)
-    )
+    first, same, other = (found(name, instance, np.random.default_rng(seed), 1000) for seed in (1, 1, 2))
     assert first.gpus.tobytes() == same.gpus.tobytes()
     assert first.gpus.tobytes() != other.gpus.tobytes()
 
@@ -58,14 +66,12 @@ def test_search_puts_tasks_only_on_gpus_that_they_fit(name: str, rng: np.random.
     fits[:6, :3] = False
     costs = rng.uniform(1, 9, (2, 12, 2))[:, :, [0, 0, 0, 1]]
     instance = instance_from_tables(costs[0], costs[1], "3xT4,1xA100", fits)
-    schemes = pymoo_searches.search(name, instance, pymoo_searches.RANDOM_START, rng, evaluations=500, rate="1/n")
+    schemes = found(name, instance, rng, 500, rate="1/n")
     assert fits[np.arange(12), schemes.gpus].all()
 
 
 def test_configure_takes_the_schemes_of_a_pymoo_search(instance: Instance) -> None:
-    schemes = pymoo_searches.search(
-        "nsga2", instance, pymoo_searches.RANDOM_START, np.random.default_rng(1), evaluations=500
-    )
+    schemes = found("nsga2", instance, np.random.default_rng(1), 500)
     plans, objectives = configure(schemes, instance, TOY, Settings(solutions=5))
     assert len(plans) == len(objectives) >= 3
     assert (objectives.min(axis=0) <= schemes.objectives.min(axis=0)).all()
@@ -73,7 +79,7 @@ def test_configure_takes_the_schemes_of_a_pymoo_search(instance: Instance) -> No
 
 def test_search_can_begin_with_rank_initialisation(instance: Instance) -> None:
     by_rank, at_random = (
-        pymoo_searches.search("nsga2", instance, Settings(initialisation=how), np.random.default_rng(1), evaluations=50)  # type: ignore[arg-type]
+        found("nsga2", instance, np.random.default_rng(1), 50, settings=Settings(initialisation=how))  # type: ignore[arg-type]
         for how in ("rank", "random")
     )
     assert by_rank.objectives[:, 0].min() < at_random.objectives[:, 0].min()
@@ -95,17 +101,14 @@ def test_greedy_scale_is_ordered_and_begins_at_the_least_energy(instance: Instan
 
 def test_search_rejects_an_unknown_name(instance: Instance) -> None:
     with pytest.raises(InputError, match="nsga2"):
-        pymoo_searches.search("nsga9", instance, pymoo_searches.RANDOM_START, np.random.default_rng(1))
+        found("nsga9", instance, np.random.default_rng(1), 50)
 
 
 def test_the_quicker_moead_replaces_as_pymoos_does(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     from pymoo.algorithms.moo.moead import ParallelMOEAD
 
     def gpus() -> bytes:
-        rng = np.random.default_rng(5)
-        return pymoo_searches.search(
-            "moead-batched", instance, pymoo_searches.RANDOM_START, rng, evaluations=2000
-        ).gpus.tobytes()
+        return found("moead-batched", instance, np.random.default_rng(5), 1000).gpus.tobytes()
 
     quick = gpus()
     monkeypatch.setattr(pymoo_searches, "_batched_moead", lambda: ParallelMOEAD)

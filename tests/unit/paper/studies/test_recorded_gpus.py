@@ -11,6 +11,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from heshare.lab.calibration import record_validation
+from heshare.lab.calibration.record_validation import FORMS
 from heshare.ops.recording import recordings
 from heshare.ops.recording.budget_plan import PAIRS
 from heshare.ops.recording.recordings import Recording
@@ -148,19 +149,15 @@ def test_inventory_has_a_row_none_if_nothing_was_recorded(h100: Recording) -> No
 
 
 def test_form_dots_and_activity_panels_draw_a_recorded_gpu(h100: Recording) -> None:
-    errors = recorded_gpus.mark_measured(
-        record_validation.errors_by_form(record_validation.left_out_points(h100.table, splits=1)), all_of_them=True
-    )
-    fig, axes = plt.subplots(1, 2)
-    panels.form_dots(list(axes), errors)
-    assert [len(ax.lines) for ax in axes] == [2, 2]
-    plt.close(fig)
-    fig, ax = plt.subplots()
-    panels.activity_panels(
-        [ax], recorded_gpus.mark_measured(record_validation.power_by_activity(h100.table), all_of_them=True)
-    )
-    assert len(ax.lines) == 3
-    assert ax.get_xlabel() == "SM activity (%),\nby the card"
+    rows = [("H100", "measured", form, quantity, 2.0, 3.0) for form in FORMS for quantity in ("time", "power")]
+    errors = pd.DataFrame(rows, columns=["gpu", "provenance", "form", "quantity", "fitted_pct", "shipped_pct"])
+    fig, axes = plt.subplots(1, 3)
+    panels.form_dots(list(axes[:2]), recorded_gpus.mark_measured(errors, all_of_them=True))
+    assert [len(ax.lines) for ax in axes[:2]] == [2, 2]
+    activity = record_validation.power_by_activity(h100.table)
+    panels.activity_panels(axes[2:], recorded_gpus.mark_measured(activity, all_of_them=True))
+    assert len(axes[2].lines) == 3
+    assert axes[2].get_xlabel() == "SM activity (%),\nby the card"
     plt.close(fig)
 
 

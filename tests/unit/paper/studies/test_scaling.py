@@ -55,8 +55,8 @@ def test_panels_have_a_row_a_policy_and_open_marks_for_heshares_placement() -> N
     plt.close(fig)
 
 
-def test_the_caption_counts_panels() -> None:
+def test_panels_in_which_trade_off_is_wholly_below_or_above_are_counted() -> None:
     frame = scaling.ratios(runs(), ["Load", "Mix"], np.random.default_rng(0))
-    text = scaling.seen(frame, ["Load", "Mix"], variants.ENERGY)
-    assert text.startswith("Of 4 panels Trade-off takes less energy (whole interval) than Random in 4, ")
-    assert text.endswith("; more than JCT-opt in 4.")
+    found = scaling.panel_counts(frame, ["Load", "Mix"], variants.ENERGY)
+    others = ("Random", "Sched-only", "En-opt", "Morak", "μ-Serve")
+    assert found == {"count": 4, "above": dict.fromkeys(others, 4), "below": {"JCT-opt": 4}}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.devices.constants import Load, default
+from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.devices.task_sizes import draw, time_alone_s
-from heshare.lab.sweeps import resolve
 from heshare.paper.claims import verdict_plots
 from heshare.paper.figures.series_styles import SIZES
 from heshare.paper.studies import sensitivity
@@ -74,6 +71,9 @@ def test_worlds_at_an_end_have_the_constants_of_the_calibrations_range() -> None
             worlds.ends(gpu, "dynamic_w")[end] for gpu in worlds.GPUS
         ]
         assert power["H100"] == default().power["H100"]
+        loads, known = worlds.constants(world).loads, default().loads
+        assert loads["V100", "cnn", "fp32"] == known["V100", "cnn", "fp32"], "the class that the others relate to"
+        assert loads != known
     for world, end in (("idle-low", 0), ("voltage-high", 1), ("t4-low", 0)):
         name = "v_min" if world == "voltage-high" else "idle_w"
         power, usual = worlds.constants(world).power["T4"], default().power["T4"]
@@ -83,46 +83,12 @@ def test_worlds_at_an_end_have_the_constants_of_the_calibrations_range() -> None
         assert (power.sharing, power.knee_mhz, power.memory) == (usual.sharing, usual.knee_mhz, usual.memory)
 
 
-def test_dynamic_power_moves_the_intensity_of_each_class_of_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = {("power", "V100", "", "", "dynamic_w"): (150.0, 250.0), ("power", "V100", "", "", "clock_w"): (20.0, 40.0)}
-    rows |= {("load", "V100", precision, "cnn", "intensity"): (0.9, 1.3) for precision in ("fp16", "fp32")}
-    monkeypatch.setattr(worlds, "_ranges", lambda: rows)
-    loads = {(gpu, "cnn", "fp16"): Load(1.1, 0.1) for gpu in ("V100", "A100")} | {
-        ("V100", "cnn", "fp32"): Load(1.0, 0.1)
-    }
-    world = worlds._at_end(worlds.DYNAMIC, 1, ("V100",))(replace(default(), loads=loads))
-    assert (world.power["V100"].dynamic_w, world.power["V100"].clock_w) == (250.0, 40.0)
-    assert world.loads["V100", "cnn", "fp16"] == Load(1.3, 0.1)
-    assert world.loads["A100", "cnn", "fp16"] == Load(1.1, 0.1)
-    assert world.loads["V100", "cnn", "fp32"] == Load(1.0, 0.1), "the class that the others are relative to"
-
-
-def test_taking_turns_least_and_most_enclose_the_calibrated_times_of_overcommitted_tasks() -> None:
-    pair = tuple(Resident(Workload(model, 8)) for model in ("resnet50", "vgg19"))
-    for name in worlds.GPUS:
-        least_s, usual_s, most_s = (
-            co_run(catalogue.gpu(name), pair, constants=each).tasks[0].time_s
-            for each in (worlds.constants("turns-least"), default(), worlds.constants("turns-most"))
-        )
-        assert least_s < usual_s < most_s
-
-
 def test_contention_and_co_run_power_are_scaled_on_every_gpu() -> None:
     usual, crowded, hungry = default(), worlds.constants("contention-x5"), worlds.constants("co-run-x2")
     for gpu, contention in usual.contention.items():
         assert crowded.contention[gpu].strength == pytest.approx(5 * contention.strength)
         assert crowded.contention[gpu].wait_s == pytest.approx(5 * contention.wait_s)
         assert hungry.power[gpu].sharing == pytest.approx(2 * usual.power[gpu].sharing)
-    pair = tuple(Resident(Workload(model, 8), 50) for model in ("resnet50", "vgg19"))
-    card = catalogue.gpu("A100")
-    # Below the top clock, so that the power limit does not hold them.
-    alone, both, slow, hot = (
-        co_run(card, tasks, 1005, constants=each)
-        for tasks, each in ((pair[:1], crowded), (pair, usual), (pair, crowded), (pair, hungry))
-    )
-    assert alone == co_run(card, pair[:1], 1005, constants=usual)
-    assert slow.tasks[0].time_s > both.tasks[0].time_s
-    assert hot.power_w > both.power_w
 
 
 def test_constants_of_gpt2_apart_and_gpt2_close_differ_by_its_uncertainty() -> None:
@@ -179,12 +145,6 @@ def test_unknown_worlds_conditions_and_draws_are_refused(bad: object) -> None:
         bad()  # type: ignore[operator]
     with pytest.raises(InputError, match="draws"):
         worlds.draw("small", 2, rng=rng())
-
-
-def test_device_maker_passes_the_text_after_the_name() -> None:
-    made = resolve.device_maker(f"{worlds.HERE}:devices:idle-high")
-    assert made is not None
-    assert made(Cluster.parse("1xA100"))[0].read().power_w == worlds.ends("A100", "parked_w")[1]
 
 
 def test_rivals_get_the_cap_of_morak_and_the_limit_of_both() -> None:

@@ -1,14 +1,14 @@
-"""Comparison of all systems in one shared setting: the sentence that states changes at each load."""
+"""Comparison of all systems in one shared setting: changes at each load, who dominates whom, ties."""
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import pytest
 
 from heshare.paper.studies import shared_setting
-from heshare.paper.studies.shared_setting import changes_in_words
 
 
-def test_changes_in_words_are_paired_by_repetition():
+def test_changes_by_load_are_paired_by_repetition():
     rows = [
         {
             "load": load,
@@ -21,10 +21,9 @@ def test_changes_in_words_are_paired_by_repetition():
         for title, energy, jct in (("A", 110.0, 80.0), ("B", 100.0, 100.0))
         for repetition in ((0, 1) if title == "A" else (1, 0))
     ]
-    assert changes_in_words(pd.DataFrame(rows), "A", "B", np.random.default_rng(0)) == (
-        "A against B, energy and average JCT, paired by seed: low +10 [+10, +10] and -20 [-20, -20] %, "
-        "high +10 [+10, +10] and -20 [-20, -20] %."
-    )
+    found = shared_setting.changes_by_load(pd.DataFrame(rows), "A", "B", np.random.default_rng(0))
+    for sizes in (found["low"], found["high"]):
+        assert [(size.low, size.high) for size in sizes] == [pytest.approx((10, 10)), pytest.approx((-20, -20))]
 
 
 def in_one_world(points: dict[str, tuple[float, float]]) -> pd.DataFrame:
@@ -51,10 +50,7 @@ POINTS = {
 def test_nearest_first_measures_from_the_systems_that_no_other_dominates() -> None:
     table = in_one_world(POINTS)
     assert shared_setting.nearest_first(table) == ["EaCO", "SJF", "FIFO", "Random"]
-    expected = (
-        "No other system has less energy and a shorter average JCT than these: at high load Marginal (30 W), Marginal."
-    )
-    assert shared_setting.seen(table) == expected
+    assert shared_setting.non_dominated(table) == {"high": ["Marginal, 30 W", "Marginal"]}
 
 
 def test_pareto_panel_names_the_best_and_the_nearest_and_draws_the_others_as_dots() -> None:
@@ -88,10 +84,6 @@ def test_ties_are_no_worse_than_the_best_system_in_one_repetition() -> None:
     tied = shared_setting.ties(runs, ["mix", "load"])
     assert tied["m", "low"].to_dict() == {"FIFO": True, "SJF": True, "EaCO": False}
     table = shared_setting.energy_jct_products(runs, ["mix", "load"])
-    assert (
-        shared_setting.seen_best(table, tied)
-        == "Best of 1 mixes and loads: SJF in 1; 0 of these wins are without a tie."
-    )
     figure, ax = plt.subplots()
     shared_setting.heat_map(ax, table, tied)
     assert [text.get_weight() for text in ax.texts if "." in text.get_text()] == ["bold", "bold", "normal"]

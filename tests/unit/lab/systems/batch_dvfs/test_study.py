@@ -1,4 +1,4 @@
-"""The study of BatchDVFS: the sentence of its figure, and the figure."""
+"""The figure of the study of BatchDVFS."""
 
 from __future__ import annotations
 
@@ -16,14 +16,6 @@ GAINS = pd.DataFrame(
         "above_pct": [8.0, 4.0, 50.0],
     }
 )
-
-
-def test_seen_names_what_is_faster_and_less_above_the_cap() -> None:
-    found = study.seen(GAINS)
-    assert found.startswith("Clock alone, batch of 32 is 1.25 times as fast")
-    assert "4.0 % of the time (BatchDVFS: 8.0 %)" in found
-    assert "Clipper" not in found
-    assert study.seen(GAINS[GAINS["title"] != "Clock alone, batch of 32"]).startswith("No system is both faster")
 
 
 def test_scatter_names_every_system_beside_its_point() -> None:

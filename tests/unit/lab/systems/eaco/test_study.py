@@ -67,14 +67,3 @@ def test_variants_change_one_existing_parameter_each():
         assert len(trace) + len(changed) <= 1
         assert set(trace) <= set(study.StudySetting.__slots__)
         study.Eaco(**changed)
-
-
-def test_seen_names_the_ends_of_the_variants_and_the_papers_values():
-    rows = [("unchanged", -16.0, 7.5), ("load 0.9", -21.0, 8.4), ("no deadlines", -12.0, 2.8)]
-    variants = pd.DataFrame(rows, columns=["variant", "energy_pct", "runtime_pct"])
-    assert study.seen_why(variants) == (
-        "EaCO's energy against FIFO goes from -21 % (load 0.9) to -12 % (no deadlines), and run time from +2.8 % to "
-        "+8.4 %; its paper has up to -39 % and less than +3.2 %."
-    )
-    sets = pd.DataFrame({"measured_pct": [-30.0, -44.0], "equal_pct": [-28.0, -43.0]})
-    assert "within 2.0 points of those that EaCO measured (-30 to -44 %)" in set_study.seen(sets)

@@ -38,16 +38,3 @@ def test_variants_change_one_existing_parameter_each():
     for trace, changed in study.VARIANTS.values():
         assert set(trace) <= set(study.StudySetting.__slots__)
         study.PowerFlow(**changed)
-
-
-def test_seen_names_the_gain_against_each_comparator():
-    rows = [
-        ("energy_j", "SRTF", 1.0, 1.6),
-        ("energy_j", study.SLOWER, 0.8, 0.3),
-        ("energy_cluster_j", "SRTF", 1.0, 9.0),
-    ]
-    equal = pd.DataFrame(rows, columns=["account", "title", "setting", "times"])
-    assert study.seen(equal) == (
-        "PowerFlow's gain in average JCT at no more energy: 1.60x against SRTF, 0.30x against SRTF at 0.8 of the top "
-        "clock (its paper: 1.57 to 3.39x)."
-    )
