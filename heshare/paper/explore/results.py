@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from heshare.lab.limits.prices.price_aware import HOLD_S
 from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
@@ -54,17 +53,14 @@ class ExplorableFront(Front):
         plt.close(fig)  # Jupyter shows the figure that is returned, and only that
         return fig
 
-    def explore(self, path: str | Path | None = None, *, bound: bool | None = None) -> FrontPage:
+    def explore(self, path: str | Path | None = None) -> FrontPage:
         """Return a page to explore the plans, which Jupyter shows and a browser opens without network or kernel.
 
-        A plan that is pointed at or chosen shows its predicted timeline, its energy and average JCT, and the tasks for
+        A plan that is pointed at or clicked shows its predicted timeline, its energy and average JCT, and the tasks for
         which it differs from Trade-off.
 
         Args:
             path: an HTML file to write the page to; the same front gives the same bytes.
-            bound: whether to draw the proven lower bound of HeShare+'s choices
-                (`heshare.lab.plus.optimum.lower_bound`). Unless given, it is drawn for up to 60 tasks, where it takes
-                less than about 10 s.
 
         Raises:
             InputError: the path is a folder.
@@ -72,23 +68,7 @@ class ExplorableFront(Front):
         from heshare.paper.explore.front_page import front_page
 
         predictor = self.used_predictor()
-        return front_page(self, predictor, path, series=self.series, piecewise=self.piecewise, bound=bound)
-
-    def costs(self, price: EnergySignal | str | Path, hold_s: float = HOLD_S) -> pd.DataFrame:
-        """Return what each plan costs, or emits, as predicted: begun at once, and after the wait that saves most.
-
-        Args:
-            price: a signal, or a CSV file of one.
-            hold_s: the longest wait, s.
-
-        Returns:
-            The columns of `heshare.lab.limits.prices.plan_cost.plan_costs`, one row a plan.
-        """
-        from heshare.lab.limits.prices.plan_cost import plan_costs
-        from heshare.lab.limits.prices.price_terms import PriceTerms
-
-        terms = PriceTerms.parse(price, hold_s)
-        return plan_costs(self.plans, self.used_predictor(), terms, piecewise=self.piecewise)
+        return front_page(self, predictor, path, series=self.series, piecewise=self.piecewise)
 
     def used_predictor(self) -> Predictor:
         """Return the predictor of the plans."""

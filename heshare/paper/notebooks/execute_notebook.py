@@ -53,21 +53,12 @@ class NotebookError(HeShareError):
 
 
 class _StartError(Exception):
-    """The kernel did not start."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutedNotebook:
-    """Result of one executed notebook.
-
-    Attributes:
-        name: the notebook's name.
-        seconds: wall time, s.
-        outputs: the files that it wrote, in their final place.
-        executed: the executed copy.
-        out: the folder of the outputs.
-        profile: the profile of the outputs, which may be `custom`.
-    """
+    """One executed notebook: its wall time, the files that it wrote, in their final place, and the executed copy."""
 
     name: str
     seconds: float
@@ -116,7 +107,7 @@ def execute(
         replace(record, notebook_sha256=sha256(source).hexdigest()).write(staging)
         _run(notebook, source, {**parameters, "out_dir": str(staging)}, executed)
         (staging / RECORD).unlink(missing_ok=True)
-        check_outputs(notebook, staging)
+        _check_outputs(notebook, staging)
         moved = _move_outputs(staging, out)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -166,12 +157,12 @@ def _papermill(notebook: Notebook, source: bytes, parameters: Mapping[str, objec
         if not ready:
             raise _StartError(str(error)) from None
         raise NotebookError(f"{notebook.name}: {type(error).__name__}: {error}") from None
-    check_cells(notebook.name, result)
+    _check_cells(notebook.name, result)
 
 
 @cache
 def _kernel_manager() -> type:
-    """Return a kernel manager whose `python3` is this interpreter, whatever kernels the user has registered."""
+    # Its `python3` is this interpreter, whatever kernels the user has registered.
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
 
@@ -196,7 +187,7 @@ def _kernel_manager() -> type:
 
 
 def environment() -> dict[str, str]:
-    """Return a kernel's variables: this process's, with threads, time zone and dates pinned and this checkout first."""
+    """Return a kernel's variables: this process's, with threads, time zone and dates pinned."""
     return child_environment(**_PINNED, HESHARE_ROOT=str(files.root()))
 
 
@@ -206,8 +197,7 @@ def _failure(notebook: Notebook, error: Any) -> str:
     return "\n".join([head, *("    " + line for line in traceback[-12:])])
 
 
-def check_cells(name: str, executed: Any) -> None:
-    """Raise `NotebookError` unless every code cell of an executed notebook completed."""
+def _check_cells(name: str, executed: Any) -> None:
     for index, cell in enumerate(executed.cells):
         if cell.cell_type != "code" or not "".join(cell.source).strip():
             continue
@@ -217,8 +207,7 @@ def check_cells(name: str, executed: Any) -> None:
             raise NotebookError(f"{name}: cell {index} did not complete (status {status!r}): the notebook ended early")
 
 
-def check_outputs(notebook: Notebook, folder: Path) -> None:
-    """Raise `NotebookError` unless every promised output is in `folder`, with all its files, none empty."""
+def _check_outputs(notebook: Notebook, folder: Path) -> None:
     written = [output for output in notebook.optional if list(folder.glob(f"{output}.*"))]
     missing = [name for output in (*notebook.outputs, *written) for name in missing_files(output, folder)]
     if missing:

@@ -19,14 +19,13 @@ from typing import Any
 
 AVAILABLE = sys.platform == "linux"
 """Whether kernels are forked here; elsewhere each is started as a program."""
-PRELOAD = "heshare.paper.notebooks.preloaded"
 _LAUNCHER = "ipykernel_launcher"
 
 
-def fork_server(environment: Mapping[str, str]) -> Any:
-    """Return the multiprocessing context of this process's server, which is started with these variables if needed."""
+def _fork_server(environment: Mapping[str, str]) -> Any:
+    # The server is started with these variables, if it does not run yet.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([PRELOAD])
+    context.set_forkserver_preload(["heshare.paper.notebooks.preloaded"])
     before = dict(os.environ)
     os.environ.update(environment)
     try:
@@ -37,16 +36,13 @@ def fork_server(environment: Mapping[str, str]) -> Any:
     return context
 
 
-class ForkedKernel:
-    """A forked kernel, with the part of the interface of `subprocess.Popen` that a kernel manager uses.
-
-    `environment` holds all of its variables; `folder` is its working directory.
-    """
+class _ForkedKernel:
+    """A forked kernel, with the part of the interface of `subprocess.Popen` that a kernel manager uses."""
 
     stdin = stdout = stderr = None
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
-        context = fork_server(environment)
+        context = _fork_server(environment)
         self._parent_end, kernel_end = context.Pipe()
         arguments = list(command[command.index(_LAUNCHER) + 1 :])
         self._process = context.Process(target=_run_kernel, args=(arguments, dict(environment), folder, kernel_end))
@@ -55,26 +51,21 @@ class ForkedKernel:
         self.pid: int = self._process.pid
 
     def poll(self) -> int | None:
-        """Return the exit status; None while the kernel runs."""
         status: int | None = self._process.exitcode
         return status
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for the end, for `timeout` seconds at most; return the exit status."""
         self._process.join(timeout)
         return self.poll()
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless the kernel has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Send SIGTERM to the kernel."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL to the kernel."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -85,7 +76,7 @@ def provisioner_class() -> type:
     class ForkingProvisioner(LocalProvisioner):
         async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
             self.cwd = str(kwargs.get("cwd") or Path.cwd())
-            kernel: Any = ForkedKernel(cmd, kwargs["env"], self.cwd)
+            kernel: Any = _ForkedKernel(cmd, kwargs["env"], self.cwd)
             # No process group: the kernel is in this process's group until it has made one of its own.
             self.process, self.pid, self.pgid = kernel, kernel.pid, None
             return self.connection_info
@@ -94,7 +85,7 @@ def provisioner_class() -> type:
 
 
 def _run_kernel(arguments: list[str], environment: dict[str, str], folder: str, parent: Connection) -> None:
-    """Run a kernel in this forked process, as if it were a program of its own."""
+    # In the forked process, as if it were a program of its own.
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
@@ -112,7 +103,7 @@ def _run_kernel(arguments: list[str], environment: dict[str, str], folder: str, 
 
 
 def _exit_with(parent: Connection) -> None:
-    """Exit at once when the process that started this kernel has ended: its end of the pipe is closed then."""
+    # The end of the pipe is closed when the process that started this kernel has ended.
     try:
         parent.recv()
     except (EOFError, OSError):

@@ -19,7 +19,6 @@ from heshare.paper.figures import style
 from heshare.paper.figures.style import with_origin, write_figure
 from heshare.paper.notebooks import notebook_parameters
 from heshare.paper.notebooks.output_folders import in_figures, in_words, mine
-from heshare.paper.notebooks.profiles import check_profile, expected_parameters
 from heshare.paper.provenance import run_record
 from heshare.paper.provenance import sidecar as provenance
 from heshare.paper.provenance.run_record import RunRecord
@@ -176,7 +175,7 @@ class Context:
         return TablePreview(data)
 
     def claim(self, id: str, part: str = "", **values: Any) -> str:
-        """Evaluate a claim of the paper and return the verdict; see `evaluate_claim` for the arguments."""
+        """Evaluate a claim of the paper and return the verdict; see `claim_table.evaluate_claim`."""
         row = claim_table.evaluate_claim(paper_claims()[id, part], profile=self.profile, **values)
         self._write_claim(row)
         return str(row["verdict"])
@@ -186,7 +185,7 @@ class Context:
         self._write_claim(claim_table.explain_failure(paper_claims()[id, part], why, profile=self.profile))
 
     def _write_claim(self, row: dict[str, object]) -> None:
-        """Write this notebook's rows of claims; a row replaces an earlier one of the same claim."""
+        # A row replaces an earlier one of the same claim.
         key = (row["id"], row["part"])
         self._claims[:] = [old for old in self._claims if (old["id"], old["part"]) != key] + [row]
         text = json.dumps(self._claims, indent=2, ensure_ascii=False) + "\n"
@@ -258,7 +257,7 @@ def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str], optio
         raise InputError("no " + ", ".join(missing), f"the parameters of notebooks/{source.path.name}", "Define them.")
     parameters = notebook_parameters.check(source, {key: values[key] for key in source.defaults})
     profile = str(parameters["profile"])
-    check_profile(profile)
+    notebook_parameters.check_profile(profile)
     if profile == "live":
         raise DeviceError(
             "live: notebooks draw what was recorded and measure nothing; nothing was run. To measure: make live."
@@ -266,7 +265,7 @@ def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str], optio
     style.apply()
     pd.set_option("display.float_format", display.number)
     if given is None or run is None:
-        changed = run_record.changed_parameters(parameters, expected_parameters(source, profile))
+        changed = run_record.changed_parameters(parameters, notebook_parameters.profile_parameters(source, profile))
         run = RunRecord(source.name, profile, changed, by_hand=True)
         given = _folder_by_hand(source.name, given)
         source = replace(source, outputs=tuple(outputs), optional=tuple(optional))

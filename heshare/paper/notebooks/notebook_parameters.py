@@ -1,4 +1,4 @@
-"""Parameters and promised outputs of notebooks, read from their source.
+"""Parameters and promised outputs of notebooks, read from their source; and their profiles, `notebooks/profiles.yaml`.
 
 Papermill accepts a misspelt parameter with a log line, and parses text as YAML. Here a parameter must be defined by the
 notebook's tagged cell and have the type that it has there.
@@ -8,12 +8,14 @@ import ast
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from heshare.paper.provenance import commit
 from heshare.paper.provenance.sidecar import declared_inputs
 from heshare.shared import files
 from heshare.shared.errors import InputError, unknown
+from heshare.shared.yaml_nodes import read_values
 
 TAG, LIVE = "parameters", "live"
 PROFILES = ("smoke", "paper", "live")
@@ -77,7 +79,6 @@ def not_listed() -> list[Path]:
 
 
 def _own_and_others() -> tuple[dict[str, Path], dict[str, Path]]:
-    """Return the package's own notebooks and the others in `notebooks/`, by name."""
     found = {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
     declared = declared_inputs()
     own = {name: path for name, path in found.items() if name in declared}
@@ -100,12 +101,6 @@ def read(path: str | Path) -> Notebook:
         return _parse(path, files.read_input(path))
     except (OSError, UnicodeDecodeError):
         raise _error(path, *_NO_NOTEBOOK) from None
-
-
-def committed_defaults(notebook: Notebook) -> dict[str, object]:
-    """Return the defaults that a notebook's parameters have in the commit; its own where it is not in one."""
-    text = commit.committed_text(notebook.path)
-    return notebook.defaults if text is None else _parse(notebook.path, text).defaults
 
 
 def _parse(path: Path, text: str) -> Notebook:
@@ -152,7 +147,6 @@ def _parsed(path: Path, source: str) -> ast.Module:
 
 
 def _promised_outputs(path: Path, sources: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the names that the `setup(...)` call promises, and its optional ones."""
     calls = [
         node
         for source in sources
@@ -167,6 +161,33 @@ def _promised_outputs(path: Path, sources: Sequence[str]) -> list[tuple[str, ...
         return [tuple(str(name) for name in ast.literal_eval(each)) for each in lists]
     except (ValueError, TypeError, RecursionError, MemoryError):
         raise _error(path, "outputs that are no literals", "a literal list of output names") from None
+
+
+def check_profile(profile: str) -> None:
+    """Raise `InputError` unless there is such a profile."""
+    if profile not in PROFILES:
+        raise unknown(profile, PROFILES, column="profile")
+
+
+@cache
+def _profiles() -> dict[str, dict[str, Any]]:
+    values = read_values(folder() / "profiles.yaml", "the notebooks' profiles", "Correct the file.")
+    return {str(name): value or {} for name, value in values.items()}
+
+
+def profile_parameters(notebook: Notebook, profile: str) -> dict[str, Any]:
+    """Return all parameters of a notebook in a profile.
+
+    Raises:
+        InputError: the profile has a parameter that the notebook does not have, or of another type.
+    """
+    of_profile = _profiles().get(profile, {}).get(notebook.name, {})
+    return {**notebook.defaults, **check(notebook, of_profile), "profile": profile}
+
+
+def longest() -> list[str]:
+    """Return the names of the longest notebooks, in the order in which they start."""
+    return list(_profiles()["order"]["longest"])
 
 
 def check(notebook: Notebook, given: Mapping[str, object]) -> dict[str, object]:
@@ -189,7 +210,7 @@ def _check_parameter(notebook: Notebook, name: str, value: object) -> object:
         raise unknown(name, known, file=file, column="parameter")
     default = notebook.defaults[name]
     try:
-        return coerce(value, default)
+        return _coerce(value, default)
     except (ValueError, SyntaxError, TypeError, RecursionError, OverflowError, MemoryError):
         expected = f"a {_type_name(default)}, such as {default!r}"
         raise InputError(repr(value), expected, "Correct the parameter.", file=file, column=name) from None
@@ -200,13 +221,7 @@ def _type_name(value: object) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def coerce(value: object, default: object) -> object:
-    """Return `value` with the type of `default`; text is parsed, a whole number is accepted as a number.
-
-    Raises:
-        ValueError: it has another type, or its text cannot be parsed as that type.
-        SyntaxError: its text is no literal.
-    """
+def _coerce(value: object, default: object) -> object:
     if isinstance(value, str) and not isinstance(default, str):
         value = (
             {"true": True, "false": False}.get(value.lower())
@@ -218,7 +233,7 @@ def coerce(value: object, default: object) -> object:
     if isinstance(default, list | tuple):
         if not isinstance(value, list | tuple):
             raise ValueError(value)
-        items = [coerce(item, default[0]) if default else item for item in value]
+        items = [_coerce(item, default[0]) if default else item for item in value]
         return items if isinstance(default, list) else tuple(items)
     if type(value) is not type(default):
         raise ValueError(value)

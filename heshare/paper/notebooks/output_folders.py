@@ -5,7 +5,7 @@ Only the runner writes to `figures/`, and only what a notebook of the commit mak
 
 from pathlib import Path
 
-from heshare.paper.notebooks.profiles import check_profile
+from heshare.paper.notebooks.notebook_parameters import check_profile
 from heshare.paper.provenance import commit
 from heshare.paper.provenance.run_record import CUSTOM, RunRecord
 from heshare.shared import files
@@ -23,7 +23,6 @@ def folder_for(profile: str) -> Path:
 
 
 def mine(notebook: str) -> Path:
-    """Return the folder of the outputs of experiments with a notebook."""
     return files.root() / "build" / "mine" / notebook
 
 

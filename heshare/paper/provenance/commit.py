@@ -46,37 +46,21 @@ def is_edited(notebook: Path) -> bool:
     top = files.checkout()
     if top is None or not notebook.is_relative_to(top):
         return True
-    return _commit() is not None and committed_cells(notebook) != code_cells(notebook.read_text(encoding="utf-8"))
-
-
-def committed_cells(notebook: Path) -> list[str] | None:
-    """Return the code cells of a notebook of the checkout in the commit; None if it is not there."""
-    text = committed_text(notebook)
-    return None if text is None else code_cells(text)
-
-
-def committed_text(path: Path) -> str | None:
-    """Return a text file as it is in the commit; None if it is not there."""
-    top = files.checkout()
-    if top is None or _commit() is None or not path.is_relative_to(top):
-        return None
-    return _git("show", f"HEAD:{path.relative_to(top).as_posix()}")
+    if _commit() is None:
+        return False
+    committed = _git("show", f"HEAD:{notebook.relative_to(top).as_posix()}")
+    return committed is None or code_cells(committed) != code_cells(notebook.read_text(encoding="utf-8"))
 
 
 def code_cells(notebook: str) -> list[str]:
-    """Return the sources of the code cells of a notebook, given as its JSON text, in order, without empty ones.
-
-    Raises:
-        ValueError: it is no JSON.
-        KeyError: it is no notebook.
-    """
+    """Return the sources of the code cells of a notebook, given as its JSON text, in order, without empty ones."""
     cells = [cell for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
     return [source for cell in cells if (source := "".join(cell["source"]).strip())]
 
 
 @cache
 def _commit() -> str | None:
-    """Return the commit of the checkout; None if it is no clone, such as an unpacked archive inside another clone."""
+    # An archive that was unpacked inside another clone is no clone.
     top, clone = files.checkout(), _git("rev-parse", "--show-toplevel")
     if top is None or clone is None or Path(clone).resolve() != top.resolve():
         return None
@@ -84,7 +68,6 @@ def _commit() -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """Return the output of a git command in the checkout; None if it fails."""
     top = files.checkout()
     if top is None:
         return None

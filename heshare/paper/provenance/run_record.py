@@ -4,15 +4,12 @@ The runner (`heshare notebook run`) leaves its record in the folder that it give
 finds none was started by hand: in JupyterLab, by papermill or by a script. Its outputs are of the profile `custom`.
 """
 
-import hashlib
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from heshare.paper.provenance import commit
 from heshare.shared import files
 
 CUSTOM = "custom"
@@ -59,21 +56,11 @@ class RunRecord:
         """Write the record into the folder that a notebook gets for its outputs."""
         files.write_text(folder / NAME, json.dumps(asdict(self)) + "\n")
 
-    def fields(self, notebook: Path) -> dict[str, Any]:
-        """Return the fields of a sidecar that say what ran.
-
-        By hand these are the cells that the kernel has run so far: how many, their SHA-256 (each source and a zero
-        byte), and the numbers of those that are not cells of `notebook`, such as an edited one.
-        """
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a sidecar that say what ran."""
         run: dict[str, Any] = {"by": "hand" if self.by_hand else "heshare notebook run"}
         run["changed_parameters"] = dict(sorted(self.changed.items()))
-        if self.by_hand:
-            cells = executed_cells()
-            own = commit.committed_cells(notebook) or commit.code_cells(notebook.read_text(encoding="utf-8"))
-            run["cells"] = len(cells)
-            run["cells_sha256"] = hashlib.sha256("".join(f"{cell}\0" for cell in cells).encode()).hexdigest()
-            run["other_cells"] = [number for number, cell in enumerate(cells, 1) if cell.strip() not in own]
-        else:
+        if not self.by_hand:
             run["edited"] = self.edited
         return {"notebook_sha256": self.notebook_sha256, "profile": self.profile, "run": run}
 
@@ -85,17 +72,6 @@ def read(folder: Path) -> RunRecord | None:
 
 
 def changed_parameters(parameters: Mapping[str, Any], of_profile: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters whose values differ from the profile's, without those that only say where files are."""
+    """Return the parameters whose values differ from the profile's, without folders."""
     names = [name for name in parameters if name in of_profile and name not in FOLDER_PARAMETERS | {"profile"}]
     return {name: parameters[name] for name in names if parameters[name] != of_profile[name]}
-
-
-def executed_cells() -> list[str]:
-    """Return the sources of the cells that this kernel has run, this one included; of a script, its text."""
-    # Looked up, not imported: a process without IPython has no cells.
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    if shell is not None:
-        return [str(source) for source in shell.history_manager.input_hist_raw[1:]]
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    return [Path(script).read_text(encoding="utf-8")] if script is not None and Path(script).is_file() else []

@@ -24,7 +24,6 @@ _PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "matplotlib", "pymoo", 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of this package and of the packages that compute its numbers."""
     installed = {"python": platform.python_version(), "heshare": __version__}
     for name in _PACKAGES:
         try:
@@ -63,11 +62,7 @@ def _inputs(notebook: str | None) -> list[Path]:
 
 
 def check_provenances(provenances: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct provenances in the order emulated, measured, published.
-
-    Raises:
-        InputError: none, or another one.
-    """
+    """Return the distinct provenances in the order emulated, measured, published."""
     distinct = set(provenances)
     if not distinct or distinct - set(PROVENANCES):
         raise InputError(
@@ -108,7 +103,7 @@ def sidecar_json(
         "notebook": None if notebook is None else _below_root(notebook),
         "notebook_sha256": None,
         "profile": kept.get("profile"),
-        **({} if run is None or notebook is None else run.fields(notebook)),
+        **({} if run is None or notebook is None else run.fields()),
         "seed": kept.get("seed"),
         "parameters": kept,
         "input_files": input_hashes(None if notebook is None else _reader(notebook, run)),
@@ -121,7 +116,7 @@ def sidecar_json(
 
 
 def _reader(notebook: Path, run: RunRecord | None) -> str:
-    """Return the notebook whose input files are listed; code that is not the commit's may read every file."""
+    # Code that is not the commit's may read every file.
     return notebook.stem if run is None or not (run.by_hand or run.edited) else ""
 
 

@@ -6,7 +6,7 @@ import json
 import pickle
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 import pytest
 
 import heshare as hs
@@ -102,33 +102,29 @@ def test_explore_writes_the_same_bytes_twice_without_any_address(front: Explorab
     assert len(page.html) < 1_500_000
 
 
-def test_explore_page_has_each_plan_with_its_timeline_and_gap(front: ExplorableFront) -> None:
+def test_explore_page_has_each_plan_with_its_timeline(front: ExplorableFront) -> None:
     data = data_of(front.explore().html)
-    assert list(map(int, data["plans"])) == list(range(len(front)))
-    begin, end = data["fields"].index("begin_s"), data["fields"].index("end_s")
-    for index, plan in data["plans"].items():
-        ends_s = [values[end] for values in plan["tasks"].values()]
-        assert np.mean(ends_s) == pytest.approx(front[int(index)].jct_s, abs=0.1)
-        assert all(values[begin] < values[end] for values in plan["tasks"].values())
-        assert plan["gap_pct"] > 0
-    reference = data["plans"][str(data["choices"]["Trade-off"])]
-    differs = data["fields"].index("differs")
-    assert not any(values[differs] for values in reference["tasks"].values())
-
-
-def test_explore_without_bound_draws_none(front: ExplorableFront) -> None:
-    html = front.explore(bound=False).html
-    assert {plan["gap_pct"] for plan in data_of(html)["plans"].values()} == {None}
-    assert "The dashed line" not in html
+    assert list(map(int, data["about"])) == list(range(len(front)))
+    tasks = pd.DataFrame(data["timeline"]["datasets"]["tasks"])
+    assert (tasks["begin_s"] < tasks["end_s"]).all()
+    for index, rows in tasks.groupby("plan"):
+        assert rows["end_s"].mean() == pytest.approx(front[int(index)].jct_s, abs=0.1)
+    (reference,) = (int(index) for index, text in data["about"].items() if ", Trade-off" in text)
+    assert front[reference] == front.trade_off
+    assert not tasks.loc[tasks["plan"] == reference, "differs"].any()
+    assert tasks.loc[tasks["plan"] != reference, "differs"].any()
+    batches = {(row["plan"], row["bottom"]) for row in data["timeline"]["datasets"]["clocks"]}
+    assert len(batches) >= len(front)
 
 
 def test_explore_shows_some_plans_of_a_large_front(front: ExplorableFront, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heshare.paper.explore.front_page.MOST_PLANS", 7)
-    html = front.explore(bound=False).html
-    shown = data_of(html)
-    assert set(shown["choices"].values()) <= set(map(int, shown["plans"]))
-    assert len(shown["plans"]) <= 7 < len(front)
-    assert f"{len(shown['plans'])} of the {len(front)} plans are shown" in html
+    html = front.explore().html
+    shown = set(map(int, data_of(html)["about"]))
+    assert len(shown) <= 7 < len(front)
+    named = front.to_frame().query("choice != ''").index
+    assert set(named) <= shown
+    assert f"{len(shown)} of the {len(front)} plans are shown" in html
 
 
 def test_explore_refuses_a_folder(front: ExplorableFront, tmp_path: Path) -> None:
