@@ -45,7 +45,7 @@ _NOISE = 1e-12
 
 
 def _aligned(frame: pd.DataFrame, least: int) -> tuple[list[list[str]], list[tuple[bool, int]]]:
-    """Return header and rows as text padded to at least so many characters, and (whether numeric, width) by column."""
+    # Header and rows as padded text, and (whether numeric, width) by column.
     rows = [[str(column) for column in frame.columns]]
     rows += [[cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
     numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind) for kind in frame.dtypes]
@@ -225,7 +225,7 @@ def table_5(errors: pd.DataFrame) -> pd.DataFrame:
 
 
 def _errors_of(errors: pd.DataFrame, data: str, split: str) -> dict[str, list[float]]:
-    """Return the absolute and relative error of each technique, %; of both quantities, or of time alone."""
+    # The absolute and relative error of each technique, %; of both quantities, or of time alone.
     rows = errors[(errors["data"] == data) & (errors["split"] == split)]
     rows = rows[rows["quantity"] == ("both" if (rows["quantity"] == "both").any() else "time")]
     return {str(name): part["mean_pct"].tolist() for name, part in rows.groupby("technique", sort=False)}

@@ -118,7 +118,7 @@ def evaluate_claim(
 
 
 def _result(claim: Claim, measured: float, holds: Mapping[str, bool], forms: Mapping[str, float]) -> str:
-    """Return a general sentence on the result of a claim; `forms` has the changes against a rival's other forms."""
+    # A general sentence; `forms` has the changes against a rival's other forms.
     if claim.kind == "ordering":
         wrong = [part for part, good in holds.items() if not good]
         text = render("claims", "ordering", count=len(holds), wrong=wrong)
@@ -174,7 +174,6 @@ def merge(folder: Path) -> pd.DataFrame:
 
 
 def _found(folder: Path) -> list[tuple[Path, dict[str, object]]]:
-    """Return the rows that the notebooks wrote, with their files."""
     paths = sorted((folder / "claims").glob("*.json"))
     return [(path, row) for path in paths for row in json.loads(path.read_text(encoding="utf-8"))]
 
@@ -196,12 +195,10 @@ def left_out(folder: Path) -> str:
 
 
 def profile_text(folder: Path) -> str:
-    """Return the sentences of a caption on the profile that is reported, and on what is not counted."""
     return render("claims", "profile", profile=reported_profile(folder), others=left_out(folder))
 
 
 def count_text(table: pd.DataFrame) -> str:
-    """Return how many claims have each verdict, as text."""
     counts = table["verdict"].value_counts()
     return ", ".join(f"{counts[word]} {word}" for word in VERDICTS if word in counts)
 

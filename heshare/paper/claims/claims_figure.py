@@ -106,7 +106,7 @@ def panel(ax: Axes, frame: pd.DataFrame) -> None:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw the whole figure: changes on the left, the other kinds on the right."""
+    """Draw changes on the left, the other kinds on the right."""
     parts: dict[Any, pd.DataFrame] = dict(iter(frame.groupby(["section", "kind"], sort=False)))
     columns = [[key for key in PANELS if key in parts and (key[1] == "change") == left] for left in (True, False)]
     # A title and an axis take the height of about three rows.
@@ -123,7 +123,6 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def _handles(verdicts: Sequence[str]) -> list[Line2D]:
-    """Return the entries of the legend: the paper's bar, a mark for each verdict, and one for each form of a rival."""
     entries: list[dict[str, Any]] = [
         {"color": "black", "marker": "|", "markersize": 7, "markeredgewidth": 1.4, "label": "the paper"}
     ]

@@ -23,13 +23,11 @@ FORMS: Mapping[str, str] = {"placed": "rival placed like HeShare", "best": "riva
 
 
 def common() -> list[str]:
-    """Return what is common to many claims, a text each."""
     names = ("rivals", "arrivals", "changes", "few", "errors", "mps", "n")
     return [render("claims", f"common_{name}", **({"fewest": FEWEST} if name == "few" else {})) for name in names]
 
 
 def page(table: pd.DataFrame, caption: str, counts: str) -> str:
-    """Return the page as Markdown; `table` is as from `claim_table.merge`."""
     found: list[Any] = table.to_dict("records")
     parts = ["# The paper's claims", _wrap(caption), f"**{len(table)} claims**: {counts}."]
     parts.append("\n".join(_wrap(f"- *{word}*: {meaning}.") for word, meaning in VERDICTS.items()))
@@ -63,7 +61,6 @@ def held(details: str) -> tuple[int, int]:
 
 
 def _short(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return a claim's row in the short table: numbers and verdicts."""
     measured = str(row["unit"]) in ("%", "x")
     cells = {"claim": name(row), "paper": str(row["paper"])}
     cells["here"] = number(row["measured"]) if measured else ""

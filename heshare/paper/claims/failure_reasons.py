@@ -60,7 +60,6 @@ BOUND_WORDS = _words("bound_words", width=BOUND_CHOICES.width, clocks=BOUND_CHOI
 
 
 def row(study: str, variant: str, measure: str, found: ConfidenceInterval) -> dict[str, object]:
-    """Return one number of a study as a row."""
     return {"study": study, "variant": variant, "measure": measure, **found.columns("value"), "provenance": "emulated"}
 
 
@@ -84,7 +83,6 @@ def least_energy_j(
 
 
 def _of_morak(shares: Sequence[int], caps: Sequence[float]) -> list[str]:
-    """Return Morak with random placement at every setting, by its names in the registry."""
     return [registry.canonical(f"morak(cap={cap},k={k})") for k, cap in product(shares, caps)]
 
 
@@ -154,7 +152,7 @@ def by_setting(rows: pd.DataFrame, kinds: Sequence[str], shares: Sequence[int], 
 def _against_morak(
     runs: pd.DataFrame, ours: Sequence[str], settings: Sequence[str], study: str, rng: np.random.Generator
 ) -> list[dict[str, object]]:
-    """Return rows: the energy of our policies against Morak by default, and of En-opt against Morak at each setting."""
+    # Our policies against Morak by default, and En-opt against Morak at each setting.
     pairs = [(title, _ENERGY, title, "Morak") for title in ours]
     pairs += [(title, _SWEPT, "En-opt", title) for title in map(registry.title, settings)]
     return [
@@ -164,7 +162,6 @@ def _against_morak(
 
 
 def _sizes(table: pd.DataFrame, measure: str) -> dict[str, ConfidenceInterval]:
-    """Return the numbers of one measure, by variant."""
     part = table[table["measure"] == measure].set_index("variant")[["value", "low", "high", "n"]]
     return {str(name): ConfidenceInterval(*numbers) for name, *numbers in part.itertuples()}
 
@@ -282,7 +279,6 @@ def forest(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
 
 
 def _pairs(card: Gpu, rng: np.random.Generator) -> Iterator[Point]:
-    """Yield settings of the design with at most one co-runner."""
     while True:
         yield from (point for point in design.samples(card, worlds.PART, rng=rng) if len(point.co_runners) <= 1)
 
@@ -292,7 +288,7 @@ def _top_pairs(card: Gpu, rng: np.random.Generator) -> Iterator[Point]:
 
 
 def _recorded(draw: Callable[[Gpu, np.random.Generator], Iterator[Point]], seed: int) -> pd.DataFrame:
-    """Return a profile of T4, V100 and A100 with as many samples as the shipped one; `draw` draws them, each once."""
+    # As many samples as in the shipped profile, each once.
     tables = []
     for name in GPUS:
         card, rng = catalogue.gpu(name), np.random.default_rng(np.random.SeedSequence([seed, *name.encode(), 2]))
@@ -307,7 +303,7 @@ def _recorded(draw: Callable[[Gpu, np.random.Generator], Iterator[Point]], seed:
 
 
 def _errors(table: pd.DataFrame, seed: int) -> dict[tuple[str, str], ConfidenceInterval]:
-    """Return the forest's errors of time, power and both, %, as in Table V: mean and range over its splits by row."""
+    # Of time, power and both, %, as in Table V: mean and range over splits by row.
     samples = profile_samples(table)
     x, true_values = samples.features(), samples.truth
     found: dict[tuple[str, str], list[float]] = {}

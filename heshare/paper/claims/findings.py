@@ -34,7 +34,7 @@ _on_policies = partial(render, "05_comparison")
 
 
 def _table_5(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the errors of Table V on emulated profiles with rows held out, by technique and error."""
+    # Emulated profiles with rows held out.
     chosen = (frame["data"] == "emulated") & (frame["split"] == "row") & (frame["quantity"] == "both")
     return frame[chosen].set_index(["technique", "error"])
 

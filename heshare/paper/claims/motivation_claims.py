@@ -91,13 +91,11 @@ def _row(measure: str, item: object, batch_size: object, value: float) -> _Row:
 
 
 def _values(table: pd.DataFrame, measure: str, batch_size: object) -> dict[str, float]:
-    """Return the values of a measure by item."""
     rows = table[(table["measure"] == measure) & (table["batch_size"] == str(batch_size))]
     return {str(item): float(value) for item, value in zip(rows["item"], rows["value"], strict=True)}
 
 
 def _over_sizes(table: pd.DataFrame, measure: str, item: str, at: object) -> dict[str, Any]:
-    """Return a value at a batch size, with its range over sizes, as arguments of a claim."""
     rows = table[(table["measure"] == measure) & (table["item"] == item)]
     sizes = rows[rows["batch_size"] != MEAN]["value"]
     size = ConfidenceInterval(_values(table, measure, at)[item], float(sizes.min()), float(sizes.max()), len(sizes))
@@ -105,7 +103,7 @@ def _over_sizes(table: pd.DataFrame, measure: str, item: str, at: object) -> dic
 
 
 def _unmeasured(table: pd.DataFrame, names: tuple[str, ...], batch_size: int) -> list[str]:
-    """Return the workloads and GPUs whose times come from the feature model, not from a measurement."""
+    # Workloads and GPUs whose times come from the feature model, not from a measurement.
     here = table[(table["measure"] == TIME) & (table["batch_size"] == str(batch_size))]
     rows = here[here["item"].isin(names) & here["unmeasured"].ne("")]
     return [f"{row.item} on {row.unmeasured}" for row in rows.itertuples()]
@@ -159,10 +157,7 @@ def clock_effect(table: pd.DataFrame, apart: float = 0.05) -> dict[str, Any]:
 
 
 def pair_degradation(table: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, Any]:
-    """Return claim M6: pairs are slower together than alone, most on the T4 and least on the A100.
-
-    `pairs` is as from `motivation.pairs`.
-    """
+    """Return claim M6: pairs are slower together than alone, most on the T4 and least on the A100."""
     wide = pairs.pivot_table(index="pair", columns="gpu", values="degradation_pct").dropna()
     means = {gpu: float(wide[gpu].mean()) for gpu in PAPER_GPUS}
     return claim_of_row(table, "M6") | {
@@ -173,10 +168,7 @@ def pair_degradation(table: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, Any]
 
 
 def close_to_alone(table: pd.DataFrame, pairs: pd.DataFrame, most_pct: float = 25.0) -> dict[str, Any]:
-    """Return claim M7: pairs on an A100 take little longer than alone, `most_pct` at most in the mean.
-
-    `pairs` is as from `motivation.pairs`.
-    """
+    """Return claim M7: pairs on an A100 take little longer than alone, `most_pct` at most in the mean."""
     slower = pairs[pairs["gpu"] == "A100"]["degradation_pct"].dropna()
     return claim_of_row(table, "M7") | {
         "note": _words("close_to_alone", mean=slower.mean(), worst=slower.max(), most=most_pct),

@@ -31,11 +31,7 @@ def claim_of_row(
 
 
 def look_up(folder: Path, text: str) -> float:
-    """Return the value that a source names, from the outputs in `folder`.
-
-    Raises:
-        InputError: the file, the column or exactly one such row is not there.
-    """
+    """Return the value that a source names, from the outputs in `folder`."""
     name, column, cells = _parts(text)
     path = folder / name
     found = pd.read_csv(path, keep_default_na=False) if path.exists() else pd.DataFrame()
@@ -43,7 +39,6 @@ def look_up(folder: Path, text: str) -> float:
 
 
 def _parts(text: str) -> tuple[str, str, dict[str, str]]:
-    """Return the file, the column and the cells of the row that a source names."""
     name, _, rest = text.partition(": ")
     column, _, cells = rest.partition(" where ")
     return name, column, {key: value for key, _, value in (cell.partition("=") for cell in cells.split("; "))}

@@ -29,14 +29,9 @@ _MANY = 16
 
 
 def size_word(paper: float, change_pct: float, high_pct: float) -> str:
-    """Return the word for a reduction under one condition: its median against the paper's value and zero.
+    """Return the word for a reduction under one condition: its median and upper end, %, against the paper's and zero.
 
-    The median alone decides whether it is as large as the paper's, because few seeds make wide intervals.
-
-    Args:
-        paper: the paper's change, %; NaN where it has none.
-        change_pct: the median change, %.
-        high_pct: the upper end of its interval, %.
+    The median alone decides whether it is as large as the paper's (NaN: it has none): few seeds make wide intervals.
     """
     if high_pct >= 0:
         return NOT_BELOW
@@ -72,7 +67,6 @@ def heat_map(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 6.0) -> None:
 
 
 def _patch_style(word: str) -> dict[str, Any]:
-    """Return the colours and hatch of a size's cells and legend entry, as arguments of a patch."""
     colour, hatch = SIZES[word]
     return {"facecolor": colour, "hatch": hatch, "edgecolor": "white"}
 
@@ -93,13 +87,12 @@ def column_names(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 6.0) -> None
 
 
 def _spans(columns: list[tuple[str, str]]) -> list[tuple[str, int, int]]:
-    """Return each axis of (axis, level) columns with the positions of its first and last column."""
+    # Each axis of (axis, level) columns with the positions of its first and last column.
     spans = [(axis, [at for at, _ in part]) for axis, part in groupby(enumerate(columns), lambda each: each[1][0])]
     return [(axis, positions[0], positions[-1]) for axis, positions in spans]
 
 
 def legend_patches(frame: pd.DataFrame) -> list[Patch]:
-    """Return the legend's patches for the sizes in a `heat_map`."""
     shown = set(frame["size"])
     return [Patch(label=words, **_patch_style(word)) for word, words in MEANINGS.items() if word in shown]
 

@@ -92,7 +92,6 @@ def notebooks() -> pd.DataFrame:
 
 
 def _heading(path: Path) -> str:
-    """Return the first heading of a notebook."""
     cells = json.loads(path.read_text("utf-8"))["cells"]
     lines = (line for cell in cells if cell["cell_type"] == "markdown" for line in "".join(cell["source"]).splitlines())
     return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")

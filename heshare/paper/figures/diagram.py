@@ -30,10 +30,7 @@ _STEPS = (
 
 
 def steps() -> pd.DataFrame:
-    """Return the system's steps, one row each.
-
-    Returns:
-        Columns step, whose (`paper` or `here`), title, stage, code, does (first line of its docstring), gives.
+    """Return the system's steps: step, whose (`paper` or `here`), title, stage, code, does (its docstring), gives.
 
     Raises:
         AttributeError: the package no longer has that function or class, so the figure would be wrong.
@@ -63,7 +60,7 @@ def system(ax: Axes, frame: pd.DataFrame) -> None:
 
 
 def _box(ax: Axes, top: float, row: Any) -> float:
-    """Draw a step's box from `top` downwards and return its lower edge."""
+    # From `top` downwards; returns the lower edge.
     does = textwrap.wrap(row.does.split(";")[0].split(" (")[0].replace("`", ""), _LETTERS)
     bottom = top - _LINE * (2.7 + len(does))
     patch = FancyBboxPatch(

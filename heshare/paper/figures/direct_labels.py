@@ -70,7 +70,7 @@ def label_points(
 
 
 def _offsets(size_pt: FloatArray) -> list[FloatArray]:
-    """Return the middles of names, in points from their point, whose nearest edges have the tried distances."""
+    # Middles of names, in points from their point, whose nearest edges have the tried distances.
     ways = np.column_stack([np.cos(_ANGLES), np.sin(_ANGLES)])
     return [way * (size_pt / 2 + distance) for distance in _DISTANCES_PT for way in ways]
 

@@ -61,7 +61,7 @@ def clock_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
 
 
 def _clock_line(ax: Axes, rows: pd.DataFrame, gpu: str) -> None:
-    """Draw one GPU's line, with open markers where the power limit keeps the GPU below the requested clock."""
+    # Open markers where the power limit keeps the GPU below the requested clock.
     how = series_style(gpu)
     x, y = rows["requested_mhz"].to_numpy(float), 1e3 * rows["time_s"].to_numpy(float)
     ax.plot(x, y, color=how.colour, linestyle=how.line)
@@ -318,7 +318,6 @@ def tenant_panels(axes: Sequence[Axes], tenants: pd.DataFrame, errors: pd.DataFr
 
 
 def _points(gpu: str, face: str | None = None) -> dict[str, Any]:
-    """Return the style of one GPU's points as arguments of `Axes.plot`, filled with `face` or the GPU's colour."""
     how = series_style(gpu)
     return how.line_arguments(linestyle="", markerfacecolor=face or how.colour)
 

@@ -112,7 +112,7 @@ def legend_colours(fig: Figure) -> dict[str, list[str]]:
 
 
 def _colour(handle: Any) -> str:
-    """Return the colour of a line, or of a patch's or a collection's inside, its edge if that is white."""
+    # Of a line, or of a patch's or a collection's inside, its edge if that is white.
     if hasattr(handle, "get_color"):
         shown = [handle.get_color()]
     else:
@@ -149,7 +149,7 @@ def png_size(content: bytes) -> tuple[int, int]:
 
 
 def _write_caption(fig: Figure, text: str) -> None:
-    """Put the caption under the axes, inside the figure's width, by giving it a strip of its own."""
+    # Under the axes, inside the figure's width, in a strip of its own.
     width_in, height_in = fig.get_size_inches()
     lines = wrapped(text, 72 * width_in * 0.975)
     strip = (len(lines) + 0.6) * _LINE_IN
@@ -176,7 +176,6 @@ def wrapped(text: str, width_pt: float) -> list[str]:
 
 
 def _width_pt(text: str) -> float:
-    """Return the width of a line of the caption, pt."""
     font = get_font(findfont(FontProperties()))
     font.set_size(_CAPTION_PT, 72)  # each time, because matplotlib shares the font
     font.set_text(text, 0.0, flags=LoadFlags.NO_HINTING)

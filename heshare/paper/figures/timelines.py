@@ -77,10 +77,7 @@ def _row(gpu: str, row: str, when: Any, value: float, top: float, unit: str) -> 
 
 
 def _lanes(ax: Axes, part: pd.DataFrame, row: int, classes: Sequence[str], letter_s: float) -> None:
-    """Draw boxes in lanes, with the task's number, and its MPS percentage where that is not 100, if there is room.
-
-    `letter_s` is the width of a letter in the time axis' unit, s.
-    """
+    # The task's number, and its MPS percentage where that is not 100, if there is room for letters of `letter_s`.
     high = (_TASKS[1] - _TASKS[0]) / (int(part["lane"].max()) + 1)
     columns = ["start_s", "end_s", "lane", "kind", "value", "task"]
     for start_s, end_s, lane, kind, pct, task in part[columns].itertuples(index=False):
@@ -107,7 +104,6 @@ def timeline_legend(ax: Axes, classes: Sequence[str]) -> None:
 
 
 def _strip(ax: Axes, part: pd.DataFrame, row: int, where: tuple[float, float], *, color: str, fill: bool) -> None:
-    """Draw value over top as a step function within a strip, upwards from its lower edge."""
     bottom, height = row + where[1], where[1] - where[0]
     edges = np.append(part["start_s"].to_numpy(float), part["end_s"].to_numpy(float)[-1:]) / 1e3
     level = bottom - height * np.clip(part["value"].to_numpy(float) / part["top"].to_numpy(float), 0.0, 1.0)

@@ -71,7 +71,6 @@ def shares_j(run: Run) -> list[float]:
 
 
 def _of(candidates: Sequence[int], intervals: Sequence[Interval], segment: Segment) -> int:
-    """Return the index of the interval of a task on a GPU that contains a segment."""
     return next(
         i for i in candidates if intervals[i].start_s <= segment.start_s and segment.end_s <= intervals[i].end_s
     )
@@ -109,7 +108,7 @@ def _slices(run: Run) -> list[dict[str, Any]]:
 
 
 def _gpu_counters(run: Run) -> list[dict[str, Any]]:
-    """Return clock and power of each GPU, one event at every change, and zeros at the end."""
+    # One event at every change, and zeros at the end.
     events = []
     for segment in run.record.segments:
         clock = {"reached": segment.sm_mhz}
@@ -149,7 +148,6 @@ def _counter(pid: int, time_s: float, name: str, values: dict[str, float]) -> di
 
 
 def _names(run: Run) -> list[dict[str, Any]]:
-    """Return the metadata: names and order of processes and threads."""
     events: list[dict[str, Any]] = []
     for pid, name in enumerate((f"cluster {run.cluster}", *run.cluster.labels)):
         events.append(_meta(pid, "process_name", {"name": name}))

@@ -121,7 +121,7 @@ def _longest_first(runs: Sequence[NotebookRun]) -> list[NotebookRun]:
 def _execute(run: NotebookRun, *, quiet: bool) -> tuple[str, ExecutedNotebook | HeShareError]:
     if multiprocessing.parent_process() is not None:
         # Ctrl-C reaches the whole process group; the process that started this one ends it.
-        ignore(SIGINT)
+        ignore((SIGINT,))
     name = run.notebook.name
     _tell(f"{name}: started", quiet=quiet)
     try:

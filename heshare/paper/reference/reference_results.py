@@ -32,13 +32,8 @@ _WRITE = "Write the reference with `make reference`."
 class Difference:
     """One value, or one line of columns, that differs from the reference.
 
-    Attributes:
-        file: name of the CSV file.
-        row: row as an editor counts lines (the header is row 1); 0 stands for the file.
-        column: the column's name; empty for a whole row.
-        expected: the reference's text.
-        found: the text in the fresh run.
-        relative: difference of the two numbers over the larger one; NaN for text.
+    `row` is as an editor counts lines (the header is row 1); 0 stands for the file. `column` is empty for a whole row.
+    `relative` is the difference of the two numbers over the larger one; NaN for text.
     """
 
     file: str
@@ -56,15 +51,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOfRuns:
-    """A fresh run beside the reference.
+    """A fresh run beside the reference: how many files both have, and what differs.
 
-    Attributes:
-        compared: number of files that both have.
-        differences: the values that differ.
-        missing: files of the reference that the run lacks.
-        new: CSV files of the run that the reference lacks.
-        versions: what differs in versions and platform, such as `numpy 2.4.6 -> 2.5.0`.
-        moved: with any of these, the number of values beyond `ROUNDING` in files whose values may move, by name.
+    `versions` has what differs in versions and platform, such as `numpy 2.4.6 -> 2.5.0`; `moved`, with any of these,
+    the number of values beyond `ROUNDING` in files whose values may move, by name.
     """
 
     compared: int
@@ -81,16 +71,11 @@ class ComparisonOfRuns:
 
 
 def folder() -> Path:
-    """Return the folder of the reference."""
     return files.root() / "reference"
 
 
 def read(name: str) -> str:
-    """Return the text of a CSV file of the reference, such as `claims.csv`.
-
-    Raises:
-        InputError: the reference does not have it.
-    """
+    """Return the text of a CSV file of the reference, such as `claims.csv`."""
     path = folder() / f"{name}.gz"
     if not path.is_file():
         raise InputError("no such file", "a file of the reference", _WRITE, file=path)
@@ -98,16 +83,11 @@ def read(name: str) -> str:
 
 
 def names() -> list[str]:
-    """Return the names of the reference's CSV files."""
     return sorted(path.name.removesuffix(".gz") for path in folder().glob("*.csv.gz"))
 
 
 def origin() -> dict[str, Any]:
-    """Return `run.json`: versions, platform and processors of the run, and seconds and size of each notebook's outputs.
-
-    Raises:
-        InputError: there is no reference.
-    """
+    """Return `run.json`: versions, platform and processors of the run, and each notebook's seconds and size."""
     path = folder() / "run.json"
     if not path.is_file():
         raise InputError("no such file", "the reference's origin", _WRITE, file=path)
@@ -133,7 +113,11 @@ def compare(run: Path) -> ComparisonOfRuns:
         values = list(_differences(name, read(name), _text(found[name])))
         if versions:
             moved[name] = sum(not one.relative <= ROUNDING for one in values)
-            values = _claim_differences(read(name), _text(found[name])) if name == CLAIMS else _of_head(values)
+            values = (
+                _claim_differences(read(name), _text(found[name]))
+                if name == CLAIMS
+                else [one for one in values if one.row == 1]
+            )
         differences += values
     return ComparisonOfRuns(
         compared=len(both),
@@ -195,17 +179,14 @@ def _sidecar(run: Path, name: str) -> dict[str, Any]:
 
 
 def _decisive(sidecar: Mapping[str, Any]) -> dict[str, str]:
-    """Return the versions and the platform that decide the bytes of an output.
-
-    Python's `sum` of floats is another one from 3.12 on; its patch releases, and heshare's version, decide nothing.
-    """
+    # What decides the bytes of an output. Python's `sum` of floats is another one from 3.12 on; its patch releases,
+    # and heshare's version, decide nothing.
     versions = {name: version for name, version in sidecar["versions"].items() if name != "heshare"}
     minor = ".".join(versions["python"].split(".")[:2])
     return {**versions, "python": minor, "platform": sidecar["platform"]}
 
 
 def _seconds(path: Path) -> dict[str, float]:
-    """Return the seconds of each notebook: those of the file, and the reference's of notebooks that it lacks."""
     kept = {}
     if (folder() / "run.json").is_file():
         kept = {name: float(notebook["seconds"]) for name, notebook in origin()["notebooks"].items()}
@@ -225,7 +206,7 @@ def _origin(run: Path, sidecar: Mapping[str, Any], seconds: Mapping[str, float])
 
 
 def _differences(name: str, expected: str, found: str) -> Iterator[Difference]:
-    """Yield the values that differ between two CSV texts; of tables of different shape, the first row that differs."""
+    # Of tables of different shape, the first row that differs.
     if expected == found:
         return
     old, new = (list(csv.reader(io.StringIO(text))) for text in (expected, found))
@@ -242,12 +223,7 @@ def _differences(name: str, expected: str, found: str) -> Iterator[Difference]:
                 yield Difference(name, row, column, one, other, _relative(one, other))
 
 
-def _of_head(differences: Sequence[Difference]) -> list[Difference]:
-    return [one for one in differences if one.row == 1]
-
-
 def _claim_differences(expected: str, found: str) -> list[Difference]:
-    """Return the claims whose verdict changed, or whose value left the reference's interval."""
     new = {(row["id"], row["part"]): row for row in csv.DictReader(io.StringIO(found))}
     differences = []
     for number, before in enumerate(csv.DictReader(io.StringIO(expected)), start=2):

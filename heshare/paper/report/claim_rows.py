@@ -30,15 +30,10 @@ Place = Callable[[float], float]
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """One claim as it is shown.
+    """One claim as it is shown; `found` is its row of `claims.csv`, with None for an empty cell.
 
-    Attributes:
-        claim: the claim.
-        found: its row of `claims.csv`; None for an empty cell.
-        place: from a value to its place in the drawing, px; of no use for an ordering.
-        neutral: the value of no change.
-        opens: whether it is the first of several parts.
-        source_file: the CSV of its source; empty if that is not there.
+    `place` takes a value to its place in the drawing, px; `neutral` is the value of no change. `opens` says whether it
+    is the first of several parts. `source_file` is the CSV of its source; empty if that is not there.
     """
 
     claim: Claim
@@ -60,7 +55,6 @@ class ClaimRow:
 
     @cached_property
     def held(self) -> tuple[int, int]:
-        """How many parts of an ordering hold and fail."""
         return claims_page.held(self.found["details"] or "")
 
     @property
@@ -69,13 +63,11 @@ class ClaimRow:
         return sorted({self.place(end) for end in (self.claim.printed, self.claim.far) if math.isfinite(end)})
 
     def number(self, value: float | None) -> str:
-        """Return a value with its unit as text; empty if there is none."""
         unit = "x" if self.claim.kind in _RATIOS else " %"
         return "" if value is None else f"{claims_page.number(value)}{unit}"
 
     @property
     def interval(self) -> str:
-        """The interval of its value as text; empty if there is none."""
         low, high = self.found["low"], self.found["high"]
         return "" if low is None else claims_page.interval(low, high)
 
@@ -98,10 +90,7 @@ class VerdictCount:
 
 
 def rows(table: pd.DataFrame, folder: Path) -> list[ClaimRow]:
-    """Return the rows of the claims, in the paper's order.
-
-    `table` is as from `claim_table.merge`; sources that are not in `folder` get no link.
-    """
+    """Return the claims of a table as from `claim_table.merge`; sources that are not in `folder` get no link."""
     found: list[Any] = table.astype(object).where(table.notna(), None).to_dict("records")
     claims = [paper_claims()[row["id"], row["part"] or ""] for row in found]
     places = _places(claims, found)
@@ -116,7 +105,7 @@ def rows(table: pd.DataFrame, folder: Path) -> list[ClaimRow]:
 
 
 def _places(claims: Sequence[Claim], found: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Place, float]]:
-    """Return, by kind of claim, the function from a value to its place, and the neutral value; an ordering has none."""
+    # By kind of claim: the function from a value to its place, and the neutral value; an ordering has none.
     places: dict[str, tuple[Place, float]] = {}
     for kinds, neutral in _SCALES:
         values = [neutral]
@@ -139,7 +128,6 @@ def _place(values: Sequence[float], *, logarithmic: bool) -> Place:
 
 
 def css_class(verdict: str) -> str:
-    """Return the class of a verdict, such as `v-not-reproduced`."""
     return f"v-{verdict.replace(' ', '-')}"
 
 

@@ -23,15 +23,10 @@ _TEMPORARY = re.compile(r"/\.\d\w*-[a-z0-9_]{8}(?![a-z0-9_])")
 
 
 def write(folder: Path, copies: Path, render: Any) -> dict[str, str]:
-    """Write a page for each executed notebook in `copies` whose outputs went into `folder`.
+    """Write a page for each executed notebook in `copies` whose outputs went into `folder`; remove the others.
 
-    Args:
-        folder: the outputs.
-        copies: the executed notebooks.
-        render: takes `name`, `title`, `body` and `highlighting`, and returns the page.
-
-    Returns:
-        The page of each notebook, relative to `folder`. Pages of other notebooks are removed.
+    `render` takes `name`, `title`, `body` and `highlighting`, and returns the page. The pages are returned by notebook,
+    relative to `folder`.
     """
     pictures = {_hash(path.read_bytes()): path.name for path in sorted(folder.glob("*.png"))}
     pages = {}
@@ -50,7 +45,7 @@ def write(folder: Path, copies: Path, render: Any) -> dict[str, str]:
 
 
 def _readable(path: Path, folder: Path) -> str | None:
-    """Return the notebook as text without folders of the machine; None if its outputs went elsewhere."""
+    # Without folders of the machine; None if its outputs went elsewhere.
     text = path.read_text(encoding="utf-8")
     about = json.loads(text)["metadata"].get("papermill", {})
     out = str(about.get("parameters", {}).get("out_dir", ""))
@@ -63,7 +58,6 @@ def _readable(path: Path, folder: Path) -> str | None:
 
 
 def _body(text: str, pictures: Mapping[str, str]) -> tuple[str, str]:
-    """Return the title of a notebook and its cells as HTML."""
     with without_uri_grammars():
         nbformat: Any = import_module("nbformat")
     book = nbformat.reads(text, as_version=4)
@@ -84,12 +78,12 @@ def _exporter() -> Any:
 
 
 def _kept(output: Mapping[str, Any]) -> bool:
-    """Return whether an output belongs on a page: no text bars, no widgets."""
+    # No text bars, no widgets.
     return output.get("name") != "stderr" and _WIDGET not in output.get("data", {})
 
 
 def _referenced(output: dict[str, Any], pictures: Mapping[str, str]) -> dict[str, Any]:
-    """Return an output with a published picture by reference instead of its bytes."""
+    # A published picture is shown by reference instead of its bytes.
     png = output.get("data", {}).get("image/png")
     name = pictures.get(_hash(base64.b64decode(png))) if png else None
     if name is None:
@@ -101,7 +95,7 @@ def _referenced(output: dict[str, Any], pictures: Mapping[str, str]) -> dict[str
 
 
 def _lowered(body: str) -> str:
-    """Return the cells without ids, and with a stop for the keyboard at what may scroll sideways."""
+    # Without ids, and with a stop for the keyboard at what may scroll sideways.
     body = re.sub(r' id="cell-id=[^"]*"', "", body)
     body = body.replace('<div class="highlight hl-ipython3">', '<div class="highlight">')
     body = re.sub(r'<(pre|div class="output_html[^"]*")>', r'<\1 tabindex="0">', body)

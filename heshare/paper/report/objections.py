@@ -24,10 +24,7 @@ class Objection:
 
 
 def objections(folder: Path, table: pd.DataFrame, measured: int) -> list[Objection]:
-    """Return the objections, strongest first; those whose numbers are not in `folder` are left out.
-
-    `table` has the claims, as from `claim_table.merge`; `measured` rows of the outputs were measured.
-    """
+    """Return the objections, strongest first; those whose numbers are not in `folder` are left out."""
     kinds, value = table["provenance"].value_counts(), partial(look_up, folder)
     about = {"emulated": int(kinds.get("emulated", 0)), "evaluated": int(kinds.sum()), "measured": measured}
     words = partial(render, "objections")
@@ -50,7 +47,6 @@ def objections(folder: Path, table: pd.DataFrame, measured: int) -> list[Objecti
 
 
 def _on_online(folder: Path) -> str:
-    """Return the sentence on HeShare online in the caption of notebook 20."""
     caption = json.loads((folder / "x20a_together.json").read_text(encoding="utf-8"))["caption"]
     sentences = [part for part in caption.split(". ") if part.startswith("HeShare online against")]
     if not sentences:

@@ -28,16 +28,9 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class PublishedOutput:
-    """One figure, table or data file of a notebook.
+    """One figure, table or data file of a notebook, such as `fig06_comparison`, with those of its files that are there.
 
-    Attributes:
-        name: such as `fig06_comparison`.
-        caption: the whole caption.
-        files: the names of its files that are there.
-        notebook: the notebook that wrote it, without folder and suffix; empty for the claims.
-        profile: the notebook profile that it was made with.
-        picture: the preview, if it is a figure.
-        about: the JSON file's content.
+    `notebook` has no folder and suffix; it is empty for the claims. `about` is the JSON file's content.
     """
 
     name: str
@@ -68,16 +61,13 @@ class PublishedOutput:
 
     @property
     def rest(self) -> str:
-        """The caption after its first sentence."""
         return self.caption[len(self.finding) :].strip()
 
     def has(self, suffix: str) -> bool:
-        """Return whether a file of this suffix, such as `md`, is there."""
         return f"{self.name}.{suffix}" in self.files
 
     @property
     def command(self) -> str:
-        """The command that makes it again."""
         return f"heshare notebook run {self.notebook.split('_')[0]}" if self.notebook else "heshare claims"
 
 
@@ -101,10 +91,8 @@ def _read(folder: Path, path: Path) -> PublishedOutput:
 
 
 def picture(folder: Path, name: str) -> Picture | None:
-    """Return a figure's preview, None if there is none.
-
-    Its height without the caption is that of the PDF of the same figure, which has none and the same width.
-    """
+    """Return a figure's preview, None if there is none."""
+    # Its height without the caption is that of the PDF of the same figure, which has none and the same width.
     preview, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
     if not preview.is_file():
         return None
@@ -139,7 +127,7 @@ def read_table(path: Path) -> PageTable:
 
 @dataclass(frozen=True, slots=True)
 class NotebookFamily:
-    """The outputs of one notebook that the paper does not have: the notebook, its group, what they show."""
+    """The outputs of one notebook that the paper does not have."""
 
     notebook: str
     group: str

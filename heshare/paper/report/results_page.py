@@ -31,16 +31,7 @@ _MOST_ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class PaperOutput:
-    """A figure or table of the paper on the page.
-
-    Attributes:
-        key: such as `fig06`.
-        number: what the paper calls it.
-        title: its title.
-        sentences: the paper's sentences, each with the claims that test it.
-        differs: what differs from the paper.
-        output: ours, if it was made.
-    """
+    """A figure or table of the paper on the page: its sentences, each with the claims that test it, and our output."""
 
     key: str
     number: str
@@ -63,7 +54,8 @@ def write(folder: Path, copies: Path | None = None) -> Path:
     environment = _environment()
     table = _claims(folder)
     outputs = published_outputs.read(folder)
-    profile = _profile(folder, outputs)
+    reported = claim_table.reported_profile(folder)
+    profile = "paper" if reported == claim_table.NONE_RUN else reported
     copies = copies or files.root() / "build" / "notebooks" / profile
     notebook = environment.get_template("notebook.html.j2")
     pages = notebook_pages.write(folder, copies, lambda **values: notebook.render(**values) + "\n")
@@ -116,15 +108,6 @@ def _claims(folder: Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=True).astype({"n": "Int64"})
 
 
-def _profile(folder: Path, outputs: Sequence[PublishedOutput]) -> str:
-    """Return the notebook profile of the claims if they have one, else of most outputs."""
-    reported = claim_table.reported_profile(folder)
-    if reported != claim_table.NONE_RUN:
-        return reported
-    found = [output.profile for output in outputs if output.profile]
-    return max(sorted(set(found)), key=found.count, default="paper")
-
-
 def _content(folder: Path, table: pd.DataFrame, outputs: list[PublishedOutput], profile: str) -> dict[str, Any]:
     measured = sum(int(output.about["provenance"].get("measured", 0)) for output in outputs)
     rows = claim_rows.rows(table, folder)
@@ -170,7 +153,6 @@ def _paper_outputs(outputs: Sequence[PublishedOutput], rows: Sequence[ClaimRow])
 
 
 def _shown_tables(folder: Path, outputs: Sequence[PublishedOutput]) -> dict[str, published_outputs.PageTable]:
-    """Return the tables that the page shows, by output."""
     read = published_outputs.read_table
     found = {output.name: read(folder / f"{output.name}.md") for output in outputs if output.has("md")}
     return {name: table for name, table in found.items() if len(table.rows) <= _MOST_ROWS or name.startswith("table")}
@@ -204,9 +186,6 @@ def _provenance(outputs: Sequence[PublishedOutput]) -> dict[str, Any]:
 
 
 def _package(about: Mapping[str, Any]) -> str:
-    """Return whether the package was that of the commit when an output was made."""
-    if "heshare_sha256" not in about:
-        return "not recorded"
     changed = about["heshare_sha256"]
     return f"changed, SHA-256 {changed}" if changed else "as in the commit"
 
