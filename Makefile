@@ -78,11 +78,12 @@ test: $(ENV) ## the tests that need no GPU, without the slow ones
 test-all: $(ENV) ## every test that needs no GPU
 	$(PY) -m pytest -n $(JOBS) --dist worksteal
 
-lint: $(ENV) ## style, format, types, and the contracts of imports
+lint: $(ENV) ## style, format, types, the contracts of imports, and files that name the same things
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -c "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
+	$(PY) tests/check_files.py
 
 bench: $(ENV) ## how fast it is, into build/bench.json
 	mkdir -p build

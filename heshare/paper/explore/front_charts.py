@@ -143,7 +143,7 @@ def _dark(names: Sequence[str], colours: Sequence[str]) -> list[str]:
     return [name for name, light in zip(names, lights, strict=True) if light < 0.5]
 
 
-def _spec(chart: alt.LayerChart, height_px: int, description: str) -> dict[str, Any]:
+def _spec(chart: alt.LayerChart | alt.FacetChart, height_px: int, description: str) -> dict[str, Any]:
     size = {"labelFontSize": 12, "titleFontSize": 12}
     whole = chart.properties(width="container", height=height_px, description=description, background="white")
     spec: dict[str, Any] = whole.to_dict()

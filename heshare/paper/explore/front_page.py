@@ -70,7 +70,7 @@ def front_page(
     tasks, clocks = _tasks(front, timelines, chosen), _clocks(front, timelines)
     kinds = [kind for kind in LOAD_CLASSES if kind in set(tasks["kind"])]
     data = {
-        "about": {plan: _about(frame, tasks, plan, chosen) for plan in shown},
+        "about": {plan: _about(front, frame["choice"].tolist(), tasks, plan, chosen) for plan in shown},
         "front": front_chart(points.drop(columns="energy_j").round({"jct_s": 1}), series=series, chosen=chosen),
         "timeline": timeline_chart(cluster, tasks, clocks, kinds=kinds, chosen=chosen),
     }
@@ -108,7 +108,7 @@ def _clocks(front: Front, timelines: dict[int, pd.DataFrame]) -> pd.DataFrame:
         own = timeline.assign(row=_row_of(front, timeline)).groupby(["row", "batch"]).first().reset_index()
         bottom = own["row"] + 0.98
         share = own["sm_mhz"] / top_mhz[own["row"]]
-        about = {"plan": plan, "label": own["sm_mhz"].astype(str), "end_s": own["batch_end_s"]}
+        about: dict[str, Any] = {"plan": plan, "label": own["sm_mhz"].astype(str), "end_s": own["batch_end_s"]}
         rows.append(own[["begin_s"]].assign(**about, top=bottom - (0.98 - CLOCK_FROM) * share, bottom=bottom))
     return pd.concat(rows, ignore_index=True).round({"begin_s": 1, "end_s": 1, "top": 3, "bottom": 3})
 
@@ -118,15 +118,13 @@ def _row_of(front: Front, timeline: pd.DataFrame) -> pd.Series[int]:
     return timeline["gpu"].map({label: row for row, label in enumerate(labels)}).astype(int)
 
 
-def _about(frame: pd.DataFrame, tasks: pd.DataFrame, plan: int, reference: int) -> str:
-    energy_j, jct_s, choice = frame.loc[plan, ["energy_j", "jct_s", "choice"]]
-    name = f"front[{plan}]" + f", {choice.replace('/', ' and ')}" * bool(choice)
+def _about(front: Front, choices: Sequence[str], tasks: pd.DataFrame, plan: int, reference: int) -> str:
+    energy_j, jct_s = front.objectives[plan].tolist()
+    name = f"front[{plan}]" + f", {choices[plan].replace('/', ' and ')}" * bool(choices[plan])
     if plan == reference:
         return f"{name}: {energy_j / 1e6:.3f} MJ, average JCT {jct_s:.0f} s"
     own = tasks[tasks["plan"] == plan]
-    energy_pct, jct_pct = (
-        100 * (frame.loc[plan, key] / frame.loc[reference, key] - 1) for key in ("energy_j", "jct_s")
-    )
+    energy_pct, jct_pct = (100 * (front.objectives[plan] / front.objectives[reference] - 1)).tolist()
     return (
         f"{name}: {energy_j / 1e6:.3f} MJ ({energy_pct:+.1f} %), average JCT {jct_s:.0f} s ({jct_pct:+.1f} %) against "
         f"Trade-off, from which {own['differs'].sum()} of {len(own)} tasks differ"

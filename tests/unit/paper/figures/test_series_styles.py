@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from itertools import combinations
-
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.patches import Patch
@@ -12,12 +9,9 @@ from matplotlib.patches import Patch
 from heshare.paper.claims import verdict_plots
 from heshare.paper.claims.verdicts import VERDICTS
 from heshare.paper.figures import series_styles, style
-from heshare.paper.figures.series_styles import CATEGORIES, category_style, registered, series_style, style_own
-from heshare.paper.notebooks import notebook_parameters
-from heshare.paper.provenance.commit import code_cells
+from heshare.paper.figures.series_styles import CATEGORIES, registered, series_style, style_own
 from heshare.policies import registry
 from heshare.shared.errors import InputError
-from heshare.shared.files import root
 from heshare.world.catalogue import gpus
 
 GPUS = ("T4", "V100", "A100", "H100", "H200")
@@ -70,47 +64,9 @@ def test_every_registered_policy_and_catalogued_gpu_has_a_style() -> None:
         assert series_style(gpu).colour
 
 
-def test_lines_are_visible_on_white() -> None:
-    def luminance(colour: str) -> float:
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    for name in (*PAPER, "HeShare+", "T4", "V100", "A100"):
-        assert 1.05 / (luminance(series_style(name).colour) + 0.05) > 1.9, name
-
-
 def test_a_policy_of_ones_own_gets_a_style_that_nothing_else_has() -> None:
     style_own("Quartet")
     assert series_style("Quartet").colour not in {series_style(name).colour for name in (*PAPER, "HeShare+", *GPUS)}
-
-
-def test_categories_differ() -> None:
-    for one, two in combinations(range(len(CATEGORIES)), 2):
-        assert category_style(one) != category_style(two)
-
-
-NAMED = re.compile(r"""["']?(?:color|colou?r|ecolor|facecolor|edgecolor|mfc|mec)["']?\s*[=:]\s*["']([a-z]\w+)["']""")
-HEX = re.compile(r"#[0-9A-Fa-f]{3}(?:[0-9A-Fa-f]{3})?\b")
-
-
-def test_the_search_for_typed_colours_finds_them() -> None:
-    assert NAMED.findall("plot(color='grey', mfc=\"none\", **{'edgecolor': \"red\"})") == ["grey", "none", "red"]
-    assert HEX.findall("color='#0072B2', face='#eee', '#claim'") == ["#0072B2", "#eee"]
-
-
-def test_colours_are_typed_in_the_registry_only() -> None:
-    books = [*notebook_parameters.find(), *notebook_parameters.find(["90_live"])]
-    sources = [*(root() / "heshare").rglob("*.py"), *books]
-    typed = {}
-    for path in (path for path in sources if path.name != "series_styles.py"):
-        text = path.read_text("utf-8")
-        # Of a notebook the code: saved outputs have colours.
-        text = "\n".join(code_cells(text)) if path.suffix == ".ipynb" else text
-        found = {*HEX.findall(text), *NAMED.findall(text)} - {"white", "black", "none", "#ffffff", "#000000"}
-        typed |= {path.relative_to(root()).as_posix(): found} if found else {}
-    assert len(sources) > 150
-    assert typed == {}
 
 
 def test_every_verdict_and_size_of_a_change_has_its_colour() -> None:

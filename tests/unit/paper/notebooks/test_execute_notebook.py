@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from heshare.paper.notebooks import execute_notebook as module
-from heshare.paper.notebooks import forked_kernels, notebook_parameters, output_folders, profiles, run_notebooks
+from heshare.paper.notebooks import forked_kernels, notebook_parameters, output_folders, run_notebooks
 from heshare.paper.notebooks.execute_notebook import NotebookError, execute
 from heshare.shared.errors import InputError
 
@@ -144,29 +144,22 @@ def test_read_refuses_a_file_that_is_no_notebook(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_run_reports_every_failure_and_keeps_the_other_outputs(tmp_path: Path) -> None:
+def test_run_reports_every_failure_and_keeps_the_other_outputs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     books = [toy_notebook(tmp_path, WRITE, name="a"), toy_notebook(tmp_path, "1 / 0", name="b")]
     with pytest.raises(NotebookError, match=r"(?s)b: cell .* ZeroDivisionError.*others are in place: a\."):
-        run_notebooks.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out", quiet=True)
+        run_notebooks.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out")
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 smoke"
+    told = capfd.readouterr().err
+    assert {"a: started", "b: started"} <= set(told.splitlines())
+    assert re.search(r"(?m)^\[[12]/2\] a: \d+\.\d s, 4 files$", told)
+    assert re.search(r"(?m)^\[[12]/2\] b: failed$", told)
 
 
 def test_folder_for_refuses_an_unknown_profile() -> None:
     with pytest.raises(InputError, match="Did you mean 'paper'"):
         output_folders.folder_for("papr")
-
-
-def test_execute_starts_a_kernel_once_more_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-
-    def refuse(*_: object) -> None:
-        calls.append(1)
-        raise module._StartError("Address already in use")
-
-    monkeypatch.setattr(module, "_papermill", refuse)
-    with pytest.raises(NotebookError, match="did not start, twice: Address already in use"):
-        execute(toy_notebook(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
-    assert len(calls) == 2
 
 
 def test_execute_starts_a_kernel_once_more_that_ends_before_it_is_ready(
@@ -199,7 +192,7 @@ def test_execute_runs_each_kernel_in_a_process_with_pinned_variables(tmp_path: P
 
 
 def test_longest_notebooks_exist_and_start_first() -> None:
-    order = profiles.longest()
+    order = notebook_parameters.longest()
     assert len(order) == len(set(order))
     assert set(order) <= {path.stem for path in notebook_parameters.find()}
     runs = run_notebooks.prepare(notebook_parameters.find(["02", "06", "05"]), "paper", {})

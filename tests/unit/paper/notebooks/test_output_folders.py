@@ -57,13 +57,3 @@ def test_setup_by_hand_chooses_build_mine(name: str, capsys: pytest.CaptureFixtu
         notebook.setup(name, {**values, "out_dir": str(root() / "figures")}, outputs=[])
     with pytest.raises(InputError, match="found no seed"):
         notebook.setup(name, {key: value for key, value in values.items() if key != "seed"}, outputs=[])
-
-
-def test_run_record_of_a_script_hashes_its_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from heshare.paper.provenance import run_record
-
-    script = tmp_path / "mine.py"
-    script.write_text("x = 1")
-    monkeypatch.setitem(run_record.sys.modules, "IPython", None)
-    monkeypatch.setattr(run_record.sys.modules["__main__"], "__file__", str(script), raising=False)
-    assert run_record.executed_cells() == ["x = 1"]
