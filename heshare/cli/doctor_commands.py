@@ -89,25 +89,24 @@ def restore(json: Json = False) -> None:
 
     Exit code 0, or 2 if a clock could not be unlocked. Notes of other hosts and containers are listed and left alone.
     """
-    from heshare.ops.clocks import clock_lock
+    from heshare.ops.clocks import clock_notes
     from heshare.ops.executor.watchdog import clean_up_killed_runs
     from heshare.ops.state.run_note import noted_runs
 
     runs = clean_up_killed_runs()
-    clocks = clock_lock.restore()
-    restored = sorted({uuid for run in runs for uuid in run.restored} | set(clocks.unlocked))
+    clocks = clock_notes.restore()
     left = [*[run.text for run in noted_runs()], *clocks.left]
     if json:
         rows = [{"folder": run.folder, "processes_ended": run.ended} for run in runs]
-        print_json({"restored": restored, "runs": rows, "left": left, "refused": clocks.refused})
+        print_json({"restored": clocks.unlocked, "runs": rows, "left": left, "refused": clocks.refused})
     else:
         for run in runs:
             typer.echo(f"The run in {run.folder} was killed: {run.ended} processes ended, its GPUs are free again.")
-        if restored:
-            typer.echo(f"Clocks unlocked: {', '.join(restored)}")
+        if clocks.unlocked:
+            typer.echo(f"Clocks unlocked: {', '.join(clocks.unlocked)}")
         for text in left:
             typer.echo(f"Left alone: {text}")
-        if not (runs or restored or left or clocks.refused):
+        if not (runs or clocks.unlocked or left or clocks.refused):
             typer.echo("HeShare has changed no GPU settings, so there is nothing to restore.")
     if clocks.refused:
         raise DeviceError(" ".join(clocks.refused))

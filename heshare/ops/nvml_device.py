@@ -13,8 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from heshare.devices.device import Reading
-from heshare.ops.clocks.clock_lock import open_clock
-from heshare.ops.clocks.service_clock import ServiceClock
+from heshare.ops.clocks.service_clock import ServiceClock, service_socket
 from heshare.ops.mps import MpsSession
 from heshare.ops.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvml, NvmlError, NvmlGpu
 from heshare.ops.nvml.guarded_gpu import GuardedGpu
@@ -36,7 +35,7 @@ class NvmlDevice:
         which: its index or its UUID; indices follow the PCI bus as in `nvidia-smi`.
         launcher: starts the workers; it is closed with the device.
         mps: the session whose clients the workers are; it is started and ended here. None is time-slicing.
-        allow_clocks: let `set_clock` lock clocks, which needs root or CAP_SYS_ADMIN.
+        allow_clocks: let `set_clock` lock clocks, by the clock service (`ServiceClock`).
         mps_clients: most tasks at once, where that is fewer than the GPU allows.
         start_timeout_s: how long a worker may take until its first iteration, s.
         deadline_s: how long a call of NVML may take, s; then the GPU is read by `guarded` alone, with the sensors that
@@ -84,7 +83,7 @@ class NvmlDevice:
             self._facts: dict[str, str | int | float | bool | None] = {}
             if self.guarded is None:
                 self._require_sensors(ends)
-            self._hold = open_clock(self._card, self.uuid)
+            self._hold = ServiceClock(self.uuid, service_socket())
             ends.callback(self._hold.close)
             if mps is not None:
                 ends.callback(mps.stop)
@@ -146,7 +145,7 @@ class NvmlDevice:
 
     def clock_news(self) -> str:
         """Return what has happened to its clock, a line for the operator; as a rule nothing."""
-        return self._hold.news() if isinstance(self._hold, ServiceClock) else ""
+        return self._hold.news()
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
         """Start a task and wait for its first iteration; with `iterations=None` it runs until stopped.

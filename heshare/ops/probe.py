@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from heshare.ops import mps
-from heshare.ops.clocks import clock_lock
-from heshare.ops.clocks.clock_route import clock_control
+from heshare.ops.clocks.clock_notes import locked_clocks
+from heshare.ops.clocks.service_clock import clock_control
 from heshare.ops.nvml.binding import Nvml, NvmlError, NvmlGpu
 from heshare.ops.state.held_note import Life
 from heshare.ops.state.run_note import noted_runs
@@ -138,7 +138,7 @@ def _noted() -> dict[str, list[str]]:
     try:
         # A clock can be unlocked also if its run was in another container.
         noted = [(run.life, run.life.cleanable, run.text) for run in noted_runs()]
-        noted += [(clock.life, clock.life.over, clock.text) for clock in clock_lock.locked_clocks()]
+        noted += [(clock.life, clock.life.over, clock.text) for clock in locked_clocks()]
     except DeviceError as error:
         return {**found, "elsewhere": [str(error)]}
     for life, mends, text in noted:

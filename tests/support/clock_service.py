@@ -13,6 +13,8 @@ from pathlib import Path
 
 from support.kill_drill import MARK
 
+from heshare.ops.clocks import clock_notes
+
 LIMITS = '["*"]\nmin_mhz = 210\nmax_mhz = 1980\n'
 
 
@@ -39,7 +41,7 @@ class ServiceProcess:
     @property
     def notes(self) -> list[str]:
         """The UUIDs of the cards whose clock may be locked."""
-        return sorted(path.name for path in (self.folder / "notes").glob("GPU-*"))
+        return [path.stem.removeprefix("gpu-") for path in clock_notes.notes(self.folder / "notes")]
 
     def begin(self, *options: str) -> ServiceProcess:
         """Start it, and wait until it listens."""

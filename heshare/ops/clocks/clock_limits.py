@@ -14,7 +14,7 @@ from heshare.shared.errors import InputError
 ANY_CARD = "*"
 UUID = re.compile(r"GPU-[0-9A-Za-z-]{1,80}")
 _MOST_BYTES = 65536
-_MOST_MHZ = 10_000
+MOST_MHZ = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ def _limit(uuid: str, table: Any, path: Path) -> ClockLimit:
     if not isinstance(table, dict) or not {"min_mhz", "max_mhz"} <= table.keys() <= {"min_mhz", "max_mhz", "group"}:
         raise refuse(f"{table!r}", "min_mhz, max_mhz and perhaps group")
     low, high = table["min_mhz"], table["max_mhz"]
-    if type(low) is not int or type(high) is not int or not 0 < low <= high <= _MOST_MHZ:
-        raise refuse(f"min_mhz {low!r}, max_mhz {high!r}", f"0 < min_mhz <= max_mhz <= {_MOST_MHZ}, whole numbers")
+    if type(low) is not int or type(high) is not int or not 0 < low <= high <= MOST_MHZ:
+        raise refuse(f"min_mhz {low!r}, max_mhz {high!r}", f"0 < min_mhz <= max_mhz <= {MOST_MHZ}, whole numbers")
     return ClockLimit(low, high, None if "group" not in table else _group(table["group"], refuse))
 
 

@@ -1,7 +1,10 @@
-"""The clock service: a small process with the right to set clocks, asked over a UNIX socket by runs without it.
+"""The clock service: a small process with the right to set clocks, asked over a UNIX socket by runs.
 
 A request is a line, `lock UUID MHZ`, `unlock UUID`, `state` or `ping`; the reply is `ok ...` or `refused KIND REASON`.
 A client has the cards that it locked until its connection or its process ends; then they have their own clocks again.
+
+`heshare clock-service` serves every run of a machine. A run that has the right itself, where there is no such service,
+starts `python -m heshare.ops.clocks.clock_service` for itself, with a socket that nobody else has.
 """
 
 import contextlib
@@ -11,22 +14,30 @@ import os
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
-from heshare.ops.clocks.clock_limits import ClockLimit, ClockLimits, read_limits
-from heshare.ops.clocks.served_card import RefusedError, ServedCard, lock_notes
+from heshare.ops.clocks.clock_limits import ANY_CARD, MOST_MHZ, ClockLimit, ClockLimits, read_limits
+from heshare.ops.clocks.clock_notes import note_of, notes
+from heshare.ops.clocks.served_card import RefusedError, ServedCard
 from heshare.ops.clocks.service_clock import LONGEST
-from heshare.ops.nvml.binding import Nvml
+from heshare.ops.nvml.binding import Nvml, NvmlGpu
+from heshare.shared import signals
 from heshare.shared.errors import DeviceError, InputError
+from heshare.shared.file_lock import FileLock, hold
 from heshare.shared.processes import pidfd
 
 MOST_CLIENTS, MOST_OF_A_USER = 128, 64
 _IDLE_S, _SEND_S, _RETRY_S, _END_S = 60.0, 2.0, 1.0, 5.0
+_LONGEST_RETRY_S = 60.0
+_LONGEST_REASON = 1000
 _SO_PEERGROUPS = 59
 _FIRST_ACTIVATED = 3  # sd_listen_fds(3)
 
@@ -65,64 +76,73 @@ class Peer:
 
 
 class ClockService:
-    """Serves clients from a listening socket until `stop`.
+    """Serves clients, those of a listening socket or one that is connected.
 
     Args:
-        listener: the socket.
         limits: what is allowed.
-        state: the folder of the notes.
-        nvml: sets the clocks.
-        idle_s: how long a client without a card may be silent, s.
+        folder: of the notes.
+        open_card: returns the GPU with a UUID.
     """
 
-    def __init__(
-        self, listener: socket.socket, limits: ClockLimits, state: Path, nvml: Nvml, *, idle_s: float = _IDLE_S
-    ) -> None:
-        self._listener, self._limits, self._state, self._nvml = listener, limits, state, nvml
-        self._idle_s = idle_s
+    def __init__(self, limits: ClockLimits, folder: Path, open_card: Callable[[str], NvmlGpu]) -> None:
+        self._limits, self._folder, self._open_card = limits, folder, open_card
         self._cards: dict[str, ServedCard] = {}
         self._turn = threading.Lock()
         self._clients: dict[Peer, tuple[socket.socket, threading.Thread]] = {}
         self._wake, self._woken = os.pipe()
         self._stopping = False
 
-    def serve(self) -> bool:
-        """Give back what an earlier service left locked, then serve; return whether every clock is given back."""
-        for note in sorted(self._state.glob("GPU-*")):
-            self._card(note.name)
+    def serve(self, listener: socket.socket) -> bool:
+        """Unlock what an earlier service left locked, then serve; return whether every clock is given back."""
+        for note in notes(self._folder):
+            self._known(note.stem.removeprefix("gpu-"))
         threading.Thread(target=self._retry, daemon=True).start()
         poller = select.poll()
-        poller.register(self._listener, select.POLLIN)
+        poller.register(listener, select.POLLIN)
         poller.register(self._wake, select.POLLIN)
         while not self._stopping:
-            if any(descriptor == self._listener.fileno() for descriptor, _ in poller.poll()):
-                self._accept()
-        return self._end()
+            if any(descriptor == listener.fileno() for descriptor, _ in poller.poll()):
+                self._accept(listener)
+        listener.close()
+        self._end_clients()
+        return self.retry()
 
     def stop(self) -> None:
         """Have `serve` end; for a signal handler."""
         self._stopping = True
         os.write(self._woken, b"\0")
 
-    def _accept(self) -> None:
+    def retry(self) -> bool:
+        """Unlock what could not be unlocked when its client went; return whether every clock is given back."""
+        in_order = [not card.held and card.retry() for card in self._all_cards()]
+        return all(in_order)
+
+    def _accept(self, listener: socket.socket) -> None:
         try:
-            connection, _ = self._listener.accept()
+            connection, _ = listener.accept()
             peer = Peer.of(connection)
         except OSError:
             return  # it has gone
-        connection.settimeout(_SEND_S)
         with self._turn:
             same = sum(other.uid == peer.uid for other in self._clients)
             if len(self._clients) >= MOST_CLIENTS or same >= MOST_OF_A_USER:
+                connection.settimeout(_SEND_S)
                 with connection, contextlib.suppress(OSError):
                     _send(connection, "refused busy too many clients")
                 return
-            thread = threading.Thread(target=self._serve_client, args=(connection, peer), daemon=True)
+            thread = threading.Thread(target=self._serve_and_forget, args=(connection, peer), daemon=True)
             self._clients[peer] = (connection, thread)
         thread.start()
 
-    def _serve_client(self, connection: socket.socket, peer: Peer) -> None:
+    def _serve_and_forget(self, connection: socket.socket, peer: Peer) -> None:
+        self.serve_client(connection, peer)
+        with self._turn:
+            del self._clients[peer]
+
+    def serve_client(self, connection: socket.socket, peer: Peer) -> None:
+        """Serve one client until its connection or its process ends; then give its cards back."""
         _log(f"{peer} is connected")
+        connection.settimeout(_SEND_S)
         ended = pidfd(peer.pid)
         try:
             poller = select.poll()
@@ -130,7 +150,7 @@ class ClockService:
                 poller.register(descriptor, select.POLLIN)
             rest = b""
             while True:
-                quiet_ms = None if self._held_by(peer) else 1000 * self._idle_s
+                quiet_ms = None if self._waits_for(peer) else 1000 * _IDLE_S
                 ready = poller.poll(quiet_ms)
                 # Its end counts, not the connection's alone: a child process may have inherited that.
                 if not ready or any(descriptor == ended for descriptor, _ in ready):
@@ -151,8 +171,6 @@ class ClockService:
             if ended is not None:
                 os.close(ended)
             connection.close()
-            with self._turn:
-                del self._clients[peer]
             _log(f"{peer} has gone")
 
     def _reply(self, peer: Peer, line: bytes) -> str:
@@ -172,7 +190,7 @@ class ClockService:
                 case _:
                     raise RefusedError("request", "expected lock UUID MHZ, unlock UUID, state or ping")
         except RefusedError as error:
-            why = " ".join(str(error).split())[: LONGEST // 2]
+            why = " ".join(str(error).split())[:_LONGEST_REASON]
             _log(f"{peer}: {line[:LONGEST]!r} is refused: {why}")
             return f"refused {error.kind} {why}"
         _log(f"{peer}: {line.decode('ascii')}")
@@ -202,41 +220,35 @@ class ClockService:
     def _card(self, uuid: str) -> ServedCard:
         with self._turn:
             known = self._cards.get(uuid)
-        if known is not None:
-            return known
-        if not (self._state / uuid).exists():
-            self._require_present(uuid)  # outside the turn: a sick card may hang here
-        with self._turn:
-            return self._cards.setdefault(uuid, ServedCard(lambda: self._nvml.card(uuid), self._state / uuid))
+        if known is None and not note_of(uuid, self._folder).exists():
+            try:
+                self._open_card(uuid)  # outside the turn: a sick card may hang here
+            except DeviceError as error:
+                raise RefusedError("card", str(error)) from error
+        return known or self._known(uuid)
 
-    def _require_present(self, uuid: str) -> None:
-        try:
-            self._nvml.card(uuid)
-        except DeviceError as error:
-            raise RefusedError("card", str(error)) from error
+    def _known(self, uuid: str) -> ServedCard:
+        with self._turn:
+            return self._cards.setdefault(uuid, ServedCard(uuid, self._open_card, self._folder))
 
     def _all_cards(self) -> list[ServedCard]:
         with self._turn:
             return list(self._cards.values())
 
-    def _held_by(self, peer: Peer) -> bool:
-        return any(card.is_of(peer) for card in self._all_cards())
+    def _waits_for(self, peer: Peer) -> bool:
+        """Return whether a client may be silent: one that has a card, or the only one."""
+        return peer not in self._clients or any(card.is_of(peer) for card in self._all_cards())
 
     def _give_back(self, peer: Peer) -> None:
         for card in self._all_cards():
             card.give_back(peer)
 
     def _retry(self) -> None:
-        """Unlock again and again what could not be unlocked when its client went."""
         while not self._stopping:
-            for card in self._all_cards():
-                if card.changed and not card.held:
-                    # A card that hangs must not hold up the others.
-                    threading.Thread(target=card.retry, daemon=True).start()
+            self.retry()
             time.sleep(_RETRY_S)
 
-    def _end(self) -> bool:
-        self._listener.close()
+    def _end_clients(self) -> None:
         with self._turn:
             clients = list(self._clients.values())
         for connection, _ in clients:
@@ -245,7 +257,25 @@ class ClockService:
         until = time.monotonic() + _END_S
         for _, thread in clients:
             thread.join(max(0.0, until - time.monotonic()))
-        return all(card.retry() for card in self._all_cards())
+
+
+def serve_run(descriptor: int, folder: Path) -> None:
+    """Serve the run at the other end of a socket until it ends; then go on until every clock is given back.
+
+    Args:
+        descriptor: of the socket.
+        folder: of the notes.
+    """
+    signals.ignore()  # the end of the run ends it
+    nvml = cache(Nvml)  # an error is that of a request, and opening is tried again at the next
+    limits = ClockLimits({ANY_CARD: ClockLimit(1, MOST_MHZ, None)})
+    service = ClockService(limits, folder, lambda uuid: nvml().card(uuid))
+    with socket.socket(fileno=descriptor) as connection:
+        service.serve_client(connection, Peer.of(connection))
+    pause_s = _RETRY_S
+    while not service.retry():
+        time.sleep(pause_s)
+        pause_s = min(2.0 * pause_s, _LONGEST_RETRY_S)
 
 
 def run_clock_service(path: Path, *, group: str | None, mode: int, limits: Path, state: Path) -> bool:
@@ -263,22 +293,40 @@ def run_clock_service(path: Path, *, group: str | None, mode: int, limits: Path,
         DeviceError: no NVML, or another service is running.
     """
     allowed = read_limits(limits)
-    turn = lock_notes(state)
+    turn = _lock_notes(state)
     activated = _activated()
     listener = activated or _listen(path, group, mode)
     try:
         with Nvml() as nvml:
-            service = ClockService(listener, allowed, state, nvml)
+            service = ClockService(allowed, state, nvml.card)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, lambda *_: service.stop())
             listener.setblocking(False)
             _log(f"listens at {listener.getsockname()}")
-            return service.serve()
+            return service.serve(listener)
     finally:
         listener.close()
         if activated is None:
             path.unlink(missing_ok=True)
         turn.close()
+
+
+def _lock_notes(folder: Path) -> FileLock:
+    """Make the folder of the notes and lock it for this process.
+
+    Raises:
+        DeviceError: another service has it, or it cannot be written.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = folder.lstat()
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+            raise DeviceError(f"{folder}: another user can write here. Choose another --state, with mode 700.")
+        return hold(folder / "lock")
+    except BlockingIOError as error:
+        raise DeviceError(f"{folder}: another clock service uses this folder. End it first.") from error
+    except OSError as error:
+        raise DeviceError(f"{folder}: cannot be used for notes ({error.strerror}). Choose another --state.") from error
 
 
 def _listen(path: Path, group: str | None, mode: int) -> socket.socket:
@@ -335,3 +383,7 @@ def _log(text: str) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"heshare clock-service: {text}\n")
         sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    serve_run(int(sys.argv[1]), Path(sys.argv[2]))

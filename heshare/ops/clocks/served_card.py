@@ -2,14 +2,14 @@
 
 import contextlib
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from heshare.ops.clocks.clock_notes import claim, is_left, note_of, restore_note
 from heshare.ops.nvml.binding import NoPermissionError, NvmlError, NvmlGpu
+from heshare.ops.state.held_note import HeldNote
 from heshare.shared.errors import DeviceError
-from heshare.shared.file_lock import FileLock, hold
 
 _TURN_S = 3.0
 
@@ -29,17 +29,21 @@ class RefusedError(DeviceError):
 class ServedCard:
     """A card of the clock service. Its methods may be called by several threads.
 
+    NVML does not report which clocks were locked before, so giving back leaves the clock to the card.
+
     Args:
-        card: returns the GPU; it is asked again at every call, since a GPU may be away for a while.
-        note: the file that is there as long as its clock may be locked, so that the next service unlocks it.
+        uuid: its UUID.
+        open_card: returns the GPU; it is asked again at every call, since a GPU may be away for a while.
+        folder: of the notes. A note is there as long as the clock may be locked, so that others can unlock it.
     """
 
-    def __init__(self, card: Callable[[], NvmlGpu], note: Path) -> None:
-        self._card, self._note = card, note
+    def __init__(self, uuid: str, open_card: Callable[[str], NvmlGpu], folder: Path) -> None:
+        self._uuid, self._open_card, self._path = uuid, open_card, note_of(uuid, folder)
         self._turn = threading.Lock()
         self._holder: object = None
+        self._note: HeldNote | None = None
+        self._left = _status(self._path) if is_left(self._path) else None
         self.sm_mhz: int | None = None
-        self.changed = note.exists()
 
     @property
     def held(self) -> bool:
@@ -57,21 +61,19 @@ class ServedCard:
             RefusedError: another client has it, or the card refuses.
         """
         with self._turn_of(client):
-            before, changed = self._holder, self.changed
+            before, first = self._holder, self._note is None
+            if first:
+                self._note = self._claim(client, sm_mhz)
             try:
-                self._note.write_text(f"{sm_mhz}\n", encoding="utf-8")
-                self._holder, self.changed = client, True
+                self._holder = client
                 self._call(lambda card: card.lock_clock(sm_mhz))
                 self.sm_mhz = sm_mhz
-            except OSError as error:
-                raise RefusedError("card", f"the lock cannot be noted: {error.strerror}") from error
             except RefusedError as error:
                 self._holder = before
-                if error.kind == "permission" and not changed:
-                    self._forget()
-                elif not changed:
-                    with contextlib.suppress(RefusedError):
-                        self._unlock()
+                if first and error.kind == "permission":
+                    self._forget()  # nothing was changed
+                elif first:
+                    self._give_up()
                 raise
 
     def unlock(self, client: object) -> None:
@@ -82,26 +84,25 @@ class ServedCard:
         """
         with self._turn_of(client):
             self._unlock()
+            if not self.retry():
+                raise RefusedError("card", "its clock was left locked, and cannot be unlocked now")
 
     def give_back(self, client: object) -> None:
         """Take the card from a client that has gone, if it has it, and unlock its clock; see `retry`."""
         if self._holder is client:
             with self._turn:
                 self._holder = None
-                with contextlib.suppress(RefusedError):
-                    self._unlock()
+                self._give_up()
 
     def retry(self) -> bool:
-        """Unlock its clock if nobody has the card and it may still be locked; return whether that is in order now."""
-        if self._holder is None and self.changed and self._turn.acquire(blocking=False):
-            try:
-                if self._holder is None:
-                    self._unlock()
-            except RefusedError:
-                return False
-            finally:
-                self._turn.release()
-        return not self.changed
+        """Unlock its clock if that was left locked; return whether it no longer is, or another service has it."""
+        if self._left is not None:
+            with contextlib.suppress(DeviceError):
+                restore_note(self._path)
+            now = _status(self._path)
+            if now is None or not os.path.samestat(now, self._left):
+                self._left = None
+        return self._left is None
 
     @contextlib.contextmanager
     def _turn_of(self, client: object) -> Iterator[None]:
@@ -114,35 +115,48 @@ class ServedCard:
         finally:
             self._turn.release()
 
+    def _claim(self, client: object, sm_mhz: int) -> HeldNote:
+        try:
+            card = self._open_card(self._uuid)
+            return claim(card, self._uuid, sm_mhz, client=str(client), path=self._path)
+        except OSError as error:
+            found = f"the lock cannot be noted in {self._path} ({error.strerror})"
+            raise RefusedError("card", f"{found}. Set XDG_STATE_HOME to a folder that can be written") from error
+        except NvmlError as error:
+            raise RefusedError("card", str(error)) from error
+        except DeviceError as error:
+            raise RefusedError("busy", str(error)) from error
+
     def _unlock(self) -> None:
-        self._call(lambda card: card.unlock_clock())
-        self._forget()
+        if self._note is not None:
+            self._call(lambda card: card.unlock_clock())
+            self._forget()
+
+    def _give_up(self) -> None:
+        """Unlock its clock, or else leave its note to `retry`, to the next run and to `heshare restore`."""
+        try:
+            self._unlock()
+        except RefusedError:
+            if self._note is not None:
+                self._note.close()
+            self._note, self._left = None, _status(self._path)
+            self.sm_mhz = None
 
     def _forget(self) -> None:
-        self._note.unlink(missing_ok=True)
-        self.sm_mhz, self.changed = None, False
+        if self._note is not None:
+            self._note.remove()
+        self._note, self.sm_mhz = None, None
 
     def _call(self, do: Callable[[NvmlGpu], None]) -> None:
         try:
-            do(self._card())
+            do(self._open_card(self._uuid))
         except NvmlError as error:
             kind = "permission" if isinstance(error, NoPermissionError) else "card"
             raise RefusedError(kind, str(error)) from error
 
 
-def lock_notes(folder: Path) -> FileLock:
-    """Make the folder of the notes and lock it for this process.
-
-    Raises:
-        DeviceError: another service has it, or it cannot be written.
-    """
+def _status(path: Path) -> os.stat_result | None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = folder.lstat()
-        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
-            raise DeviceError(f"{folder}: another user can write here. Choose another --state, with mode 700.")
-        return hold(folder / "lock")
-    except BlockingIOError as error:
-        raise DeviceError(f"{folder}: another clock service uses this folder. End it first.") from error
-    except OSError as error:
-        raise DeviceError(f"{folder}: cannot be used for notes ({error.strerror}). Choose another --state.") from error
+        return path.lstat()
+    except OSError:
+        return None

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from heshare.ops.clocks.clock_lock import locked_clocks, notes, restore
+from heshare.ops.clocks.clock_notes import locked_clocks, restore
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import JobLauncher
@@ -89,7 +89,7 @@ class LocalGpus(GpuSet):
         held = note.hold()
         exits.callback(held.remove)
         watchdog = Watchdog(note, [lock.descriptor for lock in locks], held.descriptor, tell=self._tell)
-        exits.callback(lambda: watchdog.dismiss(clocks_left=bool(notes(of=note.token))))
+        exits.callback(watchdog.dismiss)
         held.publish()
         exits.callback(held.remove)  # before the watchdog is dismissed
         self._refuse_gpus_of_other_containers()

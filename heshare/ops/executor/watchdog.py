@@ -2,14 +2,12 @@
 
 The watchdog waits for the end of its standard input, whose other end only the run holds: that end comes however the
 run ends. It has inherited the locks of the run's GPUs and of its note, so that no other run gets the GPUs before it is
-done, and none takes the note for that of a killed run. A clock that cannot be given back keeps it on duty, without the
-locks, until the clock's note is gone.
+done, and none takes the note for that of a killed run. Clocks are given back by the clock service.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import threading
@@ -24,11 +22,11 @@ from heshare.shared import signals
 from heshare.shared.errors import DeviceError, HeShareError
 from heshare.shared.processes import MARK, alive, child_environment, end_marked, exit_text
 
-# What a cleanup needs of NVML and MPS is imported in the functions: a run waits until its watchdog has started.
+# What a cleanup needs of MPS is imported in the functions: a run waits until its watchdog has started.
 
-_DONE, _CLOCKS = b"done\n", b"clocks\n"
+_DONE = b"done\n"
 _STARTS = 3
-_FIRST_S, _AGAIN_S, _LONGEST_S, _LOOK_S = 0.01, 0.2, 60.0, 2.0
+_FIRST_S, _AGAIN_S, _LONGEST_S = 0.01, 0.2, 60.0
 
 
 class Watchdog:
@@ -52,7 +50,7 @@ class Watchdog:
         *,
         tell: Callable[[str], object] = lambda text: None,
     ) -> None:
-        self._note, self._locks, self._inherited, self._tell = note, tuple(locks), (*locks, lock_of_note), tell
+        self._note, self._inherited, self._tell = note, (*locks, lock_of_note), tell
         self._turn, self._dismissed = threading.Lock(), False
         self._process = self._start_surely()
         threading.Thread(target=self._replace, name="watchdog of the watchdog", daemon=True).start()
@@ -62,12 +60,8 @@ class Watchdog:
         """The id of its process."""
         return self._process.pid
 
-    def dismiss(self, *, clocks_left: bool = False) -> None:
-        """End it without a cleanup: the run has done that itself. May be repeated.
-
-        Args:
-            clocks_left: clocks of the run are still locked; it goes on trying to unlock them by itself.
-        """
+    def dismiss(self) -> None:
+        """End it without a cleanup: the run has done that itself. May be repeated."""
         with self._turn:
             self._dismissed = True
             stdin = self._process.stdin
@@ -75,9 +69,8 @@ class Watchdog:
             if stdin.closed:
                 return
             with contextlib.suppress(BrokenPipeError), stdin:
-                stdin.write(_CLOCKS if clocks_left else _DONE)
-        if not clocks_left:
-            self._process.wait()
+                stdin.write(_DONE)
+        self._process.wait()
 
     def _start_surely(self) -> subprocess.Popen[bytes]:
         """Start the process, again if it ends at once: it may have been killed."""
@@ -90,7 +83,7 @@ class Watchdog:
         environment = child_environment()
         environment.pop(MARK, None)  # it must not be ended with the run's processes
         process = subprocess.Popen(
-            [sys.executable, "-m", "heshare.ops.executor.watchdog", self._note.as_json(), *map(str, self._locks)],
+            [sys.executable, "-m", "heshare.ops.executor.watchdog", self._note.as_json()],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -148,29 +141,23 @@ class CleanupReport:
     Attributes:
         folder: of the run.
         ended: how many processes were ended.
-        restored: the UUIDs of the GPUs whose clocks were unlocked.
-        refused: why clocks of others could not be; their notes stay.
     """
 
     folder: str
     ended: int
-    restored: tuple[str, ...]
-    refused: tuple[str, ...]
 
 
 def clean_up(note: RunNote) -> CleanupReport:
-    """End the processes that an ended run left, then its MPS daemons; unlock its clocks; delete its note."""
+    """End the processes that an ended run left, then its MPS daemons; delete its note."""
     from heshare.ops import mps
-    from heshare.ops.clocks import clock_lock
     from heshare.ops.workers.job_cgroups import end_job_cgroups
 
     ended = end_marked(note.token)
     end_job_cgroups(note.token)
     mps.sweep()
-    clocks = clock_lock.restore(of=note.token)
-    # Last, so that a cleanup that is killed itself is done again. A clock that stays locked has a note of its own.
+    # Last, so that a cleanup that is killed itself is done again.
     note.path.unlink(missing_ok=True)
-    return CleanupReport(note.folder, ended, clocks.unlocked, clocks.refused)
+    return CleanupReport(note.folder, ended)
 
 
 def clean_up_killed_runs() -> list[CleanupReport]:
@@ -184,59 +171,26 @@ def clean_up_killed_runs() -> list[CleanupReport]:
     return reports
 
 
-def main(note_text: str, locks: Sequence[int]) -> int:
-    """Watch a run; return the exit code, 0 once the run or the watchdog has cleaned up.
+def main(note_text: str) -> None:
+    """Watch a run, and clean up if it ends without having done that.
 
     Args:
         note_text: the run's note.
-        locks: descriptors of the locks of its GPUs.
     """
     signals.ignore()
     note = RunNote.parse(note_text)
     sys.stdout.write("watching\n")
     sys.stdout.flush()
-    word = sys.stdin.buffer.read()
-    if word == _DONE or (word != _CLOCKS and _clean_up_after(note)):
-        return 0
-    # The next run on these GPUs tries to unlock the clocks too, and need not wait.
-    for lock in locks:
-        os.close(lock)
-    _unlock_clocks(note)
-    return 0
-
-
-def _clean_up_after(note: RunNote) -> bool:
-    """Clean up as soon as the run's process has ended; return whether no clock stays locked."""
+    if sys.stdin.buffer.read() == _DONE:
+        return
     for pause_s in pauses_s(_FIRST_S):
         # The end of the pipe comes a moment before the end of the process.
         time.sleep(pause_s)
         with contextlib.suppress(HeShareError, OSError):
             if not alive(note.pid, note.started):
                 clean_up(note)
-                return not _locked(note)
-    raise AssertionError("unreachable")
-
-
-def _unlock_clocks(note: RunNote) -> None:
-    """Try to unlock the clocks that a run left locked, until none of their notes is left."""
-    from heshare.ops.clocks import clock_lock
-
-    for pause_s in pauses_s(_AGAIN_S):
-        with contextlib.suppress(HeShareError, OSError):
-            clock_lock.restore(of=note.token)
-        until_s = time.monotonic() + pause_s
-        while (left_s := until_s - time.monotonic()) > 0:
-            if not _locked(note):
                 return
-            time.sleep(min(_LOOK_S, left_s))
-
-
-def _locked(note: RunNote) -> bool:
-    """Return whether there are notes of clocks that a run left locked."""
-    from heshare.ops.clocks import clock_lock
-
-    return bool(clock_lock.notes(of=note.token))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], [int(descriptor) for descriptor in sys.argv[2:]]))
+    main(sys.argv[1])

@@ -11,7 +11,7 @@ import pandas as pd
 
 from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
 from heshare.ops import mps
-from heshare.ops.clocks.clock_route import clock_control
+from heshare.ops.clocks.service_clock import clock_control
 from heshare.ops.executor import job_tasks
 from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.ops.executor.gpu_lock import lock_path

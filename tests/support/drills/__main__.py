@@ -12,7 +12,7 @@ from pathlib import Path
 
 from support.drills.tally import Tally, added, table
 
-SHARES = {"executor": 8, "worker": 2, "host": 2, "clocks": 2, "both": 1, "watchdog": 1, "card": 1}
+SHARES = {"executor": 8, "worker": 2, "host": 2, "clocks": 2, "both": 1, "watchdog": 1, "card": 1, "service": 1}
 """Eighths of `--kills` for each kind."""
 _CHUNK = 10
 

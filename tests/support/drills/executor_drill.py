@@ -1,4 +1,4 @@
-"""Drills that kill executors, alone or with their watchdog, or the processes of their jobs."""
+"""Drills that kill executors, alone or with watchdog and clock services, or the processes of their jobs."""
 
 from __future__ import annotations
 
@@ -38,22 +38,21 @@ def kill_executors(machine: Machine, kills: int, rng: np.random.Generator) -> Ta
     return tally
 
 
-def kill_executors_and_watchdogs(machine: Machine, kills: int, rng: np.random.Generator) -> Tally:
-    """Kill executors and their watchdogs together, restore by `heshare restore`, and resume the runs."""
-    tally = Tally("executor and watchdog")
+def kill_executors_and_helpers(machine: Machine, kills: int, rng: np.random.Generator) -> Tally:
+    """Kill executors, watchdogs and clock services together, restore by `heshare restore`, and resume the runs."""
+    tally = Tally("executor and helpers")
     while tally.kills < kills:
         run = new_run(machine, tally, rng)
         while True:
             executor = machine.start(*run.words("--policy", *POLICIES[tally.runs % 2]))
-            watchdogs: list[int] = []
-            while tally.kills < kills and not watchdogs and executor.poll() is None:
-                watchdogs = [one.pid for one in processes(machine.folder) if one.part == "watchdog"]
-            if watchdogs:
-                time.sleep(2.5 * float(rng.random()))
+            while tally.kills < kills and not _pids(machine, "watchdog") and executor.poll() is None:
+                time.sleep(0.001)
+            time.sleep(2.5 * float(rng.random()))
             if tally.kills == kills or executor.poll() is not None:
                 break
             note_moment(machine, tally)
-            kill([int(pid) for pid in rng.permutation([executor.pid, *watchdogs])])
+            helpers = _pids(machine, "watchdog") | _pids(machine, "clock_service")
+            kill([int(pid) for pid in rng.permutation([executor.pid, *sorted(helpers)])])
             executor.wait()
             at_s = time.monotonic()
             restore = machine.start("restore")
@@ -178,10 +177,11 @@ def end_of_run(machine: Machine, run: RunFolder, executor: subprocess.Popen[byte
 
 DRILLS = {
     "executor": kill_executors,
-    "both": kill_executors_and_watchdogs,
+    "both": kill_executors_and_helpers,
     "worker": kill_workers,
     "watchdog": partial(kill_part, part="watchdog"),
     "card": partial(kill_part, part="card_process"),
+    "service": partial(kill_part, part="clock_service"),
 }
 
 

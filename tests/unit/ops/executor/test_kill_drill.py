@@ -34,7 +34,7 @@ def assert_all_restored(result, kills):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "kills"),
-    [("executor", 2), ("both", 2), ("worker", 3), ("host", 2), ("clocks", 2)],
+    [("executor", 2), ("both", 2), ("worker", 3), ("host", 2), ("clocks", 2), ("service", 2)],
 )
 def test_what_is_killed_is_restored_and_each_job_counts_once(kind, kills):
     assert_all_restored(run_drill(kind, kills, 3), kills)

@@ -1,0 +1,185 @@
+"""The clock service that a run starts for itself: the clock is given back however the run or the service ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.kill_drill import UUID
+from support.waiting import until
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.ops.clocks import clock_notes
+from heshare.ops.clocks.service_clock import ClockLeftLockedError, ServiceClock, clock_control, service_socket
+from heshare.ops.nvml.binding import NoPermissionError, NvmlError
+from heshare.shared.errors import DeviceError
+
+RESET = "nvmlDeviceResetGpuLockedClocks"
+LOCK = f"""
+import time
+from heshare.ops.clocks.service_clock import ServiceClock
+clock = ServiceClock("{UUID}", None)
+clock.lock(1170)
+print(clock._process.pid, flush=True)
+time.sleep(300)
+"""
+
+
+class Locker:
+    """A process that has locked the first GPU's clock at 1170 MHz, and the clock service that it started."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", LOCK], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.service = int(self.process.stdout.readline())
+
+    def kill(self, *, service_too: bool = False) -> None:
+        """Kill it, with its service before if wanted."""
+        if service_too:
+            os.kill(self.service, 9)
+            assert until(lambda: not Path(f"/proc/{self.service}/cmdline").read_bytes())
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def locker(doubles) -> Iterator[Locker]:
+    one = Locker()
+    assert doubles.fake.get("locked_mhz") == 1170
+    yield one
+    one.kill()
+    doubles.fake.fail(RESET, 0)
+    clock_notes.restore()
+    assert until(lambda: doubles.traces() == [])
+
+
+def restore():
+    return CliRunner().invoke(app, ["restore"])
+
+
+def test_clocks_are_set_by_the_machines_service_where_its_socket_is(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("HESHARE_CLOCKS", raising=False)
+    monkeypatch.setattr("heshare.ops.clocks.service_clock.SERVICE_SOCKET", str(tmp_path / "none"))
+    assert service_socket() is None
+    assert clock_control(admin=True)[0]
+    assert not clock_control(admin=False)[0]
+    monkeypatch.setenv("HESHARE_CLOCKS", str(tmp_path / "gone"))
+    assert service_socket() == tmp_path / "gone"
+    able, sentence = clock_control(admin=True)
+    assert not able
+    assert "does not answer" in sentence
+
+
+def test_own_service_locks_and_unlocks_with_a_note_on_disk_meanwhile_and_ends_with_its_client(doubles) -> None:
+    clock = ServiceClock(UUID, None)
+    clock.lock(1200)
+    clock.lock(1300)
+    (note,) = clock_notes.notes()
+    assert '"before": {"sm_mhz": 1980' in note.read_text()
+    assert doubles.fake.get("locked_mhz") == 1300
+    clock.release()
+    assert (doubles.fake.get("locked_mhz"), clock_notes.notes()) == (0, [])
+    clock.lock(1400)
+    clock.close()
+    assert (doubles.fake.get("locked_mhz"), clock_notes.notes()) == (0, [])
+    assert until(lambda: doubles.traces() == [])
+
+
+def test_own_service_unlocks_when_its_run_is_killed(doubles, locker) -> None:
+    locker.kill()
+    assert until(lambda: doubles.fake.get("locked_mhz") == 0)
+    assert until(lambda: doubles.traces() == [])
+
+
+def test_own_service_of_a_killed_run_goes_on_trying_until_the_card_lets_it(doubles, locker) -> None:
+    doubles.fake.set("lost0", 1)
+    locker.kill()
+    assert until(lambda: CliRunner().invoke(app, ["doctor"]).exit_code == 1)
+    doubles.fake.set("lost0", 0)
+    assert until(lambda: doubles.fake.get("locked_mhz") == 0)
+    assert until(lambda: doubles.traces() == [])
+    assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
+
+
+def test_a_clock_of_a_process_that_runs_is_left_alone_and_said(doubles, locker) -> None:
+    assert f"locked at 1170 MHz for process {locker.process.pid} of" in restore().stdout
+    assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
+    assert doubles.fake.get("locked_mhz") == 1170
+    message = f"locked at 1170 MHz for process {locker.process.pid}"
+    with closing(ServiceClock(UUID, None)) as clock, pytest.raises(NvmlError, match=message):
+        clock.lock(1200)
+    result = doubles.run("jobs: [{name: a, command: [sleep, '0.1'], like: 'resnet50:8', iterations: 1}]")
+    assert any(f"for process {locker.process.pid}" in note for note in result.notes)
+
+
+def test_restore_unlocks_what_a_run_and_its_service_left_that_were_killed_together(doubles, locker) -> None:
+    locker.kill(service_too=True)
+    (clock,) = clock_notes.locked_clocks()
+    assert clock.text == f"GPU {UUID}: a run that ended left its clock locked at 1170 MHz. Run `heshare restore`."
+    doubles.fake.fail(RESET, 999)
+    done = restore()
+    assert done.exit_code == 2
+    assert f"{RESET} failed" in done.stderr
+    doubles.fake.fail(RESET, 0)
+    assert restore().stdout == f"Clocks unlocked: {UUID}\n"
+    assert doubles.fake.get("locked_mhz") == 0
+
+
+def test_the_next_lock_takes_over_what_killed_processes_left(doubles, locker) -> None:
+    locker.kill(service_too=True)
+    clock = ServiceClock(UUID, None)
+    clock.lock(1500)
+    assert doubles.fake.get("locked_mhz") == 1500
+    clock.close()
+    assert doubles.fake.get("locked_mhz") == 0
+
+
+@pytest.mark.parametrize("locked_again", [False, True])
+def test_an_own_service_that_is_killed_is_started_again(doubles, locked_again) -> None:
+    clock = ServiceClock(UUID, None)
+    clock.lock(1200)
+    os.kill(clock._process.pid, 9)
+    assert until(lambda: "was lost" in clock.news())
+    if locked_again:
+        assert until(lambda: "is back: clock 1200 MHz is locked again" in clock.news())
+    clock.close()
+    assert (doubles.fake.get("locked_mhz"), clock_notes.notes()) == (0, [])
+    assert until(lambda: doubles.traces() == [])
+
+
+def test_close_says_that_a_clock_may_stay_locked_and_the_service_goes_on_trying(doubles) -> None:
+    clock = ServiceClock(UUID, None)
+    clock.lock(1200)
+    doubles.fake.fail(RESET, 999)
+    with pytest.raises(ClockLeftLockedError, match="could not be given back and may stay locked"):
+        clock.close()
+    assert until(lambda: "failed" in "".join(clock_notes.restore().refused))
+    doubles.fake.fail(RESET, 0)
+    assert until(lambda: doubles.traces() == [])
+    assert doubles.fake.get("locked_mhz") == 0
+
+
+def test_own_service_without_the_right_names_it_and_notes_nothing(doubles) -> None:
+    doubles.fake.set("may_lock", 0)
+    clock = ServiceClock(UUID, None)
+    with pytest.raises(NoPermissionError, match="CAP_SYS_ADMIN"):
+        clock.lock(1200)
+    assert clock_notes.notes() == []
+    clock.close()
+
+
+def test_a_clock_is_not_locked_where_it_cannot_be_noted(doubles, monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    clock = ServiceClock(UUID, None)
+    with pytest.raises(DeviceError, match=r"cannot be noted in .*gpu-.*Set XDG_STATE_HOME"):
+        clock.lock(1200)
+    assert doubles.fake.get("locked_mhz") == 0
+    clock.close()
