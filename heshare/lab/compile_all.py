@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from heshare.devices.task_sizes import draw
-from heshare.lab.calibration.contention.crowded_sets import stretch_arrays
+from heshare.lab.calibration.copies_fit import stretch_arrays
 from heshare.lab.plus.costs import BatchCosts
 from heshare.lab.plus.heshare_plus import optimise
 from heshare.lab.plus.optimum.exact_front import front_of

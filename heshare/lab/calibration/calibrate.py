@@ -12,8 +12,8 @@ from functools import cache
 import pandas as pd
 
 from heshare.devices.constants import CardSpeed, HalfPrecision, Laws, Load, PowerLaw, SpeedLaw, Utilisation, WorkloadLaw
-from heshare.lab.calibration.contention import copies_fit
-from heshare.lab.calibration.contention.contention_fit import PAIRS_GPU, left_out_fits
+from heshare.lab.calibration import copies_fit
+from heshare.lab.calibration.contention_fit import PAIRS_GPU, left_out_fits
 from heshare.lab.calibration.device_model_fit import Calibration, fit_device_model
 from heshare.lab.calibration.power_fit import RangedValue
 from heshare.lab.calibration.time_fit import PARAMETERS, FittedTiming

@@ -10,13 +10,12 @@ from scipy.optimize import nnls
 from heshare.devices.constants import Constants, Contention, Power, Utilisation
 from heshare.devices.derived_constants import complete_catalogue
 from heshare.devices.device_model import co_run
-from heshare.lab.calibration import timing_constants, uncertainty_fit
-from heshare.lab.calibration.contention import contention_fit, copies_fit
+from heshare.lab.calibration import contention_fit, copies_fit, timing_constants, uncertainty_fit
+from heshare.lab.calibration.half_precision_fit import fit_half_precision, fit_half_timings
+from heshare.lab.calibration.laws_fit import fit_laws
 from heshare.lab.calibration.measurements import MPS_RECORD, records, table
 from heshare.lab.calibration.power.load_fit import fit_loads
 from heshare.lab.calibration.power_fit import PowerRanges, RangedValue, fit_power
-from heshare.lab.calibration.scaling.half_precision_fit import fit_half_precision, fit_half_timings
-from heshare.lab.calibration.scaling.laws_fit import fit_laws
 from heshare.lab.calibration.time_fit import FittedTiming
 from heshare.lab.calibration.timing_constants import BANDWIDTH, TimingKey
 from heshare.world import catalogue

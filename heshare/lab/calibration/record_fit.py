@@ -21,7 +21,7 @@ from heshare.devices.constants import Constants, Contention, Load, Power, Timing
 from heshare.devices.crowding import common_stretch, resident_parts, stretches
 from heshare.devices.device_model import contention_factors
 from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
-from heshare.lab.calibration.contention.crowded_sets import stretch_arrays
+from heshare.lab.calibration.copies_fit import stretch_arrays
 from heshare.lab.calibration.measurements import TimeRows, records
 from heshare.lab.calibration.time_fit import Prior, ThrottledGpu, fit_timing
 from heshare.lab.calibration.timing_constants import HOST_PER_LAYER_S, TimingKey, memory_s, with_kernels

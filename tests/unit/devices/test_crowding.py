@@ -10,7 +10,7 @@ from heshare.devices.board_power import work_done
 from heshare.devices.constants import Contention, Power, Timing
 from heshare.devices.crowding import common_stretch, resident_parts, work_and_load
 from heshare.devices.iteration_time import Iteration, iteration_at, overlap
-from heshare.lab.calibration.contention.crowded_sets import stretch_arrays
+from heshare.lab.calibration.copies_fit import stretch_arrays
 
 TURNS = Contention(0.0, 0.0, sharpness=16.0, memory=0.75, busy=0.25)
 

@@ -1,6 +1,7 @@
 """Errors of the device model on measurements left out of its fit, test by test."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -13,9 +14,9 @@ from heshare.devices.constants import Constants, Power
 from heshare.devices.crowding import resident_parts
 from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import iteration_at
-from heshare.lab.calibration import power_fit, timing_constants
-from heshare.lab.calibration.contention import contention_fit, copies_fit
+from heshare.lab.calibration import contention_fit, copies_fit, power_fit, timing_constants
 from heshare.lab.calibration.device_model_fit import Calibration
+from heshare.lab.calibration.half_precision_fit import BERT_CARDS, bert_rows, throttled_in_half
 from heshare.lab.calibration.measurements import (
     EAGER_MODELS,
     EAGER_RECORD,
@@ -30,13 +31,27 @@ from heshare.lab.calibration.measurements import (
     traffic,
 )
 from heshare.lab.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
-from heshare.lab.calibration.validation import half_precision, left_out_cards, power_points, unmeasured
+from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR
+from heshare.lab.calibration.uncertainty_fit import (
+    BeyondFit,
+    framework_errors,
+    larger_batches,
+    left_out_framework_spreads,
+    quantile_spread,
+    smaller_shares,
+)
+from heshare.lab.calibration.validation import left_out_cards, power_points
 from heshare.lab.calibration.validation.points import LeftOutPoint, cell_point, table_of
-from heshare.lab.calibration.validation.training_points import TRAINING_TARGETS, TRAINING_TESTS
 from heshare.shared.arrays import BoolArray, FloatArray
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 
+BATCHES, OTHER_BATCHES = (
+    "BERT FP16 TensorRT, batch sizes left out, T4 and A100",
+    "BERT FP16 TensorRT, batch sizes left out, A30, L4 and L40S",
+)
+_SEEN = (1.0, 8.0, 32.0, 128.0)
+_MOST_USED = ("T4", "A100")
 FOUR_SAMPLES = "inference batch size 4 from 1 and 8"
 """The test of how times grow between few samples and many."""
 TARGETS = {
@@ -47,12 +62,11 @@ TARGETS = {
     "A100 clock from three": (2.2, 5.5),
     "pairs within 100 %, a pair of workloads left out": (3.2, 6.5),
     "A100 two processes at b4 and b8, a workload left out": (5.0, 10.0),
-    half_precision.BATCHES: (12.0, 25.0),
+    BATCHES: (12.0, 25.0),
     "V100 power, a workload left out": (4.0, 11.5),
     "A100 power from five clocks": (3.0, 6.5),
     **left_out_cards.TARGETS,
     **power_points.TARGETS,
-    **TRAINING_TARGETS,
 }
 """Test: largest acceptable (mean, 90th percentile) of the absolute relative error, %."""
 
@@ -313,6 +327,59 @@ def _sweep_points(test: str, gpu: str, unit: str, unseen: pd.DataFrame, errors: 
         yield LeftOutPoint(test, gpu, str(row.application), setting, unit, value, modelled, kind="code")
 
 
+def half_bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times of BERT Large in FP16 at four inference batch sizes from four others."""
+    constants = calibration.constants
+    for gpu in BERT_CARDS:
+        rows, throttled = bert_rows(gpu), throttled_in_half(constants, gpu, "transformer")
+        seen = np.isin(rows.batch, _SEEN)
+        fitted, unseen = fit_timing(rows.where(seen), LANGUAGE_PRIOR, throttled), rows.where(~seen)
+        test = BATCHES if gpu in _MOST_USED else OTHER_BATCHES
+        modelled = times_s(fitted.timing, unseen, throttled)
+        for batch, time_s, modelled_s in zip(unseen.batch, unseen.time_s, modelled, strict=True):
+            resident = Resident(Workload("bert_large", int(batch), "fp16", "tensorrt"))
+            yield cell_point(test, constants, gpu, [resident], float(time_s), float(modelled_s))
+
+
+def other_frameworks(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times in frameworks that entered no fit, the spreads between frameworks fitted without this one."""
+    errors = framework_errors(calibration.constants)
+    spreads = left_out_framework_spreads(errors)
+    uncertainties = {name: errors.uncertainty(fitted) for name, fitted in spreads.items()}
+    for index, resident in enumerate(errors.residents):
+        workload, framework = resident.workload, errors.framework[index]
+        yield LeftOutPoint(
+            "other frameworks, a framework left out",
+            errors.gpu[index],
+            f"{workload.model}, {framework}",
+            f"b{workload.batch_size} {workload.precision}",
+            "s",
+            float(errors.measured[index]),
+            float(errors.modelled[index]),
+            float(uncertainties[framework][index]),
+            catalogue.kind(workload.model),
+            workload.precision,
+            workload.engine,
+        )
+
+
+def beyond_fit(
+    test: str, fits: Callable[[], Mapping[tuple[str, str], BeyondFit]], _: Calibration
+) -> Iterator[LeftOutPoint]:
+    """Yield times beyond the range of a fit, the growth of uncertainty with distance fitted without this workload."""
+    found = fits()
+    for (gpu, name), fit in found.items():
+        spread = quantile_spread([other.errors for key, other in found.items() if key != (gpu, name)])
+        rows = fit.unseen
+        for batch, share, measured, modelled, distance in zip(
+            rows.batch, rows.share, rows.time_s, fit.modelled_s, fit.distance, strict=True
+        ):
+            uncertainty = math.hypot(fit.fitted.timing.uncertainty, spread * distance)
+            setting, engine = f"b{batch:.0f} {100 * share:.0f} %", "eager" if gpu == "A100" else "tensorrt"
+            values = float(measured), float(modelled), uncertainty
+            yield LeftOutPoint(test, gpu, name, setting, "s", *values, "cnn", "fp32", engine)
+
+
 TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     partial(mps_shares, "V100 MPS 40 and 60 % from 20, 50, 80", (0.4, 0.6)),
     partial(mps_shares, "V100 MPS 10 and 100 % from 20, 50, 80", (0.1, 1.0)),
@@ -327,11 +394,13 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     partial(sweep_power, "V100"),
     two_processes,
     four_samples,
-    half_precision.bert_batches,
+    half_bert_batches,
     workloads_from_features,
-    *unmeasured.TESTS,
+    other_frameworks,
+    partial(beyond_fit, "larger inference batch sizes from small ones", larger_batches),
+    partial(beyond_fit, "MPS shares of 10 to 60 % from 80 and 100 %", smaller_shares),
     *left_out_cards.TESTS,
     *power_points.TESTS,
-    *TRAINING_TESTS,
+    *left_out_cards.TRAINING_TESTS,
 )
 """The tests, in the order of `errors.csv`."""

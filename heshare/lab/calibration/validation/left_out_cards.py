@@ -1,7 +1,7 @@
-"""Left-out points of the laws by which GPUs and networks without measurements are scaled: one left out at a time."""
+"""Left-out points of GPUs, networks, trainings and MIG instances that are scaled by laws: one left out at a time."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 
@@ -10,23 +10,36 @@ import numpy as np
 from heshare.devices.derived_constants import nearest_by, scaled_timing, speed_ratio
 from heshare.devices.uncertainty import outside
 from heshare.lab.calibration.device_model_fit import Calibration
-from heshare.lab.calibration.measurements import TimeRows, table
-from heshare.lab.calibration.scaling.feature_law import FeatureRows, left_out, left_out_errors, root_mean_square
-from heshare.lab.calibration.scaling.laws_fit import (
+from heshare.lab.calibration.half_precision_fit import BERT_RECORD, bert_rows
+from heshare.lab.calibration.laws_fit import (
     SPEED_EXPONENTS,
     TIME_EXPONENTS,
+    FeatureRows,
+    left_out,
+    left_out_errors,
+    root_mean_square,
     speed_rows,
     speed_spread,
     speeds_without,
     workload_rows,
 )
+from heshare.lab.calibration.measurements import TimeRows, table
 from heshare.lab.calibration.time_fit import fit_timing, times_s
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR, throttled_gpu
+from heshare.lab.calibration.training_fit import (
+    LeftOut,
+    left_out_gpus,
+    left_out_instances,
+    left_out_models,
+    left_out_pairs,
+    left_out_steps,
+    spread,
+    usual,
+)
 from heshare.lab.calibration.validation.points import LeftOutPoint
+from heshare.lab.systems.miso.mig import MEASURED_GPU
+from heshare.lab.systems.shared.training_step import MEASURED
 from heshare.world import catalogue
-
-BERT_RECORD = "TensorRT demo"
-"""NVIDIA's BERT in FP16 under TensorRT on five GPUs."""
 
 
 def card_speeds(kind: str, precision: str, _: Calibration) -> Iterator[LeftOutPoint]:
@@ -43,18 +56,9 @@ def card_speeds(kind: str, precision: str, _: Calibration) -> Iterator[LeftOutPo
 
 @cache
 def _bert_rows() -> dict[tuple[str, str], TimeRows]:
-    """Times of NVIDIA's BERTs by (gpu, network)."""
     cards = table("cards")
-    chosen = cards[cards.record == BERT_RECORD].sort_values("batch_size", kind="stable")
-    return {
-        (str(gpu), str(name)): TimeRows(
-            rows.batch_size.to_numpy(float),
-            np.ones(len(rows)),
-            (rows.batch_size / rows.per_s).to_numpy(float),
-            np.full(len(rows), np.nan),
-        )
-        for (gpu, name), rows in chosen.groupby(["gpu", "workload"], sort=True)
-    }
+    known = cards[cards.record == BERT_RECORD].groupby(["gpu", "workload"], sort=True)
+    return {(str(gpu), str(name)): bert_rows(str(gpu), str(name)) for (gpu, name), _rows in known}
 
 
 def bert_on_cards(calibration: Calibration) -> Iterator[LeftOutPoint]:
@@ -108,6 +112,58 @@ def networks(_: Calibration) -> Iterator[LeftOutPoint]:
             )
 
 
+FASTER = "training step on a faster GPU, a training left out"
+PAIRS = "pairs of trainings on a V100, a workload left out"
+BIAS = "pairs of trainings on a V100, mean slowdown, a workload left out"
+INSTANCES = "A100 inference in MIG instances, a workload left out"
+
+
+def faster_gpus(_: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield steps on GPUs over those on slower ones, from the other trainings of the kind."""
+    points = list(left_out_models())
+    yield from _points(FASTER, points, spread(points))
+
+
+def other_gpus(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield rates of GPUs from those of the others and the time of the resembled network."""
+    points = list(left_out_gpus(calibration.constants))
+    error = math.hypot(spread(left_out_models()), spread(points))
+    yield from _points("training rate of a GPU, the GPU left out", points, error)
+
+
+def other_hosts(_: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield whole steps on another GPU and host than those of the record."""
+    points = list(left_out_steps())
+    error = math.hypot(MEASURED, spread(left_out_models()), usual(points))
+    yield from _points("training step on a P100 from the V100's, a workload left out", points, error, unit="s")
+
+
+def training_pairs(_: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield slowdowns of pairs of trainings from the pairs of the other workloads, and their mean."""
+    points = left_out_pairs()
+    yield from _points(PAIRS, points, math.hypot(MEASURED, spread(points)))
+    measured, modelled = (sum(values) / len(points) for values in zip(*(point[3:] for point in points), strict=True))
+    yield LeftOutPoint(BIAS, points[0].gpu, "all", "mean over the pairs", "1", measured, modelled, kind="training")
+
+
+def instances(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times of inference in MIG instances from the instances of the other workloads."""
+    points = list(left_out_instances(calibration.constants))
+    form = spread(points)
+    for point in points:
+        timing = calibration.constants.timing[MEASURED_GPU, "eager", point.item]
+        error = math.hypot(timing.uncertainty, form)
+        yield from _points(INSTANCES, [point], error, unit="s", kind="cnn", engine="eager")
+
+
+def _points(
+    test: str, points: Iterable[LeftOut], error: float, *, unit: str = "1", kind: str = "training", engine: str = ""
+) -> Iterator[LeftOutPoint]:
+    """Points with the relative standard uncertainty `error`."""
+    for point in points:
+        yield LeftOutPoint(test, *point[:3], unit, *point[3:], error, kind=kind, engine=engine)
+
+
 TARGETS = {
     "cnn fp32, a GPU left out, features only": (35.0, 60.0),
     "cnn fp16, a GPU left out, features only": (35.0, 60.0),
@@ -115,6 +171,10 @@ TARGETS = {
     "transformer fp16, a GPU left out, features only": (35.0, 60.0),
     "BERT FP16 TensorRT, a GPU left out": (35.0, 60.0),
     "a network left out, features only": (35.0, 60.0),
+    FASTER: (20.0, 35.0),
+    PAIRS: (20.0, 45.0),
+    BIAS: (5.0, 5.0),
+    INSTANCES: (12.0, 25.0),
 }
 """As in `left_out`."""
 TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
@@ -125,4 +185,5 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     bert_on_cards,
     networks,
 )
-"""The tests of GPUs and networks left out, in the order of `errors.csv`."""
+TRAINING_TESTS = (faster_gpus, other_gpus, other_hosts, training_pairs, instances)
+"""The tests of laws, and of trainings, in the order of `errors.csv`."""

@@ -65,7 +65,6 @@ def cell_point(
     item: str = "",
     setting: str = "",
     sm_mhz: int | None = None,
-    within_framework: bool = True,
 ) -> LeftOutPoint:
     """Return the point of the first of `residents`, with the uncertainty that `co_run` states for it.
 
@@ -80,8 +79,6 @@ def cell_point(
         item: what was left out; the workload unless given.
         setting: the setting in words; the residents unless given.
         sm_mhz: the locked clock, MHz; None: the card's own.
-        within_framework: whether `measured` is of the framework and host that the constants were fitted to, so that the
-            smaller uncertainty holds; False for another framework's measurement.
     """
     workload = residents[0].workload
     stated = co_run(catalogue.gpu(gpu), residents, sm_mhz, constants=constants)
@@ -94,7 +91,7 @@ def cell_point(
         unit,
         measured,
         modelled,
-        parts.within_framework if within_framework else parts.total,
+        parts.within_framework,
         "training" if workload.phase == "training" else catalogue.kind(workload.model),
         workload.precision,
         workload.engine,

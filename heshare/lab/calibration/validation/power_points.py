@@ -4,10 +4,15 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
+import pandas as pd
+from scipy.optimize import least_squares
+
 from heshare.lab.calibration.device_model_fit import Calibration
-from heshare.lab.calibration.measurements import records
-from heshare.lab.calibration.power import matrix_product_fit, power_limit_fit, saturated_power_fit, voltage_fit
+from heshare.lab.calibration.measurements import records, table
+from heshare.lab.calibration.power import load_fit, voltage_fit
 from heshare.lab.calibration.validation.points import LeftOutPoint
+from heshare.shared.arrays import FloatArray
 from heshare.world import catalogue
 
 TARGETS = {
@@ -23,10 +28,10 @@ TARGETS = {
 
 def saturated_power(gpu: str, calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield the power of diffusion models, their work from the times, clock and dynamic power from the other models."""
-    rows, curve = saturated_power_fit.saturated_rows(gpu), voltage_fit.voltage_curve("A100")
+    rows, curve = load_fit.saturated_rows(gpu), voltage_fit.voltage_curve("A100")
     for model, part in rows.groupby("model", sort=True):
-        fitted = saturated_power_fit.fit_saturated(gpu, curve, without=str(model))
-        modelled_w = saturated_power_fit.modelled_w(gpu, part.load.to_numpy(float), curve, *fitted)
+        fitted = load_fit.fit_saturated(gpu, curve, without=str(model))
+        modelled_w = load_fit.modelled_w(gpu, part.load.to_numpy(float), curve, *fitted)
         for row, power_w in zip(records(part), modelled_w, strict=True):
             uncertainty = calibration.fitted.loads[gpu, "cnn", "fp16"].uncertainty
             yield LeftOutPoint(
@@ -46,10 +51,10 @@ def saturated_power(gpu: str, calibration: Calibration) -> Iterator[LeftOutPoint
 
 def limited_throughput(test: str, column: str, calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield throughput under a limit over that without, from a fit without the rows of one value of `column`."""
-    rows, curve = power_limit_fit.limit_rows(), voltage_fit.voltage_curve("A100")
+    rows, curve = voltage_fit.limit_rows(), voltage_fit.voltage_curve("A100")
     for name, part in rows.groupby(column, sort=True):
-        fitted = power_limit_fit.BusyPower(rows[rows[column] != name], curve)
-        modelled = power_limit_fit.throughput_left(part, fitted.busy_w(part), curve)
+        fitted = voltage_fit.BusyPower(rows[rows[column] != name], curve)
+        modelled = voltage_fit.throughput_left(part, fitted.busy_w(part), curve)
         for row, ratio in zip(records(part), modelled, strict=True):
             setting = f"{row.submission} {row.limit_w} of {row.default_w:.0f} W"
             uncertainty = calibration.constants.spreads.limit * math.log(row.default_w / row.limit_w)
@@ -59,10 +64,10 @@ def limited_throughput(test: str, column: str, calibration: Calibration) -> Iter
 
 def matrix_products(_: Calibration) -> Iterator[LeftOutPoint]:
     """Yield the power of each half of the matrix products from the other half."""
-    rows = matrix_product_fit.product_rows()
+    rows = product_rows()
     for half in (0, 1):
         part = rows.iloc[half::2]
-        modelled_w = matrix_product_fit.modelled_w(part, matrix_product_fit.fit_products(rows.iloc[1 - half :: 2]))
+        modelled_w = product_w(part, fit_products(rows.iloc[1 - half :: 2]))
         for row, power_w in zip(records(part), modelled_w, strict=True):
             test, item = "H200 matrix product power, half left out", f"{row.m} x {row.n} x {row.k}"
             yield LeftOutPoint(test, row.gpu, item, "bf16", "W", float(row.power_w), float(power_w), precision="fp16")
@@ -92,3 +97,42 @@ TESTS = (
     partial(clock_savings, "V100"),
 )
 """The tests, in the order of `errors.csv`."""
+
+
+REGULATED = 0.986
+"""Average power at the limit over that limit, in this record."""
+_BYTES, _SCALE = 2, 0.05
+_START = (110.0, 0.45, 55.0, 400.0, 50.0)
+_LOW, _HIGH = (50.0, 0.0, 0.0, 0.0, 1.0), (300.0, 3.0, 300.0, 600.0, 1000.0)
+
+
+def product_rows() -> pd.DataFrame:
+    """Return the record with the achieved TFLOP/s and TB/s (each matrix moved once)."""
+    rows = table("gemm_power")
+    moved = _BYTES * (rows.m * rows.n + rows.m * rows.k + rows.n * rows.k)
+    return rows.assign(tflops=2e-12 * rows.m * rows.n * rows.k / rows.time_s, tbs=1e-12 * moved / rows.time_s)
+
+
+def product_w(rows: pd.DataFrame, constants: FloatArray) -> FloatArray:
+    """Return the power of each product, W, shape (n,).
+
+    Args:
+        rows: from `product_rows`.
+        constants: base, W; W per TFLOP/s; W per TB/s; running, W; gap, us.
+    """
+    base_w, compute, memory, running_w, gap_us = constants
+    time_us = 1e6 * rows.time_s.to_numpy(float)
+    power_w = base_w + compute * rows.tflops + memory * rows.tbs + running_w * time_us / (time_us + gap_us)
+    limit_w = np.array([catalogue.gpu(gpu).tdp_w for gpu in rows.gpu])
+    return np.asarray(np.minimum(power_w, REGULATED * limit_w), dtype=np.float64)
+
+
+def fit_products(rows: pd.DataFrame) -> FloatArray:
+    """Return the constants of `product_w` that fit `rows` best, shape (5,)."""
+    measured = rows.power_w.to_numpy(float)
+
+    def residuals(q: FloatArray) -> FloatArray:
+        return np.asarray(np.log(product_w(rows, q) / measured), dtype=np.float64)
+
+    solved = least_squares(residuals, _START, bounds=(_LOW, _HIGH), x_scale=_START, loss="soft_l1", f_scale=_SCALE)
+    return np.asarray(solved.x, dtype=np.float64)

@@ -14,8 +14,7 @@ from heshare.devices import iteration_time
 from heshare.devices.constants import Contention, Power, Timing, default, read
 from heshare.devices.device_model import co_run
 from heshare.devices.noise import NoiseModel
-from heshare.lab.calibration import calibrate, time_fit
-from heshare.lab.calibration.contention import contention_fit
+from heshare.lab.calibration import calibrate, contention_fit, time_fit
 from heshare.lab.calibration.measurements import TimeRows, table
 from heshare.lab.calibration.power_fit import extend_voltage, spaced, sweep
 from heshare.lab.calibration.validation.left_out import FOUR_SAMPLES, TARGETS, four_samples

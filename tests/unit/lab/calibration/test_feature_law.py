@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heshare.lab.calibration.scaling.feature_law import FeatureRows, fit_law, left_out, left_out_spread
+from heshare.lab.calibration.laws_fit import FeatureRows, fit_law, left_out, left_out_spread
 
 
 def _rows(offset: float, noise: float) -> FeatureRows:

@@ -7,7 +7,7 @@ import pytest
 
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
-from heshare.lab.calibration.scaling.half_precision_fit import BERT_CARDS, bert_rows, fit_half_precision
+from heshare.lab.calibration.half_precision_fit import BERT_CARDS, bert_rows, fit_half_precision
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload

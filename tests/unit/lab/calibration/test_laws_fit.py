@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from heshare.devices.constants import Power
-from heshare.lab.calibration.scaling.laws_fit import (
+from heshare.lab.calibration.laws_fit import (
     comparisons,
     fit_power_law,
     fit_speed_laws,

@@ -36,7 +36,5 @@ def test_cell_point_states_what_co_run_states():
     resident = Resident(Workload("resnet50", 8, engine="tensorrt"), 40)
     parts = co_run(catalogue.gpu("V100-SXM2"), [resident]).tasks[0].uncertainty_parts
     inside = cell_point("t", default(), "V100-SXM2", [resident], 1.0, 1.1)
-    other = cell_point("t", default(), "V100-SXM2", [resident], 1.0, 1.1, within_framework=False)
     assert inside.uncertainty == parts.within_framework
-    assert other.uncertainty == parts.total
     assert (inside.kind, inside.engine, inside.precision, inside.item) == ("cnn", "tensorrt", "fp32", "resnet50")

@@ -12,7 +12,7 @@ from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.iteration_time import iteration_at
-from heshare.lab.calibration.power import power_limit_fit, saturated_power_fit, voltage_fit
+from heshare.lab.calibration.power import load_fit, voltage_fit
 from heshare.lab.calibration.power_fit import T4_CAPPED_MHZ, t4_power_curve
 from heshare.lab.calibration.timing_constants import fit_t4_clocks
 from heshare.world import catalogue
@@ -51,16 +51,16 @@ def test_best_saving_of_a_code_is_the_smallest_energy_over_that_at_the_top_clock
 
 def test_saturated_power_stays_below_the_limit_and_grows_with_the_load():
     curve, load = voltage_fit.VoltageCurve(0.8, 0.8, 0.0), np.linspace(0.1, 1.0, 10)
-    power_w = saturated_power_fit.modelled_w("A100", load, curve, 50.0, 400.0)
+    power_w = load_fit.modelled_w("A100", load, curve, 50.0, 400.0)
     assert (np.diff(power_w) >= 0).all()
-    assert power_w[-1] == pytest.approx(saturated_power_fit.REGULATED * 400.0)
+    assert power_w[-1] == pytest.approx(load_fit.REGULATED * 400.0)
     # Without a limit in reach, power is idle, clocks and the part of the dynamic power.
-    assert saturated_power_fit.modelled_w("A100", load, curve, 50.0, 100.0) == pytest.approx(112.0 + 100.0 * load)
+    assert load_fit.modelled_w("A100", load, curve, 50.0, 100.0) == pytest.approx(112.0 + 100.0 * load)
 
 
 def test_clock_left_by_half_of_the_power_is_above_half_of_the_clock():
     curve = voltage_fit.VoltageCurve(0.5, 0.8, 0.0)
-    left = power_limit_fit.clock_left(np.array([100.0, 200.0, 300.0]), np.full(3, 200.0), curve)
+    left = voltage_fit.clock_left(np.array([100.0, 200.0, 300.0]), np.full(3, 200.0), curve)
     assert 0.5 < left[0] < 0.8
     assert left[1:].tolist() == [1.0, 1.0]
     assert left[0] * curve.voltage(left[:1])[0] ** 2 == pytest.approx(0.5, rel=1e-2)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from heshare.devices.constants import default
-from heshare.lab.calibration import framework_tables, uncertainty_fit
-from heshare.lab.calibration.framework_tables import FrameworkErrors
+from heshare.lab.calibration import uncertainty_fit
+from heshare.lab.calibration.uncertainty_fit import FrameworkErrors
 
 
 def test_quantile_spread_recovers_the_deviation_of_normal_errors():
@@ -33,14 +33,14 @@ def _made_up(cnn: float, n: int = 4000) -> FrameworkErrors:
 
 def test_fit_framework_spreads_recovers_the_spread_of_made_up_tables():
     errors = _made_up(0.3)
-    fitted = framework_tables.fit_framework_spreads(errors, np.ones(4000, dtype=bool))
+    fitted = uncertainty_fit.fit_framework_spreads(errors, np.ones(4000, dtype=bool))
     assert fitted["cnn"] == pytest.approx(0.3, abs=0.021)
     inside = np.abs(np.log(errors.modelled)) <= 1.645 * errors.uncertainty(fitted)
     assert inside.mean() == pytest.approx(0.9, abs=0.02)
 
 
 def test_framework_rows_are_of_no_record_that_times_were_fitted_to():
-    rows = framework_tables.framework_rows()
+    rows = uncertainty_fit.framework_rows()
     fitted = rows[rows.framework.isin(["TensorRT 8.0", "Paddle Inference with TensorRT", "PyTorch 21.11"])]
     assert set(fitted.workload) <= {"bert_large"}
     assert len(rows) > 200
@@ -48,7 +48,7 @@ def test_framework_rows_are_of_no_record_that_times_were_fitted_to():
 
 
 def test_left_out_framework_spreads_do_not_see_the_framework():
-    errors = framework_tables.framework_errors(default())
+    errors = uncertainty_fit.framework_errors(default())
     names = np.array(errors.framework)
-    for name, spreads in framework_tables.left_out_framework_spreads(errors).items():
-        assert spreads == framework_tables.fit_framework_spreads(errors, names != name)
+    for name, spreads in uncertainty_fit.left_out_framework_spreads(errors).items():
+        assert spreads == uncertainty_fit.fit_framework_spreads(errors, names != name)

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from heshare.devices.constants import Constants, HalfPrecision
+from heshare.lab.calibration.laws_fit import kind_of
 from heshare.lab.calibration.measurements import FUSED_DECODER, FUSED_RECORD, IMAGE_MODELS, TimeRows, table, time_rows
-from heshare.lab.calibration.scaling.laws_fit import kind_of
 from heshare.lab.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR, TimingKey, memory_s, with_kernels
 from heshare.shared.arrays import FloatArray

@@ -1,1 +1,0 @@
-"""Laws by which GPUs and networks without measurements are scaled, fitted to records that compare several."""
