@@ -102,16 +102,6 @@ def test_morak_misses_no_limit_that_a_clock_within_the_cap_would_meet(drawn, nam
             )
 
 
-@settings(max_examples=25, deadline=None)
-@given(TASKS, st.sampled_from(KINDS), st.integers(1, 3), st.floats(0.5, 1.0), st.floats(1.0, 2.5))
-def test_morak_search_with_the_device_model_never_breaks_a_cap_it_could_keep(drawn, name, k, cap, limit):
-    kind, result, segments = go(Morak(k=k, cap=cap, limit=limit, mode="search"), drawn, name)
-    for segment in segments:
-        if segment.residents and segment.power_w > cap * kind.tdp_w * CLOSE:
-            mix = residents(segment, result)
-            assert co_run(kind, mix, kind.clocks_mhz[0]).power_w > cap * kind.tdp_w
-
-
 @settings(max_examples=40, deadline=None)
 @given(TASKS, st.sampled_from(KINDS), st.floats(1.0, 2.5), st.sampled_from((0.5, 1.0, 3.0)))
 def test_mu_serve_misses_a_limit_once_a_task_and_for_a_period_at_most(drawn, name, limit, dt_s):

@@ -97,10 +97,9 @@ def test_gavels_policies_share_a_gpu_between_two_at_most(world, start_cost_s):
     world=trainings(elastic=True),
     budget=st.floats(0.5, 2.0),
     start_cost_s=st.sampled_from([0.0, 10.0]),
-    dt_s=st.sampled_from([0.0, 600.0]),
 )
-def test_power_flow_never_shares_and_stays_within_nodes(world, budget, start_cost_s, dt_s):
-    result = go(world, PowerFlow(budget=budget, gpus_per_node=NODE, dt_s=dt_s), start_cost_s)
+def test_power_flow_never_shares_and_stays_within_nodes(world, budget, start_cost_s):
+    result = go(world, PowerFlow(budget=budget, gpus_per_node=NODE), start_cost_s)
     check_run(result)
     check_gangs(result)
     assert all(len(each.residents) <= 1 for each in result.record.segments)

@@ -52,13 +52,11 @@ def calibration_report(*, quick: bool = False) -> tuple[pd.DataFrame, pd.DataFra
 
 
 def constants_csv() -> str:
-    """Return the text of `data/calibration/constants.csv` from a new fit."""
     table = pd.DataFrame(_constant_rows(_calibrated()), columns=list(COLUMNS))
     return table.to_csv(index=False, lineterminator="\n")
 
 
 def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
-    """The rows of `constants.csv`, in a fixed order."""
     constants = calibration.fitted
     for gpu, power in calibration.power.items():
         yield from _rows(("power", gpu, "", ""), power)
@@ -95,7 +93,6 @@ def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
 
 
 def _law_rows(laws: Laws) -> Iterator[tuple[str, ...]]:
-    """The laws of GPUs and networks without measurements; exponents and ratios within 30 %."""
     source = "data/calibration/cards.csv and times.csv: GPUs compared by one program; uncertainty: a GPU left out"
     for (kind, precision), law in laws.speed.items():
         yield from _rows(("speed law", "", precision, kind), _within(law, 0.3, source))
@@ -133,7 +130,6 @@ def _timing_ranges(fitted: FittedTiming) -> dict[str, RangedValue]:
 
 
 def _rows(keys: tuple[str, ...], ranges: Mapping[str, RangedValue]) -> Iterator[tuple[str, ...]]:
-    """The rows of constants with the same kind, GPU, engine and workload."""
     for name, ranged in ranges.items():
         value, low, high = (f"{number:.4g}" for number in (ranged.value, ranged.low, ranged.high))
         unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "1")

@@ -51,7 +51,6 @@ def pair_rows() -> pd.DataFrame:
 
 
 def with_turns(rows: pd.DataFrame, constants: Constants) -> pd.DataFrame:
-    """Return `rows` with `turns` set to the slowdown by the power limit and by taking turns alone."""
     gpu = catalogue.gpu(PAIRS_GPU)
     known = replace(constants.contention[gpu.name], strength=0.0, wait_s=0.0)
     no_contention = replace(constants, contention={gpu.name: known})
@@ -80,14 +79,12 @@ def fit_sharpness(rows: pd.DataFrame, constants: Constants) -> tuple[RangedValue
 
 
 def residents(row: Any) -> tuple[Resident, Resident]:
-    """Return (the task of a row of `pair_rows`, its co-runner)."""
     own = Workload(str(row.workload), int(row.batch_size), engine="tensorrt")
     other = Workload(str(row.other_workload), int(row.other_batch_size), engine="tensorrt")
     return Resident(own, int(row.mps_pct)), Resident(other, int(row.other_mps_pct))
 
 
 def slowdowns(contention: Contention, rows: pd.DataFrame) -> FloatArray:
-    """Return the modelled slowdown of each row, shape (n,)."""
     waits = contention.wait_s * rows.kernels.to_numpy(float) / rows.solo_s.to_numpy(float)
     strength = contention.strength * rows.other_mps_pct.to_numpy(float) / rows.mps_pct.to_numpy(float)
     return np.asarray(rows.turns.to_numpy(float) * (1.0 + strength + waits), dtype=np.float64)
@@ -106,5 +103,4 @@ def fit_contention(rows: pd.DataFrame) -> Contention:
 
 
 def left_out_fits(rows: pd.DataFrame) -> dict[str, Contention]:
-    """Return, by pair of workloads, the fit to `rows` without this pair."""
     return {pair: fit_contention(rows[rows.pair != pair]) for pair in sorted(rows.pair.unique())}

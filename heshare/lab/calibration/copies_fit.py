@@ -45,7 +45,6 @@ _STEPS, _STEP = 25, 1e-5
 
 
 def two_process_rows(workload: str) -> TimeRows:
-    """Return the measured times of two processes of a workload on the whole A100."""
     return time_rows(GPU, workload, EAGER_RECORD, processes=2)
 
 
@@ -103,7 +102,6 @@ def fit_crowding(contention: Contention, rows: Mapping[str, TimeRows]) -> Conten
 
 
 def left_out_fits(contention: Contention, rows: Mapping[str, TimeRows]) -> dict[str, Contention]:
-    """Return, by workload, the fit to `rows` without this workload."""
     return {
         name: fit_crowding(contention, {other: part for other, part in rows.items() if other != name}) for name in rows
     }
@@ -133,7 +131,6 @@ class _JointFit:
         self.start = np.concatenate([self._first.ravel(), np.log(_START)])
 
     def contention(self, q: FloatArray) -> Contention:
-        """Return the constants of contention at log-parameters q."""
         return replace(self._within, **dict(zip(CROWDING, np.exp(q[-len(CROWDING) :]).tolist(), strict=True)))
 
     def errors(self, q: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -197,7 +194,6 @@ def plausible_rows(workload: str) -> TimeRows:
 
 
 def two_processes_s(workload: str, timing: Timing, rows: TimeRows, contention: Contention) -> FloatArray:
-    """Return the modelled seconds per iteration of two processes for each row, shape (n,)."""
     constants = np.array([getattr(timing, name) for name in time_fit.PARAMETERS])
     return _two_s(workload, constants, rows, contention)
 

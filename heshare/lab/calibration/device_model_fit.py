@@ -85,7 +85,6 @@ def fit_device_model() -> Calibration:
 
 
 def _crowding_ranges(contention: Contention, left_out: Mapping[str, Contention]) -> dict[str, RangedValue]:
-    """The constants of taking turns with their ranges when a workload is left out."""
     source = "MunQ-Lee/ParvaGPU_SC24: two processes on one A100; range: a workload left out"
     values = {name: [getattr(fit, name) for fit in (contention, *left_out.values())] for name in copies_fit.CROWDING}
     return {name: RangedValue(found[0], min(found), max(found), source) for name, found in values.items()}

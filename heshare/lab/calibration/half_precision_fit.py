@@ -31,7 +31,6 @@ _CARDS = {"A100 40 GB": "A100", "V100-SXM2 32 GB": "V100-SXM2"}
 
 
 def bert_rows(gpu: str, workload: str = "bert_large") -> TimeRows:
-    """Return the times of BERT in FP16 under TensorRT on a card."""
     cards = table("cards")
     rows = cards[(cards.gpu == gpu) & (cards.record == BERT_RECORD) & (cards.workload == workload)]
     rows = rows.sort_values("batch_size")
@@ -40,7 +39,6 @@ def bert_rows(gpu: str, workload: str = "bert_large") -> TimeRows:
 
 
 def throttled_in_half(constants: Constants, gpu: str, kind: str) -> ThrottledGpu:
-    """Return a GPU of the catalogue that runs a kind of network in FP16."""
     spec = catalogue.gpu(gpu)
     return ThrottledGpu(constants.power[gpu], spec.max_mhz, spec.tdp_w, constants.loads.get((gpu, kind, "fp16")))
 
@@ -94,7 +92,6 @@ def fit_half_precision(constants: Constants) -> dict[tuple[str, str], HalfPrecis
 
 
 def savings(constants: Constants) -> pd.DataFrame:
-    """Return what FP16 saves: gpu, kind, framework, workload, work (SM time in FP16 over that in FP32)."""
     times = table("times")
     alone = times[(times.processes == 1) & (times.mps_pct == 100) & times.sm_mhz.isna()]
     rows = pd.concat([alone, table("frameworks")], ignore_index=True)

@@ -51,7 +51,6 @@ class FeatureRows:
         return len(self.items)
 
     def where(self, kept: Sequence[bool]) -> "FeatureRows":
-        """Return the rows that are kept."""
         chosen = [row for row, keep in enumerate(kept) if keep]
         items, groups = ([names[row] for row in chosen] for names in (self.items, self.groups))
         return FeatureRows(items, groups, self.features[chosen], self.logs[chosen])
@@ -79,7 +78,6 @@ class FeatureLaw:
 
     @property
     def exponents(self) -> FloatArray:
-        """The exponent of each feature, (k,)."""
         return self.mean[: len(self.mean) - len(self.items) - len(self.groups)]
 
     def offset_of(self, item: str) -> float:
@@ -137,7 +135,6 @@ def left_out_errors(rows: FeatureRows, exponents: Sequence[float]) -> dict[str, 
 
 
 def left_out_spread(rows: FeatureRows, exponents: Sequence[float]) -> float:
-    """Return the root mean square of the logarithmic errors when each item is left out in turn."""
     return root_mean_square(left_out_errors(rows, exponents), without="")
 
 
@@ -147,7 +144,6 @@ def root_mean_square(errors: Mapping[str, FloatArray], *, without: str) -> float
 
 
 def _prior(sizes: tuple[int, int, int], offset: float) -> FloatArray:
-    """Prior variances of exponents, offsets and levels."""
     exponents, items, groups = sizes
     return np.array([EXPONENT_SPREAD] * exponents + [offset] * items + [_LEVEL_SPREAD] * groups) ** 2
 
@@ -271,7 +267,6 @@ def fit_speed_laws(
 
 
 def speed_classes() -> list[tuple[str, str]]:
-    """Return each (kind of network, precision) for which GPUs were compared, CNNs in FP32 first."""
     known = comparisons()
     return sorted(
         set(zip(known.kind, known.precision, strict=True)), key=lambda group: (group != ("cnn", "fp32"), group)
@@ -355,7 +350,6 @@ def workload_features(name: str) -> tuple[float, float, float]:
 
 
 def fit_workload_law() -> WorkloadLaw:
-    """Return the law of the time of a sample; all kinds of networks have the same exponents, each its own level."""
     rows = workload_rows()
     law = fit_law(rows, TIME_EXPONENTS)
     gflops, activations, layers = (float(value) for value in law.exponents)

@@ -56,18 +56,15 @@ class TimeRows:
         return len(self.batch)
 
     def where(self, mask: BoolArray) -> TimeRows:
-        """Return the rows that `mask` keeps."""
         return TimeRows(self.batch[mask], self.share[mask], self.time_s[mask], self.sm_mhz[mask])
 
 
 @cache
 def table(name: str) -> pd.DataFrame:
-    """Return a table of `data/calibration/`, such as `times`."""
     return pd.read_csv(files.data("calibration", f"{name}.csv"))
 
 
 def records(frame: pd.DataFrame) -> list[Any]:
-    """Return the rows of a table as named tuples."""
     return list(frame.itertuples())
 
 
@@ -105,5 +102,4 @@ def traffic() -> dict[str, tuple[float, float]]:
 
 @cache
 def kernel_counts() -> dict[str, float]:
-    """Return {workload: kernels that an iteration launches}."""
     return {row.workload: float(row.kernels) for row in records(table("kernels"))}

@@ -46,7 +46,6 @@ def sweep(gpu: str) -> pd.DataFrame:
 
 
 def spaced(clocks: Sequence[int], count: int) -> list[int]:
-    """Return `count` clocks spread evenly over those offered."""
     ordered = sorted(set(clocks))
     return [ordered[round(index * (len(ordered) - 1) / (count - 1))] for index in range(count)]
 
@@ -77,7 +76,6 @@ _SweepPart = tuple[FloatArray, FloatArray]
 
 
 def _by_application(train: pd.DataFrame, test: pd.DataFrame, quantity: str) -> list[tuple[_SweepPart, _SweepPart]]:
-    """Return the rows of each application of `train` that train and that test."""
     parts = []
     for application, known in train.groupby("application", sort=True):
         both = known, test[test.application == application]
@@ -89,7 +87,6 @@ def _by_application(train: pd.DataFrame, test: pd.DataFrame, quantity: str) -> l
 def _fit_applications(
     parts: Sequence[tuple[_SweepPart, _SweepPart]], columns: Callable[[FloatArray], FloatArray]
 ) -> tuple[float, FloatArray]:
-    """Fit a quantity of each application as a non-negative sum of columns of the clock, on relative errors."""
     cost, errors = 0.0, []
     for (sm_mhz, values), (unseen_mhz, unseen) in parts:
         solution, residual = nnls(columns(sm_mhz) / values[:, None], np.ones(len(values)))
@@ -103,7 +100,6 @@ def fit_voltage_curve(train: pd.DataFrame, max_mhz: float) -> tuple[int, float]:
     codes = [known for known, _ in _by_application(train, train, "power_w")]
 
     def cost(knee: int, v_min: float) -> float:
-        """The sum of squares of `fit_sweep_power`, without its tables."""
         total = 0.0
         for sm_mhz, power_w in codes:
             columns = np.column_stack([np.ones(len(sm_mhz)), clock_power(sm_mhz, max_mhz, knee, v_min)])
@@ -131,7 +127,6 @@ def activity_alone(timing: Timing, batch: int, share: float, memory: float, slow
 
 
 def mps_power() -> pd.DataFrame:
-    """Return the power of single processes under MPS on the V100-SXM2."""
     power = table("power")
     return power[power.batch_size.notna()]
 
@@ -206,7 +201,6 @@ class RangedValue:
 
     @classmethod
     def within(cls, value: float, relative: float, source: str) -> RangedValue:
-        """Return a value with a range of `relative` to both sides."""
         return cls(value, value * (1 - relative), value * (1 + relative), source)
 
 

@@ -56,7 +56,6 @@ def _resident(model: str, batch_size: float, mps_pct: float) -> Resident:
 
 
 def _reference_rows(times: pd.DataFrame) -> pd.DataFrame:
-    """Reference rows that follow from the times at 20 and 80 %."""
     gpu = find_gpu(RECORDED_GPU)
     by_share = times.set_index(["workload", "batch_size", "mps_pct"]).sort_index()
     low, high = (by_share.xs(pct, level="mps_pct") for pct in (_LOW_PCT, _HIGH_PCT))

@@ -66,7 +66,6 @@ class ObservedSetting:
 
 
 def observed_settings(table: pd.DataFrame) -> list[ObservedSetting]:
-    """Return the rows of a profile table as settings."""
     return [
         ObservedSetting(residents_of(row), float(row.sm_mhz_reached), float(row.time_s), float(row.power_w))
         for row in records(table)
@@ -88,7 +87,6 @@ def fit_record(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float) -> 
 
 
 def covers(constants: Constants, gpu: Gpu, residents: Sequence[Resident]) -> bool:
-    """Return whether the constants hold every workload of a set."""
     return all(_timing_key(gpu, resident) in constants.timing for resident in residents)
 
 
@@ -123,14 +121,12 @@ def _fit_from(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float, host
 
 
 def _mean_error(gpu: Gpu, settings: Sequence[ObservedSetting], constants: Constants) -> float:
-    """Mean |ln| of modelled over observed times."""
     modelled = _modelled_settings(gpu, settings, constants)
     times = np.array([setting.modelled_s(constants.contention[gpu.name]) for setting in modelled])
     return float(np.abs(np.log(times / [setting.observed.time_s for setting in modelled])).mean()) if modelled else 0.0
 
 
 def _priors(gpu: Gpu, settings: Sequence[ObservedSetting], host_part: float) -> dict[TimingKey, Prior]:
-    """The priors of the calibration: memory traffic from the catalogue, host time where a host launches kernels."""
     least_s: dict[TimingKey, float] = {}
     for setting in settings:
         key = _timing_key(gpu, setting.residents[0])
@@ -149,7 +145,6 @@ def _priors(gpu: Gpu, settings: Sequence[ObservedSetting], host_part: float) -> 
 def _fit_timing(
     gpu: Gpu, settings: Sequence[ObservedSetting], power: Power, priors: Mapping[TimingKey, Prior]
 ) -> dict[TimingKey, Timing]:
-    """Every workload that was observed alone, one fit each."""
     throttled = ThrottledGpu(power, gpu.max_mhz, gpu.tdp_w)
     alone: dict[TimingKey, list[tuple[float, ...]]] = {}
     for setting in settings:
@@ -180,15 +175,12 @@ class _ModelledSetting:
         return work_done(power, self.iterations, times_s, *slowdowns)
 
     def modelled_s(self, contention: Contention) -> float:
-        """Seconds per iteration of the observed task."""
         crowding = stretches(contention, resident_parts(self.iterations), self.slow, self.stalled)[0]
         factor, wait_s = contention_factors(contention, self.iterations)[0]
         return self.iterations[0].time_s(self.slow, self.stalled, crowding * factor, wait_s)
 
 
 def _modelled_settings(gpu: Gpu, settings: Sequence[ObservedSetting], constants: Constants) -> list[_ModelledSetting]:
-    """The settings whose workloads all have a timing."""
-
     def modelled(setting: ObservedSetting) -> _ModelledSetting:
         iterations = tuple(
             iteration_at(
@@ -206,7 +198,6 @@ def _modelled_settings(gpu: Gpu, settings: Sequence[ObservedSetting], constants:
 
 
 def _fit_contention(shipped: Contention, shared: Sequence[_ModelledSetting]) -> Contention:
-    """Contention with the weight of memory time when a GPU is full, from the times of tasks that share it."""
     observed_s = np.array([setting.observed.time_s for setting in shared])
 
     def residuals(q: FloatArray) -> FloatArray:
@@ -220,7 +211,6 @@ def _fit_contention(shipped: Contention, shared: Sequence[_ModelledSetting]) -> 
 
 
 def _fit_power(power: Power, contention: Contention, settings: Sequence[_ModelledSetting], max_mhz: float) -> Power:
-    """Dynamic power and its extra under sharing; the voltage curve too where the clocks differ enough."""
     mhz = np.array([setting.observed.sm_mhz for setting in settings])
     power_w = np.array([setting.observed.power_w for setting in settings])
     clocks = {round(clock) for clock in mhz.tolist()}

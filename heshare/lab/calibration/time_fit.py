@@ -177,7 +177,6 @@ def _residuals(
     memory_s: float,
     further: Callable[[FloatArray], FloatArray] | None = None,
 ) -> FloatArray:
-    """Relative errors of the times over their noise, deviations from the prior over its spread, `further` ones."""
     time_s = _gpu_s(q, rows, *slowdown)
     if prior.host_s is not None:
         # Not `overlap_arrays`: its last bits differ, and with them the fitted constants.

@@ -92,12 +92,10 @@ def throttled_gpu(gpu: str, power: Mapping[str, Power], kind: str = "cnn") -> Th
 
 
 def mps_prior(workload: str) -> Prior:
-    """Return the prior of a workload of the MPS record."""
     return Prior(memory_s(workload, "V100-SXM2", fused=True))
 
 
 def eager_prior(workload: str) -> Prior:
-    """Return the prior of a workload of the A100's eager record."""
     layers = _LAYERS[workload] if workload in _LAYERS else catalogue.model(workload).layers
     return Prior(memory_s(workload, "A100", fused=False), layers * HOST_PER_LAYER_S)
 
@@ -214,26 +212,22 @@ def _fused_from_eager(eager: FittedTiming, gpu: str, workload: str) -> FittedTim
 def _scaled(
     fitted: FittedTiming, source: str, uncertainty: float, *, work: float, memory: float, latency: float = 1.0
 ) -> FittedTiming:
-    """A timing on another GPU or engine: SM times, memory time and fixed latency multiplied."""
     factors = {"latency_s": latency, "memory_s": memory, "work_s": work, "work_per_sample_s": work, "fill_s": work}
     scaled = {name: getattr(fitted.timing, name) * factor for name, factor in factors.items()}
     return _derived(fitted, source, uncertainty, **scaled)
 
 
 def _derived(fitted: FittedTiming, source: str, uncertainty: float, **constants: float) -> FittedTiming:
-    """A timing with other constants, not anchored, that is less certain by the relative `uncertainty`."""
     transfer = math.hypot(fitted.timing.transfer, uncertainty)
     timing = replace(_with(fitted, **constants).timing, anchored=False, transfer=transfer)
     return FittedTiming(timing, fitted.spread, source)
 
 
 def _with(fitted: FittedTiming, **constants: float) -> FittedTiming:
-    """A timing with other constants."""
     return replace(fitted, timing=replace(fitted.timing, **constants))  # type: ignore[arg-type]
 
 
 def _mean_ratio(over: Mapping[str, FittedTiming], under: Mapping[str, FittedTiming]) -> float:
-    """Geometric mean of the SM times per sample of the image workloads in both, `over` to `under`."""
     both = sorted(set(over) & set(under) & set(IMAGE_MODELS))
     logs = [math.log(over[name].timing.work_per_sample_s / under[name].timing.work_per_sample_s) for name in both]
     return math.exp(sum(logs) / len(logs))
@@ -252,7 +246,6 @@ def _add_image_models(
     mps: Mapping[str, FittedTiming],
     hosts_s: Mapping[str, float],
 ) -> None:
-    """Image models on T4, V100 and V100-SXM2."""
     for name in IMAGE_MODELS:
         for gpu in ("T4", "V100"):
             timings[gpu, "tensorrt", name] = _fit_fused(gpu, name, power, mps)
@@ -282,7 +275,6 @@ def _add_image_models_on_a100(
 
 
 def _add_language_models(timings: Timings, power: Mapping[str, Power]) -> None:
-    """BERT Large, Transformer and GPT-2 on T4, V100, V100-SXM2 and A100."""
     for gpu in ("T4", "V100-SXM2", "A100"):
         timings[gpu, "eager", "bert_large"] = _fit_bert(gpu, power)
     for gpu in ("T4", "V100", "A100"):

@@ -25,8 +25,8 @@ from heshare.lab.systems.miso.mig import (
     measured_instance_times_s,
 )
 from heshare.lab.systems.shared import training
-from heshare.lab.systems.shared.card_rates import rate, training_kind
 from heshare.lab.systems.shared.training_pairs import record, similar_slowdown
+from heshare.lab.systems.shared.training_step import rate, training_kind
 from heshare.shared import files
 from heshare.shared.arrays import FloatArray
 from heshare.shared.inputs.csv_table import read_table
@@ -141,7 +141,6 @@ def left_out_steps() -> Iterator[LeftOut]:
 
 
 def whole_step_s(step: training.TrainingStep, ratio: float) -> float:
-    """Return a step whose GPU part takes `ratio` times as long, s; the host part stays."""
     return step.step_s * (1.0 - step.busy + step.busy * ratio)
 
 
@@ -262,7 +261,6 @@ def usual(points: Iterable[LeftOut]) -> float:
 
 
 def _factor(value: float, spread: float, source: str) -> RangedValue:
-    """Return a value with the 90 % range of a relative spread."""
     factor = math.exp(_NORMAL_90 * spread)
     return RangedValue(value, value / factor, value * factor, source)
 

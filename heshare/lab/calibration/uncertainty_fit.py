@@ -2,6 +2,9 @@
 
 Each is the 90 % quantile of the absolute logarithmic error, per unit of what it grows with, over 1.645. Its range is
 that over fits without one workload, pair or framework.
+
+Tables of other frameworks for workloads whose times were fitted enter no fit of times and test its intervals: from them
+come the spread between frameworks, by kind of network, and that of the host.
 """
 
 from __future__ import annotations
@@ -117,7 +120,6 @@ class BeyondFit:
 
     @property
     def modelled_s(self) -> FloatArray:
-        """Modelled seconds per iteration, (n,)."""
         return times_s(self.fitted.timing, self.unseen)
 
     @property
@@ -229,7 +231,6 @@ def mig_errors(constants: Constants) -> dict[str, FloatArray]:
 
 
 def stated(ranges: Mapping[str, RangedValue]) -> Spreads:
-    """Return the values of fitted ranges."""
     return Spreads(**{name: ranged.value for name, ranged in ranges.items()})
 
 

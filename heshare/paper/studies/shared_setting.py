@@ -18,7 +18,7 @@ from heshare.lab.sweeps.resolve import KEPT
 from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
 from heshare.lab.sweeps.study_runs import paired_change
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
-from heshare.lab.systems.shared import venus
+from heshare.lab.systems.shared import trace_jobs
 from heshare.paper.figures import plots
 from heshare.paper.figures.direct_labels import draw_points, label_frame
 from heshare.paper.figures.series_styles import FAINT
@@ -52,7 +52,7 @@ def as_in_venus(
     tasks = recipe(n, rng=rng, load=load, batch_sizes=batch_sizes, trace=trace)
     if n == 1:
         return tasks
-    submits_s = np.array([job.submit_s for job in venus.generate_trace(n, rng=rng).jobs])
+    submits_s = np.array([job.submit_s for job in trace_jobs.generate_trace(n, rng=rng).jobs])
     times_s = (submits_s - submits_s[0]) * (interval_s * (n - 1) / max(submits_s[-1] - submits_s[0], 1.0))
     return tuple(replace(task, arrival_s=float(time_s)) for task, time_s in zip(tasks, times_s, strict=True))
 

@@ -62,7 +62,7 @@ def test_a_list_of_something_else_is_refused() -> None:
 
 
 def test_completion_offers_names_that_begin_so() -> None:
-    assert completion.policy_names("mor") == ["morak", "morak:heshare-placement", "morak:search"]
+    assert completion.policy_names("mor") == ["morak", "morak:heshare-placement"]
     assert completion.gpu_names("v1") == ["V100", "V100-SXM2"]
     assert completion.clusters("4xT4,2xV1") == ["4xT4,2xV100", "4xT4,2xV100-SXM2"]
     assert completion.clusters("T") == ["1xT4"]

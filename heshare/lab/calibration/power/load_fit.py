@@ -3,6 +3,11 @@
 No record has the power of CNN inference in TF32, to which `Power.dynamic_w` refers. It lies between CNN inference in
 INT8 (power limits of the A100-PCIe, the least) and diffusion models in FP16 (the most): the geometric mean of both.
 The other GPUs keep the ratios.
+
+The record of saturated GPUs holds time and power by batch size. The largest batch of a model fills the GPU; a smaller
+one does the part `u` of its work in the same time. Power is `idle + V^2 (f / f_max clock + min(f, u f_full) / f_max
+dynamic)`, and where that passes the card's limit, the clock is lower. Boards average a little below their limit
+(`REGULATED`).
 """
 
 import math
@@ -156,6 +161,5 @@ def fit_saturated(gpu: str, curve: VoltageCurve, without: str = "") -> tuple[flo
 
 @cache
 def decode_power_w(gpu: str) -> tuple[float, float]:
-    """Return (median, relative standard deviation) of the power of language models that serve requests, W."""
     power_w = table("saturated_power").query("gpu == @gpu and kind == 'decode'").power_w.to_numpy(float)
     return float(np.median(power_w)), float(np.log(power_w).std())

@@ -3,6 +3,10 @@
 Above idle a code draws `V(f)^2 (f / f_max clock + rate dynamic)`, with `rate = t(f_max) / t(f)`. A code that waits for
 memory or for the host does not slow down with the clock, so its rate stays near 1 and its power falls with V^2 alone.
 The dynamic power of each code follows from its power at the top clock.
+
+With such a curve, what a power limit leaves of the throughput of busy PCIe cards (MLPerf, INT8 and FP16) gives their
+power: above idle it is `V(f)^2 (f / f_max) S`, and throughput goes with the clock, so that S follows. S is the product
+of a card's own power and the intensity of a benchmark.
 """
 
 from dataclasses import dataclass
@@ -33,7 +37,6 @@ class VoltageCurve:
     clock_w: float
 
     def voltage(self, ratio: FloatArray) -> FloatArray:
-        """Return V at clocks given over the top clock, shape (n,)."""
         rise = (ratio - self.knee) / (1.0 - self.knee)
         return np.asarray(self.v_min + (1.0 - self.v_min) * np.maximum(0.0, rise), dtype=np.float64)
 
@@ -111,7 +114,6 @@ def clock_left(above_idle_w: FloatArray, busy_w: FloatArray, curve: VoltageCurve
 
 
 def limit_rows() -> pd.DataFrame:
-    """Return the record, and `group`: card, version and benchmark; submissions of one version differ in cards only."""
     rows = table("power_limits")
     version = rows.submission.str.split(" ").str[0]
     return rows.assign(group=rows.gpu + " " + version + " " + rows.benchmark)
@@ -155,5 +157,4 @@ class BusyPower:
 
 @cache
 def busy_power(curve: VoltageCurve) -> BusyPower:
-    """Return the fit to the whole record."""
     return BusyPower(limit_rows(), curve)

@@ -196,7 +196,6 @@ def pair_times(calibration: Calibration) -> Iterator[LeftOutPoint]:
 
 
 def mps_power(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield power and clock under MPS on the V100-SXM2, the dynamic power fitted without this workload."""
     gpu = catalogue.gpu("V100-SXM2")
     for row in records(power_fit.mps_power()):
         power, fitted = _power_without(calibration, row.workload)
@@ -299,7 +298,6 @@ class _Cell:
 def _fit_and_test(
     cell: _Cell, rows: TimeRows, seen: BoolArray, prior: Prior, throttled: ThrottledGpu | None = None
 ) -> Iterator[LeftOutPoint]:
-    """Times of the other rows by a fit to the rows that are `seen`."""
     unseen, fitted = rows.where(~seen), fit_timing(rows.where(seen), prior, throttled)
     yield from _time_points(cell, unseen, times_s(fitted.timing, unseen, throttled))
 

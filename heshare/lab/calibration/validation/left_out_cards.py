@@ -159,7 +159,6 @@ def instances(calibration: Calibration) -> Iterator[LeftOutPoint]:
 def _points(
     test: str, points: Iterable[LeftOut], error: float, *, unit: str = "1", kind: str = "training", engine: str = ""
 ) -> Iterator[LeftOutPoint]:
-    """Points with the relative standard uncertainty `error`."""
     for point in points:
         yield LeftOutPoint(test, *point[:3], unit, *point[3:], error, kind=kind, engine=engine)
 

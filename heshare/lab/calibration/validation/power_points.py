@@ -1,4 +1,9 @@
-"""Left-out points of power: saturated GPUs, power limits, matrix products, and what the best clock saves."""
+"""Left-out points of power: saturated GPUs, power limits, matrix products, and what the best clock saves.
+
+Power of bf16 matrix products on an H200 follows from their achieved rates: `P = min(regulated limit, base + compute
+TFLOP/s + memory TB/s + running t / (t + gap))`. The last part grows with the time t of a product, since between short
+ones the GPU waits. Readings that a short product took before the power had risen are not in the table.
+"""
 
 import math
 from collections.abc import Iterator

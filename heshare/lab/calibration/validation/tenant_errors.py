@@ -181,7 +181,6 @@ def _shipped() -> Constants:
 
 
 def _constants_without(pair: tuple[MeasuredTenant, MeasuredTenant]) -> Constants:
-    """Return the device model's constants, fitted without the power of both networks and the times of both points."""
     constants = _shipped()
     fitted = {(RECORDED_GPU, ENGINE, tenant.workload.model): _timing_without(tenant) for tenant in pair}
     seen = tuple(name for name in MPS_MODELS if name not in {tenant.workload.model for tenant in pair})
@@ -191,7 +190,6 @@ def _constants_without(pair: tuple[MeasuredTenant, MeasuredTenant]) -> Constants
 
 @cache
 def _timing_without(tenant: MeasuredTenant) -> Timing:
-    """Return the timing of a network fitted without its time at this inference batch size and share."""
     name = tenant.workload.model
     rows = time_rows(RECORDED_GPU, name, MPS_RECORD)
     own: Any = (rows.batch == tenant.workload.batch_size) & np.isclose(rows.share, tenant.mps_pct / 100.0)
@@ -200,7 +198,6 @@ def _timing_without(tenant: MeasuredTenant) -> Timing:
 
 @cache
 def _dynamic_w(names: tuple[str, ...]) -> float:
-    """Return the dynamic power fitted to the power of these networks alone, W."""
     constants = _shipped()
     timings = {name: constants.timing[RECORDED_GPU, ENGINE, name] for name in names}
     power = constants.power[RECORDED_GPU]

@@ -30,6 +30,10 @@ from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
+LEVELS, START = 10, 5
+"""Number of clocks, spread evenly over the card's (assumed), and the level at which a task begins (published)."""
+BAND = 0.8
+"""The share of the cap above which power is left as it is (published)."""
 LAWS = ("batch-dvfs", "batch", "dvfs", "clipper")
 
 
@@ -50,13 +54,13 @@ class SearchState:
     high: int
 
 
-def next_state(state: SearchState, power_w: float, cap_w: float, last: int, top: int, band: float = 0.8) -> SearchState:
+def next_state(state: SearchState, power_w: float, cap_w: float, last: int, top: int) -> SearchState:
     """Return the state after one decision of BatchDVFS's control law.
 
     With power P, cap C, the present size b, the ends low and high of the search, and the clock level d:
 
-        band C <= P <= C : hold
-        P < band C       : b = last  ->  d + 1, at most top
+        BAND C <= P <= C : hold
+        P < BAND C       : b = last  ->  d + 1, at most top
                            b = high  ->  search from high to last      (a search that had come down goes up again)
                            otherwise ->  search from b to high
                            with b = ceil((low + high) / 2)
@@ -71,14 +75,13 @@ def next_state(state: SearchState, power_w: float, cap_w: float, last: int, top:
         cap_w: the power cap, W.
         last: the place of the largest inference batch size.
         top: the place of the highest clock.
-        band: the share of the cap above which power is left as it is.
     """
     if power_w > cap_w:
         if state.size == 0:
             return replace(state, level=max(state.level - 1, 0))
         low, high = (0, state.low) if state.size == state.low else (state.low, state.size)
         return replace(state, size=(low + high) // 2, low=low, high=high)
-    if power_w >= band * cap_w:
+    if power_w >= BAND * cap_w:
         return state
     if state.size == last:
         return replace(state, level=min(state.level + 1, top))
@@ -115,17 +118,11 @@ class BatchDvfs(QueuePolicy):
         law: `batch-dvfs`; `batch` leaves the clock to the card; `dvfs` keeps the inference batch size; `clipper`.
         sizes: the largest inference batch size (published: 255); memory may hold less.
         fixed: the inference batch size that `dvfs` keeps, 0 for the task's own.
-        levels: number of clocks (published: 10), spread evenly over the card's (assumed).
-        start: the level at which a task begins (published: 5 of 0 to 9).
-        band: the share of the cap above which power is left as it is (published: 0.8).
-        period_s: the time between two decisions, s (published: 3).
         placement: see `heshare.lab.systems.shared.placement`.
-
-    Raises:
-        InputError: a parameter is out of its range.
     """
 
     name = "batch-dvfs"
+    tick_s = 3.0  # the time between two decisions, s (published)
 
     def __init__(
         self,
@@ -133,47 +130,33 @@ class BatchDvfs(QueuePolicy):
         law: str = "batch-dvfs",
         sizes: int = 255,
         fixed: int = 0,
-        levels: int = 10,
-        start: int = 5,
-        band: float = 0.8,
-        period_s: float = 3.0,
         placement: str = "random",
     ) -> None:
         require("cap", cap, 0 < cap <= 1, "a share of the board power limit, above 0 and at most 1")
         require("law", law, law in LAWS, " or ".join(LAWS))
         require("sizes", sizes, sizes >= 1, "an inference batch size of at least 1")
         require("fixed", fixed, fixed >= 0, "an inference batch size, or 0 for the task's own")
-        require("levels", levels, levels >= 1, "at least one clock")
-        require("start", start, 0 <= start < levels, "a level, 0 for the lowest clock")
-        require("band", band, 0 < band < 1, "a share of the cap between 0 and 1")
-        require("period_s", period_s, period_s > 0, "a period above 0 s")
         super().__init__(placement, limit=1.5)
-        self.tick_s = period_s
         self.traits = Traits(
             frequency=law in ("batch-dvfs", "dvfs"), multi_task=False, heterogeneous=self.placement.heterogeneous
         )
         self._cap, self._law, self._sizes, self._fixed = cap, law, sizes, fixed
-        self._levels, self._start, self._band = levels, start, band
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard the state of the last run."""
         super().reset(cluster, predictor, rng)
         self._states: dict[int, tuple[int, SearchState]] = {}
 
     def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
-        """Begin a task's search at the smallest size and the first level."""
         task = tasks[0]
         if self._states.get(gpu.index, (-1, None))[0] != task.id:
-            state = SearchState(0, self._start, 0, largest_size(task.workload, gpu.gpu, self._sizes) - 1)
+            state = SearchState(0, START, 0, largest_size(task.workload, gpu.gpu, self._sizes) - 1)
             self._states[gpu.index] = task.id, state
             yield from self._set_clock(gpu, state)
 
     def batch_size(self, task: Task, gpu: GpuView) -> int:
-        """Return the first inference batch size of a task's search."""
         return self._size(task, 0)
 
     def control(self, gpu: GpuView) -> Iterator[Action]:
-        """Yield the actions of one decision on one GPU; none while its task still loads."""
         for running in gpu.running.values():
             if is_loading(running):
                 return
@@ -191,8 +174,8 @@ class BatchDvfs(QueuePolicy):
             return clipper_state(state, gpu.power_w, cap_w, last)
         if self._law == "dvfs":
             # With a single size, the law is always at both ends of its search.
-            return next_state(replace(state, low=0, high=0), gpu.power_w, cap_w, 0, self._levels - 1, self._band)
-        return next_state(state, gpu.power_w, cap_w, last, self._levels - 1, self._band)
+            return next_state(replace(state, low=0, high=0), gpu.power_w, cap_w, 0, LEVELS - 1)
+        return next_state(state, gpu.power_w, cap_w, last, LEVELS - 1)
 
     def _size(self, task: Task, place: int) -> int:
         if self._law == "dvfs":
@@ -202,8 +185,7 @@ class BatchDvfs(QueuePolicy):
     def _set_clock(self, gpu: GpuView, state: SearchState) -> Iterator[Action]:
         if self.traits.frequency:
             grid = gpu.gpu.clocks_mhz
-            place = 1.0 if self._levels == 1 else state.level / (self._levels - 1)
-            yield from request_clock(gpu, grid[round(place * (len(grid) - 1))])
+            yield from request_clock(gpu, grid[round(state.level / (LEVELS - 1) * (len(grid) - 1))])
 
 
 @cache

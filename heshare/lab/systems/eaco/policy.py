@@ -38,6 +38,8 @@ from heshare.world.task import Task
 
 # Epochs are counted in floating point; a smaller part of an epoch counts as none.
 _EPOCH_TOLERANCE = 1e-6
+# An epoch of a task that has none, over its work; assumed.
+_EPOCH = 0.05
 
 
 @dataclass(slots=True)
@@ -96,15 +98,10 @@ class Eaco:
         util_max: the highest GPU utilisation of a GPU that a job may join, 0 to 1; assumed.
         memory_max: the highest share of its memory that may be taken on such a GPU; assumed.
         jobs_max: jobs on a GPU at most; assumed: EaCO measured sets of up to four.
-        epoch: an epoch of a task that has none, over its work; assumed.
         limit: the deadline of a task that has none, over its time alone, from its arrival; infinite, as in the
             publication.
         gpus_per_node: consecutive GPUs of a type that make a node, eight in the publication. The GPUs of a job are in
             one node, and a larger job has whole nodes to itself; both assumed.
-        strict: whether a job that has to wait holds up those behind it; assumed.
-
-    Raises:
-        InputError: a parameter is out of its range.
     """
 
     name = "eaco"
@@ -116,22 +113,18 @@ class Eaco:
         util_max: float = 0.9,
         memory_max: float = 0.9,
         jobs_max: int = 4,
-        epoch: float = 0.05,
         limit: float = math.inf,
         gpus_per_node: int = 8,
-        strict: bool = False,
     ) -> None:
         require("util_max", util_max, 0 <= util_max <= 1, "a share from 0 to 1")
         require("memory_max", memory_max, 0 <= memory_max <= 1, "a share from 0 to 1")
         require("jobs_max", jobs_max, jobs_max >= 1, "at least one job")
-        require("epoch", epoch, 0 < epoch <= 1, "a share of the work, above 0, at most 1")
         require("limit", limit, limit >= 1, "a multiple of the time alone, at least 1")
         require("gpus_per_node", gpus_per_node, gpus_per_node >= 1, "at least one GPU")
         self._util_max, self._memory_max, self._jobs_max = util_max, memory_max, jobs_max
-        self._epoch, self._limit, self._per_node, self._strict = epoch, limit, gpus_per_node, strict
+        self._limit, self._per_node = limit, gpus_per_node
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Drop all jobs and all that was observed."""
         self.history = CoLocationHistory(predictor)
         self._cluster = cluster
         self._nodes = nodes(cluster, self._per_node)
@@ -139,7 +132,6 @@ class Eaco:
         self._undone: dict[int, set[tuple[tuple[int, ...], frozenset[int]]]] = {}
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Check the trials that are due, then find GPUs for the waiting jobs (Algorithm 1)."""
         if not len(view.waiting) and all(trial.check_s > view.now_s for trial in self._trials.values()):
             return
         bookings = GpuBookings(view, self.history)
@@ -158,8 +150,6 @@ class Eaco:
                 yield Start(task.id, found.gpus[0], also=found.gpus[1:], sharing=TIME_SLICE)
                 continue
             failed.add(alike)
-            if self._strict:
-                break
         for trial in self._trials.values():
             if trial.check_s != trial.requested_s:
                 trial.requested_s = trial.check_s
@@ -197,7 +187,6 @@ class Eaco:
         return [gpus for *_, gpus in sorted(ranks.values())]
 
     def _find(self, task: Task, left: float, bookings: GpuBookings) -> BookedJob | None:
-        """Return a task on the candidate of highest utilisation on which every deadline is predicted to hold."""
         undone = self._undone.get(task.id, ())
         for gpus in self.candidates(task, bookings):
             job = BookedJob(task, left, gpus)
@@ -213,7 +202,6 @@ class Eaco:
         return [tuple(gpus[:size]) for gpus in free.values() if len(gpus) >= size]
 
     def _below_thresholds(self, gpu: int, task: Task, bookings: GpuBookings) -> bool:
-        """Return whether a GPU is below both thresholds and has memory for a task."""
         total_mib, free_mib = bookings.gpus[gpu].memory_mib, bookings.free_mib[gpu]
         return (
             len(bookings.on[gpu]) < self._jobs_max
@@ -245,7 +233,6 @@ class Eaco:
         return not broken
 
     def _allocate(self, job: BookedJob, bookings: GpuBookings) -> None:
-        """Book a job; if it shares GPUs, its trial begins."""
         bookings.book(job)
         jobs = {number: bookings.jobs[number] for number in _jobs_on(job.gpus, bookings)}
         if len(jobs) > 1:
@@ -256,7 +243,6 @@ class Eaco:
             self._trials[job.task.id] = TrialPlacement(job.gpus, left_then, bookings.now_s + longest_epoch_s)
 
     def _end_trials(self, bookings: GpuBookings) -> Iterator[int]:
-        """End the trials that are due; yield the jobs whose allocation is undone now."""
         for number, trial in list(self._trials.items()):
             job = bookings.jobs.get(number)
             if job is None:
@@ -278,7 +264,6 @@ class Eaco:
                 yield number
 
     def _epochs_passed(self, trial: TrialPlacement, bookings: GpuBookings) -> bool:
-        """Return whether every job that is still there has completed an epoch since; if not, set the next check."""
         lacking_s = 0.0
         for number in trial.left.keys() & bookings.jobs.keys():
             job = bookings.jobs[number]
@@ -291,7 +276,6 @@ class Eaco:
         return not lacking_s
 
     def _confirmed(self, job: BookedJob, others: frozenset[int], bookings: GpuBookings) -> bool:
-        """Record what was observed; return whether every deadline that holds without a job holds with it."""
         for gpu in job.gpus:
             members = [bookings.jobs[number] for number in bookings.on[gpu]]
             # A gang's time is that of its slowest GPU: it is the time of this set if all its GPUs hold the same set.
@@ -306,12 +290,10 @@ class Eaco:
         return holds
 
     def _epoch_of(self, task: Task) -> float:
-        """Return the iterations of an epoch."""
-        return task.iterations / task.epochs if task.epochs else self._epoch * task.iterations
+        return task.iterations / task.epochs if task.epochs else _EPOCH * task.iterations
 
 
 def _jobs_on(gpus: Sequence[int], bookings: GpuBookings) -> frozenset[int]:
-    """Return the jobs on any of some GPUs."""
     return frozenset(job for gpu in gpus for job in bookings.on[gpu])
 
 

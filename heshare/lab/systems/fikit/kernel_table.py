@@ -58,7 +58,6 @@ class KernelRow:
 
     @property
     def setting(self) -> tuple[str, str, int, str]:
-        """GPU, model, inference batch size and precision of the trace."""
         return self.gpu, self.workload, self.batch_size, self.precision
 
 
@@ -66,11 +65,7 @@ COLUMNS = tuple(field.name for field in fields(KernelRow))
 
 
 def read(path: str | Path) -> tuple[KernelRow, ...]:
-    """Return the rows of a table of kernels.
-
-    Raises:
-        InputError: the first bad cell, with row and column; nothing is read then.
-    """
+    """Return the rows of a table of kernels."""
     lines = list(read_table(path, COLUMNS))
     rows = tuple(map(_row, lines))
     seen = set[tuple[str, str, int, str]]()
@@ -82,11 +77,7 @@ def read(path: str | Path) -> tuple[KernelRow, ...]:
 
 
 def write(rows: Iterable[KernelRow], path: str | Path) -> Path:
-    """Write a table of kernels, sorted by workload; it is read back before it replaces another one.
-
-    Raises:
-        InputError: a row breaks the schema; nothing is written then.
-    """
+    """Write a table of kernels, sorted by workload; it is read back before it replaces another one."""
     ordered = sorted(rows, key=lambda row: (*row.setting, row.position))
 
     def write_checked(temporary: Path) -> None:
@@ -131,7 +122,6 @@ def _launch(line: Row, column: str) -> str:
 
 
 def _check_trace(trace: Sequence[tuple[Row, KernelRow]], *, doubled: bool) -> None:
-    """Check that the rows of a workload stand together once, with positions from 0 to its number of kernels."""
     count = trace[0][1].kernels
     for position, (line, row) in enumerate(trace):
         if doubled or (position and not row.position):

@@ -41,9 +41,6 @@ class KernelTrace:
         host_s: host time before each launch, s: since the launch before, or since the end of the kernel before if the
             host waited for that, shape (n,).
         waits: whether the host waits for the kernel's end before it goes on; it always waits for the last, shape (n,).
-
-    Raises:
-        InputError: no kernels, shapes that differ, a duration of nothing, or shares out of range.
     """
 
     name: str
@@ -74,7 +71,6 @@ class KernelTrace:
 
     @property
     def busy_s(self) -> float:
-        """GPU time of the kernels of one iteration, s."""
         return float(self.duration_s.sum())
 
     def alone(self) -> tuple[FloatArray, float]:
@@ -92,11 +88,7 @@ class KernelTrace:
         return gaps_s, free_s
 
     def with_waits(self, waits: int) -> KernelTrace:
-        """Return the same kernels with a host that waits for `waits` of them, evenly spread; at least 1, the last.
-
-        Raises:
-            InputError: fewer than one wait, or more than there are kernels.
-        """
+        """Return the same kernels with a host that waits for `waits` of them, evenly spread; at least 1, the last."""
         if not 1 <= waits <= len(self):
             raise InputError(str(waits), f"1 to {len(self)} kernels to wait for", "Correct it.", column="waits")
         chosen = np.zeros(len(self), dtype=np.bool_)
@@ -124,11 +116,7 @@ def predictions(trace: KernelTrace) -> tuple[FloatArray, FloatArray]:
 
 @cache
 def traces() -> Mapping[str, KernelTrace]:
-    """Return the traces of `data/kernels/v100.csv` by workload, each with the host of `host_per_kernel_s`.
-
-    Raises:
-        InputError: a bad cell, with row and column.
-    """
+    """Return the traces of `data/kernels/v100.csv` by workload, each with the host of `host_per_kernel_s`."""
     rows: dict[str, list[tuple[str, int, float]]] = {}
     for row in read_table(files.data("kernels", "v100.csv"), COLUMNS):
         known = rows.setdefault(row.text("workload"), [])
@@ -158,29 +146,22 @@ def host_per_kernel_s(kernels: Mapping[str, int]) -> float:
     return float(np.mean([known.host_s / count for known, count in floors if known and known.host_s > 0]))
 
 
-def trace_of(rows: Sequence[KernelRow], *, ahead: bool = True) -> KernelTrace:
+def trace_of(rows: Sequence[KernelRow]) -> KernelTrace:
     """Return the trace of one recorded workload; alone it takes the recorded time.
 
-    The SMs that a kernel can use are not recorded. Assumed: one for each of its blocks, and all for a copy.
-
-    Args:
-        rows: its kernels in order, as `heshare.lab.systems.fikit.kernel_table.read` gives them.
-        ahead: whether the host runs ahead of the GPU: each kernel is launched when it began in the record, whatever
-            happens to those before it. Without, the host waits for each kernel, and the gaps follow it.
+    The SMs that a kernel can use are not recorded. Assumed: one for each of its blocks, and all for a copy. The host
+    runs ahead of the GPU: each kernel is launched when it began in the record, whatever happens to those before it.
     """
     duration_s = np.maximum([1e-6 * row.duration_us for row in rows], _LEAST_S)
     host_s = np.roll(np.maximum([1e-6 * row.gap_us for row in rows], 0.0), 1)
-    if ahead:
-        host_s[1:] += duration_s[:-1]
+    host_s[1:] += duration_s[:-1]
     sm_count = gpu(rows[0].gpu).sm_count
     sms = [math.prod(map(int, row.grid.split("x"))) / sm_count if row.grid else 1.0 for row in rows]
     identities = [(row.kernel, row.grid, row.block) for row in rows]
-    trace = _trace(f"{rows[0].workload}:{rows[0].batch_size}", duration_s, sms, identities, host_s)
-    return trace if ahead else trace.with_waits(len(rows))
+    return _trace(f"{rows[0].workload}:{rows[0].batch_size}", duration_s, sms, identities, host_s)
 
 
 def traces_of(rows: Iterable[KernelRow]) -> dict[str, KernelTrace]:
-    """Return the traces of a table, by workload and inference batch size such as `resnet50:8`; its first precision."""
     found: dict[str, KernelTrace] = {}
     for _, some in groupby(rows, key=lambda row: row.setting):
         trace = trace_of(tuple(some))
@@ -191,7 +172,6 @@ def traces_of(rows: Iterable[KernelRow]) -> dict[str, KernelTrace]:
 def _trace(
     name: str, duration_s: FloatArray, sms: Sequence[float], identities: Iterable[Hashable], host_s: FloatArray
 ) -> KernelTrace:
-    """Return a trace whose host waits for the last kernel; shares of the SMs above 1 count as 1."""
     numbers: dict[Hashable, int] = {}
     kernel = np.array([numbers.setdefault(identity, len(numbers)) for identity in identities])
     return KernelTrace(

@@ -33,9 +33,6 @@ class Fikit:
         high: where no task has a class of its own, the share of tasks, the first to arrive, that are urgent; assumed.
         each: tasks of one class that run on a GPU at once, first come, first served; assumed.
         placement: see `heshare.lab.systems.shared.placement`.
-
-    Raises:
-        InputError: a parameter is out of its range.
     """
 
     name = "fikit"
@@ -50,11 +47,9 @@ class Fikit:
 
     @property
     def reused(self) -> ReusedPlanning:
-        """The planning that the placement reused since the last reset."""
         return self.placement.reused
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard the state of the last run."""
         self._cluster, self._rng = cluster, rng
         self.placement.reset(cluster, predictor, rng)
         self._given = False
@@ -63,7 +58,6 @@ class Fikit:
         self._where: dict[int, tuple[int, ...]] = {}
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Classify and place new tasks, then start those that fit."""
         if event.kind is EventKind.ARRIVAL:
             self._classify(view)
             placed = self.placement.place(view.waiting)
@@ -72,7 +66,6 @@ class Fikit:
         return self._started(view)
 
     def _classify(self, view: View) -> None:
-        """Give each new task its class: its own, or by its place in the order of arrival."""
         self._given = self._given or any(task.priority for task in view.waiting)
         new = [task for task in view.waiting if task.id not in self._class]
         urgent = self._high * (len(self._class) + len(new) + view.pending)
@@ -81,7 +74,6 @@ class Fikit:
             self._class[task.id] = min(task.priority, QUEUES - 1) if self._given else by_arrival
 
     def _started(self, view: View) -> Iterator[Action]:
-        """Start tasks by class and arrival; no task overtakes one of its class, nor one that lacks memory."""
         free = _Free(view.gpus, self._class, self._each)
         blocked: dict[int, set[int]] = {}
         for task in sorted(view.waiting, key=lambda task: self._class[task.id]):
@@ -93,11 +85,7 @@ class Fikit:
                 yield Start(task.id, gpus[0], also=gpus[1:], sharing=f"priority-{priority}")
 
     def _gang(self, task: Task, first: int) -> tuple[int, ...]:
-        """Return the other GPUs of a gang, drawn once: of the first one's type if there are enough of them.
-
-        Raises:
-            InputError: the cluster has too few that hold it.
-        """
+        """Return the other GPUs of a gang, drawn once: of the first one's type if there are enough of them."""
         if task.gpus == 1:
             return ()
         drawn = self._others.get(task.id, ())
@@ -114,8 +102,6 @@ class Fikit:
 
 
 class _Free:
-    """Free memory and the classes that run on each GPU while tasks are started; looked up at first use."""
-
     def __init__(self, gpus: Sequence[GpuView], classes: dict[int, int], each: int) -> None:
         self._gpus, self._classes, self._each = gpus, classes, each
         self._mib: dict[int, float] = {}
@@ -123,7 +109,6 @@ class _Free:
         self._short: set[int] = set()
 
     def take(self, task: Task, priority: int, gpus: Sequence[int]) -> bool:
-        """Take a place on all of `gpus`, or none; one that lacks memory keeps a GPU from all that follow."""
         need_mib = memory_mib(task.workload)
         for gpu in gpus:
             if gpu not in self._mib:

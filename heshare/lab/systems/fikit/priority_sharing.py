@@ -1,6 +1,6 @@
 """FIKIT's filling for whole tasks: how fast tasks of several priorities run, from the GPU time they leave idle alone.
 
-It is derived from the kernel loop (`heshare.lab.systems.fikit.kernel_loops`), and a test compares the two. In order of
+It is derived from the kernel loop (`heshare.lab.systems.fikit.kernel_rules`), and a test compares the two. In order of
 priority, each class takes the GPU time that it needs, and leaves to the next one the time that is idle in gaps long
 enough to be filled. Of each such gap the last part stays empty, since the next kernel in order no longer fits: on
 average the mean residual life of a kernel, E[k^2] / (2 E[k]). A filler has one iteration launched and waiting when a
@@ -141,7 +141,6 @@ def speeds(demands: Sequence[GpuDemand]) -> list[float]:
 
 
 def _filled(one: GpuDemand, idle: float, gap_s: float) -> float:
-    """Return the share of the GPU's time that a task can take of an idle share in gaps of a length."""
     if gap_s == np.inf:
         return idle
     if one.longest_s > gap_s:
@@ -158,16 +157,13 @@ class PrioritySharing:
         """Accept any residents: FIKIT runs on every GPU."""
 
     def memory_mib(self, gpu: Gpu, resident: Resident) -> float:
-        """Return infinity: only the GPU's memory limits a resident."""
         return math.inf
 
     def iteration_times(self, gpu: Gpu, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
-        """Return the function that gives each resident's time per iteration at a clock, s."""
         priorities = [int(resident.sharing.removeprefix("priority-")) for resident in residents]
         return lambda slow, stalled: times_s(parts, priorities, slow, stalled)
 
     def contention(self, gpu: Gpu, residents: Sequence[Resident], spreads: Spreads) -> list[float]:
-        """Return the spread of co-runners for each resident."""
         return [spreads.beside(resident.sharing, len(residents) - 1) for resident in residents]
 
 

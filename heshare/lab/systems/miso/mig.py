@@ -38,7 +38,6 @@ Partition = tuple[int, ...]
 
 
 def has_mig(gpu: Gpu) -> bool:
-    """Return whether a GPU can be partitioned into the instances that are modelled, those of seven slices."""
     return gpu.mig_slices == COMPUTE
 
 
@@ -59,7 +58,6 @@ def memory_mib(gpu: Gpu, slices: int) -> float:
 
 @cache
 def placeable() -> frozenset[Partition]:
-    """Return every set of instances that a GPU can hold at once, the empty one included."""
     found: set[Partition] = set()
 
     def extend(held: Partition, taken: int) -> None:
@@ -76,7 +74,6 @@ def placeable() -> frozenset[Partition]:
 
 
 def fits(instances: Sequence[int]) -> bool:
-    """Return whether a GPU can hold instances of these compute slices together."""
     return tuple(sorted(instances, reverse=True)) in placeable()
 
 
@@ -101,7 +98,6 @@ def slowdown(workload: Workload, slices: int, whole: Iteration) -> float:
 
 
 def _formed(whole: Iteration, slices: int) -> float:
-    """Return the slowdown of an iteration in an instance by the form."""
     return inside(whole, slices).time_s(1.0, 1.0) / whole.time_s(1.0, 1.0)
 
 
@@ -116,7 +112,6 @@ def inside(whole: Iteration, slices: int) -> Iteration:
 
 
 def in_instance(whole: Iteration, slices: int, work: float, memory: float) -> Iteration:
-    """Return `inside` for given powers of the slices and of the memory slices."""
     bandwidth = (MEMORY / MEMORY_SLICES[slices]) ** memory
     return replace(whole, share=whole.share * (slices / COMPUTE) ** work, memory_s=whole.memory_s * bandwidth)
 
@@ -166,7 +161,6 @@ class MigSharing:
     """The sharing model of MIG instances, `mig-1g` to `mig-7g`: each resident has an instance of its own."""
 
     def check(self, gpu: Gpu, residents: Sequence[Resident]) -> None:
-        """Raise `InputError` unless the GPU has MIG and can hold the residents' instances together."""
         slices = [slices_of(resident) for resident in residents]
         if not (has_mig(gpu) and fits(slices)):
             names = ", ".join(f"{size}g" for size in slices)
@@ -175,11 +169,9 @@ class MigSharing:
             raise sharing_error(f"MIG instances {names}", expected, gpu)
 
     def memory_mib(self, gpu: Gpu, resident: Resident) -> float:
-        """Return the memory of the resident's instance, MiB."""
         return memory_mib(gpu, slices_of(resident))
 
     def iteration_times(self, gpu: Gpu, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
-        """Return the function that gives each resident's time per iteration at a clock, s."""
         factors = [
             slowdown(resident.workload, slices_of(resident), part)
             for resident, part in zip(residents, parts, strict=True)

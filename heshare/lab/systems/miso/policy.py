@@ -9,23 +9,24 @@ MIG run one task at a time.
 Its own cluster has one type of GPU, so its code needs no rule for GPUs with equally few tasks: it takes the first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from heshare.lab.systems.miso.mig import COMPUTE, has_mig, sharing_of
-from heshare.lab.systems.miso.partition_search import OBJECTIVES, InstancePredictions, best, choices
+from heshare.lab.systems.miso.mig import COMPUTE, SLICES, Partition, has_mig, least, placeable, sharing_of
 from heshare.policies.policy import Action, Event, EventKind, Pause, Start, Traits, View, Wait
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
+from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import require
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
-from heshare.world.workload import Workload
+from heshare.world.workload import Resident, Workload
 
 CHOICES = ("first", "fastest")
 
@@ -63,9 +64,6 @@ class Miso:
         partitions: `published` searches those of its code, `all` every set of instances that the GPU can hold.
         gpus: of GPUs with equally few tasks, `first` takes that with the lowest index (its code's), `fastest` that on
             which the task is predicted to run fastest (ours, for clusters with several types).
-
-    Raises:
-        InputError: a parameter is out of its range.
     """
 
     name = "miso"
@@ -99,7 +97,6 @@ class Miso:
         self.traits = Traits(frequency=False, multi_task=True, heterogeneous=self._fastest)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard the state of the last run."""
         self._predictions = InstancePredictions(predictor, self._error, self._error_spread, rng)
         self._alone = TaskPredictions(predictor)
         self._states = [_State(gpu) for gpu in cluster.gpus]
@@ -107,7 +104,6 @@ class Miso:
         self._found: dict[tuple[Gpu, tuple[Workload, ...]], tuple[int, ...] | None] = {}
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Remove tasks that have left, begin the phases that are due, place waiting tasks, and close holes."""
         if event.kind in (EventKind.COMPLETION, EventKind.FAILURE):
             for task_id in event.tasks:
                 if (left := self._placed.pop(task_id, None)) is not None:
@@ -120,7 +116,6 @@ class Miso:
         yield from self._place(view)
 
     def _due(self, index: int, state: _State, waiting: set[int], now_s: float) -> Iterator[Action]:
-        """Begin the phase that follows one whose time is over."""
         if state.phase == "saving":
             yield from self._enter(state, "probing", now_s, self._probe_s)
             for task_id in state.tasks:
@@ -133,14 +128,12 @@ class Miso:
             state.phase = "steady"
 
     def _apply(self, index: int, state: _State, waiting: set[int]) -> Iterator[Action]:
-        """Start the tasks of a GPU in the instances of the best partition."""
         state.phase, state.hole = "steady", False
         for task_id, slices in zip(state.tasks, self._instances(state), strict=True):
             if task_id in waiting:
                 yield Start(task_id, index, sharing=sharing_of(state.gpu, slices))
 
     def _place(self, view: View) -> Iterator[Action]:
-        """Start waiting tasks in order of arrival until no GPU takes one; then give free slices to those that run."""
         for task in view.waiting:
             if task.id in self._placed:
                 continue
@@ -155,7 +148,6 @@ class Miso:
                     yield from self._change(state, view.now_s)
 
     def _rank(self, index: int, task: Task) -> tuple[int, float, int]:
-        """Return the sort key of a GPU that could take a task, the least first."""
         state = self._states[index]
         alone_s = self._alone.alone_s(task.workload, state.gpu) if self._fastest else 0.0
         return len(state.tasks), alone_s, index
@@ -176,7 +168,6 @@ class Miso:
         state.tasks[task.id] = task
 
     def _change(self, state: _State, now_s: float) -> Iterator[Action]:
-        """Pause the tasks of a GPU before a new partition."""
         yield from map(Pause, state.tasks)
         yield from self._enter(state, "changing", now_s, self._overhead_s)
 
@@ -185,7 +176,6 @@ class Miso:
         yield Wait(state.until_s)
 
     def _takes(self, state: _State, task: Task) -> bool:
-        """Return whether a GPU can take a further task: its phase is steady, and a partition holds all tasks."""
         if state.phase != "steady":
             return False
         if not state.tasks:
@@ -193,7 +183,6 @@ class Miso:
         return has_mig(state.gpu) and self._search(state.gpu, [*state.tasks.values(), task]) is not None
 
     def _instances(self, state: _State) -> tuple[int, ...]:
-        """Return the compute slices of each task of a GPU under the best partition."""
         if not state.tasks:
             return ()
         found = self._search(state.gpu, list(state.tasks.values())) if has_mig(state.gpu) else None
@@ -205,3 +194,87 @@ class Miso:
             table = np.stack([self._predictions.slowdowns(workload, gpu) for workload in key[1]])
             self._found[key] = best(table, self._partitions, self._objective)
         return self._found[key]
+
+
+PUBLISHED: tuple[Partition, ...] = (
+    (7,), (4, 2, 1), (4, 1, 1, 1), (3, 3), (3, 2, 1), (3, 1, 1, 1), (3, 2, 2), (3, 2, 1, 1), (3, 1, 1, 1, 1),
+    (2, 2, 2, 1), (2, 2, 1, 1, 1), (2, 1, 1, 1, 1, 1), (1, 1, 1, 1, 1, 1, 1),
+)  # fmt: skip
+"""The partitions that MISO's code searches: its 18 codes without those that differ in the order of instances only.
+
+(4, 3), which the A100 offers as well, is not among them.
+"""
+OBJECTIVES = ("slowdown", "throughput")
+
+
+class InstancePredictions:
+    """Predicted slowdowns in MIG instances; each workload is predicted once for each GPU.
+
+    Args:
+        predictor: predicts times in instances.
+        error: mean size of the further error of a relative speed, of either sign.
+        error_spread: standard deviation of that size.
+        rng: draws those errors, once for each workload and GPU.
+    """
+
+    def __init__(self, predictor: Predictor, error: float, error_spread: float, rng: np.random.Generator) -> None:
+        self._predictor = predictor
+        self._error, self._error_spread, self._rng = error, error_spread, rng
+        self._known: dict[tuple[Workload, Gpu], FloatArray] = {}
+
+    def slowdowns(self, workload: Workload, gpu: Gpu) -> FloatArray:
+        """Return the time in each kind of instance over that on the whole GPU, shape (5,); `inf` where it does not fit.
+
+        Kinds are those of `SLICES`.
+        """
+        if (workload, gpu) not in self._known:
+            self._known[workload, gpu] = self._predict(workload, gpu)
+        return self._known[workload, gpu]
+
+    def _predict(self, workload: Workload, gpu: Gpu) -> FloatArray:
+        sets = [(Resident(workload, 100, f"mig-{slices}g"),) for slices in SLICES]
+        times_s = self._predictor.co_run(sets, gpu, [None] * len(sets)).time_s[:, 0]
+        speeds = times_s[-1] / times_s
+        sizes = self._rng.normal(self._error, self._error_spread, len(speeds))
+        speeds = np.maximum(speeds + np.where(self._rng.random(len(speeds)) > 0.5, -sizes, sizes), 1e-3)
+        holds = np.array(SLICES) >= (least(gpu, memory_mib(workload)) or np.inf)
+        return np.where(holds, speeds[-1] / speeds, np.inf)
+
+
+def choices(name: str) -> tuple[Partition, ...]:
+    """Return the partitions to search: `published` ones, or `all` sets of instances that a GPU can hold."""
+    return PUBLISHED if name == "published" else tuple(sorted(placeable() - {()}, reverse=True))
+
+
+def best(slowdowns: ArrayLike, partitions: Sequence[Partition], objective: str = "slowdown") -> tuple[int, ...] | None:
+    """Return the compute slices of each task under the best partition with exactly one instance a task.
+
+    Exact: the best permutation of a partition is an assignment problem, so that trying all permutations, as MISO does,
+    finds nothing better.
+
+    Args:
+        slowdowns: time in an instance over time on the whole GPU, shape (tasks, kinds of `SLICES`); `inf` where a task
+            does not fit.
+        partitions: those to search; the first of equally good ones is taken.
+        objective: `slowdown` minimises the mean slowdown, `throughput` maximises the sum of `1 / slowdown`.
+
+    Returns:
+        None if no partition holds all tasks.
+    """
+    from scipy.optimize import linear_sum_assignment  # slow to import
+
+    table = np.asarray(slowdowns, dtype=np.float64)
+    costs = table if objective == "slowdown" else -1.0 / table
+    found: tuple[int, ...] | None = None
+    least_cost = np.inf
+    for partition in partitions:
+        if len(partition) != len(table):
+            continue
+        columns = [SLICES.index(slices) for slices in partition]
+        cost, fits = costs[:, columns], np.isfinite(table[:, columns])
+        # An instance that does not fit costs more than any assignment of those that do.
+        rows, chosen = linear_sum_assignment(np.where(fits, cost, 2 * (np.abs(cost[fits]).sum() + 1.0)))
+        mean = float(cost[rows, chosen].mean())
+        if fits[rows, chosen].all() and mean < least_cost - 1e-12:
+            least_cost, found = mean, tuple(partition[place] for place in chosen)
+    return found

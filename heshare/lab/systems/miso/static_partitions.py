@@ -19,8 +19,6 @@ from heshare.world.task import Task
 
 @dataclass(slots=True)
 class _Instances:
-    """One GPU's instances: compute slices of the free ones, descending, and the tasks in the others."""
-
     free: list[int]
     taken: dict[int, tuple[Task, int]] = field(default_factory=dict)
 
@@ -33,22 +31,16 @@ class _Instances:
         self.free = sorted([*self.free, slices], reverse=True)
 
 
-@register(
-    "miso:static", title="Static MIG", parameters={"partition": (3, 2, 2), "promote": True, "backfill": True}, preset={}
-)
+@register("miso:static", title="Static MIG", parameters={"partition": (3, 2, 2)}, preset={})
 class StaticPartition:
     """Every GPU keeps one MIG partition; a task takes the largest free instance of the cluster if that holds it.
 
     A GPU without MIG counts as one instance of all slices. Once all waiting tasks have been tried, tasks in small
-    instances move to larger free ones of their GPU.
+    instances move to larger free ones of their GPU. Tasks overtake one that no free instance holds (both as in MISO's
+    code, the latter for this system alone).
 
     Args:
         partition: compute slices of the instances; which is best depends on the tasks, so the default is assumed.
-        promote: whether tasks move to larger instances (as in MISO's code).
-        backfill: whether tasks overtake one that no free instance holds (as in MISO's code, for this system alone).
-
-    Raises:
-        InputError: no such partition; on `decide`, a task that no instance holds.
     """
 
     name = "miso:static"
@@ -57,18 +49,16 @@ class StaticPartition:
     # It distinguishes whole GPUs without MIG from instances of those with it.
     traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
 
-    def __init__(self, partition: tuple[int, ...] = (3, 2, 2), promote: bool = True, backfill: bool = True) -> None:
+    def __init__(self, partition: tuple[int, ...] = (3, 2, 2)) -> None:
         require("partition", partition, bool(partition) and fits(partition), "instances that fit onto a GPU together")
-        self._partition, self._promote, self._backfill = sorted(partition, reverse=True), promote, backfill
+        self._partition = sorted(partition, reverse=True)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard the state of the last run."""
         self._cluster = cluster
         self._gpus = [_Instances(self._partition[:] if has_mig(gpu) else [COMPUTE]) for gpu in cluster.gpus]
         self._where: dict[int, int] = {}
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Fill free instances in order of arrival, then promote."""
         for task_id in event.tasks:
             if task_id in self._where:
                 self._gpus[self._where.pop(task_id)].leave(task_id)
@@ -80,11 +70,8 @@ class StaticPartition:
                 held.enter(task, slices)
                 self._where[task.id] = index
                 yield Start(task.id, index, sharing=sharing_of(self._cluster.gpus[index], slices))
-            elif not self._backfill:
-                break
-        if self._promote:
-            for index, held in enumerate(self._gpus):
-                yield from self._promoted(index, held)
+        for index, held in enumerate(self._gpus):
+            yield from self._promoted(index, held)
 
     def _promoted(self, index: int, held: _Instances) -> Iterator[Action]:
         smallest = sorted(held.taken.values(), key=lambda one: (one[1], one[0].id))
@@ -119,9 +106,6 @@ class EqualShares:
 
     Args:
         shares: tasks of a GPU at most (MISO's code: 3).
-
-    Raises:
-        InputError: fewer than one share.
     """
 
     name = "miso:mps"
@@ -137,7 +121,6 @@ class EqualShares:
         """Do nothing: it keeps no state."""
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Start from the head of the queue while a GPU has a share and the memory."""
         running = [len(gpu.running) for gpu in view.gpus]
         free_mib = [gpu.free_mib for gpu in view.gpus]
         for task in view.waiting:

@@ -11,7 +11,7 @@ clocks. From HeShare's paper: random placement (Section IV).
 
 Assumed: two tasks at once, a cap of 0.8 TDP, a limit of 1.5 times the time alone and a period of 1 s. The paper states
 neither cap nor limit, which decide Morak's result, so both should always be swept. The rules
-that keep caps and limits while the clock moves (see `Morak`) and the mode `search` are ours.
+that keep caps and limits while the clock moves (see `Morak`) are ours.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,64 +24,46 @@ from heshare.lab.systems.shared.run_queues import QueuePolicy, is_loading, reque
 from heshare.policies.policy import Action, GpuView, Migrate, Traits
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
-from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import require
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
-from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
 Move = Literal["hold", "faster", "slower", "larger", "smaller"]
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
 """Inference batch sizes that the feedback steps through if tasks allow it (PctoDL)."""
+ALPHA, BETA, HOLD = 0.95, 0.9, 1.02
+"""Shares of the cap below which power is to spare, of the limit below which time is, and of the cap up to which the law
+holds (PctoDL)."""
 _STEPS = ((0.2, 10), (0.1, 5), (0.05, 2))
 
 
-def feedback_move(power_w: float, cap_w: float, latency: float, *, alpha: float, beta: float, hold: float) -> Move:
+def feedback_move(power_w: float, cap_w: float, latency: float) -> Move:
     """Return the move of the control law for one period's readings.
 
     With power P, cap C, and latency L as a share of its limit:
 
-        P <= alpha C             : larger batch if L <= beta, else higher clock
-        alpha C < P <= hold C    : hold
-        P > hold C               : smaller batch if L > beta, else lower clock
+        P <= ALPHA C             : larger batch if L <= BETA, else higher clock
+        ALPHA C < P <= HOLD C    : hold
+        P > HOLD C               : smaller batch if L > BETA, else lower clock
 
     Args:
         power_w: the board's power, W.
         cap_w: the cap, W.
         latency: time per iteration as a share of the latency limit, the worst of the residents.
-        alpha: below this share of the cap there is power to spare.
-        beta: below this share of the limit there is time to spare.
-        hold: up to this share of the cap the law holds.
     """
-    if power_w <= alpha * cap_w:
-        return "larger" if latency <= beta else "faster"
-    if power_w <= hold * cap_w:
+    if power_w <= ALPHA * cap_w:
+        return "larger" if latency <= BETA else "faster"
+    if power_w <= HOLD * cap_w:
         return "hold"
-    return "smaller" if latency > beta else "slower"
+    return "smaller" if latency > BETA else "slower"
 
 
 def clock_steps(power_w: float, cap_w: float) -> int:
     """Return the steps of the clock grid at once: 10, 5, 2 or 1 if power is over 20, 10, 5 or less % from the cap."""
     distance = abs(power_w - cap_w) / cap_w
     return next((steps for least, steps in _STEPS if distance > least), 1)
-
-
-def best_clock(latency: FloatArray, power: FloatArray, throughput: FloatArray) -> int:
-    """Return the best of c clocks: within cap and limits the highest throughput, otherwise the least violation.
-
-    The cap comes before the limits; of equal clocks the lowest is returned.
-
-    Args:
-        latency: time per iteration as a share of its limit, shape (c, r).
-        power: power as a share of the cap, shape (c,).
-        throughput: samples per second, shape (c,).
-    """
-    # Rounded, so that violations that differ in the last digits alone are equal and throughput decides.
-    over = np.maximum(power - 1, 0.0).round(12)
-    late = np.maximum(latency - 1, 0.0).sum(axis=1).round(12)
-    return int(np.lexsort((np.arange(len(power)), -throughput, late, over))[0])
 
 
 @dataclass(slots=True)
@@ -103,7 +85,6 @@ class _ControlState:
 
 @register("morak", title="Morak")
 @register("morak:heshare-placement", title="Morak, HeShare's placement", preset={"placement": "heshare"})
-@register("morak:search", title="Morak, searching", preset={"mode": "search"})
 class Morak(QueuePolicy):
     """Each GPU runs up to k tasks, first come, first served, at 100/k % each, and refills free places at once.
 
@@ -117,25 +98,14 @@ class Morak(QueuePolicy):
 
     With fixed inference batch sizes, the law's moves of the batch size become moves of the clock.
 
-    `search` chooses by prediction instead, whenever the mix changes: of the clocks within the cap and the limits the
-    one of highest throughput (samples per second of all residents). If there is none, it chooses the clock that breaks
-    the cap least, and of those within the cap the one that misses the limits least.
-
     Args:
         k: tasks on a GPU at once; assumed.
         cap: the power cap, as a share of each GPU's TDP; assumed.
         limit: the latency limit, as a multiple of a task's time per iteration alone at the top clock; assumed.
-        alpha: below this share of the cap the law speeds up (PctoDL).
-        beta: below this share of the latency limit there is time to spare (PctoDL).
-        hold: up to this share of the cap the law holds (PctoDL).
         dt_s: the period of control, s; assumed.
-        mode: `feedback` or `search`.
         placement: see `heshare.lab.systems.shared.placement`.
-        elastic: whether `feedback` may change inference batch sizes.
+        elastic: whether it may change inference batch sizes.
         sizes: the largest inference batch size that it may choose (PctoDL: 256); assumed.
-
-    Raises:
-        InputError: a parameter is out of its range.
     """
 
     name = "morak"
@@ -145,11 +115,7 @@ class Morak(QueuePolicy):
         k: int = 2,
         cap: float = 0.8,
         limit: float = 1.5,
-        alpha: float = 0.95,
-        beta: float = 0.9,
-        hold: float = 1.02,
         dt_s: float = 1.0,
-        mode: str = "feedback",
         placement: str = "random",
         elastic: bool = False,
         sizes: int = 64,
@@ -157,38 +123,28 @@ class Morak(QueuePolicy):
         require("k", k, 1 <= k <= 48, "1 to 48 tasks at once")
         require("cap", cap, cap > 0, "a share of the TDP above 0")
         require("limit", limit, limit >= 1, "a multiple of the time alone, at least 1")
-        require("alpha", alpha, 0 < alpha <= 1, "a share of the cap from 0 to 1")
-        require("beta", beta, 0 < beta <= 1, "a share of the latency limit from 0 to 1")
-        require("hold", hold, hold >= 1, "a share of the cap of at least 1")
         require("dt_s", dt_s, dt_s > 0, "a period above 0 s")
-        require("mode", mode, mode in ("feedback", "search"), "feedback or search")
-        require("elastic", elastic, not (elastic and mode == "search"), "no with mode=search, which leaves batch sizes")
         require("sizes", sizes, sizes >= 1, "an inference batch size of at least 1")
         super().__init__(placement, limit)
         self._largest = int(np.searchsorted(SIZES, sizes, side="right")) - 1
         self.slots, self.mps_pct = k, 100 // k
-        self.tick_s = dt_s if mode == "feedback" else None
+        self.tick_s = dt_s
         self.traits = Traits(frequency=True, multi_task=k > 1, heterogeneous=self.placement.heterogeneous)
-        self._searches, self._elastic = mode == "search", elastic
-        self._cap, self._alpha, self._beta, self._hold = cap, alpha, beta, hold
+        self._cap, self._elastic = cap, elastic
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Reset all state; clocks begin in the middle of their grids."""
         super().reset(cluster, predictor, rng)
         self._states = [_ControlState(len(gpu.clocks_mhz) // 2) for gpu in cluster.gpus]
 
     def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
-        """Drop the bounds of the old mix of tasks; search for the clock of the new one, or keep the present clock."""
+        """Drop the bounds of the old mix of tasks; the clock stays."""
         state = self._states[gpu.index]
         state.ceiling, state.largest = len(gpu.gpu.clocks_mhz), self._largest
         if not gpu.running:
             state.size = None
-        if self._searches:
-            state.clock = self._search(gpu.gpu, [task.workload for task in tasks])
         yield from request_clock(gpu, gpu.gpu.clocks_mhz[state.clock])
 
     def control(self, gpu: GpuView) -> Iterator[Action]:
-        """Yield the actions of one period of the feedback on one GPU."""
         residents = [resident for resident in gpu.running.values() if not is_loading(resident)]
         if not residents:
             return
@@ -197,8 +153,8 @@ class Morak(QueuePolicy):
         latency = max(
             resident.time_s / self.predictions.limit_s(resident.task.workload, gpu.gpu) for resident in residents
         )
-        move = feedback_move(gpu.power_w, cap_w, latency, alpha=self._alpha, beta=self._beta, hold=self._hold)
-        over = gpu.power_w > self._hold * cap_w
+        move = feedback_move(gpu.power_w, cap_w, latency)
+        over = gpu.power_w > HOLD * cap_w
         if over:
             state.ceiling = min(state.ceiling, state.clock)
         size = self._next_size(move, latency, gpu, state)
@@ -216,9 +172,8 @@ class Morak(QueuePolicy):
         return self._states[gpu.index].size if gpu.running else None
 
     def _next_clock(self, move: Move, latency: float, gpu: GpuView, state: _ControlState) -> int:
-        """Return the place in the grid to which the law leads, within the grid and the ceiling."""
         cap_w = self._cap * gpu.gpu.tdp_w
-        if gpu.power_w > self._hold * cap_w:
+        if gpu.power_w > HOLD * cap_w:
             return max(min(state.clock - 1, self._highest_within(gpu, cap_w)), 0)
         top = min(state.ceiling, len(gpu.gpu.clocks_mhz)) - 1
         if move == "hold":
@@ -255,11 +210,3 @@ class Morak(QueuePolicy):
     def _fits(self, gpu: GpuView, size: int) -> bool:
         models = [running.task.workload.model for running in gpu.running.values()]
         return sum(memory_mib(Workload(model, size)) for model in models) <= gpu.gpu.memory_mib
-
-    def _search(self, gpu: Gpu, workloads: Sequence[Workload]) -> int:
-        """Return the clock that `search` chooses for a mix."""
-        residents = tuple(Resident(workload, self.mps_pct) for workload in workloads)
-        times_s, power_w = self.predictions.at_clocks(residents, gpu)
-        limits_s = np.array([self.predictions.limit_s(workload, gpu) for workload in workloads])
-        sizes = np.array([workload.batch_size for workload in workloads])
-        return best_clock(times_s / limits_s, power_w / (self._cap * gpu.tdp_w), (sizes / times_s).sum(axis=1))

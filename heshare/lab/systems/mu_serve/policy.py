@@ -77,8 +77,8 @@ class MuServe(QueuePolicy):
     """Each GPU runs the task of least predicted time first, one at a time, at a clock as low as the limits allow.
 
     `feedback` begins each task at the top clock and applies `miad` once a period, so the clock falls as long as the
-    limit is met. With `remember` (ours) a task does not return to a clock at which it missed its limit, so it misses
-    the limit for one period at most. Without it the law alone misses the limit again and again.
+    limit is met. A task does not return to a clock at which it missed its limit, so it misses the limit for one period
+    at most (ours). The law alone misses the limit again and again.
 
     With `latency=response` it judges the tasks that completed in the period, from arrival to completion, and moves the
     clock of the GPU, whatever runs there; after a period without a completion the clock stays (ours).
@@ -97,12 +97,8 @@ class MuServe(QueuePolicy):
         factor: factor by which the clock rises after a miss; assumed.
         step: places of the grid by which it falls; assumed.
         dt_s: the period of control, s; assumed.
-        remember: whether `feedback` avoids clocks at which the task missed its limit.
         placement: see `heshare.lab.systems.shared.placement`.
         latency: what `feedback` limits, the time of an `iteration` or the `response` of a task.
-
-    Raises:
-        InputError: a parameter is out of its range.
     """
 
     name = "mu-serve"
@@ -116,7 +112,6 @@ class MuServe(QueuePolicy):
         factor: float = 1.5,
         step: int = 1,
         dt_s: float = 1.0,
-        remember: bool = True,
         placement: str = "random",
         latency: str = "iteration",
     ) -> None:
@@ -134,15 +129,13 @@ class MuServe(QueuePolicy):
         self.tick_s = dt_s if mode == "feedback" else None
         self.traits = Traits(frequency=mode != "none", multi_task=False, heterogeneous=self.placement.heterogeneous)
         self._mode, self._scope, self._shortest_first = mode, scope, order == "ssjf"
-        self._factor, self._step, self._remember = factor, step, remember
+        self._factor, self._step = factor, step
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Reset all state; clocks begin at the top."""
         super().reset(cluster, predictor, rng)
         self._states = [_ClockState(len(gpu.clocks_mhz) - 1) for gpu in cluster.gpus]
 
     def order(self, queue: list[Task], gpu: int) -> list[Task]:
-        """Return the queue by predicted time, the shortest first, ties by arrival."""
         if not self._shortest_first:
             return queue
         return sorted(queue, key=lambda task: self.predictions.whole_s(task, self.cluster.gpus[gpu]))
@@ -158,7 +151,6 @@ class MuServe(QueuePolicy):
         yield from super().decide(event, view)
 
     def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
-        """Begin at the top clock or at the predicted one; where responses are limited, keep the GPU's clock."""
         state = self._states[gpu.index]
         if self._mode == "none" or state.task == tasks[0]:
             return
@@ -171,7 +163,6 @@ class MuServe(QueuePolicy):
         yield from request_clock(gpu, gpu.gpu.clocks_mhz[state.clock])
 
     def control(self, gpu: GpuView) -> Iterator[Action]:
-        """Yield the actions of one period of the feedback on one GPU."""
         if self._responses:
             yield from self._after_responses(gpu)
             return
@@ -181,13 +172,12 @@ class MuServe(QueuePolicy):
             state = self._states[gpu.index]
             missed = running.time_s > self.predictions.limit_s(running.task.workload, gpu.gpu) * (1 + 1e-9)
             clocks_mhz = gpu.gpu.clocks_mhz
-            if missed and self._remember:
+            if missed:
                 state.floor = max(state.floor, min(state.clock + 1, len(clocks_mhz) - 1))
             state.clock = max(miad(state.clock, missed, clocks_mhz, self._factor, self._step), state.floor)
             yield from request_clock(gpu, gpu.gpu.clocks_mhz[state.clock])
 
     def _after_responses(self, gpu: GpuView) -> Iterator[Action]:
-        """Yield the clock after a period with responses; without one there is no reason to move it."""
         state, clocks_mhz = self._states[gpu.index], gpu.gpu.clocks_mhz
         if state.missed is not None:
             state.clock = miad(state.clock, state.missed, clocks_mhz, self._factor, self._step)

@@ -30,18 +30,15 @@ class Block(NamedTuple):
 
     @property
     def mask(self) -> int:
-        """Bit mask of the places of the block in its node."""
         return ((1 << self.size) - 1) << self.offset
 
     @property
     def halves(self) -> tuple[Block, Block]:
-        """The two blocks of half the size, the lower places first."""
         half = self.size // 2
         return Block(half, self.node, self.offset), Block(half, self.node, self.offset + half)
 
 
 def next_power_of_two(gpus: int, /) -> int:
-    """Return the least power of two that is no less than `gpus`."""
     return 1 << (gpus - 1).bit_length()
 
 
@@ -64,9 +61,6 @@ class BuddyAllocator:
 
     Args:
         nodes: the GPUs of each node, in order.
-
-    Raises:
-        InputError: no GPU, or the same GPU twice.
     """
 
     def __init__(self, nodes: Sequence[Sequence[int]]) -> None:
@@ -81,7 +75,6 @@ class BuddyAllocator:
 
     @property
     def free_blocks(self) -> list[Block]:
-        """The free blocks, smallest first."""
         return sorted(part for root in self._roots for part in _free_parts(root, self._masks[root.node]))
 
     def occupied(self, gpus: int) -> int:
@@ -91,16 +84,12 @@ class BuddyAllocator:
         return -(-gpus // self._largest) * self._largest
 
     def allocations(self) -> dict[int, tuple[int, ...]]:
-        """Return the GPUs of each owner."""
         return {owner: gpus for owner, (gpus, _) in self._taken.items()}
 
     def allocate(self, owner: int, gpus: int) -> tuple[int, ...] | None:
         """Allocate GPUs from the smallest free block that fits; return None if no block does.
 
         A request for more GPUs than the largest block gets several blocks of that size.
-
-        Raises:
-            InputError: the owner has GPUs already, or requests none.
         """
         if owner in self._taken or gpus < 1:
             raise InputError(
@@ -120,15 +109,10 @@ class BuddyAllocator:
         return places
 
     def release(self, owner: int) -> None:
-        """Free an owner's GPUs; free buddies become one block.
-
-        Raises:
-            KeyError: the owner has none.
-        """
+        """Free an owner's GPUs; free buddies become one block."""
         self._flip(self._taken.pop(owner)[1])
 
     def _flip(self, blocks: Iterable[Block]) -> None:
-        """Mark free blocks as taken, or taken ones as free."""
         for block in blocks:
             self._masks[block.node] ^= block.mask
 

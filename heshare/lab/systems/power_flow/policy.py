@@ -39,8 +39,6 @@ _COMPLETING_S = 1e-6
 
 
 class PooledTask(NamedTuple):
-    """A task that runs or waits, and the iterations that it has still to do."""
-
     task: Task
     left: float
 
@@ -60,7 +58,6 @@ class GpuPool:
     allocator: BuddyAllocator
 
     def fits(self, task: Task, gpus: int) -> bool:
-        """Return whether a task can run here on `gpus` GPUs."""
         return memory_mib(task.workload) <= self.gpu.memory_mib and self.allocator.occupied(gpus) <= len(self.gpus)
 
     def running(self, view: View) -> dict[int, PooledTask]:
@@ -99,18 +96,14 @@ class PowerFlow:
         floor: the lowest clock, over the card's top one; assumed. Below it, hardly any work takes less energy.
         ceiling: the highest clock, over the card's top one; the top clock unless a study lowers it.
         elastic: whether tasks may run on their other numbers of GPUs.
-        pre_run_clocks: clocks of the pre-run that the models are fitted to; assumed. It takes no time here.
         gpus_per_node: consecutive GPUs of a type that make a node; assumed.
-        dt_s: the period of planning apart from arrivals and completions, s; 0 for none, assumed.
-
-    Raises:
-        InputError: a parameter is out of its range.
 
     Attributes:
         models: the fitted models of every workload since the last reset.
     """
 
     name = "power-flow"
+    tick_s: float | None = None
     models: StepModels
 
     def __init__(
@@ -120,29 +113,22 @@ class PowerFlow:
         floor: float = 0.4,
         ceiling: float = 1.0,
         elastic: bool = True,
-        pre_run_clocks: int = 5,
         gpus_per_node: int = 8,
-        dt_s: float = 0.0,
     ) -> None:
         require("budget", budget, budget > 0, "a share above 0")
         require("clocks", clocks, clocks >= 1, "at least one clock")
         require("floor", floor, 0 < floor <= ceiling, "a share of the top clock, above 0, at most the ceiling")
         require("ceiling", ceiling, 0 < ceiling <= 1, "a share of the top clock, above 0, at most 1")
-        require("pre_run_clocks", pre_run_clocks, pre_run_clocks >= 1, "at least one clock")
         require("gpus_per_node", gpus_per_node, gpus_per_node >= 1, "at least one GPU")
-        require("dt_s", dt_s, dt_s >= 0, "a period, or 0 for none")
-        self.tick_s = dt_s or None
         self.traits = Traits(frequency=clocks > 1 or ceiling < 1, multi_task=False, heterogeneous=True)
         self._budget, self._elastic, self._per_node = budget, elastic, gpus_per_node
-        self._model = pre_run_clocks, clocks, floor, ceiling
+        self._model = clocks, floor, ceiling
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Reset all state: every GPU is free, no workload has models."""
         self.models = StepModels(predictor, *self._model)
         self._pools = make_pools(cluster, self._per_node)
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Plan the jobs of every type of GPU again, and yield the changes."""
         running = [pool.running(view) for pool in self._pools]
         waiting = [PooledTask(task, view.remaining[task.id]) for task in view.waiting]
         for pool, run_here, wait_here in zip(self._pools, running, self._assign(waiting, running), strict=True):
@@ -190,7 +176,6 @@ class PowerFlow:
     def _apply(
         self, pool: GpuPool, gpus: Mapping[int, int], allocations: Mapping[int, Allocation], view: View
     ) -> Iterator[Action]:
-        """Yield the actions after which each job has its number of GPUs and its clock."""
         changes = reallocate(pool.allocator, gpus)
         after = pool.allocator.allocations()
         for job in changes.stopped:
@@ -211,10 +196,8 @@ class PowerFlow:
         return self.models.options(job.task, job.left, pool.gpu, widths, occupied)
 
     def _widths(self, task: Task, pool: GpuPool) -> tuple[int, ...]:
-        """Return the numbers of GPUs that a task may have in a pool, ascending."""
         widths = sorted({task.gpus, *task.widths}) if self._elastic else [task.gpus]
         return tuple(width for width in widths if pool.fits(task, width))
 
     def _alone_s(self, job: PooledTask, pool: GpuPool) -> float:
-        """Return the time of a job in a pool on as many GPUs as it requests, s."""
         return job.left * self.models.alone_s(job.task, pool.gpu)

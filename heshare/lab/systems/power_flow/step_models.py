@@ -36,6 +36,8 @@ from heshare.world.workload import Resident, Workload
 
 SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 """Exponents q to choose among, from one part after the other to both at once; assumed."""
+PRE_RUN_CLOCKS = 5
+"""Clocks of the pre-run that the models are fitted to, which takes no time here; assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +80,25 @@ class StepModels:
     Args:
         predictor: measures the pre-run, the same predictor as every policy's: on one GPU, and on two by how the
             workload scales.
-        pre_run_clocks, clocks, floor, ceiling: as in `PowerFlow`; all clocks are spread evenly, and those of a pre-run
-            reach up to the card's top one.
+        clocks, floor, ceiling: as in `PowerFlow`; all clocks are spread evenly, and those of a pre-run reach up to the
+            card's top one.
     """
 
-    def __init__(self, predictor: Predictor, pre_run_clocks: int, clocks: int, floor: float, ceiling: float) -> None:
-        self._predictor, self._pre_run_clocks, self._clocks = predictor, pre_run_clocks, clocks
+    def __init__(self, predictor: Predictor, clocks: int, floor: float, ceiling: float) -> None:
+        self._predictor, self._clocks = predictor, clocks
         self._floor, self._ceiling = floor, ceiling
         self._fitted: dict[tuple[Workload, Gpu], StepModel] = {}
         self._iterations: dict[tuple[Workload, int, tuple[int, ...], Gpu], tuple[FloatArray, FloatArray]] = {}
         self._grids: dict[Gpu, tuple[int, ...]] = {}
 
     def clocks_mhz(self, gpu: Gpu) -> tuple[int, ...]:
-        """Return the clocks that a plan chooses among, ascending, MHz."""
         if gpu not in self._grids:
             self._grids[gpu] = spread_clocks(self._range(gpu, self._ceiling), self._clocks)
         return self._grids[gpu]
 
     def fitted(self, workload: Workload, gpu: Gpu) -> StepModel:
-        """Return the model of one workload on one type of GPU."""
         if (workload, gpu) not in self._fitted:
-            clocks = spread_clocks(self._range(gpu, 1.0), self._pre_run_clocks)
+            clocks = spread_clocks(self._range(gpu, 1.0), PRE_RUN_CLOCKS)
             runs = self._predictor.co_run([(Resident(workload),)] * len(clocks), gpu, clocks)
             alone_s = runs.time_s[:, 0]
             # On two GPUs at the top clock alone: the form of the exchange does not depend on the clock.
@@ -141,7 +141,6 @@ class StepModels:
         return self._iterations[key]
 
     def _range(self, gpu: Gpu, ceiling: float) -> list[int]:
-        """Return the clocks between the floor and a ceiling, both over the card's top clock; at least one."""
         inside = [
             mhz for mhz in gpu.clocks_mhz if self._floor * gpu.max_mhz - 1e-9 <= mhz <= ceiling * gpu.max_mhz + 1e-9
         ]
@@ -156,9 +155,6 @@ def fit_step(speed: ArrayLike, time_s: ArrayLike, energy_j: ArrayLike, pair_s: f
         time_s: seconds per step, shape (m,).
         energy_j: energy for a step, J, shape (m,).
         pair_s: seconds per step on two GPUs at the last clock.
-
-    Raises:
-        InputError: no measurement, or shapes that differ.
     """
     x, t, e = (np.asarray(column, dtype=np.float64) for column in (speed, time_s, energy_j))
     if x.ndim != 1 or not x.size or not x.shape == t.shape == e.shape:

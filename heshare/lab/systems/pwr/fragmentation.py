@@ -54,14 +54,12 @@ class Nodes:
     vcpus_all: FloatArray
 
     def take(self, at: IntArray, free: IntArray, vcpus: float) -> Nodes:
-        """Return the states of the nodes `at`, shape (m,), with other free milli, shape (m, g), and fewer free CPUs."""
         return Nodes(
             free, self.capacity[at], self.idle_w[at], self.full_w[at], self.vcpus[at] - vcpus, self.vcpus_all[at]
         )
 
 
 def fits(nodes: Nodes, request: Request) -> BoolArray:
-    """Return which nodes can take the task now, shape (n,)."""
     enough: BoolArray = nodes.vcpus >= request.vcpus
     if request.gpus == 0:
         return enough
@@ -164,7 +162,6 @@ def scores(
 
 
 def _first_best(pair: IntArray, score: IntArray) -> IntArray:
-    """Return the index of the first choice with the highest score of each pair, in the pairs' order."""
     order = np.lexsort((-score, pair))
     ordered = pair[order]
     first: IntArray = order[np.flatnonzero(np.diff(ordered, prepend=-1))]

@@ -22,6 +22,10 @@ from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
 _PERCENT = WHOLE // 100
+_STEP_PCT = 10
+"""Shares are multiples of this, % of a GPU; assumed."""
+_POPULAR = 0.95
+"""The share of tasks that the typical classes cover, the most popular ones first."""
 
 
 @register("pwr", title="PWR")
@@ -32,11 +36,6 @@ class Pwr:
     Args:
         alpha: the weight of PWR's score; FGD's has the rest. The paper uses 0.5, 0.2, 0.1 and 0.05 beside 1 and 0.
         slower: how much slower than with the whole GPU a task may be at the requested share (assumed).
-        step_pct: shares are multiples of this, % of a GPU (assumed).
-        popular: the share of tasks that the typical classes cover, the most popular ones first.
-
-    Raises:
-        InputError: a parameter is out of its range.
     """
 
     name = "pwr"
@@ -44,22 +43,18 @@ class Pwr:
     tick_s: float | None = None
     traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
 
-    def __init__(self, alpha: float = 0.1, slower: float = 0.05, step_pct: int = 10, popular: float = 0.95) -> None:
+    def __init__(self, alpha: float = 0.1, slower: float = 0.05) -> None:
         require("alpha", alpha, 0 <= alpha <= 1, "a weight from 0 to 1")
         require("slower", slower, slower >= 0, "a share of at least 0")
-        require("step_pct", step_pct, 1 <= step_pct <= 100, "1 to 100 %")
-        require("popular", popular, 0 < popular <= 1, "a share above 0 and at most 1")
-        self._alpha, self._slower, self._step_pct, self._popular = alpha, slower, step_pct, popular
+        self._alpha, self._slower = alpha, slower
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard the state of the last run."""
         self._cluster, self._predictor, self._rng = cluster, predictor, rng
         self._shares: dict[tuple[Workload, Gpu], int] = {}
         self._seen: Counter[Workload] = Counter()
         self._last_seen = -1
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Place as many tasks from the head of the queue as find room."""
         self._count_arrivals(view)
         if not view.waiting:
             return
@@ -80,7 +75,7 @@ class Pwr:
     def share_pct(self, workload: Workload, gpu: Gpu) -> int:
         """Return the least share, %, at which a task is predicted to be nearly as fast as with the whole GPU."""
         if (workload, gpu) not in self._shares:
-            pcts = [*range(self._step_pct, 100, self._step_pct), 100]
+            pcts = list(range(_STEP_PCT, 101, _STEP_PCT))
             sets = [(Resident(workload, pct),) for pct in pcts]
             times_s = self._predictor.co_run(sets, gpu, [None] * len(sets)).time_s[:, 0]
             near = np.flatnonzero(times_s <= times_s[-1] * (1 + self._slower))
@@ -88,7 +83,6 @@ class Pwr:
         return self._shares[workload, gpu]
 
     def _count_arrivals(self, view: View) -> None:
-        """Count new tasks by workload: the typical tasks are those that have arrived so far (assumed)."""
         new = [task for task in view.waiting if task.id > self._last_seen]
         self._seen.update(task.workload for task in new)
         self._last_seen = max((task.id for task in new), default=self._last_seen)
@@ -111,19 +105,17 @@ class Pwr:
         return int(self._rng.choice(np.sort(gpus[total >= total.max() - 1e-9])))
 
     def _typical(self, kind: Gpu) -> tuple[list[Request], list[float]]:
-        """Return the most popular classes of tasks on a type of GPU and their shares, which sum to one."""
         counts: Counter[int] = Counter()
         for workload, count in self._seen.items():
             counts[self.share_pct(workload, kind)] += count
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         covered = np.cumsum([count for _, count in ordered])
-        kept = ordered[: int(np.searchsorted(covered, self._popular * covered[-1])) + 1]
+        kept = ordered[: int(np.searchsorted(covered, _POPULAR * covered[-1])) + 1]
         total = sum(count for _, count in kept)
         return [Request(1, _PERCENT * pct) for pct, _ in kept], [count / total for _, count in kept]
 
 
 def _nodes(kind: Gpu, free: IntArray) -> Nodes:
-    """Return GPUs of one type as nodes of one GPU each, without processors."""
     shape, no_vcpus = (len(free), 1), np.zeros(len(free))
     return Nodes(
         free.reshape(shape).astype(np.int64),

@@ -74,7 +74,6 @@ def node_energy_j(
 
 
 def _overlap_s(spans: Spans, start_s: float, end_s: float) -> float:
-    """Return how much of the time between two moments is within spans, s."""
     first = max(bisect_right(spans, (start_s, math.inf)) - 1, 0)
     total_s = 0.0
     for from_s, to_s in spans[first:]:
@@ -85,7 +84,6 @@ def _overlap_s(spans: Spans, start_s: float, end_s: float) -> float:
 
 
 def _awake(segments: Sequence[Segment], gpus_per_node: int) -> dict[int, Spans]:
-    """Return the spans in which a node runs something, by node, in order and merged where they touch."""
     spans: dict[int, Spans] = {}
     for segment in sorted((segment for segment in segments if segment.residents), key=lambda segment: segment.start_s):
         own = spans.setdefault(segment.gpu // gpus_per_node, [])

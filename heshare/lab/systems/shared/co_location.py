@@ -45,7 +45,6 @@ class CoLocationHistory:
         return [times_s[workload] for workload in workloads]
 
     def alone_s(self, gpu: Gpu, workload: Workload) -> float:
-        """Return seconds per iteration of a workload alone."""
         return self.times_s(gpu, [workload])[0]
 
     def throughput(self, gpu: Gpu, workloads: Sequence[Workload]) -> float:
@@ -115,14 +114,12 @@ class GpuBookings:
                     self.jobs[task] = BookedJob(running.task, running.remaining, gpus, running.time_s)
 
     def book(self, job: BookedJob) -> None:
-        """Book a job onto its GPUs."""
         self.jobs[job.task.id] = job
         for gpu in job.gpus:
             self.on[gpu].append(job.task.id)
             self.free_mib[gpu] -= memory_mib(job.task.workload)
 
     def remove(self, task: int) -> BookedJob:
-        """Remove a job from its GPUs and return it."""
         job = self.jobs.pop(task)
         for gpu in job.gpus:
             self.on[gpu].remove(task)
@@ -130,7 +127,6 @@ class GpuBookings:
         return job
 
     def workloads(self, gpu: int) -> tuple[Workload, ...]:
-        """Return the workloads on a GPU."""
         return tuple([self.jobs[task].task.workload for task in self.on[gpu]])
 
     def predicted_s(self, task: int) -> float:

@@ -2,7 +2,7 @@
 
 from bisect import insort
 from collections.abc import Iterable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -21,13 +21,13 @@ ORDERS = ("arrival", "shortest")
 CHOICES = ("first", "fastest")
 
 
-@register("fifo", title="FIFO", parameters={"backfill": False, "gpus": "first"})
-@register("exclusive", title="Exclusive", parameters={"backfill": False}, preset={"gpus": "fastest"})
-@register("sjf", title="SJF", parameters={"backfill": False, "gpus": "first"}, preset={"order": "shortest"})
+@register("fifo", title="FIFO", parameters={"gpus": "first"})
+@register("exclusive", title="Exclusive", parameters={}, preset={"gpus": "fastest"})
+@register("sjf", title="SJF", parameters={"gpus": "first"}, preset={"order": "shortest"})
 @register(
     "sjf:fastest",
     title="SJF, fastest GPU",
-    parameters={"backfill": False},
+    parameters={},
     preset={"order": "shortest", "gpus": "fastest"},
 )
 class Exclusive:
@@ -35,26 +35,20 @@ class Exclusive:
 
     Args:
         order: `arrival` (first come, first served) or `shortest` (shortest predicted time first).
-        backfill: whether tasks behind a task that must wait may start before it. Without backfill a task for many
-            GPUs delays all others; with it, that task itself may wait for long.
         gpus: `first` takes the free GPUs with the lowest indices, `fastest` those on which the task is predicted to
             run fastest.
-
-    Raises:
-        InputError: no such order or choice.
     """
 
     name = "fifo"
     tick_s: float | None = None
 
-    def __init__(self, order: str = "arrival", backfill: bool = False, gpus: str = "first") -> None:
+    def __init__(self, order: str = "arrival", gpus: str = "first") -> None:
         require("order", order, order in ORDERS, " or ".join(ORDERS))
         require("gpus", gpus, gpus in CHOICES, " or ".join(CHOICES))
-        self._shortest, self._fastest, self._backfill = order == "shortest", gpus == "fastest", backfill
+        self._shortest, self._fastest = order == "shortest", gpus == "fastest"
         self.traits = Traits(frequency=False, multi_task=False, heterogeneous=self._fastest)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard all state and prepare for a run on this cluster."""
         self._kinds = cluster.kinds
         self._totals = [cluster.gpus.count(kind) for kind in self._kinds]
         self._free = [[index for index, gpu in enumerate(cluster.gpus) if gpu == kind] for kind in self._kinds]
@@ -66,19 +60,15 @@ class Exclusive:
         self._gpus_of: dict[int, tuple[int, ...]] = {}
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
-        """Update the queue and the free GPUs, and start the tasks that can run."""
         for task_id in event.tasks:
             # A task that is tried again arrives again: it frees its GPUs first.
             if task_id in self._gpus_of:
                 self._leave(task_id)
         if event.kind is EventKind.ARRIVAL:
             self._enter(event, view)
-        if not self._queue:
-            return ()
-        return self._start_any() if self._backfill else self._start_in_order()
+        return self._start_in_order() if self._queue else ()
 
     def _enter(self, event: Event, view: View) -> None:
-        """Add the arriving tasks to the queue."""
         if len(event.tasks) == 1 and (task := view.waiting[-1]).id == event.tasks[0]:
             self._arrived += 1
             heappush(self._queue, (self._rank(task), self._arrived, task))
@@ -104,28 +94,12 @@ class Exclusive:
         while self._queue and (gpus := self._take(self._queue[0][2])):
             yield self._start(heappop(self._queue)[2], gpus)
 
-    def _start_any(self) -> Iterator[Action]:
-        waiting = []
-        while self._queue and any(self._free):
-            item = heappop(self._queue)
-            gpus = self._take(item[2])
-            if gpus:
-                yield self._start(item[2], gpus)
-            else:
-                waiting.append(item)
-        self._queue += waiting
-        heapify(self._queue)
-
     def _start(self, task: Task, gpus: tuple[int, ...]) -> Start:
         self._gpus_of[task.id] = gpus
         return Start(task.id, gpus[0], also=gpus[1:])
 
     def _take(self, task: Task) -> tuple[int, ...]:
-        """Return free GPUs for a task and mark them as taken; none if there are too few.
-
-        Raises:
-            InputError: the cluster can never hold the task.
-        """
+        """Return free GPUs for a task and mark them as taken; none if there are too few."""
         kinds = self._kinds_for(task)
         if len(kinds) == 1 and len(self._free[kinds[0]]) >= task.gpus:
             free = self._free[kinds[0]]
@@ -144,7 +118,6 @@ class Exclusive:
         return tuple(taken)
 
     def _kinds_for(self, task: Task) -> list[int]:
-        """Return the indices of the GPU types that a task fits; with `gpus="fastest"` the fastest first."""
         kinds = self._fitting.get(task.workload)
         if kinds is None:
             need_mib = memory_mib(task.workload)
@@ -155,7 +128,6 @@ class Exclusive:
         return kinds
 
     def _rank(self, task: Task) -> float:
-        """Return the sort key of a task in the queue, the least first."""
         if not self._shortest:
             return 0.0
         kinds = [self._kinds[kind] for kind in self._kinds_for(task)]
@@ -163,7 +135,6 @@ class Exclusive:
 
 
 def cannot_hold(task: Task, kinds: Iterable[Gpu]) -> InputError:
-    """Return the error for a task that the cluster can never hold."""
     return InputError(
         f"task {task.id}, {task.workload}, for {task.gpus} GPUs of {memory_mib(task.workload):.0f} MiB each",
         "a task that the cluster can hold: " + ", ".join(f"{kind.name} {kind.memory_mib:.0f} MiB" for kind in kinds),

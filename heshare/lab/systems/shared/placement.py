@@ -35,9 +35,7 @@ class Placement(Protocol):
     heterogeneous: bool
     reused: ReusedPlanning
 
-    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Reset all state and prepare for a run on this cluster."""
-        ...
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None: ...
 
     def place(self, tasks: Sequence[Task]) -> dict[int, int]:
         """Return the index of a GPU for each waiting task, new or not, by task id."""
@@ -60,16 +58,10 @@ class HeSharePlacement:
         self._scheme = scheme
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Reset the count of reused planning."""
         self._cluster, self._predictor, self._rng = cluster, predictor, rng
         self.reused = ReusedPlanning()
 
     def place(self, tasks: Sequence[Task]) -> dict[int, int]:
-        """Return the scheme of the waiting tasks.
-
-        Raises:
-            InputError: a task fits no GPU.
-        """
         if self._scheme == "stage-1":
             scheme, reused = self.planner.stage_1_scheme(tuple(tasks), self._cluster, self._predictor, self._rng)
         else:
@@ -94,17 +86,11 @@ class SensitivityPlacement:
         self._random = RandomPlacement()
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard the GPUs drawn so far."""
         self._cluster = cluster
         self._predictions = TaskPredictions(predictor)
         self._random.reset(cluster, predictor, rng)
 
     def place(self, tasks: Sequence[Task]) -> dict[int, int]:
-        """Return a GPU of the drawn type for each waiting task, by groups of similar sensitivity.
-
-        Raises:
-            InputError: a task fits no GPU.
-        """
         drawn = self._random.place(tasks)
         placed: dict[int, int] = {}
         for kind in self._cluster.kinds:
@@ -113,7 +99,6 @@ class SensitivityPlacement:
         return placed
 
     def _grouped(self, tasks: Sequence[Task], kind: Gpu, gpus: Sequence[int]) -> dict[int, int]:
-        """Return the GPU of each task: groups of equal load in the order of sensitivity."""
         ordered = sorted(tasks, key=lambda task: (self._predictions.sensitivity(task.workload, kind), task.id))
         loads_s = np.array([self._predictions.whole_s(task, kind) for task in ordered])
         # A task at a boundary belongs to the group that holds the middle of its load.
@@ -131,18 +116,12 @@ class EarliestPlacement:
     reused = ReusedPlanning()
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard the tasks placed so far."""
         self._cluster = cluster
         self._predictions = TaskPredictions(predictor)
         self._chosen: dict[int, int] = {}
         self._ready_s = np.zeros(len(cluster))
 
     def place(self, tasks: Sequence[Task]) -> dict[int, int]:
-        """Return the GPU of each waiting task; new tasks are placed in order of arrival.
-
-        Raises:
-            InputError: a task fits no GPU.
-        """
         for task in tasks:
             if task.id not in self._chosen:
                 self._chosen[task.id] = self._choose(task)
@@ -168,11 +147,7 @@ PLACEMENTS: dict[str, Callable[[], Placement]] = {
 
 
 def make_placement(name: str) -> Placement:
-    """Return a new placement by its name in `PLACEMENTS`.
-
-    Raises:
-        InputError: no such placement; the message lists them.
-    """
+    """Return a new placement by its name in `PLACEMENTS`."""
     if name not in PLACEMENTS:
         raise unknown(name, PLACEMENTS, column="placement")
     return PLACEMENTS[name]()

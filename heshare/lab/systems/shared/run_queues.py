@@ -48,11 +48,9 @@ class QueuePolicy(ABC):
 
     @property
     def reused(self) -> ReusedPlanning:
-        """The planning that the placement reused since the last reset."""
         return self.placement.reused
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Reset all state and prepare for a run on this cluster."""
         self.cluster = cluster
         self.predictions = TaskPredictions(predictor, self._limit)
         self.placement.reset(cluster, predictor, rng)
@@ -61,7 +59,6 @@ class QueuePolicy(ABC):
         self._to_place = False
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Refill queues on arrivals and completions, control clocks on ticks."""
         if event.kind is EventKind.TICK:
             for gpu in view.gpus:
                 # The same view object means that nothing changed since the last decision, which therefore still holds.
@@ -101,7 +98,6 @@ class QueuePolicy(ABC):
         self._to_place = False
 
     def _refill(self, gpu: GpuView) -> Iterator[Action]:
-        """Start tasks from the head of the queue while slots and memory last; none passes a task that must wait."""
         queue, free_mib = self._queues[gpu.index], gpu.free_mib
         tasks = [running.task for running in gpu.running.values()]
         before = len(tasks)
@@ -119,7 +115,6 @@ class QueuePolicy(ABC):
 
 
 def request_clock(gpu: GpuView, sm_mhz: int) -> Iterator[Action]:
-    """Yield the action that sets a GPU's clock, unless that clock is requested already."""
     if sm_mhz != gpu.requested_mhz:
         yield SetClock(gpu.index, sm_mhz)
 

@@ -22,25 +22,15 @@ TIME_CV, POWER_CV = 0.05, 0.03
 
 
 class SetTable:
-    """The `SetPredictor` for sets outside the profiles; each set is computed once.
+    """The `SetPredictor` for sets outside the profiles; each set is computed once."""
 
-    Args:
-        time_cv: spread of the errors of times.
-        power_cv: spread of the errors of power.
-    """
-
-    def __init__(self, time_cv: float = TIME_CV, power_cv: float = POWER_CV) -> None:
-        self._time_cv, self._power_cv = time_cv, power_cv
+    def __init__(self) -> None:
         self._cache: dict[tuple[Gpu, int, tuple[Resident, ...]], tuple[dict[Resident, float], float]] = {}
 
     def predict_set(
         self, gpu: Gpu, residents: tuple[Resident, ...], sm_mhz: int | None
     ) -> tuple[list[float], float, int]:
-        """Return seconds per iteration of each resident, the GPU's power (W), and how many rows were computed.
-
-        Raises:
-            InputError: the clock is off the grid, an unknown workload, or ways of sharing that do not go together.
-        """
+        """Return seconds per iteration of each resident, the GPU's power (W), and how many rows were computed."""
         ordered = tuple(sorted(residents))
         mhz = gpu.max_mhz if sm_mhz is None else sm_mhz
         rows = 0
@@ -56,14 +46,13 @@ class SetTable:
             return {residents[0]: estimate.tasks[0].time_s}, estimate.power_w
         errors = _errors(f"{gpu.name} {mhz} {' '.join(map(str, residents))}")
         times = {
-            resident: task.time_s * errors.of(str(resident)).factor(self._time_cv)
+            resident: task.time_s * errors.of(str(resident)).factor(TIME_CV)
             for resident, task in zip(residents, estimate.tasks, strict=True)
         }
-        return times, estimate.power_w * errors.of("power").factor(self._power_cv)
+        return times, estimate.power_w * errors.of("power").factor(POWER_CV)
 
 
 def _errors(text: str) -> NoiseModel:
-    """Return a source of errors that the text alone seeds."""
     words = np.frombuffer(hashlib.sha256(text.encode()).digest(), dtype="<u4").tolist()
     return NoiseModel(np.random.default_rng(words))
 

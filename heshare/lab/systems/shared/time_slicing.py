@@ -43,17 +43,13 @@ def time_slice_slowdown(busy: Sequence[float]) -> float:
 
 
 class TimeSlicing:
-    """The sharing model of `time-slice`."""
-
     def check(self, gpu: Gpu, residents: Sequence[Resident]) -> None:
         """Accept any residents: every GPU has time slices."""
 
     def memory_mib(self, gpu: Gpu, resident: Resident) -> float:
-        """Return infinity: only the GPU's memory limits a resident."""
         return float("inf")
 
     def iteration_times(self, gpu: Gpu, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
-        """Return the function that gives each resident's time per iteration at a clock, s."""
         paired = paired_slowdowns(gpu.name, [resident.workload for resident in residents])
 
         def times_s(slow: float, stalled: float) -> list[float]:

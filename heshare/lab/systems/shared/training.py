@@ -94,11 +94,7 @@ def workloads(record: str = "", gpu: str | None = None) -> tuple[Workload, ...]:
 
 
 def step(workload: Workload) -> TrainingStep:
-    """Return the recorded step of a training workload.
-
-    Raises:
-        InputError: no record of this model, or none with this batch size.
-    """
+    """Return the recorded step of a training workload."""
     try:
         return steps()[workload.model, workload.batch_size]
     except KeyError:
@@ -113,11 +109,7 @@ def step(workload: Workload) -> TrainingStep:
 
 
 def epoch_count(workload: Workload, iterations: float, gpus: int = 1) -> int:
-    """Return the number of epochs that `iterations` steps on `gpus` GPUs make, rounded, at least one.
-
-    Raises:
-        InputError: an unknown training workload.
-    """
+    """Return the number of epochs that `iterations` steps on `gpus` GPUs make, rounded, at least one."""
     return max(1, round(iterations * workload.batch_size * gpus / step(workload).epoch_samples))
 
 
@@ -127,9 +119,6 @@ def scaling_efficiency(workload: Workload, gpus: int) -> float:
     An assumed model: after each step a ring all-reduce adds up the FP32 gradients, which moves `2 (n - 1) / n` times
     their size over the slowest link. A part of it overlaps with the backward pass. Tasks other than training exchange
     nothing and have efficiency 1.
-
-    Raises:
-        InputError: an unknown training workload.
     """
     if gpus == 1 or workload.phase != "training":
         return 1.0
@@ -140,11 +129,7 @@ def scaling_efficiency(workload: Workload, gpus: int) -> float:
 
 
 def alone_s(task: Task) -> float:
-    """Return the time of a training alone on as many GPUs as it requests, of the type of its record, s.
-
-    Raises:
-        InputError: an unknown training workload.
-    """
+    """Return the time of a training alone on as many GPUs as it requests, of the type of its record, s."""
     return task.iterations * step(task.workload).step_s
 
 
@@ -159,13 +144,11 @@ def mig_step_times_s() -> Mapping[tuple[Workload, int], float]:
 
 @cache
 def measured_alone() -> Mapping[Workload, MeasuredSet]:
-    """Return EaCO's measurement of each of its four workloads alone."""
     return {entry.workloads[0]: entry for entry in _measurements() if len(entry.workloads) == 1}
 
 
 @cache
 def measured_sets() -> tuple[MeasuredSet, ...]:
-    """Return EaCO's measurements of two to four of its workloads together."""
     return tuple(entry for entry in _measurements() if len(entry.workloads) > 1)
 
 

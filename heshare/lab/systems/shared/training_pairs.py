@@ -50,7 +50,6 @@ def record() -> dict[tuple[Workload, Workload], float]:
 
 @cache
 def members() -> frozenset[Workload]:
-    """Return the workloads of the record."""
     return frozenset(workload for pair in record() for workload in pair)
 
 
@@ -116,7 +115,6 @@ def paired_slowdowns(gpu: str, workloads: Sequence[Workload]) -> list[float | No
 
 
 def each_beside(workloads: Sequence[Workload]) -> Iterator[tuple[Workload, list[Workload]]]:
-    """Yield each workload and the others."""
     for index, own in enumerate(workloads):
         yield own, [*workloads[:index], *workloads[index + 1 :]]
 

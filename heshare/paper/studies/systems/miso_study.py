@@ -18,7 +18,7 @@ from heshare.lab.sweeps.grid import Grid
 from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
 from heshare.lab.sweeps.study_runs import paired_change
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
-from heshare.lab.systems.miso.partition_search import PUBLISHED
+from heshare.lab.systems.miso.policy import PUBLISHED
 from heshare.lab.systems.shared import training
 from heshare.paper.figures import plots
 from heshare.paper.figures.direct_labels import draw_points, label_frame

@@ -119,7 +119,7 @@ def test_batch_dvfs_searches_sizes_that_fit_into_memory():
     assert result.jct_s[0] > 0
 
 
-@pytest.mark.parametrize("parameter", ["cap=0", "cap=2", "law=none", "sizes=0", "levels=0", "start=10", "period_s=0"])
+@pytest.mark.parametrize("parameter", ["cap=0", "cap=2", "law=none", "sizes=0"])
 def test_batch_dvfs_refuses_parameters_out_of_range(parameter):
     with pytest.raises(InputError):
         make(f"batch-dvfs({parameter})")

@@ -202,14 +202,12 @@ def test_eaco_takes_empty_gpus_of_the_node_with_the_fewest():
     assert list_intervals(result)[2:] == [(1, 2, 1), (2, 3, 3700)]
 
 
-def test_eaco_passes_over_a_job_without_candidates_unless_strict():
-    # GPU 0 has 96 % after jobs 0 and 1: job 2 (two GPUs) waits for GPU 0; job 3 goes to GPU 1, or waits for its turn.
+def test_eaco_passes_over_a_job_without_candidates():
+    # GPU 0 has 96 % after jobs 0 and 1: job 2 (two GPUs) waits for GPU 0; job 3 goes to GPU 1.
     tasks = [job(0, VGG16, 2), job(1, VGG16, 2), job(2, ALEXNET, 1, 2_000.0, gpus=2), job(3, ALEXNET, 1, 2_001.0)]
     started = {task: start_s for task, _, start_s in list_intervals(simulate(tasks))}
     assert started[3] == 2_001
     assert started[2] > 7_000
-    started = {task: start_s for task, _, start_s in list_intervals(simulate(tasks, policy=Eaco(strict=True)))}
-    assert started[3] == started[2] > 7_000
 
 
 def test_eaco_assumes_deadlines_for_tasks_without_one():
@@ -220,7 +218,7 @@ def test_eaco_assumes_deadlines_for_tasks_without_one():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("util_max", 1.1), ("memory_max", -0.1), ("jobs_max", 0), ("epoch", 0), ("limit", 0.9), ("gpus_per_node", 0)],
+    [("util_max", 1.1), ("memory_max", -0.1), ("jobs_max", 0), ("limit", 0.9), ("gpus_per_node", 0)],
 )
 def test_eaco_refuses_parameters_out_of_range(name, value):
     with pytest.raises(InputError, match="Correct the parameter"):

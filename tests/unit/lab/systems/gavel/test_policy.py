@@ -92,32 +92,6 @@ def test_gavel_gives_whole_nodes_to_a_gang_larger_than_a_node():
     ]
 
 
-def test_gavel_makes_pairs_anew_when_a_job_completes_and_ours_keeps_them():
-    # Two GPUs. Jobs 0 and 1 have one each; 2 joins VGG-16 (the best sum). When 0 completes, Gavel gives 2 its GPU.
-    tasks = [job(0, RESNET50, 1), job(1, VGG16, 9), job(2, ALEXNET, 5)]
-    kept = list_intervals(simulate(tasks, FifoPacked(), gpus=2))
-    assert kept == [(0, 0, 0), (1, 1, 0), (2, 1, 0)]
-    anew = simulate(tasks, FifoPacked(pairs="anew"), gpus=2)
-    assert list_intervals(anew) == [(0, 0, 0), (1, 1, 0), (2, 1, 0), (2, 0, 3600)]
-    assert [each.outcome for each in anew.record.intervals if each.task == 2] == ["paused", "completed"]
-
-
-def test_gavel_moves_a_running_job_to_a_better_partner():
-    # At first 2 and 3 are packed. When 0 completes, 2 has GPU 0 to itself, and of 1 and 2 the better partner of 3 is 2.
-    tasks = [job(0, RESNET18, 1), job(1, RESNET50, 9), job(2, VGG16, 9), job(3, ALEXNET, 9)]
-    found = list_intervals(simulate(tasks, FifoPacked(pairs="anew"), gpus=2))
-    assert {task for task, _, start_s in found if start_s == 0} == {0, 1, 2, 3}
-    after = {task: gpu for task, gpu, start_s in found if start_s < 2 * 3600}
-    assert after == {0: 0, 1: 1, 2: 0, 3: 0}
-
-
-def test_gavel_passes_over_the_first_job_for_which_too_few_gpus_are_left():
-    # Job 1 needs two GPUs and one is left: Gavel's code packs job 2 beside 0, while a kept queue blocks behind job 1.
-    tasks = [job(0, ALEXNET, 1), job(1, ALEXNET, 1, gpus=2), job(2, RESNET18, 1)]
-    assert list_intervals(simulate(tasks, FifoPacked(pairs="anew"), gpus=2))[:2] == [(0, 0, 0), (2, 0, 0)]
-    assert list_intervals(simulate(tasks, FifoPacked(), gpus=2))[1][0] == 1
-
-
 def test_gavel_takes_the_first_of_partners_that_differ_by_rounding():
     policy = FifoPacked()
     sums = {0: 1.9 - 1e-15, 1: 1.9, 2: 1.5}
@@ -130,7 +104,6 @@ def test_gavel_takes_the_first_of_partners_that_differ_by_rounding():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: FifoPacked(pairs="other"),
         lambda: FifoPacked(threshold=-1),
         lambda: Gandiva(look_s=0),
         lambda: Gandiva(least=-1),

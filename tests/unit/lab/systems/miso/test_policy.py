@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heshare.lab.systems.miso.mig import SLICES, fits, placeable
-from heshare.lab.systems.miso.partition_search import PUBLISHED, InstancePredictions, best, choices
-from heshare.lab.systems.miso.policy import Miso
+from heshare.lab.systems.miso.policy import PUBLISHED, InstancePredictions, Miso, best, choices
 from heshare.lab.systems.miso.static_partitions import EqualShares, StaticPartition
 from heshare.lab.systems.shared import training
 from heshare.paper.studies.systems.miso_study import draw_jobs
@@ -226,13 +225,6 @@ class TestBaselines:
         assert log[3][0] == pytest.approx(moved_s)
         assert "mig-2g" in str(log[3][1])
         assert result.completion_s[0] == pytest.approx(500.0 * 0.2302 / 0.1313)
-
-    def test_static_without_backfill_or_promotion(self):
-        tasks = [job(0, LARGE, 500.0), job(1, LARGE, 50.0, 1.0), job(2, MOBILENET, 60.0, 2.0)]
-        strict = simulate(tasks, StaticPartition((4, 2, 1), backfill=False))
-        assert strict.intervals.query("task == 2")["start_s"].min() >= strict.completion_s[0]
-        still = simulate([job(0, MOBILENET, 60.0), job(1, MOBILENET, 600.0)], StaticPartition((4, 2, 1), promote=False))
-        assert still.completion_s[1] == pytest.approx(600.0 * 0.0209 / 0.0190)
 
     def test_static_partition_refuses_a_task_that_no_instance_holds(self):
         with pytest.raises(InputError, match="tasks that an instance of 2 slices holds"):

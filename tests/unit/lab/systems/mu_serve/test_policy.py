@@ -59,11 +59,6 @@ def test_mu_serve_lowers_the_clock_until_the_limit_is_missed_once():
     assert result.makespan_s == pytest.approx(7.0 + (20.0 - done) / 0.7)
 
 
-def test_mu_serve_without_remember_lowers_and_raises_the_clock_repeatedly():
-    trace = [mhz for _, mhz in clocks(simulate(MuServe(remember=False), 20.0))]
-    assert trace[:13] == [1000, 900, 800, 700, 600, 900, 800, 700, 600, 900, 800, 700, 600]
-
-
 def test_mu_serve_begins_each_task_at_the_top_clock():
     result = simulate(MuServe(dt_s=100.0), [Task(0, SENSITIVE, 200.0), Task(1, SENSITIVE, 200.0)])
     # 100 s at 1000 MHz, 111.1 s more at 900, 800 ... ; whatever the first ended with, the second begins at the top.

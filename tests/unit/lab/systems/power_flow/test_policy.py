@@ -167,7 +167,7 @@ def test_power_flow_places_a_job_on_the_type_of_its_earliest_predicted_completio
 @pytest.mark.parametrize(("name", "record"), [("A100", "miso"), ("V100", "gavel"), ("V100-SXM2", "eaco")])
 def test_fitted_step_models_are_near_the_device(name, record):
     card, predicted = gpu(name), DevicePredictor()
-    models = StepModels(predicted, 5, 8, 0.4, 1.0)
+    models = StepModels(predicted, 8, 0.4, 1.0)
     for workload in workloads(record, name):
         model = models.fitted(workload, card)
         for mhz in models.clocks_mhz(card):
@@ -188,9 +188,7 @@ def test_fitted_step_models_are_near_the_device(name, record):
         ("clocks", 0),
         ("floor", 0.0),
         ("ceiling", 1.1),
-        ("pre_run_clocks", 0),
         ("gpus_per_node", 0),
-        ("dt_s", -1.0),
     ],
 )
 def test_power_flow_refuses_parameters_out_of_range(name, value):

@@ -6,8 +6,8 @@ import pytest
 
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
-from heshare.lab.systems.shared import card_rates, training
-from heshare.lab.systems.shared.card_rates import gpu_part_ratio, measured_rates, rate, ratio_uncertainty
+from heshare.lab.systems.shared import training, training_step
+from heshare.lab.systems.shared.training_step import gpu_part_ratio, measured_rates, rate, ratio_uncertainty
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
@@ -51,7 +51,7 @@ def test_training_step_orders_gpus_by_speed_and_never_undercuts_the_host(workloa
 
 def test_rate_of_a_gpu_without_measured_trainings_is_scaled_from_the_most_similar_one():
     rates = measured_rates()
-    h100, h200 = (card_rates.resembled(default(), gpu, "vgg16").gpu_s(1.0, 1.0) for gpu in ("H100", "H200"))
+    h100, h200 = (training_step.resembled(default(), gpu, "vgg16").gpu_s(1.0, 1.0) for gpu in ("H100", "H200"))
     assert rate(default(), rates, "H200", "vgg16") == pytest.approx(rates["H100", "cnn"] * h100 / h200)
     assert rate(default(), {}, "H200", "vgg16") == pytest.approx(1 / h200)
 
@@ -68,7 +68,7 @@ def test_ratio_uncertainty_grows_with_what_was_not_measured():
 
 
 def test_training_kind_of_a_decoding_network_is_transformer():
-    assert [card_rates.training_kind(name) for name in ("vgg16", "transformer", "bert_large")] == [
+    assert [training_step.training_kind(name) for name in ("vgg16", "transformer", "bert_large")] == [
         "cnn",
         "transformer",
         "transformer",

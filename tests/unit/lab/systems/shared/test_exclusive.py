@@ -44,17 +44,6 @@ def test_fifo_delays_all_tasks_behind_a_waiting_gang():
     assert run_policy("fifo", tasks) == [(0, 0, 0, 4), (1, 0, 4, 6), (1, 1, 4, 6), (1, 2, 4, 6), (2, 0, 6, 7)]
 
 
-def test_backfill_starts_tasks_behind_a_waiting_gang():
-    tasks = [task(0, 4.0), task(1, 2.0, gpus=3), task(2, 1.0)]
-    assert run_policy("fifo(backfill=yes)", tasks) == [
-        (2, 1, 0, 1),
-        (0, 0, 0, 4),
-        (1, 0, 4, 6),
-        (1, 1, 4, 6),
-        (1, 2, 4, 6),
-    ]
-
-
 def test_sjf_starts_the_shortest_waiting_task():
     tasks = [task(0, 5.0), task(1, 4.0), task(2, 1.0), task(3, 2.0, 1.5)]
     assert [start[0] for start in run_policy("sjf", tasks, gpus=(toy_gpu(),))] == [2, 1, 3, 0]
@@ -81,7 +70,7 @@ def test_exclusive_policies_start_tasks_only_on_gpus_that_they_fit():
     assert [(index, gpu) for index, gpu, *_ in starts] == [(0, 1), (1, 0)]
 
 
-@pytest.mark.parametrize("policy", ["fifo", "sjf", "exclusive", "fifo(backfill=yes)"])
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "exclusive"])
 @pytest.mark.parametrize("too_large", [task(0, 1.0, gpus=4), task(0, 1.0, workload=Workload("bert_large", 100_000))])
 def test_exclusive_policies_refuse_a_task_that_the_cluster_can_never_hold(policy, too_large):
     with pytest.raises(InputError, match=r"a task that .* can hold"):

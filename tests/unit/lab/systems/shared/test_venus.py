@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heshare.lab.systems.shared.venus import generate_trace, published_figures
+from heshare.lab.systems.shared.trace_jobs import generate_trace, published_figures
 from heshare.shared.errors import InputError
 
 
