@@ -76,12 +76,7 @@ def copies_s(
 
 
 def fit_crowding(contention: Contention, rows: Mapping[str, TimeRows]) -> Contention:
-    """Return `contention` with the constants of taking turns that fit `rows`, and times alone, best.
-
-    Args:
-        contention: the other constants, which stay.
-        rows: times of two processes, by workload.
-    """
+    """Return `contention` with the constants of taking turns that fit times of two processes, and times alone, best."""
     search = _JointFit(contention, rows)
     low, high = np.full(len(search.start), math.log(1e-9)), np.full(len(search.start), 3.0)
     low[-len(CROWDING) :], high[-len(CROWDING) :] = np.log(_LOW), np.log(_HIGH)

@@ -101,14 +101,10 @@ def fit_timing(
     *,
     further: Callable[[FloatArray], FloatArray] | None = None,
 ) -> FittedTiming:
-    """Return the constants of one workload on one GPU, from its measured iterations and its prior.
+    """Return the constants of one workload on one GPU, from its measured iterations alone and its prior.
 
-    Args:
-        rows: iterations alone.
-        prior: the prior.
-        gpu: the GPU if its power limit may have throttled the measurements; None: they all ran at the top clock.
-        source: of the measurements.
-        further: errors over their noise of other measurements, from the log-parameters.
+    `gpu` is given if its power limit may have throttled the measurements; otherwise they all ran at the top clock.
+    `further` returns errors over their noise of other measurements, from the log-parameters.
     """
     q = start(rows, prior)
     memory_s = math.exp(q[3]) if prior.memory_s is None else prior.memory_s

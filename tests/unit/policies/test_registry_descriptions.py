@@ -81,7 +81,6 @@ def test_variants_are_registered_but_not_listed_as_systems():
     assert set(policies()) < set(policies(variants=True))
     assert {name for name, entry in policies(variants=True).items() if entry.variant} >= {
         "morak:heshare-placement",
-        "mu-serve:sensitivity",
         "heshare:trade-off/no-mps",
     }
     assert not any(":" in name for name in policies() if name.startswith(("morak", "mu-serve")))

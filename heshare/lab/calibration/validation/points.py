@@ -68,17 +68,8 @@ def cell_point(
 ) -> LeftOutPoint:
     """Return the point of the first of `residents`, with the uncertainty that `co_run` states for it.
 
-    Args:
-        test: the test.
-        constants: constants of the device model.
-        gpu: a GPU of the catalogue.
-        residents: what ran, the one that was measured first.
-        measured: the measured time, s, or board power, W.
-        modelled: the model's value, from a fit that did not see `measured`.
-        unit: `s` for a time, `W` for a power.
-        item: what was left out; the workload unless given.
-        setting: the setting in words; the residents unless given.
-        sm_mhz: the locked clock, MHz; None: the card's own.
+    `measured` and `modelled` are a time, s, or board power, W, as `unit` says; `item` is what was left out, the
+    workload unless given; `setting` are words for the residents; `sm_mhz` is the locked clock, None for the card's own.
     """
     workload = residents[0].workload
     stated = co_run(catalogue.gpu(gpu), residents, sm_mhz, constants=constants)

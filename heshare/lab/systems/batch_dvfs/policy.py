@@ -57,7 +57,8 @@ class SearchState:
 def next_state(state: SearchState, power_w: float, cap_w: float, last: int, top: int) -> SearchState:
     """Return the state after one decision of BatchDVFS's control law.
 
-    With power P, cap C, the present size b, the ends low and high of the search, and the clock level d:
+    With the highest power P since the last decision, cap C, the present size b, the ends low and high of the search,
+    and the clock level d:
 
         BAND C <= P <= C : hold
         P < BAND C       : b = last  ->  d + 1, at most top
@@ -68,13 +69,6 @@ def next_state(state: SearchState, power_w: float, cap_w: float, last: int, top:
                            b = low   ->  search from 0 to low          (a search that had gone up comes down again)
                            otherwise ->  search from low to b
                            with b = floor((low + high) / 2)
-
-    Args:
-        state: the present state.
-        power_w: the highest power since the last decision, W.
-        cap_w: the power cap, W.
-        last: the place of the largest inference batch size.
-        top: the place of the highest clock.
     """
     if power_w > cap_w:
         if state.size == 0:

@@ -64,13 +64,8 @@ class TrialPlacement:
 def local_sets(eligible: Sequence[Sequence[int]], signature: Sequence[object], size: int) -> list[tuple[int, ...]]:
     """Return the sets of `size` GPUs within one node, one for each class of interchangeable sets.
 
-    Args:
-        eligible: GPUs of each node that may be taken, in order.
-        signature: of each GPU; GPUs of a node with equal signatures are interchangeable.
-        size: number of GPUs of a set.
-
-    Returns:
-        For each way to divide `size` over a node's groups of equal GPUs, the first GPUs of each group.
+    `eligible` are the GPUs of each node that may be taken; GPUs of a node with equal `signature` are interchangeable.
+    For each way to divide `size` over a node's groups of equal GPUs, the first GPUs of each group are taken.
     """
     sets: list[tuple[int, ...]] = []
     for node in eligible:

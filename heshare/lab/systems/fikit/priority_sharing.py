@@ -99,13 +99,8 @@ def lengths() -> tuple[float, float]:
 def times_s(parts: Sequence[Iteration], priorities: Sequence[int], slow: float, stalled: float) -> list[float]:
     """Return the time of an iteration of each resident, s, infinite for one that does not get a turn.
 
-    Interception of a launch costs each resident host time.
-
-    Args:
-        parts: each resident's iteration on the whole GPU.
-        priorities: of each, 0 the most urgent.
-        slow: top clock over clock.
-        stalled: the factor on memory time.
+    `parts` are iterations on the whole GPU, `slow` is the top clock over the clock. Interception of a launch costs each
+    resident host time.
     """
     launched = [replace(part, host_s=part.host_s + RULE.launch_s * part.kernels) for part in parts]
     demands = [

@@ -84,11 +84,6 @@ def slowdown(workload: Workload, slices: int, whole: Iteration) -> float:
     Measured on an A100 for the training workloads of MISO and for inference of the workloads in `data/calibration/
     mig.csv`; anything else by the form of `inside`. Between measured inference batch sizes, and beyond them, the ratio
     of measured to modelled slowdown is interpolated over the logarithm of the size. A smaller instance is never faster.
-
-    Args:
-        workload: the workload.
-        slices: compute slices of the instance.
-        whole: its iteration on the whole GPU.
     """
     known = mig_step_times_s()
     if (workload, slices) in known:

@@ -210,11 +210,8 @@ OBJECTIVES = ("slowdown", "throughput")
 class InstancePredictions:
     """Predicted slowdowns in MIG instances; each workload is predicted once for each GPU.
 
-    Args:
-        predictor: predicts times in instances.
-        error: mean size of the further error of a relative speed, of either sign.
-        error_spread: standard deviation of that size.
-        rng: draws those errors, once for each workload and GPU.
+    `error` is the mean size of a further error of a relative speed, of either sign, and `error_spread` its standard
+    deviation; `rng` draws them.
     """
 
     def __init__(self, predictor: Predictor, error: float, error_spread: float, rng: np.random.Generator) -> None:
@@ -247,19 +244,12 @@ def choices(name: str) -> tuple[Partition, ...]:
 
 
 def best(slowdowns: ArrayLike, partitions: Sequence[Partition], objective: str = "slowdown") -> tuple[int, ...] | None:
-    """Return the compute slices of each task under the best partition with exactly one instance a task.
+    """Return the compute slices of each task under the best partition with exactly one instance a task, or None.
 
     Exact: the best permutation of a partition is an assignment problem, so that trying all permutations, as MISO does,
-    finds nothing better.
-
-    Args:
-        slowdowns: time in an instance over time on the whole GPU, shape (tasks, kinds of `SLICES`); `inf` where a task
-            does not fit.
-        partitions: those to search; the first of equally good ones is taken.
-        objective: `slowdown` minimises the mean slowdown, `throughput` maximises the sum of `1 / slowdown`.
-
-    Returns:
-        None if no partition holds all tasks.
+    finds nothing better. `slowdowns` are times in an instance over those on the whole GPU, shape (tasks, kinds of
+    `SLICES`), `inf` where a task does not fit. Of equally good partitions the first is taken. The objective `slowdown`
+    minimises the mean slowdown, `throughput` maximises the sum of `1 / slowdown`.
     """
     from scipy.optimize import linear_sum_assignment  # slow to import
 

@@ -42,16 +42,11 @@ _STEPS = ((0.2, 10), (0.1, 5), (0.05, 2))
 def feedback_move(power_w: float, cap_w: float, latency: float) -> Move:
     """Return the move of the control law for one period's readings.
 
-    With power P, cap C, and latency L as a share of its limit:
+    With power P, cap C, and the worst latency of the residents L as a share of its limit:
 
         P <= ALPHA C             : larger batch if L <= BETA, else higher clock
         ALPHA C < P <= HOLD C    : hold
         P > HOLD C               : smaller batch if L > BETA, else lower clock
-
-    Args:
-        power_w: the board's power, W.
-        cap_w: the cap, W.
-        latency: time per iteration as a share of the latency limit, the worst of the residents.
     """
     if power_w <= ALPHA * cap_w:
         return "larger" if latency <= BETA else "faster"

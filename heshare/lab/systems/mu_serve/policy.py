@@ -35,15 +35,8 @@ LATENCIES = ("iteration", "response")
 def miad(clock: int, missed: bool, clocks_mhz: Sequence[int], factor: float = 1.5, step: int = 1) -> int:
     """Return the next clock by multiplicative increase, additive decrease, as a place in the grid.
 
-        f <- min(f_max, factor f), snapped up to the grid, after a period with a missed limit
-        f <- f - step places of the grid, at least the lowest, otherwise
-
-    Args:
-        clock: the present place in the grid.
-        missed: whether a latency limit was missed in the period.
-        clocks_mhz: the grid, ascending, MHz.
-        factor: factor by which the clock rises.
-        step: places by which it falls.
+    f <- min(f_max, factor f), snapped up to the grid, after a period with a missed limit
+    f <- f - step places of the grid, at least the lowest, otherwise
     """
     if not missed:
         return max(clock - step, 0)
@@ -72,7 +65,6 @@ class _ClockState:
 @register("mu-serve:heshare-placement", title="μ-Serve, HeShare's placement", preset={"placement": "heshare"})
 @register("mu-serve:oracle", title="μ-Serve, predicting", preset={"mode": "oracle"})
 @register("mu-serve:no-control", title="One at a time", preset={"mode": "none"})
-@register("mu-serve:sensitivity", title="μ-Serve, grouped by sensitivity", preset={"placement": "sensitivity"})
 class MuServe(QueuePolicy):
     """Each GPU runs the task of least predicted time first, one at a time, at a clock as low as the limits allow.
 

@@ -115,16 +115,8 @@ def grow(
     """Make the move of highest priority, again and again, while GPUs and the energy budget last.
 
     A move that takes more GPUs than are free, or more energy than is left, is not made, and the others continue
-    (assumed). A move that takes no additional energy is made even if the budget is spent.
-
-    Args:
-        options: by job.
-        admitted: the initial allocation of each job that runs.
-        gpus: number of GPUs that are free beside them.
-        budget_j: energy that the admitted jobs may take together until they complete, J.
-
-    Returns:
-        The allocation of each admitted job.
+    (assumed). A move that takes no additional energy is made even if the budget is spent. The budget is for all
+    admitted jobs until they complete, and `gpus` are free beside them.
     """
     allocations = dict(admitted)
     left_j = budget_j - sum(float(options[job].energy_j[current]) for job, current in allocations.items())

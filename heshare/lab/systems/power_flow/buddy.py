@@ -55,12 +55,9 @@ def root_blocks(nodes: Sequence[Sequence[int]], /) -> list[Block]:
 
 
 class BuddyAllocator:
-    """Free and allocated GPUs of some nodes.
+    """Free and allocated GPUs of some nodes, each given as its GPUs in order.
 
     Each node has a mask of its taken places. The free blocks are what the taken ones leave of the largest blocks.
-
-    Args:
-        nodes: the GPUs of each node, in order.
     """
 
     def __init__(self, nodes: Sequence[Sequence[int]]) -> None:
@@ -119,12 +116,8 @@ class BuddyAllocator:
     def make_room(self, gpus: int, movable: Iterable[int]) -> dict[int, tuple[int, ...]] | None:
         """Move owners of smaller blocks so that a block for `gpus` becomes free, and as few GPUs as possible move.
 
-        Args:
-            gpus: number of GPUs that are requested, at most the largest block.
-            movable: owners that may be moved.
-
-        Returns:
-            The new GPUs of each owner that was moved (now allocated); None, with nothing changed, if it is impossible.
+        Returns the new GPUs of each of the `movable` owners that was moved (now allocated); None, with nothing changed,
+        if it is impossible.
         """
         size = next_power_of_two(gpus)
         if gpus > self._largest or sum(block.size for block in self.free_blocks) < size:
@@ -188,10 +181,6 @@ def reallocate(allocator: BuddyAllocator, planned: Mapping[int, int], /) -> Real
     A job that keeps its number of GPUs keeps its block, unless a larger job finds no room. Then as few GPUs as possible
     are moved: PowerFlow migrates jobs to defragment and for nothing else. A running job for which there is no new block
     stops.
-
-    Args:
-        allocator: the GPUs that jobs have; changed.
-        planned: number of GPUs of each job.
     """
     before = allocator.allocations()
     for job in before:
@@ -217,13 +206,8 @@ def move_order(
 ) -> tuple[list[int], list[int]]:
     """Return the order in which jobs can move without two of them on one GPU, and the jobs that must stop for that.
 
-    Args:
-        moved: new GPUs by job.
-        before: present GPUs by job.
-
-    Returns:
-        Jobs in the order in which they can move; jobs to stop before and start after the moves, one for each circle of
-        jobs that wait for each other's GPUs.
+    `moved` and `before` are the new and the present GPUs. One job stops for each circle of jobs that wait for each
+    other's GPUs; it starts again after the moves.
     """
     ordered: list[int] = []
     stopped: list[int] = []

@@ -77,11 +77,8 @@ class StepModel:
 class StepModels:
     """Fitted models of a step of each workload on each type of GPU; each pre-run is done once.
 
-    Args:
-        predictor: measures the pre-run, the same predictor as every policy's: on one GPU, and on two by how the
-            workload scales.
-        clocks, floor, ceiling: as in `PowerFlow`; all clocks are spread evenly, and those of a pre-run reach up to the
-            card's top one.
+    The pre-run is measured by the same predictor as every policy's: on one GPU, and on two by how the workload scales.
+    All clocks are spread evenly, and those of a pre-run reach up to the card's top one.
     """
 
     def __init__(self, predictor: Predictor, clocks: int, floor: float, ceiling: float) -> None:
@@ -114,14 +111,9 @@ class StepModels:
     def options(
         self, task: Task, left: float, gpu: Gpu, widths: tuple[int, ...], occupied: Sequence[int]
     ) -> AllocationOptions:
-        """Return the allocations of a task on one type of GPU with their predicted times and energies.
+        """Return the allocations of a task with `left` iterations on one type of GPU, with times and energies.
 
-        Args:
-            task: the task.
-            left: iterations that it has still to do.
-            gpu: the type.
-            widths: numbers of GPUs, ascending.
-            occupied: how many free GPUs each of these numbers occupies, see `BuddyAllocator.occupied`.
+        `widths` are numbers of GPUs, ascending, and `occupied` how many free GPUs each of them occupies.
         """
         time_s, energy_j = self._iteration(task, gpu, widths)
         return AllocationOptions(tuple(occupied), left * time_s, left * energy_j)
@@ -150,11 +142,8 @@ class StepModels:
 def fit_step(speed: ArrayLike, time_s: ArrayLike, energy_j: ArrayLike, pair_s: float, /) -> StepModel:
     """Return the model that fits measurements best: least squares of relative errors, no term below zero.
 
-    Args:
-        speed: clocks of the measurements on one GPU, over the top clock, ascending, shape (m,).
-        time_s: seconds per step, shape (m,).
-        energy_j: energy for a step, J, shape (m,).
-        pair_s: seconds per step on two GPUs at the last clock.
+    `speed` are clocks over the top clock, ascending, `time_s` and `energy_j` those of a step on one GPU at each, shape
+    (m,); `pair_s` is the time on two GPUs at the last clock.
     """
     x, t, e = (np.asarray(column, dtype=np.float64) for column in (speed, time_s, energy_j))
     if x.ndim != 1 or not x.size or not x.shape == t.shape == e.shape:

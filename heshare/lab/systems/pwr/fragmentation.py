@@ -141,11 +141,7 @@ def scores(
 ) -> list[Scores]:
     """Score, for each of several tasks as if it came alone, every node that can take it.
 
-    Args:
-        nodes: the nodes.
-        requests: the tasks.
-        classes: FGD's typical classes of tasks.
-        popularity: how popular they are, summing to one.
+    `classes` are FGD's typical classes of tasks, and `popularity` how popular they are, summing to one.
     """
     ways = [choices(nodes, request) for request in requests]
     at, gpu = (np.concatenate([way[part] for way in ways]) for part in (0, 1))

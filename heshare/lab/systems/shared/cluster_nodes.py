@@ -26,10 +26,7 @@ def nodes(cluster: Cluster, gpus_per_node: int) -> list[tuple[int, ...]]:
 def average_active(segments: Sequence[Segment], until_s: float, /, *, gpus_per_node: int = 1) -> float:
     """Return the number of GPUs (or nodes) that run something, averaged over time from 0 to `until_s`, s.
 
-    Args:
-        segments: of all GPUs.
-        until_s: end of the average, s.
-        gpus_per_node: consecutive GPUs that make a node, which is active while one of them is; 1 counts GPUs.
+    `gpus_per_node` consecutive GPUs make a node, which is active while one of them is.
     """
     awake = _awake(segments, gpus_per_node)
     return sum(end_s - start_s for node in awake.values() for start_s, end_s in node) / until_s
@@ -45,21 +42,11 @@ def node_energy_j(
     host_w: float = 0.0,
     sleep_w: float | None = None,
 ) -> FloatArray:
-    """Return the energy of each node from the start to `until_s`: its GPUs, its host, and sleep while it is idle, J.
+    """Return the energy of each node from the start to `until_s`: GPUs, host, and sleep while it is idle, J, (nodes,).
 
     A third account beside the two of the paper: EaCO counts whole servers and lets idle ones sleep. Going to sleep and
-    waking up take no time here (assumed).
-
-    Args:
-        segments: of all GPUs.
-        k: number of GPUs.
-        until_s: end of the account, s.
-        gpus_per_node: consecutive GPUs that make a node.
-        host_w: power of a node apart from its GPUs, W, whenever it is awake.
-        sleep_w: power of a whole node while none of its GPUs runs anything, W; None lets no node sleep.
-
-    Returns:
-        Shape (ceil(k / gpus_per_node),).
+    waking up take no time here (assumed). `k` is the number of GPUs, `host_w` the power of a node apart from its GPUs
+    whenever it is awake, `sleep_w` that of a whole node while none of its GPUs runs anything; None lets no node sleep.
     """
     nodes = -(-k // gpus_per_node)
     awake = {node: [(0.0, until_s)] for node in range(nodes)} if sleep_w is None else _awake(segments, gpus_per_node)

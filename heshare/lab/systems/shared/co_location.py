@@ -22,10 +22,8 @@ from heshare.world.workload import Resident, Workload
 class CoLocationHistory:
     """Times per iteration of sets of workloads on one GPU, and GPU utilisation of workloads alone.
 
-    The history begins with the sets that EaCO measured, on the GPU on which they ran.
-
-    Args:
-        predictor: predicts a set that was never observed.
+    The history begins with the sets that EaCO measured, on the GPU on which they ran; sets never observed are
+    predicted.
     """
 
     def __init__(self, predictor: Predictor) -> None:
@@ -88,10 +86,6 @@ class BookedJob(NamedTuple):
 
 class GpuBookings:
     """The jobs on each GPU; a decision books jobs here before its actions are carried out.
-
-    Args:
-        view: the cluster as it is.
-        history: predicts times.
 
     Attributes:
         now_s: the time, s.

@@ -2,8 +2,6 @@
 
 - `random`: a random GPU, which the paper gives to Morak and mu-Serve (Section IV);
 - `heshare`: the knee of HeShare's first stage;
-- `trade-off`: the scheme of HeShare's Trade-off;
-- `sensitivity`: tasks of similar sensitivity to the clock share a GPU, the idea of mu-Serve;
 - `earliest`: the GPU on which the task is predicted to complete first.
 """
 
@@ -20,7 +18,6 @@ from heshare.prediction.predictor import Predictor
 from heshare.scheduling.objectives import fit_mask
 from heshare.shared.errors import unknown
 from heshare.world.cluster import Cluster
-from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 
 
@@ -43,67 +40,25 @@ class Placement(Protocol):
 
 
 class HeSharePlacement:
-    """The scheme that HeShare plans for the waiting tasks, planned again whenever tasks have arrived.
+    """The knee of HeShare's stage 1 for the waiting tasks, planned again whenever tasks have arrived.
 
-    Args:
-        scheme: `stage-1` is the knee of stage 1, `trade-off` the scheme of the Trade-off plan.
-        planner: makes the plans; policies with equal settings share one.
+    Policies with equal settings share a planner.
     """
 
     heterogeneous = True
 
-    def __init__(self, scheme: str = "stage-1", planner: CachedPlanner | None = None) -> None:
+    def __init__(self, planner: CachedPlanner | None = None) -> None:
         self.planner = planner or CachedPlanner()
         self.reused = ReusedPlanning()
-        self._scheme = scheme
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         self._cluster, self._predictor, self._rng = cluster, predictor, rng
         self.reused = ReusedPlanning()
 
     def place(self, tasks: Sequence[Task]) -> dict[int, int]:
-        if self._scheme == "stage-1":
-            scheme, reused = self.planner.stage_1_scheme(tuple(tasks), self._cluster, self._predictor, self._rng)
-        else:
-            front, reused = self.planner.front(tuple(tasks), self._cluster, self._predictor, self._rng)
-            scheme = front.trade_off.scheme
+        scheme, reused = self.planner.stage_1_scheme(tuple(tasks), self._cluster, self._predictor, self._rng)
         self.reused = self.reused + reused
         return scheme
-
-
-class SensitivityPlacement:
-    """Tasks of similar sensitivity to the clock share a GPU; the type of GPU is drawn at random.
-
-    A GPU has one clock, so mu-Serve places what reacts strongly to the clock apart from what does not. mu-Serve has
-    one type of GPU; here each task draws a GPU as in `RandomPlacement`, which fixes its type (our extension). Within a
-    type the tasks are sorted by sensitivity and cut into contiguous groups of equal predicted load, one for each GPU.
-    """
-
-    heterogeneous = True
-    reused = ReusedPlanning()
-
-    def __init__(self) -> None:
-        self._random = RandomPlacement()
-
-    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        self._cluster = cluster
-        self._predictions = TaskPredictions(predictor)
-        self._random.reset(cluster, predictor, rng)
-
-    def place(self, tasks: Sequence[Task]) -> dict[int, int]:
-        drawn = self._random.place(tasks)
-        placed: dict[int, int] = {}
-        for kind in self._cluster.kinds:
-            gpus = [index for index, gpu in enumerate(self._cluster.gpus) if gpu == kind]
-            placed.update(self._grouped([task for task in tasks if drawn[task.id] in gpus], kind, gpus))
-        return placed
-
-    def _grouped(self, tasks: Sequence[Task], kind: Gpu, gpus: Sequence[int]) -> dict[int, int]:
-        ordered = sorted(tasks, key=lambda task: (self._predictions.sensitivity(task.workload, kind), task.id))
-        loads_s = np.array([self._predictions.whole_s(task, kind) for task in ordered])
-        # A task at a boundary belongs to the group that holds the middle of its load.
-        middles = (np.cumsum(loads_s) - loads_s / 2) / loads_s.sum() if len(loads_s) else loads_s
-        return {task.id: gpus[int(middle * len(gpus))] for task, middle in zip(ordered, middles, strict=True)}
 
 
 class EarliestPlacement:
@@ -140,8 +95,6 @@ class EarliestPlacement:
 PLACEMENTS: dict[str, Callable[[], Placement]] = {
     "random": RandomPlacement,
     "heshare": HeSharePlacement,
-    "trade-off": lambda: HeSharePlacement("trade-off"),
-    "sensitivity": SensitivityPlacement,
     "earliest": EarliestPlacement,
 }
 

@@ -34,11 +34,7 @@ def switching_cost(residents: int) -> float:
 
 
 def time_slice_slowdown(busy: Sequence[float]) -> float:
-    """Return the factor by which time slices stretch every iteration.
-
-    Args:
-        busy: the part of each resident's time alone in which its kernels run, 0 to 1.
-    """
+    """Return the factor by which time slices stretch iterations; `busy`: parts of times alone in which kernels run."""
     return max(1.0, sum(busy)) * (1.0 + switching_cost(len(busy)))
 
 

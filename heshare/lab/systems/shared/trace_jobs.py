@@ -93,13 +93,7 @@ def tasks_of_trace(
 
     A training workload is drawn among those of which the job can complete at least one epoch. A job that is too short
     for any of them gets the workload with the shortest epoch. The epochs of a task are those of its workload.
-
-    Args:
-        trace: usable jobs, by submission.
-        rng: the source of randomness.
-        training_pool: training workloads to draw from.
-        inference_pool: inference workloads to draw from.
-        inference: share of the jobs on one GPU that are inference tasks; the other jobs, and all gangs, train.
+    `inference` is the share of the jobs on one GPU that are inference tasks; the other jobs, and all gangs, train.
     """
     if not 0 <= inference <= 1 or (inference < 1 and not training_pool) or (inference > 0 and not inference_pool):
         raise InputError(
@@ -178,13 +172,8 @@ def venus_trainings(
 ) -> tuple[Task, ...]:
     """Return trainings that arrive as in a generated trace of Venus, for the studies of systems that train.
 
-    Args:
-        jobs: number of jobs to draw; those outside `DURATIONS_S`, or for more than a node, are left out.
-        rng: the source of randomness.
-        gpus: number of GPUs of the cluster.
-        load: the offered load, see `offered_load`.
-        record: the record of the training workloads.
-        gpus_a_job: gives every job this number of GPUs, not that of the trace.
+    Of `jobs` drawn, those outside `DURATIONS_S`, or for more than a node, are left out. `load` is the offered load,
+    `record` that of the training workloads; `gpus_a_job` gives every job this number of GPUs, not that of the trace.
     """
     trace = usable_jobs(generate_trace(jobs, rng=rng), most_gpus=training.NODE_GPUS)
     kept = [
@@ -224,12 +213,9 @@ class PublishedFigures:
     tables: Mapping[str, Mapping[float, float]]
 
     def quantiles(self, name: str, shares: FloatArray, *, tail_power: float = 1.0) -> FloatArray:
-        """Return values at shares from 0 to 1, interpolated between the published quantiles on a logarithmic scale.
+        """Return values at shares from 0 to 1, (n,), interpolated between published quantiles on a logarithmic scale.
 
-        Args:
-            name: one of `tables`.
-            shares: shape (n,).
-            tail_power: power of the way from the last published quantile but one to the last one.
+        `tail_power` is the power of the way from the last published quantile but one to the last one.
         """
         published_pct, values = np.array(list(self.tables[name])), np.log1p(list(self.tables[name].values()))
         logs = np.interp(100 * shares, published_pct, values)

@@ -82,12 +82,7 @@ def steps() -> Mapping[tuple[str, int], TrainingStep]:
 
 
 def workloads(record: str = "", gpu: str | None = None) -> tuple[Workload, ...]:
-    """Return the training workloads of a record, in the file's order.
-
-    Args:
-        record: `eaco`, `gavel` or `miso`; all of them by default.
-        gpu: only those recorded on the GPU of this name.
-    """
+    """Return the trainings of a record (`eaco`, `gavel`, `miso`; all by default), of one GPU if it is named."""
     return tuple(
         step.workload for step in steps().values() if step.workload.model.startswith(record) and gpu in (None, step.gpu)
     )

@@ -83,13 +83,7 @@ def similar_slowdown(own: Workload, other: Workload, known: Slowdowns) -> float:
 
 @lru_cache(maxsize=4096)
 def pair_slowdown(gpu: str, own: Workload, other: Workload) -> float | None:
-    """Return the slowdown of a training beside another one, at least 1; None unless the record has both workloads.
-
-    Args:
-        gpu: the GPU's name.
-        own: the training.
-        other: the one beside it.
-    """
+    """Return the slowdown of a training beside another one, at least 1; None unless the record has both workloads."""
     if not {own, other} <= members():
         return None
     if gpu != training.step(own).gpu:

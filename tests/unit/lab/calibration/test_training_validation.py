@@ -46,13 +46,3 @@ def test_turns_alone_are_closer_than_one_slowdown_for_all_pairs():
 
 def test_time_slice_slowdown_beside_a_server_at_half_load():
     assert 1 / time_slice_slowdown([0.5, 1.0]) == pytest.approx(0.64, abs=0.005)
-
-
-def test_power_limit_errors():
-    errors = training_validation.power_limit_errors()
-    assert len(errors) == 36
-    assert errors["error"].abs().mean() == pytest.approx(0.047, abs=0.002)
-    assert errors.loc[errors["limit_w"] >= 150, "error"].abs().mean() == pytest.approx(0.032, abs=0.002)
-    # One number for the card; each network's comes from the other three.
-    assert errors["fixed_w"].between(60, 75).all()
-    assert errors.groupby("model")["fixed_w"].nunique().eq(1).all()

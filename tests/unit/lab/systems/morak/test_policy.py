@@ -148,7 +148,7 @@ def test_morak_takes_no_larger_inference_batch_size_than_it_may(sizes, largest):
         ("morak(k=0)", "column k: found 0; expected 1 to 48"),
         ("morak(cap=0)", "a share of the TDP above 0"),
         ("morak(limit=0.5)", "at least 1"),
-        ("morak(placement=best)", "random, heshare, trade-off, sensitivity"),
+        ("morak(placement=best)", "random, heshare, earliest"),
         ("morak(dt_s=0)", "a period above 0 s"),
         ("morak(sizes=0)", "an inference batch size of at least 1"),
     ],

@@ -1,15 +1,13 @@
 """Placements: the same draws and schemes for every system, and groups by sensitivity."""
 
 from collections import Counter
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from heshare.lab.systems.shared.placement import PLACEMENTS, HeSharePlacement, SensitivityPlacement, make_placement
+from heshare.lab.systems.shared.placement import PLACEMENTS, HeSharePlacement, make_placement
 from heshare.policies import cached_planner
 from heshare.policies.cached_planner import CachedPlanner, share_planners
-from heshare.policies.heshare import HeShare
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.random_placement import RandomPlacement
 from heshare.policies.registry import make
@@ -55,13 +53,6 @@ def test_random_placement_of_a_task_does_not_change_with_later_arrivals():
     assert {task: made.place(TASKS)[task] for task in first} == first
 
 
-def test_trade_off_placement_is_the_scheme_of_trade_off():
-    trade_off, morak = HeShare(planner=CachedPlanner(QUICK)), make("morak(placement=trade-off)")
-    morak.placement.planner = trade_off.planner
-    assert placed(simulate(trade_off)) == placed(simulate(morak))
-    assert morak.reused.predictor_calls > 0
-
-
 def test_heshare_placement_searches_once_and_charges_each_policy():
     moraks = [make("morak:heshare-placement"), make("mu-serve:heshare-placement")]
     for one in moraks:
@@ -83,27 +74,6 @@ def test_heshare_placement_plans_all_waiting_tasks_again():
     made = ready(HeSharePlacement(planner=CachedPlanner(QUICK)))
     assert set(made.place(TASKS[:4])) == {0, 1, 2, 3}
     assert set(made.place(TASKS[2:])) == set(range(2, 12))
-
-
-def test_mu_serve_groups_have_equal_load_in_order_of_sensitivity():
-    # All alike in sensitivity, so by id; the middle of the third lies at 4.5 of 10 seconds.
-    cluster = Cluster((toy_gpu(),) * 2)
-    tasks = [Task(index, Workload("resnet18", 4), 1.0 + index) for index in range(4)]
-    assert ready(SensitivityPlacement(), cluster, predictor=ToyPredictor()).place(tasks) == {0: 0, 1: 0, 2: 0, 3: 1}
-
-
-def test_mu_serve_group_is_contiguous_in_sensitivity_and_stays_on_its_gpu_type():
-    made = ready(SensitivityPlacement(), Cluster.parse("4xT4,2xA100"))
-    drawn = ready(RandomPlacement(), Cluster.parse("4xT4,2xA100")).place(TASKS)
-    where = made.place(TASKS)
-    assert all((where[task] < 4) == (drawn[task] < 4) for task in where)
-    beliefs, kinds = TaskPredictions(DevicePredictor()), ((gpu("T4"), range(4)), (gpu("A100"), range(4, 6)))
-    for kind, here in kinds:
-        spans = []
-        for index in here:
-            found = [beliefs.sensitivity(task.workload, kind) for task in TASKS if where[task.id] == index]
-            spans += [(min(found), max(found))] if found else []
-        assert all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
 def test_sensitivity_is_one_for_the_toy_card_and_less_for_memory_bound_work():
