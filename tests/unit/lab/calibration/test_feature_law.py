@@ -48,12 +48,3 @@ def test_left_out_of_an_item_without_company_is_empty():
     )
     unseen, predicted, spread = left_out(alone, (0.5, 0.5), "lone")
     assert len(unseen) == len(predicted) == len(spread) == 0
-
-
-def test_ratio_spread_is_smaller_for_items_with_many_rows():
-    rows = _rows(0.2, 0.05)
-    law = fit_law(rows, (0.5, 0.5), extra="unseen")
-    apart = np.zeros(2)
-    assert law.ratio_spread("card 0", "card 1", apart) < law.ratio_spread("unseen", "card 1", apart)
-    assert law.offset_of("unseen") == pytest.approx(0.0, abs=1e-9)
-    assert law.offset_of("no such item") == 0.0

@@ -7,7 +7,7 @@ import pytest
 
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
-from heshare.lab.calibration.half_precision_fit import BERT_CARDS, bert_rows, fit_half_precision
+from heshare.lab.calibration.half_precision_fit import BERT_CARDS, bert_rows
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
@@ -41,25 +41,7 @@ def test_a_gpu_without_times_in_half_precision_takes_them_from_those_that_have_t
     assert 1.3 < faster < 3.5
 
 
-def test_factors_of_half_precision_differ_by_kind_of_network():
-    half = fit_half_precision(default())
-    # Turing's tensor cores work for a transformer; a decoder of one position waits for its launches.
-    assert half["T4", "transformer"].work < half["T4", "cnn"].work < half["T4", "decode"].work
-    assert half["V100", "transformer"].work == half["V100-SXM2", "transformer"].work
-
-
 @pytest.mark.parametrize("gpu", ["T4", "V100", "V100-SXM2"])
 def test_tf32_is_refused_on_gpus_without_it(gpu: str):
     with pytest.raises(InputError, match=f"tf32 on {gpu}"):
         time_s(gpu, "resnet50", 8, "tf32")
-
-
-def test_the_estimate_says_which_arithmetic_it_means():
-    found = {
-        (gpu, precision): co_run(catalogue.gpu(gpu), [Resident(Workload("resnet50", 8, precision), 100)])
-        .tasks[0]
-        .arithmetic
-        for gpu, precision in (("A100", "fp32"), ("A100", "tf32"), ("V100", "fp32"), ("V100", "fp16"))
-    }
-    assert list(found.values()) == ["tf32", "tf32", "fp32", "fp16"]
-    assert time_s("A100", "resnet50", 8, "fp32") == time_s("A100", "resnet50", 8, "tf32")

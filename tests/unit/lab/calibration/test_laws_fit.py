@@ -11,10 +11,7 @@ from heshare.lab.calibration.laws_fit import (
     comparisons,
     fit_power_law,
     fit_speed_laws,
-    fit_workload_law,
     speed_spread,
-    speeds_without,
-    workload_rows,
 )
 from heshare.world import catalogue
 
@@ -38,12 +35,6 @@ def test_speeds_grow_with_rate_and_bandwidth_and_training_ratios_are_near_the_me
     assert ("L4", "cnn", "fp32") not in cards
 
 
-def test_speeds_without_a_gpu_do_not_know_it():
-    laws = speeds_without("L4", "transformer", "fp16")
-    assert ("L4", "transformer", "fp16") not in laws.cards
-    assert ("A30", "transformer", "fp16") in laws.cards
-
-
 def test_fit_power_law_of_gpus_alike_is_theirs_and_certain():
     shares = {"clock": 0.1, "dynamic": 0.9}
     power = {
@@ -63,11 +54,3 @@ def test_fit_power_law_of_gpus_alike_is_theirs_and_certain():
     assert law.uncertainty == pytest.approx(0.0, abs=1e-9)
     power["T4"] = replace(power["T4"], dynamic_w=2 * power["T4"].dynamic_w)
     assert fit_power_law(power).uncertainty > 0.2
-
-
-def test_workload_law_has_positive_exponents_of_operations_and_activations():
-    law = fit_workload_law()
-    assert law.gflops > 0
-    assert law.activations > 0
-    assert 0.1 < law.uncertainty < 0.6
-    assert len(workload_rows()) > 30

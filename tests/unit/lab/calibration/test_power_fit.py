@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import numpy as np
 import pytest
 
 from heshare.devices.board_power import capped_clock_mhz
 from heshare.devices.constants import default
-from heshare.devices.device_model import co_run
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.iteration_time import iteration_at
 from heshare.lab.calibration.power import load_fit, voltage_fit
 from heshare.lab.calibration.power_fit import T4_CAPPED_MHZ, t4_power_curve
 from heshare.lab.calibration.timing_constants import fit_t4_clocks
 from heshare.world import catalogue
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import Workload
 
 T4 = catalogue.gpu("T4")
 
@@ -27,21 +24,6 @@ def test_t4_power_curve_reaches_the_measured_clock_at_the_power_limit(idle_w: fl
     power = t4_power_curve(0.64, idle_w, v_min)
     parts = [iteration_at(fit_t4_clocks().timing, 8, 1.0)]
     assert capped_clock_mhz(power, parts, 70.0, 1590.0, 1590.0) == pytest.approx(T4_CAPPED_MHZ, rel=1e-6)
-
-
-def test_with_power_replaces_the_t4_curve():
-    constants = default()
-    varied = constants.with_power("T4", **asdict(t4_power_curve(constants.power["T4"].memory, 15.0, 0.72)))
-    heavy = [Resident(Workload("vgg19", 16))]
-    shipped_w, varied_w = (co_run(T4, heavy, 585, constants=model).power_w for model in (constants, varied))
-    assert varied_w < shipped_w < 70
-    assert constants.power["T4"].idle_w == 28.0
-
-
-def test_modelled_w_of_a_code_that_does_not_slow_down_falls_with_the_voltage_alone():
-    rows = voltage_fit.sweep_rows("A100").head(3).assign(rate=1.0, ratio=[0.4, 0.7, 1.0], top_w=262.0)
-    curve = voltage_fit.VoltageCurve(0.7, 0.8, 0.0)
-    assert voltage_fit.modelled_w(rows, curve, 62.0) == pytest.approx([62 + 128, 62 + 128, 262])
 
 
 def test_best_saving_of_a_code_is_the_smallest_energy_over_that_at_the_top_clock():
@@ -64,14 +46,6 @@ def test_clock_left_by_half_of_the_power_is_above_half_of_the_clock():
     assert 0.5 < left[0] < 0.8
     assert left[1:].tolist() == [1.0, 1.0]
     assert left[0] * curve.voltage(left[:1])[0] ** 2 == pytest.approx(0.5, rel=1e-2)
-
-
-def test_a_saturated_a100_reaches_its_limit_and_a_saturated_h100_does_too():
-    for gpu in ("A100", "H100"):
-        card = catalogue.gpu(gpu)
-        for model in ("vgg19", "bert_large"):
-            heavy = [Resident(Workload(model, 128, "fp16", "tensorrt"))]
-            assert co_run(card, heavy).power_w > 0.9 * card.tdp_w
 
 
 def test_parked_power_is_below_idle_power_and_ends_with_a_clock_or_a_task():

@@ -7,10 +7,7 @@ import pytest
 
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
-from heshare.devices.emulated_device import EmulatedDevice
-from heshare.lab.calibration import record_fit
 from heshare.lab.calibration.record_fit import ObservedSetting, co_run_arrays, fit_record, setting_arrays, time_array
-from heshare.ops.recording.profile_device import record_within_budget
 from heshare.world.catalogue import gpu, resident
 
 A100 = gpu("A100")
@@ -56,20 +53,3 @@ def test_fit_record_recovers_times_and_power_from_exact_settings() -> None:
         expected, modelled = co_run(A100, residents), co_run(A100, residents, constants=fitted)
         assert modelled.tasks[0].time_s == pytest.approx(expected.tasks[0].time_s, rel=0.06)
         assert modelled.power_w == pytest.approx(expected.power_w, rel=0.06)
-
-
-def test_fit_record_starts_again_where_the_first_fit_ends_far_from_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    h100, fit_from, errors = gpu("H100"), record_fit._fit_from, []
-    settings = record_fit.observed_settings(record_within_budget(EmulatedDevice(h100), 300.0, progress=False))
-
-    def fit(*arguments):  # type: ignore[no-untyped-def]
-        constants = fit_from(*arguments)
-        errors.append(record_fit._mean_error(h100, settings, constants))
-        return constants
-
-    monkeypatch.setattr(record_fit, "_fit_from", fit)
-    last = record_fit._mean_error(h100, settings, record_fit.fit_record(h100, settings, 70.0))
-    # Host time alone can explain a workload that was observed alone once: the first fit ends there.
-    first, second = errors
-    assert first > 2 * record_fit.GOOD_ERROR
-    assert last == second < 0.75 * first

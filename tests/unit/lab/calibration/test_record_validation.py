@@ -48,11 +48,6 @@ def test_fitted_half_splits_each_form_and_keeps_sets_together(measured: pd.DataF
     assert (half == again).all()
 
 
-def test_fitted_half_holds_workloads_that_were_observed_at_one_size(measured: pd.DataFrame) -> None:
-    once = measured[(measured["batch_size"] == 8) & (measured["co_runners"] == "") & (measured["mps_pct"] == 100)]
-    assert record_validation.fitted_half(once.reset_index(drop=True), np.random.default_rng(0)).all()
-
-
 def test_left_out_points_have_small_errors_for_fitted_forms_and_not_for_the_shipped_model(
     measured: pd.DataFrame,
 ) -> None:
@@ -63,14 +58,6 @@ def test_left_out_points_have_small_errors_for_fitted_forms_and_not_for_the_ship
     assert "clock" not in {form for form, _ in errors.index}, "none was recorded"
     assert (errors["fitted_pct"] < 0.35 * errors["shipped_pct"]).all()
     assert errors.loc[("pairs", "time"), "shipped_pct"] > 15
-
-
-def test_shipped_model_errors_on_its_own_profiles_are_the_noise(a100: pd.DataFrame) -> None:
-    errors = record_validation.errors_by_form(record_validation.left_out_points(a100, splits=1))
-    assert (errors["shipped_pct"] < 1).all()
-    assert (errors["fitted_pct"] < 3).all()
-    assert list(errors["form"]) == [*record_validation.FORMS, *record_validation.FORMS]
-    assert (errors["fitted_pct"] <= errors["fitted_p90_pct"] * 1.5).all()
 
 
 def test_errors_by_form_are_means_over_points() -> None:

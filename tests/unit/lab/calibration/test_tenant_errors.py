@@ -48,16 +48,3 @@ def test_copies_of_one_network_draw_more_than_the_sum_of_their_power_alone():
     table = copies()
     assert table["power_w"].tolist() == [117.56, 184.89, 258.89]
     assert table["over_alone_pct"].tolist() == pytest.approx([0.0, 2.55, 6.87], abs=0.01)
-
-
-def test_constants_of_a_pair_are_fitted_without_its_points():
-    light, heavy = (
-        next(one for one in tenant_errors.measured_tenants() if str(one) == name)
-        for name in ("alexnet:1@10", "vgg19:32@50")
-    )
-    constants = tenant_errors._constants_without((light, heavy))
-    gpu, engine = tenant_errors.RECORDED_GPU, tenant_errors.ENGINE
-    shipped = tenant_errors._shipped()
-    assert constants.power[gpu].dynamic_w != shipped.power[gpu].dynamic_w
-    assert constants.timing[gpu, engine, "vgg19"] != shipped.timing[gpu, engine, "vgg19"]
-    assert constants.timing[gpu, engine, "ssd"] == shipped.timing[gpu, engine, "ssd"]

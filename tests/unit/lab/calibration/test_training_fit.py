@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from heshare.devices.constants import default, fitted
 from heshare.lab.calibration import training_fit
-from heshare.lab.calibration.training_fit import LeftOut, spread, usual
 
 
 def errors(points) -> pd.Series:
@@ -41,25 +39,7 @@ def test_left_out_errors(points, count, mape, p90):
     assert found.quantile(0.9) < p90
 
 
-def test_left_out_pairs_are_without_bias():
-    table = pd.DataFrame(training_fit.left_out_pairs())
-    assert table["modelled"].mean() / table["measured"].mean() == pytest.approx(1, abs=0.05)
-
-
 def test_left_out_instances_are_without_bias_in_every_size():
     points = pd.DataFrame(training_fit.left_out_instances(default()))
     bias = errors(points).groupby(points["setting"].str[-2:]).mean()
     assert bias.abs().max() < 0.06
-
-
-def test_left_out_steps_are_those_of_another_gpu_and_host():
-    found = errors(training_fit.left_out_steps())
-    assert len(found) == 26
-    assert found.abs().median() < 0.2
-
-
-def test_spread_and_usual_agree_on_a_normal():
-    logs = np.random.default_rng(0).normal(0, 0.2, 20_000)
-    points = [LeftOut("", "", "", 1.0, float(np.exp(log))) for log in logs]
-    assert spread(points) == pytest.approx(0.2, rel=0.02)
-    assert usual(points) == pytest.approx(0.2, rel=0.03)

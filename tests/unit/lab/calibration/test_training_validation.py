@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -35,14 +34,3 @@ def test_turns_alone_are_too_kind_to_pairs_of_trainings():
     assert len(errors) == 2 * 330
     assert errors["error"].abs().mean() == pytest.approx(0.28, abs=0.005)
     assert errors["modelled"].mean() / errors["measured"].mean() == pytest.approx(0.63, abs=0.01)
-
-
-def test_turns_alone_are_closer_than_one_slowdown_for_all_pairs():
-    measured = turn_errors()["measured"]
-    # The geometric mean.
-    same = np.exp(np.log(measured).mean())
-    assert (same / measured - 1).abs().mean() == pytest.approx(0.35, abs=0.005)
-
-
-def test_time_slice_slowdown_beside_a_server_at_half_load():
-    assert 1 / time_slice_slowdown([0.5, 1.0]) == pytest.approx(0.64, abs=0.005)

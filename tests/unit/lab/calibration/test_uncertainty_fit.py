@@ -5,14 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heshare.devices.constants import default
 from heshare.lab.calibration import uncertainty_fit
 from heshare.lab.calibration.uncertainty_fit import FrameworkErrors
-
-
-def test_quantile_spread_recovers_the_deviation_of_normal_errors():
-    rng = np.random.default_rng(0)
-    assert uncertainty_fit.quantile_spread([rng.normal(0, 0.2, 20_000)]) == pytest.approx(0.2, rel=0.03)
 
 
 def test_quantile_range_is_over_fits_without_one_item():
@@ -45,10 +39,3 @@ def test_framework_rows_are_of_no_record_that_times_were_fitted_to():
     assert set(fitted.workload) <= {"bert_large"}
     assert len(rows) > 200
     assert not rows.source.isna().any()
-
-
-def test_left_out_framework_spreads_do_not_see_the_framework():
-    errors = uncertainty_fit.framework_errors(default())
-    names = np.array(errors.framework)
-    for name, spreads in uncertainty_fit.left_out_framework_spreads(errors).items():
-        assert spreads == uncertainty_fit.fit_framework_spreads(errors, names != name)

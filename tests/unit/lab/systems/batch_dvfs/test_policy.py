@@ -76,11 +76,6 @@ def test_batch_dvfs_search_by_hand():
     assert result.record.intervals[-1].batch_size == 192
 
 
-def test_batch_dvfs_search_comes_down_again():
-    # With a cap of 44 W, from 35.2 W on: 128 takes 56 W, 64 takes 33 W, 96 takes 44.56 W, 80 takes 38.8 W.
-    assert sizes(simulate("batch-dvfs(cap=0.4)"), 5) == [(0.0, 1), (3.0, 128), (6.0, 64), (9.0, 96), (12.0, 80)]
-
-
 def test_batch_dvfs_moves_the_clock_at_the_largest_size_only():
     # Four samples at most: 1 -> 3 -> 4 (11.4 W of a cap of 110 W), then a level each period up to 1000 MHz.
     result = simulate("batch-dvfs(cap=1.0,sizes=4)", 10_000.0)
@@ -109,14 +104,6 @@ def test_batch_dvfs_exceeds_the_cap_for_a_period_at_most():
     above_s = [row.end_s - row.start_s for row in result.timeline.itertuples() if row.power_w > 0.4 * GPU.tdp_w]
     assert above_s
     assert max(above_s) <= 3.0 + 1e-9
-
-
-def test_batch_dvfs_searches_sizes_that_fit_into_memory():
-    small = toy_gpu(memory_mib=2_000.0)
-    task = Task(0, Workload("resnet50", 8), 50_000.0)
-    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
-    result = run([task], Cluster((small,)), make("batch-dvfs(cap=1.0)"), devices=[ToyDevice(small)], **options)
-    assert result.jct_s[0] > 0
 
 
 @pytest.mark.parametrize("parameter", ["cap=0", "cap=2", "law=none", "sizes=0"])

@@ -5,11 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from heshare.lab.systems.eaco.policy import Eaco, local_sets
+from heshare.lab.systems.eaco.policy import Eaco
 from heshare.lab.systems.shared.co_location import CoLocationHistory
 from heshare.lab.systems.shared.training import workloads
-from heshare.lab.systems.shared.training_step import busy_alone
-from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
 from heshare.running.run import run
@@ -58,11 +56,6 @@ def list_intervals(result):
     return [(each.task, each.gpu, round(each.start_s, 3)) for each in rows]
 
 
-def test_utilisation_of_a_job_alone_is_the_measured_one():
-    for workload, busy in BUSY.items():
-        assert busy_alone(V100, workload) == pytest.approx(busy, rel=1e-3)
-
-
 def test_history_begins_with_the_measured_sets_and_records_others():
     history = CoLocationHistory(DevicePredictor())
     pair = [RESNET50, ALEXNET]
@@ -76,13 +69,6 @@ def test_history_begins_with_the_measured_sets_and_records_others():
     assert history.times_s(V100, unseen) == pytest.approx([1.035 * STEP_S[one] for one in unseen], rel=1e-4)
     history.record(V100, [(ALEXNET, 0.5), (RESNET18, 0.6)])
     assert history.times_s(V100, unseen) == [0.6, 0.5]
-
-
-def test_local_sets_takes_one_of_equal_sets():
-    # Node 0: two empty GPUs and two with job 7; node 1: one empty GPU.
-    sets = local_sets([[0, 1, 2, 3], [4]], [(), (), (7,), (7,), ()], 2)
-    assert sorted(sets) == [(0, 1), (0, 2), (2, 3)]
-    assert local_sets([[0, 1, 2, 3], [4]], [(), (), (7,), (7,), ()], 1) == [(0,), (2,), (4,)]
 
 
 def test_eaco_chooses_the_most_utilised_gpu_that_has_no_trial():
@@ -141,11 +127,6 @@ def test_eaco_places_a_job_where_every_deadline_is_predicted_to_hold():
     ]
 
 
-def test_eaco_ignores_a_deadline_that_is_missed_anyway():
-    tasks = [job(0, ALEXNET, 10, deadline=0.9), job(1, RESNET18, 10, deadline=0.9)]
-    assert list_intervals(simulate(tasks)) == [(0, 0, 0), (1, 0, 0)]
-
-
 def test_eaco_undoes_an_allocation_at_the_end_of_the_epoch():
     # Predicted to cost nothing, it costs 3.5 %. The host's epoch is 1 h and the newcomer's 0.5 h, so that the trial is
     # over after 1.035 h; the newcomer's second epoch ends at the same moment. It continues on the other GPU at once.
@@ -170,13 +151,6 @@ def test_eaco_does_not_repeat_an_undone_allocation():
     result = simulate(tasks, gpus=1, predictor=NoSlowdownPredictor())
     assert [task for task, _, start_s in list_intervals(result) if start_s < 10 * 3600] == [0, 1]
     assert [start_s for task, _, start_s in list_intervals(result) if task == 1][1] == pytest.approx(10.035 * 3600)
-
-
-def test_eaco_co_locates_gangs_in_one_node():
-    # Nodes of two: 0 and 1, 2 and 3. The pair of job 0 is in node 0, and so is that of job 1; job 2 needs one GPU.
-    tasks = [job(0, ALEXNET, 20, gpus=2), job(1, VGG16, 20, 10.0, gpus=2), job(2, RESNET50, 20, 20.0, gpus=2)]
-    result = simulate(tasks, gpus=4, policy=Eaco(gpus_per_node=2))
-    assert list_intervals(result) == [(0, 0, 0), (0, 1, 0), (1, 0, 10), (1, 1, 10), (2, 2, 20), (2, 3, 20)]
 
 
 def test_eaco_keeps_a_gang_in_one_node_and_gives_whole_nodes_to_a_larger_one():
@@ -208,12 +182,6 @@ def test_eaco_passes_over_a_job_without_candidates():
     started = {task: start_s for task, _, start_s in list_intervals(simulate(tasks))}
     assert started[3] == 2_001
     assert started[2] > 7_000
-
-
-def test_eaco_assumes_deadlines_for_tasks_without_one():
-    tasks = [job(0, ALEXNET, 20), job(1, RESNET18, 20)]
-    assert list_intervals(simulate(tasks, policy=Eaco(limit=1.03))) == [(0, 0, 0), (1, 1, 0)]
-    assert list_intervals(simulate(tasks, policy=make("eaco(limit=1.04)"))) == [(0, 0, 0), (1, 0, 0)]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.kernel_chain import chain
 
-from heshare.lab.systems.fikit.kernel_trace import KernelTrace, host_per_kernel_s, traces
+from heshare.lab.systems.fikit.kernel_trace import KernelTrace, traces
 from heshare.shared.errors import InputError
 
 
@@ -29,30 +29,10 @@ def test_a_host_that_waits_launches_only_after_the_kernel_has_ended():
     assert alone_s == 13.0
 
 
-def test_a_chain_has_the_gaps_that_it_was_given():
-    made = chain("c", [1.0, 2.0, 3.0], [0.1, 0.2, 0.3])
-    gaps_s, alone_s = made.alone()
-    assert gaps_s.tolist() == pytest.approx([0.1, 0.2, 0.3])
-    assert alone_s == pytest.approx(6.6)
-    assert made.busy_s == 6.0
-
-
 @pytest.mark.parametrize(("waits", "places"), [(1, [7]), (2, [3, 7]), (3, [2, 5, 7]), (8, list(range(8)))])
 def test_with_waits_spreads_waits_evenly_up_to_the_last_kernel(waits, places):
     made = hosted([1.0] * 8, 0.5, [0] * 7 + [1]).with_waits(waits)
     assert np.flatnonzero(made.waits).tolist() == places
-
-
-def test_with_host_adds_time_before_each_launch_and_the_first():
-    made = hosted([1.0, 1.0], 2.0, [0, 1])
-    assert made.with_host(each_s=0.5, first_s=3.0).host_s.tolist() == [5.5, 2.5]
-    assert made.host_s.tolist() == [2.0, 2.0]
-
-
-@pytest.mark.parametrize("waits", [0, 9])
-def test_with_waits_refuses_impossible_numbers(waits):
-    with pytest.raises(InputError, match="1 to 8"):
-        hosted([1.0] * 8, 0.5, [0] * 7 + [1]).with_waits(waits)
 
 
 def test_kernel_trace_refuses_bad_arrays():
@@ -76,9 +56,3 @@ def test_traces_have_the_kernels_and_times_of_their_source():
     for name, (kernels, busy_ms) in expected.items():
         assert found[name] == (kernels, pytest.approx(busy_ms, abs=1e-4))
     assert {int(one.waits.sum()) for one in traces().values()} == {1}
-
-
-def test_host_per_kernel_s_is_the_calibrated_floor_over_the_traced_kernels():
-    each_s = host_per_kernel_s({"resnet50": 175})
-    assert each_s * 175 == pytest.approx(0.00488, rel=0.01)
-    assert 20e-6 < traces()["resnet50"].host_s[0] < 40e-6

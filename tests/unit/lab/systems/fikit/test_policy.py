@@ -47,13 +47,6 @@ def test_fikit_takes_the_first_fifth_as_urgent_and_runs_one_task_of_a_class():
     assert found[3] == (30.0, 40.0, "priority-1")
 
 
-def test_fikit_classifies_later_tasks_by_their_place_in_the_whole_set():
-    # Ten tasks: the first two are urgent, though the second arrives when much has been started.
-    tasks = [Task(at, WORK, 1.0, arrival_s=float(at)) for at in range(10)]
-    sharing = {task: how for task, (_, _, how) in go(tasks).items()}
-    assert [sharing[at] for at in range(10)] == ["priority-0"] * 2 + ["priority-1"] * 8
-
-
 def test_fikit_keeps_the_classes_that_tasks_have():
     tasks = [Task(0, WORK, 10.0, priority=3), Task(1, WORK, 10.0, priority=12), Task(2, WORK, 10.0, 5.0, priority=0)]
     found = go(tasks)

@@ -45,13 +45,6 @@ def test_speeds_of_fillers_of_one_class_and_of_the_next():
     assert found[2] == pytest.approx((0.5 - 0.1) * 0.8)
 
 
-def test_speeds_of_two_urgent_tasks():
-    found = speeds([HIGH, replace(HIGH, busy=0.3, idle=0.6), LOW])
-    assert found[:2] == [1.0, 1.0]
-    assert found[2] == pytest.approx((0.5 + 0.4 - 0.7) * 0.8)
-    assert speeds([replace(LOW, priority=0), replace(LOW, priority=0)]) == [0.5, 0.5]
-
-
 def test_speeds_agree_with_the_kernel_loop_over_all_pairs():
     """Share of the GPU that the filler gets, over all pairs of traces and gaps of 0 to 10 ms before an iteration."""
     rule, off, found = FikitRule(), [], []
@@ -84,16 +77,6 @@ def test_the_urgent_task_on_an_emulated_gpu_runs_as_if_alone_and_the_filler_take
     # Interception is all that it costs: a few percent of a task that is bound by its host.
     plain = co_run(gpu("A100"), [Resident(urgent.workload)]).tasks[0].time_s
     assert 1.0 < alone / plain < 1.05
-
-
-def test_a_task_that_fills_the_gpu_is_slowed_under_mps_and_not_by_priority():
-    pair = [Workload("bert_large", 8), Workload("vgg19", 8)]
-    alone_s = co_run(gpu("V100"), [Resident(pair[0])]).tasks[0].time_s
-    mps = co_run(gpu("V100"), [Resident(one) for one in pair])
-    first = co_run(gpu("V100"), [Resident(one, sharing=f"priority-{place}") for place, one in enumerate(pair)])
-    assert mps.tasks[0].time_s > 1.5 * alone_s
-    assert first.tasks[0].time_s == pytest.approx(alone_s)
-    assert mps.power_w >= first.power_w > gpu("V100").idle_w
 
 
 def test_a_task_that_starves_makes_no_progress_and_goes_on_once_it_can():

@@ -4,7 +4,7 @@ import pytest
 
 from heshare.lab.systems.fikit.kernel_rules import Client, FikitRule, share
 from heshare.lab.systems.fikit.kernel_table import KernelRow
-from heshare.lab.systems.fikit.kernel_trace import trace_of, traces_of
+from heshare.lab.systems.fikit.kernel_trace import trace_of
 
 
 def row(position, duration_us, gap_us, *, kernels=3, grid="54x2x1", kernel="gemm", size=4):
@@ -38,8 +38,3 @@ def test_trace_of_counts_sms_and_identities():
     assert trace_of(ROWS).sms[1] == 27 / 108
     assert trace.kernel.tolist() == [0, 0, 1]
     assert trace_of(ROWS).kernel[0] != trace_of(ROWS).kernel[1]
-
-
-def test_traces_of_a_table_with_several_workloads():
-    more = (row(0, 1.0, 0.0, kernels=1, size=8),)
-    assert list(traces_of(ROWS + more)) == ["resnet18:4", "resnet18:8"]

@@ -83,24 +83,6 @@ def test_gavel_starts_no_task_behind_one_that_must_wait():
     ]
 
 
-def test_gavel_gives_whole_nodes_to_a_gang_larger_than_a_node():
-    tasks = [job(0, ALEXNET, 1), job(1, RESNET18, 1, gpus=3)]
-    assert list_intervals(simulate(tasks, FifoPacked(gpus_per_node=2), gpus=6))[1:] == [
-        (1, 2, 0),
-        (1, 3, 0),
-        (1, 4, 0),
-    ]
-
-
-def test_gavel_takes_the_first_of_partners_that_differ_by_rounding():
-    policy = FifoPacked()
-    sums = {0: 1.9 - 1e-15, 1: 1.9, 2: 1.5}
-    policy.pair_throughput = lambda task, host, bookings: sums[host]
-    assert policy.partner(job(3, ALEXNET, 1), [0, 1, 2], None) == 0
-    sums.update({0: 1.5, 1: 1.5 + 1e-15})
-    assert policy.partner(job(3, ALEXNET, 1), [0, 1, 2], None) is None
-
-
 @pytest.mark.parametrize(
     "make",
     [

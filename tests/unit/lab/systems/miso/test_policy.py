@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heshare.lab.systems.miso.mig import SLICES, fits, placeable
+from heshare.lab.systems.miso.mig import SLICES
 from heshare.lab.systems.miso.policy import PUBLISHED, InstancePredictions, Miso, best, choices
 from heshare.lab.systems.miso.static_partitions import EqualShares, StaticPartition
 from heshare.lab.systems.shared import training
@@ -74,11 +74,6 @@ class TestSearch:
         # With (4, 3) allowed the mean falls from 1.4 to 1.3.
         assert best(slowdowns, choices("all")) == (4, 3)
 
-    def test_best_for_three_tasks_by_hand(self):
-        slowdowns = [[1.2, 1.1, 1.0, 1.0, 1.0], [6.0, 3.0, 2.0, 1.7, 1.0], [3.0, 1.5, 1.2, 1.1, 1.0]]
-        # Means: (3, 2, 1) 1.2 + 2.0 + 1.5 = 4.7 thirds; (3, 2, 2) 4.6; (4, 2, 1) 1.2 + 1.7 + 1.5 = 4.4.
-        assert best(slowdowns, choices("published")) == (1, 4, 2)
-
     def test_best_by_throughput_may_differ_from_slowdown(self):
         slowdowns = [[8.0, 4.0, 2.0, 1.0, 1.0], [8.0, 4.0, 2.0, 2.0, 1.0]]
         # (3, 3): slowdowns 2 + 2, speeds 0.5 + 0.5; (4, 1): slowdowns 1 + 8, speeds 1 + 0.125.
@@ -113,11 +108,6 @@ class TestSearch:
         else:
             assert value(found) == pytest.approx(min(map(value, able)))
 
-    def test_placeable_has_all_published_partitions(self):
-        assert all(fits(one) for one in PUBLISHED)
-        assert set(PUBLISHED) < placeable()
-        assert (4, 3) not in PUBLISHED
-
 
 class TestInstancePredictions:
     def test_slowdowns_are_predicted_and_infinite_where_memory_does_not_suffice(self):
@@ -127,16 +117,6 @@ class TestInstancePredictions:
         assert predictions.slowdowns(LARGE, A100).tolist() == pytest.approx(
             [INF, INF, 0.2571 / 0.1313, 0.2302 / 0.1313, 1]
         )
-
-    def test_predicted_slowdowns_have_the_published_error(self):
-        predictions = InstancePredictions(DevicePredictor(), 0.016, 0.0032, np.random.default_rng(0))
-        off = []
-        for workload in training.workloads("miso"):
-            true = np.array([training.mig_step_times_s().get((workload, one), INF) for one in SLICES])
-            fitting = np.isfinite(predictions.slowdowns(workload, A100))[:-1]
-            off += list(np.abs(1 / predictions.slowdowns(workload, A100) - true[-1] / true)[:-1][fitting])
-        # Relative to the whole GPU, whose own speed is off as well.
-        assert 0.008 < np.mean(off) < 0.03
 
 
 class TestDecisions:
@@ -163,12 +143,6 @@ class TestDecisions:
         assert stays[0].iterations == pytest.approx(100.0 / 0.0317)
         assert stays[2].iterations == pytest.approx((left_s - 153.0) / 0.0372)
 
-    def test_miso_without_a_probe_stops_once(self):
-        policy, log = logged(Miso(probe_s=0.0))
-        simulate([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy)
-        assert [time for time, _ in log[:3]] == [0.0, 100.0, 120.0]
-        assert log[2][1] == [Start(0, 0, sharing="mig-3g"), Start(1, 0, sharing="mig-3g")]
-
     def test_miso_fills_the_gpu_with_the_fewest_tasks_in_strict_fifo_order(self):
         large = [job(index, LARGE, 500.0, float(index)) for index in range(5)]
         result = simulate([*large, job(5, MOBILENET, 100.0, 5.0)], Miso(), gpus=2)
@@ -190,13 +164,6 @@ class TestDecisions:
         # Tasks 0, 1 and 2 cannot share: 3 + 3 leaves no instance for the mobilenet, so that 2 waits for 1 to go.
         first = min(each.start_s for each in result.record.intervals if each.task == 2)
         assert first == pytest.approx(result.completion_s[1] + 3.0)
-
-    def test_miso_runs_one_task_at_a_time_on_a_gpu_without_mig(self):
-        tasks = [Task(index, Workload("mobilenet", 4), 1000.0) for index in range(4)]
-        result = run(
-            tasks, Cluster.parse("1xT4,1xV100"), Miso(), predictor=DevicePredictor(), rng=np.random.default_rng(0)
-        )
-        assert max(len(segment.residents) for segment in result.record.segments) == 1
 
     def test_miso_refuses_parameters_out_of_range(self):
         for changed in ({"probe_s": -1.0}, {"overhead_s": 0.0}, {"objective": "x"}, {"partitions": "x"}):
@@ -251,17 +218,6 @@ class TestDrawJobs:
         assert arrivals[:32].mean() == pytest.approx(30.0, rel=0.15)
         assert arrivals[34:].mean() == pytest.approx(60.0, rel=0.15)
         assert sum(task.workload.model == "miso_transformer" for task in tasks) == 26
-
-    def test_draw_jobs_keeps_pairs_of_duration_and_workload(self):
-        few, many = (draw_jobs(n, rng=np.random.default_rng(1)) for n in (30, 200))
-        pairs = {(task.workload, round(task.iterations, 6)) for task in many}
-        assert len(pairs) < 200
-        assert {(task.workload, round(task.iterations, 6)) for task in few} <= pairs
-
-    def test_draw_jobs_refuses_bad_arguments(self):
-        for bad in ({"n": 0}, {"n": 3, "interval_s": 0.0}):
-            with pytest.raises(InputError):
-                draw_jobs(rng=np.random.default_rng(0), **bad)
 
 
 class TestTies:

@@ -16,17 +16,6 @@ def runs():
     return study.run_policies(policies, seed=3, seeds=3, tasks=20, gpus=2)
 
 
-def test_cluster_has_cards_of_40_gb():
-    assert {gpu.memory_mib for gpu in study.cluster(3).gpus} == {study.MEMORY_MIB}
-    assert str(study.cluster(3)) == "3xA100"
-
-
-def test_statics_can_hold_the_largest_job():
-    assert len(study.statics()) == 8
-    assert study.partition_of(study.statics()[0]) == "4/2/1"
-    assert study.name_of("miso:static") == "Static 3/2/2"
-
-
 def test_run_policies_gives_the_same_jobs_and_for_the_same_seed_the_same_result(runs):
     assert len(runs) == 12
     again = study.run_policies([study.WHOLE, study.MISO], seed=3, seeds=3, tasks=20, gpus=2)
@@ -52,15 +41,6 @@ def test_table_compares_with_whole_gpus_and_the_best_static(runs):
     assert table.loc[study.WHOLE, "against_whole_pct"] == 0
     assert table.loc[best, "against_static_pct"] == 0
     assert table.loc[study.MISO, "against_whole_pct"] < 0
-
-
-def test_by_interval_has_a_row_a_policy_and_reference():
-    found = study.by_interval(
-        [60.0], np.random.default_rng(0), chosen=["miso:static"], seed=0, seeds=2, tasks=12, gpus=2
-    )
-    assert found["reference"].tolist() == ["Unpartitioned", "Best static"] * 2
-    assert set(found["static"]) == {"Static 3/2/2"}
-    assert (found["low"] <= found["change_pct"]).all()
 
 
 def test_figures_have_the_papers_reductions_as_lines(runs):

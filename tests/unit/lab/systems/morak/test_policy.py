@@ -89,12 +89,6 @@ def test_morak_raises_the_clock_again_after_a_change_of_the_co_runners():
     assert clocks(result)[3:] == [(15.0, 900), (16.0, 700), (17.0, 800), (18.0, 700)]
 
 
-def test_morak_refills_a_share_as_soon_as_a_task_ends():
-    tasks = [Task(0, LIGHT, 2.0), Task(1, LIGHT, 4.0), Task(2, LIGHT, 1.0)]
-    result = simulate(Morak(k=2, cap=2.0), tasks, ONE_CLOCK)
-    assert list_intervals(result) == [(0, 0.0, 4.0, 50), (2, 4.0, 6.0, 50), (1, 0.0, 7.0, 50)]
-
-
 @pytest.mark.parametrize(("k", "pct"), [(1, 100), (3, 33), (4, 25)])
 def test_morak_gives_equal_shares(k, pct):
     tasks = [Task(index, LIGHT, 1.0) for index in range(6)]
@@ -128,11 +122,6 @@ def test_morak_does_not_return_to_a_batch_size_that_missed_a_limit():
     result = simulate(Morak(k=2, cap=2.0, elastic=True), [Task(0, LIGHT, 5.0), Task(1, LIGHT, 5.0)], ONE_CLOCK)
     sizes = [each.batch_size for each in result.record.intervals if each.task == 0]
     assert sizes == [4, 2, 1]
-
-
-def test_morak_keeps_frozen_batch_sizes():
-    result = simulate(Morak(k=2), [Task(0, LIGHT, 5.0), Task(1, Workload("resnet18", 8), 5.0)])
-    assert sorted((each.task, each.batch_size) for each in result.record.intervals) == [(0, 4), (1, 8)]
 
 
 @pytest.mark.parametrize(("sizes", "largest"), [(8, 8), (20, 16), (256, 256)])

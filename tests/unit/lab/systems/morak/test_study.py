@@ -78,12 +78,3 @@ def test_claims_on_morak_follow_from_the_runs() -> None:
     assert list(parts["holds"].values()) == [False, True]
     for key, arguments in {("R1", "BatchDVFS"): throughput, ("R2", ""): kept, ("R3", ""): parts}.items():
         assert evaluate_claim(paper_claims()[key], profile="paper", **arguments)["verdict"] == "direction"
-
-
-def test_variants_run_on_cards_with_caps() -> None:
-    for setting in study.VARIANTS.values():
-        assert set(study.CAPS_W.get(setting.gpu, study.CAPS_W["A100"])) == set(study.LIMITS_S)
-    titles = (study.MORAK, study.POWER_LIMIT)
-    runs = study.run_systems(SHORT, seed=0, seeds=1, titles=titles)
-    assert set(runs.groupby("network")["title"].agg(tuple)) == {titles}
-    assert runs["cap_w"].between(100, 280).all()

@@ -45,11 +45,6 @@ def test_miad_of_met_and_missed_limits(at, missed, after):
     assert miad(at, missed, CLOCKS) == after
 
 
-def test_miad_with_other_steps():
-    assert miad(5, False, CLOCKS, step=3) == 2
-    assert miad(0, True, CLOCKS, factor=1.2) == 1
-
-
 def test_mu_serve_lowers_the_clock_until_the_limit_is_missed_once():
     # 600 MHz takes 1.67 s of 1.5 s: up by half to 900 MHz, down again to 700 MHz, and not back to 600 MHz.
     result = simulate(MuServe(), 20.0)
@@ -95,25 +90,12 @@ def test_mu_serve_runs_one_task_at_a_time_and_the_shortest_first():
     assert [each.task for each in fifo.record.intervals] == [0, 1, 2]
 
 
-def test_mu_serve_starts_a_shorter_task_before_waiting_but_not_running_ones():
-    tasks = [Task(0, SENSITIVE, 5.0), Task(1, SENSITIVE, 4.0), Task(2, SENSITIVE, 1.0, arrival_s=2.0)]
-    result = simulate(MuServe(), tasks, ONE_CLOCK)
-    assert [(each.task, each.start_s) for each in result.record.intervals] == [(1, 0.0), (2, 4.0), (0, 5.0)]
-
-
 @pytest.mark.parametrize(("scope", "trace"), [("gpu", [700, 700]), ("task", [500, 700])])
 def test_mu_serve_by_prediction_uses_the_least_clock_for_all_hosted_tasks(scope, trace):
     policy = MuServe(mode="oracle", scope=scope)
     assert policy.tick_s is None
     tasks = [Task(0, INDIFFERENT, 1.0), Task(1, SENSITIVE, 9.0)]
     assert [mhz for _, mhz in clocks(simulate(policy, tasks, predictor=IndifferentPredictor()))] == trace
-
-
-def test_mu_serve_by_prediction_runs_an_indifferent_task_at_the_lowest_clock():
-    policy = MuServe(mode="oracle")
-    assert [
-        mhz for _, mhz in clocks(simulate(policy, [Task(0, INDIFFERENT, 9.0)], predictor=IndifferentPredictor()))
-    ] == [500]
 
 
 @pytest.mark.parametrize(
@@ -132,25 +114,6 @@ def test_mu_serve_by_prediction_runs_an_indifferent_task_at_the_lowest_clock():
 def test_mu_serve_refuses_bad_parameters_with_one_message(text, message):
     with pytest.raises(InputError, match=message):
         make(text)
-
-
-class CalledAtEveryTick(MuServe):
-    """mu-Serve, called at every tick."""
-
-    ticks_on_change = False
-
-
-@pytest.mark.parametrize("dt_s", [1.0, 0.3, 7.0])
-def test_mu_serve_is_not_called_at_ticks_without_a_change(dt_s, monkeypatch):
-    calls = []
-    decide = MuServe.decide
-    monkeypatch.setattr(MuServe, "decide", lambda self, event, view: calls.append(event) or decide(self, event, view))
-    tasks = [Task(0, SENSITIVE, 40.0), Task(1, SENSITIVE, 30.0, 7.5), Task(2, INDIFFERENT, 20.0, 400.0)]
-    plain, every = (simulate(policy(dt_s=dt_s), tasks) for policy in (MuServe, CalledAtEveryTick))
-    assert len(calls) < plain.events + every.events
-    assert plain.events == every.events
-    assert plain.jct_s.tolist() == every.jct_s.tolist()
-    assert plain.timeline.equals(every.timeline)
 
 
 def test_mu_serve_without_control_runs_the_shortest_first_at_the_default_clock():

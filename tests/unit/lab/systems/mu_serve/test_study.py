@@ -6,25 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.devices.emulated_device import EmulatedDevice
 from heshare.paper.studies.systems import mu_serve_study as study
-from heshare.policies.predictions import TaskPredictions
-from heshare.prediction.oracle import DevicePredictor
-from heshare.world.catalogue import gpu, paper_models
-from heshare.world.workload import Workload
 
 SETTING = study.StudySetting(window_s=60.0, warm_up_s=20.0)
-
-
-def test_draw_groups_spreads_all_models_evenly_and_sorts_them_by_sensitivity() -> None:
-    known, card = TaskPredictions(DevicePredictor()), gpu("V100")
-    for grouped in (True, False):
-        groups = SETTING.draw_groups(grouped, np.random.default_rng(0))
-        assert [len(group) for group in groups] == [5, 5, 5]
-        names = [name for group in groups for name in group]
-        assert sorted(names) == sorted(paper_models())
-        values = [known.sensitivity(Workload(name, SETTING.batch_size), card) for name in names]
-        assert (values == sorted(values)) is grouped
 
 
 def test_draw_requests_offers_the_load_in_the_window() -> None:
@@ -34,14 +18,6 @@ def test_draw_requests_offers_the_load_in_the_window() -> None:
     assert busy_s / (long.gpus * long.window_s) == pytest.approx(long.load, rel=0.05)
     assert 0 < tasks[0].arrival_s < tasks[-1].arrival_s < long.window_s
     assert [task.id for task in tasks] == list(range(len(tasks)))
-
-
-def test_run_gpu_holds_a_fixed_clock_and_never_parks() -> None:
-    tasks = SETTING.draw_requests(np.random.default_rng(0))[:5]
-    done = study.run_gpu(SETTING, tasks, study.SYSTEMS[study.SLOWER])
-    card = gpu("V100")
-    assert set(done.timeline["requested_mhz"]) == {min(card.clocks_mhz, key=lambda mhz: abs(mhz - 0.8 * card.max_mhz))}
-    assert done.timeline["power_w"].min() == EmulatedDevice(card).read().power_w
 
 
 def test_run_systems_lowers_power_at_the_price_of_responses_only_where_the_clock_moves() -> None:
@@ -98,21 +74,3 @@ def test_claims_on_power_groups_and_order_stand_on_their_numbers() -> None:
     assert groups["measured"] == pytest.approx(-10)
     order = study.order_claim(numbers, SETTING)
     assert (order["measured"], order["testable"]) == (pytest.approx(-40), False)
-
-
-def test_lower_clocks_save_less_where_idle_power_is_paid_for_longer() -> None:
-    found = study.energy_and_time(SETTING, ["T4"], [1.1, 2.0], seed=0, seeds=1).set_index("limit")
-    assert (found["over_time_pct"] < 0).all()
-    assert found.loc[2.0, "at_once_pct"] > 5
-    assert found.loc[2.0, "longer_pct"] == pytest.approx(100, abs=8)
-
-
-def test_shortest_first_shortens_the_average() -> None:
-    busy = replace(SETTING, load=0.8, spread=1.0)
-    found = study.queueing(busy, seed=0, seeds=2).groupby("title")["avg_jct_s"].mean()
-    assert found["shortest first"] < found["in order"]
-
-
-def test_variants_change_existing_parameters() -> None:
-    for changed in study.VARIANTS.values():
-        assert replace(SETTING, **changed) is not None

@@ -18,11 +18,6 @@ RIGID = AllocationOptions((1,), 2 * OPTIONS.time_s[:1], 2 * OPTIONS.energy_j[:1]
 WIDE = AllocationOptions((2, 4), OPTIONS.time_s, OPTIONS.energy_j)
 
 
-def test_initial_allocation_is_the_fewest_gpus_at_the_clock_of_least_energy():
-    assert OPTIONS.initial == Allocation(0, 1)
-    assert OPTIONS.reference_j == 20.0
-
-
 def test_moves_are_ordered_by_priority():
     # More GPUs: 8 s to 5 s is a gain of 3/8, 8 J to 18 J costs 10/8; the clock: 3/8 for 12/8.
     assert moves(7, OPTIONS, Allocation(0, 1)) == [
@@ -72,10 +67,6 @@ def test_admit_passes_over_jobs_that_do_not_fit():
 def test_grow_makes_moves_by_priority_while_gpus_and_energy_last(gpus, budget_j, expected):
     options = {0: OPTIONS, 2: RIGID}
     assert grow(options, admit(options, [0, 2], 2), gpus, budget_j) == expected
-
-
-def test_grow_changes_nothing_under_a_budget_below_the_least_energy():
-    assert grow({0: OPTIONS}, {0: Allocation(0, 1)}, 4, 0.0) == {0: Allocation(0, 1)}
 
 
 @st.composite

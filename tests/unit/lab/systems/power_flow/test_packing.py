@@ -19,12 +19,6 @@ def placed(wanted, before):
     return reallocate(buddy, wanted), buddy
 
 
-def test_reallocate_keeps_the_block_of_a_job_that_keeps_its_number_of_gpus():
-    found, buddy = placed({1: 2, 2: 1, 3: 4}, {1: 2, 2: 1})
-    assert found == ([], [], [3])
-    assert buddy.allocations() == {1: (0, 1), 2: (2,), 3: (4, 5, 6, 7)}
-
-
 def test_reallocate_moves_jobs_that_grow_and_stops_jobs_that_are_not_planned():
     found, buddy = placed({1: 4, 3: 2}, {1: 2, 2: 1})
     assert found == ([2], [1], [3])

@@ -117,16 +117,6 @@ def test_power_flow_moves_only_the_jobs_that_block_a_gang():
     ]  # fmt: skip
 
 
-def test_power_flow_places_a_job_on_a_type_whose_memory_holds_it():
-    small = toy_gpu("Small", memory_mib=1_000.0)
-    cluster = Cluster((small, GPU))
-    devices = [ToyDevice(small), ToyDevice(GPU)]
-    tasks = [Task(0, Workload("bert_large", 8), 10.0), Task(1, WORK, 10.0)]
-    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": devices}
-    result = run(tasks, cluster, PowerFlow(clocks=1, elastic=False), **options)
-    assert list_intervals(result) == [(1, 0, 0.0, 10.0), (0, 1, 0.0, 10.0)]
-
-
 class SlowGpuPredictor:
     """Predicts that GPUs named Slow take half as long again."""
 
@@ -151,17 +141,6 @@ def test_power_flow_assigns_the_shortest_job_first_to_the_earliest_completion(le
     options = {"predictor": SlowGpuPredictor(), "rng": np.random.default_rng(0), "devices": devices}
     result = run(tasks, cluster, PowerFlow(clocks=1, elastic=False), **options)
     assert {(task, where) for task, where, start_s, _ in list_intervals(result) if start_s == 0} == at_once
-
-
-def test_power_flow_places_a_job_on_the_type_of_its_earliest_predicted_completion():
-    cluster = Cluster.parse("1xV100,1xA100")
-    work = Workload("resnet50", 8)
-    predicted = DevicePredictor()
-    alone_s = [predicted.solo([work], each).time_s[0, 0] for each in cluster.gpus]
-    assert alone_s[1] < alone_s[0] < 2 * alone_s[1], "otherwise this test has no meaning"
-    tasks = [Task(number, work, 1000.0) for number in range(2)]
-    result = run(tasks, cluster, PowerFlow(clocks=1, elastic=False), predictor=predicted, rng=np.random.default_rng(0))
-    assert [(each.task, each.gpu) for each in sorted(result.record.intervals)] == [(0, 1), (1, 0)]
 
 
 @pytest.mark.parametrize(("name", "record"), [("A100", "miso"), ("V100", "gavel"), ("V100-SXM2", "eaco")])

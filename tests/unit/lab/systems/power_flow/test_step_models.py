@@ -18,15 +18,6 @@ def fitted(model):
     return fit_step(SPEEDS, time_s, model.energy_j(time_s, SPEEDS), float(model.time_s(2, SPEEDS[-1])))
 
 
-def test_step_model_time_and_energy_by_hand():
-    model = StepModel(1.0, 2.0, 4.0, 1.0, *ENERGY)
-    assert model.time_s(2, 0.5) == pytest.approx(1.0 + 4.0 + 2.0)
-    assert model.time_s([[1], [4]], [0.5, 1.0]).tolist() == [[5.0, 3.0], [8.0, 6.0]]
-    assert model.energy_j([2.0, 1.0], [0.5, 1.0]).tolist() == [140.0, 150.0]
-    overlapped = StepModel(3.0, 2.0, 0.0, 2.0, *ENERGY)
-    assert overlapped.time_s(1, 0.5) == pytest.approx(5.0), "the hypotenuse of 3 and 4"
-
-
 @pytest.mark.parametrize("sharpness", [1.0, 2.0, 8.0])
 def test_fit_step_finds_the_model_of_the_measurements(sharpness):
     model = StepModel(0.3, 0.2, 0.05, sharpness, *ENERGY)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heshare.paper.studies.systems.pwr_study import DATACENTRE, PLACERS, datacentre, fill, fill_all, saved, task_classes
+from heshare.paper.studies.systems.pwr_study import DATACENTRE, PLACERS, datacentre, fill, fill_all, saved
 
 
 def test_datacentre_has_the_published_gpus_and_nodes():
@@ -11,12 +11,6 @@ def test_datacentre_has_the_published_gpus_and_nodes():
     per_kind = {kind: total for kind, (total, *_) in DATACENTRE.items()}
     assert abs(int((nodes.capacity > 0).sum()) - sum(per_kind.values())) <= 8
     assert abs(len(nodes.free) - 1213) <= 25
-
-
-def test_task_classes_have_shares_that_sum_to_one():
-    requests, popularity = task_classes()
-    assert len(requests) == len(popularity)
-    assert popularity.sum() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("placer", PLACERS)

@@ -1,6 +1,5 @@
 """Active nodes and energy of nodes from segments small enough to add up by hand."""
 
-import numpy as np
 import pytest
 
 from heshare.lab.systems.shared.cluster_nodes import average_active, node_energy_j
@@ -42,18 +41,3 @@ def test_node_energy_of_gpus_hosts_and_sleep():
     # Until 5 s, GPU 0 had 2 s busy and 3 s idle, GPU 1 1 s idle, 3 s busy, 1 s idle; asleep from 4 to 5.
     early = node_energy_j(SEGMENTS, 4, 5.0, gpus_per_node=2, sleep_w=0.0)
     assert early.tolist() == [500 + 20 + 10, 0.0]
-
-
-def test_node_energy_is_the_same_if_a_node_sleeps_at_its_own_power():
-    rng = np.random.default_rng(0)
-    segments = []
-    for gpu in range(6):
-        ends = np.cumsum(rng.uniform(0.1, 2.0, 8))
-        for at, (start_s, end_s) in enumerate(zip([0.0, *ends[:-1]], ends, strict=True)):
-            segments.append(idle(gpu, start_s, end_s) if at % 3 else busy(gpu, start_s, end_s, ONE))
-    until_s = min(each.end_s for each in segments if each.end_s > 5)
-    awake = node_energy_j(segments, 6, until_s, gpus_per_node=3, host_w=7.0)
-    asleep = node_energy_j(segments, 6, until_s, gpus_per_node=3, host_w=7.0, sleep_w=37.0)
-    covered = min(sum(each.end_s - each.start_s for each in segments if each.gpu == gpu) for gpu in range(6))
-    assert covered >= until_s
-    assert asleep == pytest.approx(awake)

@@ -49,11 +49,6 @@ def test_sjf_starts_the_shortest_waiting_task():
     assert [start[0] for start in run_policy("sjf", tasks, gpus=(toy_gpu(),))] == [2, 1, 3, 0]
 
 
-def test_fifo_starts_in_order_of_arrival():
-    tasks = [task(0, 2.0, 1.0), task(1, 2.0, 0.5), task(2, 2.0, 1.0)]
-    assert [start[0] for start in run_policy("fifo", tasks, gpus=(toy_gpu(),))] == [1, 0, 2]
-
-
 GPUS = (toy_gpu("Slow"), toy_gpu("Fast"), toy_gpu("Slow"), toy_gpu("Fast"))
 
 
@@ -75,8 +70,3 @@ def test_exclusive_policies_start_tasks_only_on_gpus_that_they_fit():
 def test_exclusive_policies_refuse_a_task_that_the_cluster_can_never_hold(policy, too_large):
     with pytest.raises(InputError, match=r"a task that .* can hold"):
         run_policy(policy, [too_large])
-
-
-def test_make_refuses_an_unknown_choice_of_gpus():
-    with pytest.raises(InputError, match="first or fastest"):
-        make("fifo(gpus=best)")

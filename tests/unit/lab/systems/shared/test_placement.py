@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from heshare.lab.systems.shared.placement import PLACEMENTS, HeSharePlacement, make_placement
-from heshare.policies import cached_planner
 from heshare.policies.cached_planner import CachedPlanner, share_planners
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.random_placement import RandomPlacement
@@ -64,12 +63,6 @@ def test_heshare_placement_searches_once_and_charges_each_policy():
     assert moraks[0].reused.predictor_calls == 0 < moraks[1].reused.predictor_calls
 
 
-def test_heshare_placement_does_not_share_a_planner_of_another_kind():
-    plain, drawn, sure = (make(f"heshare:trade-off{end}") for end in ("", "/random-placement", "/true-predictor"))
-    share_planners([plain, drawn, sure])
-    assert len({id(one.planner) for one in (plain, drawn, sure)}) == 3
-
-
 def test_heshare_placement_plans_all_waiting_tasks_again():
     made = ready(HeSharePlacement(planner=CachedPlanner(QUICK)))
     assert set(made.place(TASKS[:4])) == {0, 1, 2, 3}
@@ -85,16 +78,6 @@ def test_sensitivity_is_one_for_the_toy_card_and_less_for_memory_bound_work():
     assert len(Counter(round(value, 3) for value in found.values())) > 3
 
 
-def test_least_clock_meets_the_limit_and_the_one_below_does_not():
-    beliefs, a100 = TaskPredictions(DevicePredictor(), 1.5), gpu("A100")
-    for model in MODELS:
-        workload = Workload(model, 8)
-        at = beliefs.least_clock(workload, a100)
-        curve, limit_s = beliefs.curve_s(workload, a100), beliefs.limit_s(workload, a100)
-        assert curve[at] <= limit_s * (1 + 1e-9)
-        assert at == 0 or curve[at - 1] > limit_s
-
-
 def test_make_placement_refuses_an_unknown_name_and_lists_the_names():
     with pytest.raises(InputError, match=", ".join(PLACEMENTS)):
         make_placement("best")
@@ -107,27 +90,3 @@ def test_earliest_placement_takes_the_gpu_of_the_earliest_completion():
     assert made.place(tasks) == {0: 0, 1: 1, 2: 1, 3: 0}
     # At 100 s everything is done; the first card is taken again.
     assert made.place([Task(4, Workload("resnet18", 4), 1.0, 100.0)]) == {4: 0}
-
-
-def test_earliest_placement_raises_if_a_task_fits_no_gpu():
-    made = ready(make_placement("earliest"), Cluster((toy_gpu(memory_mib=600.0),)), predictor=ToyPredictor())
-    with pytest.raises(InputError):
-        made.place([Task(0, Workload("bert_large", 4), 1.0)])
-
-
-def test_placement_and_front_search_once_and_both_are_charged(monkeypatch):
-    searched = []
-    search = cached_planner.search
-    monkeypatch.setattr(cached_planner, "search", lambda *args: searched.append(1) or search(*args))
-    planner, asked = CachedPlanner(QUICK), (TASKS, MIXED, DevicePredictor())
-    apart = (
-        CachedPlanner(QUICK).stage_1_scheme(*asked, np.random.default_rng(5))[0],
-        CachedPlanner(QUICK).front(*asked, np.random.default_rng(5))[0],
-    )
-    assert len(searched) == 2
-    scheme, first = planner.stage_1_scheme(*asked, np.random.default_rng(5))
-    front, second = planner.front(*asked, np.random.default_rng(5))
-    assert len(searched) == 3
-    assert scheme == apart[0]
-    assert np.array_equal(front.objectives, apart[1].objectives)
-    assert first.planning_s == 0 < second.planning_s

@@ -11,7 +11,6 @@ from heshare.devices.device_model import co_run
 from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.set_table import TIME_CV, SetTable
-from heshare.prediction.record_predictor import is_outside_profiles
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
 
@@ -27,13 +26,6 @@ def time_sliced(*workloads):
 @pytest.fixture(scope="module")
 def predictor():
     return load_predictor()
-
-
-def test_is_outside_profiles_of_training_and_time_slices():
-    assert not is_outside_profiles((CNN,))
-    assert not is_outside_profiles(())
-    assert is_outside_profiles((CNN, Resident(ALEXNET)))
-    assert is_outside_profiles(time_sliced(CNN.workload))
 
 
 def test_solo_predicts_a_training_workload_by_its_record(predictor):
@@ -62,11 +54,6 @@ def test_predict_set_errors_have_the_stated_spread():
     ]
     assert np.std(ratios) == pytest.approx(TIME_CV, rel=0.1)
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.01)
-
-
-def test_solo_predicts_training_on_a_gpu_without_profiles(predictor):
-    answer = predictor.solo([ALEXNET], gpu("V100-SXM2"))
-    assert answer.time_s[0, 0] == pytest.approx(training.step(ALEXNET).step_s)
 
 
 def test_co_run_predicts_profiled_and_training_sets_in_one_call(predictor):

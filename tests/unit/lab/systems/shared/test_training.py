@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from heshare.lab.systems.shared import training
@@ -59,30 +57,9 @@ def test_scaling_efficiency_by_hand():
     assert training.scaling_efficiency(Workload("resnet50", 8), 4) == 1.0
 
 
-@pytest.mark.parametrize("workload", training.workloads()[::5], ids=str)
-def test_scaling_efficiency_falls_but_never_below_one_gpu_in_all(workload):
-    shares = [training.scaling_efficiency(workload, gpus) for gpus in (1, 2, 4, 8, 16, 32)]
-    assert shares == sorted(shares, reverse=True)
-    assert training.scaling_efficiency(workload, 8) * 8 > 1
-
-
 def test_measured_slowdown_is_that_of_the_published_hours():
     slowdowns = [100 * (training.measured_slowdown(one) - 1) for one in training.measured_sets()]
     assert [round(each, 1) for each in slowdowns] == [3.5, 3.0, 3.9, 8.4, 8.3, 24.5]
-
-
-def test_measured_energy_is_power_times_time():
-    for one in (*training.measured_alone().values(), *training.measured_sets()):
-        assert one.energy_kwh == pytest.approx(one.node_w * one.runtime_h / 1e3, rel=0.1)
-
-
-def test_mig_step_times_fall_with_the_size_of_the_instance():
-    known = training.mig_step_times_s()
-    assert len(known) == 145
-    for workload in training.workloads("miso"):
-        times = [known[workload, slices] for slices in (7, 4, 3, 2, 1) if (workload, slices) in known]
-        assert all(less >= 0.95 * more for more, less in pairwise(times))
-        assert known[workload, 7] == training.step(workload).step_s
 
 
 @pytest.mark.parametrize("way", ["time-slice", "mig-1g", "mig-7g", "priority-3"])

@@ -39,16 +39,6 @@ def test_co_run_of_measured_pairs_under_mps_has_at_least_the_measured_slowdowns(
     assert np.mean(modelled) == pytest.approx(np.mean(known), rel=0.05)
 
 
-def test_a_limit_on_the_sms_slows_a_pair_under_mps_down_further():
-    whole, half, tenth = (co_run(V100, [Resident(SMALL, pct), Resident(LM)]).tasks[0].time_s for pct in (100, 50, 10))
-    assert tenth > 1.1 * half >= 1.1 * whole
-
-
-def test_power_of_a_pair_under_mps_counts_the_work_that_is_left():
-    pair, alone = (co_run(V100, [Resident(one) for one in tasks]) for tasks in ((SMALL, LM), (SMALL,)))
-    assert pair.power_w < alone.power_w + co_run(V100, [Resident(LM)]).power_w - V100.idle_w
-
-
 def test_pairs_keep_the_mean_of_the_record():
     known = list(record().values())
     assert len(members()) == 26
