@@ -1,10 +1,12 @@
-"""Kernel traces: the host that launches them, the gaps that this leaves, and the table of the V100's."""
+"""Kernel traces: the host that launches them, the gaps that this leaves, the table of the V100's, recorded kernels."""
 
 import numpy as np
 import pytest
 from support.kernel_chain import chain
 
-from heshare.lab.systems.fikit.kernel_trace import KernelTrace, traces
+from heshare.lab.systems.fikit.kernel_rules import Client, FikitRule, share
+from heshare.lab.systems.fikit.kernel_table import KernelRow
+from heshare.lab.systems.fikit.kernel_trace import KernelTrace, trace_of, traces
 from heshare.shared.errors import InputError
 
 
@@ -56,3 +58,36 @@ def test_traces_have_the_kernels_and_times_of_their_source():
     for name, (kernels, busy_ms) in expected.items():
         assert found[name] == (kernels, pytest.approx(busy_ms, abs=1e-4))
     assert {int(one.waits.sum()) for one in traces().values()} == {1}
+
+
+def row(position, duration_us, gap_us, *, kernels=3, grid="54x2x1", kernel="gemm", size=4):
+    place = (position, kernels, kernel, grid, "128x1x1")
+    return KernelRow("A100", "measured", "resnet18", size, "fp32", *place, duration_us, 0.0, gap_us, 0.0, 5)
+
+
+ROWS = (row(0, 10.0, 5.0), row(1, 20.0, -2.0, grid="27x1x1"), row(2, 30.0, 0.0, grid="", kernel="copy"))
+
+
+def test_trace_of_takes_the_recorded_time_alone():
+    trace = trace_of(ROWS)
+    gaps_s, alone_s = trace.alone()
+    assert 1e6 * gaps_s == pytest.approx([5.0, 0.0, 0.0])
+    assert 1e6 * alone_s == pytest.approx(65.0)
+    found = share([Client(trace, requests=4)], FikitRule(launch_s=0.0))
+    assert 1e6 * found.end_s == pytest.approx(4 * 65.0)
+
+
+def test_a_host_that_runs_ahead_has_launched_the_next_kernel_when_one_is_delayed():
+    # The first is delayed by 8 us: the gap of 5 us is gone.
+    other = trace_of([row(0, 8.0, 0.0, kernels=1)])
+    clients = [Client(other, requests=1), Client(trace_of(ROWS), requests=1, priority=1)]
+    found = share(clients, FikitRule(0, 1, 0), pieces=9)
+    assert [1e6 * start for one, start, _ in found.pieces.tolist() if one == 1][:2] == pytest.approx([8.0, 18.0])
+
+
+def test_trace_of_counts_sms_and_identities():
+    trace = trace_of((row(0, 1.0, 0.0), row(1, 1.0, 0.0), *ROWS[2:]))
+    assert trace.sms.tolist() == [1.0, 1.0, 1.0]
+    assert trace_of(ROWS).sms[1] == 27 / 108
+    assert trace.kernel.tolist() == [0, 0, 1]
+    assert trace_of(ROWS).kernel[0] != trace_of(ROWS).kernel[1]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heshare.devices.device_model import co_run
 from heshare.lab.systems.miso.mig import SLICES
 from heshare.lab.systems.miso.policy import PUBLISHED, InstancePredictions, Miso, best, choices
 from heshare.lab.systems.miso.static_partitions import EqualShares, StaticPartition
@@ -24,7 +25,7 @@ from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_set import helios_durations_s
-from heshare.world.workload import Workload
+from heshare.world.workload import Resident, Workload
 
 A100 = replace(gpu("A100"), memory_mib=40_536)
 INF = np.inf
@@ -234,3 +235,13 @@ class TestTies:
     def test_miso_refuses_another_rule(self):
         with pytest.raises(InputError, match="first or fastest"):
             make("miso(gpus=slowest)")
+
+
+@pytest.mark.parametrize(("name", "slices"), [("A100", 7), ("H100-PCIe", 7), ("A30", 4), ("A10", 0), ("L40S", 0)])
+def test_mig_is_refused_where_its_slices_are_not_modelled(name: str, slices: int):
+    card = gpu(name)
+    assert card.mig_slices == slices
+    if slices == 7:
+        return
+    with pytest.raises(InputError, match=f"MIG of 7 slices; this one has {slices or 'none'}"):
+        co_run(card, [Resident(Workload("resnet50", 8), sharing="mig-1g")])

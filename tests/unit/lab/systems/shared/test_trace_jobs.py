@@ -1,4 +1,4 @@
-"""Conversion of the jobs of a trace into tasks: selection, load and workloads."""
+"""Jobs of a trace as tasks: selection, load, workloads, rows with errors; and a generated trace's statistics."""
 
 from pathlib import Path
 
@@ -7,9 +7,22 @@ import pytest
 
 from heshare.devices.task_sizes import time_alone_s
 from heshare.lab.systems.shared import training
-from heshare.lab.systems.shared.trace_jobs import offered_load, scale_to_load, tasks_of_trace, usable_jobs
+from heshare.lab.systems.shared.trace_jobs import (
+    generate_trace,
+    offered_load,
+    published_figures,
+    scale_to_load,
+    tasks_of_trace,
+    usable_jobs,
+    venus_tasks,
+)
+from heshare.policies.registry import make
+from heshare.running.run import run
 from heshare.shared.errors import InputError
+from heshare.testing.toy import ScriptedPolicy, ToyPredictor
+from heshare.world.cluster import Cluster
 from heshare.world.helios_trace import JobTrace, TraceJob, read_trace
+from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 POOL = training.workloads("gavel")
@@ -99,3 +112,122 @@ def test_tasks_of_trace_can_make_some_jobs_inference():
 def test_tasks_of_trace_raises_without_workloads_of_a_kind(inference):
     with pytest.raises(InputError, match="workloads of each kind"):
         drawn(trace((0, 1.0, 1)), training_pool=POOL, inference=inference)
+
+
+@pytest.fixture(scope="module")
+def half_year():
+    return generate_trace(rng=np.random.default_rng(3))
+
+
+@pytest.fixture(scope="module")
+def columns(half_year):
+    jobs = half_year.jobs
+    return tuple(np.array([getattr(job, name) for job in jobs]) for name in ("submit_s", "duration_s", "gpus"))
+
+
+def test_generate_trace_has_the_published_durations(columns):
+    _, duration_s, gpus = columns
+    for name, sample in (("duration", duration_s), ("duration_one_gpu", duration_s[gpus == 1])):
+        for pct, value in published_figures().tables[name].items():
+            assert np.percentile(sample, pct) == pytest.approx(value, rel=0.02, abs=1.0)
+    # Between the published quantiles the mean is up to the way in which they are joined.
+    assert duration_s.mean() == pytest.approx(published_figures().single["duration_mean"], rel=0.06)
+
+
+def test_generate_trace_has_the_published_numbers_of_gpus(columns):
+    counts = published_figures().tables["gpus"]
+    found = np.bincount(columns[2])
+    assert set(np.flatnonzero(found)) == set(counts)
+    assert all(abs(found[int(size)] - count) <= 1 for size, count in counts.items())
+
+
+def test_generate_trace_has_the_published_hours_weekdays_and_months(columns):
+    submit_s = columns[0]
+    days = submit_s // 86_400
+    for name, found in (("hour", submit_s // 3600 % 24), ("weekday", (days + 2) % 7)):
+        weights = np.array(list(published_figures().tables[name].values()))
+        shares = np.bincount(found.astype(int)) / len(submit_s)
+        np.testing.assert_allclose(shares, weights, atol=0.01)
+    ends = np.cumsum([30, 31, 30, 31, 31, 30])
+    counts = np.bincount(np.searchsorted(ends, days, side="right"))
+    np.testing.assert_allclose(counts[:6], list(published_figures().tables["month"].values()), rtol=0.08)
+
+
+def test_generate_trace_has_the_published_gaps_between_jobs(columns):
+    gaps_s = np.diff(columns[0])
+    assert (gaps_s >= 0).all()
+    assert gaps_s.mean() == pytest.approx(published_figures().single["gap_mean"], rel=0.01)
+    # The few longest gaps make it, and what they become depends on the hours that they fall into.
+    assert gaps_s.std() / gaps_s.mean() == pytest.approx(published_figures().single["gap_cv"], rel=0.15)
+    for pct, value in published_figures().tables["gap"].items():
+        if 20 <= pct < 100:
+            assert np.percentile(gaps_s, pct) == pytest.approx(value, rel=0.2)
+
+
+def test_generate_trace_is_the_same_for_a_seed_and_may_be_longer_than_the_half_year():
+    assert generate_trace(50, rng=np.random.default_rng(1)) == generate_trace(50, rng=np.random.default_rng(1))
+    assert generate_trace(50, rng=np.random.default_rng(1)) != generate_trace(50, rng=np.random.default_rng(2))
+    year = generate_trace(250_000, rng=np.random.default_rng(1)).jobs
+    assert year[-1].submit_s == pytest.approx(250_000 * 124.2, rel=0.05)
+
+
+def test_generate_trace_refuses_less_than_one_job():
+    assert generate_trace(1, rng=np.random.default_rng(0)).jobs[0].submit_s == 0.0
+    with pytest.raises(InputError, match="at least one job"):
+        generate_trace(0, rng=np.random.default_rng(0))
+
+
+HEADER = "job_id,user,gpu_num,state,submit_time,start_time,end_time,duration"
+GOOD = "{id},u,{gpus},COMPLETED,2020-09-01 00:{minute:02d}:00,,,{seconds}"
+BAD = {
+    "gpu_num": "7,u,,COMPLETED,2020-09-01 00:10:00,,,60",
+    "duration": "7,u,1,COMPLETED,2020-09-01 00:10:00,,,-5",
+    "submit_time": "7,u,1,COMPLETED,2020-08-31 00:10:00,,,60",
+    "job_id": "2,u,1,COMPLETED,2020-09-01 00:10:00,,,60",
+}
+TOO_LARGE = "8,u,64,COMPLETED,2020-09-01 00:10:00,,,60"
+
+
+def write_trace(tmp_path, *bad):
+    rows = [GOOD.format(id=i, gpus=1 + i % 3, minute=i, seconds=60 + i) for i in range(6)]
+    rows += [*bad, *[GOOD.format(id=10 + i, gpus=1, minute=20 + i, seconds=30) for i in range(4)]]
+    path = tmp_path / "cluster_log.csv"
+    path.write_text("\n".join([HEADER, *rows, ""]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("column", [*BAD, "large"])
+def test_venus_tasks_refuses_a_bad_row_with_row_and_column(column, tmp_path):
+    path = write_trace(tmp_path, BAD.get(column, TOO_LARGE))
+    with pytest.raises(InputError) as caught:
+        venus_tasks(None, rng=np.random.default_rng(0), gpus=8, file=path)
+    assert (caught.value.row, caught.value.column) == (8, column if column in BAD else "gpu_num")
+
+
+def test_a_run_counts_skipped_rows_and_runs_the_others(tmp_path):
+    cpu_alone, at_once = "20,u,0,COMPLETED,2020-09-01 00:11:00,,,60", "21,u,1,COMPLETED,2020-09-01 00:11:00,,,0"
+    path = write_trace(tmp_path, *BAD.values(), TOO_LARGE, cpu_alone, at_once, "22,u")
+    tasks, trace = venus_tasks(None, rng=np.random.default_rng(0), gpus=8, file=path, on_bad="skip")
+    assert sum(trace.skipped.values()) == 8
+    assert len(tasks) == 10
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
+    done = run(tasks, Cluster.parse("8xV100"), make("fifo"), **options)
+    assert np.isfinite(done.completion_s).all()
+
+
+@pytest.mark.parametrize(
+    "too_large",
+    [
+        Task(1, Workload("resnet50", 4), 5.0, 9e6, gpus=9),
+        Task(1, Workload("resnet50", 4), 5.0, 9e6, gpus=12, widths=(9, 16)),
+        Task(1, Workload("miso_bert", 8, phase="training"), 5.0, 9e6),
+    ],
+)
+def test_a_run_refuses_a_task_that_no_gpu_can_hold_before_it_begins(too_large):
+    tasks = [Task(0, Workload("resnet50", 4), 5.0), too_large]
+    events = []
+    policy = ScriptedPolicy(lambda event, view: events.append(event))
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
+    with pytest.raises(InputError, match=r"task 1, .* can hold it; expected a task that 8xT4 can hold"):
+        run(tasks, Cluster.parse("8xT4"), policy, **options)
+    assert not events
