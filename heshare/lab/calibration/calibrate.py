@@ -12,6 +12,7 @@ from functools import cache
 import pandas as pd
 
 from heshare.devices.constants import CardSpeed, HalfPrecision, Laws, Load, PowerLaw, SpeedLaw, Utilisation, WorkloadLaw
+from heshare.devices.uncertainty import NORMAL_90
 from heshare.lab.calibration import copies_fit
 from heshare.lab.calibration.contention_fit import PAIRS_GPU, left_out_fits
 from heshare.lab.calibration.device_model_fit import Calibration, fit_device_model
@@ -25,7 +26,6 @@ from heshare.shared import files
 COLUMNS = ("kind", "gpu", "engine", "workload", "name", "value", "unit", "low", "high", "source")
 UNITS = {"_w": "W", "_mhz": "MHz", "_s": "s"}
 """Unit of a constant by the end of its name; others have the unit 1."""
-_NORMAL_90 = 1.645
 
 
 @cache
@@ -97,7 +97,7 @@ def _law_rows(laws: Laws) -> Iterator[tuple[str, ...]]:
     for (kind, precision), law in laws.speed.items():
         yield from _rows(("speed law", "", precision, kind), _within(law, 0.3, source))
     for (gpu, kind, precision), speed in laws.cards.items():
-        sigma = _NORMAL_90 * speed.uncertainty
+        sigma = NORMAL_90 * speed.uncertainty
         ranges = _within(speed, 0.3, source)
         ranges["offset"] = RangedValue(speed.offset, speed.offset - sigma, speed.offset + sigma, source)
         yield from _rows(("card speed", gpu, precision, kind), ranges)
@@ -124,7 +124,7 @@ def _timing_ranges(fitted: FittedTiming) -> dict[str, RangedValue]:
             if name in PARAMETERS
             else 0.0
         )
-        factor = math.exp(_NORMAL_90 * min(2.0, sigma))
+        factor = math.exp(NORMAL_90 * min(2.0, sigma))
         ranges[name] = RangedValue(float(value), value / factor, value * factor, fitted.source)
     return ranges
 

@@ -91,7 +91,6 @@ def slowdowns(contention: Contention, rows: pd.DataFrame) -> FloatArray:
 
 
 def fit_contention(rows: pd.DataFrame) -> Contention:
-    """Return the constants that fit the slowdowns of `rows` best, robustly against odd pairs."""
     measured = (rows.time_s / rows.solo_s).to_numpy(float)
 
     def residuals(q: FloatArray) -> FloatArray:

@@ -163,7 +163,6 @@ class _JointFit:
 
 
 def fit_with_copies(workload: str, contention: Contention, rows: TimeRows) -> FittedTiming:
-    """Return a workload of the eager record on the A100 from its times alone and those of two processes in `rows`."""
     if not len(rows):
         return fit_timing(time_rows(GPU, workload, EAGER_RECORD), eager_prior(workload), source=EAGER_SOURCE)
 
@@ -183,7 +182,6 @@ def fit_eager_timings(contention: Contention) -> dict[str, FittedTiming]:
 
 
 def plausible_rows(workload: str) -> TimeRows:
-    """Return the times of two processes of a workload that a fit may use."""
     rows = two_process_rows(workload)
     return rows if workload in TWO_PROCESS_MODELS else rows.where(np.zeros(len(rows), dtype=bool))
 

@@ -44,7 +44,6 @@ def throttled_in_half(constants: Constants, gpu: str, kind: str) -> ThrottledGpu
 
 
 def fit_half_timings(constants: Constants) -> dict[TimingKey, FittedTiming]:
-    """Return the times of networks that were measured in FP16; `constants` hold the power of every GPU."""
     fitted = {}
     for gpu in BERT_CARDS:
         source = "NVIDIA/TensorRT: demo/BERT, FP16, inference batch sizes 1 to 128"

@@ -174,7 +174,6 @@ def memory_knee(gpu: str) -> int:
 
 
 def fit_sweep_times(train: pd.DataFrame, test: pd.DataFrame, gpu: str, knee_mhz: float) -> tuple[float, FloatArray]:
-    """Fit SM, memory and fixed part of each application; return (error on `train`, relative errors on `test`)."""
     return _fit_sweep_parts(_by_application(train, test, "time_s"), gpu, knee_mhz)
 
 

@@ -50,14 +50,7 @@ _SHARED, _SIGMA, _TINY_S, _STEPS = 5, 0.02, 1e-8, 40
 
 @dataclass(frozen=True, slots=True)
 class ObservedSetting:
-    """One task observed on the GPU, alone or beside others.
-
-    Attributes:
-        residents: the observed task first.
-        sm_mhz: the clock reached, MHz.
-        time_s: seconds per iteration of the observed task.
-        power_w: board power, W.
-    """
+    """One task, the first resident, observed alone or beside others at the clock reached; power is the board's."""
 
     residents: tuple[Resident, ...]
     sm_mhz: float
@@ -269,7 +262,6 @@ def setting_arrays(
     power: Power,
     loads: Mapping[tuple[str, str, str], Load],
 ) -> SettingArrays:
-    """Return settings at the clocks reached, MHz, (n,), as arrays; every workload has a row in `timing`."""
     index = {key: number for number, key in enumerate(timing)}
     shape = (len(sets), max(map(len, sets)))
     workload, batch, share, weight = np.zeros(shape, np.int64), np.ones(shape), np.ones(shape), np.zeros(shape)
@@ -288,7 +280,6 @@ def setting_arrays(
 
 
 def time_array(timing: Mapping[TimingKey, Timing]) -> FloatArray:
-    """Return the time constants of each workload, s, (workloads, 6), columns as in `JOINT_ORDER`."""
     return np.array([[getattr(constants, name) for name in JOINT_ORDER] for constants in timing.values()])
 
 

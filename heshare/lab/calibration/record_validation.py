@@ -21,7 +21,6 @@ _VALUES = ("measured", "fitted", "shipped")
 
 
 def form_tested(table: pd.DataFrame) -> pd.Series:
-    """Return which of `FORMS` each row tests."""
     others = co_runner_counts(table)
     top = table["gpu"].map({name: find_gpu(name).max_mhz for name in table["gpu"].unique()})
     alone = np.select([table["sm_mhz"] < top, table["mps_pct"] < 100], ["clock", "MPS percentage"], FORMS[0])

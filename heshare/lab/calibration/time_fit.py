@@ -48,12 +48,9 @@ class Prior:
 
 @dataclass(frozen=True)
 class FittedTiming:
-    """One workload's constants and their uncertainty.
+    """One workload's constants and the relative standard uncertainty of each, by name, from the curvature of the fit.
 
-    Attributes:
-        timing: the constants.
-        spread: relative standard uncertainty of each, by name (from the curvature of the fit).
-        source: the publication of the measurements, or how the constants were derived.
+    `source` is the publication of the measurements, or how the constants were derived.
     """
 
     timing: Timing
@@ -63,13 +60,9 @@ class FittedTiming:
 
 @dataclass(frozen=True)
 class ThrottledGpu:
-    """A GPU whose power limit may have lowered the clock of measurements.
+    """A GPU whose power limit `cap_w`, W, may have lowered the clock of measurements.
 
-    Attributes:
-        power: its power constants.
-        max_mhz: its top clock, MHz.
-        cap_w: its power limit, W.
-        load: the class of load of the measurements; None is CNN inference in FP32.
+    `load` is the class of load of the measurements; None is CNN inference in FP32.
     """
 
     power: Power

@@ -10,10 +10,12 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import least_squares
 
-from heshare.devices.constants import Constants
+from heshare.devices.constants import Constants, default
 from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
+from heshare.devices.uncertainty import NORMAL_90
 from heshare.lab.calibration.measurements import records, table
 from heshare.lab.calibration.power_fit import RangedValue
 from heshare.lab.systems.miso.mig import (
@@ -22,14 +24,16 @@ from heshare.lab.systems.miso.mig import (
     MEMORY,
     MEMORY_SLICES,
     in_instance,
+    inside,
     measured_instance_times_s,
 )
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.training_pairs import record, similar_slowdown
-from heshare.lab.systems.shared.training_step import rate, training_kind
+from heshare.lab.systems.shared.training_step import rate, training_iteration, training_kind
 from heshare.shared import files
 from heshare.shared.arrays import FloatArray
 from heshare.shared.inputs.csv_table import read_table
+from heshare.world.workload import Resident
 
 TRAINING_RECORD = "Lambda, training"
 """The record of trainings in `data/calibration/cards.csv`."""
@@ -40,12 +44,10 @@ LIKE = {"cnn": "resnet50", "transformer": "bert_large"}
 _RATIOS = tuple(1.05**power for power in range(-20, 61))
 _MEDIAN_LOSS = 0.1
 _LEAST_HOST_S = 1e-9
-_NORMAL_50, _NORMAL_90 = 0.6745, 1.645
+_NORMAL_50 = 0.6745
 
 
 class Throughput(NamedTuple):
-    """Measured throughput of a training, samples/s."""
-
     model: str
     kind: str
     gpu: str
@@ -65,7 +67,6 @@ class LeftOut(NamedTuple):
 
 @cache
 def saturated() -> tuple[Throughput, ...]:
-    """Return the trainings of `data/calibration/cards.csv` in FP32 (TF32 on GPUs that have it); they fill each GPU."""
     cards = table("cards")
     rows = records(cards[(cards.record == TRAINING_RECORD) & (cards.precision == "fp32")])
     return tuple(Throughput(row.workload, row.kind, row.gpu, int(row.batch_size), float(row.per_s)) for row in rows)
@@ -73,7 +74,6 @@ def saturated() -> tuple[Throughput, ...]:
 
 @cache
 def elsewhere() -> tuple[Throughput, ...]:
-    """Return the rows of `data/training/hosts.csv`: workloads of a record on another GPU and host."""
     models = {step.workload.model: training_kind(step.like) for step in training.steps().values()}
     columns = ("model", "gpu", "batch_size", "samples_per_s")
     return tuple(
@@ -261,9 +261,29 @@ def usual(points: Iterable[LeftOut]) -> float:
 
 
 def _factor(value: float, spread: float, source: str) -> RangedValue:
-    factor = math.exp(_NORMAL_90 * spread)
+    factor = math.exp(NORMAL_90 * spread)
     return RangedValue(value, value / factor, value * factor, source)
 
 
 def _exact(value: float, source: str) -> RangedValue:
     return RangedValue(value, value, value, source)
+
+
+def mig_instance_errors(constants: Constants | None = None, powers: tuple[float, float] | None = None) -> pd.DataFrame:
+    """Return MISO's steps in MIG instances beside the effect of a share of SMs and bandwidth on the whole GPU's step.
+
+    `constants`, and the `powers` of slices and memory slices, are the calibrated ones unless given.
+
+    Returns:
+        One row a workload and instance: columns workload, slices, measured and modelled (slowdowns), error.
+    """
+    steps_s = training.mig_step_times_s()
+    rows = []
+    for (workload, slices), step_s in steps_s.items():
+        if slices < COMPUTE:
+            whole = training_iteration(constants or default(), MEASURED_GPU, Resident(workload))
+            own = inside(whole, slices) if powers is None else in_instance(whole, slices, *powers)
+            modelled = own.time_s(1.0, 1.0) / whole.time_s(1.0, 1.0)
+            rows.append((str(workload), slices, step_s / steps_s[workload, COMPUTE], modelled))
+    table = pd.DataFrame(rows, columns=["workload", "slices", "measured", "modelled"])
+    return table.assign(error=table["modelled"] / table["measured"] - 1)

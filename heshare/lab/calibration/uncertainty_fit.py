@@ -37,8 +37,7 @@ from heshare.lab.calibration.measurements import (
 from heshare.lab.calibration.power import voltage_fit
 from heshare.lab.calibration.power_fit import RangedValue, sweep
 from heshare.lab.calibration.time_fit import FittedTiming, fit_timing, times_s
-from heshare.lab.calibration.training_fit import fit_instance
-from heshare.lab.calibration.training_validation import mig_instance_errors
+from heshare.lab.calibration.training_fit import fit_instance, mig_instance_errors
 from heshare.lab.systems.miso.mig import COMPUTE
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.world import catalogue
@@ -154,7 +153,6 @@ def smaller_shares() -> dict[tuple[str, str], BeyondFit]:
 
 
 def pair_errors(pairs: pd.DataFrame) -> dict[str, FloatArray]:
-    """Return, by pair of workloads, log errors of the slowdown by a fit without this pair."""
     found = {}
     for name, contention in contention_fit.left_out_fits(pairs).items():
         rows = pairs[pairs.pair == name]
@@ -349,6 +347,5 @@ def fit_framework_spreads(errors: FrameworkErrors, used: BoolArray) -> dict[str,
 
 
 def left_out_framework_spreads(errors: FrameworkErrors) -> dict[str, dict[str, float]]:
-    """Return, by framework, the spreads that all other frameworks' tables give."""
     names = np.array(errors.framework)
     return {name: fit_framework_spreads(errors, names != name) for name in sorted(set(errors.framework))}

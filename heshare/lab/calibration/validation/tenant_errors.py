@@ -36,13 +36,7 @@ REFERENCES, WAYS = (ADDITIVE, SHAPLEY), (MODEL, PERCENTAGE, EQUAL)
 
 @dataclass(frozen=True)
 class MeasuredTenant:
-    """A workload whose power alone was published.
-
-    Attributes:
-        workload: the workload.
-        mps_pct: its MPS percentage.
-        dynamic_w: its measured power alone above idle, W.
-    """
+    """A workload at an MPS percentage whose power alone above idle was published, W."""
 
     workload: Workload
     mps_pct: int

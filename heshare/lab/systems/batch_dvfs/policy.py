@@ -39,14 +39,7 @@ LAWS = ("batch-dvfs", "batch", "dvfs", "clipper")
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """State of the search; every number is a place in a list, 0 the least.
-
-    Attributes:
-        size: the present inference batch size.
-        level: the present clock.
-        low: the lower end of the search for the inference batch size.
-        high: its upper end.
-    """
+    """Present inference batch size, clock, lower and upper end of the search; each a place in a list, 0 the least."""
 
     size: int
     level: int

@@ -46,12 +46,8 @@ _EPOCH = 0.05
 class TrialPlacement:
     """A job that shares GPUs and for which the deadlines are not confirmed there yet.
 
-    Attributes:
-        gpus: the GPUs.
-        left: iterations that each job there had still to do when the trial began.
-        check_s: time of the next check, s.
-        requested_s: time of the last check for which a tick was requested, s.
-        leaves: whether the job leaves at the end of its epoch.
+    `left` are the iterations that each job there had still to do when the trial began, `check_s` and `requested_s` the
+    times of the next check and of the last one for which a tick was requested; it `leaves` at the end of its epoch.
     """
 
     gpus: tuple[int, ...]

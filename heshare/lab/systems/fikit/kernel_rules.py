@@ -24,9 +24,8 @@ SWITCH = 0.035
 class TimeSliceRule:
     """The default of processes that share a GPU: each has all of it for a slice, in turn, if it has a kernel to run.
 
-    Attributes:
-        slice_s: how long a process may keep the GPU while another waits, s; the driver's shortest is about 2 ms.
-        switch_s: time that a switch takes, s; assumed so that two busy processes lose as much as EaCO measured.
+    `slice_s` is how long a process may keep the GPU while another waits; the driver's least is about 2 ms. `switch_s`
+    is the time of a switch, assumed so that two busy processes lose as much as EaCO measured.
     """
 
     slice_s: float = 2e-3
@@ -70,13 +69,10 @@ Sharing = TimeSliceRule | OneQueueRule | MpsRule | FikitRule
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A task that shares the GPU with others, kernel by kernel.
+    """A task that shares the GPU with others, kernel by kernel; a request is one iteration of its trace.
 
-    Attributes:
-        trace: the kernels of an iteration; a request is one iteration.
-        requests: number of its requests; 0 continues until the others are done.
-        priority: its class, 0 the most urgent.
-        arrivals_s: when its requests arrive, s, ascending; None: each when the one before has ended.
+    With 0 requests it continues until the others are done. Its priority is a class, 0 the most urgent. Requests arrive
+    at `arrivals_s`, ascending; None: each when the one before has ended.
     """
 
     trace: KernelTrace
@@ -256,7 +252,6 @@ def unfinished(state: FloatArray, counts: IntArray) -> bool:
 
 @compiled
 def next_after(state: FloatArray, column: int, now_s: float) -> float:
-    """Return the least value of a column that is after now, s."""
     found = np.inf
     for one in range(len(state)):
         if now_s < state[one, column] < found:

@@ -31,6 +31,8 @@ from heshare.world.task import Task
 
 # Sums of speeds that differ by rounding alone are equal.
 _ROUNDING = 1e-9
+LOOK_S = 360.0
+"""How long a pair of Gandiva runs before it is checked, s; assumed to be a round of Gavel."""
 
 
 class PackingPolicy(ABC):
@@ -57,7 +59,6 @@ class PackingPolicy(ABC):
             yield from self.start_tasks(view, GpuBookings(view, self.history))
 
     def start_tasks(self, view: View, bookings: GpuBookings) -> Iterator[Start]:
-        """Start jobs from the head of the queue; a job that must wait blocks those behind it."""
         for task in view.waiting:
             gpus = self._free_gpus(task, bookings) or self._shared_gpus(task, bookings)
             if gpus is None:
@@ -128,17 +129,15 @@ class Gandiva(PackingPolicy):
 
     Args:
         least: the sum of both speeds, each over its speed alone, below which a pair is split (1 in Gavel).
-        look_s: how long a pair runs before it is checked, s; assumed to be a round of Gavel, 360 s.
         gpus_per_node: as in `PackingPolicy`.
     """
 
     name = "gandiva"
 
-    def __init__(self, least: float = 1.0, look_s: float = 360.0, gpus_per_node: int = 8) -> None:
+    def __init__(self, least: float = 1.0, gpus_per_node: int = 8) -> None:
         require("least", least, least >= 0, "a sum of speeds of at least 0")
-        require("look_s", look_s, look_s > 0, "a time above 0 s")
         super().__init__(gpus_per_node)
-        self._least, self._look_s = least, look_s
+        self._least = least
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         super().reset(cluster, predictor, rng)
@@ -167,7 +166,7 @@ class Gandiva(PackingPolicy):
         for start in self.start_tasks(view, bookings):
             yield start
             if len(bookings.on[start.gpu]) > 1:
-                self._due_s[start.task] = bookings.now_s + self._look_s
+                self._due_s[start.task] = bookings.now_s + LOOK_S
                 yield Wait(self._due_s[start.task])
 
     def _speed(self, task: int, bookings: GpuBookings) -> float:

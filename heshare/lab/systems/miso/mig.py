@@ -42,7 +42,6 @@ def has_mig(gpu: Gpu) -> bool:
 
 
 def slices_of(resident: Resident) -> int:
-    """Return the compute slices of a resident's instance, such as 3 for the sharing `mig-3g`."""
     return int(resident.sharing.removeprefix("mig-").removesuffix("g"))
 
 
@@ -52,7 +51,6 @@ def sharing_of(gpu: Gpu, slices: int) -> str:
 
 
 def memory_mib(gpu: Gpu, slices: int) -> float:
-    """Return the memory of an instance of so many compute slices, MiB."""
     return gpu.memory_mib * MEMORY_SLICES[slices] / MEMORY
 
 
@@ -113,7 +111,6 @@ def in_instance(whole: Iteration, slices: int, work: float, memory: float) -> It
 
 @cache
 def measured_instance_times_s() -> Mapping[tuple[str, int, int], float]:
-    """Return the measured time of inference alone in an instance of an A100, s, by (model, batch size, slices)."""
     columns = ("workload", "batch_size", "slices", "time_s")
     return {
         (row.text("workload"), row.whole("batch_size", least=1), row.whole("slices", least=1)): row.number_of(
@@ -148,7 +145,6 @@ def _corrections(model: str, slices: int) -> tuple[tuple[float, float], ...]:
 
 
 def least(gpu: Gpu, needed_mib: float) -> int | None:
-    """Return the compute slices of the smallest instance with so much memory, MiB; None if none has it."""
     return next((slices for slices in SLICES if needed_mib <= memory_mib(gpu, slices)), None)
 
 

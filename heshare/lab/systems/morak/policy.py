@@ -63,13 +63,10 @@ def clock_steps(power_w: float, cap_w: float) -> int:
 
 @dataclass(slots=True)
 class _ControlState:
-    """The state of control of one GPU.
+    """Clock of one GPU, a place in the grid, and the inference batch size of all residents, None for each task's own.
 
-    Attributes:
-        clock: place of its clock in the grid.
-        ceiling: the lowest place at which the present mix broke the cap; beyond the grid while none did.
-        size: the inference batch size of all residents, None for each task's own.
-        largest: the largest place in `SIZES` that the present mix may take.
+    `ceiling` is the lowest place at which the present mix broke the cap, beyond the grid while none did; `largest` the
+    largest place in `SIZES` that the mix may take.
     """
 
     clock: int

@@ -30,29 +30,28 @@ from heshare.world.task import Task
 
 MODES = ("feedback", "oracle", "none")
 LATENCIES = ("iteration", "response")
+FACTOR = 1.5
+"""Factor by which the clock rises after a miss; assumed."""
 
 
-def miad(clock: int, missed: bool, clocks_mhz: Sequence[int], factor: float = 1.5, step: int = 1) -> int:
+def miad(clock: int, missed: bool, clocks_mhz: Sequence[int], step: int = 1) -> int:
     """Return the next clock by multiplicative increase, additive decrease, as a place in the grid.
 
-    f <- min(f_max, factor f), snapped up to the grid, after a period with a missed limit
+    f <- min(f_max, FACTOR f), snapped up to the grid, after a period with a missed limit
     f <- f - step places of the grid, at least the lowest, otherwise
     """
     if not missed:
         return max(clock - step, 0)
-    least_mhz = clocks_mhz[clock] * factor
+    least_mhz = clocks_mhz[clock] * FACTOR
     return next((place for place, mhz in enumerate(clocks_mhz) if mhz >= least_mhz - 1e-9), len(clocks_mhz) - 1)
 
 
 @dataclass(slots=True)
 class _ClockState:
-    """The state of one GPU's clock.
+    """The clock of one GPU, a place in the grid, and the task that runs or ran last.
 
-    Attributes:
-        clock: its place in the grid.
-        task: the task that runs, or ran last.
-        floor: the place above the highest clock at which the task missed its limit.
-        missed: whether a response of the present period missed its limit; None while there is none.
+    `floor` is the place above the highest clock at which the task missed its limit; `missed` says whether a response of
+    the present period missed its limit, None while there is none.
     """
 
     clock: int
@@ -86,7 +85,6 @@ class MuServe(QueuePolicy):
         mode: `feedback`, `oracle` or `none`.
         scope: the limits that `oracle` meets, those of the `gpu` or of the `task`.
         order: `ssjf` is shortest job first by prediction, `fifo` first come, first served.
-        factor: factor by which the clock rises after a miss; assumed.
         step: places of the grid by which it falls; assumed.
         dt_s: the period of control, s; assumed.
         placement: see `heshare.lab.systems.shared.placement`.
@@ -101,7 +99,6 @@ class MuServe(QueuePolicy):
         mode: str = "feedback",
         scope: str = "gpu",
         order: str = "ssjf",
-        factor: float = 1.5,
         step: int = 1,
         dt_s: float = 1.0,
         placement: str = "random",
@@ -111,7 +108,6 @@ class MuServe(QueuePolicy):
         require("mode", mode, mode in MODES, " or ".join(MODES))
         require("scope", scope, scope in ("gpu", "task"), "gpu or task")
         require("order", order, order in ("ssjf", "fifo"), "ssjf or fifo")
-        require("factor", factor, factor > 1, "a factor above 1")
         require("step", step, step >= 1, "at least one place of the grid")
         require("dt_s", dt_s, dt_s > 0, "a period above 0 s")
         require("latency", latency, latency in LATENCIES, " or ".join(LATENCIES))
@@ -121,7 +117,7 @@ class MuServe(QueuePolicy):
         self.tick_s = dt_s if mode == "feedback" else None
         self.traits = Traits(frequency=mode != "none", multi_task=False, heterogeneous=self.placement.heterogeneous)
         self._mode, self._scope, self._shortest_first = mode, scope, order == "ssjf"
-        self._factor, self._step = factor, step
+        self._step = step
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         super().reset(cluster, predictor, rng)
@@ -166,12 +162,12 @@ class MuServe(QueuePolicy):
             clocks_mhz = gpu.gpu.clocks_mhz
             if missed:
                 state.floor = max(state.floor, min(state.clock + 1, len(clocks_mhz) - 1))
-            state.clock = max(miad(state.clock, missed, clocks_mhz, self._factor, self._step), state.floor)
+            state.clock = max(miad(state.clock, missed, clocks_mhz, self._step), state.floor)
             yield from request_clock(gpu, gpu.gpu.clocks_mhz[state.clock])
 
     def _after_responses(self, gpu: GpuView) -> Iterator[Action]:
         state, clocks_mhz = self._states[gpu.index], gpu.gpu.clocks_mhz
         if state.missed is not None:
-            state.clock = miad(state.clock, state.missed, clocks_mhz, self._factor, self._step)
+            state.clock = miad(state.clock, state.missed, clocks_mhz, self._step)
             state.missed = None
             yield from request_clock(gpu, clocks_mhz[state.clock])

@@ -16,13 +16,7 @@ from heshare.shared.errors import InputError
 
 
 class Block(NamedTuple):
-    """A block of consecutive places of a node.
-
-    Attributes:
-        size: number of GPUs, a power of two.
-        node: the number of its node.
-        offset: its first place in the node, a multiple of its size.
-    """
+    """A block of consecutive places of a node; `size` is a power of two and `offset` a multiple of it."""
 
     size: int
     node: int

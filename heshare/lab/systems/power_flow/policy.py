@@ -45,13 +45,7 @@ class PooledTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuPool:
-    """GPUs of one type, and the jobs that run on them.
-
-    Attributes:
-        gpu: the type.
-        gpus: their indices.
-        allocator: the GPUs that each job has.
-    """
+    """GPUs of one type, by index, and the blocks that each job has."""
 
     gpu: Gpu
     gpus: tuple[int, ...]

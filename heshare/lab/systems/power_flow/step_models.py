@@ -105,7 +105,6 @@ class StepModels:
         return self._fitted[workload, gpu]
 
     def alone_s(self, task: Task, gpu: Gpu) -> float:
-        """Return seconds per iteration of a task on as many GPUs as it requests, at the highest clock."""
         return float(self._iteration(task, gpu, (task.gpus,))[0][0, -1])
 
     def options(

@@ -51,7 +51,6 @@ class CoLocationHistory:
         return sum(self.alone_s(gpu, own) / time_s for own, time_s in zip(workloads, together_s, strict=True))
 
     def record(self, gpu: Gpu, times_s: Sequence[tuple[Workload, float]]) -> None:
-        """Store what was observed: the members of a set that shared a GPU and their times per iteration, s."""
         self._times_s[gpu, tuple(sorted(workload for workload, _ in times_s))] = dict(times_s)
 
     def utilisation(self, gpu: Gpu, workloads: Sequence[Workload]) -> float:
@@ -69,13 +68,9 @@ class CoLocationHistory:
 
 
 class BookedJob(NamedTuple):
-    """A job that has GPUs, with its remaining work.
+    """A job that has GPUs, and the iterations that are left.
 
-    Attributes:
-        task: its task.
-        left: iterations that it has still to do.
-        gpus: its GPUs.
-        time_s: measured seconds per iteration; `inf` while it loads, or was not started yet.
+    `time_s` are measured seconds per iteration, `inf` while it loads, or was not started yet.
     """
 
     task: Task

@@ -100,7 +100,6 @@ PLACEMENTS: dict[str, Callable[[], Placement]] = {
 
 
 def make_placement(name: str) -> Placement:
-    """Return a new placement by its name in `PLACEMENTS`."""
     if name not in PLACEMENTS:
         raise unknown(name, PLACEMENTS, column="placement")
     return PLACEMENTS[name]()

@@ -120,5 +120,4 @@ def request_clock(gpu: GpuView, sm_mhz: int) -> Iterator[Action]:
 
 
 def is_loading(running: Running) -> bool:
-    """Return whether a task still loads, so that there is no time per iteration to measure."""
     return not np.isfinite(running.time_s)

@@ -57,13 +57,9 @@ class TrainingStep:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSet:
-    """Training workloads that were measured together, in time slices on the same GPUs of one node.
+    """Training workloads that were measured together, in time slices on the same GPUs of one node; one is alone.
 
-    Attributes:
-        workloads: the workloads; a single one is a measurement alone.
-        node_w: mean power of the node, W.
-        energy_kwh: energy of the node, kWh.
-        runtime_h: time until all of them completed, h.
+    `runtime_h` is the time until all of them completed; power and energy are those of the node.
     """
 
     workloads: tuple[Workload, ...]
@@ -104,7 +100,6 @@ def step(workload: Workload) -> TrainingStep:
 
 
 def epoch_count(workload: Workload, iterations: float, gpus: int = 1) -> int:
-    """Return the number of epochs that `iterations` steps on `gpus` GPUs make, rounded, at least one."""
     return max(1, round(iterations * workload.batch_size * gpus / step(workload).epoch_samples))
 
 
@@ -124,7 +119,6 @@ def scaling_efficiency(workload: Workload, gpus: int) -> float:
 
 
 def alone_s(task: Task) -> float:
-    """Return the time of a training alone on as many GPUs as it requests, of the type of its record, s."""
     return task.iterations * step(task.workload).step_s
 
 

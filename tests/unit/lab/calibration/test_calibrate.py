@@ -32,6 +32,7 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
     yield from csv.DictReader(io.StringIO(text))
 
 
+@pytest.mark.slow
 def test_constants_csv_is_the_committed_file(calibration_errors):
     committed = list(_rows(files.data("calibration", "constants.csv").read_text(encoding="utf-8")))
     refitted = list(_rows(calibrate.constants_csv()))
@@ -45,6 +46,7 @@ def test_constants_csv_is_the_committed_file(calibration_errors):
         assert new["source"]
 
 
+@pytest.mark.slow
 def test_errors_on_left_out_points_meet_their_targets(calibration_errors):
     errors, _ = calibration_errors
     with_target = errors[errors.target_mape_pct.notna()]
@@ -55,6 +57,7 @@ def test_errors_on_left_out_points_meet_their_targets(calibration_errors):
     pd.testing.assert_frame_equal(committed, errors, check_dtype=False, atol=0.1)
 
 
+@pytest.mark.slow
 def test_stated_90_pct_intervals_hold_for_82_to_97_pct_of_left_out_points(calibration_errors):
     covered = coverage(calibration_errors[1])
     assert 82 <= covered[covered.grouping == "all"].within_90_pct.item() <= 97
@@ -64,6 +67,7 @@ def test_stated_90_pct_intervals_hold_for_82_to_97_pct_of_left_out_points(calibr
     assert committed.within_90_pct.tolist() == pytest.approx(covered.within_90_pct.tolist(), abs=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exponent", [1.0001, 2.0, 3.0])
 def test_the_batch_exponent_explains_four_samples_best(calibration_errors, monkeypatch, exponent):
     calibration, (_, points) = calibrate._calibrated(), calibration_errors

@@ -99,6 +99,7 @@ def test_fitted_half_splits_each_form_and_keeps_sets_together(measured: pd.DataF
     assert (half == again).all()
 
 
+@pytest.mark.slow
 def test_left_out_points_have_small_errors_for_fitted_forms_and_not_for_the_shipped_model(
     measured: pd.DataFrame,
 ) -> None:

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from heshare.devices.constants import default, fitted
-from heshare.lab.calibration import training_fit, training_validation
+from heshare.lab.calibration import training_fit
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.time_slicing import time_slice_slowdown
 
@@ -58,7 +58,7 @@ def turn_errors() -> pd.DataFrame:
 
 
 def test_mig_instance_errors():
-    errors = training_validation.mig_instance_errors()
+    errors = training_fit.mig_instance_errors()
     assert len(errors) == 145 - 32
     assert errors["error"].abs().mean() == pytest.approx(0.096, abs=0.005)
     by_slices = errors["error"].abs().groupby(errors["slices"]).mean()

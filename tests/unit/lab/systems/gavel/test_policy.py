@@ -87,7 +87,6 @@ def test_gavel_starts_no_task_behind_one_that_must_wait():
     "make",
     [
         lambda: FifoPacked(threshold=-1),
-        lambda: Gandiva(look_s=0),
         lambda: Gandiva(least=-1),
     ],
 )
