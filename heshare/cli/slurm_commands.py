@@ -153,7 +153,7 @@ def _alone(changes: bool) -> Iterator[None]:
     if not changes:
         yield
         return
-    from heshare.ops.state.state_folder import state_folder
+    from heshare.ops.state.held_note import state_folder
     from heshare.shared.file_lock import hold
 
     folder = state_folder()

@@ -59,11 +59,7 @@ class MpsSession:
         self._off: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Start the daemon, if this machine has one.
-
-        Raises:
-            DeviceError: `required`, and there is no MPS or it does not start.
-        """
+        """Start the daemon, if this machine has one."""
         program = shutil.which(CONTROL)
         if program is None:
             self._without(f"{CONTROL} is not on the PATH; it comes with NVIDIA's driver (not in every container)")
@@ -81,7 +77,6 @@ class MpsSession:
         self.sharing, self.reason = MPS, ""
 
     def _launch(self, program: str) -> str:
-        """Start the daemon and wait until it accepts clients; return what went wrong, or nothing."""
         for name in ("pipe", "log"):
             (self._root / name).mkdir(mode=0o700)
         try:
@@ -95,7 +90,6 @@ class MpsSession:
         return ""
 
     def _find_daemon(self) -> bool:
-        """Find the daemon by its own file, and note it with its start; return whether it is there."""
         try:
             pid = int((self._root / "pipe" / f"{CONTROL}.pid").read_text())
         except (OSError, ValueError):
@@ -138,20 +132,13 @@ class MpsSession:
 
         Args:
             mps_pct: its share of the SMs, %.
-
-        Raises:
-            DeviceError: a share below 100 % without MPS, which nothing would enforce.
         """
         self.check(mps_pct)
         share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(mps_pct)} if self.sharing == MPS else {}
         return {**self._pipes(), "CUDA_VISIBLE_DEVICES": self.gpu_uuid, **share}
 
     def check(self, mps_pct: int) -> None:
-        """Raise if nothing would enforce a share.
-
-        Raises:
-            DeviceError: a share below 100 % without MPS.
-        """
+        """Raise if nothing would enforce a share."""
         if self.sharing != MPS and mps_pct != 100:
             raise DeviceError(
                 f"GPU {self.gpu_uuid}: {mps_pct} % of the SMs requested, but without MPS nothing enforces a share: "
@@ -238,7 +225,6 @@ def sweep(*, timeout_s: float = 10.0) -> None:
 
 
 def _noted_daemon(folder: Path) -> tuple[int, int] | None:
-    """Return the process of a session's daemon and its start; None where it was not noted."""
     try:
         pid, started = (folder / _DAEMON).read_text(encoding="utf-8").split()
         return int(pid), int(started)
@@ -247,7 +233,6 @@ def _noted_daemon(folder: Path) -> tuple[int, int] | None:
 
 
 def _signal_mps(pid: int, started: int, number: signal.Signals, pipe: Path) -> None:
-    """Send a signal to a process if it is this user's, MPS's, and of the session with these pipes."""
     signal_process(pid, number, started=started, name=_COMM, variable=_pipe_variable(pipe))
 
 

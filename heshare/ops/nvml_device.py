@@ -127,12 +127,7 @@ class NvmlDevice:
         return self._card.memory_mib()[1]
 
     def set_clock(self, sm_mhz: int | None) -> None:
-        """Lock the SM clock at one of the card's grid, MHz; None leaves the card to itself.
-
-        Raises:
-            InputError: the clock is not on the grid.
-            DeviceError: clocks were not allowed, or the machine does not let this user lock them.
-        """
+        """Lock the SM clock at one of the card's grid, MHz; None leaves the card to itself."""
         if sm_mhz is None:
             self._hold.release()
         else:
@@ -148,46 +143,25 @@ class NvmlDevice:
         return self._hold.news()
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
-        """Start a task and wait for its first iteration; with `iterations=None` it runs until stopped.
-
-        Raises:
-            DeviceError: the id runs already, the memory does not fit, there are too many clients, a share that
-                nothing would enforce, or the worker did not get ready.
-        """
+        """Start a task and wait for its first iteration; with `iterations=None` it runs until stopped."""
         self.start_together({task_id: Resident(workload, mps_pct)}, iterations)
 
     def stand_by(self) -> None:
-        """Have worker processes import what they need before the first task is started.
-
-        Raises:
-            DeviceError: a process does not start.
-        """
+        """Have worker processes import what they need before the first task is started."""
         self._launcher.stand_by()
 
     def start_together(self, tasks: Mapping[int, Resident], iterations: float | None = None) -> None:
-        """Start tasks, all of them or none, and wait until they work; they begin together.
-
-        Raises:
-            DeviceError: as `start`.
-        """
+        """Start tasks, all of them or none, and wait until they work; they begin together."""
         for one in tasks.values():
             self._mps.check(one.mps_pct)
         self._tasks.start(tasks, iterations, free_mib=self.free_mib)
 
     def stop(self, task_id: int) -> float:
-        """Stop a task, finished, failed or not; return the iterations that it completed here.
-
-        Raises:
-            DeviceError: no such task runs here.
-        """
+        """Stop a task, finished, failed or not; return the iterations that it completed here."""
         return self._tasks.stop(task_id)
 
     def read(self) -> Reading:
-        """Return its readings at this moment.
-
-        Raises:
-            DeviceError: a task has failed, or NVML returns no measurement.
-        """
+        """Return its readings at this moment."""
         self._tasks.poll()
         sm_pct, dram_pct = (math.nan, math.nan) if self._gpm is None else self._gpm.read()
         return Reading(
@@ -210,11 +184,7 @@ class NvmlDevice:
         return self._now_s() + max(shortest_s, min(longest_s, left_s)) if self._tasks else math.inf
 
     def advance(self, to_s: float) -> list[int]:
-        """Wait until time `to_s`; return the ids of tasks that completed by then, in order of completion.
-
-        Raises:
-            DeviceError: `to_s` is not finite, or a task has failed.
-        """
+        """Wait until time `to_s`; return the ids of tasks that completed by then, in order of completion."""
         if not math.isfinite(to_s):
             raise self._refusal(f"time {to_s} s requested", "Wait for a finite time.")
         completed: list[int] = []
@@ -243,11 +213,6 @@ class NvmlDevice:
         return self._card.instant_power_w() if self._instant else self._card.usage_power_w()
 
     def _require_sensors(self, ends: ExitStack) -> None:
-        """Take a first reading of power, instant where the card reports it, and of GPM where it has that.
-
-        Raises:
-            NvmlError: a sensor that a recording needs is missing.
-        """
         try:
             self._instant, self._first_w = True, self._card.instant_power_w()
         except (NotSupportedError, NoReadingError):
@@ -286,7 +251,6 @@ class NvmlDevice:
         }
 
     def _settle(self, sm_mhz: int) -> None:
-        """Wait up to a second until the card runs no faster than requested, where its clock can be read."""
         until = time.monotonic() + 1.0
         with suppress(NvmlError):
             while self._card.sm_mhz() > sm_mhz and time.monotonic() < until:
@@ -297,12 +261,7 @@ class NvmlDevice:
 
 
 def catalogue_gpu(card: NvmlGpu) -> Gpu:
-    """Return the catalogue's GPU that a card is, with the card's own memory, clocks and power limit.
-
-    Raises:
-        InputError: as `match`.
-        DeviceError: the card cannot be read.
-    """
+    """Return the catalogue's GPU that a card is, with the card's own memory, clocks and power limit."""
     try:
         cores: int | None = card.cores()
     except NotSupportedError:

@@ -31,9 +31,6 @@ def emulated(gpu: str, *, seed: int = 0, time_cv: float = TIME_CV, power_cv: flo
         seed: of the noise.
         time_cv: its standard deviation relative to a time; by default the public record's.
         power_cv: its standard deviation relative to a power.
-
-    Raises:
-        InputError: no such GPU.
     """
     card = find_gpu(gpu)
     rng = np.random.default_rng(np.random.SeedSequence([seed, *card.name.encode()], spawn_key=(1,)))
@@ -56,10 +53,6 @@ def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:
         text: the kind of device and which: `emulated:GPU`, `nvml:INDEX`, `nvml:UUID` or `replay:PATH`.
         seed: of an emulated device's repeat noise.
         clocks: whether a live device may set clocks, if the machine allows it; the others always may.
-
-    Raises:
-        InputError: another form, an unknown kind or an unknown GPU.
-        DeviceError: a live device cannot be used; the message says why and what to do.
     """
     kind, _, name = text.partition(":")
     openers: dict[str, Callable[[], Device]] = {
@@ -79,12 +72,7 @@ def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:
 
 @contextmanager
 def opened(text: str, *, seed: int = 0, clocks: bool = False) -> Iterator[Device]:
-    """Open a device for a `with`, as `open_device`; at its end tasks and MPS end, and clocks are unlocked.
-
-    Raises:
-        InputError: as `open_device`.
-        DeviceError: as `open_device`.
-    """
+    """Open a device for a `with`, as `open_device`; at its end tasks and MPS end, and clocks are unlocked."""
     device = open_device(text, seed=seed, clocks=clocks)
     try:
         yield device

@@ -19,9 +19,6 @@ def make_private_folder(folder: Path) -> Path:
 
     A folder that is there keeps its mode: its owner may have opened it to readers on purpose. The files that
     `open_private` makes in it are private all the same. A link is followed if it is the user's own.
-
-    Raises:
-        InputError: it belongs to another user, others can write it, or it cannot be made.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -44,10 +41,6 @@ def open_private(path: Path, flags: int) -> int:
     Args:
         path: the file, in a folder as of `make_private_folder`.
         flags: `os.O_RDWR`, or `os.O_WRONLY` with `os.O_APPEND`, for example.
-
-    Raises:
-        InputError: it is a link, a device, a pipe or another user's, or its folder is refused.
-        OSError: it cannot be opened for another reason, such as a full disk.
     """
     folder = _open_folder(path.parent)
     try:
@@ -72,7 +65,6 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def _open_folder(folder: Path) -> int:
-    """Return a descriptor of a folder of this user that no other user can write."""
     link = folder.lstat()
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     found = os.fstat(descriptor)

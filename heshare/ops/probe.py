@@ -44,9 +44,6 @@ def match(
         clocks_mhz: the SM clocks that it offers, ascending, MHz.
         cores: its FP32 lanes, where the driver reports them.
         tdp_w: its power limit, W, where the driver reports it.
-
-    Raises:
-        InputError: an unknown card, or a variant that the catalogue does not describe; the message names what to add.
     """
     words = set(re.findall(r"[A-Z0-9]+", name.upper()))
     fitting = [card for card in gpus().values() if set(card.name.upper().split("-")) <= words]
@@ -133,7 +130,6 @@ def probe() -> dict[str, Any]:
 
 
 def _noted() -> dict[str, list[str]]:
-    """Return what the notes of runs and of locked clocks tell, in sentences."""
     found: dict[str, list[str]] = {"in_use": [], "to_restore": [], "elsewhere": []}
     try:
         # A clock can be unlocked also if its run was in another container.

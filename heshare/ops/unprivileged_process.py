@@ -31,10 +31,6 @@ def start_unprivileged(arguments: Sequence[str], **options: Any) -> subprocess.P
     Args:
         arguments: the command.
         options: of `subprocess.Popen`.
-
-    Raises:
-        DeviceError: the kernel keeps the privileges; nothing is started.
-        OSError, ValueError: as `subprocess.Popen`.
     """
     started: list[subprocess.Popen[bytes]] = []
     failures: list[Exception] = []
@@ -62,11 +58,6 @@ def start_unprivileged(arguments: Sequence[str], **options: Any) -> subprocess.P
 
 
 def _give_up_privileges() -> None:
-    """Give up every capability of this thread for good, and check in the kernel's report that it has none.
-
-    Raises:
-        DeviceError: one is left.
-    """
     if sys.platform != "linux":
         return  # no other system has them
     libc = ctypes.CDLL(None, use_errno=True)
@@ -87,7 +78,6 @@ def _give_up_privileges() -> None:
 
 
 def _privileges() -> dict[str, int]:
-    """Return the capability sets of this thread and whether it can gain any, as far as the kernel reports them."""
     lines = Path("/proc/thread-self/status").read_text(encoding="utf-8", errors="replace").splitlines()
     pairs = (line.partition(":") for line in lines)
     return {name: int(value, 16) for name, _, value in pairs if name in _NEEDED}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from heshare.ops.state.state_folder import state_folder
+from heshare.ops.state.held_note import state_folder
 from heshare.shared import compiling, files
 from heshare.shared.errors import DeviceError
 

@@ -51,11 +51,7 @@ class ClockLimits:
 
 
 def read_limits(path: Path) -> ClockLimits:
-    """Read the limits of a TOML file: a table for each card, or `*`, with `min_mhz`, `max_mhz` and perhaps `group`.
-
-    Raises:
-        InputError: it cannot be read, others may write to it or to its folder, or it has something else in it.
-    """
+    """Read the limits of a TOML file: a table for each card, or `*`, with `min_mhz`, `max_mhz` and perhaps `group`."""
     text = _read_trusted(path)
     try:
         tables = tomllib.loads(text)

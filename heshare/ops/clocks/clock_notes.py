@@ -11,8 +11,7 @@ from typing import Any
 
 from heshare.ops.nvml.binding import NvmlError, NvmlGpu
 from heshare.ops.nvml.guarded_gpu import GuardedGpu
-from heshare.ops.state.held_note import FoundNote, HeldNote, Life, found_note
-from heshare.ops.state.state_folder import state_folder
+from heshare.ops.state.held_note import FoundNote, HeldNote, Life, found_note, state_folder
 from heshare.shared.errors import DeviceError
 
 _READ_BACK_S, _TAKE_OVER_S = 1.0, 2.0
@@ -36,10 +35,6 @@ def claim(card: NvmlGpu, uuid: str, sm_mhz: int, *, client: str, path: Path) -> 
         sm_mhz: the clock, MHz.
         client: for whom, in words.
         path: of the note (`note_of`).
-
-    Raises:
-        DeviceError: another service has locked it, or left it locked and it cannot be unlocked.
-        OSError: the note cannot be written.
     """
     facts = {"uuid": uuid, "sm_mhz": sm_mhz, "client": client, "before": _settings(card)}
     note = HeldNote(path, facts)
@@ -63,7 +58,6 @@ def claim(card: NvmlGpu, uuid: str, sm_mhz: int, *, client: str, path: Path) -> 
 
 
 def _settings(card: NvmlGpu) -> dict[str, Any]:
-    """Return the settings of a card at this moment; None for those that it does not report."""
     found: dict[str, Any] = {}
     for name in ("sm_mhz", "power_limit_w", "persistent", "compute_mode"):
         try:
@@ -157,11 +151,7 @@ def is_left(path: Path) -> bool:
 
 
 def restore_note(path: Path) -> None:
-    """Unlock the clock of one note that no service holds any more, and delete the note.
-
-    Raises:
-        DeviceError: a service holds it, that cannot be judged from here, or the card refuses; the note stays.
-    """
+    """Unlock the clock of one note that no service holds any more, and delete the note."""
     with contextlib.suppress(FileNotFoundError), found_note(path) as note:
         if not note.life.over:
             raise DeviceError(_described(note).text)

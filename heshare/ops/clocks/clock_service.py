@@ -174,7 +174,6 @@ class ClockService:
             _log(f"{peer} has gone")
 
     def _reply(self, peer: Peer, line: bytes) -> str:
-        """Serve one request."""
         try:
             match line.decode("ascii", errors="replace").split():
                 case ["ping"]:
@@ -197,11 +196,6 @@ class ClockService:
         return "ok"
 
     def _allow(self, peer: Peer, uuid: str, sm_mhz: int | None) -> None:
-        """Check a request against the limits.
-
-        Raises:
-            RefusedError: it is not allowed.
-        """
         limit = self._limits.of_card(uuid)
         if limit is None:
             raise RefusedError("permission", "the limits do not allow this card")
@@ -236,7 +230,6 @@ class ClockService:
             return list(self._cards.values())
 
     def _waits_for(self, peer: Peer) -> bool:
-        """Return whether a client may be silent: one that has a card, or the only one."""
         return peer not in self._clients or any(card.is_of(peer) for card in self._all_cards())
 
     def _give_back(self, peer: Peer) -> None:
@@ -287,10 +280,6 @@ def run_clock_service(path: Path, *, group: str | None, mode: int, limits: Path,
         mode: of the socket.
         limits: the file of `read_limits`.
         state: the folder of its notes.
-
-    Raises:
-        InputError: limits, group or socket cannot be used.
-        DeviceError: no NVML, or another service is running.
     """
     allowed = read_limits(limits)
     turn = _lock_notes(state)
@@ -312,11 +301,6 @@ def run_clock_service(path: Path, *, group: str | None, mode: int, limits: Path,
 
 
 def _lock_notes(folder: Path) -> FileLock:
-    """Make the folder of the notes and lock it for this process.
-
-    Raises:
-        DeviceError: another service has it, or it cannot be written.
-    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = folder.lstat()
@@ -352,11 +336,6 @@ def _listen(path: Path, group: str | None, mode: int) -> socket.socket:
 
 
 def _activated() -> socket.socket | None:
-    """Return the socket that systemd listens at for this service, if it does.
-
-    Raises:
-        InputError: it is no listening UNIX socket.
-    """
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return None
     count = os.environ.pop("LISTEN_FDS", "")

@@ -55,11 +55,7 @@ class ServedCard:
         return self._holder is client
 
     def lock(self, client: object, sm_mhz: int) -> None:
-        """Lock its clock for a client, MHz, who has the card from now on.
-
-        Raises:
-            RefusedError: another client has it, or the card refuses.
-        """
+        """Lock its clock for a client, MHz, who has the card from now on."""
         with self._turn_of(client):
             before, first = self._holder, self._note is None
             if first:
@@ -77,11 +73,7 @@ class ServedCard:
                 raise
 
     def unlock(self, client: object) -> None:
-        """Leave its clock to the card.
-
-        Raises:
-            RefusedError: another client has it, or the card refuses.
-        """
+        """Leave its clock to the card."""
         with self._turn_of(client):
             self._unlock()
             if not self.retry():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from heshare.ops.nvml.binding import NoPermissionError, NvmlError
-from heshare.ops.state.state_folder import state_folder
+from heshare.ops.state.held_note import state_folder
 from heshare.shared.errors import DeviceError
 from heshare.shared.processes import MARK, child_environment
 
@@ -92,12 +92,7 @@ class ServiceClock:
         self._failures, self._retry_at = 0, 0.0
 
     def lock(self, sm_mhz: int) -> None:
-        """Lock the clock, MHz; after the loss of the service `news` does it again once that is back.
-
-        Raises:
-            ClockServiceLostError: the service does not answer.
-            NvmlError: it refuses, or the card does.
-        """
+        """Lock the clock, MHz; after the loss of the service `news` does it again once that is back."""
         try:
             self._request(f"lock {self._uuid} {sm_mhz}")
         except ClockServiceLostError:
@@ -106,11 +101,7 @@ class ServiceClock:
         self._wanted_mhz = sm_mhz
 
     def release(self) -> None:
-        """Leave the clock to the card.
-
-        Raises:
-            NvmlError: the service or the card refuses, or the card does not reply.
-        """
+        """Leave the clock to the card."""
         wanted_mhz, self._wanted_mhz = self._wanted_mhz, None
         if self._busy:
             self._disconnect()  # called by a signal amid a request: the end of the connection gives the clock back
@@ -150,11 +141,7 @@ class ServiceClock:
         return f"the clock service is back: clock {self._wanted_mhz} MHz is locked again"
 
     def close(self) -> None:
-        """Leave the clock to the card for good and end the connection. May be repeated.
-
-        Raises:
-            ClockLeftLockedError: the card refuses; the service goes on trying.
-        """
+        """Leave the clock to the card for good and end the connection. May be repeated."""
         try:
             self.release()
         except NvmlError as error:
@@ -166,7 +153,6 @@ class ServiceClock:
             self._disconnect()
 
     def _disconnect(self) -> None:
-        """End the connection; the service gives the clock back."""
         connection, self._socket = self._socket, None
         if connection is not None:
             with contextlib.suppress(OSError):
@@ -236,11 +222,7 @@ class ServiceClock:
 
 
 def service_state(path: Path) -> dict[str, Any]:
-    """Return what the clock service at a socket allows this user: limits by UUID (or `*`), MHz, and who is held.
-
-    Raises:
-        NvmlError: it does not answer, or refuses.
-    """
+    """Return what the clock service at a socket allows this user: limits by UUID (or `*`), MHz, and who is held."""
     try:
         with _connect(path) as connection:
             reply = _exchange(connection, "state")
@@ -280,11 +262,6 @@ def _connect(path: Path) -> socket.socket:
 
 
 def _exchange(connection: socket.socket, line: str, reply_s: float = _REPLY_S) -> str:
-    """Send a request and return the reply.
-
-    Raises:
-        OSError: the connection has ended, or there is no reply in time.
-    """
     connection.sendall(line.encode() + b"\n")
     reply = b""
     until = time.monotonic() + reply_s
@@ -299,11 +276,7 @@ def _exchange(connection: socket.socket, line: str, reply_s: float = _REPLY_S) -
 
 
 def _checked(reply: str, label: str) -> str:
-    """Return what follows `ok`.
-
-    Raises:
-        NvmlError: it was refused.
-    """
+    """Return what follows `ok`."""
     word, _, rest = reply.partition(" ")
     if word == "ok":
         return rest

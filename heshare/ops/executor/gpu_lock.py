@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from heshare.ops.state.machine_place import MachinePlace
+from heshare.ops.state.held_note import MachinePlace
 from heshare.shared.errors import DeviceError
 from heshare.shared.file_lock import FileLock
 from heshare.shared.processes import alive, started_at

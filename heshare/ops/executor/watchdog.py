@@ -15,9 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from heshare.ops.state.held_note import discard_parts, found_note
+from heshare.ops.state.held_note import discard_parts, found_note, state_folder
 from heshare.ops.state.run_note import RunNote, run_notes
-from heshare.ops.state.state_folder import state_folder
 from heshare.shared import signals
 from heshare.shared.errors import DeviceError, HeShareError
 from heshare.shared.processes import MARK, alive, child_environment, end_marked, exit_text
@@ -73,7 +72,6 @@ class Watchdog:
         self._process.wait()
 
     def _start_surely(self) -> subprocess.Popen[bytes]:
-        """Start the process, again if it ends at once: it may have been killed."""
         for _ in range(_STARTS - 1):
             with contextlib.suppress(DeviceError):
                 return self._start()
@@ -104,7 +102,6 @@ class Watchdog:
         return process
 
     def _replace(self) -> None:
-        """Start another watchdog whenever this one ends, with growing pauses if it does so again and again."""
         pauses, begun_s = pauses_s(_AGAIN_S), time.monotonic()
         while True:
             ending = exit_text(self._process.wait())

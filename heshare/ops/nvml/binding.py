@@ -131,11 +131,7 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "excl
 
 
 def binding() -> Any:
-    """Return the module `pynvml`, after a check that it is NVIDIA's own binding.
-
-    Raises:
-        NoDriverError: it is not installed, or another package has its name.
-    """
+    """Return the module `pynvml`, after a check that it is NVIDIA's own binding."""
     try:
         import pynvml
     except ImportError as error:
@@ -148,11 +144,7 @@ def binding() -> Any:
 
 
 def call_nvml(nvml: Any, device: str, call: str, *arguments: Any) -> Any:
-    """Call a function of the binding; after a transient failure the call is repeated, see `WAITS_S`.
-
-    Raises:
-        NvmlError: NVML's error as one of the package's own.
-    """
+    """Call a function of the binding; after a transient failure the call is repeated, see `WAITS_S`."""
     function = getattr(nvml, call, None)
     if function is None:
         raise fault(device, call, _FUNCTION_NOT_FOUND)
@@ -189,11 +181,7 @@ class Nvml:
         return int(call_nvml(self.binding, "NVML", "nvmlDeviceGetCount"))
 
     def card(self, which: int | str) -> NvmlGpu:
-        """Return the GPU with an index or a UUID.
-
-        Raises:
-            NvmlError: there is none, or it does not respond.
-        """
+        """Return the GPU with an index or a UUID."""
         label = f"GPU {which}"
         call = "nvmlDeviceGetHandleByIndex" if isinstance(which, int) else "nvmlDeviceGetHandleByUUID"
         return NvmlGpu(self.binding, call_nvml(self.binding, label, call, which), label)

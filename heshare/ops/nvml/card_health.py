@@ -80,11 +80,7 @@ class CardHealth:
         self._counters_s = time.monotonic()
 
     def read(self) -> tuple[tuple[bool, str], ...]:
-        """Return what happened since the last call: whether it drains the card, and what it was.
-
-        Raises:
-            NvmlError: NVML fails; what cannot be read is not known to be in order.
-        """
+        """Return what happened since the last call: whether it drains the card, and what it was."""
         found = list(self._events())
         if time.monotonic() - self._counters_s >= COUNTERS_S:
             self._counters_s, before = time.monotonic(), self._counters
@@ -103,7 +99,6 @@ class CardHealth:
             self._set = None
 
     def _registered(self) -> Any:
-        """Return a set of the events that matter, or None where the card has none of them."""
         supported = int(self._card.call("nvmlDeviceGetSupportedEventTypes")) & (_XID | _DOUBLE_BIT)
         if not supported:
             return None
@@ -131,7 +126,6 @@ class CardHealth:
         return found
 
     def _read_counters(self) -> tuple[int | None, bool]:
-        """Return the uncorrected errors since the driver was loaded, and whether the remapping of a row has failed."""
         uncorrected, failed = None, False
         with suppress(NotSupportedError):
             uncorrected = int(

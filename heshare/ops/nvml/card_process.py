@@ -44,11 +44,7 @@ def decode(data: bytes) -> tuple[int, list[Any]]:
 
 
 def value_of(answer: Sequence[Any]) -> Any:
-    """Return the value of one answer of a reply; lists become tuples.
-
-    Raises:
-        NvmlError: the call failed, as that class.
-    """
+    """Return the value of one answer of a reply; lists become tuples."""
     if len(answer) == 1:
         return _tuples(answer[0])
     raise _ERRORS.get(answer[0], NvmlError)(answer[1])
@@ -111,7 +107,6 @@ class CardServer:
 
 
 def _survey_card(nvml: Nvml, index: int) -> tuple[int, str, str, tuple[tuple[int, float], ...]]:
-    """Return a card as the fields of a `SurveyedCard`."""
     uuid = ""
     processes: tuple[tuple[int, float], ...] = ()
     try:

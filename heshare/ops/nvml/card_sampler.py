@@ -65,7 +65,6 @@ class EnergyAccount:
             self._counter, self._then = (time_s, counter_j), (self.energy_j, self.estimated_j, self.unknown_s)
 
     def _integrate(self, before: tuple[float, float] | None, time_s: float, power_w: float) -> None:
-        """Add the mean of the power readings over the time since the moment before."""
         if before is None:
             return
         powers_w = [value for value in (before[1], power_w) if not math.isnan(value)]
@@ -145,11 +144,7 @@ class CardSampler:
         return self._card.silent_s
 
     def sample(self, *, wait_s: float = PATIENCE_S) -> CardSample | None:
-        """Return a sample, or None if the card has not replied yet.
-
-        Raises:
-            GpuLostError: the card is lost.
-        """
+        """Return a sample, or None if the card has not replied yet."""
         answers = self._card.poll(self._calls, wait_s=wait_s)
         if answers is None:
             return None
@@ -175,7 +170,6 @@ class CardSampler:
         )
 
     def _value(self, name: str, answer: Sequence[Any], missing: Any) -> Any:
-        """Return the value of an answer, or `missing` if the call failed."""
         try:
             value = value_of(answer)
         except GpuLostError:

@@ -42,10 +42,6 @@ def survey(deadline_s: float = DEADLINE_S) -> tuple[SurveyedCard, ...]:
 
     Args:
         deadline_s: how long NVML may take, s.
-
-    Raises:
-        NvmlError: no NVML.
-        NoReplyError: NVML does not return; it is not known which card is the cause.
     """
     with GuardedGpu(0, deadline_s) as machine:
         return tuple(SurveyedCard(*row) for row in machine.ask("survey"))
@@ -59,9 +55,6 @@ def visible(cards: Sequence[SurveyedCard], text: str | None) -> tuple[SurveyedCa
     Args:
         cards: of the machine.
         text: its value, None where it is not set.
-
-    Raises:
-        InputError: an entry that names no card or several, one twice, or a MIG slice.
     """
     if text is None:
         return tuple(cards)
@@ -108,10 +101,6 @@ def choose(cards: Sequence[SurveyedCard], text: str, variable: str | None) -> Ch
         cards: of the machine.
         text: the choice.
         variable: the value of `CUDA_VISIBLE_DEVICES`, None where it is not set.
-
-    Raises:
-        InputError: another form, a GPU twice, or one that CUDA_VISIBLE_DEVICES hides.
-        NvmlError: no such GPU, or none that can be used.
     """
     names = [part.strip() for part in text.split(",")]
     seen = visible(cards, variable)
@@ -143,11 +132,6 @@ def choose(cards: Sequence[SurveyedCard], text: str, variable: str | None) -> Ch
 
 
 def _named_card(cards: Sequence[SurveyedCard], key: str) -> SurveyedCard:
-    """Return the card with an index or a UUID.
-
-    Raises:
-        NvmlError: there is none, or it does not respond.
-    """
     for card in cards:
         if key in (str(card.index), card.uuid):
             if not card.uuid:
@@ -157,11 +141,7 @@ def _named_card(cards: Sequence[SurveyedCard], key: str) -> SurveyedCard:
 
 
 def hidden(cards: Sequence[SurveyedCard], variable: str | None) -> frozenset[str]:
-    """Return the UUIDs of the cards that `CUDA_VISIBLE_DEVICES` hides.
-
-    Raises:
-        InputError: as `visible`.
-    """
+    """Return the UUIDs of the cards that `CUDA_VISIBLE_DEVICES` hides."""
     return frozenset(card.uuid for card in cards if card.uuid) - {card.uuid for card in visible(cards, variable)}
 
 

@@ -54,12 +54,7 @@ class GuardedGpu(NvmlGpu):
         return silent_s if self._attempt or silent_s >= self._allowed_s() else 0.0
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """Make one call and wait for its value.
-
-        Raises:
-            NvmlError: the call failed.
-            NoReplyError: there was no reply within the deadline.
-        """
+        """Make one call and wait for its value."""
         if self._pending is not None and not self._receive(self._deadline_s / 2):
             self._replace()  # a reading hangs; another call need not
         if self._socket is None:
@@ -146,7 +141,6 @@ class GuardedGpu(NvmlGpu):
             self._replace()
 
     def _receive(self, wait_s: float) -> bool:
-        """Wait for the reply that is pending; return whether it has arrived."""
         until_s = time.monotonic() + wait_s
         while self._socket is not None:
             try:
@@ -167,7 +161,6 @@ class GuardedGpu(NvmlGpu):
         return False
 
     def _replace(self) -> None:
-        """End its process; `poll` starts another after a pause that grows."""
         if self._socket is not None:
             self._socket.close()
         if self._process is not None:
@@ -190,12 +183,7 @@ for _name in METHODS:
 
 
 def find_uuids(keys: Sequence[int | str] = (), deadline_s: float = DEADLINE_S) -> tuple[str, ...]:
-    """Return the UUIDs of the GPUs with these indices or UUIDs, or of all of this machine.
-
-    Raises:
-        NvmlError: there is no such GPU, or no NVML.
-        NoReplyError: NVML does not return; it is not known which GPU is the cause.
-    """
+    """Return the UUIDs of the GPUs with these indices or UUIDs, or of all of this machine."""
     with GuardedGpu(0, deadline_s) as machine:
         return tuple(machine.ask("uuids", *keys))
 

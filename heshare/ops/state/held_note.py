@@ -17,7 +17,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from heshare.ops.state.machine_place import MachinePlace
 from heshare.shared.errors import DeviceError
 from heshare.shared.file_lock import take
 from heshare.shared.processes import alive, started_at
@@ -25,6 +24,67 @@ from heshare.shared.processes import alive, started_at
 _PART = ".part"
 _LOOK_S = 0.05
 """Who only looks at a note has its lock for a moment, at most so long, s."""
+
+
+def state_folder() -> Path:
+    """Return the folder of the notes (`$XDG_STATE_HOME/heshare`, or `~/.local/state/heshare`)."""
+    base = os.environ.get("XDG_STATE_HOME")
+    if base:
+        return Path(base) / "heshare"
+    try:
+        return Path.home() / ".local" / "state" / "heshare"
+    except (RuntimeError, KeyError):
+        raise DeviceError(
+            f"User {os.getuid()} has no home folder, so there is no place for notes of changed GPUs. Set "
+            "XDG_STATE_HOME to a folder that it can write, such as /var/lib/heshare, which stays when the machine is "
+            "started again."
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePlace:
+    """Where a process runs. Its process id means something only at the same place.
+
+    Attributes:
+        host: the name of the host, or of the container.
+        machine: the id of the installed system; empty where it has none.
+        boot: the id of the host's start; containers share it with their host.
+        pids: the number of the pid namespace.
+    """
+
+    host: str
+    machine: str
+    boot: str
+    pids: str
+
+    @classmethod
+    def here(cls) -> MachinePlace:
+        """Return the place of this process; what the system does not report is empty."""
+        try:
+            pids = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
+        except OSError:
+            pids = ""
+        boot = _text("/proc/sys/kernel/random/boot_id")
+        return cls(os.uname().nodename, _text("/etc/machine-id"), boot, pids)
+
+    def same_host(self, other: MachinePlace) -> bool:
+        """Return whether both are one host, perhaps started again in between."""
+        return (self.host, self.machine) == (other.host, other.machine)
+
+    def same_processes(self, other: MachinePlace) -> bool:
+        """Return whether a process id means the same process at both."""
+        return (self.boot, self.pids) == (other.boot, other.pids)
+
+    def __str__(self) -> str:
+        """Return the place for a message."""
+        return f"host {self.host}, pid namespace {self.pids or 'unknown'}"
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 class Life(Enum):
@@ -86,12 +146,7 @@ class HeldNote:
             raise
 
     def publish(self) -> None:
-        """Give the note its name, at which others see it.
-
-        Raises:
-            FileExistsError: there is such a note; it is not replaced.
-            OSError: the folder cannot be written.
-        """
+        """Give the note its name, at which others see it."""
         # A link is made whole or not at all, and never replaces another note.
         os.link(self._part, self.path)
         self._part.unlink()
@@ -141,12 +196,7 @@ class FoundNote:
 
 @contextlib.contextmanager
 def found_note(path: Path) -> Iterator[FoundNote]:
-    """Open a note and judge it; if its process has ended, nobody else can clean up after it within the `with`.
-
-    Raises:
-        FileNotFoundError: it is gone.
-        DeviceError: it is damaged, or cannot be read.
-    """
+    """Open a note and judge it; if its process has ended, nobody else can clean up after it within the `with`."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -198,7 +248,6 @@ def discard_parts(folder: Path, *, older_s: float = 60.0) -> None:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """Take the lock of a file; return whether it was free, or None where locks are not supported."""
     try:
         return take(descriptor, _LOOK_S)
     except OSError:
@@ -206,7 +255,6 @@ def _lock(descriptor: int) -> bool | None:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Return whether a path is still the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:

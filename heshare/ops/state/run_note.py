@@ -10,9 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from heshare.ops.state.held_note import FoundNote, HeldNote, Life, found_note
-from heshare.ops.state.machine_place import MachinePlace
-from heshare.ops.state.state_folder import state_folder
+from heshare.ops.state.held_note import FoundNote, HeldNote, Life, MachinePlace, found_note, state_folder
 from heshare.shared.errors import DeviceError
 from heshare.shared.processes import started_at
 
@@ -45,11 +43,7 @@ class RunNote:
         return json.dumps(asdict(self))
 
     def hold(self) -> HeldNote:
-        """Write the note of this process's run, synced and locked; it is seen once it is published.
-
-        Raises:
-            DeviceError: the folder cannot be written.
-        """
+        """Write the note of this process's run, synced and locked; it is seen once it is published."""
         try:
             return HeldNote(self.path, {"token": self.token, "folder": self.folder, "gpus": self.gpus})
         except OSError as error:
@@ -60,20 +54,12 @@ class RunNote:
 
     @classmethod
     def parse(cls, text: str) -> RunNote:
-        """Return the note that is this text.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none.
-        """
+        """Return the note that is this text."""
         return cls._of_facts(json.loads(text))
 
     @classmethod
     def of(cls, found: FoundNote) -> RunNote:
-        """Return the note that was found in a file.
-
-        Raises:
-            DeviceError: it is none.
-        """
+        """Return the note that was found in a file."""
         try:
             note = cls._of_facts(found.facts)
         except (ValueError, KeyError, TypeError) as error:

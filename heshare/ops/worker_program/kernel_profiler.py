@@ -28,9 +28,6 @@ def trace(model: str, batch_size: int, precision: str, repeats: int, out: Path) 
 
     Only the GPU's side is profiled: profiling the host would slow it and stretch the gaps between kernels. The first
     session starts the profiler up and is not used, nor is the first iteration of each.
-
-    Raises:
-        DeviceError: PyTorch is missing, or there is no GPU.
     """
     program = Inference(model, batch_size, precision)
     profiler = library("torch.profiler")
@@ -49,11 +46,7 @@ def trace(model: str, batch_size: int, precision: str, repeats: int, out: Path) 
 
 
 def keep_last(path: Path) -> None:
-    """Leave only what ran on the GPU after the pause: PyTorch's profiler can lose kernels at the start of a session.
-
-    Raises:
-        RuntimeError: nothing ran before the pause or after it.
-    """
+    """Leave only what ran on the GPU after the pause: PyTorch's profiler can lose kernels at the start of a session."""
     events = json.loads(path.read_text("utf-8"))["traceEvents"]
     ran = sorted((event for event in events if event.get("cat") in ON_GPU), key=lambda event: float(event["ts"]))
     ends = [float(event["ts"]) + float(event["dur"]) for event in ran]

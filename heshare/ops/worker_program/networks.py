@@ -55,11 +55,7 @@ class Network:
 
 
 def library(name: str) -> ModuleType:
-    """Import one of the libraries of the extra `live`.
-
-    Raises:
-        DeviceError: it is not installed, or does not fit the installed PyTorch.
-    """
+    """Import one of the libraries of the extra `live`."""
     try:
         return import_module(name)
     except (ImportError, RuntimeError, OSError) as error:
@@ -80,10 +76,6 @@ def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = 
             inputs.
         device: `cuda` or `cpu`.
         seed: of weights and inputs; the same on the same kind of device gives the same numbers.
-
-    Raises:
-        InputError: no such model.
-        DeviceError: PyTorch or a model library is missing.
     """
     if name not in RECIPES:
         action = "Choose one, or add its constructor to heshare/ops/worker_program/networks.py."

@@ -133,7 +133,6 @@ class _Worker:
                 os._exit(0)
 
     def _read_parent(self) -> None:
-        """Take the parent's lines in their order; end the process a while after their end."""
         rest = b""
         while piece := os.read(sys.stdin.fileno(), 4096):
             *lines, rest = (rest + piece).split(b"\n")

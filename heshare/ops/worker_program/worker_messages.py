@@ -83,11 +83,7 @@ class Message:
 
 
 def parse(line: bytes) -> Message:
-    """Return the message that a line of text holds.
-
-    Raises:
-        ValueError: it is no message.
-    """
+    """Return the message that a line of text holds."""
     content = json.loads(line)
     names = {field.name for field in fields(Message)}
     if not isinstance(content, dict) or content.keys() != names or content["kind"] not in KINDS:

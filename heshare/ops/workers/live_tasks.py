@@ -57,9 +57,6 @@ class LiveTasks:
             requested: workload and share by id.
             iterations: how many each is to do; None runs until stopped.
             free_mib: returns the memory that is free on the GPU, MiB.
-
-        Raises:
-            DeviceError: an id runs already, there is no room, or a worker does not get ready.
         """
         self._check_room(requested, free_mib)
         workers: dict[int, Worker] = {}
@@ -82,11 +79,7 @@ class LiveTasks:
             self._running[task] = _Running(one, limit, workers[task], memory_mib(one.workload))
 
     def stop(self, task_id: int) -> float:
-        """Stop a worker, finished, failed or not; return its completed iterations.
-
-        Raises:
-            DeviceError: no such task runs here.
-        """
+        """Stop a worker, finished, failed or not; return its completed iterations."""
         if task_id not in self._running:
             raise self._refusal(f"no task {task_id} runs here", "Stop only what was started and has not completed.")
         one = self._running.pop(task_id)
@@ -98,11 +91,7 @@ class LiveTasks:
             self._running.popitem()[1].worker.stop()
 
     def poll(self) -> None:
-        """Read what the workers have reported.
-
-        Raises:
-            DeviceError: one has failed; it stays until it is stopped, and each poll raises again.
-        """
+        """Read what the workers have reported."""
         for task, one in self._running.items():
             one.worker.poll()
             if one.worker.failure is not None:
@@ -110,11 +99,7 @@ class LiveTasks:
                 raise self._refusal(found, "Stop it; what was measured with it cannot be used.")
 
     def take_finished(self) -> list[int]:
-        """Poll, and end the workers that are done; return their ids.
-
-        Raises:
-            DeviceError: one has failed.
-        """
+        """Poll, and end the workers that are done; return their ids."""
         self.poll()
         finished = [task for task, one in self._running.items() if one.worker.finished]
         for task in finished:
@@ -153,7 +138,6 @@ class LiveTasks:
     def _await(
         self, workers: Mapping[int, Worker], requested: Mapping[int, Resident], reached: Callable[[Worker], bool]
     ) -> None:
-        """Poll until `reached` is true of every worker."""
         until, waiting = time.monotonic() + self._timeout_s, dict(workers)
         while True:
             for task, worker in list(waiting.items()):

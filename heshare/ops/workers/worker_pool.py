@@ -79,12 +79,7 @@ class ProcessLauncher(Launcher):
     def start(
         self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
     ) -> ProcessWorker:
-        """Start one worker, as `Launcher.start`; a number of iterations is rounded up to whole ones.
-
-        Raises:
-            DeviceError: an engine other than `eager` (PyTorch), a share that nothing would enforce, no iterations, or
-                a process that does not start.
-        """
+        """Start one worker, as `Launcher.start`; a number of iterations is rounded up to whole ones."""
         name = f"task {task_id} ({workload}@{mps_pct})"
         if workload.engine != "eager":
             raise DeviceError(f"{name}: workers run PyTorch (engine eager), not {workload.engine}. Use engine eager.")
@@ -102,11 +97,7 @@ class ProcessLauncher(Launcher):
         return worker
 
     def stand_by(self) -> None:
-        """Have as many processes on stand-by as `spares` sets, so that they import while something else is measured.
-
-        Raises:
-            DeviceError: a process does not start.
-        """
+        """Have as many processes on stand-by as `spares` sets, so that they import while something else is measured."""
         while len(self._spares) < self._spare_count:
             self._spares.append(self._spawn(STANDBY))
 
@@ -138,7 +129,6 @@ class ProcessLauncher(Launcher):
         self.close()
 
     def _place(self, order: bytes, share: Mapping[str, str]) -> SpawnedWorker:
-        """Send an order to the first process that takes it; those that have ended are discarded."""
         self._discard_dismissed(0.0)
         for spawned in self._waiting(share):
             if spawned.send(order):
@@ -151,7 +141,6 @@ class ProcessLauncher(Launcher):
         return spawned
 
     def _waiting(self, share: Mapping[str, str]) -> Iterator[SpawnedWorker]:
-        """Yield the warm process of a share that was used last, then those on stand-by; each leaves the pool."""
         warm = [entry for entry in self._kept if entry[0] == share][-1:]
         for entry in warm:
             self._kept.remove(entry)
@@ -160,7 +149,6 @@ class ProcessLauncher(Launcher):
             yield self._spares.pop(0)
 
     def _take_back(self, share: Mapping[str, str], spawned: SpawnedWorker) -> None:
-        """Keep a process that waits for another task; those that were used longest ago end."""
         self._kept.append((share, spawned))
         while len(self._kept) > self._keep_count:
             leaving = self._kept.pop(0)[1]
@@ -168,7 +156,6 @@ class ProcessLauncher(Launcher):
             self._going.append(leaving)
 
     def _discard_dismissed(self, patience_s: float) -> None:
-        """Close the files of dismissed processes that have ended; with patience, wait for each of them."""
         for spawned in list(self._going):
             if patience_s or spawned.process.poll() is not None:
                 self._going.remove(spawned)

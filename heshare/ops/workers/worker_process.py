@@ -61,12 +61,7 @@ class SpawnedWorker:
 
 
 def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> SpawnedWorker:
-    """Start a worker without privileges and with a report pipe; `--report-fd N` is appended to its arguments.
-
-    Raises:
-        DeviceError: it would have privileges.
-        OSError: the process or its log cannot be made; nothing is left behind.
-    """
+    """Start a worker without privileges and with a report pipe; `--report-fd N` is appended to its arguments."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     try:
@@ -182,7 +177,6 @@ class ProcessWorker:
         return self.done
 
     def _keep_process(self) -> bool:
-        """End the task alone; return whether its process waits for another now, and is kept."""
         if self._take_back is None or self.failure is not None:
             return False
         self._spawned.send(STOP)
@@ -194,7 +188,6 @@ class ProcessWorker:
         return True
 
     def _listen_until_end(self, patience_s: float) -> None:
-        """Read until the process has ended or waits for another task, for so long at most."""
         until_s = monotonic() + patience_s
         while self._process.poll() is None and not self._waits and monotonic() < until_s:
             if self._pipe is None or self._silent or (self._ended and self._take_back is None):
@@ -205,7 +198,6 @@ class ProcessWorker:
             self._read()
 
     def _read(self) -> None:
-        """Every whole line that the pipe holds."""
         while self._pipe is not None:
             try:
                 piece = os.read(self._pipe, 16 * LONGEST)
@@ -239,7 +231,6 @@ class ProcessWorker:
             self._ended, self.finished = True, message.finished
 
     def _fail(self, what: str) -> None:
-        """Keep the first failure."""
         self.failure = self.failure or f"{self._name}: {what} (see {self.log})"
 
     def _kill(self) -> None:
@@ -248,7 +239,6 @@ class ProcessWorker:
         self._process.wait()
 
     def _close(self) -> None:
-        """Close the descriptors; the process has been waited for."""
         self._spawned.dismiss()
         if self._pipe is not None:
             os.close(self._pipe)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.executor import execute
-from heshare.ops.state.machine_place import MachinePlace
+from heshare.ops.state.held_note import MachinePlace
 from heshare.profiles import store
 from heshare.shared.errors import DeviceError
 from heshare.shared.processes import started_at

@@ -18,7 +18,7 @@ from typing import Any
 from heshare.devices.device import TaskFailure
 from heshare.ops.executor.local_gpus import LocalGpus
 from heshare.ops.executor.remote.remote_messages import GpuCommand, HostReply, OpenRequest, RemoteGpu, StatusReport
-from heshare.ops.state.state_folder import state_folder
+from heshare.ops.state.held_note import state_folder
 from heshare.shared.errors import HeShareError
 from heshare.shared.signals import Interrupted
 

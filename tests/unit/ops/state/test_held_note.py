@@ -17,14 +17,12 @@ from functools import cache
 import pytest
 
 from heshare.ops.state import held_note
-from heshare.ops.state.held_note import HeldNote, Life, discard_parts, found_note
-from heshare.ops.state.machine_place import MachinePlace
+from heshare.ops.state.held_note import HeldNote, Life, MachinePlace, discard_parts, found_note
 from heshare.shared.errors import DeviceError
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from heshare.ops.state.held_note import HeldNote
 note = HeldNote(Path(sys.argv[1]), {"what": "x"})
 note.publish()
 print("held", flush=True)
@@ -33,7 +31,6 @@ time.sleep(60)
 LOOK = """
 import sys
 from pathlib import Path
-from heshare.ops.state.held_note import found_note
 with found_note(Path(sys.argv[1])) as note:
     print(note.life.value)
 """
@@ -219,7 +216,7 @@ def test_discard_parts_deletes_old_notes_without_a_name(path):
 
 
 def test_place_is_empty_where_the_system_reports_nothing(monkeypatch):
-    monkeypatch.setattr("heshare.ops.state.machine_place._text", lambda path: "")
+    monkeypatch.setattr("heshare.ops.state.held_note._text", lambda path: "")
     here = MachinePlace.here()
     assert (here.machine, here.boot) == ("", "")
     assert str(here).startswith(f"host {os.uname().nodename}, pid namespace ")
