@@ -40,7 +40,6 @@ class MpsSession:
 
     Args:
         gpu_uuid: the GPU.
-        required: raise where there is no MPS, instead of time-slicing.
         timeout_s: how long the daemon may take to start or to end, s.
 
     Attributes:
@@ -48,11 +47,11 @@ class MpsSession:
         reason: why it is not MPS; empty when it is.
     """
 
-    def __init__(self, gpu_uuid: str, *, required: bool = False, timeout_s: float = 10.0) -> None:
+    def __init__(self, gpu_uuid: str, *, timeout_s: float = 10.0) -> None:
         self.gpu_uuid = gpu_uuid
         self.sharing = TIME_SLICE
         self.reason = "no MPS session was requested"
-        self._required, self._timeout_s = required, timeout_s
+        self._timeout_s = timeout_s
         self._folder: Path | None = None
         self._lock: FileLock | None = None
         self._daemon: tuple[int, int] | None = None
@@ -146,8 +145,6 @@ class MpsSession:
             )
 
     def _without(self, reason: str) -> None:
-        if self._required:
-            raise DeviceError(f"GPU {self.gpu_uuid}: no MPS: {reason}. Provide MPS, or share by time-slicing.")
         self.sharing, self.reason = TIME_SLICE, reason
 
     def _run(self, command: list[str], text: bytes = b"", *, timeout_s: float) -> subprocess.CompletedProcess[bytes]:

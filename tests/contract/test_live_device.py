@@ -38,7 +38,7 @@ class TestNvmlDevice(DeviceContract):
         fake_mps.install(tmp_path)
         fake = FakeNvml(library, pynvml)
         fake.reset()
-        mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444", required=True)
+        mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
         with NvmlDevice(
             0, ToyLauncher(environment=mps.environment), mps=mps, allow_clocks=True, mps_clients=5
         ) as device:

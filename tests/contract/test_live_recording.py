@@ -38,7 +38,7 @@ def fake(tmp_path, monkeypatch):
 
 
 def test_rows_of_a_live_gpu_are_measured(fake, tmp_path):
-    mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444", required=True)
+    mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
     launcher = ProcessLauncher(mps, command=SPIN, period_s=0.02, warmup_s=0.02, log_dir=tmp_path)
     protocol = MeasurementProtocol(repeats=2, window_s=0.3, warmup_s=0.05, readings=2)
     with NvmlDevice(0, launcher, mps=mps) as device:

@@ -33,7 +33,7 @@ from support.fakenvml import FakeNvml
 
 library, folder, budget_s = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
 FakeNvml(library, pynvml).reset()
-mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444", required=True)
+mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
 spin = (sys.executable, "-m", "support.spin_worker", "--ms", "5")
 launcher = ProcessLauncher(mps, command=spin, period_s=0.02, warmup=1, warmup_s=0.0, log_dir=folder, keep=8)
 protocol = MeasurementProtocol(repeats=1, window_s=0.15, warmup_s=0.02, readings=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -63,20 +64,6 @@ def test_two_sessions_have_different_pipes_and_daemons(mps_mode) -> None:
         assert pid_of(one) != pid_of(other)
 
 
-def test_an_exception_in_a_session_ends_its_daemon(mps_mode) -> None:
-    mps_mode("obeys")
-    pids: list[int] = []
-
-    def fail() -> None:
-        with MpsSession(GPU) as session:
-            pids.append(pid_of(session))
-            raise RuntimeError("of the test")
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert has_ended(pids[0])
-
-
 def test_stop_kills_a_daemon_that_does_not_react_and_its_server(mps_mode) -> None:
     server = mps_mode("deaf").with_name("nvidia-cuda-mps-server.pid")
     with MpsSession(GPU, timeout_s=1.0) as session:
@@ -95,20 +82,17 @@ def test_session_without_mps_is_time_slicing_and_gives_the_reason(
         assert session.environment() == {"CUDA_VISIBLE_DEVICES": GPU}
         with pytest.raises(DeviceError, match="time-slicing"):
             session.environment(50)
-    with pytest.raises(DeviceError, match="not on the PATH"):
-        MpsSession(GPU, required=True).start()
 
 
 @pytest.mark.parametrize(
     ("mode", "why"),
     [("refuses", "exit code 1 .its log ends: refuses daemon"), ("hangs", "did not start"), ("mute", "no process id")],
 )
-def test_session_whose_daemon_does_not_start_is_time_slicing_or_an_error(mps_mode, mode: str, why: str) -> None:
+def test_session_whose_daemon_does_not_start_is_time_slicing(mps_mode, mode: str, why: str) -> None:
     mps_mode(mode)
     with MpsSession(GPU, timeout_s=0.3) as session:
         assert session.sharing == "time-slice"
-    with pytest.raises(DeviceError, match=why):
-        MpsSession(GPU, required=True, timeout_s=0.3).start()
+        assert re.search(why, session.reason)
 
 
 def test_stop_may_be_repeated(mps_mode) -> None:
@@ -124,7 +108,7 @@ _PROGRAM = """
 import sys, time
 from heshare.ops.mps import MpsSession, sweep
 from heshare.shared.processes import started_at
-session = MpsSession("GPU-1", required=True)
+session = MpsSession("GPU-1")
 session.start()
 pipe = session.environment()["CUDA_MPS_PIPE_DIRECTORY"]
 print(open(pipe + "/nvidia-cuda-mps-control.pid").read(), end="", flush=True)
@@ -173,11 +157,11 @@ def check_daemon_of_killed_session() -> None:
     assert process.stdout is not None
     with process:
         pid = int(process.stdout.readline())
-        with MpsSession(GPU, required=True):
+        with MpsSession(GPU):
             assert not has_ended(pid, within_s=0.1)  # its process runs, so it is not ended
         process.kill()
     assert not has_ended(pid, within_s=0.1)
-    with MpsSession(GPU, required=True):
+    with MpsSession(GPU):
         assert has_ended(pid)
 
 

@@ -42,30 +42,6 @@ def double():
     return fake_binding
 
 
-def test_nvml_gpu_makes_calls_that_the_binding_accepts(double) -> None:
-    double.nvmlDeviceGetSupportedMemoryClocks.return_value = [877]
-    double.nvmlDeviceGetSupportedGraphicsClocks.return_value = [1380, 135, 1372]
-    double.nvmlDeviceGetName.return_value = "Tesla V100-PCIE-32GB"
-    double.nvmlDeviceGetPowerUsage.return_value = 43_210
-    double.nvmlDeviceGetTotalEnergyConsumption.return_value = 5_000
-    double.nvmlDeviceGetCudaComputeCapability.return_value = (7, 0)
-    double.nvmlDeviceGetCurrentClocksEventReasons.return_value = 0x4 | 0x40 | 0x1
-    double.nvmlDeviceGetMigMode.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    card = NvmlGpu(double, "handle", "GPU 0")
-    assert card.offered_mhz() == (135, 1372, 1380)
-    double.nvmlDeviceGetSupportedGraphicsClocks.assert_called_once_with("handle", 877)
-    assert card.name() == "Tesla V100-PCIE-32GB"
-    assert card.usage_power_w() == 43.21
-    assert card.usage_power_kind() == "instant"
-    assert card.energy_j() == 5.0
-    assert card.limits() == ("power limit", "thermal limit (hardware)")
-    assert card.mig() is False
-    card.lock_clock(1372)
-    double.nvmlDeviceSetGpuLockedClocks.assert_called_once_with("handle", 1372, 1372)
-    card.unlock_clock()
-    double.nvmlDeviceResetGpuLockedClocks.assert_called_once_with("handle")
-
-
 @pytest.mark.parametrize(("capability", "kind"), [((7, 5), "instant"), ((8, 0), "instant"), ((8, 6), "average")])
 def test_usage_power_kind_follows_from_the_architecture(double, capability, kind) -> None:
     double.nvmlDeviceGetCudaComputeCapability.return_value = capability

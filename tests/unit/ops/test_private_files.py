@@ -117,19 +117,6 @@ def test_the_users_own_link_to_a_folder_is_followed(tmp_path):
     assert mode(tmp_path / "disk" / NAME) == 0o600
 
 
-def test_a_sticky_folder_of_all_users_may_hold_the_runs_folder(tmp_path):
-    tmp_path.chmod(0o1777)
-    RunJournal(tmp_path / "run", Run("random")).close()
-    assert mode(tmp_path / "run") == 0o700
-
-
-def test_a_journal_that_is_a_link_is_refused(tmp_path):
-    (tmp_path / NAME).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=f"{NAME}: found a link of"):
-        RunJournal(tmp_path, Run("random"))
-    assert not (tmp_path / "elsewhere").exists()
-
-
 def test_a_job_whose_output_is_a_link_does_not_start(tmp_path):
     (tmp_path / "a.1.log").symlink_to(tmp_path / "secret")
     with pytest.raises(Exception, match=r"a: sh does not start: .*found a link of"):

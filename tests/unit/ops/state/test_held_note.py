@@ -16,7 +16,6 @@ from functools import cache
 
 import pytest
 
-from heshare.ops.state import held_note
 from heshare.ops.state.held_note import HeldNote, Life, MachinePlace, discard_parts, found_note
 from heshare.shared.errors import DeviceError
 
@@ -213,11 +212,3 @@ def test_discard_parts_deletes_old_notes_without_a_name(path):
     discard_parts(path.parent)
     assert not part.exists()
     note.remove()
-
-
-def test_place_is_empty_where_the_system_reports_nothing(monkeypatch):
-    monkeypatch.setattr("heshare.ops.state.held_note._text", lambda path: "")
-    here = MachinePlace.here()
-    assert (here.machine, here.boot) == ("", "")
-    assert str(here).startswith(f"host {os.uname().nodename}, pid namespace ")
-    assert held_note.Life.RUNS.cleanable is False
