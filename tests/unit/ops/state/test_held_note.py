@@ -22,6 +22,7 @@ from heshare.shared.errors import DeviceError
 HOLD = """
 import sys, time
 from pathlib import Path
+from heshare.ops.state.held_note import HeldNote
 note = HeldNote(Path(sys.argv[1]), {"what": "x"})
 note.publish()
 print("held", flush=True)
@@ -30,6 +31,7 @@ time.sleep(60)
 LOOK = """
 import sys
 from pathlib import Path
+from heshare.ops.state.held_note import found_note
 with found_note(Path(sys.argv[1])) as note:
     print(note.life.value)
 """
