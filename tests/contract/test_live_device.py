@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import pynvml
 import pytest
-from support import fake_mps
+from support import kill_drill
 from support.counting_worker import ToyLauncher
-from support.fakenvml import FakeNvml, build, compiler
+from support.fakenvml import SONAME, FakeNvml, compiler
 from support.faulty_device import FaultyDevice
 
 from heshare.ops.mps import MpsSession
@@ -19,24 +18,19 @@ from heshare.testing.device_contract import DeviceContract
 from heshare.testing.toy import ToyDevice, toy_gpu
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    if compiler() is None:
-        pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
-    return build(tmp_path_factory.mktemp("fakenvml"))
-
-
 class TestNvmlDevice(DeviceContract):
     iterations = 60.0
     energy_rtol = 0.05
     time_rtol = 0.1
 
     @pytest.fixture
-    def device(self, library, tmp_path, monkeypatch):
-        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-        fake_mps.install(tmp_path)
-        fake = FakeNvml(library, pynvml)
+    def device(self, tmp_path_factory, monkeypatch):
+        if compiler() is None:
+            pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
+        folder = tmp_path_factory.mktemp("d", numbered=True)
+        for name, value in kill_drill.prepare(folder).items():
+            monkeypatch.setenv(name, value)
+        fake = FakeNvml(folder / "lib" / SONAME, pynvml)
         fake.reset()
         mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
         with NvmlDevice(

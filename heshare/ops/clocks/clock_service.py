@@ -185,7 +185,9 @@ class ClockService:
                     self._card(uuid).lock(peer, int(mhz))
                 case ["unlock", uuid]:
                     self._allow(peer, uuid, None)
-                    self._card(uuid).unlock(peer)
+                    # A card of which nothing is known was not locked, and need not reply.
+                    if uuid in self._cards or note_of(uuid, self._folder).exists():
+                        self._card(uuid).unlock(peer)
                 case _:
                     raise RefusedError("request", "expected lock UUID MHZ, unlock UUID, state or ping")
         except RefusedError as error:
