@@ -2,7 +2,7 @@
 
 A training workload is written `eaco_resnet50-train:32`. The part before `_` names the record, because each record
 trained the same network with other data, hosts and data loaders. `data/training/` holds the records with their sources:
-EaCO's, Gavel's and MISO's steps, EaCO's sets on one GPU, Gavel's pairs, MISO's MIG instances and Zeus' power limits.
+EaCO's, Gavel's and MISO's steps, EaCO's sets on one GPU, Gavel's pairs, and MISO's MIG instances.
 """
 
 from collections.abc import Mapping
