@@ -123,12 +123,6 @@ def test_pages_open_offline_without_sideways_scroll(site: Path, visit: Page, wid
         assert visit.evaluate("document.documentElement.scrollWidth") <= width, name
 
 
-def test_search_finds_a_function_without_a_server(site: Path, visit: Page) -> None:
-    visit.goto(f"{(site / 'search.html').as_uri()}?q=hypervolume")
-    visit.locator("#search-results li").first.wait_for(timeout=20_000)
-    assert "pareto" in visit.locator("#search-results").inner_text()
-
-
 def test_site_has_the_same_bytes_twice(checkout: Path, site: Path, tmp_path: Path) -> None:
     build(checkout, tmp_path / "site", PYTHONHASHSEED="7")
     first, second = (

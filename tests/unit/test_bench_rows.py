@@ -52,9 +52,3 @@ def test_worse_is_worse_by_more_than_the_spread(
     lines = rows.table([ours], {name: theirs})
     assert ("WORSE" in lines[1]) is worse
     assert ("MISSED" in lines[1]) is not rows.targets()[name].met(ours["value"])
-
-
-def test_times_are_compared_on_one_machine_only(rows: Any) -> None:
-    slow, fast = rows.single_row("plan_2000_s", 30.0, "s"), rows.single_row("plan_2000_s", 10.0, "s")
-    assert rows.worse({**slow, "machine": "a"}, {**fast, "machine": "a"})
-    assert not rows.worse({**slow, "machine": "a"}, {**fast, "machine": "b"})

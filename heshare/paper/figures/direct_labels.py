@@ -37,11 +37,7 @@ def label_points(
     The names are placed one by one, crowded points first, at the place of least cost: over a point, over another name,
     outside the axes, far away.
 
-    Args:
-        ax: where to draw.
-        labels: the names.
-        avoid: further points that no name should cover, shape (points, 2), in the data's units.
-        fontsize: in points.
+    `avoid` are further points that no name should cover, shape (points, 2), in the data's units.
     """
     ax.figure.canvas.draw()
     per_pt = ax.figure.dpi / 72.0

@@ -18,12 +18,8 @@ from heshare.prediction.table5 import ERRORS
 def solo_panel(ax: Axes, drawn: pd.DataFrame, ratios: pd.DataFrame, *, value: str, heading: str) -> None:
     """Draw Fig. 1 or 2: a row for each workload with a mark for each GPU, bands of load classes, ratios at the right.
 
-    Args:
-        ax: where to draw.
-        drawn: as from `motivation.solo`, in the order of the rows, with a column `unmeasured`, where marks are open.
-        ratios: as from `motivation.ratios`: one row a workload, one column an inference batch size.
-        value: the column of the values, such as `time_s`; its interval is in `time_low_s` and `time_high_s`.
-        heading: what the ratios are, above them.
+    `drawn` is as from `motivation.solo`, with a column `unmeasured`, where marks are open; `ratios` has a row for each
+    workload and a column for each inference batch size. The interval of `time_s` is in `time_low_s` and `time_high_s`.
     """
     low, high = (f"{value[:-2]}_{end}{value[-2:]}" for end in ("low", "high"))
     plots.dots(ax, drawn, group="title", series="gpu", value=value, low=low, high=high, hollow="unmeasured")
@@ -97,11 +93,8 @@ def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
 def comparison_panels(axes: Sequence[Axes], frame: pd.DataFrame, first: int = 0) -> None:
     """Draw Fig. 6: average JCT and energy (active account) of each policy, a row each, medians with intervals.
 
-    Args:
-        axes: one for each metric.
-        frame: columns title, metric, median, low, high; in a column `paper`, where there is one, the value by the
-            paper's reductions, which is drawn as a tick.
-        first: number of policies above a gap; 0 for no gap.
+    `frame` has the columns title, metric, median, low, high, and perhaps `paper`, the value by the paper's reductions,
+    which is drawn as a tick. `first` policies are above a gap; 0: no gap.
     """
     shown = (("avg_jct_s", 1e3, "Average JCT (1000 s)"), ("energy_active_j", 1e6, "Energy (MJ)"))
     for ax, (metric, unit, label) in zip(axes, shown, strict=True):
@@ -130,10 +123,8 @@ def comparison_panels(axes: Sequence[Axes], frame: pd.DataFrame, first: int = 0)
 def error_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
     """Draw errors of predictors on log axes, a row for each technique, a panel for each way of splitting off test rows.
 
-    Args:
-        axes: three.
-        frame: as from `prediction_errors`, with a column `paper_pct`, the error of the paper's Table V or NaN. Where
-            the column `data` is `published`, marks are open.
+    `frame` is as from `prediction_errors`, with a column `paper_pct`, the error of the paper's Table V or NaN. Where
+    the column `data` is `published`, marks are open.
     """
     names = list(frame["technique"].unique())
     ends = (0.8 * min(1.25, frame["low_pct"].min()), 1.25 * max(100.0, frame["high_pct"].max()))
@@ -171,10 +162,7 @@ def error_dots(ax: Axes, errors: pd.DataFrame, covered: pd.DataFrame) -> None:
 
     At the right end of a row is the part of its points that lie within the stated 90 % interval, %.
 
-    Args:
-        ax: where to draw.
-        errors: columns test, n, mape_pct, p90_pct, target_mape_pct, target_p90_pct, as from `calibration_report`.
-        covered: as from `heshare.lab.calibration.validation.points.coverage`.
+    `errors` is as from `calibration_report`, `covered` as from `heshare.lab.calibration.validation.points.coverage`.
     """
     at = np.arange(len(errors))
     for index, (column, name) in enumerate((("mape_pct", "mean"), ("p90_pct", "90th percentile"))):
@@ -202,11 +190,7 @@ def _pct(value: float | None) -> str:
 def coverage_dots(ax: Axes, covered: pd.DataFrame, *, few: int, target: tuple[float, float]) -> None:
     """Draw how often the stated 68 and 90 % intervals hold, over all left-out points and by group.
 
-    Args:
-        ax: where to draw.
-        covered: as from `heshare.lab.calibration.validation.points.coverage`; rows by test are left out.
-        few: groups of up to so many points are drawn open.
-        target: range in which the 90 % interval should hold, % of all points; drawn as a band.
+    Groups of up to `few` points are drawn open; the band is the range in which the 90 % interval should hold, %.
     """
     rows = covered[covered["grouping"] != "test"].reset_index(drop=True)
     blocks = rows["grouping"].ne(rows["grouping"].shift()).cumsum() - 1
@@ -236,12 +220,7 @@ def coverage_dots(ax: Axes, covered: pd.DataFrame, *, few: int, target: tuple[fl
 def error_shares(ax: Axes, points: pd.DataFrame) -> pd.DataFrame:
     """Draw the share of left-out times whose |error| is at most so large, a line for each kind of what was left out.
 
-    Args:
-        ax: where to draw.
-        points: columns test and error_pct (signed).
-
-    Returns:
-        The plotted numbers: kind, error_pct (absolute), share_pct.
+    `points` has the columns test and error_pct (signed). Returns the plotted kind, error_pct (absolute) and share_pct.
     """
     what = {"MPS": "MPS %", "batch": "inference batch size", "clock": "clock", "pairs": "pairs", "process": "pairs"}
     what["workload"] = "workload"
@@ -266,9 +245,7 @@ def error_shares(ax: Axes, points: pd.DataFrame) -> pd.DataFrame:
 def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> None:
     """Draw the mean error of each form on settings left out of the fit, a panel for time and one for power.
 
-    Args:
-        axes: where to draw, two.
-        errors: as from `heshare.lab.calibration.record_validation.errors_by_form`.
+    `errors` is as from `heshare.lab.calibration.record_validation.errors_by_form`.
     """
     names = list(dict.fromkeys(errors["form"]))
     sizes = np.log10(errors[["fitted_pct", "shipped_pct"]].to_numpy(float))
@@ -291,10 +268,8 @@ def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> None:
 def tenant_panels(axes: Sequence[Axes], tenants: pd.DataFrame, errors: pd.DataFrame) -> None:
     """Draw the energy of each tenant of a run by way of dividing it, and the errors of ways against a reference.
 
-    Args:
-        axes: one for the run, one for the errors.
-        tenants: columns tenant, way, energy_j; ways and tenants in the order in which they are drawn.
-        errors: columns shares, way, mape_pct and p90_pct, the end of the thin line.
+    `tenants` has the columns tenant, way, energy_j; `errors` has shares, way, mape_pct and p90_pct, the end of the thin
+    line.
     """
     ways = list(dict.fromkeys([*tenants["way"], *errors["way"]]))
     drawn = (

@@ -51,11 +51,8 @@ def timeline_rows(ax: Axes, intervals: pd.DataFrame, *, gpus: Sequence[str], cla
 
     Clock and power fill their strip at the card's top clock and power limit.
 
-    Args:
-        ax: where to draw.
-        intervals: as from `frame`.
-        gpus: the GPUs' labels from top to bottom.
-        classes: load classes in the order of their colours, as in `timeline_legend`.
+    `intervals` is as from `frame`; `gpus` are the labels from top to bottom; `classes` the load classes in the order of
+    their colours, as in `timeline_legend`.
     """
     last_s = intervals["end_s"].max()
     for row, gpu in enumerate(gpus):
@@ -111,12 +108,7 @@ def _strip(ax: Axes, part: pd.DataFrame, row: int, where: tuple[float, float], *
 
 
 def live_panels(axes: Sequence[Axes], found: pd.DataFrame) -> None:
-    """Draw average JCT and energy of each policy: measured, and by each device model.
-
-    Args:
-        axes: two.
-        found: as from `heshare.paper.studies.live_results.comparison`.
-    """
+    """Draw `live_results.comparison`: average JCT and energy of each policy, measured and by each device model."""
     shown = (("average JCT (s)", 1.0, "Average JCT (s)"), ("energy, active account (J)", 1e3, "Energy (kJ)"))
     for ax, (quantity, unit, label) in zip(axes, shown, strict=True):
         part = found[found["quantity"] == quantity]

@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from heshare.running.result import Run
-from heshare.running.timeline import Interval, Segment, task_intervals
+from heshare.running.timeline import Interval, task_intervals
 from heshare.shared import files
 from heshare.world.catalogue import load_class
 
@@ -54,32 +52,10 @@ def slots(intervals: Sequence[Interval]) -> list[int]:
     return chosen
 
 
-def shares_j(run: Run) -> list[float]:
-    """Return each interval's part of its GPU's energy, J: at every moment the residents share the power equally.
-
-    Power while no task runs is in no part.
-    """
-    stretches: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for index, each in enumerate(run.record.intervals):
-        stretches[each.gpu, each.task].append(index)
-    found = np.zeros(len(run.record.intervals))
-    for segment in run.record.segments:
-        for task, _, _ in segment.residents:
-            part_j = segment.power_w * (segment.end_s - segment.start_s) / len(segment.residents)
-            found[_of(stretches[segment.gpu, task], run.record.intervals, segment)] += part_j
-    return found.tolist()
-
-
-def _of(candidates: Sequence[int], intervals: Sequence[Interval], segment: Segment) -> int:
-    return next(
-        i for i in candidates if intervals[i].start_s <= segment.start_s and segment.end_s <= intervals[i].end_s
-    )
-
-
 def _slices(run: Run) -> list[dict[str, Any]]:
-    energies_j, lanes = shares_j(run), slots(run.record.intervals)
+    lanes = slots(run.record.intervals)
     events = []
-    for each, slot, energy_j in zip(run.record.intervals, lanes, energies_j, strict=True):
+    for each, slot in zip(run.record.intervals, lanes, strict=True):
         task = run.tasks[each.task]
         begin_us, end_us = round(each.start_s * _US), round(each.end_s * _US)
         events.append(
@@ -98,7 +74,6 @@ def _slices(run: Run) -> list[dict[str, Any]]:
                     "start_s": each.start_s,
                     "end_s": each.end_s,
                     "iterations": each.iterations,
-                    "energy_j": energy_j,
                     "outcome": each.outcome,
                     "arrival_s": task.arrival_s,
                 },

@@ -1,9 +1,11 @@
 """The page of results, `index.html`: claims, figures, tables, robustness and provenance, for a browser, offline."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from heshare.paper.claims import claim_table, claims_figure, claims_page
-from heshare.paper.report import claim_rows, notebook_pages, objections, published_outputs
+from heshare.paper.claims.sources import look_up
+from heshare.paper.report import claim_rows, notebook_pages, published_outputs
 from heshare.paper.report.claim_rows import ClaimRow
 from heshare.paper.report.published_outputs import NotebookFamily, PublishedOutput
+from heshare.paper.texts import render
+from heshare.scheduling.settings import LITERAL
 from heshare.shared import files
 from heshare.shared.errors import InputError
 from heshare.shared.extras import require_extra
@@ -125,7 +130,7 @@ def _content(folder: Path, table: pd.DataFrame, outputs: list[PublishedOutput], 
         "wheres": list(dict.fromkeys(row.claim.where for row in rows)),
         "common": claims_page.common(),
         "overview": claims_figure.NAME if (folder / f"{claims_figure.NAME}.png").is_file() else "",
-        "objections": objections.objections(folder, table, measured),
+        "objections": objections(folder, table, measured),
         "measured": measured,
         "profile": profile,
         "left_out": claim_table.left_out(folder),
@@ -192,3 +197,43 @@ def _package(about: Mapping[str, Any]) -> str:
 
 def _count(values: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(values).items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """One objection: what it is in a few words, the sentences, and the keys of the outputs that show it."""
+
+    title: str
+    text: str
+    evidence: tuple[str, ...]
+
+
+def objections(folder: Path, table: pd.DataFrame, measured: int) -> list[Objection]:
+    """Return the objections, strongest first; those whose numbers are not in `folder` are left out."""
+    kinds, value = table["provenance"].value_counts(), partial(look_up, folder)
+    about = {"emulated": int(kinds.get("emulated", 0)), "evaluated": int(kinds.sum()), "measured": measured}
+    words = partial(render, "objections")
+    made: tuple[tuple[str, tuple[str, ...], Callable[[], str]], ...] = (
+        ("Emulated GPUs", ("x03a",), lambda: words("emulated", **about)),
+        ("Random placement of the rivals", ("x05c", "x05e"), lambda: words("rivals", value=value)),
+        ("A simple baseline", ("fig06", "x05c"), lambda: words("simple", value=value)),
+        ("Not the paper's words", ("x07a",), lambda: words("literal", value=value, settings=len(LITERAL))),
+        ("What the search adds", ("x07a", "x05e", "fig07"), lambda: words("search", value=value)),
+        ("What the predictor shares with the device", ("table5", "x04b"), lambda: words("predictor", value=value)),
+        ("Tasks that arrive one by one", ("x20a",), lambda: words("online", sentence=_on_online(folder))),
+    )
+    found = []
+    for title, evidence, text in made:
+        try:
+            found.append(Objection(title, text(), evidence))
+        except (InputError, OSError):
+            continue
+    return found
+
+
+def _on_online(folder: Path) -> str:
+    caption = json.loads((folder / "x20a_together.json").read_text(encoding="utf-8"))["caption"]
+    sentences = [part for part in caption.split(". ") if part.startswith("HeShare online against")]
+    if not sentences:
+        raise InputError("no sentence on HeShare online", "one in the caption of x20a", "Run notebook 20 again.")
+    return str(sentences[0].rstrip("."))

@@ -14,7 +14,6 @@ from heshare.paper.claims import claim_table, claims_figure
 from heshare.paper.claims.claim_table import evaluate_claim, explain_failure
 from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.figures.series_styles import TEXT
-from heshare.shared.errors import InputError
 
 COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
 
@@ -49,17 +48,6 @@ def test_merge_appends_the_reason_to_the_note_of_a_failed_claim_only(folder: Pat
     assert claim_table.reported_profile(folder) == "paper"
     assert claim_table.left_out(folder) == "12_sensitivity (x)"
     assert (table["why"] == "Nothing here measures this so far.").sum() == len(table) - 3
-
-
-def test_merge_leaves_out_a_reason_for_a_claim_that_was_not_evaluated(tmp_path: Path) -> None:
-    (tmp_path / "claims").mkdir()
-    (tmp_path / "claims" / "x.json").write_text(
-        json.dumps([explain_failure(paper_claims()["O4", ""], "The cap.", profile="paper")])
-    )
-    assert set(claim_table.merge(tmp_path)["verdict"]) == {"not yet"}
-    (tmp_path / "claims" / "x.json").write_text('[{"id": "Z9", "part": "", "why": "", "profile": "paper"}]')
-    with pytest.raises(InputError, match="Z9"):
-        claim_table.merge(tmp_path)
 
 
 def test_plotted_has_a_row_for_every_claim_of_the_paper(folder: Path) -> None:
@@ -104,8 +92,3 @@ def test_write_saves_the_claims_figure_with_its_numbers_and_provenance(folder: P
     claims_figure.write(folder, claim_table.merge(folder))
     assert (folder / "claims_figure.png").read_bytes() == first
     assert (folder / "claims_figure.pdf").stat().st_size > 0
-
-
-def test_write_without_measured_claims_draws_the_papers_values_alone(tmp_path: Path) -> None:
-    claims_figure.write(tmp_path, claim_table.write(tmp_path))
-    assert json.loads((tmp_path / "claims_figure.json").read_text())["provenance"] == {"published": 0}

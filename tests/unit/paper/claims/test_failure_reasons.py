@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,7 +17,6 @@ from heshare.paper.studies.optimality_gap import device_front
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
-from heshare.world import catalogue
 from heshare.world.cluster import Cluster
 
 
@@ -108,16 +105,6 @@ def test_energy_on_one_kind_has_a_reason_for_each_of_its_claims() -> None:
     ]
 
 
-def test_random_and_rivals_compares_with_one_task_at_a_time_and_moraks_settings() -> None:
-    how = {"shares": [1], "caps": [1.0], "seed": 0, "seeds": 2, "rng": np.random.default_rng(0)}
-    rows, why = reasons.random_and_rivals("2xT4", 4, **how)  # type: ignore[arg-type]
-    jct = rows[rows["measure"].str.startswith("average JCT")].set_index("variant")["value"].to_dict()
-    assert set(jct) == {"random placement, one task at a time", "Morak (cap 1.0, k 1)"}
-    better = jct["Morak (cap 1.0, k 1)"] < 0
-    assert ("1 has a shorter" if better else "none have a shorter") in why["H5", ""]
-    assert f"{jct['random placement, one task at a time']:+.0f} %" in why["H5", ""]
-
-
 def test_light_models_ratios_depend_on_mobilenet_and_not_on_densenet201() -> None:
     rows, why = uncertain.light_models(8)
     sizes = rows.set_index(["variant", "measure"])["value"].to_dict()
@@ -128,18 +115,6 @@ def test_light_models_ratios_depend_on_mobilenet_and_not_on_densenet201() -> Non
         assert values == sorted(values) or measure.startswith("energy")
         assert sizes["densenet201, closer", measure] == sizes["densenet201, further apart", measure]
     assert set(why) == {("M1", ""), ("M4", "")}
-
-
-def test_top_pairs_have_at_most_one_co_runner_and_no_duplicates() -> None:
-    def top_pairs(card: object, rng: np.random.Generator) -> Iterator[object]:
-        return uncertain._top_pairs(card, rng)  # type: ignore[arg-type]
-
-    card = catalogue.gpu("T4")
-    drawn = [point for point, _ in zip(top_pairs(card, np.random.default_rng(0)), range(300), strict=False)]
-    assert all(len(point.co_runners) <= 1 and point.sm_mhz == card.max_mhz for point in drawn)  # type: ignore[attr-defined]
-    recorded = uncertain._recorded(uncertain._top_pairs, 0)
-    assert not recorded[["gpu", "workload", "batch_size", "co_runners", "mps_pct", "sm_mhz"]].duplicated().any()
-    assert recorded["gpu"].value_counts().min() >= 333
 
 
 def test_learners_have_larger_errors_on_literal_targets() -> None:

@@ -74,21 +74,6 @@ def test_comparison_seen_has_the_changes_of_the_table(morak: float, word: str) -
     assert "SRTF at a fixed 0.8 clock takes 10 % less energy" in text
 
 
-def test_paired_lists_every_ordered_pair() -> None:
-    found = findings.paired(runs(A=[1.0], B=[2.0], C=[4.0]), "avg_jct_s", rng()).set_index(["ours", "theirs"])
-    assert len(found) == 6
-    assert found.loc[("A", "C"), "change_pct"] == pytest.approx(-75)
-    assert found.loc[("C", "A"), "change_pct"] == pytest.approx(300)
-
-
-def test_medians_have_every_metric_of_every_policy() -> None:
-    found = findings.medians(runs(A=[1.0, 2.0, 6.0], B=[2.0, 2.0, 2.0]), rng())
-    assert len(found) == 2 * len(findings.METRICS)
-    energy = found[(found["title"] == "A") & (found["metric"] == "energy_active_j")]
-    assert energy["median"].item() == 2.0
-    assert energy["n"].item() == 3
-
-
 @pytest.mark.parametrize(
     ("sched_only", "fails"), [([60.0, 60.0], []), ([10.0, 10.0], ["not best in energy", "not best in JCT"])]
 )

@@ -74,34 +74,10 @@ def test_every_value_stands_in_its_source(ratios: pd.DataFrame, pairs: pd.DataFr
         assert look_up(folder, source) == pytest.approx(each["measured"], rel=1e-12)
 
 
-def test_notes_name_the_gpus_on_which_a_workload_was_not_measured(ratios: pd.DataFrame) -> None:
-    solo = motivation.solo(batch_sizes=[8])
-    open_ones = solo[~solo["anchored"]].groupby("workload")["gpu"].agg(", ".join)
-    for name in ("resnet50", "bert_large"):
-        note = claims.time_ratio(ratios, name, 8, 1000.0)["note"]
-        assert ("Not anchored" in note) == (name in open_ones)
-    assert "mobilenet on T4, V100, A100" in claims.time_spread(ratios, 8)["note"]
-
-
 def test_pairs_are_close_to_alone_up_to_a_limit(ratios: pd.DataFrame) -> None:
     frame = pd.DataFrame({"gpu": ["A100", "A100", "T4"], "degradation_pct": [10.0, 30.0, 90.0]})
     assert list(claims.close_to_alone(ratios, frame)["holds"].values()) == [True]
     assert list(claims.close_to_alone(ratios, frame, most_pct=15.0)["holds"].values()) == [False]
-
-
-def test_motivation_rows_equal_the_estimates_of_the_device_model() -> None:
-    from heshare.device_query import estimate
-
-    frame = motivation.solo(["T4", "A100"], batch_sizes=[4]).set_index(["workload", "gpu"])
-    found = estimate("T4", ["resnet50:4"])
-    assert frame.loc[("resnet50", "T4"), "time_s"] == found.tasks[0].time_s
-    assert frame.loc[("resnet50", "T4"), "power_w"] == found.power_w
-    middle, low, high = motivation.ratio(frame.reset_index(), "resnet50")
-    assert middle == pytest.approx(found.tasks[0].time_s / estimate("A100", ["resnet50:4"]).tasks[0].time_s)
-    assert low < middle < high
-    pair = motivation.pairs([("resnet50", "vgg19")], batch_size=4, gpus=["A100"]).iloc[0]
-    both = estimate("A100", ["resnet50:4", "vgg19:4"]).tasks
-    assert pair["together_s"] == pytest.approx((both[0].time_s + both[1].time_s) / 2)
 
 
 def test_clock_effect_is_an_elasticity(pairs: pd.DataFrame) -> None:

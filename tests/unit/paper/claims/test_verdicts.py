@@ -23,21 +23,16 @@ def claim(kind: str, value: float, far: float = math.nan) -> Claim:
         ("reduction", -26, (-20, -25, -15), "direction"),
         ("reduction", -26, (-20, -40, -5), "direction"),
         ("reduction", -26, (-5, -20, 1), "not reproduced"),
-        ("reduction", -26, (5, 1, 9), "not reproduced"),
         ("reduction", -30, (10, -30, 60), "not reproduced"),
-        ("reduction", -26, (-1, -27, 25), "not reproduced"),
         ("ratio", 2.5, (2.3, 2.0, 2.6), "reproduced"),
         ("ratio", 2.5, (4.2, 3.7, 4.7), "exceeds"),
         ("ratio", 2.5, (1.5, 1.2, 1.8), "direction"),
         ("ratio", 2.5, (1.5, 0.9, 1.8), "not reproduced"),
-        ("ratio", 2.5, (0.8, 0.2, 3.0), "not reproduced"),
         ("value", 2.5, (2.3, 2.0, 2.6), "reproduced"),
         ("value", 2.5, (4.2, 3.7, 4.7), "not reproduced"),
         ("value", 2.5, (1.5, 1.2, 1.8), "direction"),
-        ("value", 2.5, (0.8, 0.7, 0.9), "not reproduced"),
         ("floor", 5, (11, 8.5, 14.8), "reproduced"),
         ("floor", 5, (6, 4.5, 8), "direction"),
-        ("floor", 5, (3, 2, 4), "direction"),
         ("floor", 5, (3, 0.9, 40), "not reproduced"),
         ("limit", 3.2, (2, 1, 3), "reproduced"),
         ("limit", 3.2, (3, 2, 4), "direction"),
@@ -45,21 +40,12 @@ def claim(kind: str, value: float, far: float = math.nan) -> Claim:
         ("error", 3.1, (3.5, 3.0, 4.0), "reproduced"),
         ("error", 3.1, (3.5, 3.2, 4.0), "larger error"),
         ("error", 20, (5, 4, 6), "smaller error"),
-        ("error", 3.1, (9, 3, 15), "larger error"),
     ],
 )
 def test_verdict_of_each_kind_of_claim(
     kind: str, value: float, interval: tuple[float, float, float], expected: str
 ) -> None:
     assert verdict(claim(kind, value), *interval) == expected
-
-
-@pytest.mark.parametrize(
-    ("interval", "expected"),
-    [((-14, -15, -13.5), "reproduced"), ((-18, -19, -17), "exceeds"), ((-10, -12, -8), "direction")],
-)
-def test_verdict_on_a_range_of_the_papers(interval: tuple[float, float, float], expected: str) -> None:
-    assert verdict(claim("reduction", -13, -16), *interval) == expected
 
 
 @pytest.mark.parametrize("interval", [(-26, -26, -26), (-40, -41, -39)])

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import heshare as hs
-from heshare.paper.explore.predicted_timeline import differing_tasks, predicted_timelines
+from heshare.paper.explore.front_page import differing_tasks, predicted_timelines
 from heshare.paper.explore.results import DrawableRun, ExplorableFront
 from heshare.scheduling.settings import Settings
 from heshare.shared.errors import InputError

@@ -69,25 +69,6 @@ def test_bars_have_the_heights_of_the_frame_and_a_gap_for_a_missing_row(ax: Axes
     assert drawn[0].patches[0].get_hatch() != drawn[1].patches[0].get_hatch(), "not by colour alone"
 
 
-def test_front_marks_the_named_plans_on_the_line(ax: Axes) -> None:
-    frame = pd.DataFrame(
-        {"energy_j": [1e6, 2e6, 4e6], "jct_s": [9e3, 5e3, 4e3], "choice": ["En-opt", "Trade-off", "JCT-opt"]}
-    )
-    plots.front(ax, frame)
-    (line,) = (line for line in ax.lines if line.get_label() == "Pareto front")
-    on_line = [tuple(point) for point in line.get_xydata()]
-    marked = [tuple(points.get_offsets()[0]) for points in ax.collections]
-    assert marked == on_line == [(1.0, 9.0), (2.0, 5.0), (4.0, 4.0)]
-    assert [text.get_text() for text in ax.legend().get_texts()] == ["Pareto front", "En-opt", "Trade-off", "JCT-opt"]
-
-
-def test_steps_of_the_system_diagram_name_existing_stages() -> None:
-    frame = diagram.steps()
-    assert frame["does"].str.len().min() > 10
-    assert list(frame["stage"]) == ["world", "prediction", "scheduling", "scheduling", "running", "devices"]
-    assert list(frame["whose"]) == ["paper"] * 4 + ["here"] * 2
-
-
 def test_boxes_of_the_system_diagram_hold_their_text_and_fill_the_papers_numbers_only(ax: Axes) -> None:
     ax.figure.set_size_inches(style.COLUMN_IN, 4.1)
     diagram.system(ax, diagram.steps())
@@ -186,14 +167,6 @@ def test_heads_of_tables_are_words_with_units_and_noise_is_zero() -> None:
     assert [line.strip("| ") for line in text.splitlines()[2:]] == ["0", "0.5", "-1e-06"]
 
 
-def test_wrapped_lines_of_a_caption_fit_the_column() -> None:
-    from matplotlib.textpath import TextPath
-
-    lines = style.wrapped("4xT4,2xV100,2xA100 WWWW MMMM iiii " * 9, 230)
-    assert len(lines) > 2
-    assert max(TextPath((0, 0), line, size=6).get_extents().width for line in lines) <= 230
-
-
 @pytest.mark.parametrize(
     ("name", "data", "rows"),
     [("fig09_other", FRAME, "emulated"), ("fig01_toy", FRAME[:0], "emulated"), ("fig01_toy", FRAME, "invented")],
@@ -222,12 +195,6 @@ def test_a_preview_is_shown_in_the_width_of_its_figure_in_print(tmp_path: Path, 
         fig, _ = ctx.figure(wide=wide)
         shown = ctx.save(fig, "fig01_toy", data=FRAME, caption="x", rows="emulated")
     assert shown._repr_png_()[1] == {"width": width}
-
-
-def test_rng_of_a_context_repeats_for_a_key_and_differs_between_keys(tmp_path: Path) -> None:
-    ctx = context(tmp_path)
-    assert ctx.rng(1).random() == ctx.rng(1).random()
-    assert ctx.rng(1).random() != ctx.rng(2).random()
 
 
 def test_table_1_has_the_papers_rows_and_names_each_difference() -> None:
@@ -318,30 +285,6 @@ def test_error_shares_rise_to_all_times_of_a_kind(ax: Axes) -> None:
     found = panels.error_shares(ax, points).set_index("kind")
     assert found.loc["clock (2)"].to_numpy().tolist() == [[5.0, 50.0], [20.0, 100.0]]
     assert {text.get_text() for text in ax.get_legend().get_texts()} == {"clock (2)", "pairs (1)", "other (1)"}
-
-
-def test_error_dots_show_coverage_by_test_and_coverage_dots_the_groups() -> None:
-    errors = pd.DataFrame(
-        [("clocks", 30, 2.0, 4.0, 3.0, 6.0), ("pairs", 40, 5.0, 9.0, np.nan, np.nan)],
-        columns=["test", "n", "mape_pct", "p90_pct", "target_mape_pct", "target_p90_pct"],
-    )
-    rows = [
-        ("all", "", 70, 60.0, 88.0),
-        ("test", "pairs", 40, 55.0, 81.4),
-        ("gpu", "T4", 60, 61.0, 89.0),
-        ("gpu", "A100", 10, 40.0, 70.0),
-    ]
-    covered = pd.DataFrame(rows, columns=["grouping", "group", "n", "within_68_pct", "within_90_pct"])
-    fig, axes = plt.subplots(1, 2)
-    panels.error_dots(axes[0], errors, covered)
-    assert [text.get_text() for text in axes[0].texts] == ["-", "81", "in 90 %"]
-    panels.coverage_dots(axes[1], covered, few=20, target=(82.0, 97.0))
-    assert [label.get_text() for label in axes[1].get_yticklabels()] == ["all points (70)", "T4 (60)", "A100 (10)"]
-    lines = [line for line in axes[1].lines if line.get_marker() != "None"]
-    drawn = {tuple(line.get_xdata()): line.get_markerfacecolor() for line in lines}
-    assert set(drawn) == {(60.0, 61.0), (40.0,), (88.0, 89.0), (70.0,)}
-    assert drawn[(70.0,)] == drawn[(40.0,)] == "white"
-    plt.close(fig)
 
 
 def test_comparison_panels_have_a_gap_below_the_first_policies_and_ticks_at_the_papers_values() -> None:

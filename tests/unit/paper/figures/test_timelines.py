@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import StepPatch
@@ -67,19 +66,3 @@ def test_timeline_rows_draws_tasks_clock_and_power_in_separate_rows(done: Run) -
         named = [text.get_text() for text in ax.get_legend().get_texts()]
         assert named == ["low load", "medium load", "high load", "SM clock", "power"]
         plt.close(figure)
-
-
-def test_frame_gives_a_gpu_without_tasks_its_idle_power(done: Run) -> None:
-    cluster = Cluster.parse("1xA100,1xT4")
-    tasks = draw(1, rng=np.random.default_rng(1))
-    alone = run(tasks, cluster, make("sched-only"), predictor=DevicePredictor(), rng=np.random.default_rng(0))
-    frame = timelines.frame(alone)
-    idle = frame[(frame["row"] == "power") & ~frame["gpu"].isin(frame.loc[frame["row"] == "task", "gpu"])]
-    assert len(idle) == 1
-    assert idle["value"].iloc[0] > 0
-    with style.using():
-        figure, ax = plt.subplots()
-        timelines.timeline_rows(ax, frame, gpus=cluster.labels, classes=CLASSES)
-        assert len(ax.patches) == 2 * len(cluster.labels)
-        plt.close(figure)
-    assert isinstance(frame, pd.DataFrame)

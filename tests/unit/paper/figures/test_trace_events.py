@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from heshare.devices.task_sizes import draw
-from heshare.paper.figures.trace_events import CLUSTER, shares_j, slots, trace_events, write_trace
+from heshare.paper.figures.trace_events import CLUSTER, slots, trace_events, write_trace
 from heshare.policies.policy import Event, Migrate, Pause, SetClock, Start, View, Wait
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
@@ -56,7 +56,6 @@ def run_with_migration() -> Run:
 
 
 RUNS = {
-    "at once": lambda: run_with_sharing("at_once"),
     "one by one": lambda: run_with_sharing("poisson"),
     "moved": run_with_migration,
 }
@@ -143,26 +142,6 @@ def test_trace_events_clock_counters_are_those_of_the_run(done: Run) -> None:
         assert found[:-1] == [(pytest.approx(each.start_s), each.sm_mhz, each.requested_mhz) for each in own]
 
 
-def test_trace_events_energies_of_slices_sum_to_the_energy_of_busy_gpus(done: Run) -> None:
-    busy_j = sum(each.power_w * (each.end_s - each.start_s) for each in done.record.segments if each.residents)
-    assert sum(event["args"]["energy_j"] for event in slices(done)) == pytest.approx(busy_j, rel=1e-9)
-
-
-def test_shares_j_by_hand() -> None:
-    """Alone at the top clock 110 W; the pair shares it; at half the clock 60 W."""
-    done = run_with_migration()
-    where = [(each.task, each.gpu, each.start_s, each.end_s) for each in done.record.intervals]
-    assert where == [
-        (1, 0, 0.0, 3.0),
-        (1, 0, 5.0, 6.0),
-        (1, 1, 6.0, pytest.approx(10.25)),
-        (0, 0, 0.0, pytest.approx(16.5)),
-    ]
-    assert shares_j(done) == pytest.approx([3 * 55, 1 * 30, 4.25 * 110, 3 * 55 + 2 * 60 + 30 + 10.5 * 60])
-    found = [(round(time_s, 9), args["running"], args["waiting"]) for time_s, args in counters(done, CLUSTER, "tasks")]
-    assert found == [(0, 2, 0), (3, 1, 1), (5, 2, 0), (6, 2, 0), (10.25, 1, 0), (16.5, 0, 0)]
-
-
 def test_slots_reuse_a_freed_slot() -> None:
     def interval(gpu: int, start_s: float, end_s: float) -> Interval:
         return Interval(0, gpu, start_s, end_s, 100, 4, 1.0, "completed")
@@ -176,3 +155,9 @@ def test_slots_reuse_a_freed_slot() -> None:
         interval(0, 4, 6),
     ]
     assert slots(some) == [1, 0, 0, 0, 2, 0]
+
+
+def test_counters_of_tasks_follow_starts_pauses_and_ends() -> None:
+    done = run_with_migration()
+    found = [(round(time_s, 9), args["running"], args["waiting"]) for time_s, args in counters(done, CLUSTER, "tasks")]
+    assert found == [(0, 2, 0), (3, 1, 1), (5, 2, 0), (6, 2, 0), (10.25, 1, 0), (16.5, 0, 0)]
