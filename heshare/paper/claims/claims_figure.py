@@ -43,11 +43,8 @@ _ROW_IN = 0.145
 def plotted(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of all claims as they are plotted; `table` is as from `claim_table.write`.
 
-    Returns:
-        Columns id, section, kind, label, paper, paper_far (the other end of a range, else NaN), value, low, high,
-        placed, best, n, verdict, provenance. The value of an ordering is the share of its parts that hold, %, without
-        an interval; what was not measured is NaN. `placed` and `best` are the values against a rival with HeShare's
-        placement and at its own best settings.
+    `paper_far` is the other end of a range. The value of an ordering is the share of its parts that hold, %, without an
+    interval; what was not measured is NaN.
     """
     rows = []
     for claim, row in zip(verdicts.paper_claims().values(), table.to_dict("records"), strict=True):

@@ -100,14 +100,9 @@ def legend_patches(frame: pd.DataFrame) -> list[Patch]:
 def claims_over_conditions(frame: pd.DataFrame, ranges: Mapping[str, Sequence[str]] | None = None) -> pd.DataFrame:
     """Return the results of each claim over all conditions, one row a claim and form of the rivals.
 
-    Args:
-        frame: as from `sensitivity.verdicts`; includes the reference.
-        ranges: groups of axes by name; each becomes two columns, such as power_low_pct and power_high_pct, with the
-            least and the largest change over the reference and the group's conditions.
-
-    Returns:
-        Columns claim, form, paper_pct, change_pct (in the reference), those of `ranges`, conditions, the number of them
-        with each size, the change and name of the worst one, those that fail, provenance.
+    `frame` is as from `sensitivity.verdicts`, with the reference. `ranges` has groups of axes by name; each becomes two
+    columns, such as power_low_pct and power_high_pct: the least and the largest change over the reference and the
+    group's conditions. The column `change_pct` is that in the reference.
     """
     rows = []
     for (claim, form), part in frame.groupby(["claim", "form"], sort=False):

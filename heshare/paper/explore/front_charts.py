@@ -35,10 +35,8 @@ def front_chart(points: pd.DataFrame, *, series: str, chosen: int) -> dict[str, 
 
     Its parameter `chosen` is the index of the plan that was clicked, or of the one nearest to the pointer.
 
-    Args:
-        points: columns plan (index), energy_mj, jct_s, and choice, as from `Front.to_frame`.
-        series: `HeShare` or `HeShare+`.
-        chosen: the index chosen at first.
+    `points` has the columns plan (index), energy_mj, jct_s, and choice, as from `Front.to_frame`; `chosen` is the index
+    chosen at first.
     """
     few, near = alt.Axis(tickCount=TICKS, labelOverlap=True), alt.Scale(zero=False, nice=True)
     x = alt.X("energy_mj:Q", title="Energy (MJ)", scale=near, axis=few)
@@ -68,14 +66,9 @@ def timeline_chart(
 ) -> dict[str, Any]:
     """Return the chart of predicted timelines: a row for each GPU, with its tasks and below them its clock.
 
-    It shows the plan of its parameter `chosen`. Rows count downwards from 0.
-
-    Args:
-        cluster: the GPUs.
-        tasks: columns plan, begin_s, end_s, top, bottom, label, task, workload, kind, mps_pct, sm_mhz, differs.
-        clocks: columns plan, begin_s, end_s, top, bottom, label.
-        kinds: load classes that are in the task set.
-        chosen: the plan shown at first.
+    It shows the plan of its parameter `chosen`. Rows count downwards from 0. `tasks` and `clocks` have the columns
+    plan, begin_s, end_s, top, bottom and label, `tasks` also task, workload, kind, mps_pct, sm_mhz and differs; `kinds`
+    are the load classes in the task set.
     """
     last_s = 1.01 * float(tasks["end_s"].max())
     colours = [category_style(LOAD_CLASSES.index(kind)).colour for kind in kinds]

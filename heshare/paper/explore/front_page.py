@@ -90,12 +90,8 @@ def front_page(
 def predicted_timelines(plans: Sequence[Plan], predictor: Predictor, *, piecewise: bool = True) -> list[pd.DataFrame]:
     """Return the timeline of each plan, all of one task set on one cluster, as the scheduler predicts it.
 
-    A GPU's batches follow each other without gaps, and a batch ends with its last task (Eqs. 13 and 15).
-
-    Args:
-        plans: at least one.
-        predictor: of the scheduler.
-        piecewise: whether tasks speed up when others of their batch end.
+    A GPU's batches follow each other without gaps, and a batch ends with its last task (Eqs. 13 and 15). `piecewise`:
+    tasks speed up when others of their batch end.
 
     Returns:
         For each plan the rows of `Plan.to_frame` with the columns lane (place in the batch, from 0), lanes (tasks in

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 class ExplorableFront(Front):
     """Pareto front that can be drawn and explored.
 
-    Attributes:
-        predictor: predicted the plans; the trained forest if None.
-        series: the search, a name of the registry of styles.
-        piecewise: whether the plans' values count that tasks speed up when others of their batch end.
+    `predictor` predicted the plans (None: the trained forest), `series` is the search, a name of the registry of
+    styles, and `piecewise` says whether the plans' values count that tasks speed up when others of their batch end.
     """
 
     predictor: Predictor | None = field(default=None, compare=False)

@@ -98,13 +98,9 @@ def read(path: str | Path) -> Notebook:
     """
     path = Path(path)
     try:
-        return _parse(path, files.read_input(path))
+        sources = _code(path, files.read_input(path))
     except (OSError, UnicodeDecodeError):
         raise _error(path, *_NO_NOTEBOOK) from None
-
-
-def _parse(path: Path, text: str) -> Notebook:
-    sources = _code(path, text)
     tagged = [source for source, tags in sources if TAG in tags]
     if len(tagged) != 1:
         raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "exactly one")
