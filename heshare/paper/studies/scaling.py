@@ -28,20 +28,12 @@ _RATIO = ("ratio", "ratio_low", "ratio_high")
 _words = partial(render, "10_mixes")
 
 
-def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
-    """Return medians with 95 % bootstrap intervals of average JCT and energy (both accounts) of each policy and world.
-
-    Returns:
-        The columns of `by`, then title, metric, median, low, high, n, provenance.
-    """
-    return median_intervals(runs, [*by, "title"], variants.METRICS, rng)
-
-
 def ratios(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
-    """Return medians as from `medians` beside the ratios to `REFERENCE`, paired by seed, with 95 % intervals.
+    """Return medians of average JCT and energy (both accounts) beside ratios to `REFERENCE`, paired by seed.
 
     Returns:
-        The columns of `medians`, with ratio, ratio_low, ratio_high before `n`.
+        One row a world and policy: the columns of `by`, title, metric, median, low, high (95 % bootstrap interval),
+        ratio, ratio_low, ratio_high, n, provenance.
     """
     rows = []
     for metric in variants.METRICS:
@@ -53,7 +45,8 @@ def ratios(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> p
             rows += [{**key, "title": title, **each} for title, each in found.items()]
     beside = pd.DataFrame(rows).drop(columns="n")
     columns = [*by, "title", "metric", "median", "low", "high", *_RATIO, "n", "provenance"]
-    return medians(runs, by, rng).merge(beside, on=[*by, "title", "metric"], validate="one_to_one")[columns]
+    medians = median_intervals(runs, [*by, "title"], variants.METRICS, rng)
+    return medians.merge(beside, on=[*by, "title", "metric"], validate="one_to_one")[columns]
 
 
 def panels(axes: NDArray[np.object_], frame: pd.DataFrame, metric: str, *, row: str, column: str, heading: str) -> None:
@@ -150,7 +143,7 @@ def own_plan_claim(table: pd.DataFrame, group: str, ours: str, theirs: str, metr
 def least_energy(table: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
     """Return claim O5: En-opt has the least energy on every GPU and number of tasks.
 
-    `table` is as from `medians`, `plans` as from `own_plan_changes` by GPU with the group `all`.
+    `table` is as from `ratios`, `plans` as from `own_plan_changes` by GPU with the group `all`.
     """
     energy = table[table["metric"] == variants.ENERGY]
     shown = energy[energy["title"].isin(SEVEN)]

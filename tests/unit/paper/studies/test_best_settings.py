@@ -49,18 +49,12 @@ def test_tried_chooses_the_least_energy_times_jct(monkeypatch: pytest.MonkeyPatc
         product = dict.fromkeys(policies, (4.0, 1.0))
         product |= {"srtf(ceiling=0.7)": (2.0, 1.0), "srtf(ceiling=0.8)": (3.0, 0.5)}
         rows = [
-            {
-                "policy": policy,
-                "repetition": number,
-                "world": world,
-                "energy_active_j": scale * 1e6 * one,
-                "avg_jct_s": two,
-            }
+            (policy, number, world, scale * 1e6 * one, two)
             for policy, (one, two) in product.items()
             for number in range(seeds)
             for world, scale in (("a", 4.0), ("b", 1.0))
         ]
-        return pd.DataFrame(rows)
+        return pd.DataFrame(rows, columns=["policy", "repetition", "world", "energy_active_j", "avg_jct_s"])
 
     monkeypatch.setattr(best_settings.ComparisonWorlds, "run", run)
     found = best_settings.tried("comparison", seeds=2)
@@ -69,8 +63,5 @@ def test_tried_chooses_the_least_energy_times_jct(monkeypatch: pytest.MonkeyPatc
     assert own.loc["srtf(ceiling=0.7)", "over_best"] == pytest.approx(2.0 / 1.5, rel=1e-3)
     assert own.loc["srtf(ceiling=0.8)", ["energy_mj", "avg_jct_s"]].tolist() == pytest.approx([6.0, 0.5])
     assert set(variants.RIVALS) <= set(found["system"])
-
-
-def test_chosen_refuses_an_unknown_study() -> None:
     with pytest.raises(InputError, match="benchmarks/settings"):
         best_settings.chosen("none")

@@ -39,20 +39,6 @@ def test_gains_of_fewer_shares_are_smaller_and_none_is_below_equal_shares(table:
     assert count[INSENSITIVE] == 56
 
 
-def test_sms_do_not_matter_to_every_other_network_of_the_what_if() -> None:
-    known = TERMS[INSENSITIVE].change(default())
-    alone_s = {
-        (model, pct): co_run(catalogue.gpu("V100"), (Resident(Workload(model, 8), pct),), constants=known)
-        .tasks[0]
-        .time_s
-        for model in list(catalogue.models())[:2]
-        for pct in (20, 100)
-    }
-    even, odd = list(catalogue.models())[:2]
-    assert alone_s[even, 20] > 2 * alone_s[even, 100]
-    assert alone_s[odd, 20] == pytest.approx(alone_s[odd, 100])
-
-
 def test_measures_of_a_pair_are_those_worked_out_by_hand() -> None:
     card, models, pcts = catalogue.gpu("V100"), ("resnet50", "vgg19"), (70, 30)
     tasks = tuple(Resident(Workload(model, 8), pct) for model, pct in zip(models, pcts, strict=True))

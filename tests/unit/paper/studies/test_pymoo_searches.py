@@ -7,7 +7,6 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
 
 from heshare.paper.studies import pymoo_searches
-from heshare.scheduling.configuration import configure
 from heshare.scheduling.genetic import Schemes, search
 from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
 from heshare.scheduling.pareto import hypervolume, non_dominated
@@ -68,13 +67,6 @@ def test_search_puts_tasks_only_on_gpus_that_they_fit(name: str, rng: np.random.
     instance = instance_from_tables(costs[0], costs[1], "3xT4,1xA100", fits)
     schemes = found(name, instance, rng, 500, rate="1/n")
     assert fits[np.arange(12), schemes.gpus].all()
-
-
-def test_configure_takes_the_schemes_of_a_pymoo_search(instance: Instance) -> None:
-    schemes = found("nsga2", instance, np.random.default_rng(1), 500)
-    plans, objectives = configure(schemes, instance, TOY, Settings(solutions=5))
-    assert len(plans) == len(objectives) >= 3
-    assert (objectives.min(axis=0) <= schemes.objectives.min(axis=0)).all()
 
 
 def test_search_can_begin_with_rank_initialisation(instance: Instance) -> None:

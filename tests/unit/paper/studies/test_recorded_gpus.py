@@ -16,7 +16,6 @@ from heshare.ops.recording import recordings
 from heshare.ops.recording.budget_plan import PAIRS
 from heshare.ops.recording.recordings import Recording
 from heshare.paper.figures import panels
-from heshare.paper.figures.series_styles import series_style
 from heshare.paper.notebooks import notebook_parameters, run_notebooks
 from heshare.paper.studies import motivation, recorded_gpus
 from heshare.prediction.features import FEATURES, is_reference
@@ -52,6 +51,12 @@ def test_solo_of_a_setting_without_repeats_has_no_interval(h100: Recording) -> N
     assert recorded_gpus.solo([once], batch_sizes=[8])["time_low_s"].isna().all()
 
 
+def test_mark_measured_names_the_provenance_of_gpus() -> None:
+    frame = pd.DataFrame({"gpu": ["T4", "T4"], "provenance": ["emulated", "measured"]})
+    assert recorded_gpus.mark_measured(frame)["gpu"].tolist() == ["T4", "T4 (measured)"]
+    assert recorded_gpus.mark_measured(frame, all_of_them=True)["gpu"].tolist() == ["T4 (emulated)", "T4 (measured)"]
+
+
 def test_beside_and_labelled_without_records_return_the_emulated_rows() -> None:
     emulated = motivation.pairs(batch_size=8)
     assert recorded_gpus.append_measured(emulated, recorded_gpus.pairs([], batch_size=8)) is emulated
@@ -82,15 +87,6 @@ def test_pairs_needs_both_directions_and_each_workload_alone(h100: Recording) ->
     assert "without MPS, the tasks took turns" in recorded_gpus.coverage_text(
         [turns], found, of=6, what="pairs", shared=True
     )
-
-
-def test_labelled_marks_measured_gpus_and_series_style_differs_for_them() -> None:
-    frame = pd.DataFrame({"gpu": ["T4", "T4"], "provenance": ["emulated", "measured"]})
-    assert recorded_gpus.mark_measured(frame)["gpu"].tolist() == ["T4", "T4 (measured)"]
-    assert recorded_gpus.mark_measured(frame, all_of_them=True)["gpu"].tolist() == ["T4 (emulated)", "T4 (measured)"]
-    assert series_style("T4 (measured)") != series_style("T4") == series_style("T4 (emulated)")
-    assert series_style("T4 (measured)").colour == series_style("T4").colour
-    assert series_style("H100 (measured)").marker != series_style("A100").marker
 
 
 def test_pair_panels_leaves_a_gap_for_a_missing_pair(h100: Recording) -> None:

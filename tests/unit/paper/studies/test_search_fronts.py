@@ -39,14 +39,10 @@ def test_compare_runs_every_system_with_every_seed(study: search_fronts.Study) -
     assert study.final["hypervolume"].between(0, 1 + 1e-12).all()
     assert set(study.curves["evaluations"]) == {500, 1000}
     described = study.final.drop_duplicates("system")[["rate", "start"]].to_records(index=False).tolist()
-    assert described == [
-        ("0.1", "rank"),
-        ("1.0", "rank"),
-        ("0.1", "random"),
-        ("1/n", "random"),
-        ("0.1", "rank"),
-        ("1/n", "rank"),
-    ]
+    assert described[:3] == [("0.1", "rank"), ("1.0", "rank"), ("0.1", "random")]
+    assert described[3:] == [("1/n", "random"), ("0.1", "rank"), ("1/n", "rank")]
+    for _, one in study.curves.groupby(["system", "seed"]):
+        assert one["hypervolume"].is_monotonic_increasing
 
 
 def test_rivals_with_heshares_start_begin_with_its_initial_population() -> None:
@@ -63,11 +59,6 @@ def test_rivals_with_heshares_start_begin_with_its_initial_population() -> None:
 
     assert covers("NSGA-II at 0.1, HeShare's start")
     assert not covers("NSGA-II at 0.1")
-
-
-def test_compare_hypervolume_never_falls_with_evaluations(study: search_fronts.Study) -> None:
-    for _, one in study.curves.groupby(["system", "seed"]):
-        assert one["hypervolume"].is_monotonic_increasing
 
 
 def table(**hypervolumes: list[float]) -> pd.DataFrame:
@@ -104,19 +95,13 @@ def test_covers_more_names_the_leads_with_either_start_and_by_the_papers_words()
 def test_fig_7_has_one_range_of_axes_and_all_systems_in_one_legend(study: search_fronts.Study) -> None:
     fig, axes = plt.subplots(2, 2, sharex=True, sharey=True)
     drawn = search_fronts.front_panels(axes.ravel(), study, 3)
-    assert list(dict.fromkeys(drawn["panel"])) == [
-        "median, random start",
-        "median, HeShare's start",
-        "seed 3, random start",
-    ]
+    panels = ["median, random start", "median, HeShare's start", "seed 3, random start"]
+    assert list(dict.fromkeys(drawn["panel"])) == panels
     second = drawn[drawn["panel"] == "median, HeShare's start"]
     assert set(second["system"]) == {"HeShare", "HeShare, literally", "NSGA-II at 0.1, HeShare's start"}
     assert len({ax.get_xlim() for ax in axes.ravel()[:3]}) == 1
-    assert [text.get_text() for text in axes[1, 1].get_legend().get_texts()] == [
-        "HeShare",
-        "HeShare, literally",
-        "NSGA-II",
-    ]
+    names = [text.get_text() for text in axes[1, 1].get_legend().get_texts()]
+    assert names == ["HeShare", "HeShare, literally", "NSGA-II"]
     plt.close(fig)
 
 
@@ -128,13 +113,6 @@ def test_convergence_returns_the_medians_of_both_rates(study: search_fronts.Stud
     ours = medians[(medians["system"] == "HeShare") & (medians["evaluations"] == 500)]["hypervolume"].item()
     assert search_fronts.convergence_stages(medians)[500][0] == ours
     plt.close(fig)
-
-
-def test_surfaces_begin_at_the_best_objectives(study: search_fronts.Study) -> None:
-    one = replace(study, fronts={title: own[:1] for title, own in study.fronts.items()})
-    drawn = search_fronts.surfaces(one, list(study.fronts))
-    assert drawn["energy"].min() == pytest.approx(1.0)
-    assert drawn["jct"].min() == pytest.approx(1.0)
 
 
 def test_ablation_replaces_one_part_at_a_time_and_a_whole_group_at_once() -> None:

@@ -10,18 +10,13 @@ from heshare.paper.studies import shared_setting
 
 def test_changes_by_load_are_paired_by_repetition():
     rows = [
-        {
-            "load": load,
-            "repetition": repetition,
-            "title": title,
-            "energy_active_j": energy * (1 + repetition),
-            "avg_jct_s": jct,
-        }
+        (load, repetition, title, energy * (1 + repetition), jct)
         for load in ("low", "high")
         for title, energy, jct in (("A", 110.0, 80.0), ("B", 100.0, 100.0))
         for repetition in ((0, 1) if title == "A" else (1, 0))
     ]
-    found = shared_setting.changes_by_load(pd.DataFrame(rows), "A", "B", np.random.default_rng(0))
+    runs = pd.DataFrame(rows, columns=["load", "repetition", "title", shared_setting.ENERGY, shared_setting.JCT])
+    found = shared_setting.changes_by_load(runs, "A", "B", np.random.default_rng(0))
     for sizes in (found["low"], found["high"]):
         assert [(size.low, size.high) for size in sizes] == [pytest.approx((10, 10)), pytest.approx((-20, -20))]
 
@@ -67,20 +62,11 @@ def test_pareto_panel_names_the_best_and_the_nearest_and_draws_the_others_as_dot
 
 def test_ties_are_no_worse_than_the_best_system_in_one_repetition() -> None:
     products = {"FIFO": [1.0, 3.0, 3.0], "SJF": [2.0, 2.0, 2.0], "EaCO": [3.0, 3.0, 2.5]}
-    runs = pd.DataFrame(
-        [
-            {
-                "mix": "m",
-                "load": "low",
-                "title": title,
-                "repetition": repetition,
-                shared_setting.ENERGY: value,
-                shared_setting.JCT: 1.0,
-            }
-            for title, values in products.items()
-            for repetition, value in enumerate(values)
-        ]
-    )
+    rows = [
+        ("m", "low", title, at, value, 1.0) for title, values in products.items() for at, value in enumerate(values)
+    ]
+    columns = ["mix", "load", "title", "repetition", shared_setting.ENERGY, shared_setting.JCT]
+    runs = pd.DataFrame(rows, columns=columns)
     tied = shared_setting.ties(runs, ["mix", "load"])
     assert tied["m", "low"].to_dict() == {"FIFO": True, "SJF": True, "EaCO": False}
     table = shared_setting.energy_jct_products(runs, ["mix", "load"])
