@@ -150,16 +150,11 @@ def tried(study: str, *, seeds: int = 0, folder: Path | None = None) -> pd.DataF
 
 @cache
 def read() -> pd.DataFrame:
-    """Return `data/settings.csv`, the rows of `tried` of all studies."""
     return pd.read_csv(files.data(TABLE))
 
 
 def chosen(study: str) -> dict[str, str]:
-    """Return the policy that was chosen for each system of a study, by the system's title.
-
-    Raises:
-        InputError: the table has no such study.
-    """
+    """Return the policy that was chosen for each system of a study, by the system's title."""
     table = read()
     rows = table[(table["study"] == study) & table["chosen"]]
     if rows.empty:

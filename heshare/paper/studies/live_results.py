@@ -107,7 +107,6 @@ def _tested_and_why(
 
 
 def untested_for_clocks(found: pd.DataFrame) -> list[str]:
-    """Return the ids of claims that are left untested because clocks cannot be set."""
     return list(found[found["why"].str.startswith("clocks stay")]["id"])
 
 
@@ -168,7 +167,6 @@ def comparison(trial: LiveComparison) -> pd.DataFrame:
 
 
 def runs(trial: LiveComparison) -> pd.DataFrame:
-    """Return planning, loading, attempts and clocks of each policy's run."""
     rows = []
     for policy, outcome in trial.measured.items():
         fitted = trial.simulated["fitted"][policy]
@@ -285,7 +283,6 @@ def read(where: str | Path) -> Results:
 
 
 def worst(found: pd.DataFrame, model: str, quantity: str) -> float:
-    """Return the largest |error| of a device model over the policies, %."""
     return float(found[found["quantity"].str.startswith(quantity)][f"{model}_error_pct"].abs().max())
 
 

@@ -166,7 +166,6 @@ def ratios(frame: pd.DataFrame, value: str, sizes: Iterable[int], gpus: tuple[st
 
 
 def with_ratios(frame: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a figure with the ratios of their workload, in columns such as `ratio_bs8`."""
     return frame.merge(found.add_prefix("ratio_bs"), left_on="workload", right_index=True, how="left", sort=False)
 
 

@@ -77,7 +77,6 @@ def search_checkpoints(
 def genetic_checkpoints(
     instance: Instance, settings: Settings, rng: np.random.Generator, checkpoints: Sequence[int]
 ) -> list[SearchCheckpoint]:
-    """Return the result of stage 1 after each of some numbers of evaluations."""
     for _ in evolve(instance, replace(settings, generations=2), np.random.default_rng(0)):
         pass  # compiles the operators before the time is taken
     results, began_s = [], perf_counter()

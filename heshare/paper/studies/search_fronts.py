@@ -77,14 +77,7 @@ Runner = Callable[..., list[SearchCheckpoint]]
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A search.
-
-    Attributes:
-        run: runs the search with some random numbers.
-        settings: settings of its second stage.
-        rate: mutation rate.
-        start: initial population, one of `STARTS`.
-    """
+    """A search: how it runs, the settings of its second stage, its mutation rate, and its start, one of `STARTS`."""
 
     run: Runner
     settings: Settings
@@ -424,8 +417,7 @@ def _drawn_titles(frame: pd.DataFrame, start: Start) -> list[str]:
 def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
     """Draw the median hypervolume of stage 1's fronts against evaluations, a panel for each start of the rivals.
 
-    Returns:
-        The medians of all systems, those that are not drawn as well.
+    Returns the medians of all systems, those that are not drawn as well.
     """
     keys = ["system", "rate", "start", "evaluations"]
     medians = curves.groupby(keys, sort=False)["hypervolume"].median().reset_index()

@@ -180,11 +180,7 @@ MEASURES: Sequence[Measure] = (
 
 
 def conditions(axes: Sequence[str]) -> list[Condition]:
-    """Return the reference condition and those that differ from it in one of `axes`.
-
-    Raises:
-        InputError: there is no such axis.
-    """
+    """Return the reference condition and those that differ from it in one of `axes`."""
     known = list(dict.fromkeys(each.axis for each in CONDITIONS if each.axis))
     for axis in axes:
         if axis not in known:

@@ -179,11 +179,6 @@ copies of one workload; nothing bounds their range on other GPUs, so that the fa
 
 @cache
 def constants(world: str) -> Constants:
-    """Return the device constants of a world.
-
-    Raises:
-        InputError: no such world.
-    """
     if world not in WORLDS:
         raise InputError(repr(world), ", ".join(WORLDS), "Choose one.", column="world")
     return WORLDS[world][1](default())

@@ -146,22 +146,14 @@ def changes_by_load(
 
 
 def energy_jct_products(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return energy times average JCT of each system, over that of the best system in the world (medians).
-
-    Returns:
-        One row a system, one column a world; the best system has 1.
-    """
+    """Return median energy times average JCT of each system (row) over that of the best one in a world (column)."""
     both = runs.assign(product=runs[ENERGY] * runs[JCT])
     table = both.pivot_table(index="title", columns=list(by), values="product", aggfunc="median", sort=False)
     return table / table.min()
 
 
 def ties(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return whether each system is the best of a world, or no worse than it in at least one repetition.
-
-    Returns:
-        One row a system, one column a world, as `energy_jct_products`.
-    """
+    """Return whether each system (row) is the best of a world (column), or no worse than it in one repetition."""
     best = energy_jct_products(runs, by).idxmin()
     both = runs.assign(product=runs[ENERGY] * runs[JCT])
     each = both.pivot_table(index="title", columns=[*by, "repetition"], values="product", sort=False)

@@ -79,7 +79,6 @@ def rival_forms(rival: str, at_best: str) -> dict[str, str]:
 
 
 def baseline_forms() -> dict[str, dict[str, str]]:
-    """Return the policy of each simple baseline in the form of `changes`."""
     return {title: {BASELINE: policy} for title, policy in BASELINES.items()}
 
 
@@ -206,7 +205,6 @@ def ablation_changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFra
 
 
 def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> None:
-    """Draw the changes of energy (active account) and average JCT, a row for each part; see `ablation_changes`."""
     for index, (ax, (metric, words)) in enumerate(zip(axes, _WORDS.items(), strict=True)):
         part, how = table[table["metric"] == metric], category_style(index)
         value, place = part["change_pct"].to_numpy(float), np.arange(len(part))[::-1]

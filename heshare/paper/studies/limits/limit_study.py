@@ -30,7 +30,6 @@ UNLIMITED = 1.0
 
 
 def peak_w(done: Run) -> float:
-    """Return the highest power of a run, summed over its GPUs, W."""
     return float(power_steps(done.record.segments)[1].max())
 
 

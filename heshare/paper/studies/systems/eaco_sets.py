@@ -52,7 +52,6 @@ def run_sets(seed: int, seeds: int) -> pd.DataFrame:
 
 
 def set_name(entry: MeasuredSet) -> str:
-    """Return the members of a set, such as `alexnet+vgg16`."""
     return "+".join(workload.model.removeprefix("eaco_") for workload in entry.workloads)
 
 

@@ -161,7 +161,6 @@ def gains(frame: pd.DataFrame, against: str = DEFAULT) -> pd.DataFrame:
 
 
 def by_case(gained: pd.DataFrame) -> pd.DataFrame:
-    """Return the median over repetitions of each pair and setting."""
     return medians(gained, _CASE)
 
 
@@ -189,11 +188,9 @@ def summary(gained: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -
 def of_all_cases(gained: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Return what claims F1 and F2 are about: medians over the cases, and the extremes of each repetition.
 
-    `speedup` and `low_ratio`, of the cases in which requests of the urgent task come and go, are medians over the
-    cases of `by_case`; `least` and `most` are the extreme speed-ups of each repetition, with their medians.
-
     Returns:
-        Columns measure, item, value, low, high, n (as of `heshare.lab.sweeps.study_runs.with_median`), provenance.
+        Columns measure (`speedup`; `low_ratio`, of cases in which requests of the urgent task come and go; `least` and
+        `most`, the extreme speed-ups of each repetition), item, value, low, high, n, provenance.
     """
     cases, each = by_case(gained), gained.groupby("repetition")["speedup"]
     over_cases = {"speedup": cases["speedup"], "low_ratio": cases[cases["load"] > 0]["low_ratio"]}

@@ -127,7 +127,6 @@ def name_of(policy: str) -> str:
 
 
 def partition_of(policy: str) -> str:
-    """Return the partition of a static policy, such as `3/2/2`."""
     return split_description(policy)[1].get("partition", "3/2/2")
 
 
@@ -138,7 +137,6 @@ def best_static(runs: pd.DataFrame) -> str:
 
 
 def against(runs: pd.DataFrame, ours: str, theirs: str, rng: np.random.Generator) -> ConfidenceInterval:
-    """Return by how many percent a policy's average JCT differs from another's, paired by repetition."""
     return paired_change(runs, ours, theirs, JCT, rng, by="policy")
 
 
