@@ -7,8 +7,8 @@ pairing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -112,29 +112,6 @@ class ReferenceFeatures:
             key: (sizes, rows[list(_TASK_COLUMNS)].to_numpy(float)) for key, sizes, rows in reference_curves(alone)
         }
         self.idle_w = {str(name): float(value) for name, value in alone.groupby("gpu")["idle_w"].mean().items()}
-
-    def to_arrays(self) -> dict[str, Any]:
-        """Return the features as arrays of texts and numbers, from which `of_arrays` makes them again."""
-        return {
-            "curve_keys": np.array(list(self._curves)),
-            "curve_lengths": np.array([len(sizes) for sizes, _ in self._curves.values()]),
-            "curve_sizes": np.concatenate([sizes for sizes, _ in self._curves.values()]),
-            "curve_values": np.concatenate([values for _, values in self._curves.values()]),
-            "idle_gpus": np.array(list(self.idle_w)),
-            "idle_w": np.array(list(self.idle_w.values())),
-        }
-
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Any]) -> ReferenceFeatures:
-        """Return the features whose `to_arrays` returned these."""
-        made = cls.__new__(cls)
-        ends = np.cumsum(arrays["curve_lengths"])[:-1]
-        # Laid out as those of a table: a vectorised logarithm may differ in its last bit for another layout.
-        values = map(np.asfortranarray, np.split(arrays["curve_values"], ends))
-        parts = zip(np.split(arrays["curve_sizes"], ends), values, strict=True)
-        made._curves = dict(zip(map(tuple, arrays["curve_keys"].tolist()), parts, strict=True))
-        made.idle_w = dict(zip(arrays["idle_gpus"].tolist(), arrays["idle_w"].tolist(), strict=True))
-        return made
 
     def task(self, gpu: str, workload: Workload) -> FloatArray:
         """Return SM, memory bandwidth and L2 utilisation (%), time (s) and GPU power (W) of a workload alone, (5,).

@@ -3,46 +3,50 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from math import fsum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from heshare.prediction.features import (
-    FeatureEncoder,
-    ReferenceFeatures,
-    is_reference,
-    profile_features,
-)
-from heshare.prediction.forest_trees import ForestTrees
+from heshare.prediction.features import FeatureEncoder, ReferenceFeatures, is_reference, profile_features
 from heshare.prediction.predictor import Predictor
 from heshare.prediction.record_predictor import PredictionCache, RecordPredictor
 from heshare.prediction.samples import training_rows
-from heshare.prediction.targets import LEARNED, Targets
+from heshare.prediction.targets import Targets
 from heshare.profiles import store
 from heshare.profiles.missing_utilisation import ModelledUtilisationWarning
 from heshare.profiles.schema import residents_of
+from heshare.shared import files
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
-from heshare.shared.caches.array_store import Arrays, key_of, load_arrays, package_files, save_arrays
+from heshare.shared.caches.kept_objects import keep, key_of, load_kept
+from heshare.shared.compiling import compiled
 from heshare.shared.errors import InputError
 
 FOREST_SETTINGS: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
 """The forest's settings, chosen by cross-validation inside the training part (`heshare.prediction.table5`)."""
-STORED_SEED = 0
-"""The seed whose forest is stored, so that a start need not train it: that of everybody who names none."""
-_STORED = "forest"
-_PARTS = ("caches", "inputs", "world", "devices", "profiles", "prediction")
+KEPT_SEED = 0
+"""The seed whose forest is kept on disk, so that a start need not train it: that of everybody who names none."""
+_NAME = "forest"
+_PARTS = ("shared/inputs", "world", "devices", "profiles", "prediction")
 _TABLES = ("calibration", "profiles", "training")
 _LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy")
 LEAST_SAMPLES = 20
 """Samples below which a forest is not trained on a user's profiles."""
 
 
+Trees = tuple[Any, ...]
+"""The nodes of all trees as `_total` steps through them: roots, depths, children, features, thresholds, values."""
+
+
 class Forest:
     """A random forest with two outputs, time and power.
+
+    scikit-learn checks its input once a tree, about 0.5 ms for 100 trees, which is most of the time of a small
+    prediction. So the nodes of all trees are one set of arrays, which compiled code steps through.
 
     Args:
         seed: of the bootstrap and of the features tried at each split.
@@ -56,34 +60,67 @@ class Forest:
 
     def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> Forest:
         """Learn from features (rows, 14), times (s) and powers (W), each (rows,); returns itself."""
-        from sklearn.ensemble import RandomForestRegressor  # slow to import, and a stored forest needs none
+        from sklearn.ensemble import RandomForestRegressor  # slow to import, and a kept forest needs none
 
         learned = self._targets.fit(features, time_s, power_w)
         self._scale = learned.std(axis=0) + 1e-12
         # Ten digits are kept, since a tree can turn a last bit that another processor computes into another split.
-        self._model = RandomForestRegressor(random_state=self._seed, n_jobs=1, **FOREST_SETTINGS)
-        self._model.fit(features.astype(np.float32), (learned / self._scale).round(10))
-        self._trees = ForestTrees.of(self._model.estimators_)
+        model = RandomForestRegressor(random_state=self._seed, n_jobs=1, **FOREST_SETTINGS)
+        model.fit(features.astype(np.float32), (learned / self._scale).round(10))
+        self._trees = trees_of(model.estimators_)
         return self
 
-    def to_arrays(self) -> dict[str, Any]:
-        """Return what a fitted forest predicts with, from which `of_arrays` makes it again."""
-        learned = {name: getattr(self._targets, name) for name in LEARNED}
-        return {"scale": self._scale, **learned, **self._trees.arrays}
-
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Any], *, seed: int, target: str = "load") -> Forest:
-        """Return the fitted forest whose `to_arrays` returned these."""
-        made = cls(seed=seed, target=target)
-        for name in LEARNED:
-            setattr(made._targets, name, arrays[name])
-        made._scale, made._trees = arrays["scale"], ForestTrees(arrays)
-        return made
-
     def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return times (s) and powers (W), each (rows,), from features (rows, 14)."""
-        mean = self._trees.total(features) / len(self._trees)
+        """Return times (s) and powers (W), each (rows,), from features (rows, 14), which may not be NaN.
+
+        Features are compared in single precision, as scikit-learn does.
+        """
+        mean = _total(np.ascontiguousarray(features, dtype=np.float32), *self._trees) / len(self._trees[0])
         return self._targets.decode(features, mean * self._scale)
+
+
+def trees_of(estimators: Sequence[Any]) -> Trees:
+    """Return the nodes of fitted `sklearn.tree.DecisionTreeRegressor` of the same outputs.
+
+    The children of node i are the places 2 i (at most the threshold) and 2 i + 1. A leaf is its own child, so that rows
+    may go on stepping until the longest path of the tree has ended. Single-precision thresholds are rounded down, which
+    changes no comparison with a number in single precision. Numbers without a sign are indexed faster.
+    """
+    nodes = [tree.tree_ for tree in estimators]
+    counts = [one.node_count for one in nodes]
+    roots = np.cumsum([0, *counts[:-1]])
+    shift = np.repeat(roots, counts)
+    left, right = (np.concatenate([getattr(one, f"children_{side}") for one in nodes]) for side in ("left", "right"))
+    leaf, places = left < 0, np.arange(len(left))
+    children = np.column_stack([np.where(leaf, places, left + shift), np.where(leaf, places, right + shift)])
+    threshold = np.concatenate([one.threshold for one in nodes])
+    below = threshold.astype(np.float32)
+    above = below > threshold
+    below[above] = np.nextafter(below[above], np.float32(-np.inf))
+    below[leaf] = np.inf
+    feature = np.where(leaf, 0, np.concatenate([one.feature for one in nodes])).astype(np.uint32)
+    depths = np.array([one.max_depth for one in nodes])
+    value = np.ascontiguousarray(np.concatenate([one.value[:, :, 0] for one in nodes]))
+    return roots.astype(np.uint32), depths, children.ravel().astype(np.uint32), feature, below, value
+
+
+@compiled
+def _total(rows: Any, roots: Any, depths: Any, children: Any, feature: Any, threshold: Any, value: Any) -> Any:
+    # The sum over the trees in their order, shape (rows, outputs), which gives the same bits in every process. All rows
+    # take a step in turn, so that none waits for memory.
+    total = np.zeros((len(rows), value.shape[1]))
+    at = np.empty(len(rows), dtype=np.uint32)
+    for tree in range(len(roots)):
+        at[:] = roots[tree]
+        for _ in range(depths[tree]):
+            for row in range(len(rows)):
+                node = np.uint64(at[row])
+                is_above = rows[row, np.uint64(feature[node])] > threshold[node]
+                at[row] = children[np.uint64(2) * node + np.uint64(is_above)]
+        for row in range(len(rows)):
+            for output in range(value.shape[1]):
+                total[row, output] += value[np.uint64(at[row]), output]
+    return total
 
 
 class ForestPredictor(RecordPredictor):
@@ -93,7 +130,7 @@ class ForestPredictor(RecordPredictor):
     and the others as its co-runners. Reference rows and cached sets are as in `RecordPredictor`.
 
     Args:
-        forest: a fitted forest, or that of the shipped profiles.
+        forest: a fitted forest, or a function that returns it when a set is first predicted.
         references: task features of the profiles.
         cache: see `RecordPredictor`.
         fallback: see `RecordPredictor`.
@@ -101,7 +138,7 @@ class ForestPredictor(RecordPredictor):
 
     def __init__(
         self,
-        forest: Forest | ShippedForest,
+        forest: Forest | Callable[[], Forest],
         references: ReferenceFeatures,
         cache: PredictionCache | None = None,
         fallback: Predictor | None = None,
@@ -110,9 +147,10 @@ class ForestPredictor(RecordPredictor):
         self._forest = forest
 
     def _predict_sets(self, encoder: FeatureEncoder, ids: IntArray, sm_mhz: IntArray) -> tuple[FloatArray, FloatArray]:
+        forest = self._forest if isinstance(self._forest, Forest) else self._forest()
         present = ids >= 0
         time_s = np.full(ids.shape, np.nan)
-        time_s[present], powers = self._forest.predict(encoder.rows(ids, sm_mhz)[present])
+        time_s[present], powers = forest.predict(encoder.rows(ids, sm_mhz)[present])
         ends, listed = np.cumsum(present.sum(axis=1)).tolist(), powers.tolist()
         # fsum is exact, so the order in which a process first met the tasks cannot change a bit.
         power_w = [fsum(listed[start:end]) / (end - start) for start, end in zip([0, *ends], ends, strict=False)]
@@ -139,47 +177,40 @@ def train_forest(profiles: pd.DataFrame, *, seed: int, target: str = "load") -> 
 
 
 @cache
-def _stored() -> Arrays | None:
-    """Return the stored forest and task features of the shipped profiles, if they are there and not stale."""
-    return load_arrays(_STORED, _stored_key())
+def _kept() -> tuple[Forest, ReferenceFeatures] | None:
+    kept: tuple[Forest, ReferenceFeatures] | None = load_kept(_NAME, _key())
+    return kept
 
 
 @cache
-def _stored_key() -> str:
-    return key_of(package_files(_PARTS, _TABLES), _LIBRARIES, STORED_SEED)
+def _key() -> str:
+    return key_of(training_files(), _LIBRARIES, KEPT_SEED)
+
+
+def training_files() -> list[Path]:
+    """Return the sources and tables that the forest of the shipped profiles depends on, in one order."""
+    package, data = files.PACKAGE, files.data()
+    code = [*package.glob("*.py"), *(path for part in _PARTS for path in (package / part).rglob("*.py"))]
+    below = [path for part in _TABLES for path in (data / part).rglob("*") if path.is_file() and path.name[0] != "."]
+    return [*sorted(code), *sorted([*data.glob("*.csv"), *below])]
 
 
 @cache
 def shipped_references() -> ReferenceFeatures:
     """Return the task features of the shipped profiles, an `InputError` where one is missing or damaged."""
-    stored = _stored()
-    return ReferenceFeatures(store.read_shipped()) if stored is None else ReferenceFeatures.of_arrays(stored)
+    kept = _kept()
+    return ReferenceFeatures(store.read_shipped()) if kept is None else kept[1]
 
 
 @cache
 def _shipped_forest(seed: int) -> Forest:
-    stored = _stored() if seed == STORED_SEED else None
-    if stored is not None:
-        return Forest.of_arrays(stored, seed=seed)
-    forest, references = train_forest(store.read_shipped(), seed=seed)
-    if seed == STORED_SEED:
-        save_arrays(_STORED, _stored_key(), {**forest.to_arrays(), **references.to_arrays()})
-    return forest
-
-
-class ShippedForest:
-    """The forest of the shipped profiles, loaded or trained when it first predicts, once in a process.
-
-    Args:
-        seed: of the split and of the forest.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return times (s) and powers (W), each (rows,), from features (rows, 14)."""
-        return _shipped_forest(self._seed).predict(features)
+    kept = _kept() if seed == KEPT_SEED else None
+    if kept is not None:
+        return kept[0]
+    trained = train_forest(store.read_shipped(), seed=seed)
+    if seed == KEPT_SEED:
+        keep(_NAME, _key(), trained)
+    return trained[0]
 
 
 @cache
@@ -193,7 +224,7 @@ def load_forest_predictor(
     """Return the paper's predictor, trained on the committed profiles of T4, V100 and A100.
 
     The forest is loaded when a set is first predicted, not for workloads alone. It is trained once on a machine and
-    then stored (`heshare.shared.caches.array_store`), that of another seed once in a process.
+    then kept (`heshare.shared.caches.kept_objects`), that of another seed once in a process.
 
     Args:
         seed: of the split and of the forest.
@@ -206,7 +237,7 @@ def load_forest_predictor(
         InputError: a profile is missing or damaged.
     """
     cached = _shared_cache(seed) if shared_cache else None
-    return ForestPredictor(ShippedForest(seed), shipped_references(), cached, fallback)
+    return ForestPredictor(partial(_shipped_forest, seed), shipped_references(), cached, fallback)
 
 
 def forest_factory(profiles: pd.DataFrame) -> Callable[[], ForestPredictor]:

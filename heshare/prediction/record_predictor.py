@@ -11,42 +11,27 @@ from heshare.prediction.features import FeatureEncoder, ReferenceFeatures
 from heshare.prediction.predictor import CodedSets, CoRuns, Predictor
 from heshare.shared import plugins
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
-from heshare.shared.caches.row_table import RowTable, sorted_sets, values_in_order
+from heshare.shared.caches.row_table import PredictedSets, sorted_sets, values_in_order
 from heshare.shared.errors import InputError, NotProfiledError
 from heshare.world.catalogue import INFERENCE
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
 
 
-class KnownSets:
-    """The sets of residents that were predicted on one type of GPU, numbered in the order in which they first came.
+class KnownSets(PredictedSets):
+    """The sets that were predicted on one type of GPU: a clock (MHz) and the ids of the residents.
 
     Args:
         encoder: numbers the residents.
 
     Attributes:
         encoder: numbers the residents.
-        keys: the sets by number: a clock (MHz) and the ids of the residents, the largest first.
-        time_s: seconds per iteration of each resident, in the order of the ids, shape (at least the sets, w).
-        power_w: the GPU's power, W, shape (at least the sets,).
         rows: rows that were predicted for each set, none for reference rows, shape (at least the sets,).
-        predicted: how many sets have a prediction.
     """
 
     def __init__(self, encoder: FeatureEncoder) -> None:
-        self.encoder, self.keys, self.predicted = encoder, RowTable(), 0
-        self.time_s, self.power_w, self.rows = np.ones((512, 2)), np.zeros(512), np.zeros(512, dtype=np.int64)
-
-    def add(self, time_s: FloatArray, power_w: FloatArray, rows: IntArray) -> None:
-        """Add the predictions of the next m sets, shapes (m, w), (m,) and (m,)."""
-        first, last = self.predicted, self.predicted + len(power_w)
-        (height, width), wide = self.time_s.shape, time_s.shape[1]
-        if last > height or wide > width:
-            more = max(last, 2 * height) - height if last > height else 0
-            self.time_s = np.pad(self.time_s, ((0, more), (0, max(wide - width, 0))))
-            self.power_w, self.rows = np.pad(self.power_w, (0, more)), np.pad(self.rows, (0, more))
-        self.time_s[first:last, :wide], self.power_w[first:last], self.rows[first:last] = time_s, power_w, rows
-        self.predicted = last
+        super().__init__()
+        self.encoder, self.rows = encoder, np.zeros(0, dtype=np.int64)
 
 
 PredictionCache = dict[Gpu, KnownSets]
@@ -126,64 +111,18 @@ class RecordPredictor(Predictor, ABC):
         Raises:
             InputError: a clock is off the grid, or the profiles do not cover the GPU or a workload.
         """
-        sets = CodedSets.of(sets)
-        if not is_outside_profiles(sets.residents):
-            return self._co_run(sets, gpu, sm_mhz)
-        others = [row for row, residents in enumerate(sets) if is_outside_profiles(residents)]
-        inside = sorted(set(range(len(sets))).difference(others))
-        runs = self._co_run([sets[row] for row in inside], gpu, [sm_mhz[row] for row in inside]) if inside else None
-        time_s, power_w = _spread(sets, [(inside, runs)])
-        for row in others:
-            times, power_w[row], rows = self._predict_other(gpu, sets[row], sm_mhz[row])
-            time_s[row, : len(times)] = times
-            self._calls += rows
-        return CoRuns(time_s, power_w)
-
-    def _predict_other(
-        self, gpu: Gpu, residents: tuple[Resident, ...], sm_mhz: int | None
-    ) -> tuple[list[float], float, int]:
-        if not _SET_PREDICTORS:
-            plugins.load(plugins.DEVICE_MODELS, "sets")
-        if self._other_sets is None and _SET_PREDICTORS:
-            self._other_sets = _SET_PREDICTORS[0]()
-        if self._other_sets is None:
-            raise InputError(
-                " beside ".join(map(str, residents)),
-                "inference under MPS, which the profiles hold",
-                "Install the plug-in that predicts other sets.",
-                column="workload",
-            )
-        return self._other_sets.predict_set(gpu, residents, sm_mhz)
-
-    def _co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
-        """As `co_run`, for sets of inference tasks under MPS."""
+        coded = CodedSets.of(sets)
+        if is_outside_profiles(coded.residents):
+            return self._co_run_outside(coded, gpu, sm_mhz)
         try:
-            return self._profiled(sets, gpu, sm_mhz)
+            if gpu not in self._cache:
+                self._cache[gpu] = KnownSets(FeatureEncoder(gpu, self._references))
+            known = self._cache[gpu]
+            ids = np.array([*known.encoder.ids(coded.residents), -1])[coded.members]
         except NotProfiledError:
             if self._fallback is None:
                 raise
-        covered = self._covered(gpu, {resident for residents in sets for resident in residents})
-        inside = [row for row, residents in enumerate(sets) if covered and covered.issuperset(residents)]
-        others = sorted(set(range(len(sets))).difference(inside))
-        runs = self._profiled([sets[row] for row in inside], gpu, [sm_mhz[row] for row in inside]) if inside else None
-        other_runs = self._fallback.co_run([sets[row] for row in others], gpu, [sm_mhz[row] for row in others])
-        return CoRuns(*_spread(sets, [(inside, runs), (others, other_runs)]))
-
-    def _covered(self, gpu: Gpu, residents: Iterable[Resident]) -> set[Resident]:
-        """Return those of the residents that the profiles cover on this GPU."""
-        covered = set()
-        for resident in residents:
-            with suppress(NotProfiledError):
-                self._references.task(gpu.name, resident.workload)
-                covered.add(resident)
-        return covered
-
-    def _profiled(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
-        """As `_co_run`, for what the profiles cover."""
-        if gpu not in self._cache:
-            self._cache[gpu] = KnownSets(FeatureEncoder(gpu, self._references))
-        known, coded = self._cache[gpu], CodedSets.of(sets)
-        ids = np.array([*known.encoder.ids(coded.residents), -1])[coded.members]
+            return self._co_run_uncovered(coded, gpu, sm_mhz, self._fallback)
         clock_of = {mhz: known.encoder.clock(mhz) for mhz in set(sm_mhz)}
         clocks_mhz = np.array([clock_of[mhz] for mhz in sm_mhz], dtype=np.int64)
         keys, order = sorted_sets(clocks_mhz[:, None], ids)
@@ -193,19 +132,8 @@ class RecordPredictor(Predictor, ABC):
         self._count(gpu, known, numbers)
         return CoRuns(values_in_order(numbers, order, known.time_s, np.nan), known.power_w[numbers])
 
-    def _count(self, gpu: Gpu, known: KnownSets, numbers: IntArray) -> None:
-        """Count the rows of the sets that this predictor predicts for the first time, whoever has cached them."""
-        counted = self._counted.get(gpu)
-        if counted is None or len(counted) < known.predicted:
-            before = np.zeros(0, dtype=bool) if counted is None else counted
-            counted = self._counted[gpu] = np.pad(before, (0, 2 * known.predicted - len(before)))
-        new = numbers[~counted[numbers]]
-        if len(new):
-            counted[new] = True
-            self._calls += int(known.rows[np.unique(new)].sum())
-
     def _predict_new(self, known: KnownSets) -> None:
-        """Predict the sets that have a number but no prediction: nothing, a reference row, or anything else."""
+        # The sets that have a number but no prediction: nothing runs, or a reference row, or anything else.
         encoder, new = known.encoder, known.keys.rows[known.predicted : len(known.keys)].astype(np.int64)
         sm_mhz, sizes = new[:, 0], (new[:, 1:] >= 0).sum(axis=1)
         ids = new[:, 1 : 1 + int(sizes.max())]
@@ -219,15 +147,64 @@ class RecordPredictor(Predictor, ABC):
         if len(others):
             width = int(sizes[others].max())
             time_s[others, :width], power_w[others] = self._predict_sets(encoder, ids[others, :width], sm_mhz[others])
-        known.add(time_s, power_w, rows)
+        known.add(time_s, power_w)
+        known.rows = np.concatenate([known.rows, rows])
 
+    def _count(self, gpu: Gpu, known: KnownSets, numbers: IntArray) -> None:
+        # This predictor counts a set when it asks for it first, whoever has cached it.
+        counted = self._counted.get(gpu)
+        if counted is None or len(counted) < known.predicted:
+            before = np.zeros(0, dtype=bool) if counted is None else counted
+            counted = self._counted[gpu] = np.pad(before, (0, 2 * known.predicted - len(before)))
+        new = numbers[~counted[numbers]]
+        if len(new):
+            counted[new] = True
+            self._calls += int(known.rows[np.unique(new)].sum())
 
-def _spread(
-    sets: Sequence[tuple[Resident, ...]], parts: Iterable[tuple[list[int], CoRuns | None]]
-) -> tuple[FloatArray, FloatArray]:
-    """Return times (m, largest set) and power (m,) of m sets from those of some of them, each with its row numbers."""
-    time_s, power_w = np.full((len(sets), max(map(len, sets))), np.nan), np.empty(len(sets))
-    for rows, runs in parts:
-        if runs is not None:
+    def _co_run_outside(self, sets: CodedSets, gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
+        outside = [row for row, residents in enumerate(sets) if is_outside_profiles(residents)]
+        others = self._set_predictor(sets[outside[0]])
+        runs = self._co_run_with(self, sets, gpu, sm_mhz, sorted(set(range(len(sets))).difference(outside)))
+        for row in outside:
+            times, runs.power_w[row], rows = others.predict_set(gpu, sets[row], sm_mhz[row])
+            runs.time_s[row, : len(times)] = times
+            self._calls += rows
+        return runs
+
+    def _set_predictor(self, residents: tuple[Resident, ...]) -> SetPredictor:
+        if not _SET_PREDICTORS:
+            plugins.load(plugins.DEVICE_MODELS, "sets")
+        if self._other_sets is None and _SET_PREDICTORS:
+            self._other_sets = _SET_PREDICTORS[0]()
+        if self._other_sets is None:
+            raise InputError(
+                " beside ".join(map(str, residents)),
+                "inference under MPS, which the profiles hold",
+                "Install the plug-in that predicts other sets.",
+                column="workload",
+            )
+        return self._other_sets
+
+    def _co_run_uncovered(self, sets: CodedSets, gpu: Gpu, sm_mhz: Sequence[int | None], fallback: Predictor) -> CoRuns:
+        covered = set()
+        for resident in sets.residents:
+            with suppress(NotProfiledError):
+                self._references.task(gpu.name, resident.workload)
+                covered.add(resident)
+        inside = [row for row, residents in enumerate(sets) if covered and covered.issuperset(residents)]
+        others = sorted(set(range(len(sets))).difference(inside))
+        runs = self._co_run_with(self, sets, gpu, sm_mhz, inside)
+        other_runs = self._co_run_with(fallback, sets, gpu, sm_mhz, others)
+        runs.time_s[others], runs.power_w[others] = other_runs.time_s[others], other_runs.power_w[others]
+        return runs
+
+    @staticmethod
+    def _co_run_with(
+        predictor: Predictor, sets: CodedSets, gpu: Gpu, sm_mhz: Sequence[int | None], rows: list[int]
+    ) -> CoRuns:
+        # Predictions for some of the sets, in arrays for all of them.
+        time_s, power_w = np.full((len(sets), max(map(len, sets))), np.nan), np.empty(len(sets))
+        if rows:
+            runs = predictor.co_run([sets[row] for row in rows], gpu, [sm_mhz[row] for row in rows])
             time_s[rows, : runs.time_s.shape[1]], power_w[rows] = runs.time_s, runs.power_w
-    return time_s, power_w
+        return CoRuns(time_s, power_w)

@@ -10,8 +10,6 @@ from heshare.shared.errors import require
 
 FORMS = ("load", "ratio", "literal")
 """Forms in which the outputs can be learned; the first is the default."""
-LEARNED = ("known_sms", "gains", "limits_w")
-"""Attributes of `Targets` that `fit` sets."""
 
 
 class Targets:

@@ -93,9 +93,8 @@ class BatchModel:
         self._predictor = predictor
         self._workloads, self._workload = numbered_workloads(instance.tasks)
         self._iterations = np.array([task.iterations for task in instance.tasks])
-        # Predictions by the number of the key (kind, clock, codes of the residents): times, power.
-        self._keys, self._predicted = row_table.RowTable(), 0
-        self._times, self._powers = np.ones((1024, 1)), np.zeros(1024)
+        # By kind, clock and codes of the residents.
+        self._sets = row_table.PredictedSets()
 
     def execute(self, batches: Batches, *, piecewise: bool = False) -> BatchExecutions:
         """Predict batches whose tasks start together and which end with their last task (Eqs. 13 and 14).
@@ -144,15 +143,15 @@ class BatchModel:
         codes = np.where(batches.members, self._workload[batches.tasks] * CODES + batches.mps_pct, EMPTY)
         heads = np.stack((batches.kind, batches.sm_mhz), axis=1)
         keys, order = row_table.sorted_sets(heads, np.ascontiguousarray(codes))
-        numbers = self._keys.numbers(keys)
-        if self._predicted < len(self._keys):
+        numbers = self._sets.keys.numbers(keys)
+        if self._sets.predicted < len(self._sets.keys):
             self._predict_new()
-        return row_table.values_in_order(numbers, order, self._times, 1.0), self._powers[numbers]
+        return row_table.values_in_order(numbers, order, self._sets.time_s, 1.0), self._sets.power_w[numbers]
 
     def _predict_new(self) -> None:
-        """Predict the keys that have a number but no prediction, in one call for each type of GPU."""
-        first, last = self._predicted, len(self._keys)
-        new = self._keys.rows[first:last].astype(np.int64)
+        # The sets that have a number but no prediction, in one call for each type of GPU.
+        new = self._sets.keys.rows[self._sets.predicted : len(self._sets.keys)].astype(np.int64)
+        time_s, power_w = np.ones((len(new), new.shape[1] - 2)), np.empty(len(new))
         for kind in np.unique(new[:, 0]).tolist():
             rows = np.flatnonzero(new[:, 0] == kind)
             answer = self._predictor.co_run(
@@ -160,16 +159,6 @@ class BatchModel:
                 self.instance.kinds[kind],
                 [mhz or None for mhz in new[rows, 1].tolist()],
             )
-            width = answer.time_s.shape[1]
-            self._grow(last, width)
-            self._times[first + rows, :width] = np.nan_to_num(answer.time_s, nan=1.0)
-            self._powers[first + rows] = answer.power_w
-        self._predicted = last
-
-    def _grow(self, rows: int, width: int) -> None:
-        height = len(self._times)
-        more_rows = max(rows, 2 * height) - height if rows > height else 0
-        more_columns = max(0, width - self._times.shape[1])
-        if more_rows or more_columns:
-            self._times = np.pad(self._times, ((0, more_rows), (0, more_columns)), constant_values=1.0)
-            self._powers = np.pad(self._powers, (0, more_rows))
+            time_s[rows, : answer.time_s.shape[1]] = answer.time_s
+            power_w[rows] = answer.power_w
+        self._sets.add(time_s, power_w)

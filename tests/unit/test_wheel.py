@@ -108,7 +108,7 @@ def test_commands_run_from_the_wheel_alone(program: Heshare, tmp_path: Path, pyt
         told.append(done.stderr.count("heshare: compiling for this machine"))
     assert told[0] == told[-1] == 0, "nothing is compiled for the version, nor twice for a plan"
     assert told[1] == max(told) == 1, "the first command that estimates compiles, and says so once"
-    assert (tmp_path / "home" / ".cache" / "heshare" / "arrays" / "forest.npz").is_file()
+    assert (tmp_path / "home" / ".cache" / "heshare" / "arrays" / "forest.pickle").is_file()
     assert list((tmp_path / "elsewhere").iterdir()) == [], "nothing was written to the current folder"
     kept = [path for path in python.parents[1].rglob("*.nb[ci]") if "heshare" in path.parts]
     assert kept == [], "compiled code belongs into the user's cache, not among the installed packages"

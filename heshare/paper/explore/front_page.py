@@ -22,7 +22,7 @@ from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, thin
 from heshare.scheduling.plan import Plan
 from heshare.shared import display, files
-from heshare.shared.caches.array_store import key_of, load_arrays, save_arrays
+from heshare.shared.caches.kept_objects import keep, key_of, load_kept
 from heshare.shared.errors import require
 from heshare.world.catalogue import load_class
 
@@ -190,11 +190,10 @@ def _vega() -> str:
     """Return the program that draws the charts, Vega-Embed with Vega and Vega-Lite; it is bundled once on a machine."""
     call = "window.vegaEmbed = vegaEmbed;"
     key = key_of((), ("vl-convert-python",), call)
-    stored = load_arrays(_STORED, key)
-    if stored is not None:
-        return stored["program"].tobytes().decode()
-    program = vl_convert.javascript_bundle(call)
-    save_arrays(_STORED, key, {"program": np.frombuffer(program.encode(), dtype=np.uint8)})
+    program: str | None = load_kept(_STORED, key)
+    if program is None:
+        program = vl_convert.javascript_bundle(call)
+        keep(_STORED, key, program)
     return program
 
 

@@ -1,4 +1,4 @@
-"""Numbers for distinct rows of integers, in a table that grows or by sorting, and rows for sets without an order."""
+"""Numbers for distinct rows of integers, rows for sets without an order, and predictions by the number of a set."""
 
 from typing import Any
 
@@ -54,9 +54,34 @@ class RowTable:
             _numbered(self.rows[: self._count], self.rows, self._slots, 0)
 
 
+class PredictedSets:
+    """Predictions for distinct sets of residents, numbered in the order in which the sets first come.
+
+    Attributes:
+        keys: the sets by number: what they share, such as a clock, then their members, the largest first.
+        time_s: seconds per iteration of each member, in the order of the members, shape (at least the sets, w).
+        power_w: power, W, shape (at least the sets,).
+        predicted: how many sets have a prediction.
+    """
+
+    def __init__(self) -> None:
+        self.keys, self.predicted = RowTable(), 0
+        self.time_s, self.power_w = np.ones((512, 2)), np.zeros(512)
+
+    def add(self, time_s: FloatArray, power_w: FloatArray) -> None:
+        """Add the predictions of the next m sets, shapes (m, w) and (m,)."""
+        first, last = self.predicted, self.predicted + len(power_w)
+        (height, width), wide = self.time_s.shape, time_s.shape[1]
+        if last > height or wide > width:
+            more = max(last, 2 * height) - height if last > height else 0
+            self.time_s = np.pad(self.time_s, ((0, more), (0, max(wide - width, 0))))
+            self.power_w = np.pad(self.power_w, (0, more))
+        self.time_s[first:last, :wide], self.power_w[first:last] = time_s, power_w
+        self.predicted = last
+
+
 @compiled
 def _numbered(rows: Any, known: Any, slots: IntArray, count: int) -> tuple[IntArray, int]:
-    """Return the number of each row and how many are known now; new rows go to `known` and `slots`."""
     numbers = np.empty(len(rows), dtype=np.int64)
     for place in range(len(rows)):
         row, width = rows[place], rows.shape[1]
@@ -80,7 +105,6 @@ def _numbered(rows: Any, known: Any, slots: IntArray, count: int) -> tuple[IntAr
 
 @compiled
 def _equal(known: Any, row: Any, width: int) -> bool:
-    """Return whether a known row has just the first `width` entries of a row."""
     for column in range(width):
         if known[column] != row[column]:
             return False
