@@ -69,7 +69,7 @@ def power_at_times_w(
 
 
 def _power_w(power: Power, done: tuple[float, float, float], sm_mhz: float, max_mhz: float) -> float:
-    """Return P(f), W, of residents with this (B, X, Y)."""
+    # P(f), W, of residents with this (B, X, Y).
     (busy, work, beside), ratio = done, sm_mhz / max_mhz
     dynamic_w = power.dynamic_w * work * (1.0 + power.sharing * min(1.0, beside * ratio))
     return power.idle_w + relative_voltage(power, sm_mhz, max_mhz) ** 2 * ratio * (power.clock_w * busy + dynamic_w)

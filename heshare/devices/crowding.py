@@ -130,7 +130,7 @@ def _common_stretch(
 
 @compiled
 def _tasks(parts: Any, memory: float, busy: float, sm_slowdown: float, memory_slowdown: float) -> Any:
-    """Return (v work, v wait, share, host part, GPU part, serial part) of each resident, (n, 6), times in s."""
+    # (v work, v wait, share, host part, GPU part, serial part) of each resident, (n, 6), times in s.
     tasks = np.empty((len(parts), 6))
     for task in range(len(parts)):
         waiting_s = memory * parts[task, _MEMORY] + busy * (parts[task, _FIXED] + parts[task, _FILL])
@@ -144,7 +144,7 @@ def _tasks(parts: Any, memory: float, busy: float, sm_slowdown: float, memory_sl
 
 @compiled
 def _loads(tasks: Any) -> Any:
-    """Return (v busy_j, host_j, g_j, serial_j) of each resident with z_j = s_j, (n, 4), s, from `_tasks`."""
+    # (v busy_j, host_j, g_j, serial_j) of each resident with z_j = s_j, (n, 4), s, from `_tasks`.
     loads = np.empty((len(tasks), 4))
     for task in range(len(tasks)):
         loads[task, 0] = tasks[task, 0] + tasks[task, 2] * tasks[task, 1]
@@ -154,13 +154,13 @@ def _loads(tasks: Any) -> Any:
 
 @compiled
 def _gpu_s(part: Any, sm_slowdown: float, memory_slowdown: float) -> float:
-    """Return what `Iteration.gpu_s` does, s."""
+    # What `Iteration.gpu_s` does, s.
     return float(part[_FIXED] + part[_MEMORY] * memory_slowdown + sm_slowdown * part[_SMS])
 
 
 @compiled
 def _overlap(host_s: float, gpu_s: float) -> float:
-    """Return what `iteration_time.overlap` does, s."""
+    # What `iteration_time.overlap` does, s.
     if host_s <= 0.0:
         return gpu_s
     longer, shorter = (gpu_s, host_s) if gpu_s > host_s else (host_s, gpu_s)
@@ -169,7 +169,7 @@ def _overlap(host_s: float, gpu_s: float) -> float:
 
 @compiled
 def _stretch(p: float, tasks: Any) -> float:
-    """Return the root c for tasks given as from `_loads`, by Newton's method between bounds."""
+    # The root c for tasks given as from `_loads`, by Newton's method between bounds.
     # With no host part every rho_j is proportional to 1 / c, and the root has a closed form; hosts make it smaller.
     total = powers = 0.0
     hosted = False

@@ -66,7 +66,6 @@ def complete(constants: Constants, gpus: Mapping[str, Gpu], models: Mapping[str,
 
 
 def _with_half_timing(constants: Constants, gpus: Mapping[str, Gpu], models: Mapping[str, Model]) -> dict[Key, Timing]:
-    """FP16 times, also of GPUs without any of their own, for networks that enough GPUs ran in FP16."""
     half = dict(constants.half_timing)
     for engine, name in dict.fromkeys((engine, name) for _, engine, name in constants.half_timing):
         ran = [gpus[gpu] for gpu in gpus if (gpu, engine, name) in constants.half_timing]
@@ -167,7 +166,7 @@ def scaled_timing(
 
 
 def _full_s(shape: Timing, card: Gpu, power: Power) -> float:
-    """Time of a full batch under the GPU's own power limit, if its parts were those of `shape`, s; without latency."""
+    # Time of a full batch under the GPU's own power limit, if its parts were those of `shape`, s; without latency.
     iteration = iteration_at(replace(shape, latency_s=0.0), FULL_BATCH, 1.0)
     reached = capped_clock_mhz(power, [iteration], card.tdp_w, card.max_mhz, card.max_mhz)
     return iteration.gpu_s(card.max_mhz / reached, memory_slowdown_at(power, reached))
@@ -252,7 +251,7 @@ class CompletedTimings(Mapping[Key, Timing]):
         return sum(1 for _ in self)
 
     def _derive(self, gpu: str, engine: str, workload: str) -> Timing:
-        """Raise `KeyError` for a GPU or network of neither the measurements nor the catalogue."""
+        # Raise `KeyError` for a GPU or network of neither the measurements nor the catalogue.
         base = self.bases[gpu]
         if base != gpu:
             kind = self.models[workload].kind if workload in self.models else "cnn"

@@ -229,7 +229,7 @@ def co_run(
 def _as_recorded(
     gpu: str, residents: Sequence[Resident], iterations: Sequence[Iteration], slowdowns: tuple[float, float]
 ) -> list[tuple[float, float]]:
-    """Return (least seconds per iteration by the records of co-runs, its uncertainty) of each resident."""
+    # (least seconds per iteration by the records of co-runs, its uncertainty) of each resident.
     least = [(0.0, 0.0)] * len(residents)
     for phase, record in _CO_RUN_RECORDS.items():
         found = record(gpu, [resident.workload for resident in residents])
@@ -243,7 +243,6 @@ def _as_recorded(
 def _draw(
     power: Power, iterations: Sequence[Iteration], power_w: tuple[float, float, float], load: float, slowdown: float
 ) -> PowerDraw:
-    """Return what the uncertainty of a board power depends on; `power_w` is its first three fields."""
     weights = [iteration.intensity * iteration.work_s for iteration in iterations]
     uncertain = sum(weight * part.load_uncertainty for weight, part in zip(weights, iterations, strict=True))
     alone = tuple(iteration.uncertainty for iteration in iterations)
@@ -280,10 +279,6 @@ def _task_estimates(
     draw: PowerDraw,
     contention: Sequence[float],
 ) -> tuple[TaskEstimate, ...]:
-    """Return the estimate of each resident, given its seconds per iteration at the clock of the slowdowns.
-
-    `contention` is what the co-runners add to the uncertainty of each time.
-    """
     sm_slowdown, memory_slowdown = slowdowns
     utilisation, spreads = constants.utilisation, constants.spreads
     limit = limit_spread(draw, spreads)
@@ -363,10 +358,7 @@ def _co_run_by(
     cap_w: float,
     constants: Constants,
 ) -> Estimate:
-    """Return the estimate of residents that share a GPU in another way than MPS.
-
-    Power is the idle power and that of the work which is done in the residents' time.
-    """
+    # Power is the idle power and that of the work which is done in the residents' time.
     # The extra power of tasks beside each other was measured under MPS only.
     power, top_mhz = replace(constants.power[gpu.name], sharing=0.0), float(gpu.max_mhz)
     times_s = sharing.iteration_times(gpu, residents, iterations)

@@ -19,7 +19,6 @@ _KEPT = 20_000
 
 @lru_cache(maxsize=64)
 def _estimates_of(gpu: Gpu, power_cap_w: float | None, sleep_w: float | None, constants: Constants) -> _Estimates:
-    """Return the cache of estimates that all devices of this process share which behave alike."""
     return {}
 
 

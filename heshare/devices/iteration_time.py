@@ -187,7 +187,7 @@ def arithmetic(gpu: str, precision: str) -> str:
 def _uncertainty(
     constants: Constants, gpu: str, resident: Resident, timing: Timing, iteration: Iteration
 ) -> Uncertainty:
-    """The uncertainty of the time alone at the top clock: that of the row, and the spreads that apply here."""
+    # The uncertainty of the time alone at the top clock: that of the row, and the spreads that apply here.
     spreads, known, workload = constants.spreads, iteration.uncertainty, resident.workload
     tensor_cores = arithmetic(gpu, workload.precision) != "fp32"
     slower = replace(iteration, host_s=iteration.host_s * math.exp(spreads.host))

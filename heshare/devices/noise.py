@@ -76,7 +76,6 @@ class NoiseModel:
         return _constant_factor(*self._seed(), (recording, name), spread)
 
     def _seed(self) -> tuple[_Entropy, tuple[int, ...]]:
-        """Return the entropy and the spawn key of the seed of `rng`."""
         seed = self.rng.bit_generator.seed_seq
         if not isinstance(seed, np.random.SeedSequence):
             raise InputError("a generator without a seed", "np.random.default_rng(seed)", "Seed.", column="rng")
@@ -91,7 +90,6 @@ class NoiseModel:
 
 
 def _stream(entropy: _Entropy, spawn_key: tuple[int, ...], names: tuple[str, ...]) -> np.random.SeedSequence:
-    """Return the seed that another seed and names, one after the other, determine."""
     for name in names:
         spawn_key += tuple(np.frombuffer(hashlib.sha256(name.encode()).digest(), dtype="<u4").tolist())
     return np.random.SeedSequence(entropy, spawn_key=spawn_key)
@@ -99,5 +97,5 @@ def _stream(entropy: _Entropy, spawn_key: tuple[int, ...], names: tuple[str, ...
 
 @lru_cache(maxsize=2**16)
 def _constant_factor(entropy: _Entropy, spawn_key: tuple[int, ...], names: tuple[str, ...], spread: float) -> float:
-    """Return the first factor of the stream that a seed and names determine."""
+    # The first factor of the stream that a seed and names determine.
     return NoiseModel(np.random.default_rng(_stream(entropy, spawn_key, names))).factor(spread)

@@ -175,11 +175,9 @@ def of_power(draw: PowerDraw, spreads: Spreads) -> Uncertainty:
 
 
 def _of_demand(draw: PowerDraw, spreads: Spreads) -> Uncertainty:
-    """The uncertainty of a board power without regard to a limit.
-
-    Dynamic power is that of the class of load times the rate of work. The rate of a full GPU is known; below that it
-    is work over time, which differs between frameworks and hosts.
-    """
+    # The uncertainty of a board power without regard to a limit. Dynamic power is that of the class of load times the
+    # rate of work. The rate of a full GPU is known; below that it is work over time, which differs between frameworks
+    # and hosts.
     idle = draw.idle_w / draw.demand_w
     dynamic = 1.0 - idle
     free = dynamic * max(0.0, 1.0 - draw.load)

@@ -218,7 +218,6 @@ class VirtualDevice(ABC):
         return completed
 
     def _pass(self, to_s: float) -> None:
-        """Let time pass in which nothing changes."""
         step_s, power_w = to_s - self._now_s, (self._state or self._update()).power_w
         for task in self._running.values():
             task.done = min(task.iterations, task.done + step_s / task.time_s)
@@ -227,12 +226,11 @@ class VirtualDevice(ABC):
         self._event_s = None
 
     def _ended(self, task: _RunningTask) -> bool:
-        """Return whether a task has no iterations left, or so few that time, rounded, would no longer advance."""
+        # Whether a task has no iterations left, or so few that time, rounded, would no longer advance.
         left_s = task.remaining_s
         return left_s < math.inf and (left_s <= _NEGLIGIBLE * task.time_s or self._now_s + left_s <= self._now_s)
 
     def _update(self) -> Estimate:
-        """Return the estimate of the present residents and clock, and give the tasks their times."""
         if self._state is None:
             if not self._running:
                 self._state = self._estimate(self._clock, ())
@@ -244,7 +242,7 @@ class VirtualDevice(ABC):
         return self._state
 
     def _noise_factor(self, name: str, spread: float) -> float:
-        """Return the noise of one reading: drawn each time, or constant since the restart in any order of reads."""
+        # The noise of one reading: drawn each time, or constant since the restart in any order of reads.
         if self._noise is None:
             return 1.0
         if self._noise_factors is None:
@@ -254,7 +252,7 @@ class VirtualDevice(ABC):
         return self._noise_factors[name]
 
     def _names(self) -> list[str]:
-        """Return a name for each running task, by its resident and not by its id; equal ones are numbered."""
+        # A name for each running task, by its resident and not by its id; equal ones are numbered.
         if self._noise_names is None:
             counts: Counter[Resident] = Counter()
             self._noise_names = []
@@ -269,7 +267,6 @@ class VirtualDevice(ABC):
         return self._running[task_id]
 
     def _room_mib(self, resident: Resident) -> float:
-        """Return the memory for a task that does not share by MPS, MiB; raise `DeviceError` if it cannot run here."""
         try:
             model = sharing_model(self._gpu, [*(task.resident for task in self._running.values()), resident])
         except InputError as error:
@@ -282,11 +279,9 @@ class VirtualDevice(ABC):
 
 @lru_cache(maxsize=10_000, typed=True)
 def _mps_resident(workload: Workload, mps_pct: int) -> tuple[Resident, float]:
-    """Return a resident that shares by MPS, and the memory that it needs, MiB."""
     return Resident(workload, mps_pct), memory_mib(workload)
 
 
 def _whole_gpu_pct(parts_pct: list[float]) -> float:
-    """Return the GPU's utilisation from that of its tasks, %; NaN where one of them is not known."""
     total_pct = sum(parts_pct)
     return 100.0 if total_pct > 100.0 else total_pct

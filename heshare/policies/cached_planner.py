@@ -105,7 +105,7 @@ class CachedPlanner:
         return sched_only(tasks, cluster, predictor, rng=rng, settings=self.settings, searched=self._search)
 
     def _search(self, instance: Instance, rng: np.random.Generator) -> Schemes:
-        """Return stage 1's schemes; a front, a placement and Sched-only share one search, and all count its time."""
+        # A front, a placement and Sched-only share one search, and all count its time.
         arrays = (instance.time_s, instance.energy_j, instance.fits, instance.needs_mib, instance.begin_s)
         chosen = [getattr(self.settings, field.name) for field in fields(Settings) if field.name not in STAGE_2]
         state = repr(rng.bit_generator.state)

@@ -220,7 +220,7 @@ class FeatureEncoder:
         return np.where((sets >= 0)[..., None], np.concatenate(columns, axis=2), np.nan)
 
     def _demand(self, task: FloatArray, power_w: FloatArray, clock: FloatArray) -> FloatArray:
-        """SMs, memory bandwidth, L2 (%) and power (W) that each task takes from its co-runners, shape (m, k, 4)."""
+        # SMs, memory bandwidth, L2 (%) and power (W) that each task takes from its co-runners, shape (m, k, 4).
         busy, share = np.maximum(task[..., 0], 1e-6) / 100, task[..., 4] / 100
         stretch = 1 - busy + busy / clock
         at_clock = busy / clock / stretch

@@ -133,7 +133,6 @@ def bootstrap_interval(values: FloatArray, rng: np.random.Generator) -> tuple[fl
 def _errors(
     samples: Samples, seed: int, splits: tuple[str, ...], target: str, quick: bool, others: OtherTechniques
 ) -> Iterator[dict[str, object]]:
-    """One record for each test set, technique, quantity and error."""
     x, truth = samples.features(), samples.truth
     others_fitted = {name: make(samples, seed) for name, make in others.items()}
     no_power = bool(np.isnan(truth[:, 1]).all())
@@ -172,7 +171,7 @@ LITERAL_FOREST: OtherTechniques = {"RF, the paper's outputs": _literal_forest}
 
 
 def _error_sizes(predicted: FloatArray, truth: FloatArray, no_power: bool) -> Iterator[tuple[str, str, float]]:
-    """Quantity, error and its size in percent, rounded to 0.01 %."""
+    # Quantity, error and its size in percent, rounded to 0.01 %.
     gap = np.abs(predicted - truth)
     absolute, relative = 100 * gap.mean(axis=0) / truth.mean(axis=0), 100 * (gap / truth).mean(axis=0)
     for error, (time, power) in (("absolute", absolute), ("relative", relative)):
@@ -192,7 +191,6 @@ def _predict(
     quick: bool,
     no_power: bool,
 ) -> FloatArray:
-    """Times (s) and powers (W), shape (rows, 2), of a technique tuned and trained on the training rows alone."""
     targets = Targets(target)
     learned = targets.fit(x, truth[:, 0], truth[:, 1])
     if no_power:

@@ -74,7 +74,6 @@ class Targets:
         return base_s * np.exp(learned[:, 0]), base_w * np.exp(learned[:, 1])
 
     def _bases(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Times (s) and powers (W) that the learned columns are relative to."""
         if self.form == "ratio":
             return features[:, ALONE], features[:, OCCUPIED_POWER]
         busy, clock, share = features[:, SM] / 100, features[:, CLOCK] / 100, features[:, MPS] / 100
@@ -84,7 +83,7 @@ class Targets:
         return base_s, np.minimum(base_w, self.limits_w[gpu])
 
     def _gpu_index(self, sm_count: FloatArray) -> IntArray:
-        """Index of each row's GPU among those of the training rows; their number if it was not among them."""
+        # Index of each row's GPU among those of the training rows; their number if it was not among them.
         unknown = len(self.known_sms)
         index = np.searchsorted(self.known_sms, sm_count)
         is_known = np.append(self.known_sms, np.nan)[index] == sm_count
@@ -92,6 +91,5 @@ class Targets:
 
 
 def _demand(features: FloatArray) -> FloatArray:
-    """SMs that all tasks together demand, as a fraction of the GPU, shape (rows,)."""
     demand: FloatArray = (np.minimum(features[:, SM], features[:, MPS]) + features[:, OCCUPIED_SM]) / 100
     return demand

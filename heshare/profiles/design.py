@@ -166,13 +166,13 @@ def fitting_workloads(workloads: Iterable[Workload], free_mib: float) -> list[Wo
 
 
 def _balanced(levels: int, count: int, rng: np.random.Generator) -> IntArray:
-    """Return levels 0 .. levels-1, each as often as the others (within one), shuffled, shape (count,)."""
+    # Levels 0 .. levels-1, each as often as the others (within one), shuffled, shape (count,).
     start = int(rng.integers(levels))
     return rng.permutation((np.arange(count) + start) % levels)
 
 
 def _clocks_mhz(gpu: Gpu, count: int, rng: np.random.Generator) -> IntArray:
-    """Return clocks of the grid, spread evenly, one in `TOP_CLOCK_PART` at the top, MHz, shape (count,)."""
+    # Clocks of the grid, spread evenly, one in `TOP_CLOCK_PART` at the top, MHz, shape (count,).
     grid = np.array(gpu.clocks_mhz)
     spread = rng.permutation(((np.arange(count) + rng.random(count)) / count * len(grid)).astype(int))
     return np.where(rng.permutation(np.arange(count) % TOP_CLOCK_PART == 0), gpu.max_mhz, grid[spread])
@@ -181,7 +181,6 @@ def _clocks_mhz(gpu: Gpu, count: int, rng: np.random.Generator) -> IntArray:
 def _draw_point(
     gpu: Gpu, target: Resident, others: int, clock_mhz: int, names: Sequence[str], rng: np.random.Generator
 ) -> Point | None:
-    """Return a point with `others` random co-runners, fewer if memory is short; None if not even the target fits."""
     sizes = np.repeat(BATCH_SIZES, BATCH_WEIGHTS)
     workloads = [Workload(names[name], int(rng.choice(sizes))) for name in rng.integers(len(names), size=others)]
     free_mib = gpu.memory_mib - memory_mib(target.workload)

@@ -86,7 +86,6 @@ class MeasurementBench:
         return self._device.read().time_s
 
     def _arrange(self, setup: Setup) -> None:
-        """Let exactly the tasks of a setup run, in its order."""
         missing = list(setup.residents)
         kept = {task for task, resident in self._running.items() if _remove(missing, resident)}
         hot = self._device.read().temperature_c > self._protocol.hot_c
@@ -102,7 +101,6 @@ class MeasurementBench:
         self._start(missing)
 
     def _start(self, residents: Sequence[Resident]) -> None:
-        """Start tasks, together if the device can."""
         new = dict(enumerate(residents, start=self._next_id))
         self._next_id += len(new)
         if isinstance(self._device, StartsTogether):
@@ -115,7 +113,6 @@ class MeasurementBench:
             self._running[task] = resident
 
     def _cool_down(self) -> None:
-        """Wait, with nothing running, until the GPU is cool enough or the time for that is over."""
         self._cooled = True
         reading = self._device.read()
         until_s = reading.time_s + self._protocol.cool_limit_s
@@ -124,7 +121,6 @@ class MeasurementBench:
             reading = self._device.read()
 
     def _warm_up(self) -> None:
-        """Let the tasks warm up once each of them works."""
         begin = self._device.read()
         before = {task: begin.residents[task].done for task in self._running}
         reading = self._advance(begin, self._protocol.warmup_s)
@@ -142,7 +138,6 @@ class MeasurementBench:
             self._advance(reading, self._protocol.warmup_s)
 
     def _read_window(self, length_s: float) -> list[Reading]:
-        """Return the reading at the begin, and those of the window, evenly spaced; the last one is at its end."""
         readings = [self._device.read()]
         begin_s = readings[0].time_s
         for number in range(1, self._protocol.readings + 1):
@@ -171,7 +166,7 @@ class MeasurementBench:
         return done
 
     def _stop_all(self) -> None:
-        """Stop every task, also when one of them cannot be stopped; the first error is raised at the end."""
+        # Stop every task, also when one of them cannot be stopped; the first error is raised at the end.
         errors = []
         for task in list(self._running):
             try:
@@ -193,7 +188,6 @@ def _works(reading: Reading, task: int, before: float) -> bool:
 
 
 def _remove(residents: list[Resident], resident: Resident) -> bool:
-    """Remove a resident from a list; return whether it was in it."""
     if resident not in residents:
         return False
     residents.remove(resident)

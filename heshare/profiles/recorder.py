@@ -176,7 +176,6 @@ def profile_table(device: Device, points: Sequence[Point], log: VisitLog) -> pd.
 
 
 def _row(device: Device, point: Point, visits: Sequence[Visit], idle_w: float) -> list[object]:
-    """Return the row of a point: means and standard deviations over its visits, cells in the order of `COLUMNS`."""
     place, workload = Setup.of(point).residents.index(point.target), point.target.workload
     times_s = [visit.time_s[place] for visit in visits]
     powers_w = [visit.power_w for visit in visits]

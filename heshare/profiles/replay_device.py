@@ -185,7 +185,7 @@ def _text(key: _Key) -> str:
 
 
 def _distance(point: _Key, other: _Key) -> tuple[int, int, int, int]:
-    """Return the different models, then batch sizes and precisions, then shares, then the clocks' distance, MHz."""
+    # The different models, then batch sizes and precisions, then shares, then the clocks' distance, MHz.
     tasks, others = point[0], other[0]
     return (
         _differences([task.workload.model for task in tasks], [task.workload.model for task in others]),
@@ -196,6 +196,5 @@ def _distance(point: _Key, other: _Key) -> tuple[int, int, int, int]:
 
 
 def _differences(items: Iterable[Hashable], others: Iterable[Hashable]) -> int:
-    """Return how many items of either multiset the other one lacks."""
     counts, other_counts = Counter(items), Counter(others)
     return (counts - other_counts).total() + (other_counts - counts).total()

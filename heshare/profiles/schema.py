@@ -138,7 +138,6 @@ def _energy_agrees(table: pd.DataFrame) -> pd.Series:
 
 
 def _tdp_w(table: pd.DataFrame) -> pd.Series:
-    """Return the power limit of each row's GPU, W; infinite for an unknown one."""
     return table["gpu"].map({name: gpu.tdp_w for name, gpu in gpus().items()}).fillna(float("inf")).astype(float)
 
 
@@ -279,7 +278,6 @@ def check(table: pd.DataFrame, *, file: str | Path | None = None, first_row: int
 
 
 def _failures(table: pd.DataFrame) -> list[tuple[int, int]]:
-    """Return (row from 0, number of the rule) of everything that breaks a rule, by row."""
     return sorted(
         (int(row), rank) for rank, rule in enumerate(RULES) for row in np.flatnonzero(~rule.holds(table).to_numpy())
     )
@@ -296,7 +294,6 @@ def broken_cells(table: pd.DataFrame, *, file: str | Path | None = None) -> list
 
 
 def _check_columns(table: pd.DataFrame, file: str | Path | None) -> None:
-    """Raise `InputError` for other columns or types; a missing number is left to the rules, which name its cell."""
     types: dict[type, Callable[[pd.Series], bool]] = {
         str: lambda cells: pd.api.types.is_string_dtype(cells) and not cells.hasnans,
         int: lambda cells: cells.dtype == "int64",

@@ -138,7 +138,6 @@ def check_header(header: Sequence[str], path: Path) -> None:
 
 
 def _bad_column(column: str, unknown: list[str], times: int, path: Path) -> InputError:
-    """Return the error for a missing or repeated column; it names an unknown one that may be the column misspelt."""
     stem = _UNITS.sub("", column)
     similar = [name for name in unknown if name.lower() == stem or _UNITS.sub("", name.lower()) == stem]
     similar = similar or [name for name in unknown if get_close_matches(name.lower(), [column], cutoff=0.8)]

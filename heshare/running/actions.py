@@ -171,7 +171,6 @@ class ActionExecutor:
             )
 
     def _notify_next(self, event: Event) -> None:
-        """Have the policy notified of completed or failed tasks once the present event has been processed."""
         self.unreported.update(event.tasks)
         self.events.schedule(event.time_s, COMPLETION, self._notify_now, event)
 
@@ -180,7 +179,6 @@ class ActionExecutor:
         self.notify(replace(event, time_s=now_s))
 
     def _advance_device(self, gpu: GpuState, now_s: float) -> list[int]:
-        """Advance a device to the present and return the ids of the tasks that completed."""
         completed = gpu.device.advance(now_s)
         gpu.reading = None
         if not gpu.listed:
@@ -191,7 +189,6 @@ class ActionExecutor:
         return completed
 
     def _complete(self, task: TaskRun, others: Sequence[GpuState], now_s: float) -> None:
-        """Process the completion of a task that still runs on the devices of `others`."""
         if others:
             self._stop(task, others, now_s)
         self._vacate(task, now_s, task.remaining, "completed")
@@ -200,7 +197,6 @@ class ActionExecutor:
         self.unfinished -= 1
 
     def _take_failures(self, gpu: GpuState, device: Fallible, now_s: float) -> Event | None:
-        """Process the tasks that failed on a GPU, its loss or draining; return the event for the policy."""
         failures, lost = device.take_failures(), bool(device.lost) and not gpu.loss_reported
         drained = bool(getattr(device, "drained", ""))
         change = None if drained == gpu.drain_reported else drained
@@ -214,7 +210,6 @@ class ActionExecutor:
         return Event(EventKind.FAILURE, now_s, ids, gpu.index, alone, lost, change)
 
     def _fail(self, task: TaskRun, gpu: GpuState, now_s: float, failure: TaskFailure) -> None:
-        """Take a task that failed on a GPU off its other GPUs; it waits again, or has finally failed."""
         if task.state is _RUNNING:
             self._stop(task, [other for other in task.gpus if other is not gpu], now_s)
         self._vacate(task, now_s, 0.0, f"failed: {failure.kind}", failure)
@@ -253,7 +248,6 @@ class ActionExecutor:
         gpu.device.set_clock(action.sm_mhz)
 
     def _place(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> None:
-        """Put a task on GPUs, where it loads or runs at once."""
         if len(gpus) != task.spec.gpus and len(gpus) not in task.spec.widths:
             self._refuse_width(action, task.spec)
         if action.batch_size is not None and action.batch_size < 1:
@@ -280,7 +274,6 @@ class ActionExecutor:
             self.record_changes(now_s)
 
     def _run(self, task: TaskRun) -> None:
-        """Have the first GPU run the iterations that remain, and the others of a gang run until they are stopped."""
         task.state = _RUNNING
         task.start_on(task.gpus[0], task.remaining / task.scale)
         if len(task.gpus) > 1:
@@ -290,7 +283,7 @@ class ActionExecutor:
                 task.start_on(gpu, None)
 
     def _take_off(self, action: Pause | Migrate, task: TaskRun, now_s: float, outcome: str) -> bool:
-        """Stop a task and take it off its GPUs; return False if it has just completed or failed instead."""
+        # False if it has just completed or failed instead.
         if task.state not in (_RUNNING, TaskState.LOADING):
             if task.id in self.unreported:
                 return False
@@ -311,7 +304,6 @@ class ActionExecutor:
         return True
 
     def _stop(self, task: TaskRun, gpus: Sequence[GpuState], now_s: float) -> float:
-        """Stop a task on the devices of GPUs and return the iterations that it did on the first of them."""
         done = 0.0
         for gpu in reversed(gpus):
             self.advance(gpu, now_s)
@@ -322,7 +314,6 @@ class ActionExecutor:
     def _vacate(
         self, task: TaskRun, now_s: float, done: float, outcome: str, failure: TaskFailure | None = None
     ) -> None:
-        """Take a task that no device runs any more off its GPUs, and record its interval there."""
         gpus = task.indices
         # The GPUs of a gang did the same part of its iterations each.
         part, size = done / len(gpus), task.workload.batch_size
@@ -332,7 +323,6 @@ class ActionExecutor:
         self.observer.on_interval_end(interval, failure)
 
     def _check_room(self, action: Start | Migrate, task: TaskRun, gpu: GpuState) -> None:
-        """Raise `PolicyError` unless a task can run on a GPU beside those that are there."""
         kind = gpu.device.gpu
         if not 1 <= action.mps_pct <= 100:
             self.refuse(action, f"an MPS percentage of {action.mps_pct}", "Choose one from 1 to 100.")
@@ -365,7 +355,6 @@ class ActionExecutor:
         return self.gpus[index]
 
     def _gpus_of(self, action: Start | Migrate) -> tuple[GpuState, ...]:
-        """Return the GPUs of a start: one, or those of a gang."""
         if action.sharing not in SHARINGS:
             self.refuse(action, f"sharing by {action.sharing!r}", f"Choose one of {', '.join(SHARINGS)}.")
         if not action.also:

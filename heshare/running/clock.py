@@ -94,7 +94,7 @@ class EventQueue:
             heappop(self.heap)
 
     def _first_of_moment(self, earliest: _Scheduled) -> _Scheduled:
-        """Remove and return the first call of the moment of the earliest one, which was removed already."""
+        # Remove and return the first call of the moment of the earliest one, which was removed already.
         event, at_once = earliest, [earliest]
         while event[1] and self.heap and self.heap[0][0] <= earliest[0] + MOMENT_S:
             at_once.append(heappop(self.heap))

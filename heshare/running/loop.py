@@ -140,7 +140,6 @@ class Loop:
             self._schedule_tick(self.policy.tick_s, 1)
 
     def _arrival_groups(self) -> deque[list[TaskRun]]:
-        """Return the tasks by arrival, those that arrive at one moment as one group."""
         groups: deque[list[TaskRun]] = deque()
         for task in sorted(self.tasks.values(), key=lambda task: (task.spec.arrival_s, task.id)):
             group = groups[-1] if groups else []
@@ -151,7 +150,6 @@ class Loop:
         return groups
 
     def _notify(self, event: Event) -> bool:
-        """Call the policy with an event, execute its actions, and return whether there was one."""
         executor = self._executor
         remaining = MappingProxyType(executor.remaining)
         view = View(event.time_s, executor.waiting, remaining, self._views, self._pending)
@@ -173,7 +171,6 @@ class Loop:
         return bool(actions)
 
     def _schedule_arrival(self) -> None:
-        """Schedule the next tasks to arrive; those that arrive at one moment are one event."""
         if self._arrivals:
             tasks = self._arrivals.popleft()
             self._queue.schedule(tasks[-1].spec.arrival_s, ARRIVAL, self._arrive, tasks)
@@ -191,7 +188,7 @@ class Loop:
         self._schedule_tick(action.until_s, 0)
 
     def _schedule_tick(self, time_s: float, number: int) -> None:
-        """Schedule a tick; `number` counts the periodic ticks from 1, and is 0 for the single tick of a `Wait`."""
+        # `number` counts the periodic ticks from 1, and is 0 for the single tick of a `Wait`.
         self._scheduled_ticks += 1
         self._queue.schedule(time_s, TICK, self._tick, number)
 
@@ -206,7 +203,6 @@ class Loop:
             self._schedule_tick(number * self.policy.tick_s, number)
 
     def _skipped_ticks(self, number: int, tick_s: float) -> int:
-        """Return how many ticks to leave out: those before the next event, where the policy has no use for them."""
         if not self._skips_ticks:
             return 0
         self._queue.drop_while(self._executor.is_void)
@@ -217,7 +213,7 @@ class Loop:
         return skipped
 
     def _check_idle(self, acted: bool) -> None:
-        """Raise `PolicyError` for a policy that leaves everything idle and only sets clocks, or does nothing."""
+        # Raise `PolicyError` for a policy that leaves everything idle and only sets clocks, or does nothing.
         idle = self._executor.unfinished and not (
             self._pending or self._scheduled_ticks or any(gpu.tasks for gpu in self.gpus)
         )
@@ -232,7 +228,6 @@ class Loop:
         )
 
     def _stranded(self, reason: str) -> PolicyError:
-        """Return the error for a run that cannot end, with the state of each unfinished task."""
         ids = {state: [task.id for task in self.tasks.values() if task.state is state] for state in TaskState}
         del ids[TaskState.DONE], ids[TaskState.FAILED]
         lists = "; ".join(f"{_listed(tasks)} {state.value}" for state, tasks in ids.items() if tasks)

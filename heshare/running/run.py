@@ -180,7 +180,6 @@ def _result(state: RunState, end_s: float) -> Run:
 
 
 def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
-    """Raise `InputError` for a task that the cluster can never hold, before a long run reaches it."""
     fitting_gpus: dict[Workload, int] = {}
     for task in tasks:
         workload = task.workload
@@ -200,7 +199,6 @@ def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
 
 
 def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
-    """Raise `InputError` for a task that needs several GPUs, under a policy that runs none of these."""
     if getattr(policy, "gangs", True):
         return
     gang = next((task for task in tasks if task.gpus > 1 and 1 not in task.widths), None)
@@ -214,17 +212,13 @@ def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
 
 
 def _emulated(cluster: Cluster) -> list[Device]:
-    """Return emulated GPUs.
-
-    A GPU that runs nothing and whose clock is left to the card has no context and is parked. One whose clock a policy
-    holds, or that runs something, is not.
-    """
+    # A GPU that runs nothing and whose clock is left to the card has no context and is parked. One whose clock a policy
+    # holds, or that runs something, is not.
     known = default()
     return [EmulatedDevice(gpu, sleep_w=known.power[gpu.name].parked_w) for gpu in cluster.gpus]
 
 
 def _abandon(loop: Loop) -> None:
-    """Stop everything on the devices of a run that failed."""
     for gpu in loop.gpus:
         # The first failure is reported, not that of a device which fails again while it is stopped.
         with suppress(Exception):

@@ -240,7 +240,7 @@ _ABILITIES: dict[type, tuple[bool, bool, bool]] = {}
 
 
 def _abilities(device: Device) -> tuple[bool, bool, bool]:
-    """Return whether a kind of device can share its GPU, read briefly, and fail; found out once for each kind."""
+    # Found out once for each kind of device.
     found = _ABILITIES.get(type(device))
     if found is None:
         found = isinstance(device, SharesGpu), isinstance(device, ReadsBriefly), isinstance(device, Fallible)

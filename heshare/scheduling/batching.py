@@ -121,7 +121,6 @@ def split_every_task(queues: SptQueues) -> BatchSplit:
 
 
 def _interval(queues: SptQueues, rows: IntArray, begin: IntArray, last: int) -> Batches:
-    """Return batches of the tasks at positions begin .. last of some queues."""
     width = int(last + 1 - begin.min(initial=last))
     position = begin[:, None] + np.arange(width)
     tasks = np.where(position <= last, queues.tasks[rows[:, None], np.minimum(position, last)], EMPTY)
@@ -129,7 +128,6 @@ def _interval(queues: SptQueues, rows: IntArray, begin: IntArray, last: int) -> 
 
 
 def _fits(queues: SptQueues, rows: IntArray, begin: IntArray, last: int, instance: Instance) -> BoolArray:
-    """Return whether positions begin .. last of some queues fit their GPU's memory and MPS clients, shape (rows,)."""
     memory_mib = np.array([gpu.memory_mib for gpu in instance.kinds])[queues.kind[rows]]
     clients = np.array([gpu.mps_clients for gpu in instance.kinds])[queues.kind[rows]]
     result: BoolArray = _needed_mib(queues.tasks, rows, begin, last, instance.needs_mib) <= memory_mib
@@ -138,12 +136,10 @@ def _fits(queues: SptQueues, rows: IntArray, begin: IntArray, last: int, instanc
 
 @compiled
 def _needed_mib(tasks: IntArray, rows: IntArray, begin: IntArray, last: int, needs_mib: FloatArray) -> FloatArray:
-    """Return the memory of the tasks at positions begin .. last of some queues, MiB, shape (rows,).
-
-    They are added up as numpy adds a whole row with zeros outside the positions: in blocks of 64 to 128 values, each
-    in eight columns. That order decides for tasks that need just the memory that there is. It is numpy's for up to 64
-    positions, more than MPS has clients.
-    """
+    # The memory of the tasks at positions begin .. last of some queues, MiB, shape (rows,). They are added up as
+    # numpy adds a whole row with zeros outside the positions: in blocks of 64 to 128 values, each in eight columns.
+    # That order decides for tasks that need just the memory that there is. It is numpy's for up to 64 positions, more
+    # than MPS has clients.
     result = np.zeros(len(rows))
     for index in range(len(rows)):
         row, place = rows[index], begin[index]
@@ -166,7 +162,6 @@ def _needed_mib(tasks: IntArray, rows: IntArray, begin: IntArray, last: int, nee
 
 
 def _split_at(queues: SptQueues, starts: BoolArray) -> BatchSplit:
-    """Split queues before every position where `starts` is true."""
     queue, begin = np.nonzero(starts & (queues.tasks != EMPTY))
     last_of_queue = np.append(queue[1:] != queue[:-1], True)
     end = np.where(last_of_queue, queues.length[queue], np.append(begin[1:], 0))

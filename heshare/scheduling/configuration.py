@@ -106,14 +106,13 @@ def mps_percentages(split: BatchSplit, model: BatchModel, settings: Settings) ->
 
 
 def _mps_score(run: BatchExecutions, position: int, behind: IntArray, settings: Settings) -> FloatArray:
-    """Return `settings.mps_goal` for the task at `position`, s, less is better, shape (b,)."""
     if settings.mps_goal == "own":
         return run.time_s[:, position]
     return run.jct_s(behind if settings.mps_goal == "queue" else np.zeros_like(behind))
 
 
 def _first_least(score: FloatArray) -> IntArray:
-    """Return in each row the first index whose value is within 1e-9 of the least, shape (r, c) -> (r,)."""
+    # In each row the first index whose value is within 1e-9 of the least, shape (r, c) -> (r,).
     least = score.min(axis=1, keepdims=True) if score.size else np.zeros((len(score), 1))
     best: IntArray = (score <= least * (1 + 1e-9)).argmax(axis=1)
     return best

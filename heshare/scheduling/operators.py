@@ -31,7 +31,7 @@ def average_ranks(instance: Instance) -> FloatArray:
 
 
 def _least_ranks(values: FloatArray) -> IntArray:
-    """Return ranks in each row, (n, k), from 1 on; equal values have their lowest one (scipy is slow to import)."""
+    # Ranks in each row, (n, k), from 1 on; equal values have their lowest one (scipy is slow to import).
     order = np.argsort(values, axis=1)
     ascending = np.take_along_axis(values, order, axis=1)
     ranks = np.tile(np.arange(1, values.shape[1] + 1), (len(values), 1))

@@ -17,14 +17,13 @@ SoloCosts = tuple[FloatArray, FloatArray, IntArray, IntArray, FloatArray]
 
 @compiled
 def _kinds_of(scheme: IntArray, kind_of: IntArray, result: IntArray) -> None:
-    """Write the type of each task's GPU, shape (n,)."""
     for task in range(len(scheme)):
         result[task] = kind_of[scheme[task]]
 
 
 @compiled
 def _of_kind(order: IntArray, kinds: IntArray, kind: int, result: IntArray) -> int:
-    """Write the tasks on GPUs of a type in SPT order to the begin of `result`, and return their number."""
+    # Write the tasks on GPUs of a type in SPT order to the begin of `result`, and return their number.
     count = 0
     for task in order:
         result[count] = task
@@ -197,14 +196,10 @@ def load_aware_targets(schemes: IntArray, moved: BoolArray, solo: SoloCosts, by_
 def _queues(
     scheme: IntArray, kinds: IntArray, tasks: IntArray, solo: SoloCosts
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray]:
-    """Return the queues of a scheme before the first task of each.
-
-    The times add up over all queues: a task's wait is the difference to the sum at the begin of its queue.
-
-    Returns:
-        The begin of each GPU's queue in the sorted tasks, (k + 1,), the same to be moved on, (k,), the sum of times
-        before each task, s, (n + 1,), each GPU's wait, s, (k,), and one more than the tasks that wait there, (k,).
-    """
+    # The queues of a scheme before the first task of each. The times add up over all queues: a task's wait is
+    # the difference to the sum at the begin of its queue. The begin of each GPU's queue in the sorted tasks, (k + 1,),
+    # the same to be moved on, (k,), the sum of times before each task, s, (n + 1,), each GPU's wait, s, (k,), and one
+    # more than the tasks that wait there, (k,).
     time_s, _, order, kind_of, begin_s = solo
     n, k = len(scheme), len(kind_of)
     begin, more = np.zeros(k + 1, dtype=np.int64), np.empty(k)
@@ -227,7 +222,7 @@ def _queues(
 
 @compiled
 def _least_added(own_s: float, gpus: IntArray, wait_s: FloatArray, more: FloatArray) -> tuple[float, int]:
-    """Return the least that a task adds to the sum of JCTs on one of some GPUs of a type, s, and that GPU."""
+    # The least that a task adds to the sum of JCTs on one of some GPUs of a type, s, and that GPU.
     least_s, best = np.inf, -1
     for gpu in gpus:
         added_s = wait_s[gpu] + own_s * more[gpu]
@@ -281,7 +276,7 @@ def migrate(
 
 @compiled
 def _list_members(scheme: IntArray, moved: BoolArray, begin: IntArray, members: IntArray) -> None:
-    """Write the tasks of each GPU that do not move, ascending, and where each GPU's begin, shape (k + 1,)."""
+    # Write the tasks of each GPU that do not move, ascending, and where each GPU's begin, shape (k + 1,).
     begin[:] = 0
     for task in range(len(scheme)):
         begin[scheme[task]] += 0 if moved[task] else 1
@@ -299,7 +294,7 @@ def _list_members(scheme: IntArray, moved: BoolArray, begin: IntArray, members: 
 def _recover(
     after: IntArray, members: IntArray, source: int, arrival: int, gpu: int, usage: FloatArray, solo: SoloCosts
 ) -> None:
-    """Move the members of `gpu` that are most similar to the arriving task to its source, until they free its time."""
+    # Move the members of `gpu` that are most similar to the arriving task to its source, until they free its time.
     time_s, _, _, kind_of, _ = solo
     kind, other_kind = kind_of[gpu], kind_of[source]
     difference = np.empty(len(members))

@@ -210,7 +210,6 @@ class Front:
         return self.plans[self._named()[choice]]
 
     def _named(self) -> dict[PlanChoice, int]:
-        """Return the indices of the three named plans."""
         energy_j, jct_s = self.objectives.T
         en_opt, jct_opt = int(np.lexsort((jct_s, energy_j))[0]), int(np.lexsort((energy_j, jct_s))[0])
         return {"trade-off": knee(self.objectives), "en-opt": en_opt, "jct-opt": jct_opt}

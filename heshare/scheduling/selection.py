@@ -11,7 +11,7 @@ Individuals = tuple[IntArray, FloatArray, FloatArray, FloatArray]
 
 @compiled
 def _sort(order: IntArray, spare: IntArray, first: FloatArray, second: FloatArray) -> None:
-    """Sort indices by `first`, then `second`, then index, in place; `spare` has the same length at least."""
+    # Sort indices by `first`, then `second`, then index, in place; `spare` has the same length at least.
     size, run = len(order), 12
     for begin in range(0, size, run):
         for place in range(begin + 1, min(begin + run, size)):
@@ -94,12 +94,10 @@ def environmental_selection(
 
 @compiled
 def _fronts(rounded: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return m points by front, the front of each, where the fronts begin among the points, and a spare array, (m,).
-
-    Points of one front are in order of energy. In that order, each point goes to the first front whose last point does
-    not dominate it. Duplicates of a point rank behind all other points, so that selection keeps them only for lack of
-    others.
-    """
+    # M points by front, the front of each, where the fronts begin among the points, and a spare array, (m,).
+    # Points of one front are in order of energy. In that order, each point goes to the first front whose last point
+    # does not dominate it. Duplicates of a point rank behind all other points, so that selection keeps them only for
+    # lack of others.
     m = len(rounded)
     columns = np.empty((2, m))
     columns[0], columns[1] = rounded[:, 0], rounded[:, 1]

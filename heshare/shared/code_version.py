@@ -98,7 +98,6 @@ def _data_version(data: Path) -> str:
 
 @cache
 def _imported(module: str, file: Path) -> tuple[str, ...]:
-    """Return what may be modules among the names that a file imports or contains as text, and its packages."""
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     names = {package, module.rpartition(".")[0]}
     for node in ast.walk(ast.parse(file.read_bytes())):
@@ -118,7 +117,7 @@ def _imported(module: str, file: Path) -> tuple[str, ...]:
 
 @cache
 def _file(module: str, own: frozenset[str]) -> Path | None:
-    """Return the file of a module that is followed; None for libraries, and for names that are no module."""
+    # The file of a module that is followed; None for libraries, and for names that are no module.
     top = module.partition(".")[0]
     if top in own and module in sys.modules:
         loaded = getattr(sys.modules[module], "__file__", None)
@@ -143,7 +142,7 @@ def _file(module: str, own: frozenset[str]) -> Path | None:
 
 
 def _is_unpacked(origin: Path) -> bool:
-    """Return whether a file belongs to no installed distribution, such as a module beside a script."""
+    # Whether a file belongs to no installed distribution, such as a module beside a script.
     places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return origin.suffix == ".py" and not any(origin.is_relative_to(place) for place in places)
 

@@ -26,11 +26,9 @@ Tell = Callable[[str], object]
 
 
 def _cache_folders() -> Iterator[str]:
-    """Yield the folders in which numba may keep what it compiles, the best first; an empty text is its own choice.
-
-    That is `NUMBA_CACHE_DIR`, or beside the sources of a clone. Beside those of an installed package it would leave
-    files that nobody removes with the package, so there it is one of `cache_folders`.
-    """
+    # That is `NUMBA_CACHE_DIR`, or beside the sources of a clone. Beside those of an installed package it would leave
+    # files that nobody removes with the package, so there it is one of `cache_folders`. An empty text is numba's own
+    # choice.
     if _settings.CACHE_DIR or (files.in_clone() and os.access(files.PACKAGE, os.W_OK)):
         yield ""
     yield from map(str, cache_folders("numba"))
@@ -38,7 +36,6 @@ def _cache_folders() -> Iterator[str]:
 
 @contextmanager
 def _kept_in(folder: str) -> Iterator[None]:
-    """Let numba keep what it compiles in a folder."""
     before = _settings.CACHE_DIR
     _settings.CACHE_DIR = folder or before
     try:
@@ -52,11 +49,8 @@ _imports: dict[str, list[str]] = {}
 
 
 def _stamped(function: Any) -> Any:
-    """Let numba load a kept function only if what its module imports is as it was when the function was compiled.
-
-    Numba compares the text of the function's own file. The code of functions of other files, the values of their
-    constants and the order of a NamedTuple's fields are part of the compiled code as well.
-    """
+    # Numba compares the text of the function's own file. The code of functions of other files, the values of their
+    # constants and the order of a NamedTuple's fields are part of the compiled code as well.
     if not isinstance(function, Dispatcher):  # NUMBA_DISABLE_JIT
         return function
     module, names = function.py_func.__module__, function.py_func.__globals__
@@ -70,7 +64,6 @@ def _stamped(function: Any) -> Any:
 
 
 def _stamp(value: object) -> object:
-    """Return what compiled code that uses a value depends on."""
     if isinstance(value, Dispatcher):
         return getattr(getattr(cast(Any, value)._cache, "_cache_file", None), "_source_stamp", None)
     return value if isinstance(value, int | float | tuple) else getattr(value, "_fields", None)

@@ -176,7 +176,7 @@ def is_stream(target: Path) -> bool:
 
 
 def _open_stream(target: Path) -> int:
-    """Open a stream for writing. An open descriptor is used as it is, so that its position is kept."""
+    # An open descriptor is used as it is, so that its position is kept.
     descriptor = _descriptor(target)
     if descriptor is not None:
         sys.stdout.flush()
@@ -187,7 +187,7 @@ def _open_stream(target: Path) -> int:
 
 
 def _descriptor(path: Path) -> int | None:
-    """Return the number of this process's descriptor that a path such as `/dev/stdout` leads to; None for others."""
+    # The number of this process's descriptor that a path such as `/dev/stdout` leads to; None for others.
     for _ in range(40):  # links that the system follows
         if os.path.realpath(path.parent) == f"/proc/{os.getpid()}/fd" and path.name.isdecimal():
             return int(path.name)

@@ -107,7 +107,6 @@ class Journal:
         self._lock.close()
 
     def _cut(self) -> None:
-        """Remove everything behind the last whole entry, and move to its end."""
         os.ftruncate(self._lock.descriptor, self._end)
         os.lseek(self._lock.descriptor, self._end, os.SEEK_SET)
 
@@ -165,7 +164,6 @@ def _acquire(lock: FileLock) -> None:
 
 
 def _keep(path: Path, content: bytes) -> Path:
-    """Write a damaged journal to a file beside it, unless an earlier attempt has; return that file."""
     for number in count(1):
         copy = path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else ""))
         try:
@@ -185,7 +183,7 @@ def _write_synced(path: Path, content: bytes, flags: int) -> None:
 
 
 def _whole_lines(content: bytes) -> list[bytes]:
-    """Return the lines of a journal without what a crash cut off: an unfinished line, or a damaged last one."""
+    # The lines of a journal without what a crash cut off: an unfinished line, or a damaged last one.
     lines = content.split(b"\n")[:-1]
     if lines and journal_entry(lines[-1]) is None:
         lines.pop()
@@ -193,7 +191,6 @@ def _whole_lines(content: bytes) -> list[bytes]:
 
 
 def _parse(content: bytes, path: Path, subject: str, remedy: str) -> tuple[list[dict[str, Any]], int]:
-    """Return the entries, and how many bytes of the content they are."""
     lines = _whole_lines(content)
     entries: list[dict[str, Any]] = []
     for row, entry in enumerate(map(journal_entry, lines), start=1):
@@ -210,11 +207,6 @@ def _parse(content: bytes, path: Path, subject: str, remedy: str) -> tuple[list[
 
 
 def _check_first(entry: Mapping[str, Any] | None, lines: Sequence[bytes], path: Path, subject: str) -> None:
-    """Check the first line, which describes what all others belong to.
-
-    Raises:
-        InputError: it is damaged, or of another subject.
-    """
     if entry is None and any(journal_entry(line) is not None for line in lines):
         found, expected = f"a damaged first line, which describes the {subject}", f"a {subject} that is described"
         action = f"Restore the file from a copy; without one, begin another {subject} with what is left to do."

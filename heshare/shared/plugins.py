@@ -83,7 +83,7 @@ def modules(group: str) -> tuple[str, ...]:
 
 @cache
 def _points(group: str) -> dict[str, metadata.EntryPoint]:
-    """Return a group's entry points by name; this package's come first, and no other replaces one of them."""
+    # This package's come first, and no other replaces one of them.
     found = metadata.entry_points(group=group)
     others = [point for point in found if point.dist is None or point.dist.name != _OWN]
     own = _of_clone(group) if files.in_clone() else [point for point in found if point not in others]

@@ -95,7 +95,6 @@ def end_marked(token: str, *, grace_s: float = 3.0, among: Iterable[int] | None 
 
 
 def _marked(token: str) -> dict[int, int]:
-    """Return the processes of a run (`marked`), each with its start (`started_at`)."""
     stats = {int(folder.name): _stat(int(folder.name)) for folder in Path("/proc").glob("[0-9]*")}
     running = {pid: fields for pid, fields in stats.items() if fields and fields[0] != "Z" and pid != os.getpid()}
     pids = processes_with(f"{MARK}={token}") & running.keys()
@@ -165,7 +164,7 @@ def signal_group(pid: int, number: signal.Signals) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on; none without such a process."""
+    # The fields from the state on; none without such a process.
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

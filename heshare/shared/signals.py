@@ -118,7 +118,6 @@ def ignore(numbers: Iterable[int] = ENDING_SIGNALS) -> None:
 
 
 def _update() -> None:
-    """Install the handler of the signals that are to be handled now, restore the dispositions of the others."""
     if threading.current_thread() is not threading.main_thread():
         return
     handled = ENDING_SIGNALS if _handlers else TERMINATING_SIGNALS if _callbacks else ()

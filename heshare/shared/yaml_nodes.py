@@ -158,7 +158,6 @@ def _tag(node: yaml.Node) -> str:
 
 
 def _describe(node: yaml.Node) -> str:
-    """Return a node as a message shows it."""
     if isinstance(node, yaml.MappingNode):
         return "keys and values"
     if isinstance(node, yaml.SequenceNode):

@@ -105,7 +105,6 @@ def _value(row: Row, field: str, kind: str) -> Any:
 
 
 def _clocks(row: Row) -> tuple[int, ...]:
-    """Return the clocks of `300:1590:15` (first, last, step) or of a list with spaces, MHz."""
     text = row.text("value")
     if not _CLOCKS.match(text):
         raise row.error("value", "no clocks", "clocks such as 300:1590:15 or 300 315 330", "Correct the grid.")

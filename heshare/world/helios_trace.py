@@ -117,11 +117,7 @@ def _duration_column(header: Header) -> str:
 
 
 class _RowReader:
-    """Converts rows to jobs and checks them against the ids and the last submission before.
-
-    Slurm numbers jobs in sequence, so the ids seen are bits of pages.
-    """
-
+    # Slurm numbers jobs in sequence, so the ids seen are bits of pages.
     def __init__(self, duration: str, most_gpus: int | None) -> None:
         self._most_gpus = most_gpus
         self.first: datetime | None = None
@@ -130,7 +126,6 @@ class _RowReader:
         self._pages: dict[int, int] = {}
 
     def job(self, row: Header | Row | RowError) -> TraceJob:
-        """Return the job of a row; raise `RowError` for a bad row, which changes nothing here."""
         if isinstance(row, RowError):
             raise row
         row = cast(Row, row)

@@ -136,7 +136,6 @@ def _task(row: Row, index: int) -> Task:
 
 
 def _workload(row: Row) -> Workload:
-    """Return the workload of a row; a training workload must have been recorded."""
     precision, engine, phase = (
         _one_of(row, name, names) if row.cells.get(name) else names[0] for name, names in CHOICES.items()
     )

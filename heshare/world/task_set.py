@@ -166,7 +166,6 @@ def _shipped_durations_s() -> tuple[float, ...]:
 
 
 def _durations_s(percentiles: ArrayLike | None, trace: str | Path | Iterable[TraceJob] | None) -> FloatArray:
-    """Return the durations to draw from: those of a trace, those given, or those of Helios."""
     require("trace", "percentiles and a trace", percentiles is None or trace is None, "one of the two", _ACTION)
     if trace is not None:
         return recipe_durations_s(stream_jobs(trace) if isinstance(trace, str | Path) else trace)
