@@ -26,11 +26,7 @@ LOADED_WHOLE = ("heshare.device_models", "heshare.workloads")
 
 @cache
 def code_version(*modules: str) -> str:
-    """Return a SHA-256 over the import closure of modules, over `data/`, and over the versions of their libraries.
-
-    Raises:
-        InputError: one of the modules does not exist or has no file, so that a change of it would go unnoticed.
-    """
+    """Return a SHA-256 over the import closure of modules, over `data/`, and over the versions of their libraries."""
     digest = hashlib.sha256()
     sources, libraries = import_closure(*modules)
     for module, file in sorted(sources.items()):
@@ -46,7 +42,7 @@ def import_closure(*modules: str) -> tuple[dict[str, Path], set[str]]:
     """Return the files of all modules that some modules import, by name, and the names of the libraries.
 
     Raises:
-        InputError: one of the modules does not exist or has no file.
+        InputError: one of the modules has no file, so that a change of it would go unnoticed.
     """
     own = frozenset({_PACKAGE, *(module.partition(".")[0] for module in modules)})
     found: dict[str, Path] = {}

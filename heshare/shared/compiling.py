@@ -96,19 +96,13 @@ A call also copies the descriptors of all arrays of a tuple argument; an inlined
 
 
 class Compilations(event.Listener):
-    """Counts compilations of this package's functions by numba, and tells of the first one; loads do not count.
-
-    Attributes:
-        count: number of compilations so far.
-        tell: what tells.
-    """
+    """Counts compilations of this package's functions by numba, and tells of the first one; loads do not count."""
 
     def __init__(self) -> None:
         self.count = 0
         self.tell: Tell = lambda text: print(f"heshare: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def on_start(self, event: Any) -> None:
-        """Count and tell."""
         dispatcher = event.data["dispatcher"]
         if not dispatcher.py_func.__module__.startswith("heshare."):
             return
@@ -130,7 +124,6 @@ cast(Any, event).register("numba:compile", compilations)
 
 @contextmanager
 def compilation_told_by(tell: Tell) -> Iterator[None]:
-    """Let `tell` tell of a compilation in this block, if it is the first one of the process."""
     before, compilations.tell = compilations.tell, tell
     try:
         yield

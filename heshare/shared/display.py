@@ -33,7 +33,6 @@ def number(value: float) -> str:
 
 
 def energy_unit(energy_j: float) -> tuple[str, float]:
-    """Return the largest unit that an energy has at least one of, and its joules."""
     return next((unit for unit in _ENERGIES if abs(energy_j) >= unit[1]), _ENERGIES[-1])
 
 
@@ -97,5 +96,4 @@ def html_frame(frame: pd.DataFrame, rows: int = ROWS) -> str:
 
 
 def html_table(title: object, frame: pd.DataFrame) -> str:
-    """Return a title and a small table in HTML."""
     return f"<p>{escape(str(title))}</p>\n{html_frame(frame)}"

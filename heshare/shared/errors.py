@@ -66,11 +66,7 @@ class InputError(HeShareError, ValueError):
 
 
 def from_system(error: BaseException) -> HeShareError:
-    """Return the error of the package that one of `SYSTEM_ERRORS` becomes where nothing has said more about it.
-
-    Args:
-        error: it was raised while a command ran.
-    """
+    """Return the error of the package that one of `SYSTEM_ERRORS` becomes where nothing has said more about it."""
     if isinstance(error, OSError):
         where = error.filename if isinstance(error.filename, str | Path) else None
         reason = error.strerror or str(error) or type(error).__name__
@@ -92,15 +88,7 @@ def describe(error: HeShareError) -> dict[str, object]:
 
 
 def require(column: str, value: object, good: bool, expected: str, action: str = "Correct the parameter.") -> None:
-    """Raise `InputError` unless `good`.
-
-    Args:
-        column: the name of the parameter.
-        value: its value, shown as `found`.
-        good: whether the value is accepted.
-        expected: what is accepted.
-        action: what to do about it.
-    """
+    """Raise `InputError` unless `good`; `column` names the parameter, and `value` is shown as found."""
     if not good:
         raise InputError(str(value), expected, action, column=column)
 

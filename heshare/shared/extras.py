@@ -42,16 +42,11 @@ def install_command(extra: str) -> str:
 
 
 def lacking(extra: str) -> list[str]:
-    """Return the libraries of an extra that are not installed."""
     return [name for name in LIBRARIES[extra] if find_spec(name) is None]
 
 
 def require_extra(extra: str, purpose: str) -> None:
-    """Check that the libraries of an extra are installed, without importing them.
-
-    Raises:
-        InputError: one is missing; the message names the extra, and `purpose` as its place.
-    """
+    """Raise `InputError` unless the libraries of an extra are installed; they are not imported."""
     missing = lacking(extra)
     if missing:
         raise InputError(

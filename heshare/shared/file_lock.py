@@ -16,17 +16,8 @@ _POLL_S = 0.01
 class FileLock:
     """An exclusive lock on a whole file; a process that inherits the descriptor holds it too.
 
-    Args:
-        path: the file, which is created if it does not exist.
-        mode: its permissions when it is created.
-        flags: further flags of `os.open`.
-        opener: opens the file instead of `os.open`, given its path and flags.
-
-    Attributes:
-        descriptor: of the open file; -1 once it is closed.
-
-    Raises:
-        OSError: the file cannot be opened.
+    The file is created, with `mode`, if it does not exist. `opener` opens it instead of `os.open`, given path and
+    flags. `descriptor` is -1 once it is closed.
     """
 
     def __init__(
@@ -37,22 +28,16 @@ class FileLock:
         self.descriptor = os.open(path, flags, mode) if opener is None else opener(path, flags)
 
     def acquire(self) -> bool:
-        """Take the lock without waiting; return whether it was free."""
         return take(self.descriptor, _PROBE_S)
 
     def close(self) -> None:
-        """Close the file, and with it release the lock. May be repeated."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
 def take(descriptor: int, wait_s: float) -> bool:
-    """Take the exclusive lock of an open file; return whether it was free, or became free within `wait_s`.
-
-    Raises:
-        OSError: the file system has no locks.
-    """
+    """Take the exclusive lock of an open file; return whether it was free, or became free within `wait_s`."""
     until_s = time.monotonic() + wait_s
     while True:
         try:
@@ -70,7 +55,6 @@ def hold(path: Path, wait_s: float = 0.0) -> FileLock:
 
     Raises:
         BlockingIOError: another process holds it, also after `wait_s`.
-        OSError: the file cannot be opened, or the file system has no locks.
     """
     lock = FileLock(path, mode=0o600, flags=os.O_NOFOLLOW)
     try:

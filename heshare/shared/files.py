@@ -42,11 +42,7 @@ def user_cache() -> Path:
 
 
 def root() -> Path:
-    """Return the top folder of the checkout, for what only a checkout has: notebooks, figures, sources of the fit.
-
-    Raises:
-        InputError: the package was installed without one.
-    """
+    """Return the top folder of the checkout, for what only a checkout has: notebooks, figures, sources of the fit."""
     folder = checkout()
     if folder is None:
         raise InputError(
@@ -58,11 +54,7 @@ def root() -> Path:
 
 
 def data(*parts: str) -> Path:
-    """Return a path under `data/`: that of the checkout, or the copy in the installed package.
-
-    Raises:
-        InputError: the file does not exist.
-    """
+    """Return a path under `data/`: that of the checkout, or the copy in the installed package."""
     folder = checkout()
     top = folder / "data" if folder is not None else Path(str(resources.files("heshare") / "data"))
     path = top.joinpath(*parts)
@@ -77,11 +69,7 @@ def data(*parts: str) -> Path:
 
 
 def require_writable(folder: str | Path, column: str) -> None:
-    """Check before the work that a folder can be written to, or made; nothing is made yet.
-
-    Raises:
-        InputError: a file is in its place, or writing is not permitted; `column` names the option.
-    """
+    """Raise `InputError` unless a folder can be written to, or made; nothing is made yet. `column` names the option."""
     folder = Path(folder)
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
@@ -91,11 +79,7 @@ def require_writable(folder: str | Path, column: str) -> None:
 
 
 def open_input(path: str | Path) -> BinaryIO:
-    """Open a file for reading. A pipe or a device, which could block or never end, is no input.
-
-    Raises:
-        OSError: it cannot be opened, or is no regular file.
-    """
+    """Open a file for reading; an `OSError` for a pipe or a device, which could block or never end."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError:
@@ -107,12 +91,7 @@ def open_input(path: str | Path) -> BinaryIO:
 
 
 def read_input(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
-    """Return the UTF-8 text of a file that is read whole; errors as `open_input`.
-
-    Raises:
-        OSError: it is larger than `most_bytes`.
-        UnicodeDecodeError: it is not UTF-8.
-    """
+    """Return the UTF-8 text of a file that is read whole; errors as `open_input`, and an `OSError` if it is larger."""
     with open_input(path) as stream:
         content = stream.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -121,7 +100,6 @@ def read_input(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
 
 
 def sha256(path: str | Path) -> str:
-    """Return the SHA-256 of a file's bytes, hexadecimal."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
@@ -130,15 +108,8 @@ def write_atomic(target: str | Path, write: Callable[[Path], object], *, private
 
     If `write` raises, `target` stays as it was. Where `target` is a link, the link stays, and the file that it leads to
     is replaced, as if an editor had written it. What no file can replace gets the bytes once they are complete: a pipe,
-    a terminal, `/dev/null`, `/dev/stdout`.
-
-    Args:
-        target: the file.
-        write: writes the file of the path that it is given.
-        private: only the user may read it (mode 0600, else 0644), and a link is replaced, never followed.
-
-    Raises:
-        InputError: `target` is a disk.
+    a terminal, `/dev/null`, `/dev/stdout`. With `private` only the user may read it (mode 0600, else 0644), and a link
+    is replaced, never followed.
     """
     target = Path(target)
     if not private and is_stream(target):

@@ -48,10 +48,6 @@ class Journal:
     Attributes:
         entries: the entries that it had when it was opened. A last line that a crash cut off is left out, and the next
             entry overwrites it.
-
-    Raises:
-        InputError: it cannot be opened, another process writes it, it is no journal of the subject, or a line before
-            the last is damaged. The file is left as it is.
     """
 
     def __init__(
@@ -77,11 +73,7 @@ class Journal:
             raise
 
     def append(self, entry: Mapping[str, Any], *, sync: bool = True) -> None:
-        """Write an entry, whole or not at all; with `sync` it and all entries before it are on disk when this returns.
-
-        Raises:
-            OSError: the disk is full, or fails.
-        """
+        """Write an entry, whole or not at all; with `sync` it and all entries before it are on disk when this returns."""
         line = journal_line(entry)
         self._cut()
         try:
@@ -98,12 +90,10 @@ class Journal:
         self._end += len(line)
 
     def clear(self) -> None:
-        """Remove every entry."""
         self.entries, self._end = [], 0
         self._cut()
 
     def close(self) -> None:
-        """Close the file and release its lock. May be repeated."""
         self._lock.close()
 
     def _cut(self) -> None:
@@ -112,11 +102,7 @@ class Journal:
 
 
 def read_journal(path: Path, subject: str, *, remedy: str = REMEDY) -> list[dict[str, Any]]:
-    """Return the entries of a journal without locking or changing it; an incomplete last line is left out.
-
-    Raises:
-        InputError: there is no such file, it is no journal of the subject, or a line before the last is damaged.
-    """
+    """Return the entries of a journal without locking or changing it; an incomplete last line is left out."""
     try:
         with files.open_input(path) as stream:
             content = stream.read()
@@ -129,16 +115,7 @@ def salvage_journal(path: Path, subject: str, *, opener: Callable[[Path, int], i
     """Leave the damaged lines out of a journal, and return how many there were.
 
     If there were any, an entry `salvaged` is appended, with their number (`lines`) and the name of a file beside the
-    journal that has it as it was (`copy`), which is never overwritten.
-
-    Args:
-        path: the file.
-        subject: as of `Journal`.
-        opener: as of `Journal`.
-
-    Raises:
-        InputError: the first line is damaged, there is no such journal, or another process writes it.
-        OSError: a file cannot be written; the journal is as it was.
+    journal that has it as it was (`copy`), which is never overwritten. A damaged first line is an `InputError`.
     """
     lock = FileLock(path, flags=os.O_NOFOLLOW, opener=opener)
     try:

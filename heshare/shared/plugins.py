@@ -31,11 +31,7 @@ def names(group: str) -> list[str]:
 
 
 def load(group: str, name: str) -> object:
-    """Import the plug-in of a name; return what it names, or None if there is no such plug-in.
-
-    Raises:
-        InputError: the plug-in cannot be imported.
-    """
+    """Import the plug-in of a name; return what it names, or None if there is no such plug-in."""
     point = _points(group).get(name)
     if point is None:
         return None
@@ -77,7 +73,6 @@ def load_others(group: str) -> None:
 
 
 def modules(group: str) -> tuple[str, ...]:
-    """Return the modules that the plug-ins of a group import, without importing them."""
     return tuple(point.module for point in _points(group).values())
 
 

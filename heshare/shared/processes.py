@@ -21,7 +21,6 @@ def child_environment(**variables: str) -> dict[str, str]:
 
 
 def exit_text(code: int | None) -> str:
-    """Return in words how a process with this return code ended: `exit code 3`, `by SIGKILL`, `by signal 77`."""
     if code is None or code >= 0:
         return f"exit code {code}"
     try:
@@ -40,12 +39,10 @@ def started_at(pid: int) -> int:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process with this id runs; a zombie does not."""
     return _stat(pid)[:1] not in ([], ["Z"])
 
 
 def alive(pid: int, started: int) -> bool:
-    """Return whether the process with this id and start runs; a zombie does not."""
     fields = _stat(pid)
     return bool(fields) and fields[0] != "Z" and int(fields[19]) == started
 
@@ -66,15 +63,10 @@ def marked(token: str) -> list[int]:
 
 
 def end_marked(token: str, *, grace_s: float = 3.0, among: Iterable[int] | None = None) -> int:
-    """End every process of a run, SIGTERM first, and return how many there were.
+    """End every process of a run, SIGTERM first and SIGKILL after `grace_s`, and return how many there were.
 
-    A process that was being started when its run was killed has its mark only a moment later. So two searches in a row
-    must find nothing.
-
-    Args:
-        token: of the run, the value of `MARK`.
-        grace_s: how long a process may take to end by itself, s.
-        among: ids of further processes of the run, whose environment cannot be read.
+    `among` are further processes of the run, whose environment cannot be read. A process that was being started when
+    its run was killed has its mark only a moment later. So two searches in a row must find nothing.
     """
     seen: set[int] = set()
     further = {pid: started_at(pid) for pid in among or ()}
@@ -102,20 +94,12 @@ def _marked(token: str) -> dict[int, int]:
 
 
 def signal_process(pid: int, number: signal.Signals, *, started: int, name: str = "", variable: str = "") -> bool:
-    """Send a signal to a process that was noted or found before, if it still is that process and of this user.
+    """Send a signal to a process that was noted before, if it still is that process; return whether it was sent.
 
-    This is the one place that signals a process by a number that was read from somewhere. A process with another start
-    has only inherited the number.
-
-    Args:
-        pid: the process.
-        number: the signal.
-        started: when it was started (`started_at`).
-        name: what its name (`comm`) begins with.
-        variable: a `NAME=value` of its environment.
-
-    Returns:
-        Whether the signal was sent.
+    This is the one place that signals a process by a number that was read from somewhere. A process with another start,
+    or another user's, has only inherited the number. `name` is what its `comm` begins with, `variable` a
+    `NAME=value` of
+    its environment.
     """
     with contextlib.suppress(OSError):
         descriptor = pidfd(pid)  # from here on the number cannot come to mean another process unnoticed

@@ -16,7 +16,6 @@ Update = Callable[[int, int | None], None]
 
 @contextmanager
 def line_after_a_second(text: str, shown: bool) -> Iterator[None]:
-    """Print `text` as a line to stderr if the block takes longer than `LINE_AFTER_S`."""
     timer = Timer(LINE_AFTER_S, lambda: print(text, file=sys.stderr, flush=True))  # noqa: T201
     timer.daemon = True
     if shown:

@@ -24,16 +24,10 @@ _dispositions: dict[int, Any] = {}
 
 
 def at_end(callback: Callable[[], None]) -> Callable[[], None]:
-    """Have `callback` called at the end of this process, unless it is cancelled.
+    """Have `callback` called at the end of this process, unless the function that is returned cancels it.
 
-    Callbacks are called last first, each at most once, and never in a forked child. Signals are handled only if this
-    is called from the main thread; elsewhere `callback` still runs at a normal end.
-
-    Args:
-        callback: its exceptions are swallowed, since the other callbacks must still run.
-
-    Returns:
-        A function that cancels it, which may be called more than once.
+    Callbacks are called last first, each at most once, and never in a forked child; their exceptions are swallowed.
+    Signals are handled only if this is called from the main thread; elsewhere `callback` runs at a normal end alone.
     """
     entry = (os.getpid(), callback)
     if not _callbacks:
@@ -67,11 +61,7 @@ def handling(handler: Callable[[int], None]) -> Iterator[None]:
 
 
 class Interrupted(BaseException):
-    """A signal that ends the run in order.
-
-    Attributes:
-        number: of the signal.
-    """
+    """A signal that ends the run in order."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -79,11 +69,7 @@ class Interrupted(BaseException):
 
 
 class EndRequested(KeyboardInterrupt):
-    """A signal has ended what a Ctrl-C would end as well.
-
-    Attributes:
-        number: of the signal.
-    """
+    """A signal has ended what a Ctrl-C would end as well."""
 
     def __init__(self, number: int, text: str) -> None:
         self.number = number
@@ -97,15 +83,9 @@ class InterruptHandler:
         self._ignores = False
 
     def ignore(self) -> None:
-        """Ignore further signals that would end the process."""
         self._ignores = True
 
     def __call__(self, number: int) -> None:
-        """Handle a signal.
-
-        Raises:
-            Interrupted: it is the first.
-        """
         if not self._ignores:
             self._ignores = True
             raise Interrupted(number)

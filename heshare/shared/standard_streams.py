@@ -23,19 +23,15 @@ class DroppingWriter(io.RawIOBase):
         self._patience_s = PATIENCE_S
 
     def writable(self) -> bool:
-        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor."""
         return self._descriptor
 
     def isatty(self) -> bool:
-        """Return whether it is a terminal."""
         return os.isatty(self._descriptor)
 
     def write(self, data: object) -> int:
-        """Write or drop all of it; return its length."""
         content = bytes(data)  # type: ignore[call-overload]
         rest = content
         while rest and self._takes_more():

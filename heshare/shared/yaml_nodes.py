@@ -20,43 +20,22 @@ _SCALARS = ("str", "int", "float", "bool", "timestamp")
 
 
 def read_nodes(path: Path, expected: str, action: str) -> YamlNode:
-    """Return the top node of a YAML file.
-
-    Args:
-        path: the file.
-        expected: what should be there, for messages.
-        action: what to do about a file of something else, for messages.
-
-    Raises:
-        InputError: it cannot be read, is empty or too large, or is no YAML.
-    """
+    """Return the top node of a YAML file; messages say what is `expected` there, and the `action` for something else."""
     return YamlNode(path, _read(path, lambda text: yaml.compose(text, Loader=yaml.SafeLoader), expected, action), _TOP)
 
 
 def read_values(path: Path, expected: str, action: str) -> Any:
-    """Return the content of a YAML file as plain Python values.
-
-    Raises:
-        InputError: as `read_nodes`.
-    """
     return _read(path, yaml.safe_load, expected, action)
 
 
 class YamlNode:
-    """A node of a YAML file, with its place for messages.
-
-    Args:
-        file: the file.
-        node: the node there.
-        column: the name of the place in messages, such as `jobs[2].retries`.
-    """
+    """A node of a YAML file; `column` is its place in messages, such as `jobs[2].retries`."""
 
     def __init__(self, file: Path, node: yaml.Node, column: str) -> None:
         self.file, self.node, self.column = file, node, column
 
     @property
     def row(self) -> int:
-        """The line, as an editor counts."""
         return int(self.node.start_mark.line) + 1
 
     def refuse(self, found: str, expected: str, action: str) -> NoReturn:
@@ -64,7 +43,6 @@ class YamlNode:
         raise InputError(found, expected, action, file=self.file, row=self.row, column=self.column)
 
     def items(self) -> list[YamlNode]:
-        """Return the items of a list that is not empty."""
         if not isinstance(self.node, yaml.SequenceNode) or not self.node.value:
             self.refuse(_describe(self.node), "a list with at least one item", "Write the items as `- ...`.")
         return [YamlNode(self.file, item, f"{self.column}[{index}]") for index, item in enumerate(self.node.value)]
@@ -107,14 +85,12 @@ class YamlNode:
         return value
 
     def whole(self, *, least: int, most: int) -> int:
-        """Return a whole number from `least` to `most`."""
         value = self.number(least=least, most=most)
         if not value.is_integer():
             self.refuse(f"{value:g}", f"a whole number from {least} to {most}", "Correct the number.")
         return int(value)
 
     def one_of(self, known: tuple[str, ...]) -> str:
-        """Return a text that is one of the known ones."""
         expected = "one of " + ", ".join(known)
         text = self.text(expected)
         if text not in known:

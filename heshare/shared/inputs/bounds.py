@@ -35,11 +35,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def parse_whole(text: str, column: str, *, least: int, most: int, found: str = "") -> int:
-    """Return the whole number that a text is; leading zeros and a sign are accepted.
-
-    Raises:
-        InputError: another form, or out of bounds; `column` names the place, `found` shows more than the number.
-    """
+    """Return the whole number that a text is; in errors, `column` is its place, and `found` shows more of it."""
     value = int(text) if _WHOLE.fullmatch(text) else None
     good = value is not None and least <= value <= most
     require(

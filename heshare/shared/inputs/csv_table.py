@@ -19,12 +19,7 @@ _WHOLE = re.compile(r"^[+-]?[0-9]{1,18}(\.0*)?$")
 
 
 class RowError(InputError):
-    """A bad row; the rest of the file may be good.
-
-    Args:
-        reason: the kind of fault in a few words, such as `empty cell`; equal faults have equal reasons.
-        **place: the arguments of `InputError`.
-    """
+    """A bad row; the rest of the file may be good. `reason` is in a few words, equal for equal faults."""
 
     def __init__(self, reason: str, **place: str | int | Path | None) -> None:
         self.reason = reason
@@ -33,42 +28,26 @@ class RowError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One data row of a CSV file.
-
-    Attributes:
-        file: the file.
-        line: its line in that file, as an editor counts (the header is 1).
-        cells: text by column name, without spaces at the ends.
-    """
+    """One data row; `line` counts as an editor does (the header is 1), and cells have no spaces at the ends."""
 
     file: Path
     line: int
     cells: dict[str, str]
 
     def error(self, column: str, reason: str, expected: str, action: str) -> RowError:
-        """Return the error for a bad cell of this row."""
         found = repr(self.cells[column]) if self.cells.get(column) else "an empty cell"
         return RowError(
             reason, file=self.file, row=self.line, column=column, found=found, expected=expected, action=action
         )
 
     def text(self, column: str, expected: str = "a value") -> str:
-        """Return the text of a cell.
-
-        Raises:
-            RowError: the cell is empty.
-        """
         value = self.cells[column]
         if not value:
             raise self.error(column, "empty cell", expected, "Fill the cell or remove the row.")
         return value
 
     def number_of(self, column: str, *, least: float = 0.0, above: bool = False, most: float = math.inf) -> float:
-        """Return the cell as a finite number of at least `least` (above it, if `above`) and at most `most`.
-
-        Raises:
-            RowError: the cell is empty, not a number, infinite, too small or too large.
-        """
+        """Return the cell as a finite number of at least `least` (above it, if `above`) and at most `most`."""
         expected = f"a number {'above' if above else 'of at least'} {least:g}"
         expected += f" and at most {most:g}" if most < math.inf else ""
         try:
@@ -87,11 +66,7 @@ class Row:
         return value
 
     def whole(self, column: str, *, least: int = 0, most: int | None = None) -> int:
-        """Return the cell as a whole number of at least `least` and at most `most`.
-
-        Raises:
-            RowError: the cell is empty, not a whole number, too small or too large.
-        """
+        """Return the cell as a whole number of at least `least` and at most `most`."""
         expected = f"a whole number of at least {least}" + ("" if most is None else f" and at most {most}")
         text = self.text(column, expected)
         if not _WHOLE.match(text):
@@ -107,13 +82,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The columns of a CSV file, checked.
-
-    Attributes:
-        file: the file.
-        columns: its column names in order.
-    """
-
     file: Path
     columns: tuple[str, ...]
 
@@ -142,11 +110,7 @@ class Header:
 
 
 def read_table(path: str | Path, columns: Sequence[str], optional: Sequence[str] | None = None) -> Iterator[Row]:
-    """Yield the rows of a CSV file that has these columns and others; with `optional`, no others than these.
-
-    Raises:
-        InputError: as `read_rows`, a missing or unknown column, or the first bad row.
-    """
+    """Yield the rows of a CSV file that has these columns and others; with `optional`, no others than these."""
     for row in read_rows(path):
         if isinstance(row, RowError):
             raise row
@@ -157,9 +121,7 @@ def read_table(path: str | Path, columns: Sequence[str], optional: Sequence[str]
 
 
 def read_rows(path: str | Path) -> Iterator[Header | Row | RowError]:
-    """Yield the header, then each row, or a `RowError` for a row with too few or too many cells.
-
-    Rows are read one at a time. Blank lines are skipped.
+    """Yield the header, then each row, or a `RowError` for one with too few or too many cells; blank lines are skipped.
 
     Raises:
         InputError: no such file, no UTF-8 text, an empty file, a column name twice, or a quote that is never closed.
