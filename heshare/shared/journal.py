@@ -73,7 +73,7 @@ class Journal:
             raise
 
     def append(self, entry: Mapping[str, Any], *, sync: bool = True) -> None:
-        """Write an entry, whole or not at all; with `sync` it and all entries before it are on disk when this returns."""
+        """Write an entry, whole or not at all; with `sync` it and all entries before it are then on disk."""
         line = journal_line(entry)
         self._cut()
         try:

@@ -20,7 +20,7 @@ _SCALARS = ("str", "int", "float", "bool", "timestamp")
 
 
 def read_nodes(path: Path, expected: str, action: str) -> YamlNode:
-    """Return the top node of a YAML file; messages say what is `expected` there, and the `action` for something else."""
+    """Return the top node of a YAML file; messages say what is `expected`, and the `action` for something else."""
     return YamlNode(path, _read(path, lambda text: yaml.compose(text, Loader=yaml.SafeLoader), expected, action), _TOP)
 
 
