@@ -49,11 +49,7 @@ def resident_parts(iterations: Sequence[Iteration]) -> FloatArray:
 def stretches(contention: Contention, parts: FloatArray, sm_slowdown: float, memory_slowdown: float) -> list[float]:
     """Return c_i, the factor on the GPU part of each resident under MPS, (n,); 1 for a resident alone.
 
-    Args:
-        contention: the GPU's constants.
-        parts: the residents, by `resident_parts`.
-        sm_slowdown: v = top clock / clock.
-        memory_slowdown: mu(f), the factor on memory time at the clock.
+    `parts` are the residents, by `resident_parts`; `sm_slowdown` is v = top clock / clock, `memory_slowdown` mu(f).
     """
     if len(parts) < 2:
         return [1.0] * len(parts)

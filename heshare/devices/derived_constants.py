@@ -173,16 +173,10 @@ def _full_s(shape: Timing, card: Gpu, power: Power) -> float:
 
 
 def workload_timing(law: WorkloadLaw, model: Model, known: Mapping[str, Timing], models: Mapping[str, Model]) -> Timing:
-    """Return the timing of a network on a GPU from those of other networks there.
+    """Return the timing of a network on a GPU from those of other networks there, `known` by name.
 
     The time of a sample follows the law, and latency, host and kernels the number of layers; each is the geometric
     mean over the other networks of its kind.
-
-    Args:
-        law: the law of workloads.
-        model: the network.
-        known: timings of other networks, by name; at least one.
-        models: the networks, by name.
     """
     alike = {name: timing for name, timing in known.items() if models[name].kind == model.kind} or dict(known)
     size = {name: exp(law.log_size(model) - law.log_size(models[name])) for name in alike}

@@ -67,14 +67,9 @@ class Reading:
 
 
 class BriefReading(NamedTuple):
-    """The part of a reading that a timeline keeps, and the time of the next event.
+    """The part of a reading that a timeline keeps, and the time of the next event, s.
 
-    Attributes:
-        requested_mhz: as in `Reading`.
-        sm_mhz: as in `Reading`.
-        power_w: as in `Reading`.
-        residents: (task id, MPS percentage, seconds per iteration) of each task that runs.
-        next_s: the device's next event, s.
+    `residents` are (task id, MPS percentage, seconds per iteration) of each task that runs.
     """
 
     requested_mhz: int | None
@@ -161,11 +156,7 @@ class StartsTogether(Protocol):
     """A device that starts several tasks in the time of one; on a real one, each takes seconds to load."""
 
     def start_together(self, tasks: Mapping[int, Resident]) -> None:
-        """Start tasks, by id, that run until stopped: all of them or none.
-
-        Raises:
-            DeviceError: as `Device.start`.
-        """
+        """Start tasks, by id, that run until stopped: all of them or none; errors as of `Device.start`."""
         ...
 
 
@@ -183,20 +174,13 @@ class SharesGpu(Protocol):
     """A device with more ways of sharing than MPS, and with gangs: tasks that run on several devices in lockstep."""
 
     def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
-        """Start a task that shares the GPU in the resident's own way; otherwise as `Device.start`.
-
-        Raises:
-            DeviceError: as `Device.start`; or the GPU cannot share in this way, or not beside those that run.
-        """
+        """Start a task that shares the GPU in the resident's own way; otherwise as `Device.start`."""
         ...
 
     def hold(self, task_id: int, time_s: float) -> None:
         """Make a task take at least `time_s` per iteration until the next `hold`; 0 lets it run freely.
 
         A task of a gang waits for the slowest member at every step. It waits busily, so its power stays the same.
-
-        Raises:
-            DeviceError: no such task runs here.
         """
         ...
 

@@ -58,13 +58,7 @@ class SharingModel(Protocol):
         ...
 
     def iteration_times(self, gpu: Gpu, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
-        """Return the function that gives each resident's time per iteration at a clock.
-
-        Args:
-            gpu: the GPU.
-            residents: the residents.
-            parts: each resident's iteration on the whole GPU.
-        """
+        """Return the function of each resident's time at a clock; `parts` are their iterations on the whole GPU."""
         ...
 
     def contention(self, gpu: Gpu, residents: Sequence[Resident], spreads: Spreads) -> list[float]:
@@ -322,11 +316,7 @@ def _power(constants: Constants, gpu: Gpu) -> Power:
 
 
 def sharing_model(gpu: Gpu, residents: Sequence[Resident]) -> SharingModel | None:
-    """Return the model of the way in which residents share a GPU, checked; None for MPS.
-
-    Raises:
-        InputError: not all share in one way, this GPU cannot share in that way, or no model of it is registered.
-    """
+    """Return the model of the way in which residents share a GPU, checked (`InputError`); None for MPS."""
     if all(resident.sharing == "mps" for resident in residents):
         return None
     names = {resident.sharing for resident in residents}

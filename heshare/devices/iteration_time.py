@@ -83,9 +83,7 @@ class Iteration:
     def gpu_s(self, sm_slowdown: float, memory_slowdown: float) -> float:
         """Return the GPU part, `fixed + memory mu(f) + v (base / s + ((batch / s)^r + fill^r)^(1/r))`, s.
 
-        Args:
-            sm_slowdown: v = top clock / clock.
-            memory_slowdown: mu(f), the factor on memory time at the clock.
+        `sm_slowdown` is v = top clock / clock, `memory_slowdown` mu(f), the factor on memory time at the clock.
         """
         return self.fixed_s + self.memory_s * memory_slowdown + sm_slowdown * self.sms_s
 
@@ -131,11 +129,7 @@ def overlap_arrays(host_s: FloatArray, gpu_s: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=65536)
 def iteration_of(constants: Constants, gpu: str, resident: Resident) -> Iteration:
-    """Return the iteration of an inference resident on the GPU of that name.
-
-    Raises:
-        InputError: the GPU or the workload has no constants, or the GPU has no TF32.
-    """
+    """Return the iteration of an inference resident on the GPU of that name, or an `InputError` without constants."""
     workload = resident.workload
     key = gpu, workload.engine, workload.model
     check_precision(gpu, workload.precision)
@@ -206,12 +200,7 @@ def iteration_at(
 ) -> Iteration:
     """Return the iteration at an inference batch size and a share of the SMs (0 to 1).
 
-    Args:
-        timing: constants of the workload on the GPU.
-        batch_size: inference batch size.
-        share: share of the SMs, 0 to 1.
-        half: factors of FP16; None for FP32.
-        load: the class of load, for its power; None is CNN inference in FP32.
+    `half` are the factors of FP16, None for FP32; `load` is the class of load, for its power, None for CNNs in FP32.
     """
     work, memory, uncertainty = (1.0, 1.0, 0.0) if half is None else (half.work, half.memory, half.uncertainty)
     return Iteration(

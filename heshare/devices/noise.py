@@ -58,21 +58,11 @@ class NoiseModel:
     power_cv: float = POWER_CV
 
     def of(self, label: str) -> NoiseModel:
-        """Return the same noise from a stream that the seed of `rng` and `label` determine, whatever was drawn before.
-
-        Raises:
-            InputError: `rng` has no seed.
-        """
+        """Return the same noise from a stream that the seed of `rng` and `label` alone determine."""
         return replace(self, rng=np.random.default_rng(_stream(*self._seed(), (label,))))
 
     def constant_factor(self, recording: str, name: str, spread: float) -> float:
-        """Return `of(recording).of(name).factor(spread)`.
-
-        It is cached, because other devices record the same settings from the same seed.
-
-        Raises:
-            InputError: `rng` has no seed.
-        """
+        """Return `of(recording).of(name).factor(spread)`, cached for devices that record the same settings."""
         return _constant_factor(*self._seed(), (recording, name), spread)
 
     def _seed(self) -> tuple[_Entropy, tuple[int, ...]]:

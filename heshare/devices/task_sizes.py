@@ -32,11 +32,7 @@ def draw(
     batch_sizes: Sequence[int] = (4, 8),
     trace: str | Path | Iterable[TraceJob] | None = None,
 ) -> tuple[Task, ...]:
-    """Return a task set by MISO's recipe, sized by `time_alone_s`; arguments as `heshare.world.task_set.task_set`.
-
-    Raises:
-        InputError: an argument is out of its range, or the trace is bad.
-    """
+    """Return a task set by MISO's recipe, sized by `time_alone_s`; arguments as `heshare.world.task_set.task_set`."""
     return task_set(
         n,
         rng=rng,

@@ -132,14 +132,10 @@ def outside(low: float, high: float, value: float) -> float:
 
 
 def of_task(alone: Uncertainty, spreads: Spreads, *, slowdown: float, contention: float, limit: float) -> Uncertainty:
-    """Return the uncertainty of a resident's time.
+    """Return the uncertainty of a resident's time, from that alone at the top clock.
 
-    Args:
-        alone: that of its time alone at the top clock.
-        spreads: the constants.
-        slowdown: top clock over the clock reached.
-        contention: spread of the effect of its co-runners.
-        limit: what a power limit adds (`limit_spread`).
+    `slowdown` is the top clock over the clock reached, `contention` the spread of the effect of its co-runners, `limit`
+    what a power limit adds (`limit_spread`).
     """
     if slowdown == 1.0 and not contention:
         return alone

@@ -68,28 +68,16 @@ class VirtualDevice(ABC):
         return self._gpu
 
     def set_clock(self, sm_mhz: int | None) -> None:
-        """Request an SM clock of the card's grid, MHz; None leaves the clock to the card.
-
-        Raises:
-            InputError: the clock is not on the grid.
-        """
+        """Request an SM clock of the card's grid, MHz; None leaves the clock to the card."""
         self._clock = None if sm_mhz is None else self._gpu.check_clock(sm_mhz)
         self._state = self._event_s = None
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
-        """Start a task under an MPS limit; with `iterations=None` it runs until stopped.
-
-        Raises:
-            DeviceError: the id runs already, the memory does not fit, or there are too many clients.
-        """
+        """Start a task under an MPS limit; with `iterations=None` it runs until stopped."""
         self._start(task_id, *_mps_resident(workload, mps_pct), iterations)
 
     def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
-        """Start a task that shares the GPU in the resident's own way; otherwise as `start`.
-
-        Raises:
-            DeviceError: as `start`; or the GPU cannot share in this way, or not beside those that run.
-        """
+        """Start a task that shares the GPU in the resident's own way; otherwise as `start`."""
         self._start(task_id, resident, memory_mib(resident.workload), iterations)
 
     def _start(self, task_id: int, resident: Resident, needed_mib: float, iterations: float | None) -> None:
@@ -110,22 +98,14 @@ class VirtualDevice(ABC):
         self._state = self._event_s = self._noise_names = None
 
     def hold(self, task_id: int, time_s: float) -> None:
-        """Make a task take at least `time_s` per iteration, until the next `hold`; 0 lets it run freely.
-
-        Raises:
-            DeviceError: no such task runs here.
-        """
+        """Make a task take at least `time_s` per iteration, until the next `hold`; 0 lets it run freely."""
         task = self._task(task_id)
         task.least_s = time_s
         self._event_s = None
         task.time_s = max(task.own_s, time_s)
 
     def stop(self, task_id: int) -> float:
-        """Stop a task, finished or not, and return the iterations that it completed here.
-
-        Raises:
-            DeviceError: no such task runs here.
-        """
+        """Stop a task, finished or not, and return the iterations that it completed here."""
         stopped = self._task(task_id)
         del self._running[task_id]
         self._other_sharing = self._other_sharing and bool(self._running)
@@ -197,11 +177,7 @@ class VirtualDevice(ABC):
         return self._event_s
 
     def advance(self, to_s: float) -> list[int]:
-        """Advance to time `to_s` and return the ids of tasks that completed by then, in order of completion.
-
-        Raises:
-            DeviceError: `to_s` is in the past.
-        """
+        """Advance to time `to_s` and return the ids of tasks that completed by then, in order of completion."""
         if to_s < self._now_s:
             raise self._refusal(f"time {to_s} s requested at {self._now_s} s", "Time only goes forward.")
         completed: list[int] = []

@@ -15,14 +15,7 @@ Decide = Callable[[Event, View, TaskPredictions], Iterable[Action]]
 
 
 class FunctionPolicy:
-    """Policy that calls one function for every event and keeps no state.
-
-    Args:
-        decide: returns the actions for an event.
-        name: on the command line and in results.
-        traits: the declared traits (Table I).
-        tick_s: period of ticks, s; None for none.
-    """
+    """Policy that calls one function for every event and keeps no state."""
 
     def __init__(self, decide: Decide, *, name: str, traits: Traits, tick_s: float | None = None) -> None:
         self.name, self.traits, self.tick_s = name, traits, tick_s

@@ -72,12 +72,7 @@ class FrontPolicy(PlanReleasePolicy):
 
 
 class HeShare(FrontPolicy):
-    """HeShare's Trade-off, En-opt or JCT-opt.
-
-    Args:
-        choice: `trade-off` (the knee), `en-opt` (least energy) or `jct-opt` (least average JCT).
-        planner: plans the fronts, with or without parts of HeShare; policies that plan alike may share it.
-    """
+    """HeShare's Trade-off (the knee), En-opt (least energy) or JCT-opt (least average JCT)."""
 
     def __init__(self, choice: PlanChoice = "trade-off", *, planner: CachedPlanner | None = None) -> None:
         super().__init__(choice, planner or CachedPlanner())
@@ -92,11 +87,7 @@ class HeShare(FrontPolicy):
 
 @register("sched-only", title="Sched-only")
 class SchedOnly(PlanReleasePolicy):
-    """Sched-only (Section IV, baseline 2): stage 1 without resource configuration.
-
-    Args:
-        settings: of stage 1.
-    """
+    """Sched-only (Section IV, baseline 2): stage 1 without resource configuration."""
 
     name = "sched-only"
     traits = Traits(frequency=False, multi_task=True, heterogeneous=True)

@@ -91,11 +91,7 @@ class FixedPlanPolicy(PlanReleasePolicy):
         )
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
-        """Return the batches of the given plan, for its own task set and cluster only.
-
-        Raises:
-            PolicyError: the waiting tasks or the cluster are not those of the plan.
-        """
+        """Return the batches of the given plan; a `PolicyError` for other tasks, or on another cluster."""
         if sorted(task.id for task in tasks) != sorted(task.id for task in self._plan.tasks):
             raise PolicyError(
                 f"{self.name}: {len(tasks)} tasks wait, and the plan is for {len(self._plan.tasks)} others. "

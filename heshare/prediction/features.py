@@ -174,11 +174,7 @@ class FeatureEncoder:
         return [known[resident] if resident in known else self._add(resident) for resident in residents]
 
     def clock(self, sm_mhz: int | None) -> int:
-        """Return the clock in MHz; None (no clock set) is the top clock.
-
-        Raises:
-            InputError: the clock is not on the GPU's grid.
-        """
+        """Return the clock in MHz, or an `InputError` off the GPU's grid; None (no clock set) is the top clock."""
         if sm_mhz not in self._clocks:
             self._clocks[sm_mhz] = self.gpu.check_clock(int(sm_mhz or 0))
         return self._clocks[sm_mhz]
@@ -245,11 +241,7 @@ def pad(sets: Sequence[Sequence[int]]) -> IntArray:
 
 
 def profile_features(profiles: pd.DataFrame, references: ReferenceFeatures | None = None) -> FloatArray:
-    """Return the features of the observed task of every row of a profile table, shape (rows, 14).
-
-    Raises:
-        InputError: the reference row of a workload is missing.
-    """
+    """Return the features of the observed task of every row of a profile table, shape (rows, 14)."""
     members = list(map(residents_of, profiles.itertuples(index=False)))
     mhz = profiles["sm_mhz"].to_numpy(np.int64)
     return set_features(profiles["gpu"].tolist(), members, mhz, references or ReferenceFeatures(profiles))

@@ -16,11 +16,7 @@ _SetPrediction = tuple[dict[Resident, float], float]
 
 
 class DevicePredictor(Predictor):
-    """Predicts with a device model, so that what is predicted is what happens.
-
-    Args:
-        model: the device model; by default the calibrated one, `heshare.devices.device_model.co_run`.
-    """
+    """Predicts with a device model, by default the calibrated one, so that what is predicted is what happens."""
 
     def __init__(self, model: DeviceModel = device_model) -> None:
         self._model = model
@@ -33,11 +29,7 @@ class DevicePredictor(Predictor):
         return self._calls
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
-        """Predict m sets of residents, set i at clock `sm_mhz[i]` (MHz; None: the GPU's default).
-
-        Raises:
-            InputError: a clock is off the grid.
-        """
+        """Predict m sets of residents, set i at clock `sm_mhz[i]` (MHz; None: the GPU's default)."""
         cache = self._cache.setdefault(gpu, {})
         time_s = np.full((len(sets), max(map(len, sets), default=0)), np.nan)
         power_w = np.empty(len(sets))

@@ -96,11 +96,7 @@ class Predictor(Protocol):
 
 
 class LazyPredictor(Predictor):
-    """A predictor that is made at its first call: not every policy predicts.
-
-    Args:
-        make: returns the predictor; called once at most.
-    """
+    """A predictor that `make` makes at the first call: not every policy predicts."""
 
     def __init__(self, make: Callable[[], Predictor]) -> None:
         self._make = make

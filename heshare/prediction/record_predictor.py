@@ -19,14 +19,9 @@ from heshare.world.workload import Resident
 
 
 class KnownSets(PredictedSets):
-    """The sets that were predicted on one type of GPU: a clock (MHz) and the ids of the residents.
+    """The sets that were predicted on one type of GPU: a clock (MHz) and the ids of the residents, by the encoder.
 
-    Args:
-        encoder: numbers the residents.
-
-    Attributes:
-        encoder: numbers the residents.
-        rows: rows that were predicted for each set, none for reference rows, shape (at least the sets,).
+    `rows` are the rows that were predicted for each set, none for reference rows, shape (sets,).
     """
 
     def __init__(self, encoder: FeatureEncoder) -> None:

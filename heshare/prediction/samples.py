@@ -54,11 +54,7 @@ class Samples:
 
 
 def profile_samples(profiles: pd.DataFrame) -> Samples:
-    """Return the samples of a profile table; its reference rows give the task features.
-
-    Raises:
-        InputError: co-runners that cannot be read.
-    """
+    """Return the samples of a profile table; its reference rows give the task features."""
     alone = is_reference(profiles)
     samples = profiles[~alone].reset_index(drop=True)
     members = tuple(map(residents_of, samples.itertuples(index=False)))

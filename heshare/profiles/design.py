@@ -62,11 +62,7 @@ class Point:
 
 
 def model_names(more: Iterable[str] = ()) -> list[str]:
-    """Return the models that a recording measures: those of Table IV, then further ones of the catalogue.
-
-    Raises:
-        InputError: no such workload.
-    """
+    """Return the models that a recording measures: those of Table IV, then further ones of the catalogue."""
     return list(dict.fromkeys([*paper_models(), *(model(name).name for name in more)]))
 
 
@@ -141,13 +137,7 @@ def split_evenly(count: int, parts: int) -> list[int]:
 
 
 def co_runner_shares(target_pct: int, others: int, rng: np.random.Generator) -> Sequence[int]:
-    """Return MPS percentages of co-runners: with even chances a split of the target's rest, or free.
-
-    Args:
-        target_pct: the target's MPS percentage.
-        others: how many co-runners it has.
-        rng: of the choice and of the shares.
-    """
+    """Return MPS percentages of co-runners: with even chances a split of the target's rest, or free."""
     rest = (100 - target_pct) // 10
     if rng.random() < 0.5 and rest >= others > 0:
         cuts = np.sort(rng.choice(np.arange(1, rest), size=others - 1, replace=False)).tolist() if others > 1 else []

@@ -36,14 +36,7 @@ def write(
 ) -> Path:
     """Write the manifest of a table that was just recorded; return its path.
 
-    Args:
-        table_path: the table's file.
-        table: its content.
-        device: the device that was measured.
-        protocol: how it was measured.
-        command: the command that recorded it.
-        journal: the journal of single visits beside it, if it is kept.
-        kernels: the entry for the table of kernels beside it; None if there is none.
+    `journal` is that of single visits beside the table, if it is kept; `kernels` the entry for the table of kernels.
     """
     table_path = Path(table_path)
     facts = device.facts() if isinstance(device, ReportsFacts) else {}
@@ -71,11 +64,7 @@ def write(
 
 
 def verify(table_path: str | Path) -> None:
-    """Check a table against the manifest beside it, if there is one.
-
-    Raises:
-        InputError: the table is not the one that was recorded, or the manifest cannot be read.
-    """
+    """Check a table against the manifest beside it, if there is one; an `InputError` if it was changed since."""
     table_path = Path(table_path)
     path = table_path.with_name(NAME)
     if not path.is_file():
@@ -96,11 +85,7 @@ def verify(table_path: str | Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the content of a manifest.
-
-    Raises:
-        InputError: the manifest cannot be read.
-    """
+    """Return the content of a manifest, or an `InputError`."""
     try:
         content: dict[str, Any] = json.loads(files.read_input(path))
         str(content["table"]) + str(content["sha256"]) + json.dumps(content, allow_nan=False)
@@ -120,11 +105,7 @@ def write_kernels(path: Path, kernels: Mapping[str, Any]) -> None:
 
 
 def accept(table_path: str | Path) -> Path:
-    """Enter the checksum of a changed table in its manifest, which keeps the old one; return the manifest's path.
-
-    Raises:
-        InputError: there is no such table or manifest.
-    """
+    """Enter the checksum of a changed table in its manifest, which keeps the old one; return the manifest's path."""
     table_path = Path(table_path)
     table_path = table_path / "profile.csv" if table_path.is_dir() else table_path
     path = table_path.with_name(NAME)

@@ -13,13 +13,9 @@ POLL_S = 0.5
 
 
 class MeasurementBench:
-    """A device under measurement; all times are the device's.
+    """An idle device under measurement; all times are the device's.
 
     Tasks of one visit continue in the next if that is a subset: starting a real task takes seconds.
-
-    Args:
-        device: an idle device.
-        protocol: how to measure.
     """
 
     def __init__(self, device: Device, protocol: MeasurementProtocol) -> None:

@@ -15,15 +15,9 @@ class ModelledUtilisationWarning(UserWarning):
 
 
 def fill_missing(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which missing utilisations are the device model's values.
+    """Return a table in which missing utilisations are the device model's values; every other cell stays as it is.
 
-    Every other cell stays as it is. One warning states how many values of which columns and GPUs are not measured.
-
-    Args:
-        table: rows of the profile schema.
-
-    Raises:
-        InputError: the device model does not know the GPU.
+    One warning states how many values of which columns and GPUs are not measured.
     """
     missing = table[list(UTILISATIONS)].isna()
     if not missing.to_numpy().any():

@@ -59,12 +59,9 @@ class VisitLog:
 
 
 class RecordingSession:
-    """A device under measurement and the log of its visits.
+    """A device under measurement and the log of its visits, to which new ones are added.
 
-    Args:
-        device: an idle device; when a run is over it is idle again and no clock is set.
-        protocol: how to measure.
-        log: the visits made so far; new ones are added to it.
+    The device is idle, and is so again when a run is over, with no clock set.
     """
 
     def __init__(self, device: Device, protocol: MeasurementProtocol, log: VisitLog) -> None:
@@ -72,11 +69,7 @@ class RecordingSession:
         self.bench = MeasurementBench(device, protocol)
 
     def run(self, steps: Iterable[Step]) -> Iterator[Step]:
-        """Make the visits that the log does not hold; yield every one when it is done.
-
-        Raises:
-            DeviceError: the device refuses a setting.
-        """
+        """Make the visits that the log does not hold; yield every one when it is done."""
         if hasattr(self.device, "stand_by"):
             self.device.stand_by()
         try:
@@ -161,12 +154,7 @@ def check_catalogue(device: Device) -> None:
 
 
 def profile_table(device: Device, points: Sequence[Point], log: VisitLog) -> pd.DataFrame:
-    """Return the profile table of visited points, checked against the schema.
-
-    Raises:
-        DeviceError: an emulated device does not report a utilisation.
-        InputError: a row breaks the schema.
-    """
+    """Return the profile table of visited points, checked against the schema."""
     visits: dict[str, list[Visit]] = {}
     for setup, keys in groupby(sorted(log.visits), key=lambda key: key[0]):
         visits[setup] = [log.visits[key] for key in keys]

@@ -120,20 +120,12 @@ class ReplayDevice(VirtualDevice):
 
 
 def open_replay(path: str | Path) -> ReplayDevice:
-    """Return the device that a table recorded.
-
-    Raises:
-        InputError: the table is bad, or holds more than one GPU or provenance.
-    """
+    """Return the device that a table recorded; errors as of `replay_table`."""
     return replay_table(store.read(path), source=str(path))
 
 
 def replay_table(table: pd.DataFrame, *, source: str = "a table") -> ReplayDevice:
-    """Return a device that replays a table of the profile schema.
-
-    Args:
-        table: rows of one GPU and one provenance.
-        source: the table's place, for messages.
+    """Return a device that replays a table of the profile schema; `source` is its place, for messages.
 
     Raises:
         InputError: the table holds more than one GPU or provenance.

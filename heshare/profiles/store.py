@@ -47,20 +47,13 @@ def read_shipped() -> pd.DataFrame:
 
     Further GPUs may have theirs in the same folder: they are read when the folder is named, so that they do not move
     the paper's predictor.
-
-    Raises:
-        InputError: as `read`.
     """
     folder = files.data("profiles", "emulated")
     return _sorted(pd.concat([read(folder / name / "profile.csv") for name in PAPER_GPUS], ignore_index=True))
 
 
 def write(table: pd.DataFrame, path: str | Path) -> Path:
-    """Write measurements to `path`, rows sorted by `ORDER`, floats in the shortest form that reads back exactly.
-
-    Raises:
-        InputError: a row breaks the schema; nothing is written then.
-    """
+    """Write measurements, rows sorted by `ORDER`, floats exactly; for a bad row nothing, and an `InputError`."""
     table = _sorted(check(table.reset_index(drop=True)))
     return write_atomic(path, lambda temporary: temporary.write_text(as_csv(table), encoding="utf-8", newline="\n"))
 
@@ -84,11 +77,7 @@ def make_table(rows: Iterable[Sequence[object]]) -> pd.DataFrame:
 
 
 def parse_row(cells: Sequence[str], *, file: Path, row: int) -> list[object]:
-    """Return the values of one row of text.
-
-    Raises:
-        InputError: too many or few cells, or a cell that is not of its column's type.
-    """
+    """Return the values of one row of text, or an `InputError` for cells that are not of their column's type."""
     if len(cells) != len(NAMES):
         raise InputError(
             f"{len(cells)} cells",

@@ -130,10 +130,6 @@ class Visit:
 
     @classmethod
     def from_dict(cls, cells: dict[str, Any]) -> Visit:
-        """Return the visit that `as_dict` wrote.
-
-        Raises:
-            TypeError: other fields.
-        """
+        """Return the visit that `as_dict` wrote; a `TypeError` for other fields."""
         values: dict[str, Any] = {key: math.nan if cell is None else cell for key, cell in cells.items()}
         return cls(**{**values, "time_s": tuple(cells["time_s"]), "done": tuple(cells["done"])})

@@ -133,11 +133,7 @@ class Instance:
 
 
 def fit_mask(tasks: Sequence[Task], cluster: Cluster) -> BoolArray:
-    """Return whether each of n tasks fits the memory of each of k GPUs, shape (n, k).
-
-    Raises:
-        InputError: there is no task, or a task fits no GPU.
-    """
+    """Return whether each of n tasks fits each of k GPUs, shape (n, k); an `InputError` for one that fits none."""
     require("tasks", "no tasks", bool(tasks), "at least one task", "Give a task set to plan.")
     needs_mib = np.array([memory_mib(task.workload) for task in tasks])
     fits = needs_mib[:, None] <= np.array([gpu.memory_mib for gpu in cluster.gpus])

@@ -195,11 +195,7 @@ def _joined(
 
 
 def gpu(name: str) -> Gpu:
-    """Return the GPU of that name, in upper or lower case, with or without hyphens and spaces.
-
-    Raises:
-        InputError: no such GPU; the message lists the known ones.
-    """
+    """Return the GPU of that name, in upper or lower case, with or without hyphens and spaces, or an `InputError`."""
     if isinstance(name, str):
         card = gpus().get(name) or _gpus_by_letters().get(_letters(name))
         if card is not None:
@@ -217,11 +213,7 @@ def _letters(name: str) -> str:
 
 
 def model(name: str) -> Model:
-    """Return the model of that name.
-
-    Raises:
-        InputError: no such workload; the message lists the known ones.
-    """
+    """Return the model of that name; an `InputError` lists the known ones."""
     try:
         return models()[name]
     except KeyError:
@@ -241,11 +233,7 @@ def load_class(model_name: str) -> str:
 
 
 def resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:
-    """Return the resident of a text such as `resnet50:16@50`.
-
-    Raises:
-        InputError: another form, or a model that is not in the catalogue.
-    """
+    """Return the resident of a text such as `resnet50:16@50`; an `InputError` for another form or an unknown model."""
     parsed = parse_resident(text, precision=precision, engine=engine)
     memory_mib(parsed.workload)  # raises for an unknown model
     return parsed
@@ -253,11 +241,7 @@ def resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") ->
 
 @cache
 def memory_mib(workload: Workload) -> float:
-    """Return the device memory that a process running this workload needs, mem_i of Section III-C, MiB.
-
-    Raises:
-        InputError: no such workload.
-    """
+    """Return the device memory that a process running this workload needs, mem_i of Section III-C, MiB."""
     if workload.phase == INFERENCE:
         facts = model(workload.model)
         return facts.memory_fixed_mib + facts.memory_per_sample_mib * workload.batch_size
@@ -265,11 +249,7 @@ def memory_mib(workload: Workload) -> float:
 
 
 def parallel_speed(task: Task, gpus: int, /) -> float:
-    """Return the throughput of a task on `gpus` GPUs over that on `task.gpus` GPUs.
-
-    Raises:
-        InputError: no such workload.
-    """
+    """Return the throughput of a task on `gpus` GPUs over that on `task.gpus` GPUs."""
     efficiency, own_efficiency = (
         1.0 if task.workload.phase == INFERENCE else _phase(task.workload).efficiency(task.workload, width)
         for width in (gpus, task.gpus)

@@ -41,11 +41,7 @@ class Cluster:
 
     @classmethod
     def parse(cls, text: str | Cluster) -> Cluster:
-        """Return the cluster of a text such as `4xT4,2xV100,2xA100`; a cluster is returned as it is.
-
-        Raises:
-            InputError: the text has another form, names an unknown GPU or holds no GPU.
-        """
+        """Return the cluster of a text such as `4xT4,2xV100,2xA100` (a cluster as it is), or an `InputError`."""
         if isinstance(text, Cluster):
             return text
         require(

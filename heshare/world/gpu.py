@@ -76,11 +76,7 @@ class Gpu:
         return max(self.fp32_tflops, self.fp16_tflops / 2) if self.has_tf32 else self.fp32_tflops
 
     def check_clock(self, sm_mhz: int) -> int:
-        """Return `sm_mhz` if this card offers it.
-
-        Raises:
-            InputError: the clock is not on the card's grid; the message names the nearest two.
-        """
+        """Return `sm_mhz` if this card offers it; else an `InputError` names the nearest two."""
         if sm_mhz in self.clocks_mhz:
             return sm_mhz
         if not isinstance(sm_mhz, Real):

@@ -83,9 +83,8 @@ def stream_jobs(
         most_gpus: number of GPUs in the cluster: a job for more is a bad row.
 
     Raises:
-        InputError: no such file, a missing column, no (good) row, or another `on_bad`. With `raise` also the first bad
-            row: an empty cell, no date, a duration or a number of GPUs that is not a number or is negative, more than
-            `most_gpus`, a submission before that of the row above, or an id seen before.
+        InputError: no such file, a missing column, no (good) row, or another `on_bad`. With `raise` also the
+        first bad row.
     """
     require("on_bad", repr(on_bad), on_bad in ON_BAD, " or ".join(ON_BAD), "Choose one of the two.")
     rows = read_rows(path)

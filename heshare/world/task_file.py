@@ -29,10 +29,7 @@ _DEFAULT = Task(0, Workload("", 1), 1.0)
 
 
 def write_tasks(path: str | Path, tasks: Sequence[Task]) -> Path:
-    """Write a task set, from which `read_tasks` reads equal tasks.
-
-    An optional column is written only if a task differs from its default.
-    """
+    """Write a task set; an optional column is written only if a task differs from its default."""
     optional = {name: [_cell(task, name) for task in tasks] for name in OPTIONAL}
     optional = {name: cells for name, cells in optional.items() if set(cells) - {_cell(_DEFAULT, name)}}
     rows = [
@@ -85,11 +82,7 @@ def stream_tasks(path: str | Path) -> Iterator[Task]:
 
 
 def read_frame(frame: pd.DataFrame) -> tuple[Task, ...]:
-    """Return the task set of a frame with the columns of a task file; NaN, None and an infinite deadline are empty.
-
-    Raises:
-        InputError: as `read_tasks`; the message counts rows from 0.
-    """
+    """Return the task set of a frame with the columns of a task file, as `read_tasks`; messages count rows from 0."""
     file = Path("DataFrame")
     columns = tuple(map(str, frame.columns))
     Header(file, columns).require(COLUMNS, OPTIONAL)

@@ -88,11 +88,7 @@ def arrivals_s(n: int, *, rng: np.random.Generator, arrivals: str = "at_once", i
 
 
 def models_of(load: str) -> tuple[str, ...]:
-    """Return the models of a load class (Section V-B) in Table IV's order; all of them for `mixed`.
-
-    Raises:
-        InputError: no such load class.
-    """
+    """Return the models of a load class (Section V-B) in Table IV's order; all of them for `mixed`."""
     if load not in LOADS:
         raise unknown(load, LOADS, column="load")
     return tuple(name for name, model in paper_models().items() if load in ("mixed", model.load))

@@ -143,13 +143,10 @@ class Resident:
 
 
 def parse_resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:
-    """Return the resident of `model[-train][:batch_size][@mps_pct]`, such as `resnet50:16@50`.
+    """Return the resident of `model[-train][:batch_size][@mps_pct]`, such as `resnet50:16@50`, or an `InputError`.
 
     A missing part is 1 or 100. Another way of sharing replaces the percentage: `resnet50:16@time-slice`,
     `resnet50:16@mig-3g`. The model is not looked up in the catalogue.
-
-    Raises:
-        InputError: the text has another form, or is no text.
     """
     match = _RESIDENT.match(text.strip()) if isinstance(text, str) else None
     if match is None:
