@@ -21,7 +21,7 @@ from heshare.policies.heshare import HeShare
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.scheduling import operators
-from heshare.scheduling.objectives import fit_mask, make_instance, segment_costs
+from heshare.scheduling.objectives import make_instance, segment_costs
 from heshare.scheduling.pareto import non_dominated
 from heshare.scheduling.plan import check_queues
 from heshare.scheduling.planner import plan, sched_only
@@ -86,12 +86,6 @@ def test_priority_mutation_keeps_its_parents_and_puts_tasks_where_they_fit(
     np.testing.assert_array_equal(parents, before)
     assert after.shape == (12, len(tasks))
     assert instance.fits[np.arange(len(tasks)), after].all()
-
-
-@given(task_sets(), clusters(max_gpus=4), SEEDS)
-def test_random_schemes_fit(tasks: tuple[Task, ...], cluster: Cluster, seed: int) -> None:
-    scheme = operators.random_schemes(fit_mask(tasks, cluster), 1, np.random.default_rng(seed))[0]
-    assert make_instance(tasks, cluster, toy()).fits[np.arange(len(tasks)), scheme].all()
 
 
 SCRIPT = """

@@ -8,7 +8,7 @@ from math import exp
 import pytest
 
 from heshare.devices.constants import SpeedLaw, default, read
-from heshare.devices.derived_constants import complete, nearest_by, scaled_power, speed_ratio
+from heshare.devices.derived_constants import complete, nearest_by, speed_ratio
 from heshare.devices.device_model import co_run
 from heshare.shared import files
 from heshare.world import catalogue
@@ -86,16 +86,6 @@ def test_nearest_by_takes_the_own_cells_then_those_of_the_generation():
     assert nearest_by(law, catalogue.gpu("V100"), measured) == "V100"
     assert nearest_by(law, catalogue.gpu("L4"), measured) == "A100"
     assert nearest_by(law, replace(catalogue.gpu("T4"), name="Older", mem_bw_gbs=300.0), measured) == "T4"
-
-
-def test_scaled_power_follows_limit_idle_power_and_top_clock():
-    law = default().laws.power
-    assert law is not None
-    card = _card(tdp_w=200.0, idle_w=20.0)
-    power = scaled_power(law, card)
-    assert power.idle_w == 20.0
-    assert power.dynamic_w == pytest.approx(law.dynamic * 180.0)
-    assert power.knee_mhz == pytest.approx(law.knee * card.max_mhz)
 
 
 def test_a_network_without_measurements_lies_between_its_neighbours():

@@ -79,11 +79,6 @@ def test_power_of_a_full_gpu_at_the_top_clock_and_at_the_knee():
     assert low.power_w == pytest.approx(50.0 + 200.0 * 0.5 * 0.25)
 
 
-def test_half_a_gpu_draws_half_the_dynamic_power():
-    estimate = co_run(GPU, [resident("p", 1, 50)], constants=constants(p=PURE), power_cap_w=1e6)
-    assert estimate.power_w == pytest.approx(150.0)
-
-
 def test_power_cap_lowers_the_clock_until_the_power_fits():
     estimate = co_run(GPU, [resident("p", 1)], constants=constants(p=PURE))
     # 200 f (0.5 + 0.5 (1000 f - 500) / 500)^2 = 200 f^3 = 150

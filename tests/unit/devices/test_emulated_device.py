@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -133,11 +132,3 @@ def test_noise_of_a_recording_is_determined_by_the_seed_and_its_label():
 
     assert read("a", 3) == read("a", 3)
     assert len({read("a", 3), read("b", 3), read("a", 4)}) == 3
-
-
-def test_a_hundred_thousand_events_take_seconds():
-    device, begin = EmulatedDevice(T4), time.perf_counter()
-    for event in range(20_000):
-        device.start(event, SMALL, 100, 5)
-        device.advance(device.next_event_s())
-    assert time.perf_counter() - begin < 10.0

@@ -108,13 +108,6 @@ def test_cached_front_advances_the_random_state_as_planning_does():
     assert planned.random() == cached.random()
 
 
-def test_cached_planner_plans_again_for_another_random_state():
-    planner = CachedPlanner(QUICK)
-    first, _ = planner.front(TASKS, CLUSTER, ToyPredictor(), np.random.default_rng(1))
-    second, _ = planner.front(TASKS, CLUSTER, ToyPredictor(), np.random.default_rng(2))
-    assert first is not second
-
-
 def test_share_planners_joins_equal_planners_only():
     first, equal, other = HeShare("en-opt"), HeShare("jct-opt"), HeShare("jct-opt", planner=CachedPlanner(QUICK))
     share_planners([first, Random(), equal, other])

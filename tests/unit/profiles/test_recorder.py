@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from heshare.devices.device import Reading
 from heshare.devices.device_model import co_run
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.ops.open_device import emulated
-from heshare.ops.recording.profile_device import RecordingJournal, profile, record_points
+from heshare.ops.recording.profile_device import profile, record_points
 from heshare.ops.recording.regenerate_profiles import regenerate
 from heshare.profiles import design, store
 from heshare.profiles.schema import NAMES
@@ -125,24 +124,6 @@ def test_a_journal_of_another_recording_is_refused(tmp_path: Path) -> None:
     assert journal.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("row", "change", "found"),
-    [
-        (3, lambda line: line.replace(b'"number":1', b'"number":2'), "a damaged line"),
-        (4, lambda line: b"", "a damaged line"),
-        (1, lambda line: b"gpu,provenance", "a damaged first line"),
-    ],
-)
-def test_a_damaged_journal_is_refused(tmp_path: Path, row: int, change: Callable[[bytes], bytes], found: str) -> None:
-    journal = tmp_path / "recording.jsonl"
-    record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
-    lines = journal.read_bytes().split(b"\n")
-    lines[row - 1] = change(lines[row - 1])
-    journal.write_bytes(b"\n".join(lines))
-    with pytest.raises(InputError, match=f"row {row}: found {found}"):
-        record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
-
-
 def test_a_repeated_visit_is_refused(tmp_path: Path) -> None:
     journal = tmp_path / "recording.jsonl"
     record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
@@ -150,15 +131,6 @@ def test_a_repeated_visit_is_refused(tmp_path: Path) -> None:
     journal.write_bytes(b"".join([*lines, lines[-1]]))
     with pytest.raises(InputError, match="a second time"):
         record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
-
-
-def test_two_recordings_do_not_share_a_journal(tmp_path: Path) -> None:
-    journal = tmp_path / "recording.jsonl"
-    first = RecordingJournal(journal, {"gpu": "T4"})
-    with pytest.raises(InputError, match="another process writes"):
-        RecordingJournal(journal, {"gpu": "T4"})
-    first.close()
-    RecordingJournal(journal, {"gpu": "T4"}).close()
 
 
 def test_profile_writes_a_table_its_manifest_and_the_visits(tmp_path: Path) -> None:

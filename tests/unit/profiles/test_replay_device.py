@@ -18,7 +18,6 @@ from heshare.profiles.visit import MeasurementProtocol, Setup
 from heshare.shared.errors import InputError, UnansweredError
 from heshare.testing.device_contract import DeviceContract
 from heshare.world.catalogue import gpu, resident
-from heshare.world.workload import Resident, Workload
 
 T4 = gpu("T4")
 QUICK = MeasurementProtocol(repeats=1)
@@ -94,13 +93,6 @@ def test_a_set_that_was_not_recorded_is_refused(
     assert device.read().residents == {}
 
 
-def test_points_between_two_recorded_ones_are_not_recorded(table: pd.DataFrame) -> None:
-    sizes = table[(table["co_runners"] == "") & (table["workload"] == "mobilenet")]
-    device = replay_table(sizes)
-    for clock in T4.clocks_mhz:
-        assert device.is_recorded([Resident(Workload("mobilenet", 4))], clock) == (clock in (900, T4.max_mhz))
-
-
 def test_a_set_in_which_a_task_was_not_measured_is_refused(table: pd.DataFrame) -> None:
     device = replay_table(table[(table["co_runners"] == "") | (table["workload"] != "resnet50")])
     _run(device, *SETS[3])
@@ -127,11 +119,3 @@ def test_open_device_replays_a_table_by_its_path(table: pd.DataFrame, tmp_path: 
         open_device(f"replay:{checkout / 'data/profiles/emulated'}")
     with pytest.raises(InputError, match="no such file"):
         open_device(f"replay:{tmp_path / 'none.csv'}")
-
-
-def test_a_recording_of_a_replayed_device_is_the_same(device: ReplayDevice, table: pd.DataFrame) -> None:
-    setups = [Setup(tuple(map(resident, names)), clock) for names in SETS for clock in (T4.max_mhz, 900)]
-    points = [point for setup in setups for point in setup.points()]
-    again = record(device, points, protocol=QUICK)
-    columns = ["time_s", "power_w", "energy_j", "sm_mhz_reached", "idle_w"]
-    assert again[columns].to_numpy() == pytest.approx(table[columns].to_numpy(), rel=1e-6)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from heshare.devices.device import TaskFailure
-from heshare.paper.figures.trace_events import trace_events
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.run import run
 from heshare.shared.errors import DeviceError, PolicyError
@@ -81,13 +80,6 @@ def test_two_gangs_that_share_one_gpu_both_run_at_its_pace():
     tasks = [Task(0, LIGHT, 2.0, gpus=2), Task(1, LIGHT, 4.0, gpus=2)]
     result, trace = go(tasks, at(t0=[Start(0, 0, also=(1,)), Start(1, 2, also=(1,))]), gpus=3)
     assert trace[1:] == [(4.0, "COMPLETION", (0,), 0), (6.0, "COMPLETION", (1,), 2)]
-    check_run(result)
-
-
-def test_gangs_that_complete_together_on_the_same_gpus_are_both_reported():
-    tasks = [Task(0, LIGHT, 3.0, gpus=2), Task(1, LIGHT, 3.0, gpus=2)]
-    result, trace = go(tasks, at(t0=[Start(0, 0, also=(1,)), Start(1, 1, also=(0,))]))
-    assert sorted(trace[1:]) == [(6.0, "COMPLETION", (0,), 0), (6.0, "COMPLETION", (1,), 1)]
     check_run(result)
 
 
@@ -232,9 +224,3 @@ def test_a_failure_on_one_gpu_ends_the_attempt_of_the_gang(bad):
     # The task beside a member that did not fail has its GPU to itself from then on: 1.5 iterations, then 2.5.
     assert trace[2] == (5.5, "COMPLETION", (1,), 1 - bad)
     assert [interval.outcome for interval in result.record.intervals] == ["failed: crash", "failed: crash", "completed"]
-
-
-def test_trace_events_count_a_gang_as_one_task():
-    result, _ = go([Task(0, LIGHT, 3.0, gpus=2)], at(t0=[Start(0, 0, also=(1,))]))
-    running = [row["args"]["running"] for row in trace_events(result)["traceEvents"] if row["name"] == "tasks"]
-    assert running == [1, 0]

@@ -39,10 +39,6 @@ def test_sum_up_gives_waiting_execution_and_completion_times():
     assert sums.busy_s.tolist() == [2.0, 6.0]
 
 
-def test_sum_up_gives_no_completion_for_a_task_that_never_completed():
-    assert np.isnan(timeline.sum_up(Timeline(RECORD.labels, SEGMENTS, INTERVALS[:2]), TASKS).completion_s[0])
-
-
 def test_sum_up_gives_energy_until_the_last_task_and_until_the_makespan():
     sums = timeline.sum_up(RECORD, TASKS)
     assert sums.energy_active_j.tolist() == [20.0 + 200.0, 300.0 + 20.0 + 60.0]

@@ -49,20 +49,6 @@ def test_execute_piecewise_adds_the_energy_of_each_piece() -> None:
     np.testing.assert_allclose(run.energy_j, [100 * (idle + 0.75 * (tdp - idle)) + 200 * (idle + 0.25 * (tdp - idle))])
 
 
-def test_execute_ends_equal_tasks_together(toy: Toy) -> None:
-    tasks = (Task(0, Workload("resnet50", 4), 25.0), Task(1, Workload("resnet50", 4), 25.0))
-    model = BatchModel(make_instance(tasks, Cluster.parse("1xT4"), toy), toy)
-    for piecewise in (False, True):
-        np.testing.assert_allclose(model.execute(pair(), piecewise=piecewise).time_s, [[200, 200]])
-
-
-def test_execute_a_task_alone_is_the_same_literally_and_piecewise(toy: Toy) -> None:
-    model = two_on_a_t4(toy)
-    alone = unconfigured_batches(np.array([0, 0]), np.array([[0], [1]]))
-    for piecewise in (False, True):
-        np.testing.assert_allclose(model.execute(alone, piecewise=piecewise).end_s, [100, 300])
-
-
 def test_execute_piecewise_is_never_slower_and_has_the_same_first_end() -> None:
     toy = Toy(demand=DEMANDS)
     model = BatchModel(make_instance(mixed_tasks(24), Cluster.parse("1xV100"), toy), toy)

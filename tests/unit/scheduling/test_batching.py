@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import chain, pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
@@ -23,7 +22,6 @@ from heshare.scheduling.batching import (
 )
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.world.cluster import Cluster
-from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -117,13 +115,6 @@ def test_splits_keep_to_memory_and_mps_clients() -> None:
             assert sorted(chain(*batch_tasks(split))) == list(range(9))
 
 
-def test_split_for_jct_predicts_only_sets_that_fit() -> None:
-    toy = Toy(demand={"mobilenet": 0.01})
-    instance = t4_with([("mobilenet", 10.0 + i) for i in range(9)], toy, mps_clients=2)
-    split_for_jct(queues_of(instance), BatchModel(instance, toy))
-    assert max(len(residents) for residents, _, _ in toy.requests) == 2
-
-
 def test_split_for_memory_makes_the_fewest_batches_in_order() -> None:
     toy = Toy()
     instance = make_instance(mixed_tasks(30), Cluster.parse("1xA100"), toy)
@@ -140,14 +131,6 @@ def test_split_every_task_counts_the_tasks_behind() -> None:
     split = split_every_task(queues_of(instance))
     assert split.behind.tolist() == [4, 3, 2, 1, 0]
     assert batch_tasks(split) == [[task] for task in instance.order[0].tolist()]
-
-
-@pytest.mark.parametrize("name", ["T4", "A100"])
-def test_distinct_queues_have_the_type_of_their_gpu(name: str) -> None:
-    gpu: Gpu = Cluster.parse(f"1x{name}").gpus[0]
-    instance = make_instance(mixed_tasks(5), Cluster((gpu,)), Toy())
-    assert instance.kinds == (gpu,)
-    assert queues_of(instance).kind.tolist() == [0]
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([7, 8, 60, 128, 129, 300, 700]))

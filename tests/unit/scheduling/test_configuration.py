@@ -10,7 +10,7 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.scheduling.batch_model import EMPTY, BatchModel, unconfigured_batches
-from heshare.scheduling.batching import BatchSplit, distinct_queues, split_every_task, split_for_memory
+from heshare.scheduling.batching import BatchSplit, distinct_queues, split_every_task
 from heshare.scheduling.configuration import (
     ClockCurves,
     clock_candidates,
@@ -54,17 +54,6 @@ def test_mps_percentages_for_the_queue_count_the_tasks_behind() -> None:
     # With a share of p: 40 (1 + p) / p and 400 (1 + p) s. Their sum is least at 30 %, the later end at 10 %.
     assert mps_percentages(split, model, SETTINGS)[0, 0] == 30
     assert mps_percentages(split, model, replace(SETTINGS, mps_goal="queue"))[0, 0] == 10
-
-
-def test_mps_percentages_improve_every_batch() -> None:
-    toy = Toy(demand=DEMANDS)
-    instance = make_instance(mixed_tasks(18), Cluster.parse("1xA100"), toy)
-    split = split_for_memory(distinct_queues(np.zeros((1, 18), dtype=int), instance)[0], instance)
-    model = BatchModel(instance, toy)
-    mps_pct = mps_percentages(split, model, SETTINGS)
-    before, after = model.execute(split.batches), model.execute(replace(split.batches, mps_pct=mps_pct))
-    assert (after.time_s.sum(axis=1) < before.time_s.sum(axis=1)).all()
-    assert set(np.unique(mps_pct)) <= set(SETTINGS.mps_pcts)
 
 
 def test_mps_percentages_of_a_task_alone_is_100() -> None:

@@ -70,10 +70,6 @@ def test_progress_is_called_each_generation_and_can_stop_the_search(instance: In
     assert schemes.evaluations == 150
 
 
-def test_population_may_be_odd(instance: Instance) -> None:
-    assert short_search(instance, replace(SHORT, population=7, generations=5)).evaluations == 35
-
-
 def relative_hypervolume(schemes: Schemes, others: list[Schemes]) -> float:
     union = np.concatenate([front.objectives for front in [schemes, *others]])
     low, high = union.min(axis=0), union[non_dominated(union)].max(axis=0)
@@ -83,11 +79,6 @@ def relative_hypervolume(schemes: Schemes, others: list[Schemes]) -> float:
 def test_default_settings_beat_the_literal_ones(instance: Instance) -> None:
     default, literal = short_search(instance), short_search(instance, Settings.literal(generations=60))
     assert relative_hypervolume(default, [literal]) > relative_hypervolume(literal, [default])
-
-
-def test_load_aware_targets_beat_static_ones(instance: Instance) -> None:
-    aware, static = short_search(instance), short_search(instance, replace(SHORT, targets="static"))
-    assert relative_hypervolume(aware, [static]) > relative_hypervolume(static, [aware])
 
 
 def test_search_beats_as_many_random_schemes(instance: Instance) -> None:

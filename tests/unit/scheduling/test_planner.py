@@ -10,8 +10,6 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.prediction.predictor import CoRuns
-from heshare.scheduling.objectives import fit_mask
-from heshare.scheduling.operators import random_schemes
 from heshare.scheduling.pareto import Front, hypervolume, non_dominated
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import plan, sched_only
@@ -121,18 +119,6 @@ def test_plan_to_frame_has_a_row_for_each_task(front: Front) -> None:
     assert table["sm_mhz"].iloc[0] == first.sm_mhz
 
 
-def test_plans_have_one_clock_for_each_gpu(front: Front) -> None:
-    for chosen in front.plans:
-        for queue in chosen.queues:
-            assert len({batch.sm_mhz for batch in queue}) <= 1
-
-
-def test_stage_2_improves_on_sched_only(front: Front) -> None:
-    alone = sched_only(mixed_tasks(24), CLUSTER, Toy(demand=DEMANDS), rng=np.random.default_rng(5), settings=QUICK)
-    assert front.en_opt.energy_j < alone.energy_j
-    assert front.jct_opt.jct_s < alone.jct_s
-
-
 def test_sched_only_has_no_configuration_and_right_objectives() -> None:
     alone = sched_only(mixed_tasks(24), CLUSTER, Toy(demand=DEMANDS), rng=np.random.default_rng(5), settings=QUICK)
     batches = [batch for queue in alone.queues for batch in queue]
@@ -176,16 +162,6 @@ def test_each_choice_of_stage_2_improves_the_front(front: Front, change: dict[st
     assert relative_hypervolume(front, restricted) >= relative_hypervolume(restricted, front)
 
 
-def test_default_settings_beat_the_literal_ones(front: Front) -> None:
-    literal = front_of(Settings.literal(generations=30, solutions=10, piecewise=True))
-    assert relative_hypervolume(front, literal) > relative_hypervolume(literal, front)
-
-
-def test_eq_13_literally_predicts_longer_plans(front: Front) -> None:
-    literal = front_of(replace(QUICK, piecewise=False))
-    assert literal.jct_opt.jct_s > front.jct_opt.jct_s
-
-
 class Boosting(Toy):
     """At its default clock a GPU is faster than at any clock that can be set."""
 
@@ -205,12 +181,6 @@ def test_schemes_of_stage_1_stay_in_the_front_if_not_dominated() -> None:
 
 def test_front_size_is_bounded() -> None:
     assert len(front_of(replace(QUICK, front=6))) <= 6
-
-
-def test_random_schemes_fit_and_use_every_gpu(rng: np.random.Generator) -> None:
-    scheme = random_schemes(fit_mask(mixed_tasks(200), CLUSTER), 1, rng)[0]
-    assert scheme.shape == (200,)
-    assert (np.bincount(scheme, minlength=4) > 25).all()
 
 
 def test_plan_and_sched_only_reject_a_task_that_fits_no_gpu() -> None:

@@ -51,13 +51,6 @@ def test_user_cache_follows_xdg_cache_home(monkeypatch: pytest.MonkeyPatch, tmp_
     assert files.user_cache() == Path.home() / ".cache" / "heshare"
 
 
-def test_doctor_promises_make_only_in_a_checkout(installed: Path) -> None:
-    from heshare.ops.probe import follows
-
-    found = {"in_use": [], "to_restore": [], "elsewhere": [], "gpus": [], "nvml": "present"}
-    assert "make" not in follows(found)[0]
-
-
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(extras.__dict__, "find_spec", lambda name: None if name == "papermill" else name)
     extras.require_extra("dask", "engine")

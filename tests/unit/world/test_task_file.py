@@ -32,11 +32,6 @@ def test_read_tasks_returns_what_write_tasks_wrote(tmp_path: Path) -> None:
     ]
 
 
-def test_write_tasks_keeps_precision_and_engine(tmp_path: Path) -> None:
-    tasks = (Task(0, Workload("vgg16", 4, "fp16", "tensorrt"), 5.0), Task(1, Workload("vgg16", 4), 5.0))
-    assert read_tasks(write_tasks(tmp_path / "tasks.csv", tasks)) == tasks
-
-
 def test_write_tasks_writes_optional_columns_only_where_a_task_differs(tmp_path: Path) -> None:
     tasks = (
         Task(0, Workload("vgg16", 4), 5.0, gpus=8, widths=(4, 16), priority=2),
@@ -103,12 +98,6 @@ def test_read_tasks_names_the_row_and_column_of_a_bad_cell(
     assert caught.value.found == found
 
 
-@pytest.mark.parametrize("value", ["fp8", "FP32"])
-def test_read_tasks_names_an_unknown_precision(tmp_path: Path, value: str) -> None:
-    with pytest.raises(InputError, match="row 2, column precision"):
-        read_tasks(written(tmp_path, HEADER + ",precision", f"{GOOD},{value}"))
-
-
 @pytest.mark.parametrize("name", HEADER.split(","))
 def test_read_tasks_names_a_missing_column(tmp_path: Path, name: str) -> None:
     keep = [i for i, column in enumerate(HEADER.split(",")) if column != name]
@@ -126,12 +115,3 @@ def test_read_tasks_names_an_unknown_column(tmp_path: Path) -> None:
 def test_read_tasks_refuses_a_file_without_tasks(tmp_path: Path, lines: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match=r"an empty file|no task"):
         read_tasks(written(tmp_path, *lines))
-
-
-def test_write_tasks_leaves_the_old_file_when_it_fails(tmp_path: Path) -> None:
-    path = write_tasks(tmp_path / "tasks.csv", [Task(0, Workload("vgg16", 4), 5.0)])
-    before = path.read_bytes()
-    with pytest.raises(AttributeError):
-        write_tasks(path, [Task(0, Workload("vgg16", 4), 5.0), "not a task"])  # type: ignore[list-item]
-    assert path.read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["tasks.csv"]

@@ -60,11 +60,6 @@ def test_helios_durations_are_those_of_the_recipe() -> None:
     assert durations_s[99] == pytest.approx(6082.14)
 
 
-def test_helios_durations_are_a_new_array_at_each_call() -> None:
-    helios_durations_s()[:] = 0
-    assert helios_durations_s().min() == 120.0
-
-
 def test_sample_durations_draws_without_replacement_up_to_the_number_of_percentiles(rng: np.random.Generator) -> None:
     percentiles = np.arange(1.0, 101.0)
     assert sorted(sample_durations_s(100, rng=rng, percentiles=percentiles)) == percentiles.tolist()
