@@ -40,10 +40,17 @@ def _with(row: list[str], column: str, text: str) -> list[str]:
     return [text if name == column else cell for name, cell in zip(NAMES, row, strict=True)]
 
 
+def _read(path: Path) -> tuple[pd.DataFrame, InputError | None]:
+    try:
+        return store.read(path), None
+    except InputError as error:
+        return pd.DataFrame(), error
+
+
 def _refusal(path: Path) -> InputError:
-    with pytest.raises(InputError) as caught:
-        store.read(path)
-    return caught.value
+    _, error = _read(path)
+    assert error is not None
+    return error
 
 
 def test_read_returns_each_column_as_its_type(tmp_path: Path) -> None:
@@ -149,9 +156,8 @@ def test_any_text_in_any_cell_is_refused_or_read_as_its_value(tmp_path: Path, ro
     path = tmp_path / "profile.csv"
     with path.open("w", encoding="utf-8", newline="") as stream:
         csv.writer(stream, lineterminator="\n").writerows([NAMES, *rows])
-    try:
-        table = store.read(path)
-    except InputError as error:
+    table, error = _read(path)
+    if error is not None:
         assert error.row is None or error.row >= row + 2
         assert error.row is not None or "UTF-8" in error.expected
         return
