@@ -12,7 +12,8 @@ from heshare.ops.mps import MpsSession
 from heshare.ops.nvml.binding import Nvml
 from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.workers.worker_pool import ProcessLauncher
-from heshare.profiles.replay_device import open_replay
+from heshare.profiles import store
+from heshare.profiles.replay_device import ReplayDevice
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu as find_gpu
 
@@ -58,7 +59,7 @@ def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:
     openers: dict[str, Callable[[], Device]] = {
         "emulated": lambda: emulated(name, seed=seed),
         "nvml": lambda: _nvml(name, clocks),
-        "replay": lambda: open_replay(name),
+        "replay": lambda: ReplayDevice(store.read(name), source=name),
     }
     if kind not in openers or not name:
         raise InputError(

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategies import clusters, gpu_types, resident_sets, residents, task_sets, trace_rows
+from support.strategies import clusters, residents, task_sets, trace_rows
 
-from heshare.world.catalogue import memory_mib, resident
+from heshare.world.catalogue import resident
 from heshare.world.cluster import Cluster
-from heshare.world.gpu import Gpu
 from heshare.world.helios_trace import TraceJob, read_trace
 from heshare.world.task import Task
 from heshare.world.task_file import read_tasks, write_tasks
@@ -69,18 +68,6 @@ def test_recipe_durations_are_ascending_and_within_their_range(durations_s: list
     assert (made_s == recipe_durations_s(jobs[::-1])).all()
 
 
-@given(trace_rows())
-def test_read_trace_returns_the_jobs_of_the_file(rows: list[tuple[int, datetime, int, int]]) -> None:
-    lines = ["job_id,submit_time,duration_s,gpu_num", *(f"{i},{when},{s},{gpus}" for i, when, s, gpus in rows)]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.csv"
-        path.write_text("\n".join(lines), encoding="utf-8")
-        trace = read_trace(path)
-    first = rows[0][1]
-    assert trace.jobs == tuple(TraceJob(i, (when - first).total_seconds(), float(s), gpus) for i, when, s, gpus in rows)
-    assert not trace.skipped
-
-
 @given(trace_rows(min_size=2), st.data())
 def test_read_trace_reads_or_counts_every_row(rows: list[tuple[int, datetime, int, int]], data: st.DataObject) -> None:
     spoilt = data.draw(st.sets(st.integers(1, len(rows) - 1), max_size=len(rows) - 1))
@@ -110,10 +97,3 @@ def test_cluster_parse_reads_the_text_of_a_cluster(cluster: Cluster) -> None:
 @given(residents())
 def test_resident_reads_the_text_of_a_resident(drawn: Resident) -> None:
     assert resident(str(drawn)) == drawn
-
-
-@given(gpu_types().flatmap(lambda gpu: st.tuples(st.just(gpu), resident_sets(gpu))))
-def test_resident_sets_fit_the_memory_of_their_gpu(pair: tuple[Gpu, tuple[Resident, ...]]) -> None:
-    card, together = pair
-    assert together
-    assert sum(memory_mib(each.workload) for each in together) <= card.memory_mib

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from heshare.world.catalogue import gpus, memory_mib, models
+from heshare.world.catalogue import gpus, models
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
@@ -40,19 +40,6 @@ def any_residents(largest_batch_size: int, precisions: Sequence[str]) -> SearchS
     return st.builds(
         Resident, st.builds(Workload, names, sizes, st.sampled_from(precisions), engines), st.integers(1, 100)
     )
-
-
-@st.composite
-def resident_sets(draw: DrawFn, gpu: Gpu, max_size: int = 6) -> tuple[Resident, ...]:
-    """Residents that fit the GPU's memory together, at least one."""
-    chosen: list[Resident] = []
-    free_mib = gpu.memory_mib
-    for resident in draw(st.lists(residents(), min_size=1, max_size=max_size)):
-        needed_mib = memory_mib(resident.workload)
-        if needed_mib <= free_mib:
-            chosen.append(resident)
-            free_mib -= needed_mib
-    return tuple(chosen) or (Resident(Workload("mobilenet", 1)),)
 
 
 def clusters(max_gpus: int = 6) -> SearchStrategy[Cluster]:

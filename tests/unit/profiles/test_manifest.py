@@ -57,12 +57,6 @@ def test_a_manifest_holds_checksum_protocol_and_command(tmp_path: Path) -> None:
     assert content["visits"]["count"] == 94
 
 
-def test_the_manifest_of_an_emulated_device_is_reproducible(tmp_path: Path) -> None:
-    first, second = _record(tmp_path / "first"), _record(tmp_path / "second")
-    assert first.with_name("manifest.json").read_bytes() == second.with_name("manifest.json").read_bytes()
-    assert "recorded" not in _manifest(first)
-
-
 def test_the_manifest_of_a_measured_device_holds_its_facts(tmp_path: Path) -> None:
     content = _manifest(_record(tmp_path, Warm(gpu("T4"))))
     assert content["device"] == {"sharing": "time-slice", "driver": "600.1"}

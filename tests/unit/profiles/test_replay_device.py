@@ -13,7 +13,7 @@ from heshare.devices.emulated_device import EmulatedDevice
 from heshare.ops.open_device import open_device
 from heshare.profiles import store
 from heshare.profiles.recorder import record
-from heshare.profiles.replay_device import ReplayDevice, replay_table
+from heshare.profiles.replay_device import ReplayDevice
 from heshare.profiles.visit import MeasurementProtocol, Setup
 from heshare.shared.errors import InputError, UnansweredError
 from heshare.testing.device_contract import DeviceContract
@@ -42,13 +42,13 @@ def table() -> pd.DataFrame:
 
 @pytest.fixture
 def device(table: pd.DataFrame) -> ReplayDevice:
-    return replay_table(table)
+    return ReplayDevice(table)
 
 
 class TestReplayDevice(DeviceContract):
     @pytest.fixture
     def device(self, table: pd.DataFrame) -> ReplayDevice:
-        return replay_table(table)
+        return ReplayDevice(table)
 
 
 def _run(device: ReplayDevice, *names: str) -> None:
@@ -94,7 +94,7 @@ def test_a_set_that_was_not_recorded_is_refused(
 
 
 def test_a_set_in_which_a_task_was_not_measured_is_refused(table: pd.DataFrame) -> None:
-    device = replay_table(table[(table["co_runners"] == "") | (table["workload"] != "resnet50")])
+    device = ReplayDevice(table[(table["co_runners"] == "") | (table["workload"] != "resnet50")])
     _run(device, *SETS[3])
     with pytest.raises(UnansweredError, match="only without measuring resnet50:8@50"):
         device.read()
@@ -106,7 +106,7 @@ def test_a_set_that_does_not_last_need_not_be_recorded(device: ReplayDevice) -> 
 
 
 def test_a_measured_record_may_lack_a_utilisation(table: pd.DataFrame) -> None:
-    device = replay_table(table.assign(provenance="measured", l2_util_pct=math.nan))
+    device = ReplayDevice(table.assign(provenance="measured", l2_util_pct=math.nan))
     _run(device, "mobilenet:4")
     assert math.isnan(device.read().l2_util_pct)
     assert device.provenance == "measured"

@@ -46,31 +46,11 @@ def test_non_dominated_indices_are_in_order_of_energy_and_skip_gains_within_the_
     assert non_dominated_indices(energy_j, jct_s, 1e-12).tolist() == [1, 3, 0]
 
 
-def test_front_ranks_put_duplicates_behind_all_others() -> None:
-    assert front_ranks(round_significant(POINTS)).tolist() == [0, 0, 0, 1, 2]
-    ranks = front_ranks(round_significant(np.vstack((POINTS, POINTS[:1]))))
-    assert ranks[:5].tolist() == [0, 0, 0, 1, 2]
-    assert ranks[5] > 2
-
-
 def test_front_ranks_agree_with_moocore(rng: np.random.Generator) -> None:
     for points in (rng.integers(1, 6, (60, 2)).astype(float), np.ones((9, 2)), rng.random((80, 2))):
         _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
         duplicate = first[inverse] != np.arange(len(points))
         np.testing.assert_array_equal(front_ranks(points), moocore.pareto_rank(points) + duplicate * len(points))
-
-
-def test_crowding_distance_of_four_points() -> None:
-    front = np.array([[0.0, 10.0], [1.0, 6.0], [4.0, 1.0], [10.0, 0.0]])
-    distance = crowding_distance(front, np.zeros(4, dtype=int))
-    assert np.isinf(distance[[0, 3]]).all()
-    np.testing.assert_allclose(distance[1:3], [4 / 10 + 9 / 10, 9 / 10 + 6 / 10])
-
-
-def test_crowding_distance_is_computed_per_front() -> None:
-    two_fronts = np.vstack((POINTS[:3], POINTS[:3] + 10))
-    distance = crowding_distance(two_fronts, np.array([0, 0, 0, 1, 1, 1]))
-    np.testing.assert_allclose(distance[:3], distance[3:])
 
 
 def test_crowding_distance_with_ties_and_flat_fronts(rng: np.random.Generator) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from heshare.shared.errors import InputError
-from heshare.world.helios_trace import TraceJob, read_trace, stream_jobs
+from heshare.world.helios_trace import TraceJob, read_trace
 
 SAMPLE = "job_id,submit_time,duration_s,gpu_num"
 GOOD = "1,2020-09-01 00:00:00,100,1"
@@ -145,17 +143,3 @@ def test_a_skipped_row_does_not_affect_the_rows_after_it(write) -> None:
     lines = (SAMPLE, GOOD, "2,2021-01-01 00:00:00,bad,1", "2,2020-09-01 00:00:09,1,1")
     trace = read_trace(write(*lines), on_bad="skip")
     assert [(job.id, job.submit_s) for job in trace.jobs] == [(1, 0.0), (2, 9.0)]
-
-
-def test_stream_jobs_needs_the_same_memory_for_any_length(write) -> None:
-    path = write(SAMPLE, *(f"{i},2020-09-01 00:00:00,100,1" for i in range(20_000)))
-    skipped: Counter[str] = Counter()
-    tracemalloc.start()
-    try:
-        count = sum(1 for _ in stream_jobs(path, skipped=skipped))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert count == 20_000
-    assert not skipped
-    assert peak < 200_000
