@@ -51,7 +51,8 @@ class ReplayDevice(VirtualDevice):
         self._idle_w, self._source = float(table["idle_w"].mean()), source
         # The row of each measured task, by the set in which it was measured.
         self._points: dict[_Key, dict[Resident, Any]] = {}
-        for row in table.itertuples(index=False):
+        rows: Iterable[Any] = table.itertuples(index=False)
+        for row in rows:
             residents = residents_of(row)
             self._points.setdefault(_key(residents, row.sm_mhz), {})[residents[0]] = row
 
