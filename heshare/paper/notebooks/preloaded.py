@@ -8,7 +8,7 @@ with suppress(Exception):
     import ipykernel.ipkernel
     import ipykernel.kernelapp
 
-    import heshare.lab.plus.physics.few_shot
+    import heshare.lab.plus.physics.physics_predictor
     import heshare.paper.explore.results
     import heshare.paper.figures.panels
     import heshare.paper.figures.timelines

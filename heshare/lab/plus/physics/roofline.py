@@ -306,14 +306,12 @@ class Roofline:
         self._mean_voltage = (sum(a for a, _ in knees) / len(knees), sum(b for _, b in knees) / len(knees))
 
     @classmethod
-    def fit(
-        cls, sets: ResidentSets, time_s: FloatArray, power_w: FloatArray, start: Roofline | None = None
-    ) -> Roofline:
+    def fit(cls, sets: ResidentSets, time_s: FloatArray, power_w: FloatArray) -> Roofline:
         """Return the roofline fitted to the times (s) of every set's first resident and the power (W), each (m,).
 
-        A power that was not recorded is NaN. The search begins at `start`, by default in the middle of the ranges.
+        A power that was not recorded is NaN. The search begins in the middle of the ranges.
         """
-        start = start or cls()
+        start = cls()
         names = sorted({gpu.name for gpu in sets.gpus})
         has_power = np.isfinite(power_w)
 

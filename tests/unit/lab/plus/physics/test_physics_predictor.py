@@ -14,7 +14,6 @@ import pytest
 
 from heshare.devices import iteration_time
 from heshare.devices.iteration_time import overlap_arrays
-from heshare.lab.plus.physics.conformal import half_widths, left_out_errors
 from heshare.lab.plus.physics.least_squares import least_squares
 from heshare.lab.plus.physics.physics_predictor import PhysicsModel, load_predictor, sets_of_samples
 from heshare.lab.plus.physics.roofline import PARTS, IterationParts, ResidentSets, Roofline
@@ -145,30 +144,22 @@ def test_pick_returns_the_chosen_sets_in_order() -> None:
     assert picked.size.tolist() == [2, 1]
 
 
-def test_physics_model_errors_on_new_workloads_are_small_and_intervals_cover_them(profiles: pd.DataFrame) -> None:
+def test_physics_model_errors_on_new_workloads_are_small(profiles: pd.DataFrame) -> None:
     all_samples = profile_samples(profiles)
     samples, sets, (time_s, power_w) = all_samples.rows, sets_of_samples(all_samples), all_samples.truth.T
     new = samples["workload"].isin(["resnet50", "gpt2", "mobilenet"]).to_numpy()
     train, test = np.flatnonzero(~new), np.flatnonzero(new)
     train_sets = sets.pick(train)
-    model = PhysicsModel(seed=0, learner="boosting").fit(train_sets, time_s[train], power_w[train])
+    model = PhysicsModel(seed=0).fit(train_sets, time_s[train], power_w[train])
     predicted_s, predicted_w = model.predict_first(sets.pick(test))
     gap_s, gap_w = np.abs(predicted_s / time_s[test] - 1), np.abs(predicted_w / power_w[test] - 1)
     assert gap_s.mean() < 0.10
     assert gap_w.mean() < 0.05
-    groups = samples["workload"].iloc[train].tolist()
-    errors = left_out_errors(train_sets, all_samples.truth[train], groups, model=model, seed=0)
-    by_kind = half_widths(errors, train_sets.size > 1)
-    width = by_kind[(sets.pick(test).size > 1).astype(int), 0]
-    covered = np.mean(np.abs(np.log(predicted_s / time_s[test])) <= width)
-    assert 0.8 < covered <= 1
-    without_power = PhysicsModel(seed=0, learner="boosting").fit(train_sets, time_s[train], np.full(len(train), np.nan))
+    without_power = PhysicsModel(seed=0).fit(train_sets, time_s[train], np.full(len(train), np.nan))
     assert np.isfinite(without_power.predict_first(sets.pick(test))[0]).all()
 
 
-def test_physics_model_and_load_predictor_refuse_unknown_names() -> None:
-    with pytest.raises(InputError, match="none or boosting"):
-        PhysicsModel(seed=0, learner="oracle")
+def test_load_predictor_refuses_unknown_kinds() -> None:
     with pytest.raises(InputError, match="forest or physics"):
         load_predictor(kind="oracle")
 
