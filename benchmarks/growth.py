@@ -50,7 +50,7 @@ def plan(tasks: int, predictor: Predictor, *, seed: int, effort: SearchSettings)
     """Return tasks, gpus, points of the front, rows predicted, and the times to fill the tables and to search, s."""
     from heshare.devices.task_sizes import draw
     from heshare.lab.plus.costs import BatchCosts
-    from heshare.lab.plus.heshare_plus import search_for
+    from heshare.lab.plus.weighted_search import WeightedSearch
     from heshare.scheduling.objectives import make_instance
     from heshare.world.cluster import Cluster
 
@@ -60,7 +60,7 @@ def plan(tasks: int, predictor: Predictor, *, seed: int, effort: SearchSettings)
     costs = BatchCosts(make_instance(drawn, cluster, predictor), predictor, effort.choices)
     costs.fill_tables()
     filled_s = perf_counter()
-    search = search_for(costs, effort, np.random.default_rng(seed))
+    search = WeightedSearch(costs, effort, np.random.default_rng(seed))
     search.run()
     row = {"tasks": tasks, "gpus": len(cluster), "points": len(search.front())}
     row["predictor_rows"] = predictor.calls - calls

@@ -1,7 +1,6 @@
 """Gaps of HeShare+ to the optimum: exact fronts of small task sets, the proven bound of large ones.
 
 The instances are divided among two processes, beside other stages. So `bound_per_weight`, the only time, is CPU time.
-The bound branches once at each weight.
 """
 
 from __future__ import annotations
@@ -73,5 +72,5 @@ def bound_gap(seed: int) -> tuple[float, float]:
     costs = BatchCosts(make_instance(tasks, Cluster.parse(LARGE), predictor()), predictor())
     front = improved(costs, np.random.default_rng(seed))
     weights, start_s = weights_along(front), time.process_time()
-    proven = lower_bound(costs, weights, splits=1)
+    proven = lower_bound(costs, weights)
     return float(proven.gaps_along_pct(front).max()), (time.process_time() - start_s) / len(weights)

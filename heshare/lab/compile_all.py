@@ -53,8 +53,7 @@ def _plan() -> None:
 
 def _search() -> None:
     tasks, gpus, predictor = _tasks(), Cluster.parse(_CLUSTER), load_predictor()
-    for effort in (SearchSettings(rounds=3), SearchSettings(rounds=3, undivided_tasks=2, block_gpus=1)):
-        optimise(tasks, gpus, predictor, rng=np.random.default_rng(0), effort=effort).to_frame()
+    optimise(tasks, gpus, predictor, rng=np.random.default_rng(0), effort=SearchSettings(rounds=3)).to_frame()
 
 
 def _bound() -> None:

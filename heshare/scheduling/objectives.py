@@ -118,19 +118,6 @@ class Instance:
         """Time of each task on the fastest GPU, s, shape (n,)."""
         return cast(FloatArray, self.time_s.min(axis=1))
 
-    def part(self, tasks: IntArray, gpus: IntArray) -> Instance:
-        """Return the instance of some tasks on some GPUs, both given by index in the wanted order."""
-        rows_and_columns = np.ix_(tasks, gpus)
-        return Instance(
-            tuple(self.tasks[task] for task in tasks.tolist()),
-            Cluster(tuple(self.cluster.gpus[gpu] for gpu in gpus.tolist())),
-            self.time_s[rows_and_columns],
-            self.energy_j[rows_and_columns],
-            self.fits[rows_and_columns],
-            self.needs_mib[tasks],
-            self.begin_s[gpus],
-        )
-
 
 def fit_mask(tasks: Sequence[Task], cluster: Cluster) -> BoolArray:
     """Return whether each of n tasks fits each of k GPUs, shape (n, k); an `InputError` for one that fits none."""

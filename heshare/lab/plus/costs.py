@@ -33,7 +33,6 @@ doi:10.1016/S0377-2217(99)00153-8.
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,16 +103,7 @@ class BatchCosts:
         predictor: Predictor,
         choices: BatchChoices = DEFAULT_CHOICES,
     ) -> None:
-        self.choices = choices
-        self._set_world(world)
-        workloads = tuple(sorted({task.workload for task in world.tasks}))
-        index = {workload: number for number, workload in enumerate(workloads)}
-        self.workload = np.array([index[task.workload] for task in world.tasks], dtype=np.int64)
-        self.rates = rate_tables(world, workloads, predictor, choices)
-
-    def _set_world(self, world: Instance) -> None:
-        """Set what follows from the task set and the cluster alone."""
-        self.world = world
+        self.choices, self.world = choices, world
         self.time_s, self.energy_j = world.time_of_kind, world.energy_of_kind
         self.fits: BoolArray = world.fits_of_kind
         self.order = world.order_of_kind
@@ -121,14 +111,10 @@ class BatchCosts:
         self.iterations = np.array([task.iterations for task in world.tasks], dtype=np.float64)
         self.memory_mib = np.array([gpu.memory_mib for gpu in world.kinds], dtype=np.float64)
         self.clients = np.array([gpu.mps_clients for gpu in world.kinds], dtype=np.int64)
-
-    def part(self, tasks: IntArray, gpus: IntArray) -> BatchCosts:
-        """Return the costs of some tasks, ascending, on some GPUs; the tables are shared."""
-        whole, result = self.world, copy(self)
-        result._set_world(whole.part(tasks, gpus))
-        result.workload = self.workload[tasks]
-        result.rates = tuple(self.rates[whole.kinds.index(gpu)] for gpu in result.world.kinds)
-        return result
+        workloads = tuple(sorted({task.workload for task in world.tasks}))
+        index = {workload: number for number, workload in enumerate(workloads)}
+        self.workload = np.array([index[task.workload] for task in world.tasks], dtype=np.int64)
+        self.rates = rate_tables(world, workloads, predictor, choices)
 
     def balanced_weight(self) -> float:
         """Return a weight at which energy and the sum of JCTs count about the same: E / T of queues of n / k tasks."""

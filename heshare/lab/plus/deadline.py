@@ -39,9 +39,6 @@ class Deadline:
         return self.until_s <= perf_counter() or (self._cancel is not None and self._cancel.is_set())
 
 
-NEVER = Deadline()
-
-
 class InterruptedSearchWarning(UserWarning):
     """Ctrl-C has ended a search early."""
 

@@ -278,7 +278,7 @@ class HeSharePlusOnline(OnlinePlanner):
             are the weights, `WEIGHTS`, and `COARSE` in the first round: more of them change no run noticeably.
     """
 
-    TIME = PlanningTime(fixed_s=0.01, square_s=3.5e-4, step_s=7e-3, whole=DEFAULT_SETTINGS.undivided_tasks)
+    TIME = PlanningTime(fixed_s=0.01, square_s=3.5e-4, step_s=7e-3)
     WEIGHTS, COARSE = 8, 5
 
     def __init__(

@@ -79,8 +79,6 @@ class SearchSettings:
         samples: samples for each local search.
         passes: passes over all tasks with one sample.
         swap_tasks: task sets of up to so many tasks are searched by swaps too.
-        undivided_tasks: task sets of up to so many tasks are searched as a whole; larger ones in blocks of the cluster.
-        block_gpus: GPUs of a block, about; clusters of fewer than two blocks are searched as a whole.
         labels: about how many partial plans of a queue are kept for its front.
         sum_points: about how many partial plans of several queues are kept for the front of a cluster.
         front_plans: the largest number of plans in the final front.
@@ -100,8 +98,6 @@ class SearchSettings:
     samples: int = 1
     passes: int = 2
     swap_tasks: int = 200
-    undivided_tasks: int = 300
-    block_gpus: int = 8
     labels: int = 64
     sum_points: int = 128
     front_plans: int = 100
@@ -126,7 +122,6 @@ _LEAST = {
     "perturbations": 0,
     "exhaustive_gpus": 0,
     "swap_tasks": 0,
-    "undivided_tasks": 0,
     "labels": 4,
     "sum_points": 4,
     "front_plans": 3,

@@ -26,14 +26,13 @@ Sources: weighted sums and supported points: Ehrgott 2005, Multicriteria Optimiz
 Iterated local search: Lourenco, Martin and Stuetzle 2003, doi:10.1007/0-306-48056-5_11.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import inf
 
 import numpy as np
 
 from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.deadline import NEVER, Cancel, Deadline
+from heshare.lab.plus.deadline import Cancel, Deadline
 from heshare.lab.plus.fronts import FrontArchive
 from heshare.lab.plus.local_search import NO_GPU, Assignment, assign, construct, descend, empty_assignment, perturb
 from heshare.lab.plus.option_tables import OptionTable, option_table, with_missing
@@ -47,46 +46,7 @@ Progress = Callable[[int, FloatArray], object]
 """Called with the rounds done and the objectives of the front so far, shape (m, 2); False stops the search."""
 
 
-class RoundSearch(ABC):
-    """A search that improves its front round by round.
-
-    Args:
-        settings: the limits of the search.
-    """
-
-    def __init__(self, settings: SearchSettings) -> None:
-        self._settings = settings
-
-    def run(self, until_s: float | None = None, progress: Progress | None = None, cancel: Cancel | None = None) -> None:
-        """Search round by round, until the rounds are done or the time is over; the first round is always finished.
-
-        Args:
-            until_s: stop at this moment of `perf_counter`, s; None to do `settings.rounds` rounds.
-            progress: called after every round; False stops the search.
-            cancel: asked after the first round whether to stop.
-        """
-        self.advance(0)
-        deadline, done = Deadline(inf if until_s is None else until_s, cancel), 1
-        while progress is None or progress(done, self.objectives()) is not False:
-            if deadline.over() or (until_s is None and done >= self._settings.rounds):
-                break
-            self.advance(done, deadline)
-            done += 1
-
-    @abstractmethod
-    def advance(self, number: int, deadline: Deadline = NEVER) -> None:
-        """Do one round; it is cut short at the deadline."""
-
-    @abstractmethod
-    def objectives(self) -> FloatArray:
-        """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
-
-    @abstractmethod
-    def front(self) -> Front:
-        """Return the front, thinned to at most `settings.front_plans` plans."""
-
-
-class WeightedSearch(RoundSearch):
+class WeightedSearch:
     """The iterated local search over weights, with the archive of all assignments that it finds.
 
     Args:
@@ -102,8 +62,7 @@ class WeightedSearch(RoundSearch):
     def __init__(
         self, costs: BatchCosts, settings: SearchSettings, rng: np.random.Generator, seeds: Sequence[IntArray] = ()
     ) -> None:
-        super().__init__(settings)
-        self._costs, self._rng, self._seeds = costs, rng, list(seeds)
+        self._costs, self._settings, self._rng, self._seeds = costs, settings, rng, list(seeds)
         world = costs.world
         self.archive = FrontArchive(costs, settings)
         self._table: OptionTable | None = None
@@ -118,13 +77,22 @@ class WeightedSearch(RoundSearch):
         self._best: list[IntArray] = []
         self._best_costs: list[float] = []
 
-    def advance(self, number: int, deadline: Deadline = NEVER) -> None:
-        """Do one round, the coarse one if its number is 0."""
-        if number:
-            self._refine(number, deadline)
-            return
+    def run(self, until_s: float | None = None, progress: Progress | None = None, cancel: Cancel | None = None) -> None:
+        """Search round by round, until the rounds are done or the time is over; the first round is always finished.
+
+        Args:
+            until_s: stop at this moment of `perf_counter`, s; None to do `settings.rounds` rounds.
+            progress: called after every round; False stops the search.
+            cancel: asked again and again after the first round whether to stop.
+        """
         self._costs.fill_tables(FEW_SETS)
         self._find_weights()
+        deadline, done = Deadline(inf if until_s is None else until_s, cancel), 1
+        while progress is None or progress(done, self.objectives()) is not False:
+            if deadline.over() or (until_s is None and done >= self._settings.rounds):
+                break
+            self._refine(done, deadline)
+            done += 1
 
     def objectives(self) -> FloatArray:
         """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
@@ -133,10 +101,6 @@ class WeightedSearch(RoundSearch):
     def front(self) -> Front:
         """Return the front, thinned to at most `settings.front_plans` plans."""
         return self.archive.front()
-
-    def release_table(self) -> None:
-        """Release the memory of the option table; it is built again if the search continues."""
-        self._table = None
 
     @property
     def _options(self) -> OptionTable:

@@ -33,11 +33,6 @@ behind it,
 
 is the least cost less prices of a queue with b tasks from position j on, and z_t = min over b of V(0, b).
 
-Splits. The linear program may serve half of a task on each of two types of GPU. In a plan the task is on a type t or it
-is not, so the lower one of the bounds of these two cases is a bound, too. Neither case permits the fractions, so it is
-often higher (branch and price). The case with the lowest bound is split next, at the task and the type whose share in
-the linear program is nearest to 1/2. In the pricing of a type, a task that must not be on it has the price -inf.
-
 Example: tasks of 2 and 5 s on two GPUs of 110 W. With one task each, energy and 20 J/s x average JCT are 770 + 20 x 3.5
 = 840, which is the bound too; with both on one GPU, 770 + 20 x 4.5 = 860 is 2.38 % more.
 
@@ -51,14 +46,13 @@ Sources: decomposition: Dantzig and Wolfe 1960, doi:10.1287/opre.8.1.101. Column
 2005, doi:10.1287/opre.1050.0234. The Lagrangian bound: Geoffrion 1974, doi:10.1007/BFb0120690. Schedules of parallel
 machines as columns, priced by dynamic programming: Chen and Powell 1999, doi:10.1287/ijoc.11.1.78. Smoothed prices:
 Wentges 1997, doi:10.1016/S0969-6016(97)00001-4, and Pessoa, Sadykov, Uchoa and Vanderbeck 2018,
-doi:10.1287/ijoc.2017.0784. Branch and price: Barnhart, Johnson, Nemhauser, Savelsbergh and Vance 1998,
-doi:10.1287/opre.46.3.316.
+doi:10.1287/ijoc.2017.0784.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from typing import NamedTuple
@@ -73,19 +67,17 @@ from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, non_dominated
-from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.compiling import compiled
 
-MAX_COLUMNS, LEAN_COLUMNS = 3000, 1000
-"""Columns at which those with the largest reduced costs are dropped, without and with splits."""
+MAX_COLUMNS = 3000
+"""Columns at which those with the largest reduced costs are dropped."""
 SMOOTHING = 0.7
 """The share of the best bound's dual prices in the next ones, because the program's own prices oscillate."""
 PENALTY = 10.0
 """The cost of leaving a task unserved, in costs of a task alone before all others: too much for the optimum."""
 BOUND_TASKS = 60
 """Tasks up to which the bound is computed unless asked for: it takes 3 to 10 s then, and more than linearly longer."""
-LEAST_SHARE = 0.01
-"""A share nearer to 0 or 1 is no reason for a split."""
 ROUNDING = 1e-9
 """Bounds are lowered by this share of themselves, far more than rounding could add to a sum."""
 
@@ -97,9 +89,8 @@ class Bound:
     Attributes:
         weights: of energy (1/J) and average JCT (1/s), shape (f, 2).
         least: proven lower bounds of the weighted sums, shape (f,).
-        relaxed: the linear program's value, without splits, where it was solved to the end; otherwise above its bound,
-            shape (f,).
-        iterations: iterations of column generation, those of all cases together, shape (f,).
+        relaxed: the linear program's value where it was solved to the end; otherwise above its bound, shape (f,).
+        iterations: iterations of column generation, shape (f,).
     """
 
     weights: FloatArray
@@ -149,17 +140,14 @@ def weights_along(objectives: FloatArray, count: int = 5) -> FloatArray:
     return per_joule
 
 
-def lower_bound(
-    costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e-4, iterations: int = 500, splits: int = 0
-) -> Bound:
+def lower_bound(costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e-4, iterations: int = 500) -> Bound:
     """Return proven lower bounds, one for each weight.
 
     Args:
         costs: the batches and their options.
         weights: of energy (1/J) and average JCT (1/s), shape (f, 2).
         tolerance: stop when the bound is this close to the linear program's value, relatively.
-        iterations: the largest number of iterations for each weight and case.
-        splits: how many times a case is split for each weight.
+        iterations: the largest number of iterations for each weight.
 
     Raises:
         InputError: too many sets of tasks to list.
@@ -169,12 +157,11 @@ def lower_bound(
     none, results = np.zeros(0), []
     columns = QueueColumns(np.zeros(0, dtype=np.int64), none, none, np.zeros((0, world.n)))
     for per_j, per_s in weights.tolist():
-        master = _Master(batches, gpus, (per_j, per_s / world.n))
         # A queue is a column at every weight: the next one begins with those of the last one.
-        cases = master.solve(columns, tolerance, iterations, splits)
-        columns = cases[0].columns
-        proven = min(case.bound for case in cases if not case.split)
-        results.append((proven * (1 - ROUNDING), cases[0].relaxed, sum(case.iterations for case in cases)))
+        master = _Master(batches, gpus, (per_j, per_s / world.n), columns)
+        master.improve(tolerance, iterations)
+        columns = master.columns
+        results.append((master.bound * (1 - ROUNDING), master.relaxed, master.iterations))
     least, limits, counts = map(np.array, zip(*results, strict=True))
     return Bound(weights, least, limits, counts)
 
@@ -205,62 +192,9 @@ class QueueColumns(NamedTuple):
         """Return the columns with these indices."""
         return QueueColumns._make(column[rows] for column in self)
 
-    def cheaper(self, weights: tuple[float, float], prices: FloatArray, kind_prices: FloatArray) -> QueueColumns:
-        """Return the columns with negative reduced costs."""
-        cost = weights[0] * self.energy_j + weights[1] * self.jct_s
-        return self.take(np.flatnonzero(cost - self.holds @ prices - kind_prices[self.kind] < -1e-9 * cost))
-
-    def without(self, forbidden: BoolArray) -> QueueColumns:
-        """Return the columns that hold no task that is forbidden on their type, shape (n, kinds)."""
-        return self.take(np.flatnonzero(~(self.holds * forbidden.T[self.kind]).any(axis=1)))
-
     def joined(self, others: Sequence[QueueColumns]) -> QueueColumns:
         """Return these columns and others behind them."""
         return QueueColumns._make(map(np.concatenate, zip(self, *others, strict=True)))
-
-
-@dataclass
-class _Case:
-    """A bound on the plans in which some tasks are not on some types of GPU.
-
-    Attributes:
-        forbidden: whether a task must not be on a type, shape (n, kinds).
-        prices: the prices that prove the bound, or where to begin, shape (n,).
-        columns: the columns of its linear program.
-        bound: the best bound so far.
-        relaxed: the program's value.
-        iterations: the iterations done.
-        shares: how much of each task the program serves on each type, shape (n, kinds).
-        lean: whether its program gets only columns that lower its value, and few: for splits, as many programs follow.
-        split: whether there are two cases in its place.
-    """
-
-    forbidden: BoolArray
-    prices: FloatArray
-    columns: QueueColumns
-    bound: float = -inf
-    relaxed: float = inf
-    iterations: int = 0
-    shares: FloatArray = field(default_factory=lambda: np.zeros((1, 1)))
-    lean: bool = False
-    split: bool = False
-
-    def halves(self) -> tuple[_Case, ...]:
-        """Return two cases: the task with the share nearest to 1/2 is not on that type, and is only on it.
-
-        There is none if the program serves each task on one type.
-        """
-        even = np.minimum(self.shares, 1 - self.shares)
-        task, kind = np.unravel_index(even.argmax(), even.shape)
-        if even[task, kind] < LEAST_SHARE:
-            return ()
-        without, only = self.forbidden.copy(), self.forbidden.copy()
-        without[task, kind] = True
-        only[task] = True
-        only[task, kind] = False
-        return tuple(
-            _Case(each, self.prices, self.columns.without(each), self.bound, lean=True) for each in (without, only)
-        )
 
 
 class _Master:
@@ -270,44 +204,42 @@ class _Master:
         batches: of each type of GPU.
         gpus: the number of GPUs of each type, shape (kinds,).
         weights: of energy (1/J) and the sum of JCTs (1/s).
+        columns: of the linear program, to begin with.
+
+    Attributes:
+        columns: those that there are now.
+        bound: the best bound so far.
+        relaxed: the program's value.
+        iterations: the iterations done.
     """
 
-    def __init__(self, batches: Sequence[FeasibleBatches], gpus: FloatArray, weights: tuple[float, float]) -> None:
+    def __init__(
+        self,
+        batches: Sequence[FeasibleBatches],
+        gpus: FloatArray,
+        weights: tuple[float, float],
+        columns: QueueColumns,
+    ) -> None:
         self._pricers = [Pricer(kind, of_kind, weights) for kind, of_kind in enumerate(batches)]
         self._gpus, self._weights = gpus, weights
         self._n = len(batches[0].order)
+        self.columns, self.bound, self.relaxed, self.iterations = columns, -inf, inf, 0
 
-    def solve(self, columns: QueueColumns, tolerance: float, iterations: int, splits: int) -> list[_Case]:
-        """Return the case without restriction, and those that it has been split into."""
-        first, alone = self._first_prices()
-        cases = [_Case(np.zeros((self._n, len(self._gpus)), dtype=np.bool_), first, columns, lean=splits > 0)]
-        self._improve(cases[0], PENALTY * alone, tolerance, iterations)
-        for _ in range(splits):
-            lowest = min((case for case in cases if not case.split), key=lambda case: case.bound)
-            halves = lowest.halves()
-            lowest.split = bool(halves)
-            for half in halves:
-                self._improve(half, PENALTY * alone, tolerance, iterations)
-            cases += halves
-        return cases
-
-    def _improve(self, case: _Case, penalty: FloatArray, tolerance: float, iterations: int) -> None:
-        """Generate columns for a case until its bound is near its program's value."""
-        bound, new = self._price(case.prices, case.forbidden)
-        case.bound, case.columns = max(bound, case.bound), case.columns.joined(new)
-        while case.iterations < iterations:
-            case.iterations += 1
-            duals, kind_duals = self._solve_program(case, penalty)
-            if case.relaxed - case.bound <= tolerance * case.relaxed:
+    def improve(self, tolerance: float, iterations: int) -> None:
+        """Generate columns until the bound is near the program's value."""
+        prices, alone = self._first_prices()
+        self.bound, new = self._price(prices)
+        self.columns = self.columns.joined(new)
+        while self.iterations < iterations:
+            self.iterations += 1
+            duals = self._solve_program(PENALTY * alone)
+            if self.relaxed - self.bound <= tolerance * self.relaxed:
                 break
-            prices = SMOOTHING * case.prices + (1 - SMOOTHING) * duals
-            bound, new = self._price(prices, case.forbidden)
-            if bound > case.bound:
-                case.bound, case.prices = bound, prices
-            if case.lean:
-                # Queues that the program has already, or that would not lower its value, only make it slower.
-                new = [queues.cheaper(self._weights, duals, kind_duals) for queues in new]
-            case.columns = case.columns.joined(new)
+            tried = SMOOTHING * prices + (1 - SMOOTHING) * duals
+            bound, new = self._price(tried)
+            if bound > self.bound:
+                self.bound, prices = bound, tried
+            self.columns = self.columns.joined(new)
 
     def _first_prices(self) -> tuple[FloatArray, FloatArray]:
         """Return first prices, and what a task alone before all others costs at most, shape (n,) each."""
@@ -316,21 +248,18 @@ class _Master:
         last = costs[:, :, -1]
         return costs[:, :, min(behind, self._n - 1)].min(axis=0), np.where(np.isfinite(last), last, 0.0).max(axis=0)
 
-    def _price(self, prices: FloatArray, forbidden: BoolArray) -> tuple[float, list[QueueColumns]]:
+    def _price(self, prices: FloatArray) -> tuple[float, list[QueueColumns]]:
         """Return the bound L(p) of given prices, and the queues with negative reduced costs."""
-        priced = [pricer(np.where(no, -inf, prices)) for pricer, no in zip(self._pricers, forbidden.T, strict=True)]
+        priced = [pricer(prices) for pricer in self._pricers]
         least = np.array([value for value, _ in priced])
         return float(prices.sum() + (self._gpus * least).sum()), [queues for _, queues in priced]
 
-    def _solve_program(self, case: _Case, penalty: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Solve the linear program of a case; a task may stay unserved at a penalty, so that it is feasible.
+    def _solve_program(self, penalty: FloatArray) -> FloatArray:
+        """Solve the linear program and return the tasks' prices; a task may stay unserved at a penalty.
 
-        Its value and shares are noted, and columns of large reduced cost are dropped if there are too many.
-
-        Returns:
-            The tasks' prices and the types'.
+        Its value is noted, and columns of large reduced cost are dropped if there are too many.
         """
-        columns, n = case.columns, self._n
+        columns, n = self.columns, self._n
         cost = self._weights[0] * columns.energy_j + self._weights[1] * columns.jct_s
         kinds = np.arange(len(self._gpus))[:, None] == columns.kind
         served = np.concatenate((columns.holds, np.eye(n))).T
@@ -349,15 +278,13 @@ class _Master:
                 break
         if not solved.success or solved.x is None:
             raise ArithmeticError(f"the linear program of the bound failed: {solved.message}")
-        case.relaxed = float(solved.fun or 0.0)
-        case.shares = (kinds * solved.x[:-n] @ columns.holds).T
+        self.relaxed = float(solved.fun or 0.0)
         # scipy's marginals of <= rows are at most 0; the rows of the tasks have been negated.
         prices, kind_prices = -solved.ineqlin.marginals[:n], solved.ineqlin.marginals[n:]
-        most = LEAN_COLUMNS if case.lean else MAX_COLUMNS
-        if len(columns.kind) > most:
+        if len(columns.kind) > MAX_COLUMNS:
             reduced = cost - columns.holds @ prices - kind_prices[columns.kind]
-            case.columns = columns.take(np.sort(np.argsort(reduced, kind="stable")[: most // 2]))
-        return prices, kind_prices
+            self.columns = columns.take(np.sort(np.argsort(reduced, kind="stable")[: MAX_COLUMNS // 2]))
+        return prices
 
 
 @dataclass(frozen=True)

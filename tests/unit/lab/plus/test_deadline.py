@@ -22,7 +22,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 TINY = SearchSettings(
-    weights=3, coarse_weights=3, perturbations=1, undivided_tasks=40,
+    weights=3, coarse_weights=3, perturbations=1,
     choices=BatchChoices(clocks=3, mps_variants=2, mps_pcts=(50, 100)),
 )  # fmt: skip
 

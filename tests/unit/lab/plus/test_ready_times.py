@@ -114,5 +114,5 @@ def test_local_search_begins_with_its_seeds(monkeypatch: pytest.MonkeyPatch) -> 
         ),
     )
     seed = np.array([0, 1, 2, 0, 1, 2, 0, 1])
-    heshare_plus.search_for(costs, SMALL, np.random.default_rng(0), [seed]).run()
+    WeightedSearch(costs, SMALL, np.random.default_rng(0), [seed]).run()
     assert sum(np.array_equal(scheme, seed) for scheme in starts) == SMALL.weights

@@ -67,18 +67,6 @@ def test_lower_bound_stopped_early_is_lower_and_still_a_bound(iterations: int) -
     assert (early.gap_pct(front_of(costs).objectives) > 0).all()
 
 
-def test_splits_raise_the_bound_to_the_optimum() -> None:
-    costs = costs_of(8, "1xT4,1xV100,1xA100", seed=0)
-    exact = front_of(costs).objectives
-    weights = weights_along(exact)
-    plain, split = (lower_bound(costs, weights, tolerance=1e-6, splits=splits) for splits in (0, 3))
-    assert (plain.least <= split.least * (1 + 1e-6)).all()
-    assert plain.gaps_along_pct(exact).max() > 0.001
-    assert (split.gaps_along_pct(exact) > 0).all()
-    assert split.gaps_along_pct(exact).max() < 0.0002
-    assert plain.relaxed == pytest.approx(split.relaxed, rel=1e-5)
-
-
 def test_pricer_finds_the_cheapest_of_all_queues() -> None:
     costs, weights = costs_of(6, "1xV100,1xT4"), (1.0, 60.0)
     rng = np.random.default_rng(3)
