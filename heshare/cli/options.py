@@ -159,8 +159,7 @@ def price_terms(
     if price is None:
         return None
     from heshare.lab.limits.prices.energy_signal import read_signal
-    from heshare.lab.limits.prices.hold_rules import SAVING_PER_HOUR
-    from heshare.lab.limits.prices.price_aware import HOLD_S
+    from heshare.lab.limits.prices.price_aware import HOLD_S, SAVING_PER_HOUR
     from heshare.lab.limits.prices.price_terms import PriceTerms
 
     signal = read_signal(price, start=start or 0.0)

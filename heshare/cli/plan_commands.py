@@ -169,7 +169,7 @@ def plan(
         if improved and not no_gap:
             frame["gap_pct"] = _gaps_pct(front, predictor)
         if terms is not None:
-            from heshare.lab.limits.prices.plan_cost import plan_costs
+            from heshare.lab.limits.prices.signal_cost import plan_costs
 
             costs = plan_costs(front.plans, predictor, terms)
             frame[costs.columns] = costs

@@ -4,8 +4,7 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 
 _PROBE_S = 0.02
@@ -79,20 +78,3 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-@contextmanager
-def lock_bytes(path: Path, offsets: Iterable[int]) -> Iterator[None]:
-    """Wait for and hold exclusive locks on single bytes of a file, which need not reach that far.
-
-    They are taken in ascending order, so that two processes never wait for each other. On a file system without locks
-    nothing is locked.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        for offset in sorted(set(offsets)):
-            with suppress(OSError):
-                fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, offset)
-        yield
-    finally:
-        os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from support import hostile_inputs, hostile_runs
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.lab.sweeps.cell_store import CellStore
 from heshare.paper.notebooks import notebook_parameters
 from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, InputError, from_system
 from heshare.world.task_file import read_tasks
@@ -89,15 +87,6 @@ def test_a_notebook_whose_cells_lack_fields_is_refused(tmp_path):
     (tmp_path / "n.ipynb").write_text('{"cells": [{}, 3]}')
     with pytest.raises(InputError, match="something that is no notebook"):
         notebook_parameters.read(tmp_path / "n.ipynb")
-
-
-def test_a_pipe_in_the_place_of_a_cell_is_replaced(tmp_path):
-    store = CellStore(tmp_path)
-    store.path("00ab").parent.mkdir()
-    os.mkfifo(store.path("00ab"))
-    assert store.read("00ab") is None
-    store.write("00ab", {}, {"a": 1})
-    assert store.read("00ab") == {"a": 1}
 
 
 @pytest.mark.parametrize("column", ["iterations", "arrival_s", "batch_size"])

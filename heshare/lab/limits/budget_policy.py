@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from heshare.lab.limits.held_starts import HeldStarts, placed_workload
+from heshare.lab.limits.held_starts import HoldingPolicy, as_start, placed_workload
 from heshare.lab.limits.power_bounds import MARGIN, PowerBounds, Residents, as_residents, idle_w, saturated_w
 from heshare.lab.limits.power_budget import EXCESS_W, PowerBudget
 from heshare.lab.limits.power_sharing import FLOOR, GpuPower, choose_clocks, expects_room, total_w, with_resident
@@ -30,15 +30,12 @@ from heshare.policies.policy import (
     Migrate,
     Pause,
     Policy,
-    ReusedPlanning,
-    ReusesPlanning,
     SetClock,
     Start,
     View,
     Wait,
 )
 from heshare.prediction.predictor import Predictor
-from heshare.running.clock import MOMENT_S
 from heshare.shared.errors import InputError, PolicyError
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
@@ -92,7 +89,7 @@ def within_budget(policy: Policy, budget: Any, settings: BudgetSettings | None =
     return policy if budget is None else BudgetPolicy(policy, PowerBudget.parse(budget), settings)
 
 
-class BudgetPolicy:
+class BudgetPolicy(HoldingPolicy):
     """The wrapper of `within_budget`.
 
     Args:
@@ -102,30 +99,11 @@ class BudgetPolicy:
     """
 
     def __init__(self, policy: Policy, budget: PowerBudget, settings: BudgetSettings | None = None) -> None:
-        self._policy, self.budget, self._settings = policy, budget, settings or BudgetSettings()
+        super().__init__(policy)
+        self.budget, self._settings = budget, settings or BudgetSettings()
         steps = zlib.crc32(repr(budget.to_json()).encode())
         self.name = f"{policy.name} within {budget}" + (f" ({steps:08x})" if len(budget.times_s) > 1 else "")
         self.traits = replace(policy.traits, frequency=True)
-
-    @property
-    def tick_s(self) -> float | None:
-        """Interval of the wrapped policy's ticks, s."""
-        return self._policy.tick_s
-
-    @property
-    def gangs(self) -> bool:
-        """Whether the wrapped policy runs tasks on several GPUs."""
-        return bool(getattr(self._policy, "gangs", True))
-
-    @property
-    def ticks_on_change(self) -> bool:
-        """Whether the wrapped policy has no use for ticks between two events."""
-        return bool(getattr(self._policy, "ticks_on_change", False))
-
-    @property
-    def reused(self) -> ReusedPlanning:
-        """The planning that the policy reused."""
-        return self._policy.reused if isinstance(self._policy, ReusesPlanning) else ReusedPlanning()
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Begin a run.
@@ -135,16 +113,15 @@ class BudgetPolicy:
         """
         check_cluster(cluster, self.budget)
         self._bounds = PowerBounds(predictor, self._settings.margin)
-        self._held, self._started = HeldStarts(), dict[int, Start]()
+        self._started: dict[int, Start] = {}
         self._wishes: dict[int, int | None] = {}
         self._states: list[tuple[Residents, int | None] | None] = [None] * len(cluster)
         self._since_s, self._present_w = [0.0] * len(cluster), [math.nan] * len(cluster)
         self._views: list[GpuView | None] = [None] * len(cluster)
-        self._own_ticks: list[float] = []
         self._asked: dict[int, int | None] = {}
         self._stuck: set[int] = set()
         self._probe_s, self._told = self._settings.probe_s, ""
-        self._policy.reset(cluster, predictor, rng)
+        super().reset(cluster, predictor, rng)
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         """Yield those of the policy's actions for which there is power, and the clocks and pauses that make room."""
@@ -157,13 +134,6 @@ class BudgetPolicy:
         self._look_for_refusals(view)
         wanted = [] if own else list(self._policy.decide(event, self._held.shown(view, self._wishes)))
         yield from _Answer(self, view, wanted).actions()
-
-    def _takes_tick(self, now_s: float) -> bool:
-        """Return whether a tick is one that this wrapper requested, and count it as over."""
-        due = min(self._own_ticks, default=math.inf) <= now_s + MOMENT_S
-        if due:
-            self._own_ticks.remove(min(self._own_ticks))
-        return due
 
     def _observe(self, view: View) -> None:
         """Take over the readings of GPUs whose state has settled."""
@@ -279,7 +249,7 @@ class _Answer:
                 if isinstance(action, Pause):
                     self._held.remove(task.id)
                 else:
-                    self._held.add(_as_start(action), task)
+                    self._held.add(as_start(action), task)
             elif isinstance(action, Migrate) and self._running(action.task) and self._is_place(action):
                 moves.append(action)
             else:
@@ -345,7 +315,7 @@ class _Answer:
         """Move a running task if there is power for it, else take it off and hold its start back."""
         at = self._running(move.task)
         task = self._view.gpus[at[0]].running[move.task].task
-        start = _as_start(move)
+        start = as_start(move)
         self._leave(move.task)
         self._owner._started.pop(move.task, None)
         before = list(self._gpus)
@@ -484,10 +454,6 @@ def check_cluster(cluster: Cluster, budget: PowerBudget) -> None:
 
 def _lowest(gpu: Gpu) -> int | None:
     return gpu.clocks_mhz[0] if len(gpu.clocks_mhz) > 1 else None
-
-
-def _as_start(move: Migrate) -> Start:
-    return Start(move.task, move.gpu, move.mps_pct, move.batch_size, move.also, move.sharing)
 
 
 def _start_of(running: Any) -> Start:

@@ -1,4 +1,7 @@
-"""Starts that are held back, and the view of a policy to which they look like tasks that load on their GPU."""
+"""What policies that hold the starts of another one back have in common: the held starts, and what the other one sees.
+
+To the wrapped policy, a task whose start is held back seems to load on its GPU.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,64 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from heshare.policies.policy import GpuView, Pace, Running, Start, View
+import numpy as np
+
+from heshare.policies.policy import GpuView, Migrate, Pace, Policy, ReusedPlanning, ReusesPlanning, Running, Start, View
+from heshare.prediction.predictor import Predictor
+from heshare.running.clock import MOMENT_S
 from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 
 def placed_workload(task: Task, batch_size: int | None) -> Workload:
-    """Return what a task runs with the inference batch size of its start, None for its own."""
+    """Return what a task runs with the inference batch size of its start; None is its own."""
     return task.workload if batch_size is None else replace(task.workload, batch_size=batch_size)
+
+
+def as_start(move: Migrate) -> Start:
+    return Start(move.task, move.gpu, move.mps_pct, move.batch_size, move.also, move.sharing)
+
+
+class HoldingPolicy:
+    """A policy around another one, which holds its starts back; tells what the other one tells.
+
+    Args:
+        policy: the wrapped policy.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    @property
+    def tick_s(self) -> float | None:
+        return self._policy.tick_s
+
+    @property
+    def gangs(self) -> bool:
+        return bool(getattr(self._policy, "gangs", True))
+
+    @property
+    def ticks_on_change(self) -> bool:
+        return bool(getattr(self._policy, "ticks_on_change", False))
+
+    @property
+    def reused(self) -> ReusedPlanning:
+        return self._policy.reused if isinstance(self._policy, ReusesPlanning) else ReusedPlanning()
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Begin a run in which nothing is held."""
+        self._held = HeldStarts()
+        self._own_ticks: list[float] = []
+        self._policy.reset(cluster, predictor, rng)
+
+    def _takes_tick(self, now_s: float) -> bool:
+        """Return whether a tick is one that this wrapper requested, and count it as over."""
+        due = min(self._own_ticks, default=math.inf) <= now_s + MOMENT_S
+        if due:
+            self._own_ticks.remove(min(self._own_ticks))
+        return due
 
 
 class RunningOrHeld(Mapping[int, Running]):
@@ -43,7 +95,6 @@ class RunningOrHeld(Mapping[int, Running]):
         return self._running[task_id] if held is None else held
 
     def pace(self, task_id: int) -> Pace:
-        """Return the pace of a task, as the views of a run do."""
         held = self._held.get(task_id)
         if held is not None:
             return Pace(held.remaining, 0.0, 0.0, math.inf)
@@ -67,7 +118,6 @@ class HeldStarts:
         return iter([start for start, _ in self._starts.values()])
 
     def task(self, task_id: int) -> Task:
-        """Return the task of a held start."""
         return self._starts[task_id][1]
 
     def add(self, start: Start, task: Task) -> None:
@@ -79,11 +129,9 @@ class HeldStarts:
         self._starts = {task.id: (start, task) for start, task in starts} | self._starts
 
     def remove(self, task_id: int) -> None:
-        """Forget a start, which is released or wanted no more."""
         self._starts.pop(task_id, None)
 
     def clear(self) -> None:
-        """Forget all starts."""
         self._starts.clear()
 
     def on_gpus(self) -> dict[int, list[tuple[Start, Task]]]:

@@ -149,10 +149,3 @@ def _best_step(gpu: GpuPower, bounds: PowerBounds, floor: float) -> tuple[float,
 def with_resident(gpu: GpuPower, resident: Resident) -> Residents:
     """Return the residents of a GPU once another one has joined them."""
     return as_residents([*gpu.residents, resident])
-
-
-def without_resident(gpu: GpuPower, resident: Resident) -> Residents:
-    """Return the residents of a GPU once one of them has left."""
-    left = list(gpu.residents)
-    left.remove(resident)
-    return tuple(left)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 from heshare.lab.limits.budget_policy import BudgetSettings, check_cluster, within_budget
 from heshare.lab.limits.power_budget import PowerBudget
 from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
@@ -64,12 +66,8 @@ class RunTerms:
         return within_budget(priced, self.power_limit, settings)
 
     def later(self, elapsed_s: float) -> Self:
-        """Return the terms of a session that begins so long after the start of the run, s."""
-        return replace(
-            self,
-            power_limit=None if self.power_limit is None else self.power_limit.shifted(elapsed_s),
-            price=None if self.price is None else self.price.later(elapsed_s),
-        )
+        """Return the terms of a session that begins so long after the start of the run, s: the rest of the limit."""
+        return self if self.power_limit is None else replace(self, power_limit=self.power_limit.shifted(elapsed_s))
 
     def columns(self, done: Run) -> dict[str, float]:
         """Return what a run costs, or emits, by the names of a result's columns; nothing without a price."""
@@ -77,15 +75,16 @@ class RunTerms:
 
     def to_json(self) -> dict[str, Any]:
         """Return the terms as JSON values, those alone that there are."""
-        terms = {"power_limit": self.power_limit, "price": self.price}
-        return {name: term.to_json() for name, term in terms.items() if term is not None}
+        limit = {} if self.power_limit is None else {"power_limit": self.power_limit.to_json()}
+        return limit if self.price is None else {**limit, "price": msgspec.to_builtins(self.price)}
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the terms of `to_json`; other keys do not count."""
         limit, price = values.get("power_limit"), values.get("price")
         return cls(
-            None if limit is None else PowerBudget.of_json(limit), None if price is None else PriceTerms.of_json(price)
+            None if limit is None else PowerBudget.of_json(limit),
+            None if price is None else msgspec.convert(price, PriceTerms),
         )
 
 

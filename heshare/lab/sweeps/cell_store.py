@@ -1,21 +1,19 @@
 """Store of a sweep's finished cells on disk: one small file each, named by the hash of all inputs of its result.
 
-A file is written whole or not at all and contains the hash of its own content; a damaged file counts as missing. While
-a cell is computed its name is locked, so that no two processes compute it. The system releases the lock of a process
-that has ended, however it ended.
+A file is written whole or not at all and contains the hash of its own content; a damaged file counts as missing. Two
+sweeps at the same time may compute a cell twice, with the same result.
 """
 
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from heshare.lab.sweeps.resolve import plain_number
 from heshare.shared import files
-from heshare.shared.file_lock import lock_bytes
 
 Description = Mapping[str, Any]
 """All inputs of a cell's result, as JSON values."""
@@ -57,7 +55,6 @@ class CellStore:
     folder: Path
 
     def path(self, name: str) -> Path:
-        """Return the file of a cell."""
         return self.folder / name[:2] / f"{name}.json"
 
     def read(self, name: str) -> Row | None:
@@ -84,27 +81,10 @@ class CellStore:
         return {name: row for name, row in rows.items() if row is not None}
 
     def write(self, name: str, description: Description, row: Mapping[str, Any]) -> None:
-        """Write a finished cell. The caller holds its lock."""
         content = f'{{"key":"{name}","cell":{canonical_json(description)},"row":{_row_json(row)}}}\n'
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Temporary files of a process that was killed while it wrote this cell: with the lock held, no other writes it.
-        for torn in [file for file in path.parent.iterdir() if file.name.startswith(f".{name}-")]:
-            torn.unlink(missing_ok=True)
-        if path.is_fifo():
-            path.unlink()  # writing would wait for a reader
         files.write_text(path, f"{_digest(content)}\n{content}")
-
-    @contextmanager
-    def claim(self, names: Sequence[str]) -> Iterator[None]:
-        """Lock cells, so that this process alone computes them; wait for processes that hold a lock.
-
-        On a file system without locks no process waits; the results are the same, but work may be done twice.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        # One byte of one file for each name, far beyond the file's end.
-        with lock_bytes(self.folder / ".lock", (int(name[:15], 16) for name in names)):
-            yield
 
 
 def _digest(text: str) -> str:
@@ -112,10 +92,4 @@ def _digest(text: str) -> str:
 
 
 def _row_json(row: Mapping[str, Any]) -> str:
-    return json.dumps(dict(row), separators=(",", ":"), ensure_ascii=False, default=_item)
-
-
-def _item(value: Any) -> Any:
-    if hasattr(value, "item"):
-        return value.item()
-    raise TypeError(f"a cell's row holds a {type(value).__name__}; rows are numbers and text")
+    return json.dumps(dict(row), separators=(",", ":"), ensure_ascii=False, default=plain_number)

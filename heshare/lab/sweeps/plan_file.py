@@ -6,18 +6,28 @@ defaults; `queues`, for each GPU the list of its batches in order, each with `ta
 (null: the GPU's default clock).
 """
 
-import json
-import math
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+import msgspec
 
 from heshare.lab.sweeps import resolve
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared import files
 from heshare.shared.errors import InputError
+from heshare.world.gpu import Gpu
+from heshare.world.task import Task
 
-FORMAT = "heshare plan 1"
+FORMAT: Literal["heshare plan 1"] = "heshare plan 1"
+
+
+class _PlanFile(msgspec.Struct):
+    format: Literal["heshare plan 1"]
+    cluster: list[str | Gpu]
+    energy_j: float
+    jct_s: float
+    tasks: tuple[Task, ...]
+    queues: tuple[tuple[Batch, ...], ...]
 
 
 def write_plan(path: str | Path, plan: Plan) -> Path:
@@ -37,9 +47,10 @@ def write_plan(path: str | Path, plan: Plan) -> Path:
         "energy_j": float(plan.energy_j),
         "jct_s": float(plan.jct_s),
         "tasks": [resolve.task_to_json(task) for task in plan.tasks],
-        "queues": [[asdict(batch) for batch in queue] for queue in plan.queues],
+        "queues": plan.queues,
     }
-    return files.write_text(path, json.dumps(values, indent=1, default=_number) + "\n")
+    content = msgspec.json.encode(values, enc_hook=resolve.plain_number)
+    return files.write_text(path, msgspec.json.format(content, indent=1).decode() + "\n")
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -58,33 +69,12 @@ def read_plan(path: str | Path) -> Plan:
     """
     action = "Write it with `heshare plan --out DIR` or hs.write_plan."
     try:
-        values = json.loads(files.read_input(path))
-        if values["format"] != FORMAT:
-            raise ValueError(f"the format {values['format']!r}")
-        queues = tuple([tuple([_batch(batch) for batch in queue]) for queue in values["queues"]])
-        tasks = tuple([resolve.task_from_json(task) for task in values["tasks"]])
-        cluster = resolve.cluster_from_json(values["cluster"])
-        return Plan(cluster, tasks, queues, _finite(values["energy_j"]), _finite(values["jct_s"]))
+        read = msgspec.json.decode(files.read_input(path), type=_PlanFile)
+        return Plan(resolve.cluster_from_json(read.cluster), read.tasks, read.queues, read.energy_j, read.jct_s)
     except InputError as error:
         raise InputError(error.found, error.expected, error.action, file=path, column=error.column) from None
     except OSError as error:
         raise InputError(str(error.strerror or error), "a plan file", action, file=path) from None
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        found = f"no plan ({type(error).__name__}: {error})"
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        found = f"no plan ({error})"
         raise InputError(found, f"a plan file, of the format {FORMAT!r}", action, file=path) from None
-
-
-def _batch(values: dict[str, Any]) -> Batch:
-    return Batch(tuple(values["tasks"]), tuple(values["mps_pct"]), values["sm_mhz"])
-
-
-def _finite(value: Any) -> float:
-    if not math.isfinite(number := float(value)):
-        raise ValueError(f"{value} as predicted energy or JCT")
-    return number
-
-
-def _number(value: Any) -> Any:
-    if hasattr(value, "item"):
-        return value.item()
-    raise TypeError(f"a {type(value).__name__} in a plan")

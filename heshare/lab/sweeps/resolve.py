@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from heshare.devices.device import Device
 from heshare.devices.task_sizes import draw as recipe
 from heshare.lab.plus.physics.physics_predictor import PREDICTOR_KINDS, load_predictor
@@ -111,13 +113,10 @@ def cluster_to_json(cluster: Cluster) -> list[Any]:
     return [gpu.name if known.get(gpu.name) == gpu else asdict(gpu) for gpu in cluster.gpus]
 
 
-def cluster_from_json(values: list[Any]) -> Cluster:
+def cluster_from_json(values: Sequence[Any]) -> Cluster:
     """Return the cluster of `cluster_to_json`."""
-    return Cluster(tuple(catalogue.gpu(value) if isinstance(value, str) else _gpu(value) for value in values))
-
-
-def _gpu(values: dict[str, Any]) -> Gpu:
-    return Gpu(**{**values, "clocks_mhz": tuple(values["clocks_mhz"])})
+    gpus = [catalogue.gpu(each) if isinstance(each, str) else msgspec.convert(each, Gpu) for each in values]
+    return Cluster(tuple(gpus))
 
 
 def task_to_json(task: Task) -> dict[str, Any]:
@@ -126,17 +125,17 @@ def task_to_json(task: Task) -> dict[str, Any]:
     return {**_not_default(task), **sizes, "workload": _not_default(task.workload)}
 
 
-def task_from_json(values: dict[str, Any]) -> Task:
-    """Return the task of `task_to_json`."""
-    widths = tuple(values.get("widths", ()))
-    return Task(**{**values, "workload": Workload(**values["workload"]), "widths": widths})
-
-
 def _not_default(value: Task | Workload) -> dict[str, Any]:
     values = {field.name: (getattr(value, field.name), field.default) for field in fields(value)}
     changed = {name: own for name, (own, default) in values.items() if own != default}
-    # NumPy's numbers have no JSON.
-    return {name: own.item() if hasattr(own, "item") else own for name, own in changed.items()}
+    return {name: plain_number(own) if hasattr(own, "item") else own for name, own in changed.items()}
+
+
+def plain_number(value: Any) -> Any:
+    """Return Python's form of a number of NumPy, which has no JSON."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__}, which is neither a number nor text")
 
 
 def _profile_predictor(path: str, digest: str) -> ForestPredictor:

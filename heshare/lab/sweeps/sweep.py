@@ -2,10 +2,9 @@
 
 A cell is one policy in one repetition of one scenario: a pure function of its description. Cells of one scenario and
 repetition are computed together, so that policies of one planner plan their front once. Finished cells are stored; a
-sweep that was stopped continues with the others, and no cell is computed twice.
+sweep that was stopped continues with the others.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 from tqdm import tqdm
 
@@ -35,8 +35,6 @@ from heshare.shared.errors import InputError, require
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
-ComputeCells = Callable[[Sequence[Description]], Iterator[Row]]
-"""A function that computes the cells of a bundle and yields their rows in order, each as soon as it is computed."""
 _SEARCHES: Searches = {}
 """Searches of this process; cells of other scenarios, such as with other rivals or co-run times, may need the same."""
 _MOST_SEARCHES = 200
@@ -88,11 +86,11 @@ def sweep(
                 [{**cell, "policy": policy, "modules": [*cell["modules"], *modules[policy]]} for policy in names]
             )
             labels += [scenario_labels] * len(names)
-    rows = run_cells(compute, bundles, folder=folder, n_jobs=n_jobs, progress=progress, again=again)
+    rows = _rows(bundles, folder, n_jobs, progress, again)
     return pd.DataFrame([{**label, **row} for label, row in zip(labels, rows, strict=True)])
 
 
-def compute(cells: Sequence[Description]) -> Iterator[Row]:
+def _compute(cells: Sequence[Description]) -> Iterator[Row]:
     """Yield the rows of cells that differ in their policies alone."""
     scenario = cells[0]
     for cell in cells:
@@ -161,29 +159,18 @@ def repetition(
         )
 
 
-def run_cells(
-    compute: ComputeCells,
-    bundles: Sequence[Sequence[Description]],
-    *,
-    folder: str | Path | None = None,
-    n_jobs: int = 1,
-    progress: bool = False,
-    again: bool = False,
+def _rows(
+    bundles: Sequence[Sequence[Description]], folder: str | Path | None, n_jobs: int, progress: bool, again: bool
 ) -> list[Row]:
-    """Return the rows of cells of any kind, in the order given; computed rows are converted by JSON as if read.
+    """Return the rows of cells in the order given; computed rows are converted by JSON as if read.
 
-    `compute` is a pure function of a module. One process computes the cells of a bundle; a cell's row must not depend
-    on which others of its bundle are computed. A cell may name, as `modules`, what `compute` imports by name; its key
-    depends on the import closure of these and of `compute`. The other arguments are those of `sweep`.
-
-    Raises:
-        InputError: a worker runs another version of this package.
+    One process computes the cells of a bundle. The key of a cell depends on the import closure of its modules.
     """
     store = None if folder is None else CellStore(Path(folder).resolve())
-    local = not calls_elsewhere()
+    elsewhere = calls_elsewhere()
     # Rows that are neither kept nor computed elsewhere need no version: reading the closure takes a second.
-    needed = store is not None or not local
-    names = [[cell_key(cell, _version(compute, cell) if needed else "") for cell in bundle] for bundle in bundles]
+    needed = store is not None or elsewhere
+    names = [[cell_key(cell, _version(cell) if needed else "") for cell in bundle] for bundle in bundles]
     known = {} if store is None or again else store.read_all(chain.from_iterable(names))
     jobs: list[_Job] = []
     planned: dict[str, Description] = {}
@@ -193,15 +180,14 @@ def run_cells(
         if missing:
             planned |= missing
             # Other machines may have no access to the folder: this process stores what they compute.
-            version = _version(compute, *missing.values()) if needed else ""
-            jobs.append(_Job(compute, missing, store if local else None, again, os.getpid() if local else 0, version))
+            own_store, version = (None, _version(*missing.values())) if elsewhere else (store, "")
+            jobs.append(_Job(missing, own_store, version))
     total = len(known) + len(planned)
     with tqdm(total=total, initial=len(known), desc="cells", unit="cell", disable=not progress) as bar:
         for rows in map_unordered(_run_job, jobs, n_jobs=n_jobs):
-            if store is not None and not local:
-                with store.claim(list(rows)):
-                    for name, row in rows.items():
-                        store.write(name, planned[name], row)
+            if store is not None and elsewhere:
+                for name, row in rows.items():
+                    store.write(name, planned[name], row)
             known |= rows
             bar.update(len(rows))
     return [known[name] for bundle in names for name in bundle]
@@ -213,45 +199,34 @@ class _Job:
 
     Attributes:
         store: where to store them; None if the caller does.
-        parent: the process id of a caller on this machine; 0 if it may be another machine.
-        version: the caller's version of the code that computes the cells; empty if nothing is kept.
+        version: the caller's version of the code that computes the cells, for workers of other machines.
     """
 
-    compute: ComputeCells
     cells: dict[str, Description]
     store: CellStore | None
-    again: bool
-    parent: int
     version: str
 
 
 def _run_job(job: _Job) -> dict[str, Row]:
-    """Compute the cells of a job that no other process has finished meanwhile; store each at once."""
-    if job.version and _version(job.compute, *job.cells.values()) != job.version:
+    """Compute the cells of a job; store each at once."""
+    if job.version and _version(*job.cells.values()) != job.version:
         raise InputError(
             "a worker with other code, data or libraries than here",
             "the same on every machine",
             "Install the same version of heshare and of the lock on the workers.",
             column="workers",
         )
-    if job.parent not in (0, os.getpid(), os.getppid()):
-        # The caller was killed: no process reads the result, and a sweep that is started again must not wait for it.
-        os._exit(1)
-    if job.store is None:
-        return dict(zip(job.cells, map(plain_row, job.compute(list(job.cells.values()))), strict=True))
-    with job.store.claim(list(job.cells)):
-        rows = {} if job.again else job.store.read_all(job.cells)
-        missing = {name: cell for name, cell in job.cells.items() if name not in rows}
-        computed = job.compute(list(missing.values())) if missing else ()
-        for (name, cell), row in zip(missing.items(), computed, strict=True):
-            rows[name] = plain_row(row)
+    rows = {}
+    for (name, cell), row in zip(job.cells.items(), _compute(list(job.cells.values())), strict=True):
+        rows[name] = plain_row(row)
+        if job.store is not None:
             job.store.write(name, cell, rows[name])
     return rows
 
 
-def _version(compute: ComputeCells, *cells: Description) -> str:
-    """Return the version of the code that computes cells; they name the modules that `compute` imports by name."""
-    return code_version(compute.__module__, *sorted({module for cell in cells for module in cell.get("modules", ())}))
+def _version(*cells: Description) -> str:
+    """Return the version of the code that computes cells; they name the modules that it imports by name."""
+    return code_version(__name__, *sorted({module for cell in cells for module in cell["modules"]}))
 
 
 def _policy_modules(policy: str, one_process: bool) -> list[str]:
@@ -270,7 +245,7 @@ def _policy_modules(policy: str, one_process: bool) -> list[str]:
 def _tasks(tasks: int | list[Any], drawn: Any) -> DrawTasks | list[Task]:
     """Return the given tasks, or the function that draws so many."""
     if not isinstance(tasks, int):
-        return [resolve.task_from_json(task) for task in tasks]
+        return msgspec.convert(tasks, list[Task])
     return partial(
         resolve.task_drawer(drawn["draw"]),
         tasks,

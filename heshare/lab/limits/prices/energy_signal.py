@@ -12,10 +12,11 @@ import math
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -63,7 +64,6 @@ class EnergySignal:
     unit: str = "price_per_kwh"
     daily: bool = False
     start_s: float = 0.0
-    _sums: FloatArray = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         times, values, action = self.time_s, self.value, "Correct the signal."
@@ -79,10 +79,12 @@ class EnergySignal:
         require("value", wrong, wrong == 0.0, f"numbers from {-MOST_VALUE:g} to {MOST_VALUE:g}", action)
         good = 0 <= self.start_s < (DAY_S if self.daily else MOST_S)
         require("start", f"{self.start_s:g} s", good, f"a time of at least zero and {expected}", action)
-        # The integral from the signal's zero to each of its times, and for a daily one to the end of the day.
-        ends = np.array([*times, DAY_S]) if self.daily else np.array(times)
-        sums = np.concatenate([[0.0], np.cumsum(np.diff(ends) * np.array(values)[: len(ends) - 1])])
-        object.__setattr__(self, "_sums", sums)
+
+    @cached_property
+    def _sums(self) -> FloatArray:
+        """The integral from the signal's zero to each of its times, and for a daily one to the end of the day."""
+        ends = np.array([*self.time_s, DAY_S]) if self.daily else np.array(self.time_s)
+        return np.concatenate([[0.0], np.cumsum(np.diff(ends) * np.array(self.value)[: len(ends) - 1])])
 
     @property
     def counts(self) -> str:
@@ -117,16 +119,6 @@ class EnergySignal:
             low, high = (bisect_right(self.time_s, at_s - zero_s) for at_s in (begin_s, end_s))
             found += [zero_s + time_s for time_s in self.time_s[low:high]]
         return found
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the signal as JSON values, for a journal or the description of a cell."""
-        values = {"time_s": list(self.time_s), "value": list(self.value)}
-        return {**values, "unit": self.unit, "daily": self.daily, "start_s": self.start_s}
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        """Return the signal of `to_json`."""
-        return cls(**{**values, "time_s": tuple(values["time_s"]), "value": tuple(values["value"])})
 
     def _until(self, own_s: float) -> float:
         """Return the integral from the signal's zero to a time of the signal, s."""

@@ -2,11 +2,27 @@
 
 `price_aware` wraps any policy. The wrapped policy decides as it does without a signal: where, with which share and at
 which clock a task runs. The wrapper decides when: it predicts what the starts of one moment on one GPU would cost now
-and later (`hold_rules`), and holds them back if waiting saves enough. To the policy, a task whose start is held back
+and later, and holds them back if waiting saves enough. To the policy, a task whose start is held back
 seems to load on its GPU. Running tasks are left alone, so that the wrapper works on real GPUs and loses no work.
 
 The bound: between a task's arrival and its start no GPU is held for more than `hold_s` in total. A task is thus delayed
 by at most that on its GPU, also by the holds of those before it.
+
+Tasks that raise the power of their GPUs by P above idle for d seconds cost, if they start at t instead of now,
+
+    C(t) = P S(t, t + d),    S(a, b) = integral of the signal from a to b
+
+The GPUs' idle power is paid whether they wait or not. `SavingRule` holds a start until the t within the bound with the
+largest
+
+    (C(now) - C(t)) / C(now) - v (t - now)
+
+if that is above zero: the part of its cost that waiting saves, less v, the part that each second of waiting must save.
+C is linear between the steps of the signal, so t is a step, a step less d, or the bound.
+
+Sources: the window of least carbon within a deadline for work that cannot be interrupted: Wiesner et al., Let's Wait
+Awhile, Middleware 2021, doi:10.1145/3464298.3493399. Savings per waiting time: GAIA, Hanafy et al., Going Green for
+Less Green, ASPLOS 2024 (umassos/GAIA). The bound for each GPU (`price_aware`) is ours.
 """
 
 from __future__ import annotations
@@ -15,12 +31,12 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
-from heshare.lab.limits.held_starts import HeldStarts, placed_workload
+from heshare.lab.limits.held_starts import HoldingPolicy, as_start, placed_workload
 from heshare.lab.limits.prices.energy_signal import EnergySignal
-from heshare.lab.limits.prices.hold_rules import CheapestHourRule, HoldRule, SavingRule, StartEstimate
 from heshare.policies.policy import (
     Action,
     Event,
@@ -28,8 +44,6 @@ from heshare.policies.policy import (
     Migrate,
     Pause,
     Policy,
-    ReusedPlanning,
-    ReusesPlanning,
     Running,
     SetClock,
     Start,
@@ -43,6 +57,8 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Resident
 
+SAVING_PER_HOUR = 0.1
+"""Part of its cost that each hour of waiting must save for a start to be held."""
 HOLD_S = 8 * 3_600.0
 """The bound unless one is given, s."""
 LONGEST_HOLD_S = 30 * 86_400.0
@@ -51,6 +67,82 @@ LEAST_S = 1.0
 """A start is not held for less, s."""
 _UNKNOWN_S = 3_600.0
 """Duration of starts that the predictor does not cover, s."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartEstimate:
+    """Prediction for starts on one GPU, or on those of a gang.
+
+    Attributes:
+        power_w: by how much they raise the power of their GPUs, W.
+        duration_s: time until the last of the started tasks ends, s.
+    """
+
+    power_w: float
+    duration_s: float
+
+
+class HoldRule(Protocol):
+    """Rule that says until when to hold starts back."""
+
+    def release_s(self, now_s: float, limit_s: float, estimate: StartEstimate) -> float:
+        """Return when to start, s: `now_s`, or a later time, at most `limit_s`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SavingRule:
+    """Hold a start for as long as that saves most, if each hour of waiting saves enough of its cost.
+
+    Attributes:
+        signal: price or carbon over the time of the run.
+        saving_per_hour: part of its cost that each hour of waiting must save, at least 0.
+
+    Example: a batch of an hour, and a price that falls to half after half an hour.
+
+    >>> rule = SavingRule(EnergySignal((0.0, 1800.0), (0.2, 0.1)))
+    >>> batch = StartEstimate(power_w=250.0, duration_s=3600.0)
+    >>> rule.release_s(0.0, 7200.0, batch), rule.release_s(0.0, 600.0, batch)
+    (1800.0, 600.0)
+    """
+
+    signal: EnergySignal
+    saving_per_hour: float = SAVING_PER_HOUR
+
+    def release_s(self, now_s: float, limit_s: float, estimate: StartEstimate) -> float:
+        """Return when to start, s."""
+        now_cost = self._cost(now_s, estimate)
+        if now_cost <= 0 or limit_s <= now_s:
+            return now_s
+        ends = self.signal.steps(now_s + estimate.duration_s, limit_s + estimate.duration_s)
+        times = {limit_s, *self.signal.steps(now_s, limit_s), *[end_s - estimate.duration_s for end_s in ends]}
+        best_s, best = now_s, 0.0
+        for time_s in sorted(time_s for time_s in times if now_s < time_s <= limit_s):
+            saved = 1.0 - self._cost(time_s, estimate) / now_cost
+            gain = saved - self.saving_per_hour * (time_s - now_s) / 3_600.0
+            # Rounding must not hold a start: at a constant price nothing is saved.
+            if gain > best + 1e-9:
+                best_s, best = time_s, gain
+        return best_s
+
+    def _cost(self, start_s: float, estimate: StartEstimate) -> float:
+        return self.signal.amount(estimate.power_w, start_s, start_s + estimate.duration_s)
+
+
+@dataclass(frozen=True, slots=True)
+class CheapestHourRule:
+    """Hold every start until the lowest value of the signal within the bound begins: the trivial baseline.
+
+    Attributes:
+        signal: price or carbon over the time of the run.
+    """
+
+    signal: EnergySignal
+
+    def release_s(self, now_s: float, limit_s: float, estimate: StartEstimate) -> float:
+        """Return when to start, s, whatever is started."""
+        times = [now_s, *self.signal.steps(now_s, limit_s)]
+        return min(times, key=lambda time_s: (self.signal.at(time_s), time_s))
 
 
 def price_aware(
@@ -85,11 +177,6 @@ def price_aware(
     return PriceAwarePolicy(policy, rule or SavingRule(signal), hold_s)
 
 
-def cheapest_hour(policy: Policy, signal: EnergySignal, hold_s: float = HOLD_S) -> Policy:
-    """Return the policy with every start held until the cheapest time within the bound: the trivial baseline."""
-    return price_aware(policy, signal, hold_s, CheapestHourRule(signal))
-
-
 def check_hold(hold_s: float) -> None:
     """Raise `InputError` unless this is a time from zero to `LONGEST_HOLD_S`."""
     expected = f"a time from 0 to {LONGEST_HOLD_S:g} s"
@@ -121,7 +208,7 @@ class _GpuHolds:
         self.since_s = self.until_s = math.nan
 
 
-class PriceAwarePolicy:
+class PriceAwarePolicy(HoldingPolicy):
     """The wrapper of `price_aware`.
 
     Args:
@@ -131,40 +218,19 @@ class PriceAwarePolicy:
     """
 
     def __init__(self, policy: Policy, rule: HoldRule, hold_s: float) -> None:
-        self._policy, self._rule, self._hold_s = policy, rule, hold_s
+        super().__init__(policy)
+        self._rule, self._hold_s = rule, hold_s
         digest = zlib.crc32(repr((rule, hold_s)).encode())
         self.name = f"{policy.name} held up to {hold_s / 3600:g} h ({digest:08x})"
         self.traits = policy.traits
 
-    @property
-    def tick_s(self) -> float | None:
-        """Interval of the wrapped policy's ticks, s."""
-        return self._policy.tick_s
-
-    @property
-    def gangs(self) -> bool:
-        """Whether the wrapped policy runs tasks on several GPUs."""
-        return bool(getattr(self._policy, "gangs", True))
-
-    @property
-    def ticks_on_change(self) -> bool:
-        """Whether the wrapped policy has no use for ticks between two events."""
-        return bool(getattr(self._policy, "ticks_on_change", False))
-
-    @property
-    def reused(self) -> ReusedPlanning:
-        """The planning that the policy reused."""
-        return self._policy.reused if isinstance(self._policy, ReusesPlanning) else ReusedPlanning()
-
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Begin a run without any holds."""
         self._predictor = predictor
-        self._held = HeldStarts()
         self._gpus = [_GpuHolds() for _ in cluster.gpus]
         self._clocks: dict[int, int | None] = {}
         self._sizes: dict[int, int | None] = {}
-        self._own_ticks: list[float] = []
-        self._policy.reset(cluster, predictor, rng)
+        super().reset(cluster, predictor, rng)
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         """Yield the starts whose time has come, and the policy's actions except for the starts that are held back."""
@@ -182,13 +248,6 @@ class PriceAwarePolicy:
             known = event if len(news) == len(event.tasks) else replace(event, tasks=news)
             yield from self._answer(view, list(self._policy.decide(known, shown)))
         yield from self._ticks(view.now_s)
-
-    def _takes_tick(self, now_s: float) -> bool:
-        """Return whether a tick is one that this wrapper requested, and count it as over."""
-        due = min(self._own_ticks, default=math.inf) <= now_s + MOMENT_S
-        if due:
-            self._own_ticks.remove(min(self._own_ticks))
-        return due
 
     def _forget_all(self, now_s: float) -> None:
         self._held.clear()
@@ -274,7 +333,7 @@ class PriceAwarePolicy:
             if isinstance(action, Pause | Migrate) and action.task in self._held:
                 self._held.remove(action.task)
                 if isinstance(action, Migrate):
-                    actions.append(_as_start(action))
+                    actions.append(as_start(action))
             else:
                 actions.append(action)
         return actions
@@ -368,7 +427,3 @@ def _groups(starts: Sequence[Start]) -> list[list[Start]]:
 
 def _resident(task: Task, start: Start) -> Resident:
     return Resident(placed_workload(task, start.batch_size), start.mps_pct, start.sharing)
-
-
-def _as_start(move: Migrate) -> Start:
-    return Start(move.task, move.gpu, move.mps_pct, move.batch_size, move.also, move.sharing)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from heshare.lab.limits.prices.energy_signal import EnergySignal, read_signal
-from heshare.lab.limits.prices.hold_rules import SAVING_PER_HOUR, SavingRule
-from heshare.lab.limits.prices.price_aware import HOLD_S, check_hold, price_aware
+from heshare.lab.limits.prices.price_aware import HOLD_S, SAVING_PER_HOUR, SavingRule, check_hold, price_aware
 from heshare.policies.policy import Policy
 from heshare.shared.errors import require
 
@@ -57,16 +55,3 @@ class PriceTerms:
     def wrap(self, policy: Policy) -> Policy:
         """Return the policy under these terms."""
         return price_aware(policy, self.signal, self.hold_s, SavingRule(self.signal, self.saving_per_hour))
-
-    def later(self, elapsed_s: float) -> Self:
-        """Return the terms of a session that begins so long after the start of the run, s."""
-        return replace(self, signal=self.signal.starting(self.signal.start_s + elapsed_s))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the terms as JSON values."""
-        return {"signal": self.signal.to_json(), "hold_s": self.hold_s, "saving_per_hour": self.saving_per_hour}
-
-    @classmethod
-    def of_json(cls, values: Mapping[str, Any]) -> Self:
-        """Return the terms of `to_json`."""
-        return cls(EnergySignal.from_json(values["signal"]), float(values["hold_s"]), float(values["saving_per_hour"]))

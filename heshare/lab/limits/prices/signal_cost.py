@@ -1,19 +1,26 @@
-"""Cost or carbon of energy: power times a signal, integrated over a timeline, a plan, or the samples of a real run."""
+"""Cost or carbon of energy: power times a signal, integrated over the timeline of a run, and predicted for plans."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from heshare.lab.limits.prices.energy_signal import J_PER_KWH, EnergySignal
+from heshare.lab.limits.prices.price_terms import PriceTerms
+from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.running.timeline import Segment
+from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel
+from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.plan import Plan
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError
+
+BatchPower = tuple[float, float, float]
+"""Begin and end of a batch, s after the plan begins, and its mean power, W."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,36 +93,60 @@ def segment_costs(segments: Sequence[Segment], until_s: FloatArray, signal: Ener
     return costs
 
 
-def sampled_cost(samples: Iterable[tuple[float, float]], signal: EnergySignal) -> float:
-    """Return what energy costs that is known at some moments only: between two of them power counts as constant.
+def plan_costs(
+    plans: Sequence[Plan], predictor: Predictor, terms: PriceTerms, *, piecewise: bool = True
+) -> pd.DataFrame:
+    """Return what plans of one task set on one cluster cost, as predicted: active account, mean power of each batch.
 
     Args:
-        samples: (time of the run, s; energy so far, J), ascending.
-        signal: the signal.
+        plans: at least one.
+        predictor: of the scheduler.
+        terms: the signal, and how long a plan may wait as a whole.
+        piecewise: whether tasks speed up when others of their batch end.
+
+    Returns:
+        For each plan: cost (begun at once), wait_h (the best wait within the terms) and cost_waited (begun after it),
+        or co2_g and co2_g_waited.
     """
-    total = 0.0
-    for (begin_s, begin_j), (end_s, end_j) in pairwise(samples):
-        if end_s > begin_s:
-            total += signal.amount((end_j - begin_j) / (end_s - begin_s), begin_s, end_s)
-        else:
-            total += (end_j - begin_j) * signal.at(end_s) / J_PER_KWH
-    return total
+    instance = make_instance(plans[0].tasks, plans[0].cluster, predictor)
+    model, signal, name = BatchModel(instance, predictor), terms.signal, terms.signal.counts
+    rows = []
+    for plan in plans:
+        batches = _batch_powers(plan, model, instance.kind_of, piecewise)
+        wait_s = _best_wait_s(batches, terms)
+        waited = {"wait_h": wait_s / 3_600.0, f"{name}_waited": _cost(batches, signal, wait_s)}
+        rows.append({name: _cost(batches, signal, 0.0), **waited})
+    return pd.DataFrame(rows)
 
 
-def journal_cost(entries: Sequence[Mapping[str, Any]], signal: EnergySignal) -> float:
-    """Return what the energy of a run on real GPUs cost, from the samples of its journal, taken every 10 s.
+def _batch_powers(plan: Plan, model: BatchModel, kind_of: np.ndarray, piecewise: bool) -> list[BatchPower]:
+    place = {task.id: index for index, task in enumerate(plan.tasks)}
+    found = [(gpu, batch) for gpu, queue in enumerate(plan.queues) for batch in queue]
+    shape = (len(found), max(len(batch.tasks) for _, batch in found))
+    tasks, pct = np.full(shape, EMPTY), np.full(shape, 100)
+    for row, (_, batch) in enumerate(found):
+        tasks[row, : len(batch.tasks)] = [place[task] for task in batch.tasks]
+        pct[row, : len(batch.tasks)] = batch.mps_pct
+    clocks = np.array([batch.sm_mhz or DEFAULT_CLOCK for _, batch in found])
+    done = model.execute(Batches(kind_of[[gpu for gpu, _ in found]], tasks, pct, clocks), piecewise=piecewise)
+    now_s = [0.0] * len(plan.cluster)
+    powers = []
+    for (gpu, _), length_s, energy_j in zip(found, done.end_s.tolist(), done.energy_j.tolist(), strict=True):
+        powers.append((now_s[gpu], now_s[gpu] + length_s, energy_j / length_s))
+        now_s[gpu] += length_s
+    return powers
 
-    As in the report, energy between two sessions of the run is not counted: it is partly unknown.
-    """
-    total, first_at, samples = 0.0, None, [[(0.0, 0.0)]]
-    begins_s = 0.0
-    for entry in entries:
-        if "session" in entry:
-            total += sum(sampled_cost(gpu, signal) for gpu in samples)
-            first_at = entry["session"]["at"] if first_at is None else first_at
-            begins_s = entry["session"]["at"] - first_at
-            samples = [[(begins_s, 0.0)] for _ in entry["session"]["gpus"]]
-        elif "sample" in entry:
-            for gpu, taken in zip(samples, entry["sample"]["gpus"], strict=True):
-                gpu.append((begins_s + entry["sample"]["t"], taken["energy_j"]))
-    return total + sum(sampled_cost(gpu, signal) for gpu in samples)
+
+def _cost(batches: Sequence[BatchPower], signal: EnergySignal, wait_s: float) -> float:
+    return sum([signal.amount(power_w, wait_s + begin_s, wait_s + end_s) for begin_s, end_s, power_w in batches])
+
+
+def _best_wait_s(batches: Sequence[BatchPower], terms: PriceTerms) -> float:
+    """Return the wait with the largest saving, less what each hour of waiting must save, s; by the signal's steps."""
+    at_once = _cost(batches, terms.signal, 0.0)
+    best_s, best = 0.0, 1e-9
+    for wait_s in terms.signal.steps(0.0, terms.hold_s) if at_once > 0 else ():
+        gain = 1.0 - _cost(batches, terms.signal, wait_s) / at_once - terms.saving_per_hour * wait_s / 3_600.0
+        if gain > best:
+            best_s, best = wait_s, gain
+    return best_s

@@ -8,8 +8,7 @@ from matplotlib.axes import Axes
 
 from heshare.devices.constants import default
 from heshare.lab.limits.prices.energy_signal import DAY_S, EnergySignal, read_signal
-from heshare.lab.limits.prices.hold_rules import CheapestHourRule, HoldRule, SavingRule
-from heshare.lab.limits.prices.price_aware import price_aware
+from heshare.lab.limits.prices.price_aware import CheapestHourRule, HoldRule, SavingRule, price_aware
 from heshare.lab.limits.prices.signal_cost import period_cost, run_cost
 from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.sweeps.random_streams import POLICY, Repetition

@@ -59,7 +59,6 @@ def test_the_shipped_day_is_read() -> None:
     assert price.unit == "price_per_kwh"
     assert price.start_s == 64_800.0
     assert np.mean(price.value) == pytest.approx(0.1158, abs=1e-4)
-    assert EnergySignal.from_json(price.to_json()) == price
 
 
 def test_a_file_longer_than_a_day_does_not_repeat(tmp_path: Path) -> None:

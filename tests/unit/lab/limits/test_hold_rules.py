@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heshare.lab.limits.prices.energy_signal import EnergySignal
-from heshare.lab.limits.prices.hold_rules import CheapestHourRule, SavingRule, StartEstimate
+from heshare.lab.limits.prices.price_aware import CheapestHourRule, SavingRule, StartEstimate
 
 DAY = EnergySignal((0.0, 21_600.0, 32_400.0, 64_800.0), (0.1, 0.3, 0.12, 0.25), daily=True)
 HOUR = StartEstimate(power_w=250.0, duration_s=3_600.0)

@@ -11,8 +11,7 @@ import pytest
 
 import heshare as hs
 from heshare.lab.limits.prices.energy_signal import EnergySignal
-from heshare.lab.limits.prices.hold_rules import SavingRule
-from heshare.lab.limits.prices.price_aware import PriceAwarePolicy, cheapest_hour, price_aware
+from heshare.lab.limits.prices.price_aware import CheapestHourRule, PriceAwarePolicy, SavingRule, price_aware
 from heshare.lab.limits.prices.signal_cost import run_cost
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.policies.policy import (
@@ -88,7 +87,7 @@ def test_a_constant_price_changes_nothing_and_another_one_breaks_nothing(name: s
     assert CONTRACT.go(price_aware(make(name), FLAT), tasks).record == at_once.record
     for hold_s in (300.0, 900.0):
         check_run(CONTRACT.go(price_aware(make(name), STEPS, hold_s), tasks))
-    check_run(CONTRACT.go(cheapest_hour(make(name), STEPS, 900.0), tasks))
+    check_run(CONTRACT.go(price_aware(make(name), STEPS, 900.0, CheapestHourRule(STEPS)), tasks))
 
 
 @pytest.mark.parametrize("hold_s", [200.0, 450.0, 2_000.0])

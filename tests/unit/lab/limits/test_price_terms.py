@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
+from heshare.lab.limits.power_budget import PowerBudget
 from heshare.lab.limits.prices.energy_signal import EnergySignal
-from heshare.lab.limits.prices.plan_cost import plan_costs
 from heshare.lab.limits.prices.price_terms import PriceTerms
-from heshare.lab.limits.prices.signal_cost import run_cost
+from heshare.lab.limits.prices.signal_cost import plan_costs, run_cost
+from heshare.lab.limits.run_terms import RunTerms
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
@@ -41,8 +42,9 @@ def _message(*arguments: str) -> str:
 
 def test_terms_survive_a_journal_and_a_later_session() -> None:
     terms = PriceTerms(FALLS, 7_200.0, 0.05)
-    assert PriceTerms.of_json(json.loads(json.dumps(terms.to_json()))) == terms
-    assert terms.later(1_800.0).signal.at(1_800.0) == 0.1
+    both = RunTerms(PowerBudget((0.0, 60.0), (900.0, 800.0)), terms)
+    assert RunTerms.of_json(json.loads(json.dumps(both.to_json()))) == both
+    assert both.later(70.0).power_limit == PowerBudget.constant(800.0)
     assert PriceTerms.parse(terms) is terms
     assert PriceTerms.parse(str(DAY), 60.0).hold_s == 60.0
 

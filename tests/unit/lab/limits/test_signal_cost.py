@@ -1,4 +1,4 @@
-"""Cost of energy under a signal: over a timeline, and over the samples of a real run."""
+"""Cost of energy under a signal, over a timeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import heshare as hs
 from heshare.lab.limits.prices.energy_signal import EnergySignal
-from heshare.lab.limits.prices.signal_cost import EnergyCost, journal_cost, run_cost, sampled_cost
+from heshare.lab.limits.prices.signal_cost import EnergyCost, run_cost
 
 STEPS = EnergySignal((0.0, 600.0, 1_500.0), (0.1, 0.4, 0.2))
 
@@ -36,28 +36,3 @@ def test_the_cost_of_a_run_is_its_power_times_the_price_at_every_moment() -> Non
 def test_columns_name_what_is_counted() -> None:
     assert list(EnergyCost("cost", 1, 2, 3).columns()) == ["cost_active", "cost_cluster", "cost_per_kwh"]
     assert list(EnergyCost("co2_g", 1, 2, 3).columns()) == ["co2_active_g", "co2_cluster_g", "co2_g_per_kwh"]
-
-
-def test_samples_cost_as_if_power_were_constant_between_them() -> None:
-    # 100 W from 0 to 1200 s, then 40 W to 2000 s.
-    samples = [(0.0, 0.0), (1_200.0, 120_000.0), (1_200.0, 120_000.0), (2_000.0, 152_000.0)]
-    expected = (100 * 600 * 0.1 + 100 * 600 * 0.4 + 40 * 300 * 0.4 + 40 * 500 * 0.2) / 3.6e6
-    assert sampled_cost(samples, STEPS) == pytest.approx(expected, rel=1e-12)
-    assert sampled_cost([], STEPS) == sampled_cost(samples[:1], STEPS) == 0.0
-
-
-def test_the_journal_of_several_sessions_costs_by_the_time_of_the_run() -> None:
-    def sample(t: float, *energies_j: float) -> dict[str, object]:
-        return {"sample": {"t": t, "gpus": [{"energy_j": energy_j} for energy_j in energies_j]}}
-
-    entries = [
-        {"run": {}},
-        {"session": {"at": 5_000.0, "gpus": [{}, {}]}},
-        sample(100.0, 1_000.0, 0.0),
-        sample(200.0, 3_000.0, 3_600.0),
-        {"session": {"at": 6_600.0, "gpus": [{}, {}]}},
-        sample(100.0, 7_200.0, 0.0),
-    ]
-    # 1,600 s after the start of the run the price is 0.2.
-    assert journal_cost(entries, STEPS) == pytest.approx((6_600 * 0.1 + 7_200 * 0.2) / 3.6e6, rel=1e-12)
-    assert journal_cost(entries[:1], STEPS) == 0.0

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import random
-import signal
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import joblib
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
 from joblib.externals.loky import get_reusable_executor
-from support import sweep_program
 
 from heshare.devices.task_sizes import draw
 from heshare.lab.sweeps import resolve
-from heshare.lab.sweeps.cell_store import CellStore, cell_key
+from heshare.lab.sweeps.cell_store import cell_key
 from heshare.lab.sweeps.grid import Grid, parse_grid, read_grid
 from heshare.lab.sweeps.parallel import calls_elsewhere
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
@@ -34,7 +27,6 @@ from heshare.world.task import Task
 from heshare.world.task_file import write_tasks
 from heshare.world.workload import Workload
 
-CELLS = 500
 TOYS: dict[str, Any] = {
     "predictors": ("heshare.testing.toy:ToyPredictor",),
     "devices": ("heshare.testing.toy:toy_devices",),
@@ -46,70 +38,6 @@ def csv_rows(frame: pd.DataFrame) -> str:
     text = frame.drop(columns=list(WALL_TIME)).to_csv(index=False)
     assert text.count("\n") == len(frame) + 1
     return text
-
-
-def start(folder: Path, log: Path, jobs: int) -> subprocess.Popen[bytes]:
-    # To a file: children that a killed parent leaves behind would hold a pipe open.
-    with log.with_suffix(".out").open("wb") as out:
-        return subprocess.Popen(
-            [sys.executable, sweep_program.__file__, str(folder), str(log), str(CELLS), str(jobs)],
-            stdout=out,
-            env={**os.environ},
-            start_new_session=True,
-        )
-
-
-def kill(process: subprocess.Popen[bytes], log: Path, *, group: bool, moments: random.Random) -> bool:
-    """Kill at a random moment, with up to 75 cells begun; False if the process had ended by then."""
-    begun = moments.randint(1, 75)
-    while (not log.exists() or log.read_bytes().count(b"\n") < begun) and process.poll() is None:
-        sleep(moments.uniform(0.0, 0.004))
-    ended = process.poll() is not None
-    if group:
-        kill_group(process.pid)
-    else:
-        process.kill()
-    process.wait()
-    return not ended
-
-
-def kill_group(group: int) -> None:
-    """Kill the processes that a killed parent left waiting for work."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-@pytest.mark.slow
-def test_sweep_continues_after_a_kill_and_computes_each_cell_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, moments, begun, lost, groups = tmp_path / "cells", random.Random(), Counter[str](), 0, []
-    # One process; two of which only the parent is killed; two that are killed together; the last is not killed.
-    plan = ((1, False), (2, False), (2, True), (1, False), (2, False), (2, False))
-    for attempt, (jobs, group) in enumerate(plan):
-        log = tmp_path / f"{attempt}.log"
-        finished = sweep_program.finished(folder, CELLS)
-        process = start(folder, log, jobs)
-        groups.append(process.pid)
-        if attempt < len(plan) - 1:
-            killed = kill(process, log, group=group, moments=moments)
-            lost += killed * (2 if group else int(jobs == 1))
-        else:
-            assert process.wait() == 0
-            rows = log.with_suffix(".out").read_text()
-        # Cells that the children of a killed parent were computing are in the log as well.
-        assert not finished & set(log.read_text().split()), "a finished cell was begun again"
-    for log in sorted(tmp_path.glob("*.log")):
-        begun.update(log.read_text().split())
-    for group_id in groups:
-        kill_group(group_id)
-    assert len(sweep_program.finished(folder, CELLS)) == CELLS == len(begun)
-    assert sum(begun.values()) <= CELLS + lost, "only cells that a killed process was computing are begun again"
-    monkeypatch.setenv("SWEEP_LOG", str(tmp_path / "whole"))
-    assert rows == sweep_program.sweep(None, CELLS, 1)
-    assert len(set(rows.splitlines())) == CELLS
 
 
 @pytest.mark.slow
@@ -231,10 +159,10 @@ def test_errors_keep_all_their_attributes_when_pickled() -> None:
         assert vars(again) == vars(error)
 
 
-def test_task_from_json_returns_the_task_of_task_to_json() -> None:
+def test_tasks_of_json_are_those_of_task_to_json() -> None:
     training = Task(0, Workload("miso_gnn", 4, phase="training"), 7.0, 1.0, gpus=2, widths=(2, 4), priority=1)
     for task in (training, Task(1, Workload("resnet18", 8, "fp16", "tensorrt"), 2.5, deadline_s=9.0, epochs=3)):
-        assert resolve.task_from_json(json.loads(json.dumps(resolve.task_to_json(task), allow_nan=False))) == task
+        assert msgspec.convert(json.loads(json.dumps(resolve.task_to_json(task), allow_nan=False)), Task) == task
 
 
 def test_cell_key_does_not_depend_on_the_order_of_keys() -> None:
@@ -242,25 +170,6 @@ def test_cell_key_does_not_depend_on_the_order_of_keys() -> None:
     assert (
         len({cell_key({"a": 1}, "x"), cell_key({"a": 1.0}, "x"), cell_key({"a": 2}, "x"), cell_key({"a": 1}, "y")}) == 4
     )
-
-
-def test_claim_waits_for_a_cell_that_another_process_has(tmp_path: Path) -> None:
-    name = cell_key({"a": 1}, "x")
-    code = (
-        "import sys, pathlib\nfrom heshare.lab.sweeps.cell_store import CellStore\n"
-        "store = CellStore(pathlib.Path(sys.argv[1]))\n"
-        "print('ready', flush=True)\nwith store.claim([sys.argv[2]]):\n    print('mine', flush=True)"
-    )
-    env = {**os.environ}
-    words = [sys.executable, "-c", code, str(tmp_path)]
-    with CellStore(tmp_path).claim([name]):
-        other = subprocess.Popen([*words, name], stdout=subprocess.PIPE, env=env)
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"ready\n"
-        free = subprocess.run([*words, cell_key({"a": 2}, "x")], capture_output=True, env=env, check=True)
-        assert b"mine" in free.stdout
-        assert other.poll() is None
-    assert other.communicate()[0] == b"mine\n"
 
 
 @pytest.mark.parametrize(
