@@ -21,17 +21,6 @@ each at its f* for q = 0, and e(S) is its end. Task i adds D(S + i) - D(S) besid
 queued tasks) behind it. At each event, every waiting task in SPT order takes the cheapest of these places over all
 GPUs. The rule is greedy: nothing is planned ahead, nothing is batched, and later arrivals are not foreseen.
 
-Gangs. A task for k GPUs counts as one task on each of them, so that a second of it costs k p. It runs on k idle GPUs of
-one type and shares none of them: D(S) takes GPUs one by one, but a neighbour of one member would slow down all of them.
-If X is when the k GPUs of a type that are idle first are idle, it adds k (D(i) + p X). It takes the type where that is
-least, and starts there if X = 0. Else it is queued for these GPUs, and tasks behind it in the order do not start there.
-Its clock is f* for q = 0 while it runs.
-
-No gang starves. One that has waited for as long as it takes alone has aged. Those that have aged come first, by
-arrival. Such a gang starts as soon as any type has k idle GPUs. If none has, it holds the k GPUs that are idle first:
-nothing else starts on them, so they become idle when their tasks end. One that finds fewer than k GPUs of a type that
-no other gang holds, keeps those behind it from holding more; the others start, and then it can hold its own.
-
 Example: two tasks with 2 and 5 iterations that take turns end after 4 and 7 s at 100 W above idle: 700 J, and at
 p = 10 W another 10 (4 + 7) J.
 
@@ -48,7 +37,6 @@ doi:10.1145/1290672.1290686. Little's law: Little 1961, doi:10.1287/opre.9.3.383
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -60,7 +48,7 @@ from heshare.policies.policy import Action, Event, GpuView, SetClock, Start, Tra
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.shared.arrays import FloatArray
-from heshare.shared.errors import InputError, require
+from heshare.shared.errors import require
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu, spread_clocks
@@ -158,16 +146,11 @@ def clock_grid(gpu: Gpu, clocks: int) -> list[int]:
 
 @dataclass(slots=True)
 class _GpuState:
-    """One GPU while an event is processed: its running tasks, their cost and end, and the tasks queued for it.
-
-    `held` is the gang that holds the GPU until it starts, `gang` whether one runs there.
-    """
+    """One GPU while an event is processed: its running tasks, their cost and end, and the tasks queued for it."""
 
     view: GpuView
     running: list[Running]
     free_mib: float
-    held: int | None
-    gang: bool
     cost_j: float = 0.0
     end_s: float = 0.0
     queued: int = 0
@@ -179,17 +162,8 @@ class _GpuState:
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """GPUs of one signature are interchangeable for a task on one GPU."""
-        running = tuple(self.running)
-        return self.view.gpu.name, running, self.free_mib, self.queued, self.queued_s, self.end_s, self.gang
-
-    def wait_s(self, gang: int) -> float:
-        """Return how long a gang would wait for this GPU, s: -1 if it is idle, infinite if another gang holds it."""
-        if self.held not in (None, gang):
-            return math.inf
-        if not self.running and self.queued == (self.held == gang):
-            return -1.0
-        return self.end_s + self.queued_s
+        """GPUs of one signature are interchangeable."""
+        return self.view.gpu.name, tuple(self.running), self.free_mib, self.queued, self.queued_s, self.end_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +184,7 @@ class _Placement:
 class Marginal:
     """Waiting tasks, the shortest first, each where and when it adds least to the cost E + p T.
 
-    The defaults were chosen on task sets that no comparison uses. A gang keeps its own inference batch size and number
-    of GPUs.
+    The defaults were chosen on task sets that no comparison uses.
 
     Args:
         price_w: p, the cost of a second that a task spends in the system, W. About 30 is the end of least energy, 300
@@ -229,6 +202,7 @@ class Marginal:
     """
 
     name = "marginal"
+    gangs = False
     tick_s: float | None = None
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
 
@@ -253,44 +227,27 @@ class Marginal:
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Discard all predictions and starts."""
         self._kinds = cluster.kinds
-        self._counts = {kind: cluster.gpus.count(kind) for kind in self._kinds}
         self._sets = SetPredictions(predictor, self._clocks, self._price_w)
         self._started: dict[int, Workload] = {}
         self._alone_s: dict[Workload, float] = {}
-        self._held: dict[int, int] = {}
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         """Evaluate every waiting task on every GPU; start those whose cheapest place is beside the running tasks."""
         order = self._order(view)
-        waiting = {task.id for task in view.waiting}
-        self._held = {gpu: gang for gpu, gang in self._held.items() if gang in waiting}
         states = [self._state(gpu, bool(order)) for gpu in view.gpus]
         starts = self._starts(order, view, states)
-        self._held = {state.view.index: state.held for state in states if state.held is not None}
-        # Clocks first: a task that starts now runs at the clock that was chosen with it. What is queued behind a gang
-        # changes nothing: its GPUs keep one clock, so that none slows the others down.
+        # Clocks first: a task that starts now runs at the clock that was chosen with it.
         for state in states:
             if state.running:
-                queued = 0 if state.gang else state.queued
-                sm_mhz = self._sets.mhz(state.view.gpu, state.workloads, queued)
+                sm_mhz = self._sets.mhz(state.view.gpu, state.workloads, state.queued)
                 if sm_mhz != state.view.requested_mhz:
                     yield SetClock(state.view.index, sm_mhz)
         yield from starts
 
-    def _order(self, view: View) -> list[tuple[Task, bool]]:
-        """Return the tasks to consider, with whether each is a gang that has aged.
-
-        Gangs that have waited for as long as they take alone come first, by arrival; then the shortest tasks, by their
-        time alone on their fastest type of GPU.
-        """
-        keys = []
-        for task in view.waiting:
-            alone_s = view.remaining[task.id] * self._fastest_s(task.workload)
-            if task.gpus > 1:
-                self._check_gang(task)
-            aged = task.gpus > 1 and task.arrival_s + alone_s <= view.now_s
-            keys.append(((-math.inf, task.arrival_s, task.id) if aged else (alone_s, task.id, task.id), task, aged))
-        return [(task, aged) for _, task, aged in sorted(keys, key=lambda entry: entry[0])[: self._look]]
+    def _order(self, view: View) -> list[Task]:
+        """Return the tasks to consider: the shortest, by their time alone on their fastest type of GPU."""
+        alone_s = {task.id: view.remaining[task.id] * self._fastest_s(task.workload) for task in view.waiting}
+        return sorted(view.waiting, key=lambda task: (alone_s[task.id], task.id))[: self._look]
 
     def _fastest_s(self, workload: Workload) -> float:
         """Return the seconds per iteration alone on the fastest type of GPU."""
@@ -304,34 +261,25 @@ class Marginal:
         """Return a GPU as an event finds it; without `costs`, only what clocks need."""
         tasks = gpu.running.values()
         running = [(self._started.get(each.task.id, each.task.workload), each.remaining) for each in tasks]
-        held = self._held.get(gpu.index)
-        state = _GpuState(gpu, running, gpu.free_mib, held, any(len(each.gpus) > 1 for each in tasks))
-        state.queued = int(held is not None)
+        state = _GpuState(gpu, running, gpu.free_mib)
         if running:
             self._sets.predict(gpu.gpu, [state.workloads])
         if costs:
             state.cost_j, state.end_s = self._sets.drain(gpu.gpu, running)
         return state
 
-    def _starts(self, order: Sequence[tuple[Task, bool]], view: View, states: Sequence[_GpuState]) -> list[Start]:
+    def _starts(self, order: Sequence[Task], view: View, states: Sequence[_GpuState]) -> list[Start]:
         """Place tasks in order and return the starts."""
-        starts, may_hold = [], True
-        for task, aged in order:
-            left = view.remaining[task.id]
-            if task.gpus == 1:
-                gpus = self._place(task, left, states)
-            else:
-                gpus = self._place_gang(task, left, aged, may_hold, states)
-            if gpus:
+        starts = []
+        for task in order:
+            gpu = self._place(task, view.remaining[task.id], states)
+            if gpu is not None:
                 size = self._started[task.id].batch_size
-                chosen = None if size == task.workload.batch_size else size
-                starts.append(Start(task.id, gpus[0], batch_size=chosen, also=gpus[1:]))
-            elif aged and all(state.held != task.id for state in states):
-                may_hold = False  # those behind one that has aged and can hold no GPUs yet must not take them
+                starts.append(Start(task.id, gpu, batch_size=None if size == task.workload.batch_size else size))
         return starts
 
-    def _place(self, task: Task, iterations: float, states: Sequence[_GpuState]) -> tuple[int, ...]:
-        """Place a task on one GPU where it costs least; return the GPU if it starts there now, none if it waits."""
+    def _place(self, task: Task, iterations: float, states: Sequence[_GpuState]) -> int | None:
+        """Place a task on the GPU where it costs least; return the GPU if it starts there now, None if it waits."""
         # Reversed, so that of interchangeable GPUs the one with the lowest index is kept.
         distinct = list({state.signature: state for state in reversed(states)}.values())
         placements = [
@@ -342,18 +290,18 @@ class Marginal:
             )
         ]
         if not placements:
-            return ()
+            return None
         best = min(placements, key=lambda placement: (placement.cost_j, placement.queued, placement.state.view.index))
         state = best.state
         if best.queued:
             state.queued += 1
             state.queued_s += self._overlap * best.seconds
-            return ()
+            return None
         self._started[task.id] = best.running[-1][0]
         state.running = best.running
         state.free_mib -= memory_mib(best.running[-1][0])
         state.cost_j, state.end_s = best.cost_j + state.cost_j, best.seconds
-        return (state.view.index,)
+        return state.view.index
 
     def _placements(self, workload: Workload, iterations: float, states: Sequence[_GpuState]) -> Iterator[_Placement]:
         """Return a task's placements: queued behind the tasks of each GPU, and beside them."""
@@ -376,89 +324,7 @@ class Marginal:
     def _may_start(self, state: _GpuState, need_mib: float) -> bool:
         """Return whether a task may start beside the running ones: none overtakes one that is queued there."""
         room = min(self._most, state.view.gpu.mps_clients)
-        return not (state.queued or state.gang) and len(state.running) < room and need_mib <= state.free_mib
-
-    def _place_gang(
-        self, task: Task, iterations: float, aged: bool, may_hold: bool, states: Sequence[_GpuState]
-    ) -> tuple[int, ...]:
-        """Start a gang and return its GPUs; or queue it, or keep what it holds, and return none.
-
-        With `may_hold`, one that has aged and does not start now holds the GPUs that it waits for until it starts.
-        """
-        for each in self._kinds:
-            self._sets.predict(each, [(task.workload,)])
-        costs = {each: self._sets.drain(each, [(task.workload, iterations)]) for each in self._kinds}
-        kind, start_s, starts = self._gang_choice(task, aged, costs, states)
-        if kind is None:
-            return ()
-        if starts:
-            return self._start_gang(task, iterations, kind, costs[kind], states)
-        held = [state for state in states if state.held == task.id]
-        if held:
-            end_s = max(state.end_s for state in held)
-            for state in held:
-                state.queued_s = end_s + costs[state.view.gpu][1] - state.end_s
-            return ()
-        of_kind = [state for state in states if state.view.gpu == kind]
-        for state in sorted(of_kind, key=lambda state: state.wait_s(task.id))[: task.gpus]:
-            state.queued += 1
-            state.queued_s = start_s + costs[kind][1] - state.end_s
-            if may_hold and aged:
-                state.held = task.id
-        return ()
-
-    def _gang_choice(
-        self, task: Task, aged: bool, costs: dict[Gpu, tuple[float, float]], states: Sequence[_GpuState]
-    ) -> tuple[Gpu | None, float, bool]:
-        """Return the type of GPU on which a gang is cheapest, when it starts there, s, and whether at once.
-
-        On each type it waits for the GPUs that it would get first. A gang that has aged prefers a start to any wait.
-        """
-        best_j, best, best_s, best_starts = math.inf, None, 0.0, False
-        for kind in self._kinds:
-            waits_s = sorted(state.wait_s(task.id) for state in states if state.view.gpu == kind)
-            if memory_mib(task.workload) > kind.memory_mib or len(waits_s) < task.gpus:
-                continue
-            starts = waits_s[task.gpus - 1] < 0
-            last_s = max(waits_s[task.gpus - 1], 0.0)
-            if last_s == math.inf:
-                continue
-            cost_j = task.gpus * (costs[kind][0] + self._price_w * last_s)
-            if starts and not best_starts and aged:
-                better = True
-            else:
-                better = cost_j < best_j and not (best_starts and not starts and aged)
-            if better:
-                best_j, best, best_s, best_starts = cost_j, kind, last_s, starts
-        return best, best_s, best_starts
-
-    def _start_gang(
-        self, task: Task, iterations: float, kind: Gpu, cost: tuple[float, float], states: Sequence[_GpuState]
-    ) -> tuple[int, ...]:
-        """Start a gang on the first idle GPUs of a type and return them. What it held besides is free again."""
-        chosen = [state for state in states if state.view.gpu == kind and state.wait_s(task.id) < 0][: task.gpus]
-        for state in states:
-            if state.held == task.id:
-                state.held, state.queued = None, 0
-        for state in chosen:
-            state.running, state.gang = [(task.workload, iterations)], True
-            state.free_mib -= memory_mib(task.workload)
-            state.cost_j, state.end_s = cost
-        self._started[task.id] = task.workload
-        return tuple([state.view.index for state in chosen])
-
-    def _check_gang(self, task: Task) -> None:
-        """Raise `InputError` for a gang that no type of GPU can hold."""
-        need_mib = memory_mib(task.workload)
-        counts = {kind.name: count for kind, count in self._counts.items() if kind.memory_mib >= need_mib}
-        if max(counts.values(), default=0) < task.gpus:
-            raise InputError(
-                f"task {task.id}, {task.workload}, for {task.gpus} GPUs of {need_mib:.0f} MiB each",
-                "a task that GPUs of one type can hold: "
-                + (", ".join(f"{n} {name}" for name, n in counts.items()) or "0"),
-                "Leave the task out, or take a larger cluster.",
-                column="gpus",
-            )
+        return not state.queued and len(state.running) < room and need_mib <= state.free_mib
 
 
 def _sized(workload: Workload, largest: int) -> list[Workload]:

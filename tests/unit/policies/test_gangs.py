@@ -16,7 +16,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
-RUNS_GANGS = {"eaco", "exclusive", "fifo", "fifo-packed", "fikit", "gandiva", "marginal", "power-flow", "sjf", "srtf"}
+RUNS_GANGS = {"eaco", "exclusive", "fifo", "fifo-packed", "fikit", "gandiva", "power-flow", "sjf", "srtf"}
 WORKLOAD = Workload("resnet50", 8)
 TASKS = (Task(0, WORKLOAD, 200.0), Task(1, Workload("eaco_resnet50", 32, phase="training"), 100.0, gpus=2))
 

@@ -89,7 +89,7 @@ def test_limits_below_idle_power_are_refused_with_the_numbers():
         hs.compare(4, CLUSTER, ["fifo"], seeds=1, power_limit=90)
 
 
-@pytest.mark.parametrize("name", ["eaco", "power-flow", "fifo-packed", "marginal", "gandiva", "fikit"])
+@pytest.mark.parametrize("name", ["eaco", "power-flow", "fifo-packed", "gandiva", "fikit"])
 def test_gangs_training_and_other_ways_of_sharing_keep_the_limit(name):
     train = Workload("eaco_resnet50", 32, phase="training")
     tasks = [
