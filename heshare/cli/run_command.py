@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from heshare.world.task import Task
 
 VENUS = "venus:"
-_NOT_WITH_A_PLAN = {"policy", "load", "arrivals", "trace", "profiles", "checkpoint"}
+_NOT_WITH_A_PLAN = {"policy", "load", "arrivals", "trace", "profiles"}
 """Options that `--plan` excludes; `--tasks` and `--cluster` must name what the plan was made for."""
 
 
@@ -102,13 +102,6 @@ def run(
             help="Write the run as Chrome trace events (JSON); ui.perfetto.dev opens it.", callback=writable_file
         ),
     ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            help="File from which an interrupted run continues, same result. It is code: use your own only.",
-            callback=writable_file,
-        ),
-    ] = None,
     progress: Annotated[
         bool, typer.Option("--progress", help="Show the bar where stderr is no terminal, too.")
     ] = False,
@@ -134,10 +127,10 @@ def run(
         action = "Leave the others out: a plan has its tasks, its cluster and its clocks."
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
     terms = run_terms(power_limit, price_terms(price, price_start, hold, saving))
-    from heshare.lab.checkpoint import run_with_checkpoint
     from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
     from heshare.policies.registry import make
     from heshare.prediction.predictor import LazyPredictor
+    from heshare.running.run import run as run_tasks
     from heshare.world.cluster import Cluster
 
     streams, job_names, from_venus = Repetition(repetition, seed), None, tasks.startswith(VENUS)
@@ -154,13 +147,12 @@ def run(
         else:
             to_run = task_set(tasks, streams, load, arrivals, trace)
     with told("run", quiet or progress):
-        result = run_with_checkpoint(
+        result = run_tasks(
             to_run,
             gpus,
             terms.wrap(made),
             predictor=LazyPredictor(predictor_factory(profiles)),
             rng=streams.rng(POLICY),
-            checkpoint=checkpoint,
             progress=progress or shows_bar(quiet),
         )
     _write(result, job_names, out, timeline, terms, json=json)

@@ -94,14 +94,11 @@ class Loop:
         """Number of tasks that have completed or finally failed."""
         return len(self.tasks) - self._executor.unfinished
 
-    def run(
-        self, *, on_end: Callable[[int], object] | None = None, after_event: Callable[[], None] | None = None
-    ) -> float:
+    def run(self, *, on_end: Callable[[int], object] | None = None) -> float:
         """Run until every task has completed; return the time of the last completion, s.
 
         Args:
             on_end: is called with how many tasks have just ended.
-            after_event: is called between two events.
 
         Raises:
             PolicyError: an impossible action, or tasks that no action will ever start.
@@ -125,8 +122,6 @@ class Loop:
             if on_end is not None and self.ended > ended:
                 on_end(self.ended - ended)
                 ended = self.ended
-            if after_event is not None:
-                after_event()
         return self._clock.now_s()
 
     def _begin(self) -> None:

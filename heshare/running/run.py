@@ -1,9 +1,9 @@
 """Run of a task set under a policy: on emulated GPUs in virtual time by default, on real ones by the same code."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -18,31 +18,11 @@ from heshare.running.actions import Observer
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.result import Run
-from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
-
-
-@dataclass
-class RunState:
-    """State of a run between its beginning and its result.
-
-    Attributes:
-        loop: the event loop, with policy, devices, clock and recorder.
-        predictor: of the policy.
-        calls: the predictor's calls before the run.
-        energy_j: the devices' energy before the run, J, shape (k,).
-        reset_s: wall time that the policy took to reset, s.
-    """
-
-    loop: Loop
-    predictor: Predictor
-    calls: int
-    energy_j: FloatArray
-    reset_s: float
 
 
 def run(
@@ -60,8 +40,6 @@ def run(
     observer: Observer | None = None,
 ) -> Run:
     """Run a task set under a policy until every task has completed.
-
-    `heshare.lab.checkpoint.run_with_checkpoint` does the same and continues a run that was interrupted.
 
     Args:
         tasks: the task set; task i has id i.
@@ -87,35 +65,6 @@ def run(
         PolicyError: the policy returned an impossible action, or leaves tasks that no action will ever start.
         DeviceError: a device refused, failed or makes no progress.
     """
-    state = begin(
-        tasks,
-        cluster,
-        policy,
-        predictor=predictor,
-        rng=rng,
-        devices=devices,
-        clock=clock,
-        max_time_s=max_time_s,
-        start_cost_s=start_cost_s,
-        observer=observer,
-    )
-    return complete(state, progress=progress)
-
-
-def begin(
-    tasks: Sequence[Task],
-    cluster: Cluster,
-    policy: Policy,
-    *,
-    predictor: Predictor,
-    rng: np.random.Generator,
-    devices: Sequence[Device] | None = None,
-    clock: Clock | None = None,
-    max_time_s: float = math.inf,
-    start_cost_s: float = 0.0,
-    observer: Observer | None = None,
-) -> RunState:
-    """Check a run's input, reset its policy and return its state before the first event; arguments as `run`."""
     check_arguments(policy.reset, "the cluster, the predictor and the random generator", 3, policy.name)
     check_arguments(policy.decide, "the event and the view", 2, policy.name)
     tasks = _checked(tasks)
@@ -137,43 +86,23 @@ def begin(
         start_cost_s=start_cost_s,
         observer=observer,
     )
-    return RunState(loop, predictor, calls, energy_j, reset_s)
-
-
-def complete(state: RunState, *, progress: bool = False, after_event: Callable[[], None] | None = None) -> Run:
-    """Run the event loop to its end and return the result.
-
-    Args:
-        state: from `begin`, or from a checkpoint.
-        progress: show a progress bar over tasks.
-        after_event: is called between two events.
-    """
-    loop = state.loop
-    with tqdm(
-        total=len(loop.tasks), initial=loop.ended, desc=loop.policy.name, unit="task", disable=not progress
-    ) as bar:
+    with tqdm(total=len(loop.tasks), desc=policy.name, unit="task", disable=not progress) as bar:
         try:
-            end_s = loop.run(on_end=bar.update if progress else None, after_event=after_event)
+            end_s = loop.run(on_end=bar.update if progress else None)
         except BaseException:
             _abandon(loop)
             raise
-    return _result(state, end_s)
-
-
-def _result(state: RunState, end_s: float) -> Run:
-    loop, policy, predictor = state.loop, state.loop.policy, state.predictor
-    devices = [gpu.device for gpu in loop.gpus]
     for device in devices:
         device.advance(end_s)
     reused = policy.reused if isinstance(policy, ReusesPlanning) else None
     return Run(
         policy=policy.name,
-        cluster=loop.cluster,
+        cluster=cluster,
         tasks=tuple([task.spec for task in loop.tasks.values()]),
         record=loop.recorder.finish(end_s),
-        device_energy_j=np.array([device.read().energy_j for device in devices]) - state.energy_j,
-        planning_s=state.reset_s + loop.planning_s + (reused.planning_s if reused else 0.0),
-        predictor_calls=predictor.calls - state.calls + (reused.predictor_calls if reused else 0),
+        device_energy_j=np.array([device.read().energy_j for device in devices]) - energy_j,
+        planning_s=reset_s + loop.planning_s + (reused.planning_s if reused else 0.0),
+        predictor_calls=predictor.calls - calls + (reused.predictor_calls if reused else 0),
         events=loop.events,
         provenance="+".join(sorted({device.provenance for device in devices})),
     )

@@ -160,10 +160,6 @@ NOTATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (*RUN, "--tasks", "2", "--cluster", "1xA100", "--timeline"),
         ("out", "f/x", "out/t.json", "loop", "."),
     ),
-    "--checkpoint": (
-        (*RUN, "--tasks", "2", "--cluster", "1xA100", "--checkpoint"),
-        ("out", "f/x", "out/c", "loop", "."),
-    ),
     "--seed": ((*RUN, "--tasks", "2", "--cluster", "1xA100", "--seed"), ("0", "7", "123456789012")),
     "--repetition": ((*RUN, "--tasks", "2", "--cluster", "1xA100", "--repetition"), ("0", "7", "123456789012")),
     "estimate": (
@@ -229,7 +225,6 @@ class Valid:
     profile: bytes
     manifest: bytes
     plan: bytes
-    checkpoint: bytes
     journal: bytes
     cell: bytes
     cell_name: str
@@ -271,11 +266,6 @@ def _manifests(rng: random.Random, valid: Valid) -> Case:
 def _journals(rng: random.Random, valid: Valid) -> Case:
     words = rng.choice((["jobs", "run", "--resume", "r"], ["jobs", "status", "r"], ["jobs", "status", "r", "--json"]))
     return Case("journals", words, {"r/journal.jsonl": _damaged(rng, valid.journal)})
-
-
-def _checkpoints(rng: random.Random, valid: Valid) -> Case:
-    words = [*RUN, "--tasks", "6", "--cluster", "1xA100", "--checkpoint", "c"]
-    return Case("checkpoints", words, {"c": _damaged(rng, valid.checkpoint)})
 
 
 def _plans(rng: random.Random, valid: Valid) -> Case:
@@ -356,7 +346,6 @@ MAKERS: dict[str, Callable[[random.Random, Valid], Case]] = {
     "profiles": _profiles,
     "manifests": _manifests,
     "journals": _journals,
-    "checkpoints": _checkpoints,
     "plans": _plans,
     "grids": _grids,
     "notebooks": _notebooks,

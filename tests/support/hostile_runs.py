@@ -25,12 +25,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from support.hostile_inputs import DANGLING, FIFO, FOLDER, LOOP, MAKERS, RUN, ZERO, Case, Valid, make_case
+from support.hostile_inputs import DANGLING, FIFO, FOLDER, LOOP, MAKERS, ZERO, Case, Valid, make_case
 from support.run_entries import ended, run_of, session, started
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.lab import checkpoint as checkpoint_module
 from heshare.ops.executor.remote import host_offers
 from heshare.ops.jobs.entries import encode
 from heshare.paper.notebooks import notebook_parameters
@@ -75,26 +74,10 @@ def prepare() -> Valid:
             profile,
             json.dumps(content, indent=1).encode(),
             Path("plan/plan-trade-off.json").read_bytes(),
-            _checkpoint(),
             b"".join(map(journal_line, _journal())),
             cell.read_bytes(),
             cell.stem,
         )
-
-
-def _checkpoint() -> bytes:
-    class Cut(checkpoint_module.Checkpoints):
-        def after_event(self, state: Any) -> None:
-            self.save(state)
-            raise KeyboardInterrupt
-
-    whole = checkpoint_module.Checkpoints
-    checkpoint_module.Checkpoints = Cut  # type: ignore[misc]
-    try:
-        _CLI.invoke(app, [*RUN, "--tasks", "6", "--cluster", "1xA100", "--checkpoint", "c"])
-    finally:
-        checkpoint_module.Checkpoints = whole  # type: ignore[misc]
-    return Path("c").read_bytes()
 
 
 def _journal() -> Iterator[dict[str, Any]]:

@@ -43,8 +43,7 @@ def tenant_energy(done: Run, power: TenantPower | None = None) -> pd.DataFrame:
         True
     """
     if not done.record.segments:
-        found, expected = "a run that kept only totals", "a run with its timeline"
-        raise InputError(found, expected, "Run it without a checkpoint, in memory.", column="run")
+        raise InputError("a run that kept only totals", "a run with its timeline", "Run it again.", column="run")
     power, workloads = power or TenantPower(), _RunningWorkloads(done.tasks, done.record.intervals)
     equal_j, model_j = np.zeros(len(done.tasks)), np.zeros(len(done.tasks))
     for segment in done.record.segments:

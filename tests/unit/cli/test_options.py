@@ -49,7 +49,6 @@ def refused(*words: str) -> str:
         (("plan", *SMALL, "--out", "FILE/x"), "--out"),
         (("run", *SMALL, "--out", "FILE"), "--out"),
         (("run", *SMALL, "--timeline", "FILE/run.json"), "--timeline"),
-        (("run", *SMALL, "--checkpoint", "FILE/run"), "--checkpoint"),
         (("compare", *SMALL, "--out", "FILE"), "--out"),
         (("compare", *SMALL, "--cells", "FILE"), "--cells"),
         (("profile", "--device", "emulated:T4", "--out", "FILE"), "--out"),

@@ -1,10 +1,8 @@
-"""`heshare run` of Venus jobs on emulated GPUs: sources, streamed files, checkpoints."""
+"""`heshare run` of Venus jobs on emulated GPUs: sources and files."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import pandas as pd
@@ -12,8 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.lab import checkpoint
-from heshare.running.run import RunState
 
 VENUS = ("run", "--policy", "fifo", "--cluster", "16xV100")
 
@@ -51,29 +47,3 @@ def test_run_venus_refuses_another_form_with_one_message(text: str) -> None:
     code, _, errors = call("--tasks", text)
     assert code == 2
     assert errors.count("\n") == 1
-
-
-def test_run_continues_from_a_checkpoint_with_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("--tasks", "venus:40@0.7", "--json", "--checkpoint", str(tmp_path / "c"))
-    _, whole, _ = call(*words[:-2])
-    with monkeypatch.context() as patched:
-        patched.setattr(checkpoint.Checkpoints, "after_event", _end_at_twenty)
-        code, _, errors = call(*words)
-    assert code == 128 + signal.SIGTERM
-    assert errors.endswith(f"heshare: interrupted: SIGTERM; {tmp_path / 'c'} continues from here\n")
-    assert (tmp_path / "c").exists()
-    _, resumed, _ = call(*words)
-    summaries = [
-        {key: value for key, value in json.loads(output).items() if key != "planning_s"} for output in (whole, resumed)
-    ]
-    assert summaries[0] == summaries[1]
-    assert not (tmp_path / "c").exists()
-
-
-_AFTER_EVENT = checkpoint.Checkpoints.after_event
-
-
-def _end_at_twenty(self: checkpoint.Checkpoints, state: RunState) -> None:
-    if state.loop.events == 20:
-        os.kill(os.getpid(), signal.SIGTERM)
-    _AFTER_EVENT(self, state)

@@ -9,7 +9,6 @@ import pytest
 
 import heshare as hs
 from heshare.devices.device_model import co_run
-from heshare.lab.checkpoint import Checkpoints
 from heshare.lab.limits.budget_policy import BudgetSettings, within_budget
 from heshare.lab.limits.power_bounds import saturated_w
 from heshare.lab.limits.power_budget import PowerBudget, largest_excess
@@ -18,7 +17,6 @@ from heshare.lab.sweeps.sweep import sweep
 from heshare.policies.function_policy import policy
 from heshare.policies.policy import Migrate, Pause, SetClock, Start
 from heshare.policies.registry import make, unregister
-from heshare.running.run import begin, complete
 from heshare.running.timeline import power_steps
 from heshare.shared.errors import InputError, PolicyError
 from heshare.testing.policy_contract import check_policy
@@ -177,32 +175,6 @@ def test_the_device_model_never_exceeds_the_saturated_power():
             residents = tuple(Resident(model, int(rng.choice([20, 50, 100]))) for model in models)
             mhz = int(rng.choice(gpu.clocks_mhz))
             assert co_run(gpu, residents, mhz).power_w <= saturated_w(gpu, residents, mhz) + 1e-9
-
-
-def test_a_run_within_a_budget_continues_from_its_checkpoint(tmp_path):
-    tasks, cluster = hs.task_set(10, seed=0, arrivals="poisson"), hs.Cluster.parse("1xT4,1xA100")
-    budget = PowerBudget((0.0, 500.0), (250.0, 200.0))
-
-    def begun():
-        made = within_budget(make("marginal"), budget)
-        return begin(tasks, cluster, made, predictor=hs.load_predictor(), rng=np.random.default_rng(0))
-
-    whole = complete(begun())
-    state = begun()
-    checkpoints = Checkpoints(tmp_path / "checkpoint", "key", every=1)
-    seen = []
-
-    def stop():
-        checkpoints.after_event(state)
-        seen.append(state.loop.events)
-        if len(seen) == 12:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        complete(state, after_event=stop)
-    loaded = checkpoints.load()
-    assert loaded is not None
-    assert complete(loaded).record == whole.record
 
 
 def test_a_grid_takes_a_limit_from_its_file(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -31,7 +30,7 @@ from heshare.policies.policy import (
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
-from heshare.running.run import RunState, begin, complete, run
+from heshare.running.run import run
 from heshare.shared.errors import InputError, NotProfiledError
 from heshare.testing.policy_contract import PolicyContract, check_run
 from heshare.testing.toy import ScriptedPolicy, ToyPredictor, toy_devices, toy_gpu
@@ -204,7 +203,6 @@ def test_a_lost_gpu_ends_its_holds() -> None:
     view = _view(cluster)
     first = list(policy.decide(Event(EventKind.ARRIVAL, 0.0, (0,)), view))
     assert first == [Wait(50.0)]
-    assert pickle.loads(pickle.dumps(policy))._held  # a checkpoint has the holds
     lost = Event(EventKind.FAILURE, 5.0, (), 0, lost=True)
     again = list(policy.decide(lost, replace(view, now_s=5.0)))
     assert Wait(50.0) not in again  # the tick is still to come
@@ -222,26 +220,6 @@ def test_tasks_that_are_said_to_arrive_again_stay_held() -> None:
     gone = replace(view, now_s=2.0, waiting=[], remaining={})
     list(held.decide(Event(EventKind.COMPLETION, 2.0, (), 0), gone))
     assert policy.seen[-1][1:] == ((), ((),))
-
-
-def test_a_run_goes_on_from_a_checkpoint_while_starts_are_held() -> None:
-    class _StoppedError(Exception):
-        """Ends a run between two events."""
-
-    def begun() -> RunState:
-        policy = price_aware(make("heshare:jct-opt"), STEPS, 450.0)
-        rng = np.random.default_rng(CONTRACT.seed)
-        tasks = CONTRACT.tasks(every_s=60.0, together=4)
-        return begin(tasks, CONTRACT.cluster, policy, predictor=DevicePredictor(), rng=rng)
-
-    def stop() -> None:
-        raise _StoppedError
-
-    state = begun()
-    with pytest.raises(_StoppedError):
-        state.loop.run(after_event=stop)
-    assert state.loop.policy._held  # type: ignore[attr-defined]
-    assert complete(pickle.loads(pickle.dumps(state))).record == complete(begun()).record
 
 
 def test_what_the_predictor_does_not_cover_is_held_by_the_signal_alone() -> None:
