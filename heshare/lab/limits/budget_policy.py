@@ -268,11 +268,9 @@ class _Answer:
         return all(0 <= gpu < len(self._gpus) for gpu in (action.gpu, *action.also))
 
     def _running(self, task_id: int) -> tuple[int, ...]:
-        """Return the GPUs of a running task."""
         return tuple([gpu.index for gpu in self._view.gpus if task_id in gpu.running])
 
     def _leave(self, task_id: int) -> None:
-        """Take a running task out of the residents of its GPUs."""
         for index in self._running(task_id):
             running = self._view.gpus[index].running[task_id]
             left = list(self._gpus[index].residents)

@@ -51,7 +51,6 @@ class GpuPower:
 
     @property
     def clock(self) -> Clock:
-        """The chosen clock, MHz."""
         return self.levels[self.level]
 
     def power_w(self, bounds: PowerBounds, level: int | None = None, *, expected: bool = False) -> float:

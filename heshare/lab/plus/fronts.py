@@ -319,7 +319,6 @@ class FrontArchive:
         return tuple(self._batches(queue, int(at)) for queue, at in zip(queues, points, strict=True))
 
     def _queues_of(self, scheme: IntArray) -> tuple[Queue, ...]:
-        """Return the queue of each GPU."""
         costs = self._costs
         kind_of = costs.world.kind_of
         order = np.lexsort((costs.rank[kind_of[scheme], np.arange(len(scheme))], scheme))
@@ -340,7 +339,6 @@ class FrontArchive:
                 self._stored[kind, tuple(order.tolist())] = front, FeasibleBatches(order, sets, part)
 
     def _add_points(self, queues: tuple[Queue, ...]) -> None:
-        """Add the front of an assignment to the points."""
         used = [gpu for gpu, queue in enumerate(queues) if queue[1]]
         fronts = [self._stored[queues[gpu]][0].of(len(queues[gpu][1])) for gpu in used]
         sums, chosen = sum_fronts(fronts, self._sum_points)
@@ -355,7 +353,6 @@ class FrontArchive:
         self.points = joined[kept]
 
     def _batches(self, queue: Queue, point: int) -> tuple[Batch, ...]:
-        """Return the batches of one point of a queue's front."""
         if point == _NO_POINT:
             return ()
         if (queue, point) not in self._batches_at:

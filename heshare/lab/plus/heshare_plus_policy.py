@@ -7,7 +7,7 @@ The three policies choose from the same front F = {(E_p, T_p)} of plans p, as th
 where the distance is Euclidean with both objectives scaled to the range of the front (the knee). The plan is made when
 the tasks are there, and its batches are released GPU by GPU (`heshare.policies.plan_release`).
 
-Example: the same names and parameters as any other policy's, with a number of rounds or a budget in seconds.
+Example: the same names and parameters as any other policy's, with a number of rounds.
 
 >>> HeSharePlus("en-opt", rounds=2).name
 'heshare+:en-opt'
@@ -29,7 +29,6 @@ from heshare.policies.policy import Traits
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.pareto import Front, PlanChoice
-from heshare.shared.errors import require
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -39,22 +38,21 @@ class CachedPlusPlanner(CachedPlanner):
 
     Args:
         effort: the limits of the search.
-        budget_s: search for so many seconds instead of `effort.rounds`, s; None for none.
     """
 
-    def __init__(self, effort: SearchSettings = DEFAULT_SETTINGS, budget_s: float | None = None) -> None:
+    def __init__(self, effort: SearchSettings = DEFAULT_SETTINGS) -> None:
         super().__init__()
-        self.effort, self.budget_s = effort, budget_s
+        self.effort = effort
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for planners that return equal results."""
-        return type(self), self.effort, self.budget_s
+        return type(self), self.effort
 
     def _plan_front(
         self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
     ) -> Front:
-        return heshare_plus.optimise(tasks, cluster, predictor, rng=rng, effort=self.effort, budget_s=self.budget_s)
+        return heshare_plus.optimise(tasks, cluster, predictor, rng=rng, effort=self.effort)
 
 
 class HeSharePlus(FrontPolicy):
@@ -62,28 +60,25 @@ class HeSharePlus(FrontPolicy):
 
     Args:
         choice: `trade-off` (the knee), `en-opt` (least energy) or `jct-opt` (least average JCT).
-        rounds: rounds of the search when no budget is given; the same seed then gives the same plan.
-        budget_s: search for so many seconds instead, s; 0 for none. The plan then depends on the machine's speed.
+        rounds: rounds of the search.
 
     Raises:
-        InputError: fewer than one round, or a budget below zero.
+        InputError: fewer than one round.
     """
 
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
 
-    def __init__(
-        self, choice: PlanChoice = "trade-off", *, rounds: int = DEFAULT_SETTINGS.rounds, budget_s: float = 0.0
-    ) -> None:
-        require("budget_s", budget_s, budget_s >= 0, "seconds, at least 0")
-        super().__init__(choice, CachedPlusPlanner(replace(DEFAULT_SETTINGS, rounds=rounds), budget_s or None))
+    def __init__(self, choice: PlanChoice = "trade-off", *, rounds: int = DEFAULT_SETTINGS.rounds) -> None:
+        super().__init__(choice, CachedPlusPlanner(replace(DEFAULT_SETTINGS, rounds=rounds)))
         self.name = f"heshare+:{choice}"
 
 
 def _register(choice: PlanChoice, title: str) -> None:
     """Register one choice as a variant of HeShare: a comparison of all systems runs it only if it is named."""
-    parameters = {"rounds": DEFAULT_SETTINGS.rounds, "budget_s": 0.0}
 
-    @register(f"heshare+:{choice}", title=f"HeShare+ {title}", parameters=parameters, preset={})
+    @register(
+        f"heshare+:{choice}", title=f"HeShare+ {title}", parameters={"rounds": DEFAULT_SETTINGS.rounds}, preset={}
+    )
     def policy(**changed: Any) -> HeSharePlus:
         return HeSharePlus(choice, **changed)
 

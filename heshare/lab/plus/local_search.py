@@ -384,7 +384,6 @@ def _relocate_tasks(
 
 @allocation_free
 def _relocate(table: OptionTable, queues: Assignment, task: int, target: int, weight: float) -> None:
-    """Move a task to another GPU."""
     source = queues.gpu_of[task]
     remove(queues, task)
     insert(table, queues, target, task)

@@ -269,7 +269,6 @@ class Marginal:
         return state
 
     def _starts(self, order: Sequence[Task], view: View, states: Sequence[_GpuState]) -> list[Start]:
-        """Place tasks in order and return the starts."""
         starts = []
         for task in order:
             gpu = self._place(task, view.remaining[task.id], states)
@@ -304,7 +303,6 @@ class Marginal:
         return state.view.index
 
     def _placements(self, workload: Workload, iterations: float, states: Sequence[_GpuState]) -> Iterator[_Placement]:
-        """Return a task's placements: queued behind the tasks of each GPU, and beside them."""
         need_mib = memory_mib(workload)
         beside = [state for state in states if self._may_start(state, need_mib)]
         for kind in self._kinds:

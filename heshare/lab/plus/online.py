@@ -229,7 +229,6 @@ class OnlinePlanner(ABC):
 
 
 def _waiting_part(batch: Batch, waiting: Mapping[int, Task]) -> Batch:
-    """Return a batch without the tasks that do not wait any more."""
     kept = [(task, pct) for task, pct in zip(batch.tasks, batch.mps_pct, strict=True) if task in waiting]
     return replace(batch, tasks=tuple(task for task, _ in kept), mps_pct=tuple(pct for _, pct in kept))
 

@@ -110,7 +110,6 @@ def option_table(costs: BatchCosts, most_slots: int = _MAX_SLOTS) -> OptionTable
 
 
 def _joined(tables: list[RateTables]) -> RateTables:
-    """Return the tables of several types of GPU as one, the multisets, variants and states one type after the other."""
     clocks = max(table.power_w.shape[1] for table in tables)
     first_state = np.cumsum([0, *(len(table.power_w) for table in tables)]).tolist()
     first_variant = np.cumsum([0, *(len(table.states) for table in tables)]).tolist()

@@ -125,7 +125,6 @@ class Rates:
             self._fill(np.unique(multisets[unknown], axis=0))
 
     def _fill(self, multisets: IntArray) -> None:
-        """Fill the tables for distinct multisets that are not in them."""
         chosen = self._percentages(multisets)
         counts = np.array([len(vectors) for vectors in chosen])
         mps_pct = np.array([vector for vectors in chosen for vector in vectors], dtype=np.int64)

@@ -76,8 +76,7 @@ class SearchSettings:
         perturbation_size: tasks that a perturbation moves.
         exhaustive_gpus: on clusters of up to so many GPUs every GPU is tried for every task; on larger ones a sample.
         sampled_gpus: GPUs sampled for a task.
-        samples: samples for each local search.
-        passes: passes over all tasks with one sample.
+        passes: passes over all tasks with a sample.
         swap_tasks: task sets of up to so many tasks are searched by swaps too.
         labels: about how many partial plans of a queue are kept for its front.
         sum_points: about how many partial plans of several queues are kept for the front of a cluster.
@@ -95,7 +94,6 @@ class SearchSettings:
     perturbation_size: int = 3
     exhaustive_gpus: int = 40
     sampled_gpus: int = 6
-    samples: int = 1
     passes: int = 2
     swap_tasks: int = 200
     labels: int = 64

@@ -34,7 +34,7 @@ import numpy as np
 from heshare.lab.plus.costs import BatchCosts
 from heshare.lab.plus.deadline import Cancel, Deadline
 from heshare.lab.plus.fronts import FrontArchive
-from heshare.lab.plus.local_search import NO_GPU, Assignment, assign, construct, descend, empty_assignment, perturb
+from heshare.lab.plus.local_search import NO_GPU, assign, construct, descend, empty_assignment, perturb
 from heshare.lab.plus.option_tables import OptionTable, option_table, with_missing
 from heshare.lab.plus.search_settings import SearchSettings
 from heshare.scheduling.pareto import Front
@@ -109,7 +109,6 @@ class WeightedSearch:
         return self._table
 
     def _coarse_weights(self) -> FloatArray:
-        """Return the weights of the first round, over six decades."""
         return np.asarray(self._costs.balanced_weight() * 10.0 ** np.linspace(-3, 3, self._settings.coarse_weights))
 
     def _find_weights(self) -> None:
@@ -177,27 +176,17 @@ class WeightedSearch:
         n, k = costs.world.n, costs.world.k
         moved = rng.permutation(n)[: settings.perturbation_size if perturbed else 0]
         moved_to = rng.integers(k, size=len(moved))
-        trials = []
-        for _ in range(1 if self._exhaustive else settings.samples):
-            order = rng.permutation(n)
-            trials.append((order, np.tile(np.arange(k), (n, 1)) if self._exhaustive else self._sampled_gpus(n)))
+        order = rng.permutation(n)
+        targets = np.tile(np.arange(k), (n, 1)) if self._exhaustive else self._sampled_gpus(n)
+        # With all GPUs as targets, a descent ends by itself; n * n passes are no limit.
+        passes = n * n if self._exhaustive else settings.passes
         while True:
             queues = empty_assignment(costs)
             assign(self._options, queues, scheme, weight)
             perturb(self._options, queues, moved, moved_to, costs.fits, weight)
-            total = self._descend(queues, trials, weight)
+            total = descend(self._options, queues, order, targets, costs.fits, self._swaps, passes, weight)
             if not self._fill_missing():
                 return queues.gpu_of, total
-
-    def _descend(self, queues: Assignment, trials: list[tuple[IntArray, IntArray]], weight: float) -> float:
-        """Improve queues by moves to the targets of each trial, tasks in its order; return the cost."""
-        costs, settings = self._costs, self._settings
-        n, total = costs.world.n, np.inf
-        # With all GPUs as targets, a descent ends by itself; n * n passes are no limit.
-        passes = n * n if self._exhaustive else settings.passes
-        for order, targets in trials:
-            total = descend(self._options, queues, order, targets, costs.fits, self._swaps, passes, weight)
-        return total
 
     def _sampled_gpus(self, n: int) -> IntArray:
         """Return some GPUs of every type for each task, shape (n, s)."""

@@ -95,7 +95,6 @@ class Grid:
                 make(name)
 
     def __len__(self) -> int:
-        """Return the number of cells."""
         return self.seeds * prod(len(getattr(self, name)) for name in LISTS if name != "batch_sizes")
 
     def scenarios(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

@@ -64,7 +64,6 @@ def device_maker(name: str) -> MakeDevices | None:
 
 
 def task_drawer(name: str) -> DrawTasks:
-    """Return the function that draws tasks."""
     return recipe if name == RECIPE else _function(name)
 
 
@@ -94,7 +93,6 @@ def source_hashes(names: Iterable[str]) -> dict[str, str]:
 
 
 def modules_of(names: Iterable[str]) -> list[str]:
-    """Return the modules of functions that names refer to, sorted."""
     return sorted({name.partition(":")[0] for name in names if _names_function(name)})
 
 
@@ -103,7 +101,6 @@ def _names_function(name: str) -> bool:
 
 
 def policy_module(policy: str) -> str:
-    """Return the module that registers a policy."""
     return registry.entry(policy).factory.__module__
 
 

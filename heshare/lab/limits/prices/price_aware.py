@@ -193,7 +193,6 @@ class _GpuHolds:
 
     @property
     def going_on(self) -> bool:
-        """Whether the GPU is held now."""
         return not math.isnan(self.until_s)
 
     def held_since_s(self, arrival_s: float, now_s: float) -> float:
@@ -202,7 +201,6 @@ class _GpuHolds:
         return sum([max(end_s - max(begin_s, arrival_s), 0.0) for begin_s, end_s in periods])
 
     def end(self, now_s: float) -> None:
-        """End the hold that goes on."""
         if self.going_on and now_s > self.since_s:
             self.past.append((self.since_s, now_s))
         self.since_s = self.until_s = math.nan
@@ -265,7 +263,6 @@ class PriceAwarePolicy(HoldingPolicy):
         self._end_empty(view.now_s)
 
     def _end_empty(self, now_s: float) -> None:
-        """End the holds of GPUs that no held start is for any more."""
         used = self._held.on_gpus()
         for index, gpu in enumerate(self._gpus):
             if gpu.going_on and index not in used:

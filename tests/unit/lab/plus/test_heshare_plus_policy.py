@@ -63,7 +63,6 @@ def test_heshare_plus_policies_are_registered_as_variants() -> None:
     assert "heshare+:trade-off" in policies(variants=True)
 
 
-@pytest.mark.parametrize("parameter", ["rounds=0", "budget_s=-1"])
-def test_heshare_plus_policy_refuses_parameters_out_of_range(parameter: str) -> None:
-    with pytest.raises(InputError, match=parameter.partition("=")[0]):
-        make(f"heshare+:en-opt({parameter})")
+def test_heshare_plus_policy_refuses_parameters_out_of_range() -> None:
+    with pytest.raises(InputError, match="rounds"):
+        make("heshare+:en-opt(rounds=0)")
