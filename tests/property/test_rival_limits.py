@@ -12,7 +12,7 @@ from heshare.lab.systems.mu_serve.policy import MuServe
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.testing.policy_contract import check_run
-from heshare.world.catalogue import gpu, memory_mib
+from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
@@ -121,8 +121,3 @@ def test_mu_serve_with_the_device_model_never_misses_a_limit(drawn, name, limit,
     kind, result, segments = go(MuServe(limit=limit, mode="oracle", scope=scope), drawn, name)
     for segment in segments:
         assert all(time_s <= limit_s(task, kind, limit, result) * CLOSE for task, _, time_s in segment.residents)
-
-
-def test_the_workloads_fit_every_card():
-    models = ("bert_large", "gpt2", "vgg19")
-    assert max(memory_mib(Workload(model, 8)) for model in models) < min(gpu(name).memory_mib for name in KINDS)

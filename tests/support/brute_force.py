@@ -8,14 +8,13 @@ from itertools import pairwise, product
 import numpy as np
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.lab.plus.batch_execution import TIED
 from heshare.lab.plus.costs import BatchCosts
 from heshare.lab.plus.search_settings import BatchChoices
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.plan import Plan
-from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.arrays import FloatArray
 from heshare.world.cluster import Cluster
 
 SMALL = BatchChoices(width=3, mps_variants=2, clocks=5, mps_pcts=(50, 100))
@@ -96,38 +95,3 @@ def executed(plan: Plan, world: Instance, predictor: Predictor) -> tuple[float, 
             energy_j += run.energy_j[0]
             jct_s += run.jct_s(np.array([behind]))[0]
     return energy_j, jct_s / world.n
-
-
-def run_states(time_s: FloatArray, power_w: FloatArray, states: IntArray, iterations: FloatArray) -> FloatArray:
-    """Run r batches through the states that they pass as their tasks end: the numpy form of `run_batches`.
-
-    Args:
-        time_s: seconds per iteration of the residents of each state, s, shape (states, w).
-        power_w: power of each state, W, shape (states,).
-        states: the state of every subset of each batch's members (bit i: member i runs), shape (r, 2**s).
-        iterations: work of each member, above zero, shape (r, s).
-
-    Returns:
-        E_B in J, the sum of the members' execution times in s, and tau_B in s, shape (r, 3).
-    """
-    rows, size = iterations.shape
-    remaining, running = iterations.copy(), np.full(rows, 2**size - 1)
-    energy_j, sum_s, end_s = np.zeros(rows), np.zeros(rows), np.zeros(rows)
-    while (active := np.flatnonzero(running)).size:
-        present = running[active, None] >> np.arange(size) & 1
-        state = states[active, running[active]]
-        # Times of a state are listed for its residents only: the place of a member among those that still run.
-        place = np.maximum(np.cumsum(present, axis=1) - 1, 0)
-        iteration_s = time_s[state[:, None], place]
-        need_s = np.where(present == 1, remaining[active] * iteration_s, np.inf)
-        step_s = need_s.min(axis=1)
-        energy_j[active] += power_w[state] * step_s
-        end_s[active] += step_s
-        ended = need_s <= step_s[:, None] * TIED
-        # Member by member, as in the compiled form: another order of additions would give other last bits.
-        for member in range(size):
-            sum_s[active] += np.where(ended[:, member], end_s[active], 0.0)
-        after = remaining[active] - step_s[:, None] / iteration_s
-        remaining[active] = np.where((present == 1) & ~ended, after, remaining[active])
-        running[active] &= ~(ended << np.arange(size)).sum(axis=1)
-    return np.stack((energy_j, sum_s, end_s), axis=1)

@@ -2,7 +2,7 @@
 
 By default those are plans in batches of at most three tasks at 12 clocks of each GPU, with at most four vectors of MPS
 percentages for each pair of workloads and 100 % for each of three. It does not bind other plans: with more clocks or
-percentages 1 to 5 % less energy is possible (`tests/unit/experiments/claims/test_failure_reasons.py`), and tasks that
+percentages 1 to 5 % less energy is possible (`heshare.paper.claims.failure_reasons`), and tasks that
 start one by one may take less, too.
 
 For weights (v_E, v_T) a queue c has the cost v_c = v_E E_c + v_T T_c, a type t_c of GPU and the tasks a_ic in {0, 1}. A

@@ -40,12 +40,6 @@ def test_the_integral_is_that_of_the_steps(begin_s: float, length_s: float, dail
     assert signal.amount(3.6e6, begin_s, end_s) == pytest.approx(sum(pieces), abs=1e-5)
 
 
-@given(st.floats(0, DAY_S), st.floats(0, DAY_S), st.floats(0, DAY_S))
-def test_integrals_add_up(one: float, two: float, three: float) -> None:
-    a, b, c = sorted((one, two, three))
-    assert DAY.integral(a, c) == pytest.approx(DAY.integral(a, b) + DAY.integral(b, c), abs=1e-6)
-
-
 def test_steps_are_those_of_every_day() -> None:
     assert DAY.starting(3600.0).steps(0.0, DAY_S) == [18_000.0, 61_200.0, DAY_S - 3600.0]
     assert EnergySignal((0.0, 10.0), (1.0, 2.0)).steps(0.0, 1e6) == [10.0]

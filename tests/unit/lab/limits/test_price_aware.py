@@ -209,19 +209,6 @@ def test_a_lost_gpu_ends_its_holds() -> None:
     assert list(policy.decide(Event(EventKind.TICK, 50.0), replace(view, now_s=50.0))) == [Start(0, 0)]
 
 
-def test_tasks_that_are_said_to_arrive_again_stay_held() -> None:
-    cluster, policy = Cluster((toy_gpu(),)), _Recorder(_starting)
-    held = PriceAwarePolicy(policy, _rule(), 100.0)
-    held.reset(cluster, ToyPredictor(), np.random.default_rng(0))
-    view = _view(cluster)
-    list(held.decide(Event(EventKind.ARRIVAL, 0.0, (0,)), view))
-    assert list(held.decide(Event(EventKind.ARRIVAL, 1.0, (0,)), replace(view, now_s=1.0))) == []
-    assert len(policy.seen) == 1
-    gone = replace(view, now_s=2.0, waiting=[], remaining={})
-    list(held.decide(Event(EventKind.COMPLETION, 2.0, (), 0), gone))
-    assert policy.seen[-1][1:] == ((), ((),))
-
-
 def test_what_the_predictor_does_not_cover_is_held_by_the_signal_alone() -> None:
     class Knows(ToyPredictor):
         def co_run(self, sets, gpu, sm_mhz):  # type: ignore[no-untyped-def]

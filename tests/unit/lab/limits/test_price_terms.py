@@ -16,7 +16,6 @@ from heshare.lab.limits.prices.price_terms import PriceTerms
 from heshare.lab.limits.prices.signal_cost import plan_costs, run_cost
 from heshare.lab.limits.run_terms import RunTerms
 from heshare.policies.plan_release import FixedPlanPolicy
-from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.shared import files
 from heshare.shared.errors import InputError
@@ -115,12 +114,3 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     assert "a time of day such as 18:00" in _message("run", "--price", str(DAY), "--price-start", "noon")
     assert "a time such as 90s, 15m or 2h" in _message("run", "--price", str(DAY), "--hold", "long")
     assert "no such file" in _message("run", "--price", str(tmp_path / "none.csv")).lower()
-
-
-def test_a_plan_under_a_price_keeps_its_batches() -> None:
-    tasks, cluster = hs.task_set(4), "1xT4,1xA100"
-    plan = hs.plan(tasks, cluster).trade_off
-    at_once, held = hs.run(tasks, cluster, plan), hs.run(tasks, cluster, plan, price=FALLS)
-    assert held.to_frame()["gpu"].tolist() == at_once.to_frame()["gpu"].tolist()
-    assert held.energy_active_j > at_once.energy_active_j
-    assert make("sjf").name in hs.run(tasks, cluster, "sjf", price=FALLS).policy

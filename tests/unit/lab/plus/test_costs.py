@@ -6,7 +6,6 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from support.brute_force import run_states
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.lab.plus.costs import BatchCosts, BatchOptions
@@ -51,28 +50,6 @@ def test_options_cost_what_the_batch_model_computes(kind: int) -> None:
     assert (options.mps_pct[tasks == EMPTY] == 0).all()
 
 
-def test_options_are_the_pareto_front_of_all_runs_of_the_numpy_form() -> None:
-    costs = costs_of(mixed_tasks(6, seed=3))
-    sets = every_set(6, 3)[6:]
-    options, rates = costs.options(0, sets), costs.rates[0]
-    table = rates.tables
-    for row, tasks in enumerate(sets.tolist()):
-        members = sorted((task for task in tasks if task != EMPTY), key=lambda task: costs.workload[task])
-        number = int(rates.number(costs.workload[members][None])[0])
-        begin = table.variant_begin[number]
-        variants = np.arange(begin, begin + table.variant_count[number])
-        runs = []
-        for clock in range(len(rates.clocks_mhz)):
-            work = np.tile(costs.iterations[members], (len(variants), 1))
-            states = table.states[variants, : 2 ** len(members)]
-            runs.append(run_states(table.time_s[:, clock], table.power_w[:, clock], states, work))
-        points = np.concatenate(runs)
-        dominated = [((points <= point).all(axis=1) & (points < point).any(axis=1)).any() for point in points]
-        values = options.values[options.begin[row] : options.begin[row + 1]]
-        assert {tuple(value) for value in values} == {tuple(point) for point in points[~np.array(dominated)]}  # exactly
-        assert len({tuple(value) for value in values}) == len(values)
-
-
 def test_options_do_not_depend_on_when_tables_are_filled() -> None:
     early, late = costs_of(mixed_tasks(6)), costs_of(mixed_tasks(6))
     early.fill_tables()
@@ -81,15 +58,6 @@ def test_options_do_not_depend_on_when_tables_are_filled() -> None:
     together = early.options(1, sets)
     for name in ("values", "sm_mhz", "mps_pct"):
         np.testing.assert_array_equal(getattr(together, name), np.concatenate([getattr(row, name) for row in rows]))
-
-
-def test_fill_tables_predicts_everything_that_options_need() -> None:
-    tasks, toy = mixed_tasks(6), Toy(demand=DEMANDS)
-    costs = BatchCosts(make_instance(tasks, Cluster.parse("1xT4"), toy), toy, BatchChoices(clocks=3, mps_width=3))
-    costs.fill_tables()
-    before = toy.calls
-    costs.options(0, every_set(6, 3))
-    assert toy.calls == before
 
 
 def test_sets_that_do_not_fit_have_no_options() -> None:
@@ -109,12 +77,6 @@ def test_options_list_percentages_in_the_order_of_the_members() -> None:
     forward, backward = costs.options(0, np.array([[0, 1]])), costs.options(0, np.array([[1, 0]]))
     np.testing.assert_array_equal(forward.values, backward.values)
     np.testing.assert_array_equal(forward.mps_pct, backward.mps_pct[:, ::-1])
-
-
-def test_spt_order_is_that_of_the_instance() -> None:
-    costs = costs_of(mixed_tasks(9), "2xT4,1xA100")
-    np.testing.assert_array_equal(costs.order[0], costs.world.order[0])
-    np.testing.assert_array_equal(costs.order[1], costs.world.order[2])
 
 
 @pytest.mark.parametrize(

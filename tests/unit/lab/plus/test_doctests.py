@@ -19,22 +19,3 @@ def test_worked_examples_print_their_results(name: str) -> None:
     results = doctest.testmod(import_module(name))
     assert results.attempted > 0
     assert results.failed == 0
-
-
-def test_worked_examples_cover_every_algorithm() -> None:
-    physics = {f"heshare.lab.plus.physics.{name}" for name in ("roofline", "least_squares")}
-    search = {name for name in MODULES if "physics" not in name} - {
-        "heshare.lab.plus.optimum",
-        "heshare.lab.plus.deadline",
-    }
-    assert physics | search <= set(EXAMPLES)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["costs", "local_search", "option_tables", "fronts", "optimum.lower_bound", "optimum.exact_front", "marginal"],
-)
-def test_docstrings_of_searches_name_their_sources(name: str) -> None:
-    docstring = import_module(f"heshare.lab.plus.{name}").__doc__
-    assert "doi:10." in docstring
-    assert "Example: " in docstring

@@ -32,14 +32,6 @@ def test_optimise_stops_if_progress_returns_false() -> None:
     assert rounds == [1, 2]
 
 
-def test_optimise_returns_a_front_for_an_exhausted_budget() -> None:
-    front = optimise(
-        mixed_tasks(6), Cluster.parse("1xT4"), Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL,
-        budget_s=0.0,
-    )  # fmt: skip
-    assert len(front) >= 2
-
-
 def test_optimise_fronts_of_later_rounds_are_not_dominated_by_earlier_ones() -> None:
     toy = Toy(demand=DEMANDS)
     costs = BatchCosts(make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), toy), toy, SMALL.choices)

@@ -12,7 +12,7 @@ from heshare.lab.plus.heshare_plus import optimise
 from heshare.lab.plus.search_settings import SearchSettings
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.sweep import repetition
-from heshare.policies.registry import make, policies
+from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.shared.errors import InputError
@@ -56,11 +56,6 @@ def test_heshare_plus_policies_share_one_front_and_each_is_charged_for_it() -> N
     assert [toy.calls > 0 for toy in predictors] == [True]
     assert len({done.predictor_calls for done in (*alone, *together)}) == 1
     assert together[1].planning_s > 0
-
-
-def test_heshare_plus_policies_are_registered_as_variants() -> None:
-    assert "heshare+:trade-off" not in policies()
-    assert "heshare+:trade-off" in policies(variants=True)
 
 
 def test_heshare_plus_policy_refuses_parameters_out_of_range() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heshare.lab.plus.marginal import SetPredictions, clock_grid
+from heshare.lab.plus.marginal import SetPredictions
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
@@ -52,16 +52,6 @@ def test_drain_of_two_tasks_that_run_in_turn():
     assert sets.drain(GPU, []) == (0.0, 0.0)
 
 
-def test_predict_calls_the_predictor_once_for_each_set():
-    predictor = ToyPredictor()
-    sets = SetPredictions(predictor, 2, 10.0)
-    sets.predict(GPU, [(SMALL, OTHER)])
-    # The pair and both alone, at two clocks.
-    assert predictor.calls == 2 * (2 + 1 + 1)
-    sets.predict(GPU, [(OTHER,), (SMALL, OTHER)])
-    assert predictor.calls == 8
-
-
 def test_marginal_starts_a_short_task_beside_a_long_one():
     # Beside: done at 1 + 2 s, the long one a second later. Behind: done at 11 s. Energy is the same.
     result = simulate([Task(0, SMALL, 11.0), Task(1, OTHER, 1.0, 1.0)])
@@ -89,11 +79,6 @@ def test_marginal_lowers_the_clock_for_a_low_price_w():
     high = simulate([Task(0, SMALL, 10.0)], name="marginal(price_w=1000.0)", predictor=CubicPredictor())
     assert low.timeline["requested_mhz"].tolist() == [500]
     assert high.timeline["requested_mhz"].tolist() == [1000]
-
-
-def test_clock_grid_has_the_top_clock():
-    assert clock_grid(GPU, 8) == [500, 1000]
-    assert clock_grid(GPU, 1) == [1000]
 
 
 def test_marginal_raises_if_a_task_fits_no_gpu():

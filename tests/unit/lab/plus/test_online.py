@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from heshare.devices.task_sizes import draw
-from heshare.lab.plus.online import HeShareOnline, OnlinePlanner, PlanningTime
+from heshare.lab.plus.online import OnlinePlanner, PlanningTime
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
@@ -82,23 +82,6 @@ def test_online_plans_at_least_the_interval_apart():
     assert [tasks for tasks, *_ in policy.plannings] == [[0], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6, 7]]
 
 
-def test_online_plans_again_for_an_idle_gpu():
-    moved = []
-    policy = OneTaskPlanner(where=lambda task: 1 if moved and task == 2 else task % 2)
-    policy_front = policy.front
-
-    def front(tasks, ready_s, seeds):
-        result = policy_front(tasks, ready_s, seeds)
-        moved.append(True)
-        return result
-
-    policy.front = front
-    # 0 and 2 queue on GPU 0, 1 on GPU 1, which is free at 2: the plan made then has 2 there.
-    intervals = simulate(policy, [Task(0, WORK, 10.0), Task(1, WORK, 2.0), Task(2, WORK, 3.0)], gpus=2)
-    assert policy.plannings[1][:2] == ([2], [8.0, 0.0])
-    assert intervals[2] == (1, 2.0, 5.0)
-
-
 def test_online_search_begins_with_the_previous_plans():
     tasks = [Task(0, WORK, 9.0), Task(1, WORK, 9.0), Task(2, WORK, 9.0), Task(3, WORK, 1.0, 1.0)]
     policy = OneTaskPlanner(where=lambda task: 1)
@@ -109,12 +92,6 @@ def test_online_search_begins_with_the_previous_plans():
     cold = OneTaskPlanner(where=lambda task: 1, warm=False)
     simulate(cold, tasks, gpus=2)
     assert all(seeds == [] for *_, seeds in cold.plannings)
-
-
-def test_planning_time_of_tasks_and_steps():
-    time = PlanningTime(1.0, 0.5, 0.01, whole=10)
-    assert time.of(4, 100) == 1.0 + 0.5 * 16 + 0.01 * 400
-    assert time.of(20, 100) == 1.0 + 0.5 * 200 + 0.01 * 2000
 
 
 @pytest.mark.parametrize("name", ["heshare-online:trade-off", "heshare+-online:trade-off"])
@@ -151,11 +128,3 @@ def test_online_has_a_lower_jct_than_planning_only_when_a_gpu_is_free():
 def test_online_refuses_parameters_out_of_range(parameter):
     with pytest.raises(InputError):
         make(f"heshare+-online:trade-off({parameter})")
-
-
-def test_make_online_names_the_changed_parameters():
-    assert (
-        make("heshare-online:en-opt(charge=0,generations=20)").name
-        == "heshare-online:en-opt(charge=0.0,generations=20)"
-    )
-    assert HeShareOnline("jct-opt").name == "heshare-online:jct-opt"

@@ -15,7 +15,6 @@ from heshare.lab.plus.costs import BatchCosts
 from heshare.lab.plus.local_search import assign, descend, empty_assignment, queue_cost, ready_cost
 from heshare.lab.plus.option_tables import option_table
 from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
-from heshare.lab.plus.weighted_search import WeightedSearch
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
@@ -100,19 +99,3 @@ def test_genetic_search_begins_with_its_seeds() -> None:
     cold, warm = (search(world, short, np.random.default_rng(1), seeds=seeds) for seeds in (None, fastest))
     least_s = evaluate_schemes(fastest, world)[:, 1].min()
     assert warm.objectives[:, 1].min() <= least_s < cold.objectives[:, 1].min()
-
-
-def test_local_search_begins_with_its_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    toy, starts = Toy(demand=DEMANDS), []
-    costs = BatchCosts(make_instance(mixed_tasks(8), CLUSTER, toy), toy, SMALL.choices)
-    local_optimum = WeightedSearch._local_optimum
-    monkeypatch.setattr(
-        WeightedSearch,
-        "_local_optimum",
-        lambda self, scheme, *more, **named: (
-            starts.append(scheme.copy()) or local_optimum(self, scheme, *more, **named)
-        ),
-    )
-    seed = np.array([0, 1, 2, 0, 1, 2, 0, 1])
-    WeightedSearch(costs, SMALL, np.random.default_rng(0), [seed]).run()
-    assert sum(np.array_equal(scheme, seed) for scheme in starts) == SMALL.weights

@@ -7,17 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from heshare.lab.sweeps.grid import Grid
-from heshare.lab.sweeps.random_streams import POLICY, Repetition
-from heshare.lab.sweeps.random_streams import TASKS as TASK_STREAM
+from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.sweep import WALL_TIME, repetition, sweep
 from heshare.policies import registry
-from heshare.policies.cached_planner import CachedPlanner
-from heshare.policies.heshare import HeShare
-from heshare.scheduling.settings import Settings
-from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor, toy_devices
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -76,12 +70,6 @@ def test_sweep_rows_are_those_of_its_repetitions() -> None:
     pd.testing.assert_frame_equal(frame, without_wall_time(pd.DataFrame(expected)), check_exact=True)
 
 
-def test_sweep_has_the_same_rows_for_the_same_seed_only() -> None:
-    first, again, other = rows(seeds=1), rows(seeds=1), rows(seeds=1, seed=4)
-    pd.testing.assert_frame_equal(without_wall_time(first), without_wall_time(again), check_exact=True)
-    assert not np.array_equal(first["avg_jct_s"], other["avg_jct_s"])
-
-
 def test_sweep_row_of_a_policy_does_not_depend_on_the_other_policies() -> None:
     alone = rows(("heshare:trade-off",))
     beside = rows(("heshare:en-opt", "random", "heshare:trade-off"))
@@ -93,31 +81,6 @@ def test_sweep_rows_do_not_depend_on_the_number_of_processes() -> None:
     policies, options = ("random", "sched-only"), {"tasks": (TASKS,), "draws": ("recipe",)}
     one, two = rows(policies, n_jobs=1, **options), rows(policies, n_jobs=2, **options)
     pd.testing.assert_frame_equal(without_wall_time(one), without_wall_time(two), check_exact=True)
-
-
-def test_streams_of_a_repetition_are_spawned_children_of_the_seed() -> None:
-    spawned = np.random.SeedSequence(3).spawn(5)[4].spawn(2)
-    for stream, child in zip((TASK_STREAM, POLICY), spawned, strict=True):
-        assert Repetition(4, 3).rng(stream).random() == np.random.default_rng(child).random()
-
-
-def test_repetition_runs_policies_of_any_factory() -> None:
-    quick = partial(HeShare, "jct-opt", planner=CachedPlanner(Settings(population=4, generations=3)))
-    runs = repetition(Repetition(0, 3), TASKS, CLUSTER, (quick,), ToyPredictor, toy_devices)
-    assert [run.policy for run in runs] == ["heshare:jct-opt"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"), [({"seeds": 0}, "column seeds"), ({"policies": ()}, "column policies")]
-)
-def test_sweep_refuses_a_grid_without_runs(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        rows(**options)
-
-
-def test_sweep_refuses_an_unknown_policy_before_it_begins() -> None:
-    with pytest.raises(InputError, match="sched-only"):
-        rows(("sched-onyl",))
 
 
 def test_sweep_keeps_all_attributes_of_given_tasks() -> None:

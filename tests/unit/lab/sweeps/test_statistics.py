@@ -36,11 +36,6 @@ def test_median_interval_contains_the_median_and_lies_in_the_data(values: list[f
     assert found.value == np.median(values)
 
 
-def test_median_interval_is_the_same_for_the_same_random_numbers() -> None:
-    values = np.random.default_rng(1).lognormal(size=10)
-    assert median_interval(values, rng()) == median_interval(values, rng())
-
-
 def test_median_interval_covers_the_true_median_about_as_often_as_stated() -> None:
     source = np.random.default_rng(2)
     hits = [

@@ -16,7 +16,6 @@ from joblib.externals.loky import get_reusable_executor
 
 from heshare.devices.task_sizes import draw
 from heshare.lab.sweeps import resolve
-from heshare.lab.sweeps.cell_store import cell_key
 from heshare.lab.sweeps.grid import Grid, parse_grid, read_grid
 from heshare.lab.sweeps.parallel import calls_elsewhere
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
@@ -59,16 +58,6 @@ def test_sweep_writes_the_same_bytes_with_one_process_two_and_dask(tmp_path: Pat
     assert not calls_elsewhere()
     assert csv_rows(one) == csv_rows(two) == csv_rows(dask)
     pd.testing.assert_frame_equal(sweep(many, folder=tmp_path), dask, check_exact=True)
-
-
-def test_sweep_of_a_grid_has_the_rows_of_each_scenario_alone(tmp_path: Path) -> None:
-    wide = Grid(SMALL.policies, ("1xT4,1xA100", "2xV100"), (3,), ("high", "low"), seeds=2, **TOYS)
-    swept = sweep(wide, folder=tmp_path)
-    assert len(swept) == len(wide) == 16
-    for cluster in wide.clusters:
-        alone = sweep(Grid(SMALL.policies, (cluster,), (3,), ("low",), seeds=2, **TOYS))
-        part = swept[(swept["cluster"] == cluster) & (swept["load"] == "low")].reset_index(drop=True)
-        assert csv_rows(part) == csv_rows(alone)
 
 
 def test_sweep_computes_only_new_policies_and_repetitions(tmp_path: Path) -> None:
@@ -163,13 +152,6 @@ def test_tasks_of_json_are_those_of_task_to_json() -> None:
     training = Task(0, Workload("miso_gnn", 4, phase="training"), 7.0, 1.0, gpus=2, widths=(2, 4), priority=1)
     for task in (training, Task(1, Workload("resnet18", 8, "fp16", "tensorrt"), 2.5, deadline_s=9.0, epochs=3)):
         assert msgspec.convert(json.loads(json.dumps(resolve.task_to_json(task), allow_nan=False)), Task) == task
-
-
-def test_cell_key_does_not_depend_on_the_order_of_keys() -> None:
-    assert cell_key({"a": 1, "b": [2.5]}, "x") == cell_key({"b": [2.5], "a": 1}, "x")
-    assert (
-        len({cell_key({"a": 1}, "x"), cell_key({"a": 1.0}, "x"), cell_key({"a": 2}, "x"), cell_key({"a": 1}, "y")}) == 4
-    )
 
 
 @pytest.mark.parametrize(

@@ -73,15 +73,6 @@ def test_tenant_energy_sums_to_the_energy_of_busy_gpus_in_both_ways(segments):
     assert set(energy["task"][energy["energy_model_j"] > 0.0]) == ran == set(energy["task"][energy["energy_j"] > 0.0])
 
 
-@settings(max_examples=30)
-@given(SEGMENTS)
-def test_tenant_energy_does_not_depend_on_the_order_of_residents(segments):
-    turned = [(*segment[:4], segment[4][::-1]) for segment in segments]
-    one, other = made_up(segments).tenant_energy(POWER), made_up(turned).tenant_energy(POWER)
-    for name in ("energy_j", "energy_model_j"):
-        assert other[name].tolist() == pytest.approx(one[name].tolist(), rel=1e-9)
-
-
 def test_a_task_alone_gets_all_and_unequal_tasks_get_unequal_parts():
     alone = made_up([(1, 10.0, 1410.0, 300.0, ((1, 50),)), (0, 5.0, 1590.0, 30.0, ())]).tenant_energy(POWER)
     assert alone["energy_j"].tolist() == alone["energy_model_j"].tolist() == [0.0, 3000.0, 0.0, 0.0]

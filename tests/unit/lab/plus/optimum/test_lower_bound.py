@@ -13,7 +13,6 @@ from heshare.lab.plus.costs import BatchCosts
 from heshare.lab.plus.optimum.exact_front import front_of
 from heshare.lab.plus.optimum.lower_bound import Bound, Pricer, lower_bound, weights_along
 from heshare.lab.plus.optimum.task_subsets import feasible_batches
-from heshare.lab.plus.search_settings import BatchChoices
 
 WEIGHTS = np.array([[1.0, 0.0], [1.0, 50.0], [1.0, 400.0], [1.0, 5000.0], [0.0, 1.0]])
 
@@ -102,17 +101,3 @@ def test_weights_along_go_from_energy_to_time() -> None:
     assert (np.diff(weights[:, 1]) > 0).all()
     assert weights[1, 1] == pytest.approx(5 / 800)
     assert weights_along(front[:1], 2)[:, 1] == pytest.approx(np.tan(np.pi / 4 * np.array([0.5, 1.5])) / 900)
-
-
-def test_lower_bound_binds_plans_of_its_own_choices_only() -> None:
-    def costs(choices: BatchChoices) -> BatchCosts:
-        return costs_of(5, "2xV100", seed=1, choices=choices)
-
-    bound = float(lower_bound(costs(BatchChoices(clocks=2, width=2)), np.array([[1.0, 0.0]])).least[0])
-    inside, more_clocks, larger = (
-        float(front_of(costs(choices)).objectives[:, 0].min())
-        for choices in (BatchChoices(clocks=2, width=2), BatchChoices(clocks=12, width=2), BatchChoices(clocks=2))
-    )
-    assert inside >= bound * (1 - 1e-9)
-    assert more_clocks < bound * 0.999, "a plan at a clock outside the choices is below the bound"
-    assert larger <= inside * (1 + 1e-9)

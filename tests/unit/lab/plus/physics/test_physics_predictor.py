@@ -133,17 +133,6 @@ def test_overlap_exponent_explains_the_reference_rows_best(monkeypatch: pytest.M
     assert min((2.0, 4.0, 8.0, 16.0), key=unexplained) == chosen
 
 
-def test_pick_returns_the_chosen_sets_in_order() -> None:
-    tasks = np.arange(45.0).reshape(5, 9)
-    sets = ResidentSets.on(A100, 50.0, tasks, np.arange(5.0), [2, 1, 2], np.array([1410.0, 705.0, 1410.0]))
-    picked = sets.pick(np.array([2, 1]))
-    assert picked.share.tolist() == [3, 4, 2]
-    assert picked.row.tolist() == [0, 0, 1]
-    assert picked.starts.tolist() == [0, 2]
-    assert picked.clock.tolist() == [1, 0.5]
-    assert picked.size.tolist() == [2, 1]
-
-
 def test_physics_model_errors_on_new_workloads_are_small(profiles: pd.DataFrame) -> None:
     all_samples = profile_samples(profiles)
     samples, sets, (time_s, power_w) = all_samples.rows, sets_of_samples(all_samples), all_samples.truth.T

@@ -14,7 +14,6 @@ from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.plus.physics.unprofiled import UnprofiledWarning
 from heshare.prediction.forest import load_forest_predictor
 from heshare.profiles import design
-from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu, resident
 from heshare.world.workload import Workload
 
@@ -76,11 +75,6 @@ def test_workloads_that_come_later_are_added() -> None:
         second = predictor.solo([Workload("vgg19", 48), Workload("resnet50", 64)], T4)
     assert second.time_s[1] == first.time_s[0]
     assert second.time_s[0] == pytest.approx(co_run(T4, (resident("vgg19:48@100"),), None).tasks[0].time_s, rel=1e-6)
-
-
-def test_a_clock_off_the_grid_is_refused_on_a_gpu_without_a_profile() -> None:
-    with pytest.warns(UnprofiledWarning), pytest.raises(InputError, match="a clock of its grid"):
-        load_predictor().solo([Workload("resnet50", 8)], H100, 1201)
 
 
 def test_plan_run_and_compare_take_h100_and_h200() -> None:
