@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # each function imports what it calls, so that importing this
     from heshare.arguments import TasksLike
     from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
     from heshare.lab.limits.run_terms import PowerLimit
-    from heshare.lab.plus.deadline import Cancel
     from heshare.lab.plus.search_settings import SearchSettings
     from heshare.lab.plus.weighted_search import Progress
     from heshare.paper.explore.results import DrawableRun, ExplorableFront
@@ -125,12 +124,8 @@ def optimise(
     predictor: Predictor | None = None,
     effort: SearchSettings | None = None,
     progress: bool | Progress = False,
-    cancel: Cancel | None = None,
 ) -> ExplorableFront:
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.lab.plus.heshare_plus.optimise`.
-
-    Ctrl-C ends the search with the front so far and an `InterruptedSearchWarning`. Before there is a front, and pressed
-    twice, it raises `KeyboardInterrupt`.
 
     Args:
         tasks: the task set, all there from the start; see `heshare.arguments.TasksLike`.
@@ -143,7 +138,6 @@ def optimise(
         effort: extent of the search, and the choices of a batch.
         progress: show a progress bar over the rounds, or call this after each round with their number so far and the
             objectives, shape (m, 2); what returns False stops the search.
-        cancel: such as a `threading.Event` that another thread sets: the search then ends with the front so far.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
@@ -153,11 +147,9 @@ def optimise(
         >>> hs.optimise(4, "1xT4,1xA100")
         Front(18 plans, 471 to 652 kJ, average JCT 1,358 to 1,742 s)
     """
-    import warnings
     from time import perf_counter
 
     from heshare import arguments
-    from heshare.lab.plus.deadline import InterruptedSearchWarning, InterruptRequest
     from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
     from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
     from heshare.lab.sweeps.random_streams import POLICY
@@ -171,15 +163,11 @@ def optimise(
     arguments.check_budget(budget_s)
     effort = arguments.as_kind("effort", effort, SearchSettings, DEFAULT_SETTINGS)
     predictor = arguments.as_predictor(predictor)
-    rng, rounds, stop = streams.rng(POLICY), effort.rounds if budget_s is None else None, InterruptRequest(cancel)
-    with bar("optimise", "round", progress is True) as update, stop.handled():
+    rng, rounds = streams.rng(POLICY), effort.rounds if budget_s is None else None
+    with bar("optimise", "round", progress is True) as update:
         shown = progress if callable(progress) else rounds_of(update, rounds) if progress else None
         left_s = None if budget_s is None else max(0.0, budget_s - (perf_counter() - start_s))
-        front = optimise_tasks(
-            to_plan, gpus, predictor, rng=rng, effort=effort, budget_s=left_s, progress=shown, cancel=stop
-        )
-    if stop.interrupted:
-        warnings.warn("interrupted: the front is that of the search so far", InterruptedSearchWarning, stacklevel=2)
+        front = optimise_tasks(to_plan, gpus, predictor, rng=rng, effort=effort, budget_s=left_s, progress=shown)
     return ExplorableFront.of(front, predictor, series="HeShare+")
 
 

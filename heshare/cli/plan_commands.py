@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from heshare.devices.uncertainty import Uncertainty
-    from heshare.lab.plus.deadline import InterruptRequest
     from heshare.prediction.predictor import Predictor
     from heshare.scheduling.pareto import Front
     from heshare.shared.arrays import FloatArray
@@ -140,14 +139,11 @@ def plan(
     """Plan a task set with HeShare: print its Pareto front and the three plans named in the paper.
 
     --out writes the front, the tasks, and each of the three plans as a table and as a file that `heshare run --plan`
-    runs. Tasks that arrive later are refused, since the search ignores arrivals. With --improved, Ctrl-C ends the
-    search: the front so far is printed and written, a line on stderr says so, and the exit code is 130. Before there is
-    a front, and pressed twice, it ends the command.
+    runs. Tasks that arrive later are refused, since the search ignores arrivals.
 
     With --price, each plan has its predicted cost if it begins at once, and after the wait that saves most.
     """
     start_s = perf_counter()
-    from heshare.lab.plus.deadline import InterruptRequest
     from heshare.lab.sweeps.random_streams import POLICY, Repetition
     from heshare.world.cluster import Cluster
 
@@ -156,16 +152,15 @@ def plan(
     gpus, streams = Cluster.parse(cluster), Repetition(repetition, seed)
     tasks_to_plan = task_set(tasks, streams, load, arrivals, trace, at_once=True)
     until_s = None if budget is None else start_s + parse_duration_s(budget)
-    stop = InterruptRequest()
     with told("plan", quiet):
         predictor = predictor_factory(profiles)()
         rng, shows = streams.rng(POLICY), shows_bar(quiet)
         if improved:
-            front = _improved_front(tasks_to_plan, gpus, predictor, rng, until_s, shows, stop)
+            front = _improved_front(tasks_to_plan, gpus, predictor, rng, until_s, shows)
         else:
             front = _front(tasks_to_plan, gpus, predictor, rng, shows)
         frame = front.to_frame()
-        no_gap = _gap_note(improved, bound, len(tasks_to_plan), stop.interrupted or budget is not None)
+        no_gap = _gap_note(improved, bound, len(tasks_to_plan), budget is not None)
         if improved and not no_gap:
             frame["gap_pct"] = _gaps_pct(front, predictor)
         if terms is not None:
@@ -184,8 +179,6 @@ def plan(
         shown = ("choice", "energy_j", "jct_s", "gap_pct", "cost", "wait_h", "cost_waited", "co2_g", "co2_g_waited")
         columns = [name for name in shown if name in named]
         print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows, **no_gap)
-    if stop.interrupted:
-        raise KeyboardInterrupt("the front is that of the search so far")
 
 
 def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) -> None:
@@ -216,16 +209,15 @@ def _improved_front(
     rng: np.random.Generator,
     until_s: float | None,
     shows: bool,
-    stop: InterruptRequest,
 ) -> Front:
     from heshare.lab.plus.heshare_plus import optimise
     from heshare.lab.plus.search_settings import DEFAULT_SETTINGS
     from heshare.shared.progress import bar, rounds_of
 
     budget_s = None if until_s is None else max(0.0, until_s - perf_counter())
-    with bar("plan", "round", shows) as update, stop.handled():
+    with bar("plan", "round", shows) as update:
         after_round = rounds_of(update, DEFAULT_SETTINGS.rounds if budget_s is None else None) if shows else None
-        return optimise(tasks, gpus, predictor, rng=rng, budget_s=budget_s, progress=after_round, cancel=stop)
+        return optimise(tasks, gpus, predictor, rng=rng, budget_s=budget_s, progress=after_round)
 
 
 def _gap_note(improved: bool, bound: bool | None, tasks: int, hurried: bool) -> dict[str, str]:

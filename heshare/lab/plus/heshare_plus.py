@@ -28,7 +28,6 @@ from time import perf_counter
 import numpy as np
 
 from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.deadline import Cancel
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.plus.weighted_search import Progress, WeightedSearch
 from heshare.prediction.predictor import Predictor
@@ -49,7 +48,6 @@ def optimise(
     effort: SearchSettings = DEFAULT_SETTINGS,
     budget_s: float | None = None,
     progress: Progress | None = None,
-    cancel: Cancel | None = None,
     ready_s: FloatArray | None = None,
     seeds: Sequence[IntArray] = (),
 ) -> Front:
@@ -64,7 +62,6 @@ def optimise(
         budget_s: search for so many seconds instead of `effort.rounds` rounds; the front then depends on the speed of
             the machine. The first round is always finished.
         progress: called after every round with the front so far; False stops the search.
-        cancel: asked again and again once there is a front; the search then ends with the front so far.
         ready_s: when each GPU begins with these tasks, s from now, shape (k,); at once unless given.
         seeds: assignments to begin with in addition, GPU of each task, shape (n,), such as the last plan's.
 
@@ -80,5 +77,5 @@ def optimise(
     before = predictor.calls
     costs = BatchCosts(make_instance(tasks, cluster, predictor, ready_s), predictor, effort.choices)
     search = WeightedSearch(costs, effort, rng, seeds)
-    search.run(None if budget_s is None else start_s + budget_s, progress, cancel)
+    search.run(None if budget_s is None else start_s + budget_s, progress)
     return replace(search.front(), predictor_rows=predictor.calls - before)

@@ -28,11 +28,11 @@ Iterated local search: Lourenco, Martin and Stuetzle 2003, doi:10.1007/0-306-480
 
 from collections.abc import Callable, Sequence
 from math import inf
+from time import perf_counter
 
 import numpy as np
 
 from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.deadline import Cancel, Deadline
 from heshare.lab.plus.fronts import FrontArchive
 from heshare.lab.plus.local_search import NO_GPU, assign, construct, descend, empty_assignment, perturb
 from heshare.lab.plus.option_tables import OptionTable, option_table, with_missing
@@ -77,21 +77,20 @@ class WeightedSearch:
         self._best: list[IntArray] = []
         self._best_costs: list[float] = []
 
-    def run(self, until_s: float | None = None, progress: Progress | None = None, cancel: Cancel | None = None) -> None:
+    def run(self, until_s: float | None = None, progress: Progress | None = None) -> None:
         """Search round by round, until the rounds are done or the time is over; the first round is always finished.
 
         Args:
             until_s: stop at this moment of `perf_counter`, s; None to do `settings.rounds` rounds.
             progress: called after every round; False stops the search.
-            cancel: asked again and again after the first round whether to stop.
         """
         self._costs.fill_tables(FEW_SETS)
         self._find_weights()
-        deadline, done = Deadline(inf if until_s is None else until_s, cancel), 1
+        end_s, done = inf if until_s is None else until_s, 1
         while progress is None or progress(done, self.objectives()) is not False:
-            if deadline.over() or (until_s is None and done >= self._settings.rounds):
+            if perf_counter() >= end_s or (until_s is None and done >= self._settings.rounds):
                 break
-            self._refine(done, deadline)
+            self._refine(done, end_s)
             done += 1
 
     def objectives(self) -> FloatArray:
@@ -125,7 +124,7 @@ class WeightedSearch:
         self._best = [schemes[index] for index in nearest]
         self._best_costs = [np.inf] * len(self._weights)
 
-    def _refine(self, number: int, deadline: Deadline) -> None:
+    def _refine(self, number: int, end_s: float) -> None:
         """Go once along the weights, each one from its own and its neighbour's best, then from perturbations."""
         count = len(self._weights)
         neighbour = None
@@ -136,15 +135,15 @@ class WeightedSearch:
             starts += [self._best[index]] if not np.isfinite(self._best_costs[index]) else []
             starts += [self._best[neighbour]] if neighbour is not None else []
             for start in starts:
-                if deadline.over():
+                if perf_counter() >= end_s:
                     break
                 self._accept(index, *self._local_optimum(start, weight))
             for _ in range(self._settings.perturbations if number > 1 else 0):
-                if deadline.over():
+                if perf_counter() >= end_s:
                     break
                 self._accept(index, *self._local_optimum(self._best[index], weight, perturbed=True))
             neighbour = index
-            if deadline.over():
+            if perf_counter() >= end_s:
                 break
         self.archive.add(self._best)
 

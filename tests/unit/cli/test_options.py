@@ -13,7 +13,6 @@ import sys
 import termios
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -148,22 +147,6 @@ def test_an_interrupt_is_told_without_promises(monkeypatch: pytest.MonkeyPatch) 
     done = RUN.invoke(app, ["plan", *SMALL, "-q"])
     assert done.exit_code == 130
     assert done.stderr == "heshare: interrupted\n"
-
-
-def test_an_interrupted_search_prints_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    from heshare.lab.plus import heshare_plus
-
-    search = heshare_plus.optimise
-
-    def interrupted(*arguments: object, cancel: Any, **named: object) -> object:
-        cancel.interrupted = True
-        return search(*arguments, cancel=cancel, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(heshare_plus, "optimise", interrupted)
-    done = RUN.invoke(app, ["plan", *SMALL, "--improved", "--budget", "10m", "--json"])
-    assert done.exit_code == 130
-    assert len(json.loads(done.stdout)["rows"]) >= 1
-    assert done.stderr.endswith("heshare: interrupted: the front is that of the search so far\n")
 
 
 def test_an_interrupted_comparison_names_what_continues_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.brute_force import executed
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.lab.plus import weighted_search
@@ -30,6 +31,16 @@ def test_optimise_stops_if_progress_returns_false() -> None:
         progress=lambda done, front: rounds.append(done) or (len(front) > 0 and done < 2),
     )  # fmt: skip
     assert rounds == [1, 2]
+
+
+def test_a_budget_that_is_over_gives_the_front_of_the_first_round() -> None:
+    tasks, cluster = mixed_tasks(8), Cluster.parse("1xT4,1xA100")
+    front = optimise(tasks, cluster, Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL, budget_s=0.0)
+    assert non_dominated(front.objectives).all()
+    world = make_instance(tasks, cluster, Toy(demand=DEMANDS))
+    for plan in (front.en_opt, front.trade_off, front.jct_opt):
+        assert sorted(plan.scheme) == sorted(task.id for task in tasks)  # the plan itself checks memory and clocks
+        np.testing.assert_allclose((plan.energy_j, plan.jct_s), executed(plan, world, Toy(demand=DEMANDS)), rtol=1e-9)
 
 
 def test_optimise_fronts_of_later_rounds_are_not_dominated_by_earlier_ones() -> None:
