@@ -13,11 +13,7 @@ from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 
 
 def segment_scores(schemes: IntArray, costs: FloatArray, instance: Instance, settings: Settings) -> FloatArray:
-    """Return the values by which elitism selection compares subsets: [energy, JCT], less is better, shape (p, k, 2).
-
-    `totals` are the subsets' own costs. `normalised` divides them by the least energy and time that their tasks need
-    on any GPU; a GPU without tasks gets the mean level of its scheme, so that it is neither good nor bad.
-    """
+    """Return the values by which elitism selection compares subsets: [energy, JCT], less is better, shape (p, k, 2)."""
     if settings.segments == "totals":
         return costs
     bests = (instance.best_j, instance.best_s)
@@ -33,21 +29,7 @@ def elitism_selection(
     instance: Instance,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Multi-objective elitism selection (Section III-B 2b), a crossover: a child inherits each GPU's better subset.
-
-    Each child has its own targeted objective, a random weight between energy and JCT. It decides when one parent's
-    subset is better in energy and the other's in JCT. A task that both inherited subsets contain (a conflict) goes
-    with the better subset. A task that neither contains (an omission) goes to the better of its two parents' GPUs.
-
-    Args:
-        parents: schemes of p pairs, each of shape (p, n).
-        scores: their `segment_scores`, each of shape (p, k, 2).
-        instance: the task set on its cluster.
-        rng: draws the targeted objectives.
-
-    Returns:
-        One child of each pair, shape (p, n).
-    """
+    """Multi-objective elitism selection (Section III-B 2b), a crossover: a child inherits each GPU's better subset."""
     first, second = parents
     p, n = first.shape
     energy_weight = rng.random((p, 1))
@@ -67,18 +49,7 @@ def elitism_selection(
 def added_jct(
     queues: SchemeQueues, scheme: IntArray, task: IntArray, source: IntArray, instance: Instance
 ) -> FloatArray:
-    """Return what a task adds to the sum of JCTs on each GPU, s: its JCT there and the delay of the tasks behind it.
-
-    Args:
-        queues: the queues of p schemes.
-        scheme: the scheme of each of q migrations, shape (q,).
-        task: the task that migrates, shape (q,).
-        source: its present GPU, shape (q,).
-        instance: the task set on its cluster.
-
-    Returns:
-        Shape (q, k); infinite where the task does not fit.
-    """
+    """Return what a task adds to the sum of JCTs on each GPU, s: its JCT there and the delay of the tasks behind it."""
     p, n = queues.key.shape
     # Keys of different schemes are made distinct, so that one search finds the position in every queue.
     keys_per_scheme = instance.k * n
@@ -95,14 +66,7 @@ def added_jct(
 def migration_targets(
     schemes: IntArray, moved: BoolArray, queues: SchemeQueues, instance: Instance, settings: Settings
 ) -> tuple[IntArray, IntArray]:
-    """Return the target GPUs of task migration (Section III-B 2c): of least energy, and of least degradation.
-
-    Load-aware: degradation is what the task adds to the sum of JCTs; it also decides between GPUs of equal energy.
-    Static: the GPU of least energy and the GPU of least time for the task alone, whatever their queues.
-
-    Returns:
-        Two arrays of shape (q,) for the q true elements of `moved` in row-major order.
-    """
+    """Return the target GPUs of task migration (Section III-B 2c): of least energy, and of least degradation."""
     scheme, task = np.nonzero(moved)
     energy_j = instance.energy_j[task]
     if settings.targets == "static":
@@ -115,23 +79,7 @@ def migration_targets(
 def migrate(
     schemes: IntArray, moved: BoolArray, target: IntArray, usage: FloatArray, instance: Instance, settings: Settings
 ) -> IntArray:
-    """Task migration with task recovery (Section III-B 2c): overloaded targets send similar tasks back.
-
-    A GPU is overloaded if its busy time exceeds `settings.overload` times the mean over all GPUs. For each task that
-    arrives there, the tasks of the GPU with the most similar resource usage move to the GPU that the task came from,
-    until they free as much time as it takes.
-
-    Args:
-        schemes: before the migration, shape (p, n); not changed.
-        moved: which tasks migrate, shape (p, n).
-        target: the GPU that each of the q moved tasks goes to, shape (q,).
-        usage: `resource_usage` of the task set; tasks are similar if the sum of absolute differences is small.
-        instance: the task set on its cluster.
-        settings: defines overload.
-
-    Returns:
-        Schemes after migration and recovery, shape (p, n).
-    """
+    """Task migration with task recovery (Section III-B 2c): overloaded targets send similar tasks back."""
     after = schemes.copy()
     after[moved] = target
     scheme, task = np.nonzero(moved)
@@ -168,12 +116,7 @@ def priority_mutation(
 
 
 class PlainOperators:
-    """The operators of one search, in numpy.
-
-    Args:
-        instance: the task set on its cluster.
-        settings: selects the operators and their variants.
-    """
+    """The operators of one search, in numpy."""
 
     def __init__(self, instance: Instance, settings: Settings) -> None:
         self.instance, self.settings = instance, settings

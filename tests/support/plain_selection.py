@@ -6,14 +6,7 @@ from heshare.shared.arrays import FloatArray, IntArray
 
 
 def front_ranks(rounded: FloatArray) -> IntArray:
-    """Return the front (0 is the best) of each of m points by non-dominated sorting, shape (m, 2) -> (m,).
-
-    In order of energy, each point goes to the first front whose last point does not dominate it. Duplicates of a
-    point rank behind all other points, so that selection keeps them only for lack of others.
-
-    Args:
-        rounded: the objectives after `round_significant`.
-    """
+    """Return the front (0 is the best) of each of m points by non-dominated sorting, shape (m, 2) -> (m,)."""
     m = len(rounded)
     order = np.argsort(rounded[:, 1], kind="mergesort")
     order = order[np.argsort(rounded[order, 0], kind="mergesort")]
@@ -65,16 +58,7 @@ def crowding_distance(objectives: FloatArray, rank: IntArray) -> FloatArray:
 def environmental_selection(
     objectives: FloatArray, rounded: FloatArray, count: int
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Select the `count` of m points that stay: by front, then by crowding distance, then by index.
-
-    Args:
-        objectives: of parents and offspring, shape (m, 2).
-        rounded: the objectives after `round_significant`, shape (m, 2).
-        count: number of points.
-
-    Returns:
-        Their indices, fronts and crowding distances, each of shape (count,).
-    """
+    """Select the `count` of m points that stay: by front, then by crowding distance, then by index."""
     rank = front_ranks(rounded)
     distance = crowding_distance(objectives, rank)
     survivors = np.argsort(-distance, kind="mergesort")

@@ -7,9 +7,8 @@ from math import comb
 import pandas as pd
 
 from heshare.devices.device_model import co_run
-from heshare.lab.tenants.energy_split import EQUAL, MODEL, split_energy
 from heshare.lab.tenants.tenant_energy import tenant_energy
-from heshare.lab.tenants.tenant_power import TenantPower, nearest_clock
+from heshare.lab.tenants.tenant_power import EQUAL, MODEL, TenantPower, nearest_clock, split_energy
 from heshare.running.result import Run
 from heshare.shared.errors import require
 from heshare.world.gpu import Gpu

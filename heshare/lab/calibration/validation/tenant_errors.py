@@ -21,8 +21,7 @@ from heshare.devices.derived_constants import complete_catalogue
 from heshare.lab.calibration import power_fit, timing_constants
 from heshare.lab.calibration.measurements import MPS_MODELS, MPS_RECORD, records, table, time_rows
 from heshare.lab.calibration.time_fit import fit_timing
-from heshare.lab.tenants.energy_split import EQUAL, MODEL, split_energy
-from heshare.lab.tenants.tenant_power import TenantPower
+from heshare.lab.tenants.tenant_power import EQUAL, MODEL, TenantPower, split_energy
 from heshare.shared import files
 from heshare.world.catalogue import gpu as find_gpu
 from heshare.world.workload import Resident, Workload

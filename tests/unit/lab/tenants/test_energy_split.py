@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heshare.lab.tenants.energy_split import split_energy
+from heshare.lab.tenants.tenant_power import split_energy
 
 ENERGIES = st.floats(0.0, 1e9)
 WEIGHTS = st.lists(st.one_of(st.floats(0.0, 1e4), st.just(math.nan)), min_size=1, max_size=8)

@@ -6,8 +6,8 @@ import pytest
 
 import heshare as hs
 from heshare.devices.device_model import co_run
-from heshare.lab.tenants.energy_split import EQUAL, MODEL
 from heshare.lab.tenants.run_errors import SHAPLEY_WAY, ShapleyPower, divided_ways, errors_of_runs
+from heshare.lab.tenants.tenant_power import EQUAL, MODEL
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload

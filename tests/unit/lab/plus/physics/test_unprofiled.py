@@ -10,8 +10,7 @@ import pytest
 import heshare as hs
 from heshare.devices.device_model import co_run
 from heshare.lab.plus.physics import physics_predictor
-from heshare.lab.plus.physics.physics_predictor import load_predictor
-from heshare.lab.plus.physics.unprofiled import UnprofiledWarning
+from heshare.lab.plus.physics.physics_predictor import UnprofiledWarning, load_predictor
 from heshare.prediction.forest import load_forest_predictor
 from heshare.profiles import design
 from heshare.world.catalogue import gpu, resident
@@ -42,7 +41,7 @@ def test_a_gpu_without_a_profile_is_predicted_with_a_warning(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["H100", "H200", "L4", "RTX-4090", "A30"])
-@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.unprofiled.UnprofiledWarning")
+@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
 def test_predictions_for_a_gpu_without_a_profile_are_near_the_device_model_s(name: str) -> None:
     """It sees no shared run of the GPU; the forest with a recorded profile errs by 7 to 13 % in time."""
     card = gpu(name)
