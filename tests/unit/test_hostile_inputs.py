@@ -28,7 +28,7 @@ def test_hostile_inputs_are_refused_or_rightly_accepted():
 
 
 def test_hostile_inputs_of_a_seed_are_the_same_each_time():
-    valid = hostile_inputs.Valid(*[b"a,b\n1,2\n"] * 6, "00")
+    valid = hostile_inputs.Valid(*[b"a,b\n1,2\n"] * 5, "00")
     for index in range(2 * len(hostile_inputs.MAKERS)):
         one, two = (hostile_inputs.make_case(3, index, valid) for _ in range(2))
         assert one == two
@@ -45,7 +45,7 @@ def test_hostile_runs_see_a_traceback_a_hang_and_a_file_that_was_changed(monkeyp
     monkeypatch.setattr(hostile_runs.host_offers, "check_address", lambda text, column: [][1])
     assert hostile_runs.run_case(case, 0).outcome == "traceback"
     monkeypatch.setattr(hostile_runs, "LIMIT_S", 0.0)
-    monkeypatch.setattr(hostile_runs, "prepare", lambda: hostile_inputs.Valid(*[b"a,b\n1,2\n"] * 6, "00"))
+    monkeypatch.setattr(hostile_runs, "prepare", lambda: hostile_inputs.Valid(*[b"a,b\n1,2\n"] * 5, "00"))
     assert [each.outcome for each in hostile_runs.run_cases(1, 1)] == ["hang"]
 
 
