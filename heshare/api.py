@@ -259,7 +259,7 @@ def compare(
         arrivals: kind of arrivals, as in `task_set`.
         batch_sizes: inference batch sizes, as in `task_set`.
         trace: as in `task_set`.
-        n_jobs: number of processes; see `heshare.lab.sweeps.sweep` for other machines.
+        n_jobs: number of processes; see `heshare.lab.sweeps.parallel` for other machines.
         progress: show a progress bar.
         cells: a folder that caches finished runs; None caches nothing.
         power_limit: for every policy, as in `run`.

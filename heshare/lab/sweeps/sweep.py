@@ -3,14 +3,9 @@
 A cell is one policy in one repetition of one scenario: a pure function of its description. Cells of one scenario and
 repetition are computed together, so that policies of one planner plan their front once. Finished cells are stored; a
 sweep that was stopped continues with the others.
-
-Cells are computed by joblib in processes of this machine, or by the backend that the caller has chosen for joblib:
-`joblib.parallel_config(backend="dask")` with a `distributed.Client` sends them to its workers: of a Slurm cluster
-(`dask_jobqueue.SLURMCluster`), of Kubernetes, or of any machines that joined its scheduler.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -26,6 +21,7 @@ from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
 from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row
 from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.parallel import calls_elsewhere, map_unordered
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.lab.sweeps.resolve import DrawTasks, MakeDevices, MakePredictor
 from heshare.policies import registry
@@ -61,7 +57,8 @@ def sweep(
     Args:
         grid: what to run.
         folder: where finished cells are stored and looked up; None stores nothing.
-        n_jobs: processes of this machine, unless joblib's backend is Dask's; the result depends on neither.
+        n_jobs: processes of this machine, unless joblib's backend is Dask's (`heshare.lab.sweeps.parallel`); the result
+            depends on neither.
         progress: show a progress bar over cells; those of the folder are counted from the start.
         again: compute every cell again, even if it is in the folder.
 
@@ -162,13 +159,6 @@ def repetition(
         )
 
 
-def calls_elsewhere() -> bool:
-    """Return whether joblib's backend is Dask's: calls may then be on other machines."""
-    from joblib.parallel import get_active_backend
-
-    return type(get_active_backend()[0]).__name__ == "DaskDistributedBackend"
-
-
 def _rows(
     bundles: Sequence[Sequence[Description]], folder: str | Path | None, n_jobs: int, progress: bool, again: bool
 ) -> list[Row]:
@@ -194,7 +184,7 @@ def _rows(
             jobs.append(_Job(missing, own_store, version))
     total = len(known) + len(planned)
     with tqdm(total=total, initial=len(known), desc="cells", unit="cell", disable=not progress) as bar:
-        for rows in _map_unordered(jobs, n_jobs):
+        for rows in map_unordered(_run_job, jobs, n_jobs=n_jobs):
             if store is not None and elsewhere:
                 for name, row in rows.items():
                     store.write(name, planned[name], row)
@@ -232,20 +222,6 @@ def _run_job(job: _Job) -> dict[str, Row]:
         if job.store is not None:
             job.store.write(name, cell, rows[name])
     return rows
-
-
-def _map_unordered(jobs: Sequence[_Job], n_jobs: int) -> Iterator[dict[str, Row]]:
-    """Run jobs in processes of this machine, or by Dask; yield results in the order in which they end."""
-    elsewhere = calls_elsewhere()
-    if not elsewhere and (n_jobs == 1 or len(jobs) == 1):
-        yield from map(_run_job, jobs)
-        return
-    from joblib import Parallel, delayed
-
-    # One job at a time for each process: a sweep that is killed loses no more than the jobs under way.
-    pool = Parallel(n_jobs=-1 if elsewhere else n_jobs, return_as="generator_unordered", batch_size=1)
-    with closing(pool(delayed(_run_job)(job) for job in jobs)) as results:
-        yield from results
 
 
 def _version(*cells: Description) -> str:

@@ -17,7 +17,8 @@ from joblib.externals.loky import get_reusable_executor
 from heshare.devices.task_sizes import draw
 from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.grid import Grid, parse_grid, read_grid
-from heshare.lab.sweeps.sweep import WALL_TIME, calls_elsewhere, sweep
+from heshare.lab.sweeps.parallel import calls_elsewhere
+from heshare.lab.sweeps.sweep import WALL_TIME, sweep
 from heshare.policies import registry
 from heshare.shared.code_version import code_version
 from heshare.shared.errors import InputError, PlanError
