@@ -29,7 +29,6 @@ def _fail(error: dict[str, object], as_json: bool) -> None:
         typer.echo(f"heshare: {text}", err=True)
 
 
-_OF_JOBS = ("status", "top", "drain", "stop")
 _UsageError: Any = typer.BadParameter.__base__  # of click, or of typer's own copy of it
 
 
@@ -60,11 +59,6 @@ class _Group(TyperGroup):
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         alone.command(name)(command)
         return typer.main.get_command(alone)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] in _OF_JOBS:
-            raise typer.BadParameter(f"heshare {args[0]} is now: heshare jobs {args[0]}", ctx)
-        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         as_json = "--json" in [*ctx._protected_args, *ctx.args]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare.cli.completion import clusters, policy_names
 from heshare.cli.options import (
     PAPER_CLUSTER,
     Hold,
@@ -22,7 +21,9 @@ from heshare.cli.options import (
     Seed,
     Trace,
     check_trace,
+    clusters,
     is_count,
+    policy_names,
     price_terms,
     print_frame,
     shows_bar,

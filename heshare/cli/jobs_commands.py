@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare.cli.completion import policy_names
 from heshare.cli.options import (
     Json,
+    OnePolicy,
     Out,
     PowerLimit,
     Profiles,
@@ -54,10 +54,7 @@ def run(
         Path | None,
         typer.Argument(help="A file of jobs (YAML): commands, or workloads of Table IV.", show_default=False),
     ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help="The policy, such as random; heshare:trade-off unless given.", autocompletion=policy_names),
-    ] = None,
+    policy: OnePolicy = None,
     devices: Annotated[str, typer.Option(help="The GPUs: nvml for all of this machine, or nvml:0,nvml:1.")] = "nvml",
     hosts: Annotated[
         str | None,

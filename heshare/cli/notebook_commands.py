@@ -1,4 +1,4 @@
-"""`heshare notebook`, `heshare claims` and `heshare page`: figures and tables, the claims, and the page of all."""
+"""`heshare notebook`, `claims`, `page` and `verify`: figures and tables, the claims, the page of all, the reference."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heshare.cli.completion import notebook_names
-from heshare.cli.options import Json, Out, Quiet, print_frame, print_json
+from heshare.cli.options import Json, Out, Quiet, notebook_names, print_frame, print_json
 from heshare.shared import files
 from heshare.shared.errors import InputError, require
 from heshare.shared.extras import require_extra
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from heshare.paper.notebooks.execute_notebook import ExecutedNotebook
+    from heshare.paper.reference.reference_results import ComparisonOfRuns
 
 app = typer.Typer(help="Run the notebooks strictly, or list them.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -175,3 +175,62 @@ def _write_page(folder: Path) -> Path:
     from heshare.paper.report import results_page
 
     return results_page.write(folder)
+
+
+def verify(
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; figures/ unless given.")] = None,
+    update: Annotated[bool, typer.Option("--update", help="Make this run the reference; write ARTIFACT.md.")] = False,
+    most: Annotated[int, typer.Option(min=1, help="Differences printed for each file, the largest first.")] = 10,
+    json: Json = False,
+) -> None:
+    """Compare the CSV files of a run (figures/) with reference/: a line for each difference, and exit code 1."""
+    from heshare.paper.notebooks.output_folders import folder_for
+    from heshare.paper.reference import artefact_page, reference_results
+
+    run = (out or folder_for("paper")).resolve()
+    if update:
+        seconds = files.root() / "build" / "notebooks" / "paper" / "seconds.json"
+        changed = reference_results.update(run, seconds)
+        changed += [artefact_page.NAME] * artefact_page.write()
+        if json:
+            print_json({"changed": changed})
+            return
+        typer.echo("\n".join([*changed, f"{len(changed)} files of the reference changed."]))
+        return
+    compared = reference_results.compare(run)
+    if json:
+        rows = [
+            {name: getattr(one, name) for name in ("file", "row", "column", "expected", "found", "relative")}
+            for one in compared.differences
+        ]
+        lists = {name: list(getattr(compared, name)) for name in ("missing", "new", "versions")}
+        more = {"moved": dict(compared.moved), "rows": rows}
+        print_json({"same": compared.same, "compared": compared.compared, **lists, **more})
+    else:
+        _print_comparison(compared, most)
+    if not compared.same:
+        raise typer.Exit(1)
+
+
+def _print_comparison(compared: ComparisonOfRuns, most: int) -> None:
+    from heshare.paper.reference import reference_results
+
+    for difference in reference_results.largest(compared.differences, most):
+        typer.echo(str(difference))
+    for names, what in ((compared.missing, "missing"), (compared.new, "new, not in the reference")):
+        for name in names:
+            typer.echo(f"{name}: {what}")
+    how = ", byte for byte"
+    if compared.versions:
+        typer.echo(
+            f"Other versions than the reference's: {', '.join(compared.versions)}. Forests and searches take other "
+            f"paths: {sum(compared.moved.values())} values in {len(compared.moved)} files moved by more than "
+            f"{reference_results.ROUNDING:g}. That is no difference as long as every claim keeps its verdict and the "
+            "reference's interval holds its value."
+        )
+        how = ": their claims and columns"
+    typer.echo(
+        f"{compared.compared} files compared with the reference{how}: {len(compared.differences)} differences in "
+        f"{len({one.file for one in compared.differences})} files, {len(compared.missing)} missing, "
+        f"{len(compared.new)} new."
+    )

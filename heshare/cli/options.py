@@ -1,4 +1,4 @@
-"""Options that several commands share, the objects that they name, and output as a small table or as JSON."""
+"""Options that several commands share, the completion of names, what options name, and output as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare.cli.completion import clusters
 from heshare.shared import files
-from heshare.shared.errors import require
+from heshare.shared.errors import HeShareError, require
 from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pandas as pd
 
@@ -32,9 +31,57 @@ PAPER_CLUSTER = "4xT4,2xV100,2xA100"
 LONGEST_BUDGET_S = 30 * 86_400.0
 """The longest time for a recording or a search, s: a month. A plan is made of all that fits into it."""
 
+
+# What a shell offers for the last word: `heshare --install-completion`.
+
+
+def policy_names(incomplete: str) -> list[str]:
+    from heshare.policies.registry import policies
+
+    return _beginning(policies(variants=True), incomplete)
+
+
+def gpu_names(incomplete: str) -> list[str]:
+    from heshare.world.catalogue import gpus
+
+    return _beginning(gpus(), incomplete)
+
+
+def clusters(incomplete: str) -> list[str]:
+    """Return the clusters that begin so: the last of them, such as `V` in `4xT4,2xV`, becomes a GPU's name."""
+    before, comma, last = incomplete.rpartition(",")
+    count, _, name = last.rpartition("x") if "x" in last else ("1", "", last)
+    return [f"{before}{comma}{count}x{gpu}" for gpu in gpu_names(name)]
+
+
+def model_names(incomplete: str) -> list[str]:
+    from heshare.world.catalogue import models
+
+    return _beginning(models(), incomplete)
+
+
+def notebook_names(incomplete: str) -> list[str]:
+    from heshare.paper.notebooks import notebook_parameters
+
+    try:
+        return _beginning((path.stem for path in notebook_parameters.find()), incomplete)
+    except HeShareError:
+        return []
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.lower().startswith(incomplete.lower())]
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ClusterText = Annotated[
     str, typer.Option("--cluster", help="GPUs, such as 4xT4,2xV100,2xA100.", autocompletion=clusters)
+]
+OnePolicy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy", help="The policy, such as random; heshare:trade-off unless given.", autocompletion=policy_names
+    ),
 ]
 TasksText = Annotated[
     str,
@@ -111,7 +158,6 @@ def is_count(text: str) -> bool:
 
 
 def check_trace(trace: Path | None, counts: bool) -> None:
-    """Raise `InputError` if a trace is given to tasks that are not drawn."""
     action = "Give --tasks a number to draw tasks from the trace."
     require("--trace", "a trace and a file of tasks", trace is None or counts, "one of the two", action)
 
@@ -136,23 +182,8 @@ def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
     return load_predictor if profiles is None else forest_factory(store.read(profiles))
 
 
-def price_terms(
-    price: Path | None,
-    start: str | None,
-    hold: str | None,
-    saving_pct: float | None,
-) -> PriceTerms | None:
-    """Return the terms that the options on the price name; None without a price.
-
-    Args:
-        price: the file.
-        start: the time of day at which the run begins.
-        hold: the longest wait.
-        saving_pct: what each hour of waiting must save, %.
-
-    Raises:
-        InputError: such an option without a price, or a bad value or file.
-    """
+def price_terms(price: Path | None, start: str | None, hold: str | None, saving_pct: float | None) -> PriceTerms | None:
+    """Return the terms that the options on the price name; None without a price."""
     for option, value in (("--price-start", start), ("--hold", hold), ("--saving", saving_pct)):
         action = "Add --price FILE, or leave it out."
         require(option, f"{option} without --price", price is not None or value is None, "both", action)
@@ -168,11 +199,6 @@ def price_terms(
 
 
 def one_policy(policies: list[str] | None) -> str:
-    """Return the only policy of `--policy`.
-
-    Raises:
-        InputError: more than one.
-    """
     named = policies or ["heshare:trade-off"]
     action = "Compare several with `heshare compare`, where --policy may be repeated."
     require("--policy", " and ".join(named), len(named) == 1, "one policy", action)
@@ -201,11 +227,7 @@ def told(name: str, quiet: bool) -> Iterator[None]:
 
 
 def parse_duration_s(text: str) -> float:
-    """Return a duration such as `900`, `900s`, `15m` or `1.5h` in seconds.
-
-    Raises:
-        InputError: another form, zero, or more than `LONGEST_BUDGET_S`.
-    """
+    """Return a duration such as `900`, `900s`, `15m` or `1.5h` in seconds."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)?", text.strip())
     duration_s = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"] if match else 0.0
     expected = f"a time such as 90s, 15m or 2h, at most {LONGEST_BUDGET_S / 3600:g}h"
@@ -214,7 +236,6 @@ def parse_duration_s(text: str) -> float:
 
 
 def run_terms(power_limit: str | None, price: PriceTerms | None = None) -> RunTerms:
-    """Return the terms of a run: the limit of `--power-limit`, and those of `price_terms`."""
     from heshare.lab.limits.run_terms import RunTerms
 
     return RunTerms.parse(power_limit, price)
@@ -239,14 +260,12 @@ def to_records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
 
 
 def json_text(value: Any) -> str:
-    """Return one JSON document as text, with a line end."""
     text = json.dumps(to_plain(value), indent=2, ensure_ascii=False)
     # A byte of a command line that is no text has no UTF-8; its escape is JSON.
     return text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n"
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document."""
     typer.echo(json_text(value), nl=False)
 
 
@@ -262,7 +281,6 @@ def print_frame(frame: pd.DataFrame, as_json: bool, **more: Any) -> None:
 
 
 def print_values(values: dict[str, Any]) -> None:
-    """Print a line for each value."""
     from heshare.paper.tables import cell
 
     for name, value in values.items():

@@ -1,13 +1,13 @@
-"""`heshare plan` and `heshare estimate`: plans of a task set, and estimates of the device model."""
+"""`heshare plan`, `estimate` and `list`: plans of a task set, estimates of the device model, and what can be named."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heshare.cli.completion import gpu_names, model_names
 from heshare.cli.options import (
     PAPER_CLUSTER,
     Arrivals,
@@ -25,6 +25,8 @@ from heshare.cli.options import (
     Seed,
     TasksText,
     Trace,
+    gpu_names,
+    model_names,
     parse_duration_s,
     predictor_factory,
     price_terms,
@@ -81,18 +83,12 @@ def estimate(
     result = device_query.estimate(gpu, residents, sm_mhz=sm_mhz, precision=precision, engine=engine)
     power = _interval("power", "w", result.power_w, result.power_uncertainty_parts)
     power["power_high_w"] = min(power["power_high_w"], catalogue.gpu(result.gpu).tdp_w)  # the limit holds it
+    tasks = [{**asdict(task), **_interval("time", "s", task.time_s, task.uncertainty_parts)} for task in result.tasks]
     if json:
-        tasks = [
-            {**asdict(task), **_interval("time", "s", task.time_s, task.uncertainty_parts)} for task in result.tasks
-        ]
         print_json({**asdict(result), **power, "tasks": tasks})
         return
-    rows = []
-    for task in result.tasks:
-        row = asdict(task)
-        del row["uncertainty_parts"]
-        rows.append({**row, **_interval("time", "s", task.time_s, task.uncertainty_parts)})
-    print_frame(pd.DataFrame(rows), False, gpu=result.gpu, sm_mhz=result.sm_mhz, power_w=result.power_w, **power)
+    frame = pd.DataFrame(tasks).drop(columns="uncertainty_parts")
+    print_frame(frame, False, gpu=result.gpu, sm_mhz=result.sm_mhz, power_w=result.power_w, **power)
 
 
 def _interval(quantity: str, unit: str, value: float, parts: Uncertainty) -> dict[str, float]:
@@ -245,3 +241,27 @@ def _gaps_pct(front: Front, predictor: Predictor) -> FloatArray:
     from heshare.lab.plus.optimum.lower_bound import bound_along
 
     return bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)
+
+
+class Kind(StrEnum):
+    """What `heshare list` lists."""
+
+    POLICIES = "policies"
+    GPUS = "gpus"
+    WORKLOADS = "workloads"
+    NOTEBOOKS = "notebooks"
+
+
+def list_names(what: Annotated[Kind, typer.Argument(help="What to list.")], json: Json = False) -> None:
+    """List what can be named: policies, GPUs, workloads or notebooks."""
+    from heshare.paper.explore import listings
+
+    tables = {
+        Kind.POLICIES: listings.policies,
+        Kind.GPUS: listings.gpus,
+        Kind.WORKLOADS: listings.models,
+        Kind.NOTEBOOKS: listings.notebooks,
+    }
+    frame = tables[what]()
+    # The parameters of a policy are many: JSON has them.
+    print_frame(frame if json else frame.drop(columns="parameters", errors="ignore"), json)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heshare.cli.completion import policy_names
 from heshare.cli.options import (
     PAPER_CLUSTER,
     Arrivals,
@@ -15,6 +14,7 @@ from heshare.cli.options import (
     Hold,
     Json,
     Load,
+    OnePolicy,
     Out,
     PowerLimit,
     Price,
@@ -58,26 +58,9 @@ _NOT_WITH_A_PLAN = {"policy", "load", "arrivals", "trace", "profiles"}
 """Options that `--plan` excludes; `--tasks` and `--cluster` must name what the plan was made for."""
 
 
-def _moved(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
-    if value and not context.resilient_parsing:
-        name = "a file of jobs" if parameter.param_type_name == "argument" else parameter.opts[0]
-        action = "On real GPUs: heshare jobs run JOBS.yaml, or --resume FOLDER. On emulated ones: --tasks JOBS.yaml."
-        raise InputError(f"{name} for a run on emulated GPUs", "heshare jobs run", action, column="options")
-    return value
-
-
-MovedFile = Annotated[list[str] | None, typer.Argument(hidden=True, callback=_moved)]
-MovedText = Annotated[str | None, typer.Option(hidden=True, callback=_moved)]
-MovedFlag = Annotated[bool, typer.Option(hidden=True, callback=_moved)]
-
-
 def run(
     context: typer.Context,
-    jobs: MovedFile = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help="The policy, such as random; heshare:trade-off unless given.", autocompletion=policy_names),
-    ] = None,
+    policy: OnePolicy = None,
     plan: Annotated[
         Path | None,
         typer.Option(help="Run a plan, a plan-*.json of plan --out, with its tasks.", show_default=False),
@@ -110,14 +93,6 @@ def run(
     ] = False,
     quiet: Quiet = False,
     json: Json = False,
-    devices: MovedText = None,
-    resume: MovedText = None,
-    hosts: MovedText = None,
-    log: MovedText = None,
-    metrics: MovedText = None,
-    allow_clocks: MovedFlag = False,
-    dry_run: MovedFlag = False,
-    salvage: MovedFlag = False,
 ) -> None:
     """Run a task set, a file of jobs or a plan on emulated GPUs, under a policy."""
     source = context.get_parameter_source

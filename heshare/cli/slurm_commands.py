@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare.cli.completion import policy_names
 from heshare.cli.options import (
     Json,
     Profiles,
     Quiet,
     Seed,
     parse_duration_s,
+    policy_names,
     predictor_factory,
     print_frame,
     print_values,

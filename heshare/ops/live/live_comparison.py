@@ -28,8 +28,7 @@ from heshare.ops.live.live_gpus import (
     open_gpu,
     record_profiles,
 )
-from heshare.ops.live.live_journal import MeasuredRun
-from heshare.ops.live.live_runs import LiveRuns
+from heshare.ops.live.live_runs import LiveRuns, MeasuredRun
 from heshare.ops.live.live_task_set import draw_live_tasks
 from heshare.ops.live.loading_device import LoadingDevice, LoadingTimes
 from heshare.ops.workers.worker_pool import WARM_S
@@ -121,12 +120,7 @@ class LiveComparison:
 def run_live_comparison(
     config: LiveComparisonConfig, folder: Path, options: LiveOptions | None = None
 ) -> LiveComparison:
-    """Run a live comparison, or the rest of it.
-
-    Args:
-        config: what to compare.
-        folder: for profiles and runs, with everything that was done before.
-        options: further options.
+    """Run a live comparison, or the rest of it; `folder` has the profiles and runs that were done before.
 
     Raises:
         DeviceError: no GPU, one that cannot be used, or a job that did not complete.
@@ -176,11 +170,7 @@ def run_live_comparison(
 
 
 def device_models(table: pd.DataFrame) -> dict[str, Constants]:
-    """Return the constants of each of `DEVICE_MODELS`; workloads without a profile keep the package's.
-
-    Args:
-        table: the profiles of the GPUs.
-    """
+    """Return the constants of each of `DEVICE_MODELS`; workloads without a profile keep the package's."""
     shipped = default()
     fitted = shipped
     fp32 = table[table["precision"] == "fp32"]

@@ -58,7 +58,6 @@ def _live_gpu(uuid: str, allow_clocks: bool) -> LiveGpu:
 
 
 def cluster_of(gpus: tuple[LiveGpu, ...]) -> Cluster:
-    """Return the cluster of these GPUs."""
     return Cluster(tuple(live.gpu for live in gpus))
 
 
@@ -69,7 +68,6 @@ def nvml_is_emulated() -> bool:
 
 
 def open_gpu(live: LiveGpu) -> AbstractContextManager[Device]:
-    """Return a GPU as a device for the recorder, with PyTorch workers."""
     return opened(f"nvml:{live.uuid}", clocks=live.clocks)
 
 
@@ -83,19 +81,9 @@ def record_profiles(
     opener: OpenGpu = open_gpu,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Record one GPU of each type, or continue a recording until its budget is spent.
+    """Record one GPU of each type for `budget_s`, or continue a recording; return the rows of all tables.
 
-    Args:
-        gpus: the GPUs.
-        folder: of profiles; the tables become `folder/<gpu>/profile.csv`.
-        budget_s: time for each type, s.
-        seed: of the plan.
-        protocol: how to measure; by default the recorder's.
-        opener: opens a GPU.
-        progress: show the time that is left on a terminal.
-
-    Returns:
-        The rows of all tables, in the profile schema.
+    The tables become `folder/<gpu>/profile.csv`. The other arguments are those of `profile_device.profile`.
 
     Raises:
         DeviceError: a GPU refuses.

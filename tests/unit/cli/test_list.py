@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import heshare as hs
-from heshare.cli import app, completion
-from heshare.cli.list_command import Kind
+from heshare.cli import app, options
+from heshare.cli.plan_commands import Kind
 from heshare.policies.registry import policies
 from heshare.shared import files
 from heshare.world import catalogue
@@ -62,18 +62,18 @@ def test_a_list_of_something_else_is_refused() -> None:
 
 
 def test_completion_offers_names_that_begin_so() -> None:
-    assert completion.policy_names("mor") == ["morak", "morak:heshare-placement"]
-    assert completion.gpu_names("v1") == ["V100", "V100-SXM2"]
-    assert completion.clusters("4xT4,2xV1") == ["4xT4,2xV100", "4xT4,2xV100-SXM2"]
-    assert completion.clusters("T") == ["1xT4"]
-    assert completion.model_names("gp") == ["gpt2"]
-    assert completion.notebook_names("05") == ["05_comparison"]
+    assert options.policy_names("mor") == ["morak", "morak:heshare-placement"]
+    assert options.gpu_names("v1") == ["V100", "V100-SXM2"]
+    assert options.clusters("4xT4,2xV1") == ["4xT4,2xV100", "4xT4,2xV100-SXM2"]
+    assert options.clusters("T") == ["1xT4"]
+    assert options.model_names("gp") == ["gpt2"]
+    assert options.notebook_names("05") == ["05_comparison"]
 
 
 def test_completion_of_notebooks_is_empty_without_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HESHARE_ROOT", raising=False)
     monkeypatch.setattr(files, "PACKAGE", tmp_path / "heshare")
-    assert completion.notebook_names("0") == []
+    assert options.notebook_names("0") == []
 
 
 def start(*words: str, **variables: str) -> str:
