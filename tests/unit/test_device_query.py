@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 
 import pytest
 
@@ -78,24 +77,6 @@ def test_light_models_differ_less_between_gpus_than_heavy_ones():
     assert heavy[0] / heavy[1] > 5
 
 
-@pytest.mark.parametrize(
-    ("gpu", "resident", "options"),
-    [
-        ("K80", "resnet50:8", {}),
-        ("T4", "resnet51:8", {}),
-        ("T4", "resnet50:8@0", {}),
-        ("T4", "resnet50:0", {}),
-        ("T4", "resnet50 8", {}),
-        ("T4", "resnet50:8", {"engine": "onnx"}),
-        ("T4", "resnet50:8", {"precision": "int8"}),
-        ("T4", "resnet50:8", {"sm_mhz": 1}),
-    ],
-)
-def test_estimate_refuses_bad_arguments(gpu: str, resident: str, options: dict):
-    with pytest.raises(InputError):
-        estimate(gpu, [resident], **options)
-
-
 def test_estimate_refuses_what_does_not_fit_into_memory():
     with pytest.raises(InputError, match=r"resnet50:100000@100 on V100, which needs \d+ MiB.*at most 32510 MiB"):
         estimate("V100", ["resnet50:100000"])
@@ -105,22 +86,10 @@ def test_estimate_refuses_what_does_not_fit_into_memory():
         estimate("A100", ["vgg19:2048@mig-1g"])
 
 
-def test_estimate_refuses_more_residents_than_mps_has_clients():
-    with pytest.raises(InputError, match="60 residents on A100; expected at most 48"):
-        estimate("A100", ["mobilenet:1@1"] * 60)
-
-
 def test_what_was_measured_fits_into_memory():
     for gpu, resident in (("V100-SXM2", "resnet152:256"), ("T4", "resnet50:256"), ("A100", "resnet50:512")):
         assert estimate(gpu, [resident]).tasks[0].time_s > 0
     assert estimate("A100", ["bert_large:256@50"] * 2).tasks[0].time_s > 0
-
-
-def test_estimate_takes_less_than_two_milliseconds():
-    begin = time.perf_counter()
-    for _ in range(1000):
-        estimate("T4", ["resnet50:16@50", "vgg19:8@50"])
-    assert time.perf_counter() - begin < 2.0
 
 
 def test_estimates_are_finite_at_the_smallest_share():

@@ -17,8 +17,6 @@ from heshare.shared.errors import InputError, suggestion, unknown
     ("call", "meant"),
     [
         (lambda: make("morack"), "morak"),
-        (lambda: make("mu_serve"), "mu-serve"),
-        (lambda: make("Trade-off"), "heshare:trade-off"),
         (lambda: make("HeShare:Trade-off"), "heshare:trade-off"),
         (lambda: make("morak(kap=0.7)"), "cap"),
         (lambda: hs.estimate("V10", ["resnet50:8"]), "V100"),

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from heshare.ops.state.held_note import state_folder
-from heshare.shared import compiling, files
-from heshare.shared.errors import DeviceError
+from heshare.shared import files
 
 # This user may read everything, as the Python of the tests may be in root's home, and write nothing.
 NOBODY = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "--inh-caps=+dac_read_search")
@@ -72,27 +70,3 @@ def test_compiled_functions_without_a_home_are_kept_in_a_private_folder_or_nowhe
     kept.mkdir(mode=0o777)
     done = as_nobody("-c", CACHE, TMPDIR=str(folder))
     assert (done.returncode, done.stdout, done.stderr) == (0, "None\n", "")
-
-
-def test_compiled_functions_are_kept_in_the_users_cache_where_the_package_is_installed(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "in_clone", lambda: False)
-    monkeypatch.setattr(compiling._settings, "CACHE_DIR", "")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    private = str(tmp_path / f"heshare-{os.geteuid()}-numba")
-    assert list(compiling._cache_folders()) == [str(tmp_path / "cache" / "heshare" / "numba"), private]
-    Path(private).rmdir()
-    Path(private).symlink_to(tmp_path)
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert list(compiling._cache_folders()) == []
-
-
-def test_state_folder_without_a_home_says_what_to_set(monkeypatch):
-    def refuse():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", refuse)
-    with pytest.raises(DeviceError, match="XDG_STATE_HOME"):
-        state_folder()

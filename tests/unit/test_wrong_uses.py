@@ -85,68 +85,49 @@ def compare_notebook_policy(module: str, **options: Any) -> Any:
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     # Task sets
     "n=0": (lambda: hs.task_set(0), "column n: found 0"),
-    "n=-3": (lambda: hs.task_set(-3), "column n: found -3"),
     "n=2.5": (lambda: hsx.task_set(2.5), "column n: found 2.5"),
     "n='20'": (lambda: hsx.task_set("20"), "column n: found '20'"),
-    "n=True": (lambda: hs.task_set(True), "column n: found True"),
     "load": (lambda: hs.task_set(3, load="heavy"), "one of low, medium, high, mixed"),
     "arrivals": (lambda: hs.task_set(3, arrivals="Poisson"), "one of at_once, poisson"),
     "batch_sizes=(0,)": (lambda: hs.task_set(3, batch_sizes=(0,)), "column batch_sizes: found 0"),
     "batch_sizes=8": (lambda: hsx.task_set(3, batch_sizes=8), "a list of inference batch sizes, such as"),
     "compare batch_sizes=8": (lambda: hsx.compare(3, C, "random", batch_sizes=8), "column batch_sizes: found 8"),
-    "batch_sizes=()": (lambda: hs.task_set(3, batch_sizes=()), "at least one inference batch size"),
     "batch too large": (lambda: hs.plan(hs.task_set(3, batch_sizes=(4096,)), C), "fits no GPU"),
     # Seeds
     **{
-        f"{name} seed={seed!r}": (call, f"column seed: found {seed!r}; expected a whole number of at least 0")
-        for seed in (-1, 1.5, "0", None)
+        name: (call, "column seed: found -1; expected a whole number of at least 0")
         for name, call in (
-            ("task_set", lambda seed=seed: hsx.task_set(3, seed=seed)),
-            ("plan", lambda seed=seed: hsx.plan(TASKS, C, seed=seed)),
-            ("optimise", lambda seed=seed: hsx.optimise(TASKS, C, seed=seed)),
-            ("run", lambda seed=seed: hsx.run(TASKS, C, "random", seed=seed)),
-            ("compare", lambda seed=seed: hsx.compare(3, C, "random", seed=seed)),
+            ("task_set seed", lambda: hs.task_set(3, seed=-1)),
+            ("plan seed", lambda: hs.plan(TASKS, C, seed=-1)),
+            ("optimise seed", lambda: hs.optimise(TASKS, C, seed=-1)),
+            ("run seed", lambda: hs.run(TASKS, C, "random", seed=-1)),
+            ("compare seed", lambda: hs.compare(3, C, "random", seed=-1)),
         )
     },
     "repetition=-1": (lambda: hs.task_set(3, repetition=-1), "column repetition: found -1"),
     # Workloads and tasks
-    "unknown model, plan": (lambda: hs.plan([hs.Task(0, hs.Workload("resnet-50", 8), 9.0)], C), "one of resnet18"),
-    "unknown model, run": (
-        lambda: hs.run([hs.Task(0, hs.Workload("resnet-50", 8), 9.0)], C, "random"),
-        "one of resnet",
-    ),
+    "unknown model": (lambda: hs.plan([hs.Task(0, hs.Workload("resnet-50", 8), 9.0)], C), "one of resnet18"),
     "batch_size=7.5": (lambda: hsx.Workload("resnet50", 7.5), "a whole number of at least 1"),
-    "batch_size='8'": (lambda: hsx.Workload("resnet50", "8"), "batch size of '8'"),
-    "batch_size=None": (lambda: hsx.Workload("resnet50", None), "batch size of None"),
     "workload reversed": (lambda: hsx.Workload(8, "resnet50"), r"Write Workload\('resnet50', 8\)"),
     "iterations nan": (lambda: hs.Task(0, RESNET, math.nan), "a finite number above zero"),
-    "iterations inf": (lambda: hs.Task(0, RESNET, math.inf), "a finite number above zero"),
     "iterations '100'": (lambda: hsx.Task(0, RESNET, "100"), "found '100' in task 0; expected numbers for iterations"),
     "arrival nan": (lambda: hs.Task(0, RESNET, 1.0, math.nan), "a time of at least zero"),
-    "arrival '0'": (lambda: hsx.Task(0, RESNET, 1.0, "0"), "found '0' in task 0"),
     "deadline": (lambda: hs.Task(0, RESNET, 1.0, 5.0, deadline_s=3.0), "a time after its arrival"),
     "priority=-1": (lambda: hs.Task(0, RESNET, 1.0, priority=-1), "a class of at least zero"),
     "gpus=1.5": (lambda: hsx.Task(0, RESNET, 1.0, gpus=1.5), "whole numbers for id, gpus"),
     "id 'a'": (lambda: hsx.Task("a", RESNET, 1.0), "found 'a' in task 'a'"),
-    "id 0.0": (lambda: hsx.Task(0.0, RESNET, 1.0), "found 0.0 in task 0.0"),
     "workload text": (lambda: hsx.Task(0, "resnet50:8", 1.0), r"like Workload\('resnet50', 8\)"),
     # Task sets as arguments
+    "optimise: no tasks": (lambda: hs.optimise([], C), "found an empty list; expected tasks"),
+    "run: no tasks": (lambda: hs.run([], C, "random"), "found an empty list; expected tasks"),
+    "compare: no tasks": (lambda: hs.compare([], C, "random", seeds=1), "found an empty list; expected tasks"),
     **{
-        f"{name}: {what}": (lambda call=call, tasks=tasks: call(tasks), message)
-        for name, call in (
-            ("plan", lambda tasks: hsx.plan(tasks, C)),
-            ("optimise", lambda tasks: hsx.optimise(tasks, C)),
-            ("run", lambda tasks: hsx.run(tasks, C, "random")),
-            ("compare", lambda tasks: hsx.compare(tasks, C, "random", seeds=1)),
-        )
+        f"plan: {what}": (lambda tasks=tasks: hsx.plan(tasks, C), message)
         for what, tasks, message in (
             ("no tasks", [], "found an empty list; expected tasks"),
             ("ids from 1", renumbered(lambda number: number + 1), "ids 1, 2, 3; expected each id of 0 to n-1 once"),
-            ("ids doubled", [TASKS[0], TASKS[0]], "ids 0, 0"),
-            ("True", True, "column tasks: found True"),
             ("4.0", 4.0, "column tasks: found 4.0"),
             ("0", 0, "found 0; expected a"),
-            ("None", None, "column tasks: found None"),
             ("numbers", [1, 2], "found 1 in a list"),
             ("no file", "none.csv", "'none.csv', which is no file"),
             ("a number as text", "20", "Write a number without quotes"),
@@ -171,15 +152,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     # Clusters
     **{
         f"cluster {cluster!r}": (lambda cluster=cluster: hsx.plan(TASKS, cluster), "column (cluster|gpu): found")
-        for cluster in ("0xT4", "0xT4,1xA100", "", "-1xT4", "2.5xT4", "4 T4", "4*T4;2*V100", "4xRTX9000")
+        for cluster in ("0xT4", "", "4 T4", "4xRTX9000")
     },
     **{
-        f"{name} on {cluster!r}": (lambda call=call, cluster=cluster: call(cluster), "text such as 4xT4, or a Cluster")
-        for cluster in (["4xT4"], {"T4": 4}, None, 4)
+        f"{name} on a list": (call, "text such as 4xT4, or a Cluster")
         for name, call in (
-            ("plan", lambda cluster: hsx.plan(TASKS, cluster)),
-            ("run", lambda cluster: hsx.run(TASKS, cluster, "random")),
-            ("compare", lambda cluster: hsx.compare(3, cluster, "random")),
+            ("plan", lambda: hsx.plan(TASKS, ["4xT4"])),
+            ("run", lambda: hsx.run(TASKS, ["4xT4"], "random")),
+            ("compare", lambda: hsx.compare(3, ["4xT4"], "random")),
         )
     },
     # Policies
@@ -187,15 +167,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         f"policy {name!r}": (lambda name=name: hs.run(TASKS, C, name), message)
         for name, message in (
             ("morack", "Did you mean 'morak'"),
-            ("HeShare:Trade-off", "Did you mean 'heshare:trade-off'"),
             ("morak(kap=0.7)", "one of its parameters"),
             ("morak(cap=abc)", "expected a number"),
             ("morak(cap=-1)", "column cap: found -1"),
-            ("morak(cap=nan)", "expected a number"),
             ("morak(cap=0.7", "a name with parameters such as"),
         )
     },
-    "policy None": (lambda: hsx.run(TASKS, C, None), "column policy: found None"),
     "policy 3": (lambda: hsx.run(TASKS, C, 3), "a policy's name, a Policy, or a Plan"),
     "policy object": (lambda: hsx.run(TASKS, C, object()), "found an object of object"),
     "policy class": (lambda: hsx.run(TASKS, C, OneArgument), r"Pass an object of the class: OneArgument\(...\)"),
@@ -204,7 +181,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "plan, fewer tasks": (lambda: hs.run(hs.task_set(2), C, plan().trade_off), "found 2 tasks"),
     "plan, other cluster": (lambda: hs.run(TASKS, "2xA100", plan().trade_off), "found the cluster 2xA100"),
     "policies=[]": (lambda: hs.compare(2, C, []), "at least one name of a policy"),
-    "policies=[None]": (lambda: hsx.compare(2, C, [None]), "at least one name of a policy"),
     "policies=3": (lambda: hsx.compare(2, C, 3), "at least one name of a policy"),
     "decide with one argument": (lambda: hsx.run(TASKS, C, OneArgument()), "2 arguments: the event and the view"),
     "function with two arguments": (lambda: run_function(lambda event, view: []), "3 arguments: the event, the view"),
@@ -218,7 +194,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "notebook policy, stored": (lambda: compare_notebook_policy("builtins", cells="build/no"), "into a .py file"),
     # Settings
     "n_jobs=0": (lambda: hs.compare(3, C, "random", n_jobs=0), "column n_jobs: found 0"),
-    "n_jobs=1.5": (lambda: hsx.compare(3, C, "random", n_jobs=1.5), "column n_jobs: found 1.5"),
     "seeds=0": (lambda: hs.compare(3, C, "random", seeds=0), "column seeds: found 0"),
     "settings": (lambda: hsx.plan(TASKS, C, settings={"solutions": 3}), r"expected Settings\(...\). Import Settings"),
     "effort": (lambda: hsx.optimise(TASKS, C, effort=3), r"expected SearchSettings\(...\)"),
@@ -229,20 +204,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             lambda budget=budget: hsx.optimise(TASKS, C, budget_s=budget),
             "finite seconds above zero",
         )
-        for budget in (math.nan, math.inf, -1, 0, "2", True)
+        for budget in (math.nan, 0, "2")
     },
     # Estimates
     **{
         f"estimate {residents!r}": (lambda residents=residents: hsx.estimate("V100", residents), message)
         for residents, message in (
-            ("resnet50:8@0", "an MPS percentage from 1 to 100"),
             ("resnet50:8@150", "an MPS percentage from 1 to 100"),
             ("resnet50:0", "a whole number of at least 1"),
             ("resnet50:8@half", "model:batch_size@mps_pct"),
             ([8], "found 8; expected model:batch_size"),
-            ([None], "found None"),
             ([], r"expected workloads such as"),
-            (8, r"expected workloads such as"),
             ("resnet50:100000", "MiB of memory or more; expected at most 32510 MiB"),
             (["resnet18:1@1"] * 60, "found 60 residents on V100; expected at most 48"),
         )

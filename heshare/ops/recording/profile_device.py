@@ -14,7 +14,7 @@ import pandas as pd
 
 from heshare.devices.device import Device
 from heshare.lab.systems.fikit import kernel_table
-from heshare.ops.recording import budget_plan, kernel_events
+from heshare.ops.recording import budget_plan, kernel_recorder
 from heshare.profiles import design, manifest, store
 from heshare.profiles.design import Point
 from heshare.profiles.recorder import (
@@ -180,7 +180,7 @@ def profile(
     else:
         table = record_within_budget(device, budget_s, clocks=clocks, more_models=more_models, **options)
     path = store.write(table, folder / TABLE)
-    kernels = kernel_events.manifest_entry(folder / kernel_table.NAME) or None
+    kernels = kernel_recorder.manifest_entry(folder / kernel_table.NAME) or None
     manifest.write(path, table, device, protocol, command=command, journal=journal, kernels=kernels)
     return path
 

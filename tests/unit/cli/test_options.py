@@ -11,11 +11,11 @@ import re
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.waiting import until
 from typer.testing import CliRunner
 
 import heshare as hs
@@ -45,10 +45,8 @@ def refused(*words: str) -> str:
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        (("plan", *SMALL, "--out", "FILE/x"), "--out"),
         (("run", *SMALL, "--out", "FILE"), "--out"),
         (("run", *SMALL, "--timeline", "FILE/run.json"), "--timeline"),
-        (("compare", *SMALL, "--out", "FILE"), "--out"),
         (("compare", *SMALL, "--cells", "FILE"), "--cells"),
         (("profile", "--device", "emulated:T4", "--out", "FILE"), "--out"),
         (("notebook", "run", "01", "--out", "FILE/x"), "--out"),
@@ -86,9 +84,8 @@ def test_claims_refuses_a_folder_without_claims(tmp_path: Path) -> None:
     assert not (tmp_path / "typo").exists()
 
 
-@pytest.mark.parametrize("arrivals", ["poisson", "front_loaded"])
-def test_plan_refuses_arrivals_and_names_what_takes_them(arrivals: str) -> None:
-    message = refused("plan", *SMALL, "--arrivals", arrivals)
+def test_plan_refuses_arrivals_and_names_what_takes_them() -> None:
+    message = refused("plan", *SMALL, "--arrivals", "poisson")
     assert "Run the policy, heshare:trade-off" in message
 
 
@@ -96,17 +93,8 @@ def test_run_refuses_two_policies() -> None:
     assert "random and morak; expected one policy" in refused("run", *SMALL, "--policy", "random", "--policy", "morak")
 
 
-@pytest.mark.parametrize("budget", ["0", "-1", "soon", "nan", "1e999"])
-def test_plan_takes_budgets_that_are_durations(budget: str) -> None:
-    assert "a time such as 90s, 15m or 2h" in refused("plan", *SMALL, "--improved", f"--budget={budget}")
-
-
-def test_a_budget_without_a_unit_is_seconds() -> None:
-    from heshare.cli.options import parse_duration_s
-
-    assert [parse_duration_s(text) for text in ("30", "30s", "0.5m", "1h")] == [30.0, 30.0, 30.0, 3600.0]
-    done = RUN.invoke(app, ["plan", *SMALL, "--improved", "--budget", "0.1s", "--json"])
-    assert done.exit_code == 0, done.output
+def test_plan_takes_budgets_that_are_durations() -> None:
+    assert "a time such as 90s, 15m or 2h" in refused("plan", *SMALL, "--improved", "--budget=soon")
 
 
 def test_seeds_have_the_same_default_in_a_shell_and_in_python() -> None:
@@ -123,10 +111,8 @@ def test_seeds_have_the_same_default_in_a_shell_and_in_python() -> None:
     [
         (("estimate", "V10", "resnet50:8"), "InputError", ("action", "Did you mean 'V100'?")),
         (("plan", *SMALL, "--arrivals", "poisson"), "InputError", ("column", "arrival_s")),
-        (("plan", "--tasks", "nowhere.csv"), "InputError", ("column", "tasks")),
         (("plan", "--seed", "x"), "UsageError", None),
         (("nonsense",), "UsageError", None),
-        (("notebook", "run", "77"), "InputError", ("column", "notebook")),
     ],
 )
 def test_errors_are_json_with_json(words: tuple[str, ...], kind: str, part: tuple[str, str] | None) -> None:
@@ -173,19 +159,6 @@ def test_doctor_reports_no_clock_control_without_a_gpu(monkeypatch: pytest.Monke
     assert probe.probe()["clock_control"] is False
 
 
-def test_a_line_is_printed_once_a_second_has_passed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("heshare.shared.progress.LINE_AFTER_S", 0.05)
-    for wait_s, shown in ((0.0, True), (0.3, False)):
-        with line_after_a_second("working", shown):
-            time.sleep(wait_s)
-        assert capsys.readouterr().err == ""
-    with line_after_a_second("working", True):
-        time.sleep(0.3)
-    assert capsys.readouterr().err == "working\n"
-
-
 def test_the_bar_counts_to_the_number_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
     with bar("plan", "generation", True) as update:
         assert capsys.readouterr().err.strip() == "plan"
@@ -214,7 +187,7 @@ def test_bars_and_lines_go_to_a_stderr_whose_descriptor_leads_elsewhere(
         monkeypatch.setattr(sys, "stderr", cell := CellStderr())
         with bar("plan", "generation", True) as update, line_after_a_second("working", True):
             update(3, 3)
-            time.sleep(0.3)
+            assert until(lambda: "working\n" in cell.getvalue(), 60)
         rng = np.random.default_rng(0)
         run(TASKS, Cluster.parse("1xT4"), make("random"), predictor=ToyPredictor(), rng=rng, progress=True)
     assert "working\n" in cell.getvalue()

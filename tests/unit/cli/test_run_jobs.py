@@ -51,20 +51,21 @@ def start(machine, *words):
     )
 
 
+@pytest.mark.slow
 def test_run_resumes_jobs_after_ctrl_c(machine):
     folder, _ = machine
     first = start(machine, "jobs", "run", "jobs.yaml", "--devices", "nvml", "--policy", "random", "--allow-clocks")
     journal = folder / "jobs-run" / "journal.jsonl"
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while not (journal.exists() and journal.read_bytes().count(b'"completed"') == 2) and time.monotonic() < until:
         time.sleep(0.05)
     first.send_signal(signal.SIGINT)
-    _, errors = first.communicate(timeout=60)
+    _, errors = first.communicate(timeout=120)
     assert first.returncode == 128 + signal.SIGINT
     assert errors.rstrip().endswith("ended by SIGINT; continue with: heshare jobs run --resume jobs-run")
     assert not list((folder / "state" / "heshare").glob("*.json"))
     second = start(machine, "jobs", "run", "--resume", "jobs-run", "--json")
-    output, errors = second.communicate(timeout=60)
+    output, errors = second.communicate(timeout=120)
     assert second.returncode == 0, errors
     result = json.loads(output)
     assert (result["completed"], result["sessions"], result["attempts"]) == (3, 2, 4)
@@ -75,21 +76,8 @@ def test_run_resumes_jobs_after_ctrl_c(machine):
 def test_run_jobs_on_emulated_gpus_starts_no_process(tmp_path):
     path = tmp_path / "jobs.yaml"
     path.write_text(JOBS)
-    done = RUN.invoke(
-        app,
-        [
-            "run",
-            "--tasks",
-            str(path),
-            "--policy",
-            "random",
-            "--cluster",
-            "1xT4,1xA100",
-            "--json",
-            "--out",
-            str(tmp_path),
-        ],
-    )
+    words = ["run", "--tasks", str(path), "--policy", "random", "--cluster", "1xT4,1xA100", "--json"]
+    done = RUN.invoke(app, [*words, "--out", str(tmp_path)])
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
     assert [row["job"] for row in result["rows"]] == ["quick-0", "quick-1", "long"]
@@ -112,17 +100,7 @@ def test_measured_rows_of_a_profile_weigh_the_jobs_of_a_run(tmp_path, monkeypatc
         raise DeviceError("enough")
 
     monkeypatch.setattr(execute, "execute", take)
-    words = [
-        "jobs",
-        "run",
-        str(tmp_path / "jobs.yaml"),
-        "--devices",
-        "nvml",
-        "--policy",
-        "random",
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    words = ["jobs", "run", str(tmp_path / "jobs.yaml"), "--policy", "random", "--out", str(tmp_path / "run")]
     for more in ([], ["--profiles", str(tmp_path / "profile.csv")]):
         assert RUN.invoke(app, [*words, *more]).exit_code == 2
     row = table[table["workload"] == "vgg19"].iloc[0]
@@ -175,7 +153,7 @@ def test_restore_cleans_up_after_a_run_without_a_watchdog(tmp_path, monkeypatch)
     token = "t" * 32
     gone = subprocess.Popen(["sleep", "0"])
     started = started_at(gone.pid)
-    left = subprocess.Popen(["sleep", "60"], env={**os.environ, "HESHARE_RUN": token}, start_new_session=True)
+    left = subprocess.Popen(["sleep", "600"], env={**os.environ, "HESHARE_RUN": token}, start_new_session=True)
     gone.wait()
     place = {"place": asdict(MachinePlace.here()), "pid": gone.pid, "started": started, "locks": True}
     path = tmp_path / "state" / "heshare" / f"run-{token}.json"
@@ -185,5 +163,5 @@ def test_restore_cleans_up_after_a_run_without_a_watchdog(tmp_path, monkeypatch)
     monkeypatch.setattr("tempfile.tempdir", None)
     assert done.exit_code == 0
     assert "The run in some-run was killed: 1 processes ended" in done.stdout
-    assert left.wait(timeout=5) == -signal.SIGTERM
+    assert left.wait(timeout=120) == -signal.SIGTERM
     assert not path.exists()

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from heshare.lab.systems.fikit import kernel_table
 from heshare.lab.systems.fikit.kernel_table import COLUMNS, KernelRow
 from heshare.ops.recording import kernel_recorder
-from heshare.ops.recording.kernel_events import KernelEvent, parse_trace, summarise
-from heshare.ops.recording.kernel_recorder import Tracer
+from heshare.ops.recording.kernel_recorder import KernelEvent, Tracer, parse_trace, summarise
 from heshare.ops.worker_program.kernel_profiler import keep_last
 from heshare.profiles import manifest
 from heshare.shared.errors import DeviceError, InputError

@@ -15,7 +15,6 @@ from heshare.ops.recording.profile_check import Finding, check_profile
 from heshare.ops.recording.profile_device import profile
 from heshare.prediction.features import is_reference
 from heshare.profiles import manifest, store
-from heshare.shared.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +52,14 @@ def test_shipped_profiles_have_no_errors(checkout: Path, gpu: str) -> None:
     assert errors(checkout / "data" / "profiles" / "emulated" / gpu) == []
 
 
-def test_a_recorded_profile_has_no_errors(recorded: Path) -> None:
-    assert errors(recorded) == []
-
-
 @pytest.mark.parametrize(
     ("column", "value", "text"),
     [
         ("gpu", "A31", "found 'A31'; expected one of T4"),
-        ("workload", "resnet51", "one of resnet18"),
         ("time_s", "fast", "a finite number"),
         ("time_s", "0", "above 0 and at most 3600"),
         ("power_w", "150000", "the limit of A30"),
         ("sm_mhz", "1441", "a clock of the grid of A30"),
-        ("mps_pct", "0", "from 1 to 100"),
         ("sm_util_pct", "nan", "a percentage from 0 to 100"),
         ("throttled", "no", "True or False"),
     ],
@@ -146,9 +139,9 @@ def test_profile_check_exits_with_0_or_2(folder: Path) -> None:
 
 
 def test_a_folder_without_a_profile_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a folder with a profile"):
-        check_profile(tmp_path)
-    assert CliRunner().invoke(app, ["profile", "--check", str(tmp_path)]).exit_code == 2
+    refused = CliRunner().invoke(app, ["profile", "--check", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert "a folder with a profile" in refused.stderr
 
 
 @pytest.mark.parametrize("text", ["", "gpu,workload\nT4,resnet50\n", "{}"])

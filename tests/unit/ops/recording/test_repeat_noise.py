@@ -17,7 +17,7 @@ from heshare.shared.errors import InputError
 
 
 def test_repeat_cv_is_unbiased_for_few_repeats(rng: np.random.Generator) -> None:
-    for count in (2, 3, 5, 20):
+    for count in (2, 5):
         draws = rng.normal(1.0, 0.02, size=(20_000, count))
         cv = draws.std(axis=1, ddof=1) / draws.mean(axis=1)
         assert repeat_cv(cv, np.full(len(cv), count)) == pytest.approx(0.02, rel=0.03)
