@@ -178,12 +178,7 @@ class LiveRuns:
     options: execute.ExecutorOptions
 
     def run_policy(self, tasks: Sequence[Task], policy: str) -> MeasuredRun:
-        """Return the measurements of a policy's run on all GPUs.
-
-        Raises:
-            DeviceError: a job did not complete, or a GPU cannot be used.
-            Interrupted: a signal requested the end; complete runs are kept.
-        """
+        """Return the measurements of a policy's run on all GPUs."""
         name = re.sub(r"[^a-z0-9]+", "-", policy.lower()).strip("-")
         state = self._journal(name, tasks, policy, self.devices)
         return measured_run(state, {f"{JOB_PREFIX}{task.id}": task.arrival_s for task in tasks})
@@ -194,16 +189,7 @@ class LiveRuns:
         """Return how long the processes of tasks take to start and to end.
 
         The jobs of the task set run one iteration each: all of them together, then some one after the other. The first
-        start of all fills the machine's disk cache and is not used.
-
-        Args:
-            live: the GPU to start them on.
-            tasks: the task set.
-            predictor: predicts how long the one iteration takes.
-            warm_s: how long workers are set to warm up, s; not measured.
-
-        Raises:
-            DeviceError, Interrupted: as `run_policy`.
+        start of all fills the machine's disk cache and is not used. `warm_s` is how long workers are set to warm up, s.
         """
         short, device = [replace(task, iterations=1) for task in tasks], f"nvml:{live.uuid}"
         for name in ("start-cold", "start-warm"):

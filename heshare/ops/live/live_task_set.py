@@ -29,14 +29,6 @@ def draw_live_tasks(
 
     Sizes are scaled by one factor: run one after the other, spread evenly over the GPUs, they would take `minutes`.
 
-    Args:
-        count: how many tasks.
-        cluster: the GPUs.
-        table: their profiles.
-        predictor: predicts the times alone.
-        minutes: time of the whole set, min.
-        seed: of the draw.
-
     Raises:
         InputError: too few tasks for `MIN_MODELS` models, or the profiles lack workloads alone.
     """

@@ -63,24 +63,17 @@ class LoadingDevice:
 
     @property
     def gpu(self) -> Gpu:
-        """Type of the wrapped GPU."""
         return self._device.gpu
 
     @property
     def provenance(self) -> str:
-        """Provenance of the wrapped device."""
         return self._device.provenance
 
     def set_clock(self, sm_mhz: int | None) -> None:
-        """Request a clock of the wrapped device, MHz."""
         self._device.set_clock(sm_mhz)
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
-        """Let a task load; it begins together with those that load already.
-
-        Raises:
-            DeviceError: the id runs or loads already, the memory does not fit, or there are too many clients.
-        """
+        """Let a task load; it begins together with those that load already."""
         residents = self.read().residents
         if task_id in residents:
             raise DeviceError(f"{self.gpu.name}: task {task_id} is on it already. Stop it first.")
@@ -96,11 +89,7 @@ class LoadingDevice:
         self._change_phases(self._now_s)
 
     def stop(self, task_id: int) -> float:
-        """Stop a task and return its completed iterations; one that loads has none.
-
-        Raises:
-            DeviceError: no such task is here.
-        """
+        """Stop a task and return its completed iterations; one that loads has none."""
         if task_id in self._loading:
             del self._loading[task_id]
             self._end_warm_up(task_id)
@@ -118,15 +107,9 @@ class LoadingDevice:
         return replace(reading, residents={**reading.residents, **loading, **exiting})
 
     def next_event_s(self) -> float:
-        """Return when the next task completes, or those that load warm up or begin, s."""
         return min(self._device.next_event_s(), self._next_change_s())
 
     def advance(self, to_s: float) -> list[int]:
-        """Advance to time `to_s`; return the tasks that completed by then, in order of completion.
-
-        Raises:
-            DeviceError: `to_s` is in the past.
-        """
         completed: list[int] = []
         while (at_s := self.next_event_s()) <= to_s:
             completed += self._advance_to(at_s)

@@ -154,11 +154,7 @@ def manifest_entry(path: Path) -> dict[str, Any]:
 
 
 def update_manifest(path: str | Path) -> None:
-    """Update the entry for a table of kernels in the manifest beside it, if there is one.
-
-    Raises:
-        InputError: the manifest cannot be read.
-    """
+    """Update the entry for a table of kernels in the manifest beside it, if there is one."""
     path = Path(path)
     manifest_path = path.with_name(manifest.NAME)
     if path.name == kernel_table.NAME and manifest_path.is_file():
@@ -168,17 +164,8 @@ def update_manifest(path: str | Path) -> None:
 class Tracer:
     """One process that traces workload after workload, and is no MPS client.
 
-    A process for each workload would spend ten seconds on imports and libraries for three of tracing.
-
-    Args:
-        gpu: the GPU's name in `data/gpus.csv`.
-        gpu_uuid: the GPU's UUID from NVML.
-        repeats: iterations to trace.
-        command: the tracing command.
-        timeout_s: longest time of a workload, s.
-
-    Raises:
-        DeviceError: the process does not start.
+    A process for each workload would spend ten seconds on imports and libraries for three of tracing. `timeout_s` is
+    the longest time of a workload.
     """
 
     def __init__(
@@ -196,12 +183,7 @@ class Tracer:
             raise DeviceError(f"The tracer does not start: {error.strerror}. Check the command.") from error
 
     def __call__(self, workload: Workload) -> tuple[KernelRow, ...]:
-        """Trace one workload alone; return its rows.
-
-        Raises:
-            DeviceError: it failed or took too long; the message has its last line.
-            InputError: the iterations do not launch the same kernels.
-        """
+        """Trace one workload alone; return its rows."""
         with tempfile.TemporaryDirectory(prefix="heshare-trace-") as folder:
             failure = self._request(workload, folder)
             if failure:
@@ -210,7 +192,6 @@ class Tracer:
         return summarise(traces, workload, self._gpu)
 
     def close(self) -> None:
-        """End the process. May be repeated."""
         if self._tracer is not None:
             self._tracer.discard()
             self._tracer = None

@@ -69,14 +69,7 @@ def _at_100_pct(resident: Resident) -> Resident:
 class RecordingJournal(VisitLog):
     """Visits so far, in memory and (with a path) in a `heshare.shared.journal.Journal`, each as soon as it is over.
 
-    A visit whose line a crash tore is made again.
-
-    Args:
-        path: the journal's file, or None to keep visits in memory alone.
-        identity: the parameters of the recording; a file of another recording is refused.
-
-    Raises:
-        InputError: the file holds another recording, or as `Journal`.
+    A visit whose line a crash tore is made again; a file of a recording with another `identity` is refused.
     """
 
     def __init__(self, path: str | Path | None, identity: Mapping[str, Any]) -> None:
@@ -98,7 +91,6 @@ class RecordingJournal(VisitLog):
         super().add(visit)
 
     def close(self) -> None:
-        """Close the file. May be repeated."""
         if self._journal is not None:
             self._journal.close()
 

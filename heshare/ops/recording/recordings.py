@@ -33,7 +33,6 @@ class Recording:
 
     @property
     def label(self) -> str:
-        """The GPU's name in figures: `H100 (measured)`."""
         return measured_label(self.gpu)
 
 
@@ -43,7 +42,6 @@ def measured_label(gpu: str) -> str:
 
 
 def folder() -> Path:
-    """Return the folder of recordings of real GPUs: `data/profiles/measured`."""
     return files.data("profiles") / "measured"
 
 

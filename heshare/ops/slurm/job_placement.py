@@ -76,7 +76,6 @@ class PlacementObserver(Observer):
         self._ended: list[list[int]] = [[] for _ in range(self.gpus)]
 
     def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
-        """Keep the starts of a decision, and the clocks of their GPUs."""
         begun = {action.gpu for action in actions if isinstance(action, Start)}
         for action in actions:
             if isinstance(action, SetClock):
@@ -91,7 +90,6 @@ class PlacementObserver(Observer):
                 self._start(action)
 
     def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
-        """Keep that a task has ended."""
         self._step += 1
         self.started[interval.task].ended = self._step
         self._running[interval.gpu].discard(interval.task)
@@ -122,14 +120,7 @@ def place_jobs(
     """Plan jobs that all wait on cards that are all idle.
 
     The policy runs on emulated cards. A plan's batches become an order on each card: a job starts after those that had
-    ended there.
-
-    Args:
-        jobs: what each job is planned as, by its number.
-        cards: the cards.
-        policy: a name of the registry.
-        predictor: predicts for the policy.
-        seed: of the policy's randomness.
+    ended there. `jobs` says what each job is planned as, by its number.
 
     Returns:
         The places in order of their starts, predicted totals, and lines on what Slurm does not follow.

@@ -19,16 +19,7 @@ from heshare.world.catalogue import memory_mib
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """How held jobs are planned.
-
-    Attributes:
-        policy: a name of the registry.
-        predictor: predicts for the policy.
-        types: GPUs of data/gpus.csv by type of gres.conf.
-        partition: only jobs and nodes of this partition; None for all.
-        user: only jobs of this user; None for all.
-        seed: of the policy's randomness.
-    """
+    """How jobs are planned; `types` are GPUs of data/gpus.csv by type of gres.conf; None is every partition or user."""
 
     policy: str
     predictor: Predictor
@@ -70,14 +61,7 @@ class SlurmState:
 
 @dataclass(frozen=True)
 class ReleasePlan:
-    """A plan for Slurm's held jobs, and the commands that carry it out.
-
-    Attributes:
-        state: what the plan was made for.
-        placements: the places, in the order of the release.
-        totals: predicted time and energy.
-        notes: what is left out or alone, and why.
-    """
+    """A plan for Slurm's held jobs, its places in the order of the release, and the commands that carry it out."""
 
     state: SlurmState
     placements: tuple[JobPlacement, ...]
@@ -92,7 +76,6 @@ class ReleasePlan:
         return (*updates, *[("scontrol", "release", str(number)) for number in numbers])
 
     def update(self, placement: JobPlacement) -> tuple[str, ...]:
-        """Return the call that gives a job its place."""
         card = placement.card
         after = placement.after or self.state.last_on(card)
         order = [f"Dependency=afterany:{':'.join(map(str, after))}"] if after else []
@@ -223,11 +206,7 @@ def apply_release(plan: ReleasePlan, tell: Callable[[str], None] = lambda line: 
     """Carry out a plan: give all jobs their places, then release them.
 
     A job has its place, all of it, by one request to Slurm. What was cut off is continued by the next plan: jobs that
-    have a place keep it.
-
-    Args:
-        plan: the plan.
-        tell: is called with each command that was carried out.
+    have a place keep it. `tell` is called with each command that was carried out.
 
     Raises:
         SlurmError: Slurm refuses one; the message says what was done until then.
@@ -293,11 +272,7 @@ class ReleaseWatch:
         return len(ready)
 
     def run(self, every_s: float) -> None:
-        """Repeat rounds until the process is interrupted; a round that fails is told and tried again.
-
-        Args:
-            every_s: time between rounds, s.
-        """
+        """Repeat rounds until the process is interrupted; a round that fails is told and tried again."""
         while True:
             try:
                 self.round()

@@ -66,8 +66,7 @@ def read_types(path: Path) -> dict[str, str]:
 def read_cards(types: Mapping[str, str]) -> tuple[tuple[SlurmCard, ...], tuple[str, ...]]:
     """Return the cards of all nodes that are up, and a line for each GPU or node that is left out.
 
-    Args:
-        types: GPUs of data/gpus.csv by type of gres.conf; other types are names of GPUs themselves.
+    Types of gres.conf that `types` does not map are names of GPUs themselves.
 
     Raises:
         SlurmError: scontrol is missing or fails.

@@ -30,10 +30,7 @@ class SlurmError(HeShareError):
 
 
 def call(command: Sequence[str]) -> str:
-    """Return what one of Slurm's programs printed.
-
-    Args:
-        command: the program and its arguments; no shell interprets them.
+    """Return what one of Slurm's programs printed; no shell interprets its arguments.
 
     Raises:
         SlurmError: the program is missing, takes too long, or fails.
@@ -68,12 +65,9 @@ class SlurmJob:
     """A job in Slurm's queue.
 
     Attributes:
-        id: its number.
-        user: who submitted it.
         partition: its partition, or several with commas.
         state: such as PENDING.
         reason: why it waits, such as JobHeldUser.
-        comment: its comment.
         gres: the generic resources and GPUs that it asks for; empty for none.
         dependency: on which jobs it waits, as Slurm writes it.
         nodes: how many nodes it asks for.
@@ -113,7 +107,6 @@ class SlurmJob:
 
     @property
     def ours(self) -> bool:
-        """Whether its comment is meant for this package."""
         return is_ours(self.comment)
 
     @property
