@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -197,13 +198,13 @@ def _run_jobs(
 @app.command()
 def status(run: RunFolder, json: Json = False) -> None:
     """Show the state of a run on real GPUs, from its journal, while it goes on or afterwards."""
-    from heshare.ops.views.run_status import run_status
+    from heshare.ops.views.run_top import RunView
 
-    found = run_status(run)
+    view, now_s = RunView(run), time.time()
     if json:
-        print_json(found.as_dict())
+        print_json(view.as_dict(now_s))
     else:
-        typer.echo(found.text())
+        typer.echo(view.text(now_s), nl=False)
 
 
 @app.command()

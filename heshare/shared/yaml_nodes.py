@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,11 +9,10 @@ from typing import Any, NoReturn
 import yaml
 
 from heshare.shared import files
-from heshare.shared.errors import InputError, suggestion
+from heshare.shared.errors import InputError
 
 _MOST_BYTES = 4 << 20
 _TOP = "the file"
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _SCALARS = ("str", "int", "float", "bool", "timestamp")
 
 
@@ -75,27 +72,17 @@ class YamlNode:
             self.refuse("a text with a zero byte", expected, "Remove the zero byte.")
         return value
 
-    def number(self, *, least: float = 0.0, above: bool = False, most: float = 1e15) -> float:
-        """Return a finite number of at least `least` (above it, if `above`) and at most `most`."""
-        expected = f"a number {'above' if above else 'of at least'} {least:g} and at most {most:g}"
-        text = self.text(expected)
-        value = float(text) if _NUMBER.fullmatch(text) else math.nan
-        if not (least < value if above else least <= value) or value > most:
-            self.refuse(short(text), expected, "Correct the number.")
-        return value
+    def plain(self) -> str | list[str] | dict[str, str]:
+        """Return a scalar as it is written, or a list or mapping of such; for `msgspec.convert` with `strict=False`."""
+        if isinstance(self.node, yaml.SequenceNode):
+            return [item.text() for item in self.items()]
+        if isinstance(self.node, yaml.MappingNode):
+            return {name: value.text() for name, value in self.mapping(None, "a mapping").items()}
+        return self.text()
 
-    def whole(self, *, least: int, most: int) -> int:
-        value = self.number(least=least, most=most)
-        if not value.is_integer():
-            self.refuse(f"{value:g}", f"a whole number from {least} to {most}", "Correct the number.")
-        return int(value)
-
-    def one_of(self, known: tuple[str, ...]) -> str:
-        expected = "one of " + ", ".join(known)
-        text = self.text(expected)
-        if text not in known:
-            self.refuse(short(text), expected, suggestion(text, known))
-        return text
+    def described(self) -> str:
+        """Return it as a message shows it."""
+        return _describe(self.node)
 
 
 def short(text: str) -> str:

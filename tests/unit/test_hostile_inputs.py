@@ -1,52 +1,126 @@
-"""Hostile inputs of a seed: each is refused with one message or rightly accepted, in time (`support.hostile_runs`)."""
+"""Hostile inputs: damaged files and texts that no user would write are refused with one message."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+import json
+import os
+import zlib
 
 import pytest
-from support import hostile_inputs, hostile_runs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.run_entries import ended, run_of, session, started
 from typer.testing import CliRunner
 
+import heshare as hs
 from heshare.cli import app
+from heshare.lab.sweeps.cell_store import CellStore
+from heshare.lab.sweeps.grid import read_grid
+from heshare.lab.sweeps.plan_file import read_plan
+from heshare.ops.jobs import run_journal
+from heshare.ops.jobs.entries import encode
+from heshare.ops.jobs.job_file import read_jobs
 from heshare.paper.notebooks import notebook_parameters
+from heshare.profiles import store
+from heshare.shared import files
 from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, InputError, from_system
+from heshare.shared.journal import journal_line
+from heshare.world.helios_trace import read_trace
 from heshare.world.task_file import read_tasks
 
-SEED, COUNT = 16, 312
+TASKS = (
+    "id,workload,batch_size,iterations,arrival_s,precision,engine,phase,gpus,widths,priority,deadline_s,epochs\n"
+    "0,resnet50,8,1000,0,fp32,eager,inference,1,,0,500,2\n1,vgg19,4,500,3,fp16,tensorrt,inference,1,1 2,1,,\n"
+)
+TRACE = (
+    "job_id,submit_time,duration_s,gpu_num\n1,2020-09-01 00:00:52,300,1\n2,2020-09-01 00:01:00,900.5,1\n"
+    "3,2020-09-01 00:05:00,90,0\n5,2020-09-01 00:05:00,4000,1\n6,2020-09-02 10:00:00,120,2\n"
+)
+JOBS = """\
+jobs:
+  - {name: train, command: [python, train.py, --seed, 7], like: low, iterations: 2e3, environment: {DATA: /d}}
+  - {name: serve, workload: 'bert_large:4', expected_time_s: 500, count: 2, retries: 2, arrival_s: 0}
+"""
+GRID = "policies: [random, 'morak(cap=0.7,k=3)']\nclusters: [1xA100]\ntasks: [2]\nloads: [low]\nseeds: 1\nseed: 0\n"
+NOTEBOOK = {"cells": [{"cell_type": "code", "source": ["seed = 0"], "metadata": {"tags": ["parameters"]}}]}
+ENTRIES = (run_of(1, devices=("GPU-0",), file="/j"), session(0.0), started("a"), ended("a", exit_code=0))
+READERS = {
+    "t.csv": read_tasks,
+    "trace.csv": read_trace,
+    "jobs.yaml": read_jobs,
+    "grid.yaml": read_grid,
+    "plan.json": read_plan,
+    "profile.csv": store.read,
+    "n.ipynb": notebook_parameters.read,
+    "journal.jsonl": lambda path: run_journal.read_state(path.parent),
+}
+ODD = [
+    *(
+        b"",
+        b"\0",
+        b"\xff\xfe",
+        b"\n",
+        b",",
+        b'"',
+        b"'",
+        b": ",
+        b"[",
+        b"{",
+        b"&a [*a]",
+        b"!!binary aGk=",
+        b"null",
+        b"true",
+    ),
+    *(b"-1", b"0", b"1e308", b"-1e999", b"nan", b"inf", b"9" * 4400, b"1_0", b"0x10", "\u0663".encode(), b"~", b"../x"),
+]
 
 
-@pytest.mark.slow
-def test_hostile_inputs_are_refused_or_rightly_accepted():
-    # In a process of its own: its workers are forked, and have a limit of memory.
-    command = [sys.executable, "-m", "support.hostile_runs", "--seed", str(SEED), "--count", str(COUNT)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, f"{done.stderr}\n{done.stdout}"
-    assert f"| **total** | {COUNT} |" in done.stdout
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The content of a valid file for each reader, by name."""
+    plan = hs.write_plan(tmp_path_factory.mktemp("valid") / "plan.json", hs.plan(3, "1xT4,1xA100").trade_off)
+    profile = files.data("profiles", "emulated", "T4", "profile.csv").read_bytes().splitlines(keepends=True)[:25]
+    texts = {"t.csv": TASKS, "trace.csv": TRACE, "jobs.yaml": JOBS, "grid.yaml": GRID, "n.ipynb": json.dumps(NOTEBOOK)}
+    made = {"plan.json": plan.read_bytes(), "profile.csv": b"".join(profile)}
+    lines = b"".join(journal_line(encode(entry)) for entry in ENTRIES)
+    return {**{name: text.encode() for name, text in texts.items()}, **made, "journal.jsonl": lines}
 
 
-def test_hostile_inputs_of_a_seed_are_the_same_each_time():
-    valid = hostile_inputs.Valid(*[b"a,b\n1,2\n"] * 5, "00")
-    for index in range(2 * len(hostile_inputs.MAKERS)):
-        one, two = (hostile_inputs.make_case(3, index, valid) for _ in range(2))
-        assert one == two
+def checksummed(content: bytes) -> bytes:
+    """Return a damaged journal whose lines have the checksums of what they are now."""
+    texts = [line.rpartition(b"\t")[0] or line for line in content.split(b"\n") if line]
+    return b"".join(text + b"\t%08x\n" % zlib.crc32(text) for text in texts)
 
 
-def test_hostile_runs_see_a_traceback_a_hang_and_a_file_that_was_changed(monkeypatch):
-    """The drill can fail: functions that do wrong are put in the place of the package's."""
-    case = hostile_inputs.Case("notations", ["call", "check_hosts", "x"], {"jobs.yaml": b"a file"})
-    assert hostile_runs.run_case(case, 0).outcome == "refused"
-    monkeypatch.setattr(
-        hostile_runs.host_offers, "check_address", lambda text, column: Path("jobs.yaml").write_text("b")
+@pytest.mark.parametrize("name", READERS)
+def test_valid_files_are_read(name, valid, tmp_path):
+    (tmp_path / name).write_bytes(valid[name])
+    assert READERS[name](tmp_path / name)
+
+
+@pytest.mark.parametrize("name", READERS)
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 1), st.integers(0, 40), st.sampled_from(ODD) | st.binary(max_size=4)),
+        min_size=1,
+        max_size=3,
     )
-    assert hostile_runs.run_case(case, 0).outcome == "accepted wrongly"
-    monkeypatch.setattr(hostile_runs.host_offers, "check_address", lambda text, column: [][1])
-    assert hostile_runs.run_case(case, 0).outcome == "traceback"
-    monkeypatch.setattr(hostile_runs, "LIMIT_S", 0.0)
-    monkeypatch.setattr(hostile_runs, "prepare", lambda: hostile_inputs.Valid(*[b"a,b\n1,2\n"] * 5, "00"))
-    assert [each.outcome for each in hostile_runs.run_cases(1, 1)] == ["hang"]
+)
+@settings(suppress_health_check=list(HealthCheck))
+def test_damaged_files_are_read_or_refused_with_one_message(name, valid, tmp_path, damages):
+    content = valid[name]
+    for place, length, new in damages:
+        begin = int(place * len(content))
+        content = content[:begin] + new + content[begin + length :]
+    path = tmp_path / name
+    path.write_bytes(checksummed(content) if name == "journal.jsonl" else content)
+    message = name
+    try:
+        READERS[name](path)
+    except InputError as error:
+        message = str(error)
+    assert "\n" not in message
+    assert name in message
 
 
 DIGITS = "9" * 4400
@@ -87,6 +161,15 @@ def test_a_notebook_whose_cells_lack_fields_is_refused(tmp_path):
     (tmp_path / "n.ipynb").write_text('{"cells": [{}, 3]}')
     with pytest.raises(InputError, match="something that is no notebook"):
         notebook_parameters.read(tmp_path / "n.ipynb")
+
+
+def test_a_pipe_in_the_place_of_a_cell_is_replaced(tmp_path):
+    store = CellStore(tmp_path)
+    store.path("00ab").parent.mkdir()
+    os.mkfifo(store.path("00ab"))
+    assert store.read("00ab") is None
+    store.write("00ab", {}, {"a": 1})
+    assert store.read("00ab") == {"a": 1}
 
 
 @pytest.mark.parametrize("column", ["iterations", "arrival_s", "batch_size"])

@@ -24,7 +24,6 @@ from heshare.ops.executor.remote.host_offers import select_checked_gpus
 from heshare.ops.executor.remote.host_pool import HostPool
 from heshare.ops.executor.run_control import RunControl, RunDrained, RunSteering, SteeredPolicy
 from heshare.ops.executor.run_observer import JournalingObserver
-from heshare.ops.executor.service_notifier import ServiceNotifier
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Entry, Hosts, Note, Run, Session, SessionGpu
 from heshare.ops.jobs.job_file import read_jobs
@@ -52,7 +51,6 @@ class ExecutorOptions:
         timeouts: how long to wait.
         launcher: makes the launcher of workloads of Table IV; None is PyTorch workers.
         log: tells the operator of events and progress; by default nobody.
-        full_disk_s: how long to wait for room on a full disk, s.
         tenant_power: what jobs draw alone, by which the energy of a GPU is divided among them.
         meter: is called with every entry of the journal, and with samples between them, for metrics.
     """
@@ -60,7 +58,6 @@ class ExecutorOptions:
     timeouts: Timeouts = field(default_factory=Timeouts)
     launcher: LauncherFactory | None = None
     log: OperatorLog = field(default_factory=OperatorLog)
-    full_disk_s: float = run_journal.FULL_DISK_S
     tenant_power: TenantPower = field(default_factory=TenantPower)
     meter: Callable[[Entry], object] | None = None
 
@@ -124,7 +121,7 @@ def execute(
         jobs=specs,
         power_limit=terms.to_json().get("power_limit"),
     )
-    with closing(RunJournal(folder, described, full_disk_s=options.full_disk_s)) as journal:
+    with closing(RunJournal(folder, described)) as journal:
         return _continue(folder, journal, predictor, options, chosen=chosen)
 
 
@@ -150,7 +147,7 @@ def resume(
         DeviceError, Interrupted: as `execute`.
     """
     options = options or ExecutorOptions()
-    with closing(RunJournal(folder, None, full_disk_s=options.full_disk_s, salvage=salvage)) as journal:
+    with closing(RunJournal(folder, None, salvage=salvage)) as journal:
         return _continue(folder, journal, predictor, options, hosts)
 
 
@@ -173,8 +170,7 @@ def _continue(
     if options.meter is not None:
         journal.follow(options.meter)
     if todo:
-        steering = RunSteering(options.log, RunControl(folder), ServiceNotifier(), options.meter)
-        journal.on_full_disk = steering.wait_for_disk
+        steering = RunSteering(options.log, RunControl(folder), options.meter)
         # Every session draws random numbers of its own.
         rng = np.random.default_rng(np.random.SeedSequence(described.seed).spawn(len(sessions) + 1)[-1])
         gpus = _gpu_set(described, sessions, assigned, folder, clock, options, hosts, chosen)
@@ -203,7 +199,6 @@ def _continue(
                 journal.append(Note(f"ended by {signal}"))
                 raise
             finally:
-                steering.service.stopping()
                 observer.finish()
                 steering.control.clear()
             # Before the GPUs are given back: that may fail, or hang.
@@ -218,7 +213,6 @@ def _policy(
     steering: RunSteering,
     options: ExecutorOptions,
 ) -> Policy:
-    """Return the policy of a session, which hears the operator and keeps the run's power limit, if any."""
     steered = SteeredPolicy(make(described.policy), steering.control)
     if described.power_limit is None:
         return steered
@@ -259,11 +253,7 @@ def _gpu_set(
     hosts: str | None,
     chosen: ChosenGpus | None,
 ) -> GpuSet:
-    """Return the GPUs of a run, not yet taken: this machine's, or those of several hosts.
-
-    Raises:
-        InputError: another scheduler is named for a run on this machine.
-    """
+    """Return the GPUs of a run, not yet taken; `InputError` for a scheduler and a run on this machine."""
     there = described.hosts
     given: dict[str, Any] = {
         "uuids": described.devices,
@@ -290,11 +280,8 @@ def _gpu_set(
 
 
 def _tell_begin(steering: RunSteering, described: Run, gpus: GpuSet, jobs: int, folder: Path) -> None:
-    """Tell the operator and the service manager that the run has its GPUs, and which right it lacks for all of them."""
     uuids = ", ".join(device.uuid for device in gpus.devices)
-    text = f"{jobs} jobs to run on {uuids} under {described.policy}, in {folder}"
-    steering.log.tell("begin", text)
-    steering.service.ready(text)
+    steering.log.tell("begin", f"{jobs} jobs to run on {uuids} under {described.policy}, in {folder}")
     if described.allow_clocks and not any(len(device.gpu.clocks_mhz) > 1 for device in gpus.devices):
         refused = "--allow-clocks is refused on every GPU: the jobs run, and the plan is for the GPUs' own clocks"
         steering.log.tell("clocks-refused", refused)

@@ -107,7 +107,6 @@ class ExecutorDevice:
 
     @property
     def running(self) -> int:
-        """Number of jobs on the GPU."""
         return len(self._residents)
 
     @property
@@ -120,12 +119,10 @@ class ExecutorDevice:
         self.notes.append(Note.at(self._now_s(), text, event))
 
     def take_failures(self) -> list[TaskFailure]:
-        """Return the attempts that failed since the last call."""
         failed, self._failed = self._failed, []
         return failed
 
     def attempts(self) -> dict[int, Attempt]:
-        """Return the records so far of the attempts on it, by task."""
         raise NotImplementedError
 
     def shares_j(self) -> dict[int, float]:
@@ -137,7 +134,6 @@ class ExecutorDevice:
         return {task: attempt.energy_model_j for task, attempt in (self.ended | self.attempts()).items()}
 
     def _reading(self, progress: dict[int, Progress]) -> Reading:
-        """Return the latest reading with the present time and progress."""
         latest = replace(self.latest, time_s=self._now_s(), residents=progress)
         # The power of a lost GPU is unknown; no value is invented for it.
         return replace(latest, power_w=0.0) if self.lost else latest

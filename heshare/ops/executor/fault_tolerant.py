@@ -39,16 +39,13 @@ class FaultTolerantPolicy:
 
     @property
     def tick_s(self) -> float | None:
-        """Interval of the wrapped policy's ticks, s."""
         return self._policy.tick_s
 
     @property
     def reused(self) -> ReusedPlanning:
-        """The planning that the policy reused."""
         return self._policy.reused if isinstance(self._policy, ReusesPlanning) else ReusedPlanning()
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Begin a run without any failures."""
         self._cluster, self._predictor, self._rng = cluster, predictor, rng
         self._available = list(range(len(cluster)))
         self._suspects: set[int] = set()
@@ -58,7 +55,6 @@ class FaultTolerantPolicy:
         self._policy.reset(cluster, predictor, rng)
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
-        """Yield the policy's actions on the GPUs that are available, then the starts of suspects."""
         self._suspects.update(event.alone)
         self._alone = {gpu: task for gpu, task in self._alone.items() if task in view.gpus[gpu].running}
         if event.lost:

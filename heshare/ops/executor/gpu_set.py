@@ -11,7 +11,7 @@ from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.local_device import LocalExecutorDevice
-from heshare.ops.executor.remote.remote_client import RemoteDevice, lost_device
+from heshare.ops.executor.remote.remote_client import RemoteDevice
 from heshare.shared.signals import InterruptHandler, handling
 
 RunDevice = LocalExecutorDevice | RemoteDevice
@@ -73,9 +73,3 @@ class GpuSet:
     def _open(self, exits: ExitStack) -> None:
         """Take the GPUs, fill `devices` and `counters_j`; release what `exits` has if that fails."""
         raise NotImplementedError
-
-    def _lost_device(self, uuid: str, reason: str, exits: ExitStack) -> RemoteDevice:
-        """Return the device of a GPU of the run that is missing now."""
-        device = lost_device(*self.known[uuid], uuid, reason, self.now_s)
-        exits.callback(device.close)
-        return device

@@ -28,15 +28,8 @@ _LATE_S = 2.0
 class ReapedProcess:
     """A command that was started without privileges, with everything below it.
 
-    Args:
-        arguments: the command.
-        directory: where it runs.
-        environment: all of its environment.
-        output: the descriptor of its output and errors.
-        cgroup: a new cgroup for it, which is removed at its end; None for none.
-
-    Attributes:
-        pid: of the process above the command, which ends when nothing runs below it any more.
+    `environment` is all of its environment, `output` the descriptor of its output and errors. A new `cgroup` is removed
+    at its end. `pid` is the process above the command, which ends when nothing runs below it any more.
 
     Raises:
         OSError, ValueError: it does not start.
@@ -77,7 +70,6 @@ class ReapedProcess:
         return self._process.returncode
 
     def poll(self) -> int | None:
-        """Return `returncode`, brought up to date."""
         if self._process.returncode is None and self._process.poll() is not None:
             self._close()
         return self._process.returncode
@@ -133,21 +125,12 @@ class CommandWorker:
     """A `Worker` that runs a command; exit code 0 is success.
 
     It has no privileges (`start_unprivileged`) and leads a session of its own; whatever it started ends with it
-    (`ReapedProcess`).
+    (`ReapedProcess`). All of its iterations count as done once it has succeeded.
 
     Args:
         name: of the job, for messages.
-        arguments: the command.
-        directory: where it runs.
-        environment: all of its environment.
-        log: the file of its output.
-        iterations: how many count as done once it has succeeded.
         grace_s: how long it may take to end after SIGTERM, s.
         limit_output: called with `log` once it has started; returns what is called when it has ended.
-        cgroup: a new cgroup for it, or None.
-
-    Attributes:
-        exit_code: None as long as it runs; negative is a signal.
     """
 
     ready = True
@@ -188,14 +171,12 @@ class CommandWorker:
 
     @property
     def finished(self) -> bool:
-        """Whether the command has ended with exit code 0."""
         return self.exit_code == 0
 
     def go(self) -> None:
         """Do nothing: a command begins when it is started."""
 
     def poll(self) -> None:
-        """Check whether it has ended; never blocks."""
         if self.exit_code is None and self._process.poll() is not None:
             self._close()
 
@@ -207,7 +188,6 @@ class CommandWorker:
         return self.done
 
     def tail(self) -> str:
-        """Return the end of its output; nothing where there is none."""
         try:
             with self.log.open("rb") as stream:
                 stream.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
@@ -225,19 +205,11 @@ class CommandWorker:
 
 
 class JobLauncher(Launcher):
-    """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher.
+    """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher, `models`.
 
-    Args:
-        jobs: the jobs by task id.
-        mps: the session whose clients the jobs are; without MPS a job has the whole GPU in its turn.
-        outputs: the folder of their outputs, a file an attempt.
-        models: starts workloads of Table IV.
-        attempts: how many there were at each task, counted on here. Launchers of one run share it, since a job may be
-            tried again on another GPU.
-        limiter: keeps the outputs of commands within their limits.
-        token: marks every process of this run in its environment.
-        cgroup: makes a cgroup for a job of some name; returns None where there is none.
-        grace_s: how long a command may take to end after SIGTERM, s.
+    Without MPS a job has the whole GPU in its turn. Launchers of one run share `attempts`, how many there were at each
+    task, since a job may be tried again on another GPU. `token` marks every process of this run in its environment, and
+    `cgroup` makes a cgroup for a job of some name.
     """
 
     def __init__(
@@ -258,17 +230,11 @@ class JobLauncher(Launcher):
         self._attempts, self._limiter, self._token, self._grace_s = attempts, limiter, token, grace_s
 
     def attempt(self, task_id: int) -> int:
-        """Return the number of the latest attempt at a task, from 1."""
         return self._attempts[task_id]
 
     def start(
         self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
     ) -> Worker:
-        """Start one attempt at a job, as `Launcher.start`.
-
-        Raises:
-            DeviceError: it does not start.
-        """
         job = self._jobs[task_id]
         self._attempts[task_id] += 1
         mps_pct = mps_pct if self._mps.sharing == MPS else 100
@@ -277,7 +243,6 @@ class JobLauncher(Launcher):
         return self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
 
     def close(self) -> None:
-        """End the processes that the other launcher keeps."""
         self._models.close()
 
     def _command(self, task_id: int, job: AssignedJob, mps_pct: int, iterations: float) -> CommandWorker:

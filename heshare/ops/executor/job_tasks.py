@@ -48,7 +48,6 @@ def remaining_tasks(
 
 
 def iteration_count(spec: JobSpec) -> float:
-    """Return the size of a job in iterations of its workload."""
     if spec.iterations is not None:
         return spec.iterations
     assert spec.expected_time_s is not None
@@ -56,11 +55,6 @@ def iteration_count(spec: JobSpec) -> float:
 
 
 def check_names(specs: Sequence[JobSpec], file: Path) -> None:
-    """Check that no two jobs have the same key.
-
-    Raises:
-        InputError: two have.
-    """
     seen: set[str] = set()
     for job in assigned_jobs(specs):
         if job.key in seen:
@@ -70,11 +64,7 @@ def check_names(specs: Sequence[JobSpec], file: Path) -> None:
 
 
 def check_programs(specs: Sequence[JobSpec], file: Path) -> None:
-    """Check that the commands exist on this machine.
-
-    Raises:
-        InputError: a program or a folder does not.
-    """
+    """Check that the commands exist on this machine; `InputError` for a program or a folder that does not."""
     for spec in specs:
         if not spec.command:
             continue

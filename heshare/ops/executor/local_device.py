@@ -67,21 +67,17 @@ class JobOnGpu:
     limits: set[str] = field(default_factory=set)
 
     def set_worker(self, worker: Worker, now_s: float) -> None:
-        """Take over its process, which has just been started."""
         self.worker, self.began_s, self.descriptor = worker, now_s, pidfd(worker.pid)
 
     @property
     def loading(self) -> bool:
-        """Whether the job's process has started and not yet been allowed to begin."""
         return self.worker is not None and math.isnan(self.released_s) and self.stopping is None
 
     @property
     def finished(self) -> bool:
-        """Whether the job's process has done all iterations, and is not being ended for another reason."""
         return self.worker is not None and self.worker.finished and self.stopping is None
 
     def deadline_s(self) -> float:
-        """Return when its time limit ends, s; `inf` for never."""
         limit_s = self.job.spec.timeout_s
         return math.inf if limit_s is None or math.isnan(self.began_s) else self.began_s + limit_s
 
@@ -107,13 +103,11 @@ class JobOnGpu:
         return TaskFailure(self.task_id, "memory" if memory else "crash", reason, alone=memory)
 
     def progress(self) -> Progress:
-        """Return how far it is; the time of an iteration is `inf` where it is unknown."""
         time_s = math.nan if self.worker is None else self.worker.time_s
         done = 0.0 if self.worker is None else min(self.iterations, self.worker.done)
         return Progress(self.task_id, self.resident, done, time_s if time_s > 0 else math.inf)
 
     def attempt(self, latest: Reading) -> Attempt:
-        """Return its record so far, with the latest reading of the GPU."""
         log: Path | None = getattr(self.worker, "log", None)
         code: int | None = getattr(self.worker, "exit_code", None)
         times_s, limits = (self.began_s, self.released_s), tuple(sorted(self.limits))
@@ -121,7 +115,6 @@ class JobOnGpu:
         return Attempt(self.number, *times_s, *shares_j, code, str(log or ""), latest.sm_mhz, limits, latest.energy_j)
 
     def close_descriptor(self) -> None:
-        """Close the descriptor of its process. May be repeated."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
@@ -177,7 +170,6 @@ class LocalExecutorDevice(ExecutorDevice):
 
     @property
     def sharing(self) -> str:
-        """The way in which jobs share it: `mps` or `time-slice`."""
         return self._mps.sharing
 
     def update(self, *, force: bool = False) -> None:
@@ -232,14 +224,12 @@ class LocalExecutorDevice(ExecutorDevice):
         self._try_start(resident)
 
     def stop(self, task_id: int) -> float:
-        """End a job; return the iterations that it did, none for a command; an error as in `Device.stop`."""
         self._require_running(task_id)
         self._divide_energy()
         resident = self._residents[task_id]
         return min(self._remove(resident), resident.iterations)
 
     def stop_all(self) -> None:
-        """End all jobs on the GPU at once."""
         self._divide_energy()
         for resident in self._residents.values():
             resident.begin_stop("lost", "the run ended")
@@ -249,7 +239,6 @@ class LocalExecutorDevice(ExecutorDevice):
             self._remove(resident)
 
     def read(self) -> Reading:
-        """Return its state at this moment, by the latest readings of the GPU."""
         self.update()
         reading = self._reading({task: resident.progress() for task, resident in self._residents.items()})
         # A policy decides by the last clock that was read.
@@ -275,7 +264,6 @@ class LocalExecutorDevice(ExecutorDevice):
         return max(now_s, min(deadline_s, now_s + (self._timeouts.poll_s if watched else _SOON_S)))
 
     def advance(self, to_s: float) -> list[int]:
-        """Bring it to the present; return the jobs that completed."""
         self._divide_energy()
         for resident in self._residents.values():
             if resident.worker is None:
@@ -295,16 +283,13 @@ class LocalExecutorDevice(ExecutorDevice):
         return [resident.task_id for resident in completed]
 
     def descriptors(self) -> list[int]:
-        """Return the file descriptors that become readable when a job's process ends."""
         found = [resident.descriptor for resident in self._residents.values()]
         return [descriptor for descriptor in found if descriptor is not None]
 
     def attempts(self) -> dict[int, Attempt]:
-        """Return the records so far of the attempts on it, by task."""
         return {task: resident.attempt(self.latest) for task, resident in self._residents.items()}
 
     def _apply(self, sample: CardSample) -> None:
-        """Take over a sample."""
         power_w = 0.0 if math.isnan(sample.power_w) else sample.power_w  # no value is invented for what is unknown
         throttled = bool(sample.limits)
         self.latest = Reading(self._now_s(), None, sample.sm_mhz, power_w, sample.energy_j, throttled=throttled)
@@ -314,7 +299,6 @@ class LocalExecutorDevice(ExecutorDevice):
         self.estimated_j, self.unknown_s = self._sampler.energy.estimated_j, self._sampler.energy.unknown_s
 
     def _update_drained(self) -> None:
-        """Find out whether the GPU may be given new jobs, and note a change."""
         silent_s = self._sampler.silent_s
         drained = self._sampler.drained or (_NO_REPLY if silent_s else "")
         if drained == self.drained:
@@ -418,7 +402,6 @@ class LocalExecutorDevice(ExecutorDevice):
                 resident.stopping.join()
 
     def _remove(self, resident: JobOnGpu) -> float:
-        """Remove a job, with its process if that has not ended; return the iterations that it did."""
         done = 0.0 if resident.worker is None else resident.worker.stop()
         resident.close_descriptor()
         del self._residents[resident.task_id]

@@ -11,6 +11,7 @@ from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import JobLauncher
 from heshare.ops.executor.local_device import LocalExecutorDevice
+from heshare.ops.executor.remote.remote_client import lost_device
 from heshare.ops.executor.watchdog import Watchdog, clean_up_killed_runs
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError
@@ -107,17 +108,13 @@ class LocalGpus(GpuSet):
             except (NoSuchGpuError, GpuLostError, NoReplyError) as error:
                 if uuid not in self.known:
                     raise
-                self.devices.append(self._lost_device(uuid, str(error), exits))
+                self.devices.append(lost_device(*self.known[uuid], uuid, str(error), self.now_s))
         if all(device.lost for device in self.devices):
             raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
         self.counters_j += [device.counter_j for device in self.devices]
 
     def _refuse_gpus_of_other_containers(self) -> None:
-        """Refuse a GPU of a run that does not share this machine's locks, as its note tells.
-
-        Raises:
-            GpuInUseError: there is one.
-        """
+        """Raise `GpuInUseError` for a GPU of a run that does not share this machine's locks, as its note tells."""
         for run in noted_runs():
             if run.life is Life.RUNS and run.token != self.token and set(run.gpus) & set(self.uuids):
                 raise GpuInUseError(
@@ -126,7 +123,6 @@ class LocalGpus(GpuSet):
                 )
 
     def _tell(self, text: str) -> None:
-        """Add a note about the run to its report."""
         if self.devices:
             self.devices[0].note(text, "watchdog")
 

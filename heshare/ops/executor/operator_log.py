@@ -26,7 +26,6 @@ class Note(str):
 
     @classmethod
     def at(cls, time_s: float, text: str, event: str) -> "Note":
-        """Return a note made at a time of the run, s."""
         note = cls(f"{time_s:.1f} s: {text}")
         note.event, note.said = event, text
         return note

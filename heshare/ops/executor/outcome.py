@@ -60,7 +60,6 @@ class RunOutcome:
 
     @property
     def complete(self) -> bool:
-        """Whether every job has completed."""
         return bool((self.jobs["outcome"] == "completed").all())
 
     def report(self) -> str:
@@ -203,7 +202,6 @@ def _gpu_row(index: int, sessions: Sequence[SessionState]) -> dict[str, Any]:
 
 
 def _energy_notes(sessions: Sequence[SessionState]) -> list[str]:
-    """Return notes on the energies that are no counter's, or on no account."""
     notes = []
     for number, session in enumerate(sessions, start=1):
         for index, gpu in enumerate(session.sample.gpus if session.sample else ()):

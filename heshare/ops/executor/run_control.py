@@ -14,7 +14,6 @@ from pathlib import Path
 
 from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.ops.executor.operator_log import OperatorLog
-from heshare.ops.executor.service_notifier import ServiceNotifier
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Entry
 from heshare.policies.policy import Action, Event, Migrate, Pause, Policy, Start, View
@@ -32,11 +31,7 @@ class RunDrained(Exception):  # noqa: N818 (no error: what was requested has hap
 
 
 class RunControl:
-    """The executor's side: requests are read from the file, and taken away when a session begins.
-
-    Attributes:
-        draining: whether nothing more is to be started.
-    """
+    """The executor's side: requests are read from the file, and taken away when a session begins."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -44,11 +39,7 @@ class RunControl:
         self.clear()  # a request to an earlier session does not concern this one
 
     def check(self) -> bool:
-        """Read the file; return whether it has just brought a request to drain.
-
-        Raises:
-            Interrupted: the run is to end now, as by SIGTERM.
-        """
+        """Return whether the file has just brought a request to drain; `Interrupted` if the run is to end now."""
         request = _read(self._path)
         if request == STOP:
             raise Interrupted(signal.SIGTERM)
@@ -57,7 +48,6 @@ class RunControl:
         return fresh
 
     def clear(self) -> None:
-        """Remove the file."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
@@ -70,7 +60,6 @@ class SteeredPolicy(FaultTolerantPolicy):
         self._control = control
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Yield the policy's actions; while the run drains, only its clocks and waits."""
         for action in super().decide(event, view):
             if not (self._control.draining and isinstance(action, Start | Migrate | Pause)):
                 yield action
@@ -126,42 +115,15 @@ def _read(path: Path) -> str:
 
 @dataclass
 class RunSteering:
-    """The connections of a run to who operates it.
-
-    Attributes:
-        log: tells the operator what happens.
-        control: hears the operator's requests.
-        service: tells systemd.
-        meter: is called with entries of the journal, and with samples between them, for metrics; None for nobody.
-    """
+    """The connections of a run to its operator: what is told, what is requested, and where metrics go."""
 
     log: OperatorLog
     control: RunControl
-    service: ServiceNotifier
     meter: Callable[[Entry], object] | None = None
-    _disk_full: bool = False
 
     def hear(self, *, idle: bool) -> None:
-        """Show the service manager that the run lives, and do what the operator has requested.
-
-        Args:
-            idle: nothing runs.
-
-        Raises:
-            Interrupted: the run is to end now.
-            RunDrained: it is to start nothing more, and nothing runs.
-        """
-        self.service.alive()
+        """Do what is requested: `Interrupted` to end now, `RunDrained` once nothing runs (`idle`) while it drains."""
         if self.control.check():
             self.log.tell("drain", "nothing more is started; the run ends when what runs has ended")
         if self.control.draining and idle:
             raise RunDrained
-
-    def wait_for_disk(self, left_s: float) -> None:
-        """Tell once that the disk is full and how long the run waits, s; with 0 that there is room again."""
-        self.service.alive()
-        if left_s > 0 and not self._disk_full:
-            self.log.tell("disk-full", f"the disk of the run's folder is full: nothing is started for {left_s:.0f} s")
-        elif left_s == 0:
-            self.log.tell("disk-room", "there is room on the disk again: the run goes on")
-        self._disk_full = left_s > 0

@@ -25,13 +25,7 @@ IDLE_READ_S = 5.0
 
 
 class JournalingObserver(Observer):
-    """The observer that keeps a run's journal.
-
-    Args:
-        now_s: the time that the devices share, s.
-        history: of the run's earlier sessions; the results of this one are added to it.
-        steering: tells the operator what happens, and hears the operator's requests.
-    """
+    """The observer that keeps a run's journal, and adds its results to the `history` of earlier sessions."""
 
     def __init__(
         self,
@@ -107,16 +101,11 @@ class JournalingObserver(Observer):
         return self._jobs[failed.task_id].key not in self._history.over
 
     def wait(self, until_s: float) -> Iterable[int]:
-        """Wait for the time or for news of a device; meanwhile journal the accounts, show progress, hear requests.
-
-        Raises:
-            Interrupted: the run is to end now.
-            RunDrained: it is to start nothing more, and nothing runs.
-        """
+        """Wait for the time or for news of a device; meanwhile journal the accounts, show progress, hear requests."""
         self._hear()
         owners = {ending: index for index, device in enumerate(self._devices) for ending in device.descriptors()}
         while (left_s := until_s - self._now_s()) > 0:
-            ready = set(connection.wait(owners, min(left_s, HEAR_S, self._steering.service.interval_s)))
+            ready = set(connection.wait(owners, min(left_s, HEAR_S)))
             self._hear()
             if self._now_s() >= self._next_sample_s:
                 self._next_sample_s = self._now_s() + SAMPLE_S
@@ -136,7 +125,6 @@ class JournalingObserver(Observer):
         self.take_notes(sync=sync)
 
     def _accounts(self) -> entries.Sample:
-        """Return the energy accounts of this moment as an entry of the journal."""
         accounts = [
             entries.Account(
                 energy_j=device.latest.energy_j,
@@ -156,7 +144,6 @@ class JournalingObserver(Observer):
         return entries.Sample(self._now_s(), tuple(accounts))
 
     def _update_metrics(self) -> None:
-        """Give the accounts of this moment to the metrics, if somebody wants them."""
         now_s = self._now_s()
         if self._steering.meter is None or now_s < self._next_metrics_s:
             return
@@ -177,14 +164,12 @@ class JournalingObserver(Observer):
                 self._journal.append(entries.Note(str(note), index, event), sync=sync)
 
     def finish(self) -> None:
-        """Journal the last accounts and end the progress line."""
         try:
             self.sample(sync=True)
         finally:
             self._show_progress(last=True)
 
     def _hear(self) -> None:
-        """Tell the operator and the service manager what is new, and do what was requested; errors as in `wait`."""
         self.take_notes()
         idle = not any(device.running or device.ended for device in self._devices)
         self._steering.hear(idle=idle)
@@ -212,7 +197,6 @@ class JournalingObserver(Observer):
             f"{self._failed} failed; {power_w:.0f} W now, {energy_j / 1e3:.1f} kJ so far"
         )
         log.show(text, last=last)
-        self._steering.service.status(text)
 
     def _by_key(self, values: Mapping[int, float]) -> dict[str, float]:
         return {self._jobs[task].key: value for task, value in values.items()}

@@ -2,28 +2,57 @@
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 from heshare.shared.errors import InputError
 from heshare.shared.yaml_nodes import YamlNode, read_nodes, short
 from heshare.world.catalogue import memory_mib, models, resident
 from heshare.world.workload import PRECISIONS, Workload
 
-FIELDS = (
-    "name", "command", "workload", "like", "iterations", "expected_time_s", "precision", "count", "timeout_s",
-    "retries", "memory_mib", "directory", "environment", "arrival_s", "output_mib",
-)  # fmt: skip
 LOADS = ("low", "medium", "high")
 MOST_JOBS = 100_000
 OUTPUT_MIB = 256
 """Limit of the output of an attempt unless a job has its own, MiB (chosen so that no ordinary log reaches it)."""
 _MOST_BATCH = 1_000_000
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _RESERVED = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "HESHARE_")
+_NAME = "1 to 64 letters, digits, dots, dashes and underscores"
+_EXPECTED = {
+    "name": _NAME,
+    "precision": f"one of {', '.join(PRECISIONS)}",
+    "command": "a list with at least one item",
+    "environment": "variables as `NAME: value`",
+}
+_TYPES = {"float | null": "a number", "float": "a number", "int": "a whole number"}
+_TIME_S = Meta(gt=0, le=1e9)
+
+
+class _Entry(msgspec.Struct, kw_only=True):
+    """An entry as it is written; `_job_spec` checks what depends on several fields."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
+    command: tuple[str, ...] = ()
+    workload: str = ""
+    like: str = ""
+    iterations: Annotated[float, Meta(gt=0, le=1e15)] | None = None
+    expected_time_s: Annotated[float, _TIME_S] | None = None
+    precision: Literal["fp32", "tf32", "fp16"] = PRECISIONS[0]
+    count: Annotated[int, Meta(ge=1, le=MOST_JOBS)] = 1
+    timeout_s: Annotated[float, _TIME_S] | None = None
+    retries: Annotated[int, Meta(ge=0, le=1000)] = 0
+    memory_mib: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    directory: str = "."
+    environment: dict[str, str] = {}
+    arrival_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    output_mib: Annotated[int, Meta(ge=1, le=1_000_000)] = OUTPUT_MIB
+
+
+FIELDS = _Entry.__struct_fields__
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,68 +125,64 @@ def read_jobs(path: str | Path) -> tuple[JobSpec, ...]:
 
 def _job_spec(node: YamlNode) -> JobSpec:
     fields = node.mapping(FIELDS, "an entry with name, command or workload, iterations, ...")
-    name = _name(node, fields)
-    command, workload = _command_and_workload(node, fields)
+    entry = _entry(node, fields)
     amounts = [field for field in ("iterations", "expected_time_s") if field in fields]
+    workload = _planned_workload(node, fields, entry)
     if len(amounts) != 1:
-        found = " and ".join(amounts) or f"no amount of work for {name!r}"
+        found = " and ".join(amounts) or f"no amount of work for {entry.name!r}"
         action = "Give the amount of work: `iterations` of the workload, or seconds alone on an A100."
         node.refuse(found, "iterations or expected_time_s", action)
-
-    def optional(field: str, read: Callable[[YamlNode], Any], default: Any) -> Any:
-        return read(fields[field]) if field in fields else default
-
-    need_mib = memory_mib(workload)
     return JobSpec(
-        name=name,
-        command=command,
+        name=entry.name,
+        command=entry.command,
         workload=workload,
-        iterations=optional("iterations", lambda value: value.number(above=True), None),
-        expected_time_s=optional("expected_time_s", lambda value: value.number(above=True, most=1e9), None),
-        count=optional("count", lambda value: value.whole(least=1, most=MOST_JOBS), 1),
-        timeout_s=optional("timeout_s", lambda value: value.number(above=True, most=1e9), None),
-        retries=optional("retries", lambda value: value.whole(least=0, most=1000), 0),
-        memory_mib=optional("memory_mib", lambda value: _memory_mib(value, workload, need_mib), need_mib),
-        directory=optional("directory", _directory, node.file.absolute().parent),
-        environment=optional("environment", _environment, ()),
-        arrival_s=optional("arrival_s", lambda value: value.number(most=1e9), 0.0),
+        iterations=entry.iterations,
+        expected_time_s=entry.expected_time_s,
+        count=entry.count,
+        timeout_s=entry.timeout_s,
+        retries=entry.retries,
+        memory_mib=_memory_mib(fields, entry.memory_mib, workload),
+        directory=_directory(fields["directory"]) if "directory" in fields else node.file.absolute().parent,
+        environment=_environment(fields, entry.environment),
+        arrival_s=entry.arrival_s,
         row=node.row,
-        output_mib=optional("output_mib", lambda value: value.whole(least=1, most=1_000_000), OUTPUT_MIB),
+        output_mib=entry.output_mib,
     )
 
 
-def _name(node: YamlNode, fields: dict[str, YamlNode]) -> str:
-    expected = "1 to 64 letters, digits, dots, dashes and underscores"
+def _entry(node: YamlNode, fields: dict[str, YamlNode]) -> _Entry:
     if "name" not in fields:
-        node.refuse("an entry without a name", f"a name of {expected}", "Name it: results and outputs go by the name.")
-    name = fields["name"].text(expected)
-    if not _NAME.fullmatch(name):
-        fields["name"].refuse(short(name), expected, "Choose another name.")
-    return name
+        node.refuse("an entry without a name", f"a name of {_NAME}", "Name it: results and outputs go by the name.")
+    try:
+        return msgspec.convert({name: field.plain() for name, field in fields.items()}, _Entry, strict=False)
+    except msgspec.ValidationError as error:
+        said, _, place = str(error).partition(" - at `$.")
+        name = re.split(r"[^a-z_]", place)[0]
+        value = fields[name].plain()
+        found = short(value) if isinstance(value, str) else fields[name].described()
+        # Such as "Expected `int` >= 1", or "Number out of range".
+        _, kind, bounds = said.partition(", got ")[0].split("`") if "`" in said else ("", "float", " in range")
+        fields[name].refuse(found, _EXPECTED.get(name, f"{_TYPES.get(kind, 'a text')}{bounds}"), "Correct the value.")
 
 
-def _command_and_workload(node: YamlNode, fields: dict[str, YamlNode]) -> tuple[tuple[str, ...], Workload]:
-    """Return the command, empty for a workload of Table IV, and the workload that is planned for."""
+def _planned_workload(node: YamlNode, fields: dict[str, YamlNode], entry: _Entry) -> Workload:
     if ("command" in fields) == ("workload" in fields):
         found = "both a command and a workload" if "command" in fields else "neither a command nor a workload"
         node.refuse(found, "one of the two", "Give `command` (an argument list) or `workload` (such as resnet50:8).")
-    precision = fields["precision"].one_of(PRECISIONS) if "precision" in fields else PRECISIONS[0]
     if "workload" in fields:
         for field in ("like", "directory", "environment", "output_mib"):
             if field in fields:
                 fields[field].refuse(f"`{field}` beside a workload", "it only beside a command", "Remove it.")
-        return (), _workload(fields["workload"], precision)
+        return _workload(fields["workload"], entry.workload, entry.precision)
     if "like" not in fields:
         action = "Name a similar workload, such as `like: resnet50:8`, or its load, such as `like: medium`: without it "
         node.refuse("a command without `like`", "what to plan it as", action + "no time and no power can be predicted.")
-    arguments = tuple(argument.text("an argument") for argument in fields["command"].items())
-    if not arguments[0].strip():
+    if not entry.command[0].strip():
         fields["command"].refuse("a command without a program", "a program and its arguments", "Name the program.")
-    return arguments, _workload(fields["like"], precision, loads=True)
+    return _workload(fields["like"], entry.like, entry.precision, loads=True)
 
 
-def _workload(node: YamlNode, precision: str, *, loads: bool = False) -> Workload:
-    text = node.text("a workload such as resnet50:8")
+def _workload(node: YamlNode, text: str, precision: str, *, loads: bool = False) -> Workload:
     if loads and text in LOADS:
         return load_workload(text, precision)
     expected = "a model of Table IV and an inference batch size, such as resnet50:8"
@@ -179,14 +204,17 @@ def load_workload(load: str, precision: str) -> Workload:
     return Workload(ranked[len(ranked) // 2].name, 8, precision)
 
 
-def _memory_mib(node: YamlNode, workload: Workload, need_mib: float) -> float:
-    """Return the memory of a job; the workload that it is planned as must not need less, or the plan would not hold."""
-    requested_mib = node.number(above=True, most=1e9)
+def _memory_mib(fields: dict[str, YamlNode], requested_mib: float | None, workload: Workload) -> float:
+    # The workload that it is planned as must not need less, or the plan would not hold.
+    need_mib = memory_mib(workload)
+    if requested_mib is None:
+        return need_mib
     if requested_mib > need_mib:
         model = models()[workload.model]
         batch = math.ceil((requested_mib - model.memory_fixed_mib) / model.memory_per_sample_mib)
         action = f"Plan it as something as large, such as {workload.model}:{batch}, or leave memory_mib out."
-        node.refuse(f"{requested_mib:g} MiB for a job planned as {workload}", f"at most its {need_mib:.0f} MiB", action)
+        found = f"{requested_mib:g} MiB for a job planned as {workload}"
+        fields["memory_mib"].refuse(found, f"at most its {need_mib:.0f} MiB", action)
     return requested_mib
 
 
@@ -201,12 +229,10 @@ def _directory(node: YamlNode) -> Path:
     return path
 
 
-def _environment(node: YamlNode) -> tuple[tuple[str, str], ...]:
-    variables = []
-    for name, value in node.mapping(None, "variables as `NAME: value`").items():
+def _environment(fields: dict[str, YamlNode], environment: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    for name in environment:
         if not _VARIABLE.fullmatch(name) or name.startswith(_RESERVED):
             reserved = ", ".join(_RESERVED)
             expected = f"a variable's name, and none that {reserved}... begin: those are the executor's"
-            node.refuse(short(name), expected, "Rename or remove it.")
-        variables.append((name, value.text("a text")))
-    return tuple(variables)
+            fields["environment"].refuse(short(name), expected, "Rename or remove it.")
+    return tuple(environment.items())

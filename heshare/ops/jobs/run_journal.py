@@ -1,6 +1,5 @@
 """The executor's journal: every decision and result, appended and synced before it counts, and read to resume."""
 
-import errno
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +16,6 @@ from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.journal import Journal, read_journal, salvage_journal
 
 NAME = "journal.jsonl"
-FULL_DISK_S = 60.0
-"""How long to wait for room on a full disk, s."""
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RunJournal:
@@ -29,33 +24,22 @@ class RunJournal:
     Args:
         folder: the run's folder.
         run: the description of a new run; None to continue the one that is there.
-        full_disk_s: how long to wait for room on a full disk, s.
         salvage: leave damaged lines out, and continue (`salvage_journal`).
 
     Attributes:
         entries: the entries that it had when it was opened, the description of the run first.
-        on_full_disk: is called while it waits, with how long it will wait, s; with 0 once there is room again.
 
     Raises:
         InputError: a new run where there is one already, none to continue, or as `make_private_folder` and `Journal`.
         DeviceError: as `append`.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        run: Run | None,
-        *,
-        full_disk_s: float = FULL_DISK_S,
-        salvage: bool = False,
-    ) -> None:
+    def __init__(self, folder: Path, run: Run | None, *, salvage: bool = False) -> None:
         path = folder / NAME
         action = "Name the folder of a run, or start one with its jobs.yaml."
         no_run = InputError("no journal of a run", "the folder of a run", action, file=path)
         if run is None and not (path.exists() and path.stat().st_size > 0):
             raise no_run
-        self._full_disk_s = full_disk_s
-        self.on_full_disk: Callable[[float], None] = lambda left_s: None
         self._on_entry: Callable[[Entry], object] = lambda entry: None
         make_private_folder(folder)
         if salvage:
@@ -77,30 +61,18 @@ class RunJournal:
     def append(self, entry: Entry, *, sync: bool = True) -> None:
         """Write an entry, whole or not at all; with `sync` it is on disk when this returns, with all before it.
 
-        Wait while the disk is full: what cannot be noted must not be done.
+        What cannot be noted must not be done.
 
         Raises:
-            DeviceError: the disk stays full, or fails; the run can be resumed later.
+            DeviceError: the disk is full, or fails; the run can be resumed later.
         """
-        line = encode(entry)
-        until, waited = time.monotonic() + self._full_disk_s, False
-        while True:
-            try:
-                self._lines.append(line, sync=sync)
-                if waited:
-                    self.on_full_disk(0.0)
-                break
-            except OSError as error:
-                left_s = until - time.monotonic()
-                if error.errno not in _FULL or left_s <= 0:
-                    self._full_disk_s = 0.0  # the run ends now: its last accounts do not wait as long again
-                    raise DeviceError(
-                        f"{self._lines.path}: cannot be written ({error.strerror}). Make room, then continue with "
-                        f"heshare jobs run --resume {self._lines.path.parent}."
-                    ) from error
-            waited = True
-            self.on_full_disk(left_s)
-            time.sleep(min(0.5, self._full_disk_s / 4))
+        try:
+            self._lines.append(encode(entry), sync=sync)
+        except OSError as error:
+            raise DeviceError(
+                f"{self._lines.path}: cannot be written ({error.strerror}). Make room, then continue with "
+                f"heshare jobs run --resume {self._lines.path.parent}."
+            ) from error
         self._on_entry(entry)
 
     def follow(self, on_entry: Callable[[Entry], object]) -> None:
@@ -110,7 +82,6 @@ class RunJournal:
         self._on_entry = on_entry
 
     def close(self) -> None:
-        """Close the file and release its lock. May be repeated."""
         self._lines.close()
 
     def _begin(self, run: Run) -> None:

@@ -150,7 +150,6 @@ class GpuState:
         self.end()
 
     def end(self) -> None:
-        """Forget what only holds while an executor works on the run."""
         self.shares_j, self.weights = {}, {}
         self.power_w = self.sm_mhz = self.requested_mhz = math.nan
 
@@ -200,11 +199,7 @@ class RunState:
         self._ended_j: dict[str, dict[int, dict[str, float]]] = {}
 
     def add(self, entry: Entry) -> None:
-        """Add the next entry.
-
-        Raises:
-            LookupError, ValueError: it does not fit to those before it: no run writes such a journal.
-        """
+        """Add the next entry; `LookupError` or `ValueError` if it does not fit to those before it."""
         self.history.add(entry)
         match entry:
             case Run():

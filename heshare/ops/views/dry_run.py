@@ -44,7 +44,6 @@ class DryRun:
     notes: list[str]
 
     def text(self) -> str:
-        """Return it as lines for people."""
         totals = [f"{name}: {value:.6g}" for name, value in self.totals.items()]
         return "\n".join([self.jobs.to_string(index=False), "", *totals, "", *[f"- {note}" for note in self.notes], ""])
 
@@ -58,7 +57,6 @@ class _StartObserver(Observer):
         self.clock_of: dict[int, int | None] = {}
 
     def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
-        """Keep the starts of a decision, and the clocks of all its GPUs."""
         for action in actions:
             if isinstance(action, SetClock):
                 self.clocks[action.gpu] = action.sm_mhz

@@ -44,7 +44,6 @@ class MetricSpec:
 
     @property
     def sample_name(self) -> str:
-        """The name in a query."""
         return self.name + {"counter": "_total", "info": "_info", "gauge": ""}[self.kind]
 
 
@@ -88,13 +87,7 @@ METRICS = (
 
 
 def values(state: RunState, now_s: float, active: bool) -> dict[str, list[Value]]:
-    """Return the values of the metrics, by name; those that are unknown are left out.
-
-    Args:
-        state: of the run.
-        now_s: Unix time, s.
-        active: whether an executor works on it.
-    """
+    """Return the values of the metrics at a Unix time, s, by name; those that are unknown are left out."""
     found: dict[str, list[Value]] = {
         "heshare_run": [((state.run.policy, state.run.version, "measured"), 1.0)],
         "heshare_run_active": [((), float(active))],

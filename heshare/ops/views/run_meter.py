@@ -32,14 +32,7 @@ WRITE_S = 5.0
 class RunMeter(Collector):
     """Collector of a run's metrics: hears the entries of its journal, and accounts between them.
 
-    Args:
-        run: the name of the run, the label `run` of every metric.
-        file: the textfile.
-        tell: is called with an event and a text for the operator.
-
-    Attributes:
-        state: of the run so far.
-        active: whether an executor works on it.
+    `run` is the label of every metric; `tell` is called with an event and a text for the operator.
     """
 
     def __init__(self, run: str, file: Path, *, tell: Callable[[str, str], object] = lambda event, text: None) -> None:
@@ -58,7 +51,6 @@ class RunMeter(Collector):
                 self._write()
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics of this moment."""
         return families(self.state, self._run, time.time(), active=self.active)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`heshare jobs top`: the state of a run in a terminal, brought up to date as its journal grows."""
+"""`heshare jobs status` and `heshare jobs top`: the state of a run, once or in a terminal as its journal grows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heshare.ops.executor.run_control import is_alive, pending_request
 from heshare.ops.jobs import run_journal
-from heshare.ops.jobs.entries import Entry
-from heshare.ops.jobs.run_state import RunState
 from heshare.ops.views.metric_catalogue import limit_w
-from heshare.shared import display, files
-from heshare.shared.journal import journal_entry
+from heshare.shared import display
 from heshare.shared.signals import EndRequested, handling
 from heshare.shared.standard_streams import print_or_drop
 
@@ -35,75 +33,59 @@ _TEXTS = ("model", "UUID", "state", "job")
 _WIDE_ONLY = ("UUID", "idle", "lost")
 WIDE = 100
 """Columns of a terminal that has room for all columns of the tables."""
+WIDE_TEXT = 250
+"""Columns of plain text."""
 Rows = list[tuple[str, ...]]
 
 
-class JournalTail:
-    """The entries of a run's journal that are new since the last look.
-
-    Args:
-        folder: of the run.
-    """
+class RunView:
+    """What `heshare jobs status` and `heshare jobs top` show of the run in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._inode, self._offset = -1, 0
-
-    def read(self) -> tuple[bool, list[Entry]]:
-        """Return whether the journal begins anew (at the first look, and after it was replaced), and its new entries.
-
-        Raises:
-            InputError: no run there, or a damaged journal.
-        """
-        try:
-            with files.open_input(self._folder / run_journal.NAME) as stream:
-                about = os.fstat(stream.fileno())
-                anew = about.st_ino != self._inode or about.st_size < self._offset
-                self._inode, self._offset = about.st_ino, 0 if anew else self._offset
-                stream.seek(self._offset)
-                lines = stream.read().split(b"\n")[:-1]
-        except OSError:
-            anew, lines = True, []
-        found: list[dict[str, Any]] = []
-        for line in lines:
-            entry = journal_entry(line)
-            if entry is None:
-                break
-            found.append(entry)
-            self._offset += len(line) + 1
-        damaged = len(found) < len(lines) - 1  # the last line may be one that is being written
-        if damaged or (anew and not (found and "run" in found[0])):
-            run_journal.read(self._folder)  # says what is wrong
-        return anew, run_journal.decoded(found, self._folder)
-
-
-class RunView:
-    """What `heshare jobs top` shows of a run.
-
-    Args:
-        folder: of the run.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._tail, self.state = folder, JournalTail(folder), RunState()
-        self.alive = False
+        self.update()
 
     def update(self) -> None:
-        """Read what is new.
+        """Read the journal, without a lock.
 
         Raises:
             InputError: no run there, or a damaged journal.
         """
-        anew, entries = self._tail.read()
-        self.state = run_journal.folded(entries, self._folder, None if anew else self.state)
-        self.alive = is_alive(self._folder)
+        self.state, self.alive = run_journal.read_state(self._folder), is_alive(self._folder)
         if not self.alive:
             self.state.end()
+        self._pid = self.state.sessions[-1].session.pid if self.state.sessions else None
+        self._request = pending_request(self._folder) if self.alive else ""
+
+    def as_dict(self, now_s: float) -> dict[str, Any]:
+        """Return it as JSON has it; `now_s` is a Unix time, s."""
+        state = self.state
+        names = ("uuid", "name", "host", "sm_mhz", "requested_mhz", "power_w", "energy_j", "idle_j", "lost_j", "state")
+        return {
+            "folder": str(self._folder),
+            "alive": self.alive,
+            "pid": self._pid,
+            "policy": state.run.policy,
+            "request": self._request,
+            "counts": state.counts(),
+            "running": [
+                {
+                    "job": job,
+                    "gpu": state.gpus[running.gpu].uuid,
+                    "mps_pct": running.mps_pct,
+                    "since_s": now_s - running.since_s,
+                }
+                for job, running in state.running.items()
+            ],
+            "gpus": [{name: getattr(gpu, name) for name in names} for gpu in state.gpus],
+            "account_age_s": now_s - state.updated_s,
+            "notes": self.notes(),
+        }
 
     def head(self, now_s: float) -> list[str]:
         """Return the lines about the whole run; `now_s` is a Unix time, s."""
-        state, request = self.state, pending_request(self._folder) if self.alive else ""
-        how = f"runs{f', {request} requested' if request else ''}" if self.alive else "has ended, or was killed"
+        state, request = self.state, f", {self._request} requested" if self._request else ""
+        how = f"runs, process {self._pid}{request}" if self.alive else "has ended, or was killed"
         powers_w = [gpu.power_w for gpu in state.gpus if not math.isnan(gpu.power_w)]
         lines = [
             f"{self._folder}: {how}; policy {state.run.policy}, {state.decisions} decisions",
@@ -116,14 +98,14 @@ class RunView:
             lines[-1] += f"; last account {max(0.0, now_s - state.updated_s):.0f} s ago"
         if faults := ", ".join(f"{count} {kind}" for kind, count in sorted(state.faults.items())):
             lines.append(f"faults: {faults}")
+        if not self.alive and state.counts()["waiting"]:
+            lines.append(f"continue with: heshare jobs run --resume {self._folder}")
         return lines
 
     def notes(self) -> list[str]:
-        """Return the last notes for the operator, of all sessions."""
         return [note.text for session in self.state.sessions for note in session.notes][-5:]
 
     def gpu_rows(self) -> Rows:
-        """Return a row for each GPU, of `_GPU_COLUMNS`."""
         on = [running.gpu for running in self.state.running.values()]
         return [
             (
@@ -141,7 +123,7 @@ class RunView:
         ]
 
     def job_rows(self, now_s: float) -> Rows:
-        """Return a row for each job that runs, the one with the most power first, of `_JOB_COLUMNS`."""
+        """Return a row for each job that runs, the one with the most power first."""
         rows = []
         shown = self.state.shown_jobs(now_s)
         for job, running in self.state.running.items():
@@ -160,11 +142,12 @@ class RunView:
         return [row for *_, row in sorted(rows)]
 
     def text(self, now_s: float) -> str:
-        """Return everything as plain text."""
-        lines = [*self.head(now_s), "", *_aligned(_GPU_COLUMNS, self.gpu_rows())]
-        if jobs := self.job_rows(now_s):
-            lines += ["", *_aligned(_JOB_COLUMNS, jobs)]
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes())]) + "\n"
+        from rich.console import Console
+
+        console = Console(file=StringIO(), width=WIDE_TEXT, color_system=None)
+        with console.capture() as shown:
+            console.print(self.screen(now_s, WIDE_TEXT))
+        return "".join(f"{line.rstrip()}\n" for line in shown.get().splitlines())
 
     def screen(self, now_s: float, width: int = WIDE) -> RenderableType:
         """Return everything as tables for a terminal of so many columns."""
@@ -185,8 +168,7 @@ class RunView:
         gpus = table(_GPU_COLUMNS, self.gpu_rows(), [styles.get(gpu.state, "") for gpu in self.state.gpus])
         head = [Text(line) for line in self.head(now_s)]
         notes = [Text(f"note: {note}", style="dim") for note in self.notes()]
-        more = [Text(), *notes, Text("q: end", style="dim")]
-        return Group(*head, Text(), gpus, Text(), table(_JOB_COLUMNS, jobs, [""] * len(jobs)), *more)
+        return Group(*head, Text(), gpus, Text(), table(_JOB_COLUMNS, jobs, [""] * len(jobs)), Text(), *notes)
 
 
 def show(folder: Path, *, interval_s: float = 2.0) -> None:
@@ -197,11 +179,10 @@ def show(folder: Path, *, interval_s: float = 2.0) -> None:
         EndRequested: a signal has ended it; the terminal is as it was.
     """
     view = RunView(folder)
-    view.update()
     if not sys.stdout.isatty():
         print_or_drop(view.text(time.time()))
         return
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.live import Live
 
     with (
@@ -211,7 +192,7 @@ def show(folder: Path, *, interval_s: float = 2.0) -> None:
         Live(console=Console(), screen=True, auto_refresh=False) as live,
     ):
         while True:
-            live.update(view.screen(time.time(), live.console.width), refresh=True)
+            live.update(Group(view.screen(time.time(), live.console.width), "q: end"), refresh=True)
             if wait(interval_s).lower() == "q":
                 return
             view.update()
@@ -244,18 +225,6 @@ def _keys() -> Iterator[Callable[[float], str]]:
     finally:
         for descriptor, attributes in zip(descriptors, before, strict=True):
             termios.tcsetattr(descriptor, termios.TCSADRAIN, attributes)
-
-
-def _aligned(columns: tuple[str, ...], rows: Rows) -> list[str]:
-    """Return a table as lines of plain text."""
-    widths = [max(len(row[place]) for row in (columns, *rows)) for place in range(len(columns))]
-    return [
-        "  ".join(
-            cell.ljust(width) if name in _TEXTS else cell.rjust(width)
-            for name, cell, width in zip(columns, row, widths, strict=True)
-        ).rstrip()
-        for row in (columns, *rows)
-    ]
 
 
 def _number(value: float, unit: str) -> str:

@@ -162,7 +162,8 @@ static void reset_all(void) {
 
 static void begin(void) {
     if (ready) return;
-    strcpy(card_name, "NVIDIA H100 80GB HBM3");
+    const char *model = getenv("FAKENVML_NAME");
+    snprintf(card_name, sizeof card_name, "%s", model == NULL ? "NVIDIA H100 80GB HBM3" : model);
     if (!from_file()) reset_all();
     else from_environment();
     ready = 1;

@@ -68,14 +68,14 @@ class Doubles:
         return path
 
     def run(self, text, *, policy="random", devices="nvml:0", into="run", clocks=False, **options):
-        options = execute.ExecutorOptions(**{"timeouts": QUICK, "full_disk_s": 1.0, **options})
+        options = execute.ExecutorOptions(**{"timeouts": QUICK, **options})
         return execute.execute(
             self.write(text), self.folder / into, policy=policy, devices=devices, predictor=ToyPredictor(),
             allow_clocks=clocks, options=options,
         )  # fmt: skip
 
     def resume(self, into="run", **options):
-        options = execute.ExecutorOptions(**{"timeouts": QUICK, "full_disk_s": 1.0, **options})
+        options = execute.ExecutorOptions(**{"timeouts": QUICK, **options})
         return execute.resume(self.folder / into, predictor=ToyPredictor(), options=options)
 
     def traces(self):

@@ -51,7 +51,7 @@ def test_units_of_the_clock_service_belong_together(units: Path) -> None:
     run = directives(units / "heshare-run@.service")
     assert run["User"] != "root"
     assert run["CapabilityBoundingSet"] == run["AmbientCapabilities"] == ""
-    assert (run["Type"], run["KillMode"]) == ("notify", "mixed")
+    assert (run["Type"], run["KillMode"]) == ("exec", "mixed")
     for names in (service, run):
         # They restrict devices to those that they name, and shut out the GPUs.
         assert not names.keys() & {"ProtectClock", "PrivateDevices", "DeviceAllow", "DevicePolicy"}

@@ -1,13 +1,16 @@
-"""The event loop makes the same decisions in the same order in virtual time and on stand-ins for GPUs."""
+"""The executor decides as the event loop does in virtual time: its own time here jumps, and workers end by it."""
 
 from __future__ import annotations
+
+import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.counting_worker import ToyLauncher
 
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.ops.executor import execute
+from heshare.ops.executor import execute, run_observer
 from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.ops.executor.job_tasks import JobHistory, assigned_jobs, remaining_tasks
 from heshare.ops.executor.run_observer import journalled
@@ -15,17 +18,19 @@ from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Decision
 from heshare.ops.jobs.job_file import read_jobs
 from heshare.ops.nvml_device import NvmlDevice
+from heshare.ops.workers.launcher import Launcher
 from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare
 from heshare.policies.registry import make
 from heshare.running.actions import Observer
+from heshare.running.clock import VirtualClock
 from heshare.running.run import run
 from heshare.scheduling.settings import Settings
 from heshare.testing.toy import ToyPredictor
 from heshare.world.cluster import Cluster
 
-SCALES_S = (3.0, 12.0)
-"""How long a run takes in wall time; on a machine too busy to start processes in order, again with longer jobs."""
+SCALE_S = 60.0
+"""How long a run takes in the executor's time, s: much longer than the time between two polls of a GPU."""
 MODELS = ("resnet50", "mobilenet", "vgg16", "gpt2", "resnet18", "densenet121", "resnet101", "bert_large")
 
 
@@ -41,21 +46,51 @@ def small_heshare(_name):
     return HeShare("trade-off", planner=CachedPlanner(Settings(generations=6, population=12)))
 
 
-def job_file_text(waits_s):
-    lines = ["jobs:"]
-    for index, wait_s in enumerate(waits_s):
-        lines += [
-            f"  - {{name: job{index}, command: [sleep, '{wait_s:.3f}'], like: '{MODELS[index % 8]}:8',",
-            f"     iterations: {100 * (index + 2)}}}",
-        ]
-    return "\n".join(lines) + "\n"
+JOBS = "jobs:\n" + "".join(
+    f"  - {{name: job{index}, workload: '{MODELS[index % 8]}:8', iterations: {100 * (index + 2)}}}\n"
+    for index in range(12)
+)
+
+
+class Worker:
+    """A worker without a process, which takes a known time."""
+
+    pid, ready, failure = 0, True, None
+
+    def __init__(self, clock, took_s, iterations):
+        self._clock, self._took_s, self._iterations = clock, took_s, iterations
+        self._began_s, self.time_s, self.done = math.inf, took_s / iterations, 0.0
+
+    @property
+    def finished(self):
+        return self.done == self._iterations
+
+    def go(self):
+        self._began_s = self._clock.now_s()
+
+    def poll(self):
+        if self._clock.now_s() >= self._began_s + self._took_s:
+            self.done = self._iterations
+
+    def stop(self):
+        return self.done
+
+
+class Workers(Launcher):
+    """Starts workers, each of which takes the time of its task, s."""
+
+    def __init__(self, clock, takes_s):
+        self._clock, self._takes_s = clock, takes_s
+
+    def start(self, task_id, workload, mps_pct, iterations, *, gpu_uuid):
+        return Worker(self._clock, self._takes_s[task_id], iterations)
 
 
 @pytest.mark.parametrize("policy", ["heshare", "random"])
 def test_execute_decides_as_the_event_loop_does_in_virtual_time(doubles, monkeypatch, policy):
     factory = small_heshare if policy == "heshare" else make
     monkeypatch.setattr(execute, "make", factory)
-    tasks, _ = remaining_tasks(assigned_jobs(read_jobs(doubles.write(job_file_text([1.0] * 12)))), JobHistory())
+    tasks, _ = remaining_tasks(assigned_jobs(read_jobs(doubles.write(JOBS))), JobHistory())
     gpus = []
     for index in range(2):
         with NvmlDevice(index, ToyLauncher()) as card:
@@ -70,20 +105,20 @@ def test_execute_decides_as_the_event_loop_does_in_virtual_time(doubles, monkeyp
         devices=[EmulatedDevice(gpu) for gpu in gpus],
         observer=virtual,
     )
-    for scale_s in SCALES_S:
-        # In wall time each job takes as long as it did there, on another scale.
-        decisions = live_decisions(doubles, policy, done.execution_s * scale_s / done.makespan_s, f"run-{scale_s:g}")
-        if decisions == journal_form(virtual.decisions):
-            break
+    clock, takes_s = VirtualClock(), done.execution_s * SCALE_S / done.makespan_s
+
+    def passes(descriptors, wait_s):
+        clock.wait_until(clock.now_s() + wait_s)
+        return []
+
+    monkeypatch.setattr(execute, "WallClock", lambda: clock)
+    monkeypatch.setattr(run_observer, "connection", SimpleNamespace(wait=passes))
+    workers = lambda mps, folder: Workers(clock, takes_s)  # noqa: E731
+    assert doubles.run(JOBS, policy=policy, devices="nvml", clocks=True, launcher=workers).complete
+    rows = [row for row in run_journal.read(doubles.folder / "run") if isinstance(row, Decision)]
+    decisions = [(row.event, row.jobs, row.gpu, row.actions) for row in rows]
     assert journal_form(virtual.decisions) == decisions
     assert len(decisions) > 8
-
-
-def live_decisions(doubles, policy, waits_s, into):
-    """The decisions of a run with real processes."""
-    assert doubles.run(job_file_text(waits_s), policy=policy, devices="nvml", clocks=True, into=into).complete
-    rows = [row for row in run_journal.read(doubles.folder / into) if isinstance(row, Decision)]
-    return [(row.event, row.jobs, row.gpu, row.actions) for row in rows]
 
 
 def journal_form(decisions):

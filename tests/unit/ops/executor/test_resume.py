@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from heshare.cli import app
 from heshare.ops.executor import execute
 from heshare.ops.jobs.run_journal import NAME
-from heshare.ops.views.run_status import run_status
+from heshare.ops.views.run_top import RunView
 from heshare.shared.errors import InputError
 from heshare.shared.journal import journal_line
 from heshare.testing.toy import ToyPredictor
@@ -125,4 +125,4 @@ def test_made_up_entries_with_right_checksums_are_refused_with_one_message(tmp_p
     with pytest.raises(InputError, match=rf"{NAME}: found an entry that no run writes \(.+\); "):
         execute.resume(tmp_path, predictor=ToyPredictor())
     with suppress(InputError):  # it reads fewer of them
-        run_status(tmp_path)
+        RunView(tmp_path)

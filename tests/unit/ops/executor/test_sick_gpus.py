@@ -15,7 +15,7 @@ from heshare.ops.clocks import clock_notes
 from heshare.ops.clocks.service_clock import ClockLeftLockedError, ServiceClock
 from heshare.ops.executor import local_gpus
 from heshare.ops.nvml import card_survey, guarded_gpu
-from heshare.ops.views.run_status import run_status
+from heshare.ops.views.run_top import RunView
 from heshare.shared.errors import DeviceError
 
 FIRST = "GPU-00000000-1111-2222-3333-444444444444"
@@ -78,7 +78,8 @@ def test_sensors_that_fail_for_good_end_no_job_and_are_noted_once(doubles, faili
     assert result.complete
     assert list(result.jobs["attempts"]) == [1, 1]
     assert list(result.gpus["state"]) == ["ok"]
-    assert (" nan MHz" in str(run_status(doubles.folder / "run").text())) is (CLOCK in failing)
+    last = [row["sample"]["gpus"][0] for row in journal_lines(doubles.folder / "run") if "sample" in row][-1]
+    assert (last.get("sm_mhz") is None) is (CLOCK in failing)
     noted = [note.partition("no reading of ")[2].partition(",")[0] for note in result.notes if "no reading" in note]
     assert sorted(noted) == sorted(failing.values())
     assert result.totals["energy_j"] == pytest.approx(200.0, rel=0.5)
@@ -120,7 +121,7 @@ def test_a_hardware_error_drains_a_card_and_its_jobs_run_on(doubles):
     # A card that was idle is asked at the start of a job, which is then planned again, free of charge.
     assert {(end["outcome"], end["charged"]) for end in late} <= {("completed", False), ("failed: drained", False)}
     assert any("GPU 0" in note and "drained after" in note for note in result.notes)
-    first, second = run_status(doubles.folder / "run").gpus
+    first, second = RunView(doubles.folder / "run").as_dict(0.0)["gpus"]
     assert (first["state"], second["state"]) == ("drained", "ok")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,8 +17,7 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.jobs import run_journal
-from heshare.ops.jobs.entries import Note, Run
-from heshare.ops.views.run_status import run_status
+from heshare.ops.views.run_top import RunView
 
 CLI = CliRunner()
 
@@ -107,13 +105,13 @@ def test_status_and_stop_of_a_run_that_goes_on(machine):
     jobs_file(machine, "true", "sleep 30")
     run = start(machine)
     wait_for(lambda: (folder / "jobs-run" / run_journal.NAME).exists())
-    wait_for(lambda: run_status(folder / "jobs-run").counts["completed"] == 1)
+    wait_for(lambda: RunView(folder / "jobs-run").state.counts()["completed"] == 1)
     found = json.loads(CLI.invoke(app, ["jobs", "status", str(folder / "jobs-run"), "--json"]).stdout)
     assert (found["alive"], found["pid"], found["request"]) == (True, run.pid, "")
     assert found["counts"] == {"waiting": 0, "running": 1, "completed": 1, "failed": 0}
     assert [(row["job"], row["gpu"]) for row in found["running"]] == [("j1", kill_drill.UUID)]
     text = CLI.invoke(app, ["jobs", "status", str(folder / "jobs-run")]).stdout
-    assert f"executor: process {run.pid}" in text
+    assert f"runs, process {run.pid}" in text
     assert CLI.invoke(app, ["jobs", "stop", str(folder / "jobs-run")]).exit_code == 0
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGTERM
@@ -121,9 +119,9 @@ def test_status_and_stop_of_a_run_that_goes_on(machine):
     again = CLI.invoke(app, ["jobs", "stop", str(folder / "jobs-run")])
     assert again.exit_code == 2
     assert "a run without an executor" in again.stderr
-    after = run_status(folder / "jobs-run")
-    assert (after.alive, after.counts["waiting"], after.running) == (False, 1, [])
-    assert "continue with: heshare jobs run --resume" in after.text()
+    after = RunView(folder / "jobs-run")
+    assert (after.alive, after.state.counts()["waiting"], after.state.running) == (False, 1, {})
+    assert "continue with: heshare jobs run --resume" in after.text(time.time())
     assert not (folder / "jobs-run" / "control").exists()
 
 
@@ -137,7 +135,7 @@ def test_drain_starts_nothing_more_and_resume_continues(machine):
     assert run.returncode == 1
     assert b"nothing more is started" in errors
     counts = {"waiting": 1, "running": 0, "completed": 1, "failed": 0}
-    assert run_status(folder / "jobs-run").counts == counts
+    assert RunView(folder / "jobs-run").state.counts() == counts
     words = [sys.executable, "-m", "heshare", "jobs", "run", "--resume", "jobs-run", "--json"]
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, check=False, timeout=120)
     result = json.loads(done.stdout)
@@ -164,41 +162,3 @@ def test_steering_refuses_a_folder_without_a_run(tmp_path, command):
     done = CLI.invoke(app, ["jobs", command, str(tmp_path)])
     assert done.exit_code == 2
     assert "no journal of a run" in done.stderr
-
-
-def test_run_reports_to_systemd(machine):
-    folder, environment = machine
-    jobs_file(machine, "sleep 1.2; test -z $NOTIFY_SOCKET")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(folder / "notify"))
-        manager.settimeout(60.0)
-        environment |= {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "1000000"}
-        with start(machine, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
-            received = []
-            while "STOPPING=1" not in received:
-                received.append(manager.recv(4096).decode())
-    assert run.returncode == 0
-    assert received[0].startswith("READY=1\nSTATUS=1 jobs to run")
-    assert received.count("WATCHDOG=1") >= 2
-    assert any(message.startswith("STATUS=") for message in received[1:])
-
-
-def test_full_disk_is_told_at_once_and_waited_for_once(monkeypatch, tmp_path):
-    told = []
-    journal = run_journal.RunJournal(tmp_path, Run("random"), full_disk_s=0.4)
-    journal.on_full_disk = told.append
-    real = os.write
-
-    def full(descriptor, data):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "write", full)
-    began_s = time.monotonic()
-    for _ in range(3):  # the last accounts of a run follow the entry that was given up
-        with pytest.raises(Exception, match="No space left"):
-            journal.append(Note("x"))
-    assert time.monotonic() - began_s < 1.5 * 0.4 + 0.2
-    assert told
-    assert told[0] == pytest.approx(0.4, abs=0.1)
-    monkeypatch.setattr(os, "write", real)
-    journal.close()

@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.jobs.entries import Account, Decision, Session, SessionGpu, Started, encode
-from heshare.ops.views.run_top import JournalTail, RunView
-from heshare.shared.errors import InputError
+from heshare.ops.views.run_top import RunView
 from heshare.shared.journal import journal_line
 
 CLI = CliRunner()
@@ -44,51 +43,22 @@ def journal(tmp_path):
     return path
 
 
-def test_tail_reads_each_entry_once(journal):
-    tail = JournalTail(journal.parent)
-    assert tail.read() == (True, ENTRIES)
-    assert tail.read() == (False, [])
-    line = line_of(SAMPLE)
-    with journal.open("ab") as stream:
-        stream.write(line[:20])
-        stream.flush()
-        assert tail.read() == (False, [])
-        stream.write(line[20:])
-    assert tail.read() == (False, [SAMPLE])
-
-
-def test_tail_begins_again_with_another_journal(journal):
-    tail = JournalTail(journal.parent)
-    tail.read()
-    other = journal.with_name("other")
-    other.write_bytes(line_of(ENTRIES[0]))
-    other.replace(journal)
-    assert tail.read() == (True, ENTRIES[:1])
-
-
-def test_tail_refuses_damage_and_folders_without_a_run(journal, tmp_path):
-    with pytest.raises(InputError, match="no journal of a run"):
-        JournalTail(tmp_path / "none").read()
-    content = journal.read_bytes()
-    journal.write_bytes(content.replace(b"random", b"Random") + line_of(SAMPLE))
-    with pytest.raises(InputError, match="damaged first line"):
-        JournalTail(journal.parent).read()
-    journal.write_bytes(content.replace(b"GPU-0", b"GPU-1"))
-    with pytest.raises(InputError, match="a damaged line"):
-        JournalTail(journal.parent).read()
-
-
 def test_view_shows_gpus_and_jobs_with_both_energies(journal, monkeypatch):
     monkeypatch.setattr("heshare.ops.views.run_top.is_alive", lambda folder: True)
     view = RunView(journal.parent)
-    view.update()
     with journal.open("ab") as stream:
         stream.write(line_of(SAMPLE))
     view.update()
     text = view.text(1065.0)
     assert "jobs: 1 waiting, 2 running, 0 completed, 0 failed" in text
     assert "power 60 W, energy 900 J; last account 60 s ago" in text
-    assert "  0  T4     GPU-01234567  ok      60 W  900 MHz   1000 MHz     2   900 J  100 J   0 J" in text.splitlines()
+    (gpu,) = [" ".join(line.split()) for line in text.splitlines() if "GPU-01234567" in line]
+    assert gpu == "0 T4 GPU-01234567 ok 60 W 900 MHz 1000 MHz 2 900 J 100 J 0 J"
+    found = view.as_dict(1065.0)
+    assert (found["alive"], found["pid"], found["account_age_s"]) == (True, None, 60.0)
+    assert found["counts"] == {"waiting": 1, "running": 2, "completed": 0, "failed": 0}
+    assert found["running"][0] == {"job": "a", "gpu": "GPU-01234567-89ab", "mps_pct": 30, "since_s": 65.0}
+    assert found["gpus"][0]["energy_j"] == 900.0
     rows = [line.split() for line in text.splitlines() if line.startswith(("a ", "b "))]
     assert rows == [
         ["b", "0", "70", "%", "1:05", "30", "W", "400", "J", "45", "W", "600", "J"],
@@ -101,7 +71,6 @@ def test_tables_fit_the_terminal(journal, width, wide):
     with journal.open("ab") as stream:
         stream.write(line_of(SAMPLE))
     view = RunView(journal.parent)
-    view.update()
     with (console := Console(width=width, file=StringIO())).capture() as shown:
         console.print(view.screen(1065.0, width))
     assert ("GPU-01234567" in shown.get()) == wide
