@@ -34,11 +34,11 @@ class Cluster:
     folder: Path
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def join(self, name: str, uuid: str, card: str, memory_mib: int) -> None:
+    def join(self, name: str, uuid: str, card: str, memory_mib: int, cores: int) -> None:
         """Start a worker on a new machine with one card."""
         folder = self.folder / name
         folder.mkdir()
-        figures = f"set:memory_mib={memory_mib},set:free_mib={memory_mib - 500}"
+        figures = f"set:memory_mib={memory_mib},set:free_mib={memory_mib - 500},set:cores={cores}"
         own = {"FAKENVML_UUID": uuid, "FAKENVML_NAME": card, "FAKENVML_FAIL": figures, **kill_drill.prepare(folder)}
         words = ["--no-nanny", "--nworkers", "1", "--nthreads", "1", "--no-dashboard", "--memory-limit", "0"]
         address = self.address.replace("dask://", "tcp://")

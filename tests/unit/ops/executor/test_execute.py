@@ -79,18 +79,6 @@ def test_execute_completes_retries_and_times_out_jobs(doubles):
     assert doubles.traces() == []
 
 
-def test_energies_of_attempts_and_idle_time_sum_to_the_energy_counter(doubles):
-    result = doubles.run("jobs:\n" + entry("a", "sleep", "0.2", count=4) + entry("b", "sh", "-c", "sleep 0.3; exit 1"))
-    samples = [row["sample"] for row in journal_lines(doubles.folder / "run") if "sample" in row]
-    counted_j = samples[-1]["gpus"][0]["energy_j"]
-    totals = result.totals
-    # The energy before the first account belongs to no job.
-    assert totals["energy_j"] == pytest.approx(counted_j, abs=0.35 * counted_j)
-    assert totals["energy_j"] == totals["completed_j"] + totals["lost_j"] + totals["idle_j"]
-    assert totals["lost_j"] == by_job(result)["b"]["lost_j"] > 0
-    assert totals["completed_j"] == pytest.approx(result.jobs["energy_j"].sum())
-
-
 def test_both_ways_of_dividing_energy_sum_to_the_energy_of_the_gpu(doubles):
     light, heavy = entry("light", "sleep", "0.4", like="mobilenet:1"), entry("heavy", "sleep", "0.4", like="vgg19:32")
     result = doubles.run("jobs:\n" + light + heavy + entry("bad", "sh", "-c", "sleep 0.3; exit 1"))
@@ -228,14 +216,6 @@ def test_execute_runs_a_suspect_alone_and_charges_no_retry_to_its_co_runners(dou
     }  # fmt: skip
 
 
-def test_jobs_that_always_fail_together_use_up_their_retries(doubles):
-    result = doubles.run("jobs:\n" + entry("x", "false", count=3, retries=1))
-    assert list(result.jobs["outcome"]) == ["failed"] * 3
-    # An attempt that fails with a neighbour is free: with three jobs that fail, once or twice.
-    assert sorted(result.jobs["attempts"])[0] == 2
-    assert max(result.jobs["attempts"]) <= 4
-
-
 @pytest.mark.parametrize("clocks", [False, True])
 def test_report_states_that_clocks_were_not_set(doubles, clocks):
     if clocks:
@@ -246,15 +226,6 @@ def test_report_states_that_clocks_were_not_set(doubles, clocks):
     assert any("clocks cannot be set" in note for note in result.notes) is clocks
     assert "Clocks were left to the cards" in (doubles.folder / "run" / "report.txt").read_text()
     assert doubles.fake.called("nvmlDeviceSetGpuLockedClocks") == clocks
-
-
-def test_execute_continues_after_nvml_calls_that_fail_for_a_while(doubles):
-    call = "nvmlDeviceGetTotalEnergyConsumption"
-    failing = once_started(doubles, 2, lambda: doubles.fake.fail(call, 999, times=3))
-    result = doubles.run("jobs:\n" + entry("a", "sleep", "0.7", count=2))
-    failing.join()
-    assert result.complete
-    assert any("no reading of energy counter" in note for note in result.notes)
 
 
 def test_execute_delays_a_job_while_another_process_holds_the_memory(doubles):
@@ -325,13 +296,6 @@ def test_execute_starts_a_batch_of_workloads_together(doubles):
     ends_s = [row["end"]["end_s"] for row in journal_lines(doubles.folder / "run") if "end" in row]
     assert max(ends_s) - min(ends_s) < 0.4
     assert doubles.traces() == []
-
-
-def test_execute_starts_a_job_at_its_arrival(doubles):
-    began_s = time.monotonic()
-    result = doubles.run("jobs:\n" + entry("now", "true") + entry("later", "true", arrival_s=1.0))
-    assert time.monotonic() - began_s > 1.0
-    assert by_job(result)["later"]["waiting_s"] < 0.8
 
 
 def test_attempt_numbers_of_a_job_are_counted_over_all_gpus(doubles):

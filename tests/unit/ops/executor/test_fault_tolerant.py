@@ -114,13 +114,6 @@ def test_fault_tolerant_retries_a_failed_task_from_its_beginning():
     assert [kind for _, kind, *_ in observer.decisions] == [EventKind.ARRIVAL, EventKind.FAILURE, EventKind.COMPLETION]
 
 
-def test_fault_tolerant_does_not_retry_a_task_without_retries_left():
-    device = FailingDevice(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])
-    done, _ = simulate([device], ScriptedPolicy(all_on_first), tasks(10.0, 4.0), RetryingObserver(times=0))
-    assert [interval.outcome for interval in done.record.intervals if interval.task == 0] == ["failed: crash"]
-    assert done.completion_s[1] == pytest.approx(5.5)  # 3 s at half pace leave 2.5 iterations alone
-
-
 def test_fault_tolerant_runs_a_suspect_alone_once_nothing_else_waits():
     device = FailingDevice(
         GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True)), (2.0, 1, TaskFailure(1, "shared", "x", False))]
@@ -177,14 +170,6 @@ def test_fault_tolerant_starts_nothing_on_a_drained_gpu_and_its_tasks_run_on(nam
     on_drained = [interval for interval in done.record.intervals if interval.gpu == 0]
     assert any(interval.start_s < 3.0 < interval.end_s for interval in on_drained)
     assert not [interval for interval in on_drained if 3.0 < interval.start_s < 40.0]
-
-
-def test_fault_tolerant_uses_a_gpu_again_that_takes_tasks_again():
-    devices = [FailingDevice(GPU, drained_s=(1.0, 5.0))]
-    pending = [Task(index, Workload("mobilenet", 1), 1.0, float(2 * index)) for index in range(3)]
-    done, observer = simulate(devices, make("random"), pending)
-    assert [interval.start_s for interval in done.record.intervals] == [0.0, 5.0, 5.0]
-    assert sum(kind is EventKind.FAILURE for _, kind, *_ in observer.decisions) == 2
 
 
 def test_fault_tolerant_raises_if_all_gpus_are_lost():

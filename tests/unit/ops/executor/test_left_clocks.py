@@ -48,6 +48,7 @@ def watchdogs(doubles):
     return found
 
 
+@pytest.mark.slow
 def test_a_run_whose_gpu_is_lost_with_a_locked_clock_reports_it_and_its_clock_service_unlocks_it(doubles):
     gone, lines = lose_the_second_gpu(doubles), io.StringIO()
     result = doubles.run(JOBS, policy="drill", devices="nvml", clocks=True, log=OperatorLog(lines))
@@ -114,6 +115,7 @@ def test_doctor_during_a_run_names_it_and_exits_with_0(doubles):
     assert "killed" not in doctor.stdout
 
 
+@pytest.mark.slow
 def test_a_run_notes_a_watchdog_that_ended_and_goes_on_with_another_one(doubles):
     killed = []
 

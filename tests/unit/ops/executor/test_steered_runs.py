@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from support import kill_drill
 from support.fakenvml import FakeNvml, compiler
+from support.waiting import until
 from typer.testing import CliRunner
 
 from heshare.cli import app
@@ -46,11 +46,8 @@ def start(machine, *options, **streams):
     return subprocess.Popen([sys.executable, "-m", "heshare", *words], cwd=folder, env=environment, **streams)
 
 
-def wait_for(condition, timeout_s=60.0):
-    until = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < until, "did not happen"
-        time.sleep(0.05)
+def wait_for(condition):
+    assert until(condition, 120.0)
 
 
 def started(machine, count):
@@ -64,19 +61,8 @@ def test_run_goes_on_when_the_reader_of_stderr_and_stdout_has_gone(machine):
     wait_for(started(machine, 2))
     run.stderr.close()
     run.stdout.close()
-    assert run.wait(60) == 0
+    assert run.wait(120) == 0
     assert "completed: 2" in (machine[0] / "jobs-run" / "report.txt").read_text()
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_run_goes_on_with_stderr_and_stdout_on_a_full_disk(machine):
-    jobs_file(machine, "true", "exit 3")
-    with Path("/dev/full").open("w") as full:
-        run = start(machine, stderr=full, stdout=full)
-        assert run.wait(60) == 1  # by the jobs, one of which failed
-    report = (machine[0] / "jobs-run" / "report.txt").read_text()
-    assert "completed: 1" in report
-    assert "failed: 1" in report
 
 
 def test_json_log_tells_failures_lost_gpus_and_refused_clocks(machine):
@@ -88,7 +74,7 @@ def test_json_log_tells_failures_lost_gpus_and_refused_clocks(machine):
     FakeNvml(folder / "lib" / "libnvidia-ml.so.1")  # builds the state that the processes share
     environment_of_a_writer = {**environment, "FAKENVML_FAIL": "set:lost0=1"}
     subprocess.run([sys.executable, "-c", "import pynvml; pynvml.nvmlInit()"], env=environment_of_a_writer, check=True)
-    _, errors = run.communicate(timeout=60)
+    _, errors = run.communicate(timeout=120)
     events = [json.loads(line) for line in errors.decode().splitlines()]
     by_name = {event["event"]: event for event in events}
     assert {"begin", "clocks-refused", "job-failed", "gpu-lost", "progress"} <= by_name.keys()
@@ -113,7 +99,7 @@ def test_status_and_stop_of_a_run_that_goes_on(machine):
     text = CLI.invoke(app, ["jobs", "status", str(folder / "jobs-run")]).stdout
     assert f"runs, process {run.pid}" in text
     assert CLI.invoke(app, ["jobs", "stop", str(folder / "jobs-run")]).exit_code == 0
-    _, errors = run.communicate(timeout=60)
+    _, errors = run.communicate(timeout=120)
     assert run.returncode == 128 + signal.SIGTERM
     assert b"SIGTERM: jobs are ended" in errors
     again = CLI.invoke(app, ["jobs", "stop", str(folder / "jobs-run")])
@@ -131,7 +117,7 @@ def test_drain_starts_nothing_more_and_resume_continues(machine):
     run = start(machine)
     wait_for(started(machine, 1))
     assert CLI.invoke(app, ["jobs", "drain", str(folder / "jobs-run")]).exit_code == 0
-    _, errors = run.communicate(timeout=60)
+    _, errors = run.communicate(timeout=120)
     assert run.returncode == 1
     assert b"nothing more is started" in errors
     counts = {"waiting": 1, "running": 0, "completed": 1, "failed": 0}
@@ -154,7 +140,7 @@ def test_control_file_of_another_user_or_through_a_link_is_ignored(machine):
     if os.geteuid() == 0:
         (folder / "stop").rename(folder / "jobs-run" / "control")
         os.chown(folder / "jobs-run" / "control", 12345, 12345)
-    assert run.wait(60) == 0
+    assert run.wait(120) == 0
 
 
 @pytest.mark.parametrize("command", ["top", "status", "drain", "stop"])

@@ -40,7 +40,10 @@ def can_unshare():
     return subprocess.run([*CONTAINER, "true"], capture_output=True, check=False).returncode == 0
 
 
-pytestmark = pytest.mark.skipif(not can_unshare(), reason="no right to make a pid namespace")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not can_unshare(), reason="no right to make a pid namespace"),
+]
 
 
 def in_container(*words, **environment):

@@ -128,16 +128,6 @@ def test_textfile_of_a_run_that_is_stopped_and_resumed_goes_on_where_it_was(doub
     assert file.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_defect_of_the_metrics_ends_no_run(doubles, monkeypatch):
-    told = []
-    meter = RunMeter("run", doubles.folder / "run.prom", tell=lambda event, text: told.append(event))
-    monkeypatch.setattr(meter.state, "add", lambda entry: {}["no such entry"])
-    assert doubles.run("jobs: [{name: j, command: ['true'], like: low, expected_time_s: 5}]", meter=meter).complete
-    assert told == ["metrics", "metrics-failed"]
-    meter.close()
-    assert told == ["metrics", "metrics-failed"]
-
-
 def test_a_full_disk_and_a_defect_of_the_file_end_no_run(tmp_path, monkeypatch):
     told = []
     meter = RunMeter("run", tmp_path / "run.prom", tell=lambda event, text: told.append(event))

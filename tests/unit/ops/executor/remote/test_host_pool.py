@@ -25,9 +25,9 @@ from heshare.ops.executor.remote.host_offers import VERSION
 from heshare.shared.errors import DeviceError, InputError
 
 CARDS = {
-    "alpha": ("Tesla T4", 15_109),
-    "beta": ("Tesla V100-PCIE-32GB", 32_510),
-    "gamma": ("NVIDIA A100-SXM4-80GB", 81_251),
+    "alpha": ("Tesla T4", 15_109, 2560),
+    "beta": ("Tesla V100-PCIE-32GB", 32_510, 5120),
+    "gamma": ("NVIDIA A100-SXM4-80GB", 81_251, 6912),
 }
 UUIDS = {name: f"GPU-aaaaaaaa-1111-2222-3333-44444444444{index}" for index, name in enumerate(CARDS)}
 
