@@ -212,7 +212,7 @@ def top(
     run: RunFolder,
     interval: Annotated[float, typer.Option(min=0.5, max=3600.0, help="Time between two looks, s.")] = 2.0,
 ) -> None:
-    """Watch a run on real GPUs in the terminal, from its journal; q or Ctrl-C ends it. Elsewhere, print it once."""
+    """Watch a run on real GPUs in the terminal, from its journal; Ctrl-C ends it. Elsewhere, print it once."""
     from heshare.ops.views.run_top import show
 
     show(run, interval_s=interval)

@@ -25,12 +25,7 @@ class GpuSet:
     back.
 
     Attributes:
-        uuids: of the GPUs.
-        jobs: the jobs by task id.
         now_s: the time of the run, which all devices share, s.
-        allow_clocks: let policies lock clocks.
-        timeouts: how long to wait.
-        tenant_power: what jobs draw alone, by which the energy of a GPU is divided among them.
         known: of a run that is resumed, the name and the host of each GPU that it had; a GPU that is missing now is
             lost.
         devices: one for each GPU, in order; there once the `with` has begun.

@@ -106,14 +106,7 @@ TAIL_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class AssignedJob:
-    """One copy of an entry of `jobs.yaml`, as a task of the run.
-
-    Attributes:
-        key: its name in results and outputs, such as `train-2`.
-        spec: the entry.
-        index: which copy, from 0.
-        attempts: how many attempts there were before this run.
-    """
+    """One copy of an entry of `jobs.yaml`: its name in results, which copy, and the attempts before this session."""
 
     key: str
     spec: JobSpec

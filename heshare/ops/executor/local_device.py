@@ -36,14 +36,9 @@ _GIVE_UP_S = 600.0
 
 @dataclass(slots=True)
 class JobOnGpu:
-    """A job on a GPU, waiting for memory or running.
+    """A job on a GPU: it waits for memory until it has a `worker`, runs, and ends; times as in `Attempt`.
 
     Attributes:
-        resident: the workload that it was planned as, and its share.
-        iterations: how many it is to do.
-        requested_s: when its start was requested, s.
-        worker: its process, None as long as it waits for memory.
-        began_s, released_s, energy_j, energy_model_j, number: as in `Attempt`.
         failure: how it will have failed once its process has ended.
         stopping: the thread that ends its process, None as long as it may run.
         descriptor: readable as soon as its process has ended, or None.
@@ -123,16 +118,8 @@ class JobOnGpu:
 class LocalExecutorDevice(ExecutorDevice):
     """A GPU of this machine in wall time; only a GPU that NVML calls lost gives up its jobs.
 
-    Args:
-        card: the GPU, opened with a deadline, with no tasks of its own.
-        launcher: starts the jobs, which are clients of `mps`.
-        jobs: the jobs by task id.
-        now_s: the time that all devices of the run share, s.
-        clocks: whether clocks may be set; if not, the GPU's top clock is taken as the only one.
-        tenant_power: what jobs draw alone, by which the energy above idle is divided.
-
-    Raises:
-        NvmlError: it does not reply, or is lost.
+    `card` is opened with a deadline and has no tasks of its own; `launcher` starts clients of `mps`. Without `clocks`
+    the GPU's top clock is taken as the only one. `NvmlError` if it does not reply, or is lost.
     """
 
     def __init__(

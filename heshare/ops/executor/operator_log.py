@@ -58,14 +58,7 @@ class OperatorLog:
         return False
 
     def tell(self, event: str, text: str, *, gpu: str = "", job: str = "") -> None:
-        """Tell the operator of an event, with the time of day.
-
-        Args:
-            event: its name for machines, such as `gpu-lost`.
-            text: what happened, one line.
-            gpu: the UUID of the GPU that it concerns.
-            job: the job that it concerns.
-        """
+        """Tell the operator of an event, by its name for machines and a text; `gpu` is a UUID."""
         now = self._now()
         if self._as_json:
             fields = {"time": now.isoformat(timespec="milliseconds"), "event": event, "gpu": gpu, "job": job}

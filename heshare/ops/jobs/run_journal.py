@@ -21,13 +21,8 @@ NAME = "journal.jsonl"
 class RunJournal:
     """The journal of a run, in the run's folder, which no other user may own, write or have prepared.
 
-    Args:
-        folder: the run's folder.
-        run: the description of a new run; None to continue the one that is there.
-        salvage: leave damaged lines out, and continue (`salvage_journal`).
-
-    Attributes:
-        entries: the entries that it had when it was opened, the description of the run first.
+    `run` describes a new run; None continues the one that is there, with `salvage` without its damaged lines. `entries`
+    are those that it had when it was opened, the description of the run first.
 
     Raises:
         InputError: a new run where there is one already, none to continue, or as `make_private_folder` and `Journal`.

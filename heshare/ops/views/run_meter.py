@@ -38,7 +38,7 @@ class RunMeter(Collector):
     def __init__(self, run: str, file: Path, *, tell: Callable[[str, str], object] = lambda event, text: None) -> None:
         self.state, self.active, self._run = RunState(), True, run
         self._file, self._tell = file, tell
-        self._broken = self._failing = False
+        self._failure = ""
         self._next_s = 0.0
         tell("metrics", f"metrics in {file}, every {WRITE_S:g} s")
 
@@ -65,22 +65,13 @@ class RunMeter(Collector):
         try:
             yield
         except Exception as error:
-            if not self._broken:
-                reason = f"{type(error).__name__}: {error}"
-                self._tell("metrics-failed", f"metrics are not right from now on ({reason}); the run goes on")
-            self._broken = True
+            reason = f"{type(error).__name__}: {error}"
+            if reason != self._failure:
+                self._tell("metrics-failed", f"the metrics in {self._file} are not right ({reason}); the run goes on")
+            self._failure = reason
 
     def _write(self) -> None:
-        try:
-            write_textfile(self._file, generate_latest(self))
-        except OSError as error:
-            if not self._failing:
-                self._tell("metrics-failed", f"{self._file} cannot be written ({error.strerror}); the run goes on")
-            self._failing = True
-        else:
-            if self._failing:
-                self._tell("metrics", f"{self._file} is written again")
-            self._failing = False
+        write_textfile(self._file, generate_latest(self))
 
 
 def parse_target(text: str) -> Path:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
-import select
 import signal
 import sys
-import termios
 import time
-import tty
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +53,6 @@ class RunView:
         self._request = pending_request(self._folder) if self.alive else ""
 
     def as_dict(self, now_s: float) -> dict[str, Any]:
-        """Return it as JSON has it; `now_s` is a Unix time, s."""
         state = self.state
         names = ("uuid", "name", "host", "sm_mhz", "requested_mhz", "power_w", "energy_j", "idle_j", "lost_j", "state")
         return {
@@ -172,7 +166,7 @@ class RunView:
 
 
 def show(folder: Path, *, interval_s: float = 2.0) -> None:
-    """Show a run until q or Ctrl-C is pressed; print it once where standard output is no terminal.
+    """Show a run until Ctrl-C is pressed; print it once where standard output is no terminal.
 
     Raises:
         InputError: no run there, or a damaged journal.
@@ -182,19 +176,13 @@ def show(folder: Path, *, interval_s: float = 2.0) -> None:
     if not sys.stdout.isatty():
         print_or_drop(view.text(time.time()))
         return
-    from rich.console import Console, Group
+    from rich.console import Console
     from rich.live import Live
 
-    with (
-        suppress(_Ended),
-        handling(_end),
-        _keys() as wait,
-        Live(console=Console(), screen=True, auto_refresh=False) as live,
-    ):
+    with suppress(_Ended), handling(_end), Live(console=Console(), screen=True, auto_refresh=False) as live:
         while True:
-            live.update(Group(view.screen(time.time(), live.console.width), "q: end"), refresh=True)
-            if wait(interval_s).lower() == "q":
-                return
+            live.update(view.screen(time.time(), live.console.width), refresh=True)
+            time.sleep(interval_s)
             view.update()
 
 
@@ -206,25 +194,6 @@ def _end(number: int) -> None:
     if number == signal.SIGINT:
         raise _Ended
     raise EndRequested(number, signal.Signals(number).name)
-
-
-@contextmanager
-def _keys() -> Iterator[Callable[[float], str]]:
-    """Yield a function that waits so long, s, for a key, and returns it, or an empty text."""
-    descriptors = [sys.stdin.fileno()] if sys.stdin.isatty() else []
-
-    def wait(wait_s: float) -> str:
-        ready = select.select(descriptors, [], [], wait_s)[0]
-        return os.read(ready[0], 1).decode(errors="replace") if ready else ""
-
-    before = [termios.tcgetattr(descriptor) for descriptor in descriptors]
-    for descriptor in descriptors:
-        tty.setcbreak(descriptor)
-    try:
-        yield wait
-    finally:
-        for descriptor, attributes in zip(descriptors, before, strict=True):
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, attributes)
 
 
 def _number(value: float, unit: str) -> str:

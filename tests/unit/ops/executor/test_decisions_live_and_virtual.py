@@ -29,7 +29,7 @@ from heshare.scheduling.settings import Settings
 from heshare.testing.toy import ToyPredictor
 from heshare.world.cluster import Cluster
 
-SCALE_S = 60.0
+SCALE_S = 12.0
 """How long a run takes in the executor's time, s: much longer than the time between two polls of a GPU."""
 MODELS = ("resnet50", "mobilenet", "vgg16", "gpt2", "resnet18", "densenet121", "resnet101", "bert_large")
 
