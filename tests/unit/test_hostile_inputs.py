@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zlib
 
 import pytest
@@ -14,7 +13,6 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
-from heshare.lab.sweeps.cell_store import CellStore
 from heshare.lab.sweeps.grid import read_grid
 from heshare.lab.sweeps.plan_file import read_plan
 from heshare.ops.jobs import run_journal
@@ -162,15 +160,6 @@ def test_a_notebook_whose_cells_lack_fields_is_refused(tmp_path):
     (tmp_path / "n.ipynb").write_text('{"cells": [{}, 3]}')
     with pytest.raises(InputError, match="something that is no notebook"):
         notebook_parameters.read(tmp_path / "n.ipynb")
-
-
-def test_a_pipe_in_the_place_of_a_cell_is_replaced(tmp_path):
-    store = CellStore(tmp_path)
-    store.path("00ab").parent.mkdir()
-    os.mkfifo(store.path("00ab"))
-    assert store.read("00ab") is None
-    store.write("00ab", {}, {"a": 1})
-    assert store.read("00ab") == {"a": 1}
 
 
 @pytest.mark.parametrize("column", ["iterations", "arrival_s", "batch_size"])
