@@ -63,7 +63,6 @@ def to_markdown(frame: pd.DataFrame) -> str:
 
 
 def to_text(frame: pd.DataFrame) -> str:
-    """Return the frame as text for a terminal, with aligned columns and no rules."""
     return "\n".join("  ".join(row).rstrip() for row in _aligned(frame, 0)[0])
 
 

@@ -188,7 +188,6 @@ def reported_profile(folder: Path) -> str:
 
 
 def left_out(folder: Path) -> str:
-    """Return the notebooks whose claims are not counted: `05_comparison (custom)`; empty if there are none."""
     reported = reported_profile(folder)
     others = {f"{path.stem} ({row['profile']})" for path, row in _found(folder) if row["profile"] != reported}
     return ", ".join(sorted(others))

@@ -103,7 +103,6 @@ def panel(ax: Axes, frame: pd.DataFrame) -> None:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw changes on the left, the other kinds on the right."""
     parts: dict[Any, pd.DataFrame] = dict(iter(frame.groupby(["section", "kind"], sort=False)))
     columns = [[key for key in PANELS if key in parts and (key[1] == "change") == left] for left in (True, False)]
     # A title and an axis take the height of about three rows.
@@ -136,10 +135,7 @@ def _handles(verdicts: Sequence[str]) -> list[Line2D]:
 
 
 def write(folder: Path, table: pd.DataFrame) -> Path:
-    """Write the figure of all claims into `folder` as PDF, PNG, CSV and JSON; return the PNG's path.
-
-    `table` is as from `claim_table.write` in the same folder.
-    """
+    """Write the figure of all claims into `folder` as PDF, PNG, CSV and JSON; return the PNG's path."""
     frame = plotted(table)
     kinds = frame["provenance"].dropna()
     counts = {kind: int((kinds == kind).sum()) for kind in provenance.check_provenances([*kinds] or ["published"])}

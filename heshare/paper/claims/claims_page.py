@@ -41,12 +41,10 @@ def _wrap(text: str) -> str:
 
 
 def name(row: Mapping[str, Any]) -> str:
-    """Return the short name of a claim, such as `H1 energy`."""
     return f"{row['id']} {row['part']}".strip()
 
 
 def number(value: float) -> str:
-    """Return a value of a claim as text; empty if there is none."""
     return f"{value:.{1 if abs(value) >= 10 else 2}f}" if math.isfinite(value) else ""
 
 

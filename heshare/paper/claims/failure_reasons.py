@@ -131,10 +131,6 @@ def energy_on_one_kind(
 
 
 def by_setting(rows: pd.DataFrame, kinds: Sequence[str], shares: Sequence[int], caps: Sequence[float]) -> pd.DataFrame:
-    """Return claim O3 at every setting of Morak and at the least possible energy, as `verdict_plots.heat_map` draws it.
-
-    `rows` is as from `energy_on_one_kind`, which has the same `kinds`, `shares` and `caps`.
-    """
     swept = [(f"cap {cap}", f"k {k}", f"morak(cap={cap},k={k})") for cap, k in product(caps, shares)]
     columns = [("possible", name, name, _ENERGY) for name in (BOUND, ON_DEVICE)]
     columns += [("En-opt", "defaults", "En-opt", _ENERGY)]
@@ -192,10 +188,7 @@ def random_and_rivals(
     rng: np.random.Generator,
     folder: str | Path | None = None,
 ) -> tuple[pd.DataFrame, Reasons]:
-    """Study claim H5: compare Random with every setting of Morak, and with random placement without sharing.
-
-    The arguments are those of `energy_on_one_kind`, on one cluster.
-    """
+    """Study claim H5: compare Random with every setting of Morak, and with random placement without sharing."""
     # mu-Serve without slack and first come, first served: one task at a time at the top clock.
     alone = "mu-serve(limit=1.0,order=fifo)"
     settings = _of_morak(shares, caps)
@@ -252,10 +245,7 @@ def _exact(value: float) -> ConfidenceInterval:
 
 
 def forest(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
-    """Study claim P1: the forest's error on samples that are simpler than those of the shipped profiles.
-
-    `seed` is the seed of the splits, of the forest and of the newly recorded profiles.
-    """
+    """Study claim P1: the forest's error on samples that are simpler than those of the shipped profiles."""
     shipped = store.read_shipped()
     tables = {
         "as profiled": shipped,
@@ -324,7 +314,6 @@ def _errors(table: pd.DataFrame, seed: int) -> dict[tuple[str, str], ConfidenceI
 
 
 def learners(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
-    """Study claims P2 and P3: errors of techniques that learn time and power without first guesses."""
     shipped = store.read_shipped()
     rows, sizes = [], {}
     for target, word in (("load", "over first guesses from the load"), ("literal", "as they are")):

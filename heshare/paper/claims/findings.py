@@ -50,12 +50,7 @@ def forest_is_best(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def mlp_over_forest(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the MLP's errors over the forest's, with both; `frame` as for `prediction_error`.
-
-    Returns:
-        One row an error: error, mlp_pct, forest_pct, ratio, low and high (of the ends of both errors' intervals),
-        provenance.
-    """
+    """Return the MLP's errors over the forest's, with both; `frame` as for `prediction_error`."""
     rows: Any = _table_5(frame)
     found = []
     for error in _ERRORS:
@@ -67,7 +62,6 @@ def mlp_over_forest(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def mlp_claim(table: pd.DataFrame, error: str) -> dict[str, Any]:
-    """Return claim P5: the MLP's error over the forest's; `table` as from `mlp_over_forest`."""
     return claim_of_row(table.assign(n=1), "P5", error) | {"note": _on_errors("mlp_over_forest")}
 
 
@@ -99,11 +93,7 @@ def prediction_error(frame: pd.DataFrame, technique: str, error: str) -> dict[st
 
 
 def medians(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Return the median and 95 % bootstrap interval of each policy and metric; `runs` as from `heshare.compare`.
-
-    Returns:
-        Columns title, metric, unit, median, low, high, n, provenance.
-    """
+    """Return the median and 95 % bootstrap interval of each policy and metric; `runs` as from `heshare.compare`."""
     table = median_intervals(runs, ["title"], METRICS, rng)
     table.insert(2, "unit", table["metric"].map(METRICS))
     return table
@@ -132,7 +122,6 @@ def beside_paper(medians: pd.DataFrame) -> pd.DataFrame:
 
 
 def comparison_seen(changes: pd.DataFrame) -> str:
-    """Return the first sentences of Fig. 6's caption; `changes` has the rows of `paired` for energy and JCT."""
     sizes: Any = changes.set_index(["ours", "theirs", "metric"])["change_pct"].sort_index()
     pairs = {
         "Morak": ("Trade-off", "Morak"),

@@ -21,8 +21,6 @@ _POINT_COST, _NAME_COST, _OUTSIDE_COST = 30.0, 400.0, 2000.0
 
 @dataclass(frozen=True, slots=True)
 class PointLabel:
-    """A name for the point (x, y) of the data, in a colour."""
-
     x: float
     y: float
     text: str

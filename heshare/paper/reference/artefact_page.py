@@ -22,11 +22,6 @@ NAME = "ARTIFACT.md"
 
 
 def page() -> str:
-    """Return the page as Markdown.
-
-    Raises:
-        InputError: there is no reference.
-    """
     origin = reference_results.origin()
     notebooks: dict[str, dict[str, float | None]] = origin["notebooks"]
     claims = pd.read_csv(io.StringIO(reference_results.read("claims.csv")), keep_default_na=False, na_values=[""])

@@ -75,11 +75,7 @@ YES, ELSEWHERE, NO = "yes", "on other GPUs than the paper's", "no"
 
 
 def coverage(gpus: Collection[str], policies: Collection[str], *, clocks: bool, emulated: bool) -> pd.DataFrame:
-    """Return a table of the claims that a live comparison tests or leaves untested.
-
-    Returns:
-        One row a claim: id, where, statement (of its first part), tested (`YES`, `ELSEWHERE`, `NO`), why.
-    """
+    """Return a table of the claims that a live comparison tests or leaves untested."""
     claims = pd.DataFrame(list(paper_claims().values()))[["id", "where", "statement"]]
     claims = claims.drop_duplicates("id", ignore_index=True)
     tested = [_tested_and_why(NEEDS.get(id), set(gpus), set(policies), clocks, emulated) for id in claims["id"]]
@@ -148,12 +144,7 @@ class Results:
 
 
 def comparison(trial: LiveComparison) -> pd.DataFrame:
-    """Return measured and simulated values, one row a policy and quantity.
-
-    Returns:
-        Columns policy, title, quantity, measured, then for each device model its value and its error, % of the
-        measured one, such as fitted and fitted_error_pct.
-    """
+    """Return measured and simulated values, one row a policy and quantity."""
     rows = []
     for policy, outcome in trial.measured.items():
         for quantity, name in _QUANTITIES.items():
@@ -220,10 +211,7 @@ def label(trial: LiveComparison) -> str:
 
 
 def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Results:
-    """Write the tables of a comparison, and the manifest with their checksums, into the folder `out/<label>`.
-
-    `record` is the folder of the profiles that were recorded for it; `command` is the command line for the manifest.
-    """
+    """Write the tables of a comparison, and the manifest with their checksums, into the folder `out/<label>`."""
     folder = out / label(trial)
     shutil.rmtree(folder, ignore_errors=True)
     clocks = all(card.clocks for card in trial.gpus)

@@ -72,12 +72,7 @@ def solo_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def clocks(model: str, *, batch_sizes: Iterable[int], points: int, gpus: Sequence[str] = PAPER_GPUS) -> pd.DataFrame:
-    """Return one workload alone at the SM clocks of each GPU's own grid, thinned to `points` (Fig. 3).
-
-    Returns:
-        Columns workload, batch_size, gpu, requested_mhz, sm_mhz (reached), time_s, power_w, energy_j, throttled,
-        relative_time (to the time at the lowest clock), provenance.
-    """
+    """Return one workload alone at the SM clocks of each GPU's own grid, thinned to `points` (Fig. 3)."""
     rows = []
     for batch_size, name in product(batch_sizes, gpus):
         grid = card(name).clocks_mhz
@@ -95,12 +90,7 @@ def clocks(model: str, *, batch_sizes: Iterable[int], points: int, gpus: Sequenc
 def pairs(
     chosen: Iterable[Sequence[str]] = PAIRS, *, batch_size: int, gpus: Sequence[str] = PAPER_GPUS
 ) -> pd.DataFrame:
-    """Return pairs of workloads alone and together on each GPU with enough memory for both (Fig. 4).
-
-    Returns:
-        Columns gpu, pair, alone_s and together_s (mean time per iteration of the two), degradation_pct (mean over the
-        two of time together over time alone, less 1), provenance.
-    """
+    """Return pairs of workloads alone and together on each GPU with enough memory for both (Fig. 4)."""
     rows = []
     for name, pair in product(gpus, chosen):
         both = tuple(Resident(Workload(model, batch_size)) for model in pair)
@@ -113,7 +103,6 @@ def pairs(
 
 
 def pair_row(gpu: str, pair: Iterable[str], alone_s: FloatArray, together_s: FloatArray) -> dict[str, object]:
-    """Return a row of `pairs`, without its provenance, from the times of both workloads."""
     return {
         "gpu": gpu,
         "pair": " + ".join(models()[name].title for name in pair),

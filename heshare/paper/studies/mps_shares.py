@@ -110,12 +110,7 @@ of the shares that can be set. The last is a what-if: one task of each pair need
 
 
 def gains(gpus: Sequence[str], batch_size: int, terms: Sequence[str] = tuple(TERMS)) -> pd.DataFrame:
-    """Return what the best p and 100 - p % is worth over 50 and 50 %, for pairs of different networks of Table IV.
-
-    Returns:
-        One row a GPU, term and measure: gpu, term, measure, gain_pct (mean over pairs, the same mean as the paper's),
-        least_pct, most_pct, full_pct (mean gain of 100 and 100 % over 50 and 50 %), n (pairs), paper_pct, provenance.
-    """
+    """Return what the best p and 100 - p % is worth over 50 and 50 %, for pairs of different networks of Table IV."""
     rows = []
     for name, term in product(gpus, terms):
         found = pd.DataFrame(_pairs(catalogue.gpu(name), batch_size, TERMS[term]))

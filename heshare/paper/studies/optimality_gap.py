@@ -69,11 +69,7 @@ def against_exact(
 
 
 def device_front(front: Front, *, points: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Return predicted and actual results of plans spread over a front, run on emulated GPUs.
-
-    Returns:
-        One row a plan: `predicted_j` and `predicted_s` as predicted, `energy_j` (active account) and `jct_s` as run.
-    """
+    """Return predicted and actual results of plans spread over a front, run on emulated GPUs."""
     some = np.unique(np.linspace(0, len(front) - 1, points).round().astype(int))
     rows = []
     for index in some:
@@ -109,7 +105,6 @@ def envelope(bound: Bound, objectives: FloatArray, points: int = 60) -> pd.DataF
 
 
 def gap_panel(ax: Axes, frame: pd.DataFrame) -> None:
-    """Draw the gap of each plan, %, against its energy: columns `series`, `energy_j`, `gap_pct`."""
     for name, part in frame.groupby("series", sort=False):
         how, ordered = series_style(str(name)), part.sort_values("energy_j")
         x, y = ordered["energy_j"].to_numpy(float) / 1e6, ordered["gap_pct"].to_numpy(float)

@@ -181,5 +181,4 @@ def _contents(table: pd.DataFrame) -> dict[str, object]:
 
 
 def _plain(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows in FP32 and eager execution, which the figures show."""
     return table[(table["precision"] == "fp32") & (table["engine"] == "eager") & table["workload"].isin(list(models()))]

@@ -26,12 +26,6 @@ METRICS: Mapping[str, str] = {"energy_active_j": "energy", "energy_cluster_j": "
 
 
 def changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Return how each step differs from the first one.
-
-    Returns:
-        One row a step: title, policy, then for each of energy, cluster and jct its median change with 95 % interval
-        (energy_pct, energy_low, energy_high and so on), n, provenance.
-    """
     rows = []
     for title, policy in STEPS.items():
         row: dict[str, Any] = {"title": title, "policy": policy}

@@ -29,12 +29,7 @@ _words = partial(render, "10_mixes")
 
 
 def ratios(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
-    """Return medians of average JCT and energy (both accounts) beside ratios to `REFERENCE`, paired by seed.
-
-    Returns:
-        One row a world and policy: the columns of `by`, title, metric, median, low, high (95 % bootstrap interval),
-        ratio, ratio_low, ratio_high, n, provenance.
-    """
+    """Return medians of average JCT and energy (both accounts) beside ratios to `REFERENCE`, paired by seed."""
     rows = []
     for metric in variants.METRICS:
         wide = runs.pivot_table(index=[*by, "repetition"], columns="title", values=metric, sort=False)
@@ -110,11 +105,7 @@ def panel_counts(frame: pd.DataFrame, by: Sequence[str], metric: str) -> dict[st
 
 
 def own_plan_changes(runs: pd.DataFrame, by: str, rng: np.random.Generator) -> pd.DataFrame:
-    """Return the changes of each of HeShare's plans against the others, paired by world and seed, for each `by`.
-
-    Returns:
-        Columns `by`, ours, theirs, metric, change_pct, low_pct, high_pct, n, provenance.
-    """
+    """Return the changes of each of HeShare's plans against the others, paired by world and seed, for each `by`."""
     rows = []
     for group, part in runs.groupby(by, sort=False):
         for (ours, theirs), metric in product(permutations(OWN_PLANS, 2), (variants.ENERGY, variants.JCT)):
@@ -124,10 +115,6 @@ def own_plan_changes(runs: pd.DataFrame, by: str, rng: np.random.Generator) -> p
 
 
 def own_plan_claim(table: pd.DataFrame, group: str, ours: str, theirs: str, metric: str) -> dict[str, Any]:
-    """Return the arguments of a claim that compares two of HeShare's own plans.
-
-    `table` is as from `own_plan_changes`; `group` is one of its first column, `ours` and `theirs` are titles.
-    """
     sizes = variants.intervals(table[table[table.columns[0]] == group], "ours", "theirs", "metric")
     energy = metric == variants.ENERGY
     note = _words(
@@ -141,10 +128,7 @@ def own_plan_claim(table: pd.DataFrame, group: str, ours: str, theirs: str, metr
 
 
 def least_energy(table: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
-    """Return claim O5: En-opt has the least energy on every GPU and number of tasks.
-
-    `table` is as from `ratios`, `plans` as from `own_plan_changes` by GPU with the group `all`.
-    """
+    """Return claim O5: En-opt has the least energy on every GPU and number of tasks."""
     energy = table[table["metric"] == variants.ENERGY]
     shown = energy[energy["title"].isin(SEVEN)]
     best = shown.loc[shown.groupby(["GPU", "tasks"], sort=False)["median"].idxmin()]
@@ -155,10 +139,7 @@ def least_energy(table: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
 
 
 def below_both(table: pd.DataFrame, ours: str) -> dict[str, Any]:
-    """Return claim O6: a plan takes less energy than either rival on every GPU.
-
-    `table` is as from `variants.changes` with a column `gpu`.
-    """
+    """Return claim O6: a plan takes less energy than either rival on every GPU."""
     chosen = (table["ours"] == ours) & (table["metric"] == variants.ENERGY) & (table["form"] == variants.PAPER)
     rows = table[chosen & (table["gpu"] != "all")]
     holds = {f"below {row['rival']} on {row['gpu']}": row["high_pct"] < 0 for row in rows.to_dict("records")}
@@ -172,10 +153,7 @@ def below_both(table: pd.DataFrame, ours: str) -> dict[str, Any]:
 
 
 def both_rivals(table: pd.DataFrame, ours: str, metric: str, end: str = "") -> dict[str, Any]:
-    """Return the arguments of a claim on Morak and mu-Serve at once: in each form the smaller gain counts.
-
-    `end` ends the details.
-    """
+    """Return the arguments of a claim on Morak and mu-Serve at once: in each form the smaller gain counts."""
     rows = table[(table["ours"] == ours) & (table["metric"] == metric) & (table["form"] == variants.PAPER)]
     sizes = dict(zip(rows["rival"], rows["change_pct"], strict=True))
     worst, other = sorted(sizes, key=lambda rival: -sizes[rival])

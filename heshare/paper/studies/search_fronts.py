@@ -167,11 +167,7 @@ def _described(rows: Sequence[Mapping[str, object]], known: Mapping[str, Mapping
 def ablation(
     sets: Mapping[int, Sequence[Task]], cluster: Cluster, predictor: Predictor, *, base: Settings
 ) -> pd.DataFrame:
-    """Return results of the settings of `ABLATIONS`, whose final plans are all judged by one evaluator.
-
-    Returns:
-        One row a seed and `system`: its `group`, `hypervolume` and `igd_plus` of the final plans.
-    """
+    """Return results of the settings of `ABLATIONS`, whose final plans are all judged by one evaluator."""
     rows = []
     settings = {name: replace(base, **changes) for group in ABLATIONS.values() for name, changes in group.items()}
     groups = {name: group for group, names in ABLATIONS.items() for name in names}
@@ -321,10 +317,7 @@ def _short(title: object) -> str:
 
 
 def leads(table: pd.DataFrame) -> dict[str, Any]:
-    """Return the rivals nearest to HeShare from a random start (found) and its own (same), and to the words (words).
-
-    `table` is as from `search_table`.
-    """
+    """Return the rivals nearest to HeShare from a random start (found) and its own (same), and to the words (words)."""
     found, same = (nearest(table, start) for start in STARTS)
     return {"found": found, "same": same, "words": nearest(table, "random", "literal")}
 
@@ -437,7 +430,6 @@ def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def ablation_dots(ax: Axes, table: pd.DataFrame) -> None:
-    """Draw the median hypervolume of every ablation with its interval, group by group; `table` as from `summary`."""
     groups = list(dict.fromkeys(table["group"]))
     place = np.arange(len(table)) + 0.6 * table["group"].map(groups.index).to_numpy(float)
     value = table["hypervolume"].to_numpy(float)

@@ -273,12 +273,7 @@ def _named(function: str, text: str) -> str:
 
 
 def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.random.Generator) -> pd.DataFrame:
-    """Return the size of every claim's change under one condition, with the rivals in both forms.
-
-    Returns:
-        One row a measure and form: id, part, claim, axis, level, form, rival, metric, change_pct, low_pct, high_pct,
-        n, paper_pct, size (see `size_word`), provenance.
-    """
+    """Return the size of every claim's change under one condition, with the rivals in both forms."""
     rows = []
     single = pd.concat([found[kind] for kind in KINDS], ignore_index=True)
     for measure in MEASURES:

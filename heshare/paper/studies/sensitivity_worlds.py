@@ -119,7 +119,6 @@ def _t4(end: int) -> Change:
 
 
 def scaled_contention(factor: float) -> Change:
-    """Return the change of the slowdown by co-runners by a factor, on every GPU."""
 
     def scaled(contention: Contention) -> Contention:
         return replace(contention, strength=factor * contention.strength, wait_s=factor * contention.wait_s)
@@ -138,7 +137,6 @@ def _turns(part: float) -> Change:
 
 
 def scaled_power(name: str, factor: float) -> Change:
-    """Return the change of a constant of power by a factor, on every GPU; `sharing` is that of co-running work."""
 
     def changed(known: Constants) -> Constants:
         for gpu, power in known.power.items():

@@ -84,9 +84,6 @@ def run_systems(
     """Return the runs of every system in every world (cluster and load).
 
     `policies` are names of the registry by title, `loads` shares of a cluster's capacity by name.
-
-    Returns:
-        One row a world, repetition and system: columns mix, load, and those of a sweep, with the titles given.
     """
     named = {registry.canonical(text): title for title, text in policies.items()}
     parts = []
@@ -135,10 +132,7 @@ def _dominating_systems(table: pd.DataFrame, row: pd.Series, by: Sequence[str]) 
 def changes_by_load(
     runs: pd.DataFrame, ours: str, theirs: str, rng: np.random.Generator
 ) -> dict[str, list[ConfidenceInterval]]:
-    """Return the changes (energy, average JCT) of one system against another at each load, paired by repetition.
-
-    `runs` has one row a load, repetition and system; `rng` draws the bootstrap's samples.
-    """
+    """Return the changes (energy, average JCT) of one system against another at each load, paired by repetition."""
     return {
         str(load): [paired_change(part, ours, theirs, measure, rng) for measure in (ENERGY, JCT)]
         for load, part in runs.groupby("load", sort=False)

@@ -130,10 +130,7 @@ def _numbered(keys: pd.Series) -> tuple[IntArray, int]:
 
 
 def rival_claim(table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "") -> dict[str, Any]:
-    """Return the arguments of a claim on a rival: the value in the paper's set-up, and those with the other forms.
-
-    `table` is as from `changes`; `more` is a sentence for the end of the details.
-    """
+    """Return the arguments of a claim on a rival: the value in the paper's set-up, and those with the other forms."""
     chosen = (table["ours"] == ours) & (table["rival"] == rival)
     sizes = intervals(table[chosen], "form", "metric")
     details = render(
@@ -191,12 +188,6 @@ POLICIES = tuple(f"{WHOLE}/{name}" for name in ABLATIONS)
 
 
 def ablation_changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Return changes of energy (both accounts) and average JCT of each of `POLICIES` against `WHOLE`, paired by seed.
-
-    Returns:
-        One row each: part, metric, change_pct, low_pct, high_pct (95 % bootstrap interval), n, provenance. A change
-        above zero is the improvement by the removed part.
-    """
     rows = []
     for metric, (policy, (meaning, _)) in product(METRICS, zip(POLICIES, ABLATIONS.values(), strict=True)):
         change = median_change(runs, registry.title(policy), registry.title(WHOLE), metric, rng).columns(*_CHANGE)
@@ -303,12 +294,6 @@ _EQUAL = (("equal energy", JCT, ENERGY), ("equal average JCT", ENERGY, JCT))
 
 
 def changes_at_equal(plans: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Return the median changes of HeShare+ against rivals at equal energy and at equal average JCT.
-
-    Returns:
-        One row each: rival, at, metric, change_pct, low_pct, high_pct, n, reached (repetitions with a plan within),
-        provenance.
-    """
     rows = []
     for (rival, at, metric), part in plans.groupby(["rival", "at", "metric"], sort=False):
         change = median_interval(part["change_pct"], rng).columns(*_CHANGE)

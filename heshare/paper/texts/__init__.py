@@ -43,7 +43,6 @@ def percent(value: float, low: float, high: float, digits: int = 0) -> str:
 
 
 def interval(size: "ConfidenceInterval", digits: int = 0) -> str:
-    """Return a change with its interval, as from `percent`."""
     return percent(size.value, size.low, size.high, digits)
 
 

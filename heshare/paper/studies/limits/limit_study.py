@@ -67,12 +67,7 @@ def limited_runs(
 
 
 def power_over_time(policy: str, share: float, *, cluster: str, tasks: int, seed: int) -> pd.DataFrame:
-    """Return the power of the first repetition's run without a limit and under one, as steps.
-
-    Returns:
-        Columns case (`no limit`, or such as `60 % of the peak`), limit_w (NaN without one), time_s, power_w (from
-        that time on, of all GPUs).
-    """
+    """Return the power of the first repetition's run without a limit and under one, as steps."""
     streams, gpus, made = Repetition(0, seed), Cluster.parse(cluster), make(policy)
     runs = partial(_run, streams.task_set(tasks), gpus, _predictor(), streams)
     free = runs(made, None)
@@ -87,11 +82,6 @@ def power_over_time(policy: str, share: float, *, cluster: str, tasks: int, seed
 
 
 def limit_costs(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Return what each limit costs, paired by repetition with the unlimited run of the same policy.
-
-    Returns:
-        Columns title, share, metric, change_pct (median), low, high (its 95 % interval), n, provenance.
-    """
     found = []
     for name, part in runs.groupby("title", sort=False):
         wide = {metric: part.pivot_table(index=REPETITION, columns="share", values=metric) for metric in MEASURES}
@@ -131,7 +121,6 @@ def _row(done: Run, share: float, budget: PowerBudget | None) -> dict[str, objec
 
 
 def cost_lines(ax: Axes, costs: pd.DataFrame) -> None:
-    """Draw the change of the average JCT over the limit: a line with 95 % intervals for each policy."""
     drawn = costs[costs["metric"] == "avg_jct_s"]
     titles = list(drawn["title"].unique())
     for place, (name, part) in enumerate(drawn.groupby("title", sort=False)):

@@ -150,7 +150,6 @@ def savings(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def price_steps(ax: Axes, price: EnergySignal, start_hours: list[float]) -> None:
-    """Draw a day's price in steps, with the hours at which the runs begin."""
     hours = [time_s / 3_600.0 for time_s in (*price.time_s, DAY_S)]
     ax.step(hours, [*price.value, price.value[-1]], where="post", color=EFFECT, linewidth=1.2)
     for number, hour in enumerate(start_hours):

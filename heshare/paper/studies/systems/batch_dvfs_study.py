@@ -46,12 +46,7 @@ def networks() -> list[str]:
 
 
 def run_systems(gpu: str, *, seed: int, seeds: int, jobs: int = 30) -> pd.DataFrame:
-    """Run the same jobs under BatchDVFS and each system that it is compared with.
-
-    Returns:
-        One row a job and system: repetition, job, title, network, cap_w, images_per_s, j_per_image, above_pct (share
-        of the time above the cap).
-    """
+    """Run the same jobs under BatchDVFS and each system that it is compared with."""
     cluster = Cluster.parse(gpu)
 
     def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
@@ -67,10 +62,6 @@ def run_systems(gpu: str, *, seed: int, seeds: int, jobs: int = 30) -> pd.DataFr
 
 
 def run_job(cluster: Cluster, network: str, images: int, cap: float, system: str) -> Run:
-    """Run one job of the study under a power cap.
-
-    `cap` is a share of the board power limit, `system` a value of `SYSTEMS`.
-    """
     name, _, parameter = system.partition(",")
     parameters = ",".join(filter(None, (f"cap={cap}", parameter)))
     policy = make(f"{name}({parameters})")
@@ -91,12 +82,7 @@ def _measures(result: Run, images: int, cap: float) -> dict[str, float]:
 
 
 def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Return BatchDVFS's throughput over that of each other system, the geometric mean over jobs of each draw.
-
-    Returns:
-        One row a title: ratio, low, high, n, least and most (over single jobs), above_pct (share of time above the cap,
-        the mean over that title's jobs), j_per_image (median), provenance.
-    """
+    """Return BatchDVFS's throughput over that of each other system, the geometric mean over jobs of each draw."""
     wide = runs.pivot_table(index=["repetition", "job"], columns="title", values="images_per_s")
     rows = []
     for title, own in runs.groupby("title", sort=False):
@@ -116,10 +102,7 @@ def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def scatter(ax: Axes, gains: pd.DataFrame) -> None:
-    """Draw the throughput of each system over BatchDVFS's against its time above the cap, with its name beside it.
-
-    The frame is that of `gains`.
-    """
+    """Draw the throughput of each system over BatchDVFS's against its time above the cap, with its name beside it."""
     points = pd.DataFrame(
         {
             "title": gains["title"],

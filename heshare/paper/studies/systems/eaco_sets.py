@@ -78,12 +78,6 @@ def _steps_of_epoch(workload: Workload) -> float:
 
 
 def summary(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Return for each set of `run_sets` EaCO's measurement, the same with equal jobs, and with jobs of other lengths.
-
-    Returns:
-        Columns set, measured_pct, equal_pct, median_pct, low, high, n, gpus_pct, measured_slowdown_pct, slowdown_pct,
-        utilisation_pct, provenance.
-    """
     equal = frame[frame["repetition"] < 0].rename(columns={"saving_pct": "equal_pct"})
     drawn = median_intervals(frame[frame["repetition"] >= 0], ["set"], ["saving_pct"], rng)
     table = equal.merge(drawn.rename(columns={"median": "median_pct"}).drop(columns="provenance"), on="set")
@@ -92,17 +86,12 @@ def summary(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def best_sets(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Return the change of energy (%) by the set that saves most in each repetition of `run_sets`, and their median.
-
-    Returns:
-        Columns as of `heshare.lab.sweeps.study_runs.with_median`, the item being the repetition, and provenance.
-    """
+    """Return the change of energy (%) by the set that saves most in each repetition of `run_sets`, and their median."""
     drawn = frame[frame["repetition"] >= 0]
     return with_median(drawn.groupby("repetition")["saving_pct"].min(), rng).assign(provenance="emulated")
 
 
 def evaluate_energy_per_job(frame: pd.DataFrame, best_of_each: pd.DataFrame) -> dict[str, Any]:
-    """Return the arguments of the claim on energy per job; the frames are those of `run_sets` and `best_sets`."""
     equal = frame[frame["repetition"] < 0]
     gap = (equal["saving_pct"] - equal["measured_pct"]).abs().max()
     best = equal.sort_values("saving_pct").iloc[0]
@@ -111,7 +100,6 @@ def evaluate_energy_per_job(frame: pd.DataFrame, best_of_each: pd.DataFrame) -> 
 
 
 def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
-    """Return the arguments of the claim on GPU utilisation: whether sets raise it, and how far."""
     equal = frame[frame["repetition"] < 0]
     most: Any = equal.sort_values("utilisation_pct").iloc[-1]
     alone = max(step(workload).busy for workload in measured_alone())
@@ -129,10 +117,6 @@ def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def panel(ax: Axes, sets: pd.DataFrame) -> None:
-    """Draw the change of energy of each set: measured by EaCO, and emulated of the node and of its GPUs alone.
-
-    `sets` is as from `summary`.
-    """
     at = np.arange(len(sets))
     ax.plot(sets["measured_pct"], at, "|", color="black", markersize=9, markeredgewidth=1.4, label="measured by EaCO")
     for index, (column, label) in enumerate((("equal_pct", "emulated"), ("gpus_pct", "emulated, GPUs alone"))):

@@ -148,14 +148,7 @@ def run_systems(
     seed: int,
     seeds: int,
 ) -> pd.DataFrame:
-    """Run the systems on the same tasks, on clusters of several sizes.
-
-    `systems` has makers of the policies by title; the largest of `nodes` sets the load.
-
-    Returns:
-        One row a repetition, cluster and system: the columns repetition, nodes, title, those of `_measures`,
-        provenance.
-    """
+    """Run the systems on the same tasks, on clusters of several sizes."""
     sizes = list(nodes)
 
     def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
@@ -190,13 +183,7 @@ def _measures(result: Run) -> dict[str, float]:
 
 
 def changes(frame: pd.DataFrame, ours: str, rng: np.random.Generator) -> pd.DataFrame:
-    """Return the change of `ours` against every other system in each account of energy, node hours and average JCT.
-
-    The frame is that of `run_systems`, and `ours` a title in it.
-
-    Returns:
-        One row a cluster, other system and metric: nodes, ours, theirs, metric, change_pct, low, high, n, provenance.
-    """
+    """Return the change of `ours` against every other system in each account of energy, node hours and average JCT."""
     columns = {**ACCOUNTS, "hours of active nodes": "node_hours", "average JCT": "avg_jct_s"}
     rows = []
     for nodes, part in frame.groupby("nodes", sort=False):
@@ -208,13 +195,7 @@ def changes(frame: pd.DataFrame, ours: str, rng: np.random.Generator) -> pd.Data
 
 
 def sensitivity(setting: StudySetting, nodes: int, rng: np.random.Generator, *, seed: int, seeds: int) -> pd.DataFrame:
-    """Compare EaCO with FIFO on one cluster with one thing changed at a time (`VARIANTS`).
-
-    Returns:
-        One row a variant: variant, n; energy_pct, low, high (nodes, idle ones asleep); if idle nodes sleep under EaCO
-        alone, alone_pct; if under none, awake_pct; hours of active nodes, hours_pct; EaCO's run time over that alone,
-        runtime_pct, runtime_low, runtime_high; provenance.
-    """
+    """Compare EaCO with FIFO on one cluster with one thing changed at a time (`VARIANTS`)."""
     rows = []
     for title, (trace, eaco) in VARIANTS.items():
         systems: dict[str, Callable[[], Policy]] = {FIFO: SYSTEMS[FIFO], EACO: partial(Eaco, **eaco)}
@@ -236,10 +217,6 @@ def sensitivity(setting: StudySetting, nodes: int, rng: np.random.Generator, *, 
 
 
 def evaluate_total_energy(changes: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
-    """Return the arguments of the claim on energy: nodes whose idle ones sleep, against FIFO on the largest cluster.
-
-    The frames are those of `changes` and `sensitivity`.
-    """
     nodes = changes["nodes"].max()
     note = render(
         "14_eaco",
@@ -254,10 +231,6 @@ def evaluate_total_energy(changes: pd.DataFrame, variants: pd.DataFrame) -> dict
 
 
 def evaluate_runtime(frame: pd.DataFrame, variants: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
-    """Return the arguments of the claim on run time, its mean over jobs under EaCO over that alone.
-
-    The frames are those of `run_systems` and `sensitivity`.
-    """
     nodes = frame["nodes"].max()
     ours = frame[(frame["nodes"] == nodes) & (frame["title"] == EACO)]
     note = render("14_eaco", "runtime", pairs=variants.set_index("variant").loc["at most 2 jobs a GPU"])
@@ -265,7 +238,6 @@ def evaluate_runtime(frame: pd.DataFrame, variants: pd.DataFrame, rng: np.random
 
 
 def changes_panel(ax: Axes, changes: pd.DataFrame) -> None:
-    """Draw EaCO's energy against each other system on each cluster, and the paper's value; frame of `changes`."""
     rows = changes[changes["metric"] == ASLEEP].reset_index(drop=True)
     for at, row in enumerate(rows.to_dict("records")):
         how = series_style(str(row["theirs"]))
@@ -278,10 +250,6 @@ def changes_panel(ax: Axes, changes: pd.DataFrame) -> None:
 
 
 def why_panels(axes: Sequence[Axes], variants: pd.DataFrame) -> None:
-    """Draw energy against FIFO and run time over that alone in each variant, beside the paper's.
-
-    `variants` is as from `sensitivity`.
-    """
     how, at = series_style(EACO), np.arange(len(variants))
     shown = (
         (("energy_pct", "low", "high"), "Energy of nodes against FIFO (%)", PAPER_ENERGY_PCT),

@@ -146,12 +146,7 @@ def _case(
 
 
 def gains(frame: pd.DataFrame, against: str = DEFAULT) -> pd.DataFrame:
-    """Return the gain of FIKIT over another way of sharing, case by case.
-
-    Returns:
-        One row a case: its columns, `speedup` of the urgent task's JCT (the other way's over FIKIT's) and `low_ratio`
-        of the other task's JCT (the same).
-    """
+    """Return the gain of FIKIT over another way of sharing, case by case."""
     cases = frame.set_index([*_CASE, "repetition"])
     fikit, other = (cases[cases["sharing"] == way] for way in ("FIKIT", against))
     other = other.loc[fikit.index]
@@ -186,12 +181,7 @@ def summary(gained: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -
 
 
 def of_all_cases(gained: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Return what claims F1 and F2 are about: medians over the cases, and the extremes of each repetition.
-
-    Returns:
-        Columns measure (`speedup`; `low_ratio`, of cases in which requests of the urgent task come and go; `least` and
-        `most`, the extreme speed-ups of each repetition), item, value, low, high, n, provenance.
-    """
+    """Return what claims F1 and F2 are about: medians over the cases, and the extremes of each repetition."""
     cases, each = by_case(gained), gained.groupby("repetition")["speedup"]
     over_cases = {"speedup": cases["speedup"], "low_ratio": cases[cases["load"] > 0]["low_ratio"]}
     parts = [with_median(values, rng, measure=name).tail(1) for name, values in over_cases.items()]
@@ -240,7 +230,6 @@ def title_of(name: str) -> str:
 
 
 def speedup_panel(ax: Axes, gained: pd.DataFrame, series: str) -> list[Artist]:
-    """Draw the share of the cases above each speed-up, a line for each value of `series`."""
     lines = []
     for name, part in by_case(gained).groupby(series, sort=False):
         ordered = np.sort(part["speedup"].to_numpy(float))
@@ -278,11 +267,7 @@ def _label(what: str, value: float) -> str:
 
 
 def by_class(policies: Sequence[str], cluster: str, tasks: int, *, seeds: int, seed: int) -> pd.DataFrame:
-    """Run policies on emulated GPUs with a fifth of the tasks urgent, drawn by lot, and return medians.
-
-    Returns:
-        One row a policy: policy, urgent_jct_s, other_jct_s, avg_jct_s, energy_active_j.
-    """
+    """Run policies on emulated GPUs with a fifth of the tasks urgent, drawn by lot, and return medians."""
     predictor, gpus = DevicePredictor(), Cluster.parse(cluster)
 
     def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
@@ -308,11 +293,7 @@ def by_class(policies: Sequence[str], cluster: str, tasks: int, *, seeds: int, s
 def pieces(
     high: KernelTrace, low: KernelTrace, ways: Mapping[str, Sharing], *, arrivals_ms: Sequence[float], until_ms: float
 ) -> pd.DataFrame:
-    """Return the pieces of a short time: requests of the urgent task arrive, the other always has a next one.
-
-    Returns:
-        One row a piece: way, task (of `TASKS`), start_ms, end_ms; pieces that follow each other directly are one.
-    """
+    """Return the pieces of a short time: requests of the urgent task arrive, the other always has a next one."""
     arrivals_s = tuple(1e-3 * each for each in arrivals_ms)
     rows: list[tuple[str, str, float, float]] = []
     for way, how in ways.items():
@@ -327,7 +308,6 @@ def pieces(
 
 
 def timeline_panel(ax: Axes, rows: pd.DataFrame, arrivals_ms: Sequence[float]) -> list[Artist]:
-    """Draw a lane for each task under each way of sharing, and lines where requests of the urgent task arrive."""
     ways = list(dict.fromkeys(rows["way"]))
     drawn: list[Artist] = [ax.axvline(each, color=GUIDE, linewidth=0.6, linestyle=":") for each in arrivals_ms]
     for (way, task), part in rows.groupby(["way", "task"], sort=False):

@@ -98,13 +98,6 @@ def _workloads() -> tuple[Workload, ...]:
 def run_policies(
     policies: Sequence[str], *, seed: int, seeds: int, tasks: int = 100, gpus: int = 8, interval_s: float = 60.0
 ) -> pd.DataFrame:
-    """Run policies on MISO's jobs.
-
-    `interval_s` is as in `draw_jobs`.
-
-    Returns:
-        One row a repetition and policy, as from `sweep`, without wall time; of the scenario only the column interval_s.
-    """
     grid = Grid(
         policies=tuple(policies),
         clusters=(cluster(gpus),),
@@ -172,9 +165,6 @@ def by_interval(
     """Compare MISO, and MISO at no cost, with whole GPUs and the best static partition, by time between arrivals.
 
     The best static partition is that of `chosen`, or of all `statics()`; `sizes` are as of `run_policies`.
-
-    Returns:
-        One row an interval, policy and reference: columns interval_s, title, reference, static, change_pct, low, high.
     """
     rows = []
     for interval_s in intervals_s:
@@ -189,10 +179,6 @@ def by_interval(
 
 
 def scatter(ax: Axes, found: pd.DataFrame, best: str) -> None:
-    """Draw average JCT against energy of each policy, and the average JCT that the paper's reductions would give.
-
-    `found` is as from `table`, `best` the best static partition.
-    """
     rows = found.assign(**dict.fromkeys(("x", "x_low", "x_high"), found["energy_mj"]))
     rows = rows.assign(y=rows[JCT] / 1e3, y_low=rows["low"] / 1e3, y_high=rows["high"] / 1e3)
     rows["label"] = [f"{row.title}{' (best static)' * (row.policy == best)}" for row in rows.itertuples()]
@@ -214,10 +200,6 @@ def scatter(ax: Axes, found: pd.DataFrame, best: str) -> None:
 
 
 def interval_panels(axes: Sequence[Axes], why: pd.DataFrame) -> None:
-    """Draw MISO's change in average JCT against the time between arrivals, a panel for each reference.
-
-    `why` is as from `by_interval`.
-    """
     for ax, (key, reference) in zip(axes, REFERENCES.items(), strict=True):
         plots.lines(ax, why[why["reference"] == reference], x="interval_s", y="change_pct", series="title")
         ax.axhline(PAPER_PCT[key], color=GUIDE, linewidth=0.8, linestyle="--", label="the paper")

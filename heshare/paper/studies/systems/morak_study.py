@@ -253,11 +253,7 @@ def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def sensitivity(rng: np.random.Generator, *, seed: int, seeds: int) -> pd.DataFrame:
-    """Compare Morak with the others with one assumed setting changed at a time (`VARIANTS`).
-
-    Returns:
-        One row a variant and title: variant, then the columns of `gains`.
-    """
+    """Compare Morak with the others with one assumed setting changed at a time (`VARIANTS`)."""
     titles = (MORAK, BATCH_DVFS, POWER_LIMIT)
     found = {
         variant: gains(run_systems(setting, seed=seed, seeds=seeds, titles=titles), rng)
@@ -267,10 +263,6 @@ def sensitivity(rng: np.random.Generator, *, seed: int, seeds: int) -> pd.DataFr
 
 
 def throughput_claim(found: pd.DataFrame, title: str) -> dict[str, Any]:
-    """Return the arguments of the claim on throughput against a baseline: the largest ratio of a repetition.
-
-    `found` is as from `gains`, `title` that of the baseline.
-    """
     rows = found.set_index("title")
     own: Any = rows.loc[title]
     value = ConfidenceInterval(own["most"], own["most_low"], own["most_high"], int(own["n"]))
@@ -279,10 +271,6 @@ def throughput_claim(found: pd.DataFrame, title: str) -> dict[str, Any]:
 
 
 def limits_claim(runs: pd.DataFrame, found: pd.DataFrame) -> dict[str, Any]:
-    """Return the arguments of the claim that Morak keeps limits and cap.
-
-    `runs` is as from `run_systems`, `found` as from `gains`.
-    """
     own = runs[runs["title"] == MORAK]
     holds = {
         "no iteration beyond its limit": bool((own["late_pct"] == 0).all()),
@@ -300,7 +288,6 @@ def limits_claim(runs: pd.DataFrame, found: pd.DataFrame) -> dict[str, Any]:
 
 
 def parts_claim(found: pd.DataFrame) -> dict[str, Any]:
-    """Return the arguments of the claim on Morak's parts; `found` as from `gains`."""
     rows = found.set_index("title")
     alone: Any = rows.loc[ALONE]
     late = rows["late_pct"]
@@ -315,7 +302,6 @@ def parts_claim(found: pd.DataFrame) -> dict[str, Any]:
 
 
 def draw_panels(axes: tuple[Axes, Axes], found: pd.DataFrame, variants: pd.DataFrame) -> None:
-    """Draw Morak's throughput over each other system, and over two of them with one setting changed at a time."""
     left = found[found["title"] != MORAK].assign(series=MORAK)
     plots.dots(axes[0], left, group="title", series="series", value="ratio", low="low", high="high")
     axes[0].plot(left["most"], range(len(left)), "|", color=EDGE, markersize=6)

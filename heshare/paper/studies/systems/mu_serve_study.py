@@ -171,7 +171,6 @@ def run_systems(
 
 
 def run_gpu(setting: StudySetting, tasks: Sequence[Task], system: ServingSystem) -> Run:
-    """Run the requests of one GPU until all are done."""
     card = gpu(setting.gpu)
     device = EmulatedDevice(card)
     if system.clock:
@@ -183,7 +182,6 @@ def run_gpu(setting: StudySetting, tasks: Sequence[Task], system: ServingSystem)
 
 
 def _measures(result: Run, setting: StudySetting) -> tuple[float, np.ndarray[Any, Any]]:
-    """Return the mean power in the window, W, and responses over times alone of the requests that arrived in it."""
     until_j = [energy_j(result.record.segments, np.array([at])) for at in (setting.warm_up_s, setting.window_s)]
     power_w = float((until_j[1] - until_j[0])[0]) / (setting.window_s - setting.warm_up_s)
     counted = np.array([task.arrival_s >= setting.warm_up_s for task in result.tasks])
@@ -208,7 +206,6 @@ def savings(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def _beside_top(runs: pd.DataFrame, load: Any, title: Any) -> tuple[pd.Series, pd.Series]:
-    """Return by repetition how many times less power a system takes, and how many percentage points it misses more."""
     rows = runs[runs["load"] == load].set_index("repetition")
     top, own = rows[rows["title"] == TOP], rows[rows["title"] == title]
     return top["power_w"] / own["power_w"], top["attained_pct"] - own["attained_pct"]
@@ -230,11 +227,7 @@ VARIANTS: Mapping[str, dict[str, Any]] = {
 
 
 def sensitivity(setting: StudySetting, rng: np.random.Generator, *, seed: int, seeds: int) -> pd.DataFrame:
-    """Compare power and attained limits with one assumed setting changed at a time (`VARIANTS`).
-
-    Returns:
-        One row a variant and title: variant, then the columns of `savings`.
-    """
+    """Compare power and attained limits with one assumed setting changed at a time (`VARIANTS`)."""
     found = {
         variant: savings(run_systems(replace(setting, **changed), seed=seed, seeds=seeds, titles=(TOP, *SHOWN)), rng)
         for variant, changed in VARIANTS.items()
@@ -276,7 +269,6 @@ def energy_and_time(
 def _energies(
     setting: StudySetting, over_time: Sequence[Task], at_once: Sequence[Task], system: ServingSystem
 ) -> np.ndarray[Any, Any]:
-    """Return the energy of the window, that of all requests at once, J, and the time of the latter, s."""
     window, whole = (run_gpu(setting, tasks, system) for tasks in (over_time, at_once))
     window_j = energy_j(window.record.segments, np.array([setting.window_s]))[0]
     return np.array([window_j, whole.energy_cluster_j, whole.makespan_s])
@@ -328,10 +320,6 @@ def claim_numbers(
 
 
 def power_claim(numbers: pd.DataFrame, energies: pd.DataFrame, measure: str) -> dict[str, Any]:
-    """Return the arguments of the claim on power.
-
-    `energies` has the card of the runs; `measure` is `LEAST` or `MOST`.
-    """
     ratio = numbers[numbers["measure"] == measure].set_index("title")["value"]
     reach = 1 / (1 + energies.loc[energies["gpu"] == StudySetting().gpu, "over_time_pct"].min() / 100)
     known = {"ratio": ratio, "load": StudySetting().load, "reach": reach}
@@ -340,10 +328,6 @@ def power_claim(numbers: pd.DataFrame, energies: pd.DataFrame, measure: str) -> 
 
 
 def limits_claim(found: pd.DataFrame) -> dict[str, Any]:
-    """Return the arguments of the claim that limits are attained as without control, to one percentage point.
-
-    `found` is as from `savings`.
-    """
     own, aimed, slower = (found[found["title"] == title] for title in (MU_SERVE, AIMED, SLOWER))
     worst: Any = own.sort_values("lost_pct").iloc[-1]
     value = ConfidenceInterval(worst["lost_pct"], worst["lost_low"], worst["lost_high"], int(worst["n"]))
@@ -356,7 +340,6 @@ def limits_claim(found: pd.DataFrame) -> dict[str, Any]:
 
 
 def groups_claim(numbers: pd.DataFrame, sizes: Sequence[int]) -> dict[str, Any]:
-    """Return the arguments of the claim on placement; `numbers` as from `claim_numbers`."""
     rows = numbers.set_index("measure")
     by_size: dict[int, Any] = {size: rows.loc[GROUPED.format(size)] for size in sizes}
     return claim_of_row(numbers, "U3", size=sizes[0]) | {
@@ -367,14 +350,12 @@ def groups_claim(numbers: pd.DataFrame, sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def order_claim(numbers: pd.DataFrame, setting: StudySetting) -> dict[str, Any]:
-    """Return the arguments of the claim on the order of requests in the setting of `queueing`."""
     note = _words("mu_serve_order", load=setting.load, spread=setting.spread)
     why = "Load and spread of lengths are assumed, and lengths are known: it is not the paper's prediction."
     return claim_of_row(numbers, "U4") | {"note": note, "testable": False, "why": why}
 
 
 def draw_panels(axes: Sequence[Axes], found: pd.DataFrame, energies: pd.DataFrame) -> None:
-    """Draw saved power and lost limits by load, and the energy of lower clocks over time and all at once."""
     shown = found[found["title"].isin(SHOWN)]
     shown = shown.assign(row=[f"load {100 * load:g} %" for load in shown["load"]])
     axes[0].axvspan(*PAPER, color=BAND, zorder=0)

@@ -95,11 +95,6 @@ def run_systems(
     """Run the systems on the same tasks.
 
     `systems` has makers of policies by title and parameter (a budget or a clock; 1 where there is none).
-
-    Returns:
-        One row a repetition and system: title, setting (the parameter), energy_j (GPUs while they run something),
-        energy_cluster_j, JCTs, slowdown, starts (each change of GPUs is one), average active GPUs, and energy and JCT
-        over those of FIFO in that repetition (`energy`, `jct`); provenance.
     """
     cluster = Cluster((gpu(setting.gpu),) * setting.gpus)
 
@@ -151,10 +146,6 @@ def at_equal_energy(frame: pd.DataFrame, rng: np.random.Generator, account: str 
 
     Nothing is interpolated. A repetition without such a budget has the value 1; `reached` counts the others. The frame
     is that of `run_systems`, and `account` its column of energy.
-
-    Returns:
-        One row a comparator and setting of it: account, title, setting, energy (over FIFO's, median), times, low, high,
-        n, reached (repetitions with a budget within), provenance.
     """
     ours = frame[frame["title"] == POWER_FLOW]
     rows = []
@@ -175,11 +166,7 @@ def _times(ours: pd.DataFrame, theirs: pd.Series, account: str) -> float:
 def sensitivity(
     setting: StudySetting, budgets: Sequence[float], rng: np.random.Generator, *, seed: int, seeds: int
 ) -> pd.DataFrame:
-    """Compare PowerFlow with FIFO and SRTF at equal energy, with one thing changed at a time (`VARIANTS`).
-
-    Returns:
-        One row a variant and comparator: variant, then the columns of `at_equal_energy`.
-    """
+    """Compare PowerFlow with FIFO and SRTF at equal energy, with one thing changed at a time (`VARIANTS`)."""
     parts = []
     for title, (trace, changed) in VARIANTS.items():
         makers = {key: make for key, make in systems(budgets, **changed).items() if key[0] != SJF}
@@ -190,12 +177,6 @@ def sensitivity(
 
 
 def model_errors(setting: StudySetting) -> pd.DataFrame:
-    """Return the errors of PowerFlow's fitted models against the device, for each training of the record.
-
-    Returns:
-        One row a training: workload, sharpness, time_mean_pct, time_max_pct, energy_mean_pct, energy_max_pct (relative
-        errors over the clocks that a plan may choose, %), provenance.
-    """
     card, device = gpu(setting.gpu), DevicePredictor()
     policy = PowerFlow()
     policy.reset(Cluster((card,)), device, np.random.default_rng(0))
@@ -223,10 +204,6 @@ def model_errors(setting: StudySetting) -> pd.DataFrame:
 
 
 def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
-    """Return the arguments of the claim: the comparator against which PowerFlow gains least, of those at the top clock.
-
-    The frames are those of `at_equal_energy`, in both accounts, and `sensitivity`.
-    """
     running = equal[equal["account"] == "energy_j"].sort_values("times")
     least, *others = running[running["title"].isin([FIFO, SJF, SRTF])].to_dict("records")
     slower = running[running["title"] == SLOWER].iloc[0]
@@ -241,13 +218,6 @@ def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
 
 
 def draw_panels(axes: Sequence[Axes], frame: pd.DataFrame, variants: pd.DataFrame) -> pd.DataFrame:
-    """Draw two panels: average JCT over energy, and the gain at equal energy with one thing changed at a time.
-
-    The frames are those of `run_systems` and `sensitivity`.
-
-    Returns:
-        The plotted numbers: panel, series, setting, x, value, low, high, provenance.
-    """
     curve = frame.groupby(["title", "setting"], sort=False)[["energy", "jct"]].median().reset_index()
     names = []
     for title, part in curve.groupby("title", sort=False):

@@ -62,7 +62,6 @@ def task_classes() -> tuple[list[Request], FloatArray]:
 
 
 def datacentre(scale: float) -> Nodes:
-    """Return the published datacentre, empty, at a part of its size."""
     rows = [
         (size, idle_w, full_w)
         for total, size, idle_w, full_w in DATACENTRE.values()
@@ -190,11 +189,7 @@ def fill_all(placers: Mapping[str, tuple[str, float]], *, seed: int, seeds: int,
 
 
 def saved(fills: pd.DataFrame, against: str, rng: np.random.Generator) -> pd.DataFrame:
-    """Compare the estimated power of each placer with another's at each level of demand, paired by repetition.
-
-    Returns:
-        One row a placer and level: title, demand, change_pct, low, high, n, granted (median), provenance.
-    """
+    """Compare the estimated power of each placer with another's at each level of demand, paired by repetition."""
     rows = []
     for title in fills["title"].unique():
         for demand, part in fills.groupby("demand"):
@@ -207,12 +202,7 @@ def saved(fills: pd.DataFrame, against: str, rng: np.random.Generator) -> pd.Dat
 def mean_change(
     fills: pd.DataFrame, ours: str, against: str, rng: np.random.Generator, below: float = 0.9
 ) -> pd.DataFrame:
-    """Return the mean change in power over demand up to `below`, with free GPUs, by repetition, and its median, %.
-
-    Returns:
-        Columns ours, against, up_to (the demand), then those of `heshare.lab.sweeps.study_runs.with_median`, the item
-        being the repetition, and provenance.
-    """
+    """Return the mean change in power over demand up to `below`, with free GPUs, by repetition, and its median, %."""
     free = fills[fills["demand"] <= below]
     wide = free.pivot_table(index=["repetition", "demand"], columns="title", values="power_w")
     change = 100.0 * (wide[ours] / wide[against] - 1.0)
@@ -221,7 +211,6 @@ def mean_change(
 
 
 def evaluate_power(change: pd.DataFrame, saved: pd.DataFrame) -> dict[str, Any]:
-    """Return the arguments of the claim on PWR; the frames are those of `mean_change` and `saved`."""
     ours, up_to = change["ours"].iloc[0], change["up_to"].iloc[0]
     end = saved[saved["title"] == ours].sort_values("demand").iloc[-1]
     return claim_of_row(change, "X1") | {"note": render("18_pwr", "power", ours=ours, up_to=up_to, end=end)}
@@ -236,7 +225,6 @@ def apart_pct(saved: pd.DataFrame) -> float:
 
 
 def panels(axes: Sequence[Axes], saved: pd.DataFrame) -> None:
-    """Draw power against FGD and the share of requested GPUs that are granted, by demand; frame of `saved`."""
     axes[0].axhspan(*PAPER_PCT, color=BAND, linewidth=0, zorder=0, label="PWR's paper")
     shown = saved.assign(granted_pct=100 * saved["granted"])
     for ax, (column, label) in zip(
