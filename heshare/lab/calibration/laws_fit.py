@@ -81,7 +81,6 @@ class FeatureLaw:
         return self.mean[: len(self.mean) - len(self.items) - len(self.groups)]
 
     def offset_of(self, item: str) -> float:
-        """Return the offset of an item, 0 without measurements."""
         return float(self.mean[len(self.exponents) + self.items.index(item)]) if item in self.items else 0.0
 
     def ratio_spread(self, item: str, other: str, features: FloatArray) -> float:
@@ -344,7 +343,6 @@ def workload_rows() -> FeatureRows:
 
 
 def workload_features(name: str) -> tuple[float, float, float]:
-    """Return the logarithms of operations, activations and layers of a network."""
     model = catalogue.model(name)
     return math.log(model.gflops), math.log(model.activations_m), math.log(model.layers)
 

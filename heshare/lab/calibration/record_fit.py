@@ -153,8 +153,6 @@ def _fit_timing(
 
 @dataclass(frozen=True, slots=True)
 class _ModelledSetting:
-    """A setting in the terms of the device model: iterations of its residents, factors of its clock, observations."""
-
     iterations: tuple[Iteration, ...]
     slow: float
     stalled: float

@@ -119,7 +119,6 @@ def fit_clocks(rows: TimeRows) -> FittedTiming:
 
 
 def with_kernels(workload: str, fitted: FittedTiming) -> FittedTiming:
-    """Return a timing with the number of kernels that an iteration of the workload launches."""
     return _with(fitted, kernels=kernel_counts().get(workload, 0.0))
 
 

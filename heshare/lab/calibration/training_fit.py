@@ -189,7 +189,6 @@ def _parts(slices: int, time_s: float, whole: Iteration) -> tuple[float, ...]:
 
 @lru_cache(maxsize=4)
 def left_out_instances(constants: Constants) -> tuple[LeftOut, ...]:
-    """Return times in MIG instances, the powers fitted without the workload, its whole GPU's time from the model."""
     rows, points = _instances(constants), []
     powers = {name: fit_instance(constants, without=name) for name in dict.fromkeys(row[0] for row in rows)}
     for name, size, slices, time_s, whole in rows:

@@ -82,7 +82,6 @@ def _costs(gpu: str) -> tuple[pd.DataFrame, tuple[VoltageCurve, ...]]:
 
 
 def voltage_curve(gpu: str, without: str = "") -> VoltageCurve:
-    """Return the curve that fits the codes of a GPU best, without one of them."""
     costs, curves = _costs(gpu)
     return curves[int(np.argmin(costs[costs.index != without].sum(axis=0).to_numpy()))]
 

@@ -100,7 +100,6 @@ def errors_by_test(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def mps_shares(test: str, shares: tuple[float, float], calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times at two shares of the V100-SXM2 from those at 20, 50 and 80 %."""
     for name in MPS_MODELS:
         rows = time_rows("V100-SXM2", name, MPS_RECORD)
         rows = rows.where(np.isin(rows.share, (*_SEEN_SHARES, *shares)))
@@ -110,7 +109,6 @@ def mps_shares(test: str, shares: tuple[float, float], calibration: Calibration)
 
 
 def eager_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times at the A100's inference batch sizes from four of them."""
     for name in EAGER_MODELS:
         rows, prior = time_rows("A100", name, EAGER_RECORD), timing_constants.eager_prior(name)
         test = "A100 inference batch sizes from 1, 8, 32, 128"
@@ -119,7 +117,6 @@ def eager_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
 
 
 def bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times of BERT Large at inference batch sizes 2 and 4, 128 and 384 tokens, from 1 and 8."""
     test, prior = "BERT inference batch sizes 2 and 4 from 1 and 8", timing_constants.LANGUAGE_PRIOR
     records_used = product(_LANGUAGE_GPUS, ("bert_large", "bert_large_s384"), ("TensorFlow 2", "TensorFlow 1"))
     for gpu, name, framework in records_used:
@@ -132,7 +129,6 @@ def bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
 
 
 def t4_clocks(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times at the T4's clocks from the lowest and the highest."""
     rows = time_rows("T4", "bert_base_s512", "TensorFlow 2")
     ends = np.isin(rows.sm_mhz, (585, 1005))
     fitted = timing_constants.fit_clocks(rows.where(ends))
@@ -146,7 +142,6 @@ def t4_clocks(calibration: Calibration) -> Iterator[LeftOutPoint]:
 
 
 def a100_clocks(_: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times of the A100's sweep from three clocks."""
     sweep = power_fit.sweep("A100")
     seen = sweep.sm_mhz.isin(power_fit.spaced(sweep.sm_mhz.tolist(), 3))
     # Of knees that fit three clocks equally well, the highest.
@@ -169,7 +164,6 @@ def sweep_power(gpu: str, _: Calibration) -> Iterator[LeftOutPoint]:
 
 
 def pair_slowdowns(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times of pairs within 100 %, from the measured time alone and a fit without this pair of workloads."""
     pairs = calibration.pairs
     modelled = pd.Series(np.nan, index=pairs.index)
     for pair, contention in contention_fit.left_out_fits(pairs).items():
@@ -326,7 +320,6 @@ def _sweep_points(test: str, gpu: str, unit: str, unseen: pd.DataFrame, errors: 
 
 
 def half_bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times of BERT Large in FP16 at four inference batch sizes from four others."""
     constants = calibration.constants
     for gpu in BERT_CARDS:
         rows, throttled = bert_rows(gpu), throttled_in_half(constants, gpu, "transformer")

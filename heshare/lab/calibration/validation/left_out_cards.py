@@ -119,7 +119,6 @@ INSTANCES = "A100 inference in MIG instances, a workload left out"
 
 
 def faster_gpus(_: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield steps on GPUs over those on slower ones, from the other trainings of the kind."""
     points = list(left_out_models())
     yield from _points(FASTER, points, spread(points))
 
@@ -132,7 +131,6 @@ def other_gpus(calibration: Calibration) -> Iterator[LeftOutPoint]:
 
 
 def other_hosts(_: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield whole steps on another GPU and host than those of the record."""
     points = list(left_out_steps())
     error = math.hypot(MEASURED, spread(left_out_models()), usual(points))
     yield from _points("training step on a P100 from the V100's, a workload left out", points, error, unit="s")
@@ -147,7 +145,6 @@ def training_pairs(_: Calibration) -> Iterator[LeftOutPoint]:
 
 
 def instances(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times of inference in MIG instances from the instances of the other workloads."""
     points = list(left_out_instances(calibration.constants))
     form = spread(points)
     for point in points:

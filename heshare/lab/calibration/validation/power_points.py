@@ -68,7 +68,6 @@ def limited_throughput(test: str, column: str, calibration: Calibration) -> Iter
 
 
 def matrix_products(_: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield the power of each half of the matrix products from the other half."""
     rows = product_rows()
     for half in (0, 1):
         part = rows.iloc[half::2]
@@ -133,7 +132,6 @@ def product_w(rows: pd.DataFrame, constants: FloatArray) -> FloatArray:
 
 
 def fit_products(rows: pd.DataFrame) -> FloatArray:
-    """Return the constants of `product_w` that fit `rows` best, shape (5,)."""
     measured = rows.power_w.to_numpy(float)
 
     def residuals(q: FloatArray) -> FloatArray:

@@ -46,17 +46,9 @@ class MeasuredTenant:
 
 
 class TenantError(NamedTuple):
-    """One tenant of a pair, by one way of dividing, against one reference.
+    """One tenant of a pair: its part of the board's power by one of `WAYS`, against that in one of `REFERENCES`, W.
 
-    Attributes:
-        reference: one of `REFERENCES`.
-        way: one of `WAYS`.
-        shares: both MPS percentages, the smaller first, such as `10+50`.
-        pair: both tenants.
-        tenant: the tenant.
-        reference_w: its part of the board's power in the reference, W.
-        divided_w: its part by this way of dividing, W.
-        error_pct: the relative error, %.
+    `shares` are both MPS percentages, the smaller first, such as `10+50`.
     """
 
     reference: str

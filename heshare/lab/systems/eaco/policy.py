@@ -13,7 +13,7 @@ From the publication (Algorithms 1 and 2):
 4. Nodes that stay empty may sleep (`heshare.lab.systems.shared.cluster_nodes.node_energy_j`).
 
 Assumed, each a parameter of `Eaco`: both thresholds and the number of jobs on a GPU (the publication gives no numbers),
-epochs and deadlines of tasks that have none, sets within one node only, and that a job without candidates lets those
+epochs of tasks that have none, sets within one node only, and that a job without candidates lets those
 behind it pass. EaCO's clusters have one type of GPU. With several types (our extension) deadlines are checked by the
 times on each type, and of equally utilised sets the one on which the job runs fastest comes first.
 """
@@ -89,8 +89,6 @@ class Eaco:
         util_max: the highest GPU utilisation of a GPU that a job may join, 0 to 1; assumed.
         memory_max: the highest share of its memory that may be taken on such a GPU; assumed.
         jobs_max: jobs on a GPU at most; assumed: EaCO measured sets of up to four.
-        limit: the deadline of a task that has none, over its time alone, from its arrival; infinite, as in the
-            publication.
         gpus_per_node: consecutive GPUs of a type that make a node, eight in the publication. The GPUs of a job are in
             one node, and a larger job has whole nodes to itself; both assumed.
     """
@@ -104,20 +102,17 @@ class Eaco:
         util_max: float = 0.9,
         memory_max: float = 0.9,
         jobs_max: int = 4,
-        limit: float = math.inf,
         gpus_per_node: int = 8,
     ) -> None:
         require("util_max", util_max, 0 <= util_max <= 1, "a share from 0 to 1")
         require("memory_max", memory_max, 0 <= memory_max <= 1, "a share from 0 to 1")
         require("jobs_max", jobs_max, jobs_max >= 1, "at least one job")
-        require("limit", limit, limit >= 1, "a multiple of the time alone, at least 1")
         require("gpus_per_node", gpus_per_node, gpus_per_node >= 1, "at least one GPU")
         self._util_max, self._memory_max, self._jobs_max = util_max, memory_max, jobs_max
-        self._limit, self._per_node = limit, gpus_per_node
+        self._per_node = gpus_per_node
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         self.history = CoLocationHistory(predictor)
-        self._cluster = cluster
         self._nodes = nodes(cluster, self._per_node)
         self._trials: dict[int, TrialPlacement] = {}
         self._undone: dict[int, set[tuple[tuple[int, ...], frozenset[int]]]] = {}
@@ -145,13 +140,6 @@ class Eaco:
             if trial.check_s != trial.requested_s:
                 trial.requested_s = trial.check_s
                 yield Wait(trial.check_s)
-
-    def deadline_s(self, task: Task) -> float:
-        """Return the time by which a task should have completed, s: its own deadline, or the assumed one."""
-        if task.deadline_s < math.inf or self._limit == math.inf:
-            return task.deadline_s
-        alone_s = min(self.history.alone_s(gpu, task.workload) for gpu in self._cluster.kinds)
-        return task.arrival_s + self._limit * task.iterations * alone_s
 
     def candidates(self, task: Task, bookings: GpuBookings) -> list[tuple[int, ...]]:
         """Return the sets of GPUs that a task may join, the highest utilisation first (FindCandidates, Algorithm 2).
@@ -217,7 +205,7 @@ class Eaco:
         bookings.book(job)
         # Deadlines have room for rounding.
         broken = any(
-            done_s <= self.deadline_s(bookings.jobs[other].task) * (1 + 1e-9) < bookings.done_s(other)
+            done_s <= bookings.jobs[other].task.deadline_s * (1 + 1e-9) < bookings.done_s(other)
             for other, done_s in before_s.items()
         )
         bookings.remove(task.id)

@@ -14,7 +14,6 @@ import numpy as np
 from heshare.lab.systems.fikit.kernel_trace import KernelTrace, predictions
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.compiling import compiled
-from heshare.shared.errors import InputError
 
 SWITCH = 0.035
 """A switch of two processes as a share of their time: what EaCO measured under time slices."""
@@ -106,16 +105,15 @@ def share(
     jitter: float = 0.0,
     pieces: int = 0,
 ) -> ClientResult:
-    """Let clients share a GPU until each with a number of requests has done them.
+    """Let clients, at least one with a number of requests, share a GPU until each with such a number has done them.
 
     Args:
-        clients: the clients.
+        clients: those with arrivals have at least as many as requests.
         how: the way of sharing.
         rng: draws the jitter; needed if there is any.
         jitter: coefficient of variation of each kernel's duration and each launch, from iteration to iteration.
         pieces: number of rows of the timeline to keep.
     """
-    _check(clients, jitter, rng)
     rows = [_columns(client.trace, how, jitter, rng) for client in clients]
     duration_s, host_s, waits, last, sms, expected_s, gap_s = (_padded(column) for column in zip(*rows, strict=True))
     trace = (duration_s, host_s, waits, last, np.array([len(row[0]) for row in rows]))
@@ -173,19 +171,6 @@ def _requests(clients: Sequence[Client]) -> tuple[FloatArray, IntArray, IntArray
     arrivals = [np.array(one.arrivals_s or ()) for one in clients]
     counts = np.array([len(row) for row in arrivals])
     return _padded(arrivals), counts, np.array([one.requests for one in clients])
-
-
-def _check(clients: Sequence[Client], jitter: float, rng: np.random.Generator | None) -> None:
-    ends = any(one.requests for one in clients)
-    enough = all(one.arrivals_s is None or 0 < one.requests <= len(one.arrivals_s) for one in clients)
-    ascending = all(one.arrivals_s is None or bool((np.diff(one.arrivals_s) >= 0).all()) for one in clients)
-    if not (ends and enough and ascending) or jitter < 0 or (jitter > 0 and rng is None):
-        raise InputError(
-            f"{len(clients)} clients with {[one.requests for one in clients]} requests, jitter {jitter:g}",
-            "one that ends, at least as many ascending arrivals as requests, and an rng with jitter",
-            "Correct the clients.",
-            column="clients",
-        )
 
 
 NONE = -1

@@ -65,7 +65,6 @@ COLUMNS = tuple(field.name for field in fields(KernelRow))
 
 
 def read(path: str | Path) -> tuple[KernelRow, ...]:
-    """Return the rows of a table of kernels."""
     lines = list(read_table(path, COLUMNS))
     rows = tuple(map(_row, lines))
     seen = set[tuple[str, str, int, str]]()

@@ -50,22 +50,6 @@ class KernelTrace:
     host_s: FloatArray
     waits: BoolArray
 
-    def __post_init__(self) -> None:
-        arrays = (self.duration_s, self.sms, self.kernel, self.host_s, self.waits)
-        good = (
-            len(self.duration_s) > 0
-            and len({array.shape for array in arrays}) == 1
-            and bool((self.duration_s > 0).all() and (self.host_s >= 0).all() and self.waits[-1])
-            and bool((self.sms > 0).all() and (self.sms <= 1).all())
-        )
-        if not good:
-            raise InputError(
-                f"{len(self.duration_s)} kernels, arrays of shapes {[array.shape for array in arrays]}",
-                "at least one kernel, arrays of one shape, durations above 0, SM shares above 0 and up to 1",
-                "Correct the trace.",
-                column=self.name,
-            )
-
     def __len__(self) -> int:
         return len(self.duration_s)
 
@@ -96,7 +80,6 @@ class KernelTrace:
         return replace(self, waits=chosen)
 
     def with_host(self, *, each_s: float = 0.0, first_s: float = 0.0) -> KernelTrace:
-        """Return the kernels with more host time before each launch, and before the first one of an iteration, s."""
         host_s = self.host_s + each_s
         host_s[0] += first_s
         return replace(self, host_s=host_s)
@@ -136,10 +119,7 @@ def traces() -> Mapping[str, KernelTrace]:
 def host_per_kernel_s(kernels: Mapping[str, int]) -> float:
     """Return the host time of one launch of eager PyTorch, s: the mean over the workloads with a measured host floor.
 
-    The traces themselves have no gaps; this is the calibrated host time of an iteration over its traced kernels.
-
-    Args:
-        kernels: number of traced kernels of an iteration, by workload.
+    The traces themselves have no gaps; this is the calibrated host time of an iteration over its traced `kernels`.
     """
     timing = default().timing
     floors = [(timing.get((TRACED_ON, "eager", name)), count) for name, count in sorted(kernels.items())]

@@ -129,7 +129,6 @@ class MuServe(QueuePolicy):
         return sorted(queue, key=lambda task: self.predictions.whole_s(task, self.cluster.gpus[gpu]))
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Note whether completed tasks missed their limits; then decide as every policy with queues."""
         if self._responses and event.kind is EventKind.COMPLETION and event.gpu is not None:
             state, gpu = self._states[event.gpu], self.cluster.gpus[event.gpu]
             if state.task is not None:

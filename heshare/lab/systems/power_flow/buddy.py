@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from heshare.shared.errors import InputError
-
 
 class Block(NamedTuple):
     """A block of consecutive places of a node; `size` is a power of two and `offset` a multiple of it."""
@@ -55,9 +53,6 @@ class BuddyAllocator:
     """
 
     def __init__(self, nodes: Sequence[Sequence[int]]) -> None:
-        flat = [gpu for node in nodes for gpu in node]
-        if not flat or len(set(flat)) < len(flat):
-            raise InputError(f"GPUs {flat}", "at least one, each once", "Correct the nodes.", column="nodes")
         self._nodes = [tuple(node) for node in nodes]
         self._roots = sorted(root_blocks(nodes))
         self._largest = self._roots[-1].size
@@ -82,13 +77,6 @@ class BuddyAllocator:
 
         A request for more GPUs than the largest block gets several blocks of that size.
         """
-        if owner in self._taken or gpus < 1:
-            raise InputError(
-                f"{gpus} for {owner}, which has {len(self.allocations().get(owner, ()))}",
-                "at least one, for an owner that has none",
-                "Release the others first.",
-                column="gpus",
-            )
         size = min(self.occupied(gpus), self._largest)
         fitting = [Block(size, block.node, block.offset) for block in self.free_blocks if block.size >= size]
         blocks = tuple(fitting[: self.occupied(gpus) // size])

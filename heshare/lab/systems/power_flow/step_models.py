@@ -29,7 +29,6 @@ from heshare.lab.systems.power_flow.allocation import AllocationOptions
 from heshare.lab.systems.shared.training import scaling_efficiency
 from heshare.prediction.predictor import Predictor
 from heshare.shared.arrays import FloatArray
-from heshare.shared.errors import InputError
 from heshare.world.gpu import Gpu, spread_clocks
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
@@ -145,13 +144,6 @@ def fit_step(speed: ArrayLike, time_s: ArrayLike, energy_j: ArrayLike, pair_s: f
     (m,); `pair_s` is the time on two GPUs at the last clock.
     """
     x, t, e = (np.asarray(column, dtype=np.float64) for column in (speed, time_s, energy_j))
-    if x.ndim != 1 or not x.size or not x.shape == t.shape == e.shape:
-        raise InputError(
-            f"columns of shapes {x.shape}, {t.shape} and {e.shape}",
-            "at least one measurement, each with all of its numbers",
-            "Measure every point once.",
-            column="pre-run",
-        )
     one = np.ones(len(x))
     energy = _least_squares([t, one, x**2], e)
     fits = []

@@ -80,15 +80,7 @@ class BookedJob(NamedTuple):
 
 
 class GpuBookings:
-    """The jobs on each GPU; a decision books jobs here before its actions are carried out.
-
-    Attributes:
-        now_s: the time, s.
-        gpus: the type of each GPU.
-        on: the task ids on each GPU.
-        free_mib: device memory that is free on each GPU, MiB.
-        jobs: every job that has GPUs, by task id.
-    """
+    """The jobs on each GPU; a decision books jobs here before its actions are carried out."""
 
     def __init__(self, view: View, history: CoLocationHistory) -> None:
         self.now_s, self._history = view.now_s, history
@@ -126,5 +118,4 @@ class GpuBookings:
         )
 
     def done_s(self, task: int) -> float:
-        """Return when a job is predicted to complete if the bookings do not change, s."""
         return self.now_s + self.jobs[task].left * self.predicted_s(task)

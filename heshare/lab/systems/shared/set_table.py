@@ -22,8 +22,6 @@ TIME_CV, POWER_CV = 0.05, 0.03
 
 
 class SetTable:
-    """The `SetPredictor` for sets outside the profiles; each set is computed once."""
-
     def __init__(self) -> None:
         self._cache: dict[tuple[Gpu, int, tuple[Resident, ...]], tuple[dict[Resident, float], float]] = {}
 

@@ -27,7 +27,6 @@ FURTHER = 0.162
 
 
 def switching_cost(residents: int) -> float:
-    """Return the cost `o_k` of time slices for that many residents, over the time alone."""
     if residents <= len(SWITCHING):
         return SWITCHING[max(residents, 1) - 1]
     return SWITCHING[-1] + FURTHER * (residents - len(SWITCHING))

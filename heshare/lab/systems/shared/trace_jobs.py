@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from heshare.devices.task_sizes import time_alone_s
 from heshare.lab.systems.shared import training
 from heshare.shared import files
 from heshare.shared.arrays import FloatArray
@@ -26,7 +25,6 @@ from heshare.shared.errors import InputError
 from heshare.shared.inputs.csv_table import read_table
 from heshare.world.helios_trace import JobTrace, TraceJob, read_trace
 from heshare.world.task import Task
-from heshare.world.task_set import models_of
 from heshare.world.workload import Workload
 
 DURATIONS_S = (60.0, 86_400.0)
@@ -81,39 +79,20 @@ def scale_to_load(trace: JobTrace, gpus: int, load: float, /) -> JobTrace:
     return replace(trace, jobs=jobs)
 
 
-def tasks_of_trace(
-    trace: JobTrace,
-    *,
-    rng: np.random.Generator,
-    training_pool: Sequence[Workload],
-    inference_pool: Sequence[Workload] = (),
-    inference: float = 0.0,
-) -> tuple[Task, ...]:
-    """Return each job as a task whose time alone, on the type of GPU of its workload's record, is the job's duration.
+def tasks_of_trace(trace: JobTrace, *, rng: np.random.Generator, pool: Sequence[Workload]) -> tuple[Task, ...]:
+    """Return each job as a training whose time alone, on the type of GPU of its record, is the job's duration.
 
-    A training workload is drawn among those of which the job can complete at least one epoch. A job that is too short
-    for any of them gets the workload with the shortest epoch. The epochs of a task are those of its workload.
-    `inference` is the share of the jobs on one GPU that are inference tasks; the other jobs, and all gangs, train.
+    Its workload is drawn among those of the pool of which the job can complete at least one epoch. A job that is too
+    short for any of them gets the workload with the shortest epoch. The epochs of a task are those of its workload.
     """
-    if not 0 <= inference <= 1 or (inference < 1 and not training_pool) or (inference > 0 and not inference_pool):
-        raise InputError(
-            f"{inference:g} with {len(inference_pool)} inference and {len(training_pool)} training workloads",
-            "a share from 0 to 1, and workloads of each kind to draw from",
-            "Correct the share or the pools.",
-            column="inference",
-        )
-    epoch_s = np.array([_epoch_s(workload) for workload in training_pool])
+    epoch_s = np.array([_epoch_s(workload) for workload in pool])
     order = np.argsort(epoch_s, kind="stable")
     fitting = np.searchsorted(epoch_s[order], [job.duration_s for job in trace.jobs], side="right")
-    # Two numbers for each job, whether it needs both or not: so a job's draw does not depend on the jobs before it.
-    drawn = rng.random((len(trace.jobs), 2))
+    # Two numbers for each job, of which the second draws its workload: the tasks of a seed stay as they were.
+    places = rng.random((len(trace.jobs), 2))[:, 1]
     tasks = []
-    for index, (job, (kind, place)) in enumerate(zip(trace.jobs, drawn, strict=True)):
-        if job.gpus == 1 and kind < inference:
-            workload = inference_pool[int(place * len(inference_pool))]
-            tasks.append(Task(index, workload, job.duration_s / time_alone_s(workload), job.submit_s))
-            continue
-        workload = training_pool[order[int(place * max(fitting[index], 1))]]
+    for index, (job, place) in enumerate(zip(trace.jobs, places, strict=True)):
+        workload = pool[order[int(place * max(fitting[index], 1))]]
         steps = job.duration_s / training.step(workload).step_s
         epochs = training.epoch_count(workload, steps, job.gpus)
         tasks.append(Task(index, workload, steps, job.submit_s, gpus=job.gpus, epochs=epochs))
@@ -126,19 +105,16 @@ def venus_tasks(
     rng: np.random.Generator,
     gpus: int,
     load: float | None = None,
-    inference: float = 0.0,
     file: str | Path | None = None,
     on_bad: str = "raise",
 ) -> tuple[tuple[Task, ...], JobTrace]:
-    """Return the first jobs of the cluster Venus of Helios as tasks for a cluster, and the trace that they come from.
+    """Return the first jobs of the cluster Venus of Helios as trainings of Gavel's record, and the trace of these jobs.
 
     Args:
         n: number of jobs, of those that the cluster can hold; None is all of the half-year.
         rng: the source of randomness.
         gpus: number of GPUs of the cluster. A generated job for more is left out and counted.
         load: the offered load, see `offered_load`; None leaves arrivals as they were.
-        inference: share of the jobs on one GPU that are inference tasks of Table IV; the others train as in Gavel's
-            record.
         file: the published trace; without it, a trace is generated that meets its published figures.
         on_bad: `raise` refuses the first row of the file that is bad or requests more GPUs than there are, `skip`
             leaves out and counts such rows.
@@ -156,15 +132,7 @@ def venus_tasks(
     trace = replace(trace, jobs=trace.jobs[:n])
     if load is not None:
         trace = scale_to_load(trace, gpus, load)
-    pool = [Workload(name, size) for name in models_of("mixed") for size in (4, 8)]
-    tasks = tasks_of_trace(
-        trace,
-        rng=rng,
-        training_pool=training.workloads("gavel"),
-        inference_pool=pool,
-        inference=inference,
-    )
-    return tasks, trace
+    return tasks_of_trace(trace, rng=rng, pool=training.workloads("gavel")), trace
 
 
 def venus_trainings(
@@ -182,7 +150,7 @@ def venus_trainings(
         if DURATIONS_S[0] <= job.duration_s <= DURATIONS_S[1]
     ]
     trace = scale_to_load(replace(trace, jobs=tuple(kept)), gpus, load)
-    return tasks_of_trace(trace, rng=rng, training_pool=training.workloads(record))
+    return tasks_of_trace(trace, rng=rng, pool=training.workloads(record))
 
 
 def _epoch_s(workload: Workload) -> float:

@@ -85,7 +85,6 @@ def workloads(record: str = "", gpu: str | None = None) -> tuple[Workload, ...]:
 
 
 def step(workload: Workload) -> TrainingStep:
-    """Return the recorded step of a training workload."""
     try:
         return steps()[workload.model, workload.batch_size]
     except KeyError:
@@ -142,7 +141,6 @@ def measured_sets() -> tuple[MeasuredSet, ...]:
 
 
 def measured_slowdown(entry: MeasuredSet) -> float:
-    """Return the run time of a measured set over the mean run time of its members alone."""
     return entry.runtime_h / float(np.mean([measured_alone()[workload].runtime_h for workload in entry.workloads]))
 
 
