@@ -11,7 +11,6 @@ from heshare.lab.systems.shared.training import workloads
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
 from heshare.running.run import run
-from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -182,12 +181,3 @@ def test_eaco_passes_over_a_job_without_candidates():
     started = {task: start_s for task, _, start_s in list_intervals(simulate(tasks))}
     assert started[3] == 2_001
     assert started[2] > 7_000
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("util_max", 1.1), ("memory_max", -0.1), ("jobs_max", 0), ("limit", 0.9), ("gpus_per_node", 0)],
-)
-def test_eaco_refuses_parameters_out_of_range(name, value):
-    with pytest.raises(InputError, match="Correct the parameter"):
-        Eaco(**{name: value})

@@ -6,7 +6,6 @@ from support.kernel_chain import chain
 
 from heshare.lab.systems.fikit.kernel_rules import Client, FikitRule, MpsRule, OneQueueRule, TimeSliceRule, share
 from heshare.lab.systems.fikit.kernel_trace import KernelTrace, traces
-from heshare.shared.errors import InputError
 
 MS = 1e-3
 
@@ -142,17 +141,3 @@ def test_share_of_one_client_takes_its_time_alone(how, name):
     found = share([Client(trace, requests=3)], how)
     assert found.jct_s[0] == pytest.approx([trace.alone()[1]] * 3)
     assert found.rate[0] == pytest.approx(trace.busy_s / trace.alone()[1])
-
-
-@pytest.mark.parametrize(
-    ("clients", "jitter"),
-    [
-        ([Client(HIGH)], 0.0),
-        ([Client(HIGH, 2, 0, (0.0,))], 0.0),
-        ([Client(HIGH, 2, 0, (1.0, 0.5))], 0.0),
-        ([Client(HIGH, 2)], 0.1),
-    ],
-)
-def test_share_refuses_clients_that_cannot_end(clients, jitter):
-    with pytest.raises(InputError, match="one that ends"):
-        share(clients, FREE, jitter=jitter)

@@ -1,6 +1,5 @@
 """Timelines of kernels: lanes that do not overlap, joined where one piece follows the other."""
 
-import matplotlib.pyplot as plt
 import pytest
 from support.kernel_chain import chain
 
@@ -19,13 +18,3 @@ def test_pieces_are_those_of_the_loop_joined_and_cut_off():
     assert spans["other"] == [[0.0, 1.2], [2.2, 2.6]]
     assert spans["urgent"] == [[1.2, 2.2], [2.7, 3.3]]
     assert rows["end_ms"].max() == pytest.approx(3.3)
-
-
-def test_panel_has_a_lane_for_both_tasks():
-    rows = study.pieces(HIGH, LOW, WAYS, arrivals_ms=[0.0, 5.0], until_ms=8.0)
-    assert rows.groupby("way")["task"].nunique().tolist() == [2, 2, 2]
-    _, ax = plt.subplots()
-    drawn = study.timeline_panel(ax, rows, [0.0, 5.0])
-    assert len(drawn) == 2 + 6
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["FIKIT", "time slices", "MPS"]
-    plt.close("all")

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from support.kernel_chain import chain
 
 from heshare.lab.systems.fikit.kernel_rules import Client, FikitRule, share
 from heshare.lab.systems.fikit.kernel_table import KernelRow
 from heshare.lab.systems.fikit.kernel_trace import KernelTrace, trace_of, traces
-from heshare.shared.errors import InputError
 
 
 def hosted(duration_s, host_s, waits):
@@ -35,13 +33,6 @@ def test_a_host_that_waits_launches_only_after_the_kernel_has_ended():
 def test_with_waits_spreads_waits_evenly_up_to_the_last_kernel(waits, places):
     made = hosted([1.0] * 8, 0.5, [0] * 7 + [1]).with_waits(waits)
     assert np.flatnonzero(made.waits).tolist() == places
-
-
-def test_kernel_trace_refuses_bad_arrays():
-    with pytest.raises(InputError, match="durations above 0"):
-        chain("c", [1.0, 0.0], 0.1)
-    with pytest.raises(InputError, match="at least one kernel"):
-        chain("c", [], 0.1)
 
 
 def test_traces_have_the_kernels_and_times_of_their_source():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -41,20 +40,3 @@ def test_table_compares_with_whole_gpus_and_the_best_static(runs):
     assert table.loc[study.WHOLE, "against_whole_pct"] == 0
     assert table.loc[best, "against_static_pct"] == 0
     assert table.loc[study.MISO, "against_whole_pct"] < 0
-
-
-def test_figures_have_the_papers_reductions_as_lines(runs):
-    best = study.best_static(runs)
-    table = study.table(runs, best, np.random.default_rng(0))
-    figure, ax = plt.subplots()
-    study.scatter(ax, table, best)
-    whole = table.set_index("policy").loc[study.WHOLE, "avg_jct_s"] / 1e3
-    line = next(line for line in ax.lines if line.get_label() == "the paper: 49 % below unpartitioned")
-    assert line.get_ydata()[0] == pytest.approx(0.51 * whole)
-    assert {"Unpartitioned", "MISO"} < {text.get_text() for text in ax.texts}
-    columns = {"interval_s": 60.0, "title": "MISO", "change_pct": -20.0}
-    why = pd.DataFrame([{**columns, "reference": name} for name in ("Unpartitioned", "Best static")])
-    figure, axes = plt.subplots(1, 2)
-    study.interval_panels(axes, why)
-    assert "the paper" in [text.get_text() for text in figure.legends[0].get_texts()]
-    plt.close("all")

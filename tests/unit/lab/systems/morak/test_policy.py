@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from heshare.lab.systems.morak.policy import Morak, clock_steps, feedback_move
-from heshare.policies.registry import make
 from heshare.running.run import run
-from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
@@ -129,19 +127,3 @@ def test_morak_takes_no_larger_inference_batch_size_than_it_may(sizes, largest):
     # Power never nears the cap and time does not grow with the batch, so that the size rises until the end of its list.
     result = simulate(Morak(k=1, cap=2.0, elastic=True, sizes=sizes), 4000.0, ONE_CLOCK)
     assert max(each.batch_size for each in result.record.intervals) == largest
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("morak(k=0)", "column k: found 0; expected 1 to 48"),
-        ("morak(cap=0)", "a share of the TDP above 0"),
-        ("morak(limit=0.5)", "at least 1"),
-        ("morak(placement=best)", "random, heshare, earliest"),
-        ("morak(dt_s=0)", "a period above 0 s"),
-        ("morak(sizes=0)", "an inference batch size of at least 1"),
-    ],
-)
-def test_morak_refuses_bad_parameters_with_one_message(text, message):
-    with pytest.raises(InputError, match=message):
-        make(text)

@@ -7,7 +7,6 @@ from heshare.lab.systems.mu_serve.policy import MuServe, miad
 from heshare.policies.registry import make
 from heshare.prediction.predictor import CoRuns
 from heshare.running.run import run
-from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -96,23 +95,6 @@ def test_mu_serve_by_prediction_uses_the_least_clock_for_all_hosted_tasks(scope,
     assert policy.tick_s is None
     tasks = [Task(0, INDIFFERENT, 1.0), Task(1, SENSITIVE, 9.0)]
     assert [mhz for _, mhz in clocks(simulate(policy, tasks, predictor=IndifferentPredictor()))] == trace
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("mu-serve(limit=0.9)", "at least 1"),
-        ("mu-serve(mode=x)", "feedback or oracle"),
-        ("mu-serve(scope=x)", "gpu or task"),
-        ("mu-serve(order=lifo)", "ssjf or fifo"),
-        ("mu-serve(step=0)", "at least one place"),
-        ("mu-serve(latency=x)", "iteration or response"),
-        ("mu-serve(latency=response,mode=oracle)", "unless mode=feedback"),
-    ],
-)
-def test_mu_serve_refuses_bad_parameters_with_one_message(text, message):
-    with pytest.raises(InputError, match=message):
-        make(text)
 
 
 def test_mu_serve_without_control_runs_the_shortest_first_at_the_default_clock():

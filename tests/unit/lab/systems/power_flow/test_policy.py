@@ -9,7 +9,6 @@ from heshare.lab.systems.shared.training import scaling_efficiency, workloads
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
 from heshare.running.run import run
-from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
@@ -158,18 +157,3 @@ def test_fitted_step_models_are_near_the_device(name, record):
         for gpus in (4, 8):
             ratio = model.time_s(gpus, 1.0) / model.time_s(1, 1.0)
             assert ratio == pytest.approx(1 / scaling_efficiency(workload, gpus), rel=0.03)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("budget", 0.0),
-        ("clocks", 0),
-        ("floor", 0.0),
-        ("ceiling", 1.1),
-        ("gpus_per_node", 0),
-    ],
-)
-def test_power_flow_refuses_parameters_out_of_range(name, value):
-    with pytest.raises(InputError, match="Correct the parameter"):
-        PowerFlow(**{name: value})

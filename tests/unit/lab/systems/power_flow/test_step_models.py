@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from heshare.lab.systems.power_flow.step_models import StepModel, fit_step
-from heshare.shared.errors import InputError
 
 SPEEDS = np.array([0.5, 0.6, 0.75, 1.0])
 
@@ -33,9 +32,3 @@ def test_fit_step_has_no_term_below_zero():
     assert found.compute_s == 0.0
     assert found.fixed_s == pytest.approx(1.1, rel=0.02)
     assert found.sync_s == 0.0
-
-
-@pytest.mark.parametrize("energy_j", [[], [1.0]])
-def test_fit_step_raises_on_incomplete_measurements(energy_j):
-    with pytest.raises(InputError, match="at least one measurement, each with all of its numbers"):
-        fit_step(SPEEDS[: 2 * len(energy_j)], np.ones(2 * len(energy_j)), energy_j, 1.0)

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heshare.devices.task_sizes import time_alone_s
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.trace_jobs import (
     generate_trace,
@@ -26,7 +25,6 @@ from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 POOL = training.workloads("gavel")
-TABLE_IV = (Workload("resnet50", 4),)
 
 
 def trace(*jobs):
@@ -76,7 +74,7 @@ def drawn(some, **options):
 
 def test_tasks_of_trace_take_as_long_alone_as_their_jobs():
     durations_s = (3.0, 60.0, 7_000.0, 172_800.0)
-    tasks = drawn(trace(*[(index, d, 1 + index) for index, d in enumerate(durations_s)]), training_pool=POOL)
+    tasks = drawn(trace(*[(index, d, 1 + index) for index, d in enumerate(durations_s)]), pool=POOL)
     assert [(task.arrival_s, task.gpus) for task in tasks] == [(0, 1), (1, 2), (2, 3), (3, 4)]
     for task, duration_s in zip(tasks, durations_s, strict=True):
         assert task.iterations * training.step(task.workload).step_s == pytest.approx(duration_s)
@@ -84,7 +82,7 @@ def test_tasks_of_trace_take_as_long_alone_as_their_jobs():
 
 def test_tasks_of_trace_have_workloads_of_which_they_complete_an_epoch():
     jobs = trace(*[(0, duration_s, 1) for duration_s in (1.0, 30.0, 100.0, 5_000.0) for _ in range(40)])
-    tasks = drawn(jobs, training_pool=POOL)
+    tasks = drawn(jobs, pool=POOL)
 
     def epoch_s(workload):
         one = training.step(workload)
@@ -95,23 +93,6 @@ def test_tasks_of_trace_have_workloads_of_which_they_complete_an_epoch():
         assert epoch_s(task.workload) <= max(job.duration_s, shortest_s)
         assert task.epochs == max(1, round(job.duration_s / epoch_s(task.workload)))
     assert len({task.workload for task in tasks[-40:]}) > 10
-
-
-def test_tasks_of_trace_can_make_some_jobs_inference():
-    jobs = trace(*[(0, 100.0, 1 + index % 2) for index in range(200)])
-    tasks = drawn(jobs, training_pool=POOL, inference_pool=TABLE_IV, inference=0.5)
-    serving = [task for task in tasks if task.workload.phase == "inference"]
-    assert 30 < len(serving) < 70
-    assert {(task.gpus, task.iterations * time_alone_s(task.workload), task.epochs) for task in serving} == {
-        (1, 100.0, None)
-    }
-    assert all(task.workload.phase == "training" for task in tasks if task.gpus > 1)
-
-
-@pytest.mark.parametrize("inference", [-0.1, 1.1, 0.5])
-def test_tasks_of_trace_raises_without_workloads_of_a_kind(inference):
-    with pytest.raises(InputError, match="workloads of each kind"):
-        drawn(trace((0, 1.0, 1)), training_pool=POOL, inference=inference)
 
 
 @pytest.fixture(scope="module")
