@@ -10,13 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from heshare.devices import iteration_time
 from heshare.devices.constants import Contention, Power, Timing, default
 from heshare.devices.noise import NoiseModel
 from heshare.lab.calibration import calibrate, contention_fit, time_fit
 from heshare.lab.calibration.measurements import TimeRows, table
 from heshare.lab.calibration.power_fit import extend_voltage, sweep
-from heshare.lab.calibration.validation.left_out import TARGETS
+from heshare.lab.calibration.validation.left_out import FOUR_SAMPLES, TARGETS, four_samples
 from heshare.lab.calibration.validation.points import LEAST_GROUP, coverage
+from heshare.lab.calibration.validation.points import table_of as points_table
 from heshare.shared import files
 from heshare.world import catalogue
 
@@ -63,6 +65,16 @@ def test_stated_90_pct_intervals_hold_for_82_to_97_pct_of_left_out_points(calibr
     committed = pd.read_csv(files.data("calibration", "coverage.csv"))
     assert committed.n.tolist() == covered.n.tolist()
     assert committed.within_90_pct.tolist() == pytest.approx(covered.within_90_pct.tolist(), abs=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [1.0001, 2.0, 3.0])
+def test_the_batch_exponent_explains_four_samples_best(calibration_errors, monkeypatch, exponent):
+    calibration, (_, points) = calibrate._calibrated(), calibration_errors
+    own = points[points.test == FOUR_SAMPLES].error_pct.abs().mean()
+    monkeypatch.setattr(iteration_time, "BATCH_EXPONENT", exponent)
+    monkeypatch.setattr(time_fit, "BATCH_EXPONENT", exponent)
+    assert points_table(four_samples(calibration)).error_pct.abs().mean() > own
 
 
 def test_constants_cover_every_gpu_engine_and_workload_of_the_catalogue():
