@@ -74,14 +74,11 @@ class Checkout:
         found = {name: value for name, value in os.environ.items() if name != "HESHARE_ROOT"}
         return {**found, "PYTHONPATH": str(self.top), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
-    def run(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", *words]
-        return subprocess.run(
-            command, cwd=cwd or self.top, env=self.environment(), capture_output=True, text=True, check=False
-        )
-
     def heshare(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.run("heshare", *words)
+        command = [sys.executable, "-m", "heshare", *words]
+        return subprocess.run(
+            command, cwd=self.top, env=self.environment(), capture_output=True, text=True, check=False
+        )
 
     def reset(self) -> None:
         self.git("checkout", "-q", "--", ".")
@@ -145,21 +142,6 @@ def test_a_kernel_as_of_jupyterlab_leaves_figures_as_they_are(clone: Checkout) -
     assert len(said["input_files"]) > 20, "such cells may read every file"
     rows = json.loads((clone.top / f"build/mine/{NAME}/claims/{NAME}.json").read_text())
     assert {row["profile"] for row in rows} == {"custom"}
-
-
-def test_papermill_from_another_folder_leaves_figures_as_they_are(clone: Checkout, tmp_path: Path) -> None:
-    write_notebook(tmp_path / "mine.ipynb", PARAMETERS, BEGIN, "pd.set_option('display.width', 80)", WORK)
-    papermill = ("papermill", "mine.ipynb", "ran.ipynb", "-k", "python3")
-    done = clone.run(*papermill, "-p", "tasks", "8", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert clone.untouched()
-    said = clone.sidecar()
-    assert said["profile"] == "custom"
-    assert said["run"]["changed_parameters"] == {"tasks": 8}
-    refused = clone.run(*papermill, "-p", "out_dir", str(clone.top / "figures"), cwd=tmp_path)
-    assert refused.returncode != 0
-    assert "a folder outside figures/ for a run by hand" in refused.stderr
-    assert clone.untouched()
 
 
 def test_the_runner_with_other_parameters_leaves_figures_as_they_are(clone: Checkout) -> None:

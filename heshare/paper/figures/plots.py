@@ -13,21 +13,10 @@ from heshare.paper.figures.series_styles import EDGE, GUIDE, SeriesStyle, catego
 from heshare.shared.arrays import FloatArray
 
 
-def bars(
-    ax: Axes,
-    frame: pd.DataFrame,
-    *,
-    group: str,
-    series: str,
-    value: str,
-    low: str | None = None,
-    high: str | None = None,
-    categories: bool = False,
-) -> None:
+def bars(ax: Axes, frame: pd.DataFrame, *, group: str, series: str, value: str, categories: bool = False) -> None:
     """Draw grouped bars: a group for each value of column `group`, in it a bar for each of `series`.
 
-    Groups and series are in order of appearance. `value`, `low` and `high` are the columns of the heights and of the
-    ends of their intervals. `categories`: the series are neither systems nor GPUs.
+    Groups and series are in order of appearance. `categories`: the series are neither systems nor GPUs.
     """
     groups, names = list(frame[group].unique()), list(frame[series].unique())
     width = 0.8 / len(names)
@@ -39,12 +28,10 @@ def bars(
             at,
             part[value].to_numpy(float),
             width,
-            yerr=None if low is None or high is None else interval_lengths(part, value, low, high),
             color=how.face,
             hatch=how.hatch,
             edgecolor=EDGE if how.filled else how.colour,
             label=str(name),
-            error_kw={"elinewidth": 0.6, "capthick": 0.6, "ecolor": "black"},
         )
     ax.set_xticks(np.arange(len(groups)), [str(name) for name in groups])
     ax.set_xlim(-0.6, len(groups) - 0.4)

@@ -142,9 +142,6 @@ def ratios(frame: pd.DataFrame, value: str, sizes: Iterable[int], gpus: tuple[st
     """Return a ratio between GPUs for each workload and inference batch size.
 
     With `gpus` it is the first one's value over the second's, else the largest over the smallest.
-
-    Returns:
-        One row a workload, by name; one column an inference batch size.
     """
     columns = {}
     for size in sizes:

@@ -147,11 +147,7 @@ def feature_ranges(features: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> p
 
 
 def inventory(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the contents of profile tables, one row a table; an extra row has a note if no GPU was recorded.
-
-    Returns:
-        Columns gpu, provenance, rows, workloads, alone, shares, clocks, pairs, larger_sets, repeated (settings), note.
-    """
+    """Return the contents of profile tables, one row a table; an extra row has a note if no GPU was recorded."""
     rows = [_contents(table) for table in tables]
     if not any(row["provenance"] == "measured" for row in rows):
         note = f"no GPU has been recorded; on a machine with one, run: {COMMAND}"

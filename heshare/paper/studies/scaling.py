@@ -92,9 +92,6 @@ def panel_counts(frame: pd.DataFrame, by: Sequence[str], metric: str) -> dict[st
     """Return the number of panels, and that of those in which Trade-off is wholly below or above others of `SEVEN`.
 
     `frame` is as from `ratios`, `by` its columns that name a panel.
-
-    Returns:
-        count; above and below: by the title of a policy, in how many its whole interval is above or below Trade-off.
     """
     part = frame[frame["metric"] == metric]
     of_title = {title: part[part["title"] == title] for title in SEVEN if title != REFERENCE}

@@ -56,9 +56,6 @@ def settings(limits: Sequence[float], shares: Sequence[int], caps: Sequence[floa
     """Return the policies of the sweep: both rivals, with their own and with HeShare's placement, at every setting.
 
     `limits` are multiples of the time alone, `shares` numbers of tasks at once on a GPU, `caps` shares of the TDP.
-
-    Returns:
-        Canonical names of the registry, the forms without a setting first.
     """
     ends = ("", ":heshare-placement")
     plain = [name + end for name in RIVALS.values() for end in ends]

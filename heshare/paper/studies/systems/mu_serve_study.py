@@ -275,11 +275,7 @@ def _energies(
 
 
 def queueing(setting: StudySetting, *, seed: int, seeds: int) -> pd.DataFrame:
-    """Run requests in the order of their lengths and in order of arrival, one GPU at the top clock.
-
-    Returns:
-        One row a repetition and order: title (`shortest first`, `in order`), avg_jct_s.
-    """
+    """Run requests in the order of their lengths and in order of arrival, one GPU at the top clock."""
 
     def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
         tasks = replace(setting, gpus=1).draw_requests(repetition.rng())

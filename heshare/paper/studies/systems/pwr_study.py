@@ -175,9 +175,6 @@ def fill_all(placers: Mapping[str, tuple[str, float]], *, seed: int, seeds: int,
     """Fill the same datacentre with the same tasks by several placers, `seeds` times.
 
     `placers` has each placer and its weight by the name in figures.
-
-    Returns:
-        As `fill`, with the columns repetition and title.
     """
 
     def run_one(repetition: Repetition) -> Iterator[Mapping[Any, object]]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import pytest
 
 from heshare.paper.claims import claim_table, claims_figure
 from heshare.paper.claims.claim_table import evaluate_claim, explain_failure
 from heshare.paper.claims.verdicts import paper_claims
-from heshare.paper.figures.series_styles import TEXT
 
 COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
 
@@ -62,23 +59,6 @@ def test_plotted_has_a_row_for_every_claim_of_the_paper(folder: Path) -> None:
     assert rows["H5 Random poorest, Sched-only never best"]["value"] == 50
     assert rows["P3 SVR: relative error"]["paper"] == 29.12
     assert frame["value"].notna().sum() == 3
-
-
-def test_draw_has_a_bar_for_each_claim_and_a_mark_for_each_measured_one(folder: Path) -> None:
-    frame = claims_figure.plotted(claim_table.merge(folder))
-    figure = claims_figure.draw(frame)
-    lines = [line for ax in figure.axes for line in ax.lines]
-    bars = [line for line in lines if line.get_marker() == "|"]
-    assert sorted(float(np.asarray(bar.get_xdata())[0]) for bar in bars) == sorted(frame["paper"])
-    assert [list(bar.get_xdata()) for bar in bars if len(bar.get_xdata()) == 2] == [
-        [-13, -16],
-        [-30.5, -39.6],
-        [1.57, 3.39],
-    ]
-    assert sum(text.get_text() == "not yet" for ax in figure.axes for text in ax.texts) == len(frame) - 3
-    marks = {line.get_marker(): line.get_color() for line in lines if line.get_marker() in ("o", "D", "s", "2")}
-    assert marks == {"D": "#0072B2", "s": "#E69F00", "o": TEXT, "2": TEXT}
-    plt.close(figure)
 
 
 def test_write_saves_the_claims_figure_with_its_numbers_and_provenance(folder: Path) -> None:

@@ -45,13 +45,6 @@ def test_reason_of_o3_is_the_bound_if_its_whole_interval_misses_the_papers_value
     assert reason.endswith("En-opt reaches the paper's value at none.")
 
 
-def test_reason_of_o4_gives_the_energy_that_trade_off_spends_for_jct() -> None:
-    reason = reasons._why_o4(table(-21.0, -20.0), -21.3, "8 tasks on two GPUs, 3 seeds")
-    assert reason.startswith("over the three kinds together (8 tasks on two GPUs, 3 seeds)")
-    assert "-21 % [-22, -20] against Morak, where the paper has -21.3 %" in reason
-    assert reason.endswith("Trade-off -15 % [-16, -14], which gives 5 points of that for a shorter JCT.")
-
-
 @pytest.mark.parametrize("name", ["morak", "mu-serve", "heshare:en-opt", "random"])
 def test_least_energy_j_is_no_more_than_the_energy_of_any_policy(name: str) -> None:
     least_j = reasons.least_energy_j(4, "2xT4", seed=0, repetition=1)

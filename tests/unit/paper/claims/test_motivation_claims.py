@@ -7,11 +7,7 @@ import pandas as pd
 import pytest
 
 from heshare.paper.claims import motivation_claims as claims
-from heshare.paper.claims.claim_table import evaluate_claim
-from heshare.paper.claims.sources import look_up
-from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.studies import motivation
-from heshare.paper.tables import to_csv
 
 
 def rng() -> np.random.Generator:
@@ -56,22 +52,6 @@ def test_the_values_of_m6_and_m7_are_medians_of_the_rows_of_pairs(ratios: pd.Dat
     assert found["measured"] == pytest.approx((wide["T4"] - wide["A100"]).median())
     assert found["n"] == len(wide)
     assert claims.close_to_alone(ratios, pairs)["measured"] == pytest.approx(wide["A100"].median())
-
-
-def test_every_value_stands_in_its_source(ratios: pd.DataFrame, pairs: pd.DataFrame, tmp_path_factory) -> None:
-    folder = tmp_path_factory.mktemp("figures")
-    (folder / f"{claims.NAME}.csv").write_text(to_csv(ratios))
-    found = {
-        "M1": claims.energy_spread(ratios, 8),
-        "M3": claims.time_ratio(ratios, "bert_large", 8, 1000.0),
-        "M4": claims.time_spread(ratios, 4),
-        "M5": claims.clock_effect(ratios),
-        "M6": claims.pair_degradation(ratios, pairs),
-        "M7": claims.close_to_alone(ratios, pairs),
-    }
-    for id, each in found.items():
-        source = str(evaluate_claim(paper_claims()[id, ""], profile="paper", **each)["source"])
-        assert look_up(folder, source) == pytest.approx(each["measured"], rel=1e-12)
 
 
 def test_pairs_are_close_to_alone_up_to_a_limit(ratios: pd.DataFrame) -> None:

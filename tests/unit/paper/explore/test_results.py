@@ -12,7 +12,6 @@ import pytest
 import heshare as hs
 from heshare.paper.explore.front_page import differing_tasks, predicted_timelines
 from heshare.paper.explore.results import DrawableRun, ExplorableFront
-from heshare.scheduling.settings import Settings
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import load_class
 
@@ -33,13 +32,6 @@ def test_predicted_timelines_give_the_plans_own_average_jct(front: ExplorableFro
         assert timeline["end_s"].mean() == pytest.approx(plan.jct_s, rel=1e-9)
         assert (timeline["end_s"] <= timeline["batch_end_s"] + 1e-9).all()
         assert (timeline["lane"] < timeline["lanes"]).all()
-
-
-def test_predicted_timelines_follow_the_settings_of_the_search() -> None:
-    front = hs.plan(hs.task_set(8, seed=3), CLUSTER, seed=0, settings=Settings(piecewise=False))
-    assert not front.piecewise
-    (timeline,) = predicted_timelines([front[0]], front.used_predictor(), piecewise=front.piecewise)
-    assert timeline["end_s"].mean() == pytest.approx(front[0].jct_s, rel=1e-9)
 
 
 def test_predicted_timelines_of_the_improved_search_give_its_average_jct() -> None:
@@ -77,13 +69,6 @@ def test_run_plot_has_a_legend_of_loads_clock_and_power() -> None:
     assert texts[-2:] == ["SM clock", "power"]
     assert {f"{load_class(task.workload.model)} load" for task in done.tasks} == set(texts[:-2])
     assert [text.get_text() for text in fig.axes[0].get_yticklabels()] == ["T4-0", "A100-0"]
-
-
-def test_run_to_perfetto_writes_trace_events(tmp_path: Path) -> None:
-    done = hs.run(hs.task_set(4, seed=0), "1xT4,1xA100", "fifo")
-    path = done.to_perfetto(tmp_path / "run.json")
-    slices = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
-    assert len(slices) == 4
 
 
 def test_run_with_training_can_be_drawn_and_traced(tmp_path: Path) -> None:

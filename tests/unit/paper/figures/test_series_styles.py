@@ -24,11 +24,6 @@ def test_an_unknown_name_is_an_error(name: str) -> None:
         series_style(name)
 
 
-def test_the_papers_policies_and_heshare_plus_differ_in_colour_and_marker() -> None:
-    styles = [series_style(name) for name in (*PAPER, "HeShare+")]
-    assert len({each.colour for each in styles}) == len({each.marker for each in styles}) == len(styles)
-
-
 def test_no_policy_has_a_gpus_colour_and_no_category_has_a_systems() -> None:
     of_gpus = {series_style(name).colour for name in GPUS}
     others = {how.colour for name, how in registered().items() if name not in GPUS}

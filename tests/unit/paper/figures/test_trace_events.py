@@ -133,15 +133,6 @@ def test_trace_events_power_counters_integrate_to_the_energy_of_the_run(done: Ru
         assert steps[-1] == (pytest.approx(done.makespan_s), {"power": 0.0})
 
 
-def test_trace_events_clock_counters_are_those_of_the_run(done: Run) -> None:
-    for gpu in range(len(done.cluster)):
-        found = [
-            (time_s, args["reached"], args.get("asked")) for time_s, args in counters(done, gpu + 1, "SM clock (MHz)")
-        ]
-        own = [each for each in done.record.segments if each.gpu == gpu]
-        assert found[:-1] == [(pytest.approx(each.start_s), each.sm_mhz, each.requested_mhz) for each in own]
-
-
 def test_slots_reuse_a_freed_slot() -> None:
     def interval(gpu: int, start_s: float, end_s: float) -> Interval:
         return Interval(0, gpu, start_s, end_s, 100, 4, 1.0, "completed")

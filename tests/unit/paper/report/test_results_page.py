@@ -90,13 +90,6 @@ def test_counts_and_rows_are_those_of_the_csv(folder: Path, page: str) -> None:
         assert f"<b>{each.count}</b></a> {each.meaning}".replace("'", "&#39;") in page
 
 
-def test_figures_are_shown_without_the_caption_of_the_preview(folder: Path) -> None:
-    picture = published_outputs.picture(folder, "fig06_comparison")
-    assert picture is not None
-    assert picture.width == 999
-    assert picture.height == pytest.approx(450, abs=2), "1.5 in at 300 dots"
-
-
 def test_what_was_not_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims/05_comparison.json").write_text("[]\n")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from heshare.paper.figures import panels
 from heshare.paper.studies import motivation
 
 
@@ -53,20 +51,3 @@ def test_clock_gains_compare_half_of_the_top_clock_with_all_of_it() -> None:
     rows = [("T4", 500, 3.0), ("T4", 1000, 2.0), ("A100", 600, 4.0), ("A100", 700, 3.0), ("A100", 1400, 1.0)]
     frame = pd.DataFrame(rows, columns=["gpu", "requested_mhz", "time_s"]).assign(batch_size=32)
     assert motivation.clock_gains(frame) == {"T4": 1.5, "A100": 3.0}
-
-
-def test_fig_2_has_open_marks_where_nothing_was_measured_and_a_ratio_for_each_row(every: pd.DataFrame) -> None:
-    drawn = motivation.by_weight(every[every["batch_size"] == 8])
-    slower = motivation.ratios(every, "time_s", [1, 8], ("T4", "A100"))
-    fig, ax = plt.subplots()
-    panels.solo_panel(ax, drawn, slower, value="time_s", heading="T4 / A100")
-    marks = [line for line in ax.lines if line.get_linestyle() == "None"]
-    drawn_open = sum(len(line.get_xdata()) for line in marks if line.get_markerfacecolor() == "white")
-    assert drawn_open == drawn["unmeasured"].sum()
-    texts = [text.get_text() for text in ax.texts]
-    assert {"light", "medium", "heavy", "bs 1", "8", "T4 / A100"} <= set(texts)
-    first = drawn["workload"].iloc[0]
-    at = texts.index("bs 1")
-    assert texts[at + 1] == f"{slower.loc[first, 1]:.1f}"
-    assert len(texts) == 3 + 2 * 16 + 1
-    plt.close(fig)

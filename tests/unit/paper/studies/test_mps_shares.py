@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
@@ -76,11 +75,3 @@ def test_at_full_counts_the_tasks_of_the_trade_off_plans() -> None:
     queues = ((Batch((0, 1), (100, 40), None),), (Batch((2,), (100,), None),))
     front = SimpleNamespace(trade_off=SimpleNamespace(queues=queues))
     assert mps_shares.at_full([front, front]) == (4, 6)  # type: ignore[list-item]
-
-
-def test_draw_has_a_filled_and_an_open_point_a_term(table: pd.DataFrame) -> None:
-    fig, axes = plt.subplots(1, 2)
-    mps_shares.draw(axes, table)
-    points = [line for line in axes[0].lines if len(line.get_xdata()) == len(CHOSEN)]
-    assert len(points) == 2
-    plt.close(fig)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 from support.brute_force import SMALL
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
@@ -45,21 +43,3 @@ def test_envelope_spans_the_front() -> None:
     bound = Bound(np.array([[1.0, 1.0]]), np.array([10.0]), np.array([10.0]), np.array([1]))
     frame = optimality_gap.envelope(bound, np.array([[2.0, 9.0], [6.0, 5.0]]), points=3)
     assert frame["jct_s"].tolist() == [8.0, 6.0, 4.0]
-
-
-def test_front_panels_draw_the_given_points() -> None:
-    points = pd.DataFrame(
-        {
-            "series": ["HeShare", "HeShare", "proven bound", "proven bound"],
-            "energy_j": [1e6, 2e6] * 2,
-            "jct_s": [3e3, 1e3, 2e3, 5e2],
-            "gap_pct": 1.0,
-        }
-    )
-    fig, axes = plt.subplots(1, 2)
-    optimality_gap.front_panel(axes[0], points)
-    assert [line.get_linestyle() for line in axes[0].lines] == ["-", "--"]
-    assert axes[0].lines[0].get_ydata().tolist() == [3.0, 1.0]
-    optimality_gap.gap_panel(axes[1], points)
-    assert len(axes[1].lines) == 2
-    plt.close(fig)

@@ -8,18 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import pyplot as plt
 
-from heshare.lab.calibration import record_validation
-from heshare.lab.calibration.record_validation import FORMS
 from heshare.ops.recording import recordings
 from heshare.ops.recording.budget_plan import PAIRS
 from heshare.ops.recording.recordings import Recording
-from heshare.paper.figures import panels
-from heshare.paper.notebooks import notebook_parameters, run_notebooks
 from heshare.paper.studies import motivation, recorded_gpus
 from heshare.prediction.features import FEATURES, is_reference
-from heshare.shared.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -89,18 +83,6 @@ def test_pairs_needs_both_directions_and_each_workload_alone(h100: Recording) ->
     )
 
 
-def test_pair_panels_leaves_a_gap_for_a_missing_pair(h100: Recording) -> None:
-    frame = recorded_gpus.pairs([h100], batch_size=8)
-    both = recorded_gpus.mark_measured(recorded_gpus.append_measured(motivation.pairs(batch_size=8), frame.iloc[1:]))
-    fig, axes = plt.subplots(4, 1, sharex=True)
-    panels.pair_panels(list(axes), both)
-    assert len(axes[3].get_yticks()) == len(PAIRS)
-    for marks in axes[3].lines:
-        assert list(marks.get_ydata()) == list(range(1, len(PAIRS)))
-    assert axes[3].get_title(loc="left").startswith("H100 (measured): ")
-    plt.close(fig)
-
-
 def test_covered_keeps_rows_whose_workloads_were_recorded_alone(h100: Recording) -> None:
     kept, words = recorded_gpus.trainable_rows(h100)
     assert len(kept) == len(h100.table)
@@ -142,22 +124,3 @@ def test_inventory_has_a_row_none_if_nothing_was_recorded(h100: Recording) -> No
     assert found["rows"].tolist() == [len(emulated), 0]
     both = recorded_gpus.inventory([emulated, h100.table])
     assert both["provenance"].tolist() == ["emulated", "measured"]
-
-
-def test_form_dots_and_activity_panels_draw_a_recorded_gpu(h100: Recording) -> None:
-    rows = [("H100", "measured", form, quantity, 2.0, 3.0) for form in FORMS for quantity in ("time", "power")]
-    errors = pd.DataFrame(rows, columns=["gpu", "provenance", "form", "quantity", "fitted_pct", "shipped_pct"])
-    fig, axes = plt.subplots(1, 3)
-    panels.form_dots(list(axes[:2]), recorded_gpus.mark_measured(errors, all_of_them=True))
-    assert [len(ax.lines) for ax in axes[:2]] == [2, 2]
-    activity = record_validation.power_by_activity(h100.table)
-    panels.activity_panels(axes[2:], recorded_gpus.mark_measured(activity, all_of_them=True))
-    assert len(axes[2].lines) == 3
-    assert axes[2].get_xlabel() == "SM activity (%),\nby the card"
-    plt.close(fig)
-
-
-def test_prepare_refuses_a_source_without_a_recording(tmp_path: Path) -> None:
-    for name in ("01", "04", "13"):
-        with pytest.raises(InputError, match="no recording of 'H9000'"):
-            run_notebooks.prepare(notebook_parameters.find([name]), "smoke", {"source": "recorded:H9000"})

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.paper.figures import style
-from heshare.paper.figures.series_styles import PLACED, series_style
+from heshare.paper.figures.series_styles import PLACED
 from heshare.paper.studies import scaling, variants
 
 TITLES = (*scaling.SEVEN, f"Morak{PLACED}", "HeShare+ Trade-off")
@@ -35,24 +33,6 @@ def test_ratios_are_paired_by_seed_beside_the_absolute_medians() -> None:
     for column in ("ratio", "ratio_low", "ratio_high"):
         assert frame[column].to_numpy() == pytest.approx(wanted), "seeds differ by 100 times and their ratios do not"
     assert frame["median"].to_numpy() == pytest.approx(10 * wanted)
-
-
-def test_panels_have_a_row_a_policy_and_open_marks_for_heshares_placement() -> None:
-    frame = scaling.ratios(runs(), ["Load", "Mix"], np.random.default_rng(0))
-    with style.using():
-        fig, axes = plt.subplots(2, 2, sharex=True, sharey=True)
-        scaling.panels(axes, frame, variants.JCT, row="Load", column="Mix", heading="on {}")
-        fig.canvas.draw()
-    assert [label.get_text() for label in axes[0, 0].get_yticklabels()] == list(scaling.SEVEN)
-    assert [ax.get_title() for ax in axes[0]] == ["on 2xT4", "on 2xA100"]
-    assert [ax.get_ylabel() for ax in axes[:, 1]] == ["low load", "high load"]
-    marks = {bar.get_label(): bar.lines[0] for bar in axes[1, 1].containers}
-    assert set(marks) == {*scaling.SEVEN, f"Morak{PLACED}"}
-    assert marks["Random"].get_xdata()[0] == pytest.approx(2.0)
-    assert marks[f"Morak{PLACED}"].get_markerfacecolor() == "white"
-    assert marks[f"Morak{PLACED}"].get_color() == marks["Morak"].get_color() == series_style("Morak").colour
-    assert sum(bool(label.get_text()) for label in axes[1, 0].get_xticklabels()) >= 3
-    plt.close(fig)
 
 
 def test_panels_in_which_trade_off_is_wholly_below_or_above_are_counted() -> None:

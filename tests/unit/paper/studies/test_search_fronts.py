@@ -92,19 +92,6 @@ def test_covers_more_names_the_leads_with_either_start_and_by_the_papers_words()
     assert len(claim_table.evaluate_claim(paper_claims()["S1", ""], profile="paper", **claim)["why"]) <= LONGEST
 
 
-def test_fig_7_has_one_range_of_axes_and_all_systems_in_one_legend(study: search_fronts.Study) -> None:
-    fig, axes = plt.subplots(2, 2, sharex=True, sharey=True)
-    drawn = search_fronts.front_panels(axes.ravel(), study, 3)
-    panels = ["median, random start", "median, HeShare's start", "seed 3, random start"]
-    assert list(dict.fromkeys(drawn["panel"])) == panels
-    second = drawn[drawn["panel"] == "median, HeShare's start"]
-    assert set(second["system"]) == {"HeShare", "HeShare, literally", "NSGA-II at 0.1, HeShare's start"}
-    assert len({ax.get_xlim() for ax in axes.ravel()[:3]}) == 1
-    names = [text.get_text() for text in axes[1, 1].get_legend().get_texts()]
-    assert names == ["HeShare", "HeShare, literally", "NSGA-II"]
-    plt.close(fig)
-
-
 def test_convergence_returns_the_medians_of_both_rates(study: search_fronts.Study) -> None:
     fig, axes = plt.subplots(1, 2)
     medians = search_fronts.convergence(axes, study.curves)
@@ -128,20 +115,6 @@ def test_ablation_replaces_one_part_at_a_time_and_a_whole_group_at_once() -> Non
     assert len(found) == sum(map(len, search_fronts.ABLATIONS.values()))
     hypervolume = found.set_index("system")["hypervolume"]
     assert hypervolume["as it is"] > hypervolume["no sharing"]
-
-
-def test_ablation_dots_have_a_row_for_every_setting() -> None:
-    rows = [
-        {"group": group, "system": name, "seed": seed, "hypervolume": value, "igd_plus": 0.0}
-        for group, names in search_fronts.ABLATIONS.items()
-        for place, name in enumerate(names)
-        for seed, value in enumerate([1.0 / (1.0 + 0.01 * place * bool(group))] * 3)
-    ]
-    found = search_fronts.summary(pd.DataFrame(rows), {"change": search_fronts.WHOLE}, np.random.default_rng(0))
-    fig, ax = plt.subplots()
-    search_fronts.ablation_dots(ax, found)
-    assert [label.get_text() for label in ax.get_yticklabels()] == found["system"].tolist()
-    plt.close(fig)
 
 
 def test_plan_objectives_are_those_that_plans_were_chosen_by() -> None:

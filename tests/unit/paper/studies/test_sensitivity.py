@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +10,6 @@ from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.devices.task_sizes import draw, time_alone_s
 from heshare.paper.claims import verdict_plots
-from heshare.paper.figures.series_styles import SIZES
 from heshare.paper.studies import sensitivity
 from heshare.paper.studies import sensitivity_worlds as worlds
 from heshare.paper.studies.sensitivity import BETTER, CONDITIONS, MEASURES, ClaimSetting, Condition
@@ -213,17 +211,3 @@ def test_claims_over_conditions_counts_conditions_and_names_the_worst() -> None:
     kept = ["change_pct", "conditions", "as large", "smaller", "not below zero", "worst_pct", "worst", "fails"]
     (found_row,) = row[kept].to_numpy().tolist()
     assert found_row == [pytest.approx(-40), 3, 1, 1, 1, pytest.approx(20), "Morak's cap 1.0", "Morak's cap 1.0"]
-
-
-def test_heat_draws_a_cell_in_the_colour_of_its_size_with_its_number() -> None:
-    cells = [("one", "", "as is", -40.2, "as large"), ("one", "cap", "0.6", 3.0, "not below zero")]
-    frame = pd.DataFrame(cells, columns=["claim", "axis", "level", "change_pct", "size"])
-    _, ax = plt.subplots()
-    verdict_plots.heat_map(ax, frame)
-    verdict_plots.column_names(ax, frame)
-    assert [text.get_text() for text in ax.texts] == ["40", "+3", "as is", "0.6", "cap"]
-    assert [patch.get_facecolor() for patch in ax.patches] == [
-        plt.matplotlib.colors.to_rgba(SIZES[cell[-1]][0])  # type: ignore[attr-defined]
-        for cell in cells
-    ]
-    plt.close("all")
