@@ -29,6 +29,17 @@ def _fail(error: dict[str, object], as_json: bool) -> None:
         typer.echo(f"heshare: {text}", err=True)
 
 
+_OF_JOBS = ("status", "top", "drain", "stop")
+_OPTIONS_OF_JOBS = (
+    "--devices",
+    "--resume",
+    "--hosts",
+    "--log",
+    "--metrics",
+    "--allow-clocks",
+    "--dry-run",
+    "--salvage",
+)
 _UsageError: Any = typer.BadParameter.__base__  # of click, or of typer's own copy of it
 
 
@@ -59,6 +70,20 @@ class _Group(TyperGroup):
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         alone.command(name)(command)
         return typer.main.get_command(alone)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, rest = args[0], args[1:]
+        if name in _OF_JOBS:
+            raise typer.BadParameter(f"heshare {name} is now: heshare jobs {name}", ctx)
+        found = [
+            text for text in rest if text.split("=")[0] in _OPTIONS_OF_JOBS or (text == rest[0] and text[0] != "-")
+        ]
+        if name == "run" and found:
+            action = (
+                "On real GPUs: heshare jobs run JOBS.yaml, or --resume FOLDER. On emulated ones: --tasks JOBS.yaml."
+            )
+            raise typer.BadParameter(f"{found[0]} is not of heshare run, which runs on emulated GPUs. {action}", ctx)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         as_json = "--json" in [*ctx._protected_args, *ctx.args]

@@ -47,3 +47,19 @@ def test_run_venus_refuses_another_form_with_one_message(text: str) -> None:
     code, _, errors = call("--tasks", text)
     assert code == 2
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "status my-run",
+        "drain my-run",
+        "run jobs.yaml",
+        "run --resume my-run",
+        "run --tasks 4 --devices=nvml",
+    ],
+)
+def test_old_spelling_of_a_run_on_real_gpus_says_what_to_type(words: str) -> None:
+    result = CliRunner().invoke(app, words.split())
+    assert result.exit_code == 2
+    assert f"heshare jobs {words.split()[0]}" in " ".join(result.stderr.replace("\u2502", " ").split())
