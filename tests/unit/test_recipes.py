@@ -60,7 +60,7 @@ def test_recipe_of_a_workload_without_any_measurement(root: Path) -> None:
 @pytest.mark.slow
 def test_recipe_of_a_notebook(root: Path) -> None:
     recipes.follow(root, PAGE, NOTEBOOK, tests=TESTS[NOTEBOOK])
-    assert (root / "build" / "mine" / "x30a_plans.csv").is_file()
+    assert (root / "build" / "mine" / "x30a_mine.csv").is_file()
     assert [path.name for path in (root / "figures").iterdir()] == ["README.md"]
 
 
