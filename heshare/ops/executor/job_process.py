@@ -15,7 +15,6 @@ from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.private_files import open_private
 from heshare.ops.unprivileged_process import start_unprivileged
 from heshare.ops.workers import job_reaper
-from heshare.ops.workers.job_cgroups import end_cgroup
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.ops.workers.output_limit import OutputLimiter
 from heshare.shared.errors import DeviceError
@@ -28,8 +27,8 @@ _LATE_S = 2.0
 class ReapedProcess:
     """A command that was started without privileges, with everything below it.
 
-    `environment` is all of its environment, `output` the descriptor of its output and errors. A new `cgroup` is removed
-    at its end. `pid` is the process above the command, which ends when nothing runs below it any more.
+    `environment` is all of its environment, `output` the descriptor of its output and errors. `pid` is the
+    process above the command, which ends when nothing runs below it any more.
 
     Raises:
         OSError, ValueError: it does not start.
@@ -42,14 +41,11 @@ class ReapedProcess:
         directory: Path,
         environment: Mapping[str, str],
         output: int,
-        cgroup: Path | None = None,
     ) -> None:
-        self._cgroup = cgroup
         texts = [*[f"{name}={value}" for name, value in environment.items()], *arguments]
         if any("\0" in text for text in texts):
             raise ValueError("a NUL in an argument or in the environment")
-        head = [str(cgroup or ""), str(len(environment))]
-        order = b"".join(os.fsencode(text) + b"\0" for text in [*head, *texts])
+        order = b"".join(os.fsencode(text) + b"\0" for text in [str(len(environment)), *texts])
         marks = {MARK: environment[MARK]} if MARK in environment else {}
         self._process = start_unprivileged(
             [sys.executable, "-I", "-S", job_reaper.__file__],
@@ -96,9 +92,6 @@ class ReapedProcess:
     def _close(self) -> None:
         if self._process.stdin is not None:
             self._process.stdin.close()
-        if self._cgroup is not None:
-            end_cgroup(self._cgroup)
-            self._cgroup = None
 
 
 TAIL_BYTES = 4096
@@ -140,7 +133,6 @@ class CommandWorker:
         iterations: float,
         grace_s: float,
         limit_output: Callable[[Path], Callable[[], None]] = lambda log: lambda: None,
-        cgroup: Path | None = None,
     ) -> None:
         self.log = log
         self.exit_code: int | None = None
@@ -149,7 +141,7 @@ class CommandWorker:
         try:
             with os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
                 self._process = ReapedProcess(
-                    arguments, directory=directory, environment=environment, output=output.fileno(), cgroup=cgroup
+                    arguments, directory=directory, environment=environment, output=output.fileno()
                 )
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
@@ -201,8 +193,7 @@ class JobLauncher(Launcher):
     """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher, `models`.
 
     Without MPS a job has the whole GPU in its turn. Launchers of one run share `attempts`, how many there were at each
-    task, since a job may be tried again on another GPU. `token` marks every process of this run in its environment, and
-    `cgroup` makes a cgroup for a job of some name.
+    task, since a job may be tried again on another GPU. `token` marks every process of this run in its environment.
     """
 
     def __init__(
@@ -216,9 +207,7 @@ class JobLauncher(Launcher):
         limiter: OutputLimiter,
         token: str,
         grace_s: float,
-        cgroup: Callable[[str], Path | None] = lambda name: None,
     ) -> None:
-        self._cgroup = cgroup
         self._jobs, self._mps, self._outputs, self._models = jobs, mps, outputs, models
         self._attempts, self._limiter, self._token, self._grace_s = attempts, limiter, token, grace_s
 
@@ -252,5 +241,4 @@ class JobLauncher(Launcher):
             iterations=iterations,
             grace_s=self._grace_s,
             limit_output=partial(self._limiter.add, limit_mib=job.spec.output_mib),
-            cgroup=self._cgroup(f"{job.key}.{attempt}"),
         )

@@ -21,7 +21,6 @@ from heshare.ops.nvml_device import NvmlDevice, catalogue_gpu
 from heshare.ops.private_files import make_private_folder
 from heshare.ops.state.held_note import Life
 from heshare.ops.state.run_note import note_of_this_process, noted_runs
-from heshare.ops.workers.job_cgroups import JobCgroups, end_job_cgroups
 from heshare.ops.workers.launcher import Launcher
 from heshare.ops.workers.output_limit import OutputLimiter
 from heshare.ops.workers.worker_pool import ProcessLauncher
@@ -96,8 +95,6 @@ class LocalGpus(GpuSet):
         self._refuse_gpus_of_other_containers()
         os.environ[MARK] = self.token
         exits.callback(os.environ.pop, MARK, None)
-        exits.callback(end_job_cgroups, self.token)
-        self._cgroups = JobCgroups(self.token)
         # A signal that came while a process was being started leaves one that is on no device.
         exits.callback(end_marked, self.token)
         for uuid in self.uuids:
@@ -145,7 +142,6 @@ class LocalGpus(GpuSet):
             limiter=self._limiter,
             token=self.token,
             grace_s=self.timeouts.grace_s,
-            cgroup=self._cgroups.make,
         )
         card = NvmlDevice(uuid, launcher, mps=mps, allow_clocks=self.allow_clocks, deadline_s=self.timeouts.nvml_s)
         exits.callback(self._close, card)

@@ -147,10 +147,8 @@ class CleanupReport:
 def clean_up(note: RunNote) -> CleanupReport:
     """End the processes that an ended run left, then its MPS daemons; delete its note."""
     from heshare.ops import mps
-    from heshare.ops.workers.job_cgroups import end_job_cgroups
 
     ended = end_marked(note.token)
-    end_job_cgroups(note.token)
     mps.sweep()
     # Last, so that a cleanup that is killed itself is done again.
     note.path.unlink(missing_ok=True)

@@ -52,12 +52,12 @@ def kill_all() -> None:
         time.sleep(0.005)
 
 
-def read_order(descriptor: int) -> tuple[str, dict[bytes, bytes], list[bytes]]:
-    """Return the cgroup (or nothing), the environment and the arguments, from a length and texts that end with NUL."""
+def read_order(descriptor: int) -> tuple[dict[bytes, bytes], list[bytes]]:
+    """Return the environment and the arguments, from a length and texts that end with NUL."""
     length = int(_read_exactly(descriptor, 10))
-    cgroup, count, *texts = _read_exactly(descriptor, length).split(b"\0")[:-1]
+    count, *texts = _read_exactly(descriptor, length).split(b"\0")[:-1]
     pairs = (text.partition(b"=") for text in texts[: int(count)])
-    return os.fsdecode(cgroup), {name: value for name, _, value in pairs}, texts[int(count) :]
+    return {name: value for name, _, value in pairs}, texts[int(count) :]
 
 
 def _read_exactly(descriptor: int, length: int) -> bytes:
@@ -133,10 +133,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: asked.append(number))
     requests = os.dup(0)
-    cgroup, environment, arguments = read_order(requests)
-    if cgroup:
-        with contextlib.suppress(OSError), open(f"{cgroup}/cgroup.procs", "wb", buffering=0) as stream:  # noqa: PTH123
-            stream.write(b"0")
+    environment, arguments = read_order(requests)
     status = supervise(start(arguments, environment), requests, wakeup, asked)
     kill_all()
     if os.WIFSIGNALED(status):

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from heshare.ops.executor.job_process import ReapedProcess
-from heshare.ops.workers import job_cgroups
-from heshare.ops.workers.job_cgroups import JobCgroups, end_job_cgroups, own_cgroup
 
 SECONDS = "3019"
 STRAYS = {
@@ -24,7 +22,7 @@ STRAYS = {
 }
 
 
-def start(folder, *arguments, cgroup=None, **environment):
+def start(folder, *arguments, **environment):
     log = folder / "log"
     with log.open("ab") as output:
         return ReapedProcess(
@@ -32,7 +30,6 @@ def start(folder, *arguments, cgroup=None, **environment):
             directory=folder,
             environment={**os.environ, "HS_STRAY": str(folder), **environment},
             output=output.fileno(),
-            cgroup=cgroup,
         )
 
 
@@ -121,40 +118,3 @@ def test_a_command_ends_as_it_did(tmp_path):
     assert "no-such-program does not start: No such file" in (tmp_path / "log").read_text()
     with pytest.raises(ValueError, match="NUL"):
         start(tmp_path, "a\0b")
-
-
-def test_own_cgroup_is_found_where_there_is_one(tmp_path):
-    (tmp_path / "cgroup").write_text("4:memory:/x\n0::/system.slice/heshare.service\n")
-    (tmp_path / "mountinfo").write_text("30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n")
-    assert own_cgroup(tmp_path) == Path("/sys/fs/cgroup/system.slice/heshare.service")
-    (tmp_path / "mountinfo").write_text("30 22 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n")
-    assert own_cgroup(tmp_path) is None
-    assert own_cgroup(tmp_path / "nothing") is None
-
-
-def test_a_job_in_a_cgroup_ends_with_everything_in_it(tmp_path):
-    groups = JobCgroups("t-" + tmp_path.name)
-    if not groups.usable:
-        pytest.skip("this user can make no cgroup of version 2 here")
-    try:
-        group = groups.make("job/1.1")
-        process = start(
-            tmp_path, "sh", "-c", f"cat /proc/self/cgroup; {STRAYS['no environment']} sleep 60", cgroup=group
-        )
-        while "heshare-t-" not in (tmp_path / "log").read_text():
-            time.sleep(0.01)
-        assert "/job-1.1" in (tmp_path / "log").read_text()
-        # Even if the process above it is killed.
-        os.kill(process.pid, signal.SIGKILL)
-        end_of(process)
-        time.sleep(0.05)
-        assert strays(tmp_path) == []
-        assert not group.exists()
-        left = groups.make("left")
-        process = start(tmp_path, "sleep", "60", cgroup=left)
-        while not (left / "cgroup.procs").read_text():
-            time.sleep(0.01)
-    finally:
-        end_job_cgroups("t-" + tmp_path.name)
-    assert end_of(process) == -signal.SIGKILL
-    assert not list(job_cgroups.own_cgroup().glob("heshare-t-*"))
