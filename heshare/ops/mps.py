@@ -37,14 +37,7 @@ class MpsSession:
 
     The daemon gets a private directory, so that it conflicts with no other daemon, and only this GPU. It is ended at
     the end of the `with`, at the end of the process, and by SIGTERM and SIGHUP; if it does not react it is killed.
-
-    Args:
-        gpu_uuid: the GPU.
-        timeout_s: how long the daemon may take to start or to end, s.
-
-    Attributes:
-        sharing: how processes share the GPU, `mps` or `time-slice`; recorded with measurements.
-        reason: why it is not MPS; empty when it is.
+    `sharing` is `mps` or `time-slice`; it is recorded with measurements.
     """
 
     def __init__(self, gpu_uuid: str, *, timeout_s: float = 10.0) -> None:
@@ -58,7 +51,6 @@ class MpsSession:
         self._off: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Start the daemon, if this machine has one."""
         program = shutil.which(CONTROL)
         if program is None:
             self._without(f"{CONTROL} is not on the PATH; it comes with NVIDIA's driver (not in every container)")
@@ -127,17 +119,12 @@ class MpsSession:
         return self.sharing != MPS or (self._daemon is not None and alive(*self._daemon))
 
     def environment(self, mps_pct: int = 100) -> dict[str, str]:
-        """Return the variables that a client needs in its environment before it has a CUDA context.
-
-        Args:
-            mps_pct: its share of the SMs, %.
-        """
+        """Return the variables that a client needs in its environment before it has a CUDA context."""
         self.check(mps_pct)
         share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(mps_pct)} if self.sharing == MPS else {}
         return {**self._pipes(), "CUDA_VISIBLE_DEVICES": self.gpu_uuid, **share}
 
     def check(self, mps_pct: int) -> None:
-        """Raise if nothing would enforce a share."""
         if self.sharing != MPS and mps_pct != 100:
             raise DeviceError(
                 f"GPU {self.gpu_uuid}: {mps_pct} % of the SMs requested, but without MPS nothing enforces a share: "
@@ -244,11 +231,7 @@ def _base() -> Path:
 
 
 class DaemonRestarts:
-    """The restarts of one daemon.
-
-    Args:
-        pauses_s: before the first restart, the second, ... of ends that follow one another, s; then it is given up.
-    """
+    """When one daemon is started again; pauses are before the first restart, the second, ... of a row of ends, s."""
 
     def __init__(self, pauses_s: Sequence[float]) -> None:
         self._pauses_s = tuple(pauses_s)
@@ -256,7 +239,6 @@ class DaemonRestarts:
         self._last_s = -math.inf
 
     def pause_s(self, now_s: float) -> float:
-        """Return how long to wait, s, before a daemon that has ended now is started again; `inf` for never."""
         self._row = 0 if now_s - self._last_s > CALM_S else self._row
         self._row, self._count, self._last_s = self._row + 1, self._count + 1, now_s
         given_up = self._row > len(self._pauses_s) or self._count > MOST_RESTARTS

@@ -104,11 +104,9 @@ class NvmlDevice:
 
     @property
     def sharing(self) -> str:
-        """How tasks share it: `mps` or `time-slice`."""
         return self._mps.sharing
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
-        """Return the facts for a manifest: card, driver, kind of power readings, sharing and settings."""
         return dict(self._facts)
 
     def power_call(self) -> str:
@@ -119,11 +117,9 @@ class NvmlDevice:
         return "usage_power_w"
 
     def limits(self) -> tuple[str, ...]:
-        """Return the limits that hold its clock down at this moment."""
         return self._card.limits()
 
     def free_mib(self) -> float:
-        """Return the memory that no process holds, MiB."""
         return self._card.memory_mib()[1]
 
     def set_clock(self, sm_mhz: int | None) -> None:
@@ -151,17 +147,14 @@ class NvmlDevice:
         self._launcher.stand_by()
 
     def start_together(self, tasks: Mapping[int, Resident], iterations: float | None = None) -> None:
-        """Start tasks, all of them or none, and wait until they work; they begin together."""
         for one in tasks.values():
             self._mps.check(one.mps_pct)
         self._tasks.start(tasks, iterations, free_mib=self.free_mib)
 
     def stop(self, task_id: int) -> float:
-        """Stop a task, finished, failed or not; return the iterations that it completed here."""
         return self._tasks.stop(task_id)
 
     def read(self) -> Reading:
-        """Return its readings at this moment."""
         self._tasks.poll()
         sm_pct, dram_pct = (math.nan, math.nan) if self._gpm is None else self._gpm.read()
         return Reading(

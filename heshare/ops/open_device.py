@@ -25,14 +25,7 @@ MIB_OF_KEPT = 8192.0
 
 
 def emulated(gpu: str, *, seed: int = 0, time_cv: float = TIME_CV, power_cv: float = POWER_CV) -> EmulatedDevice:
-    """Return an emulated GPU whose readings have the repeat noise of real ones.
-
-    Args:
-        gpu: a name of the catalogue.
-        seed: of the noise.
-        time_cv: its standard deviation relative to a time; by default the public record's.
-        power_cv: its standard deviation relative to a power.
-    """
+    """Return an emulated GPU whose readings have the repeat noise of real ones, by default the public record's."""
     card = find_gpu(gpu)
     rng = np.random.default_rng(np.random.SeedSequence([seed, *card.name.encode()], spawn_key=(1,)))
     return EmulatedDevice(card, noise=NoiseModel(rng=rng, time_cv=time_cv, power_cv=power_cv))

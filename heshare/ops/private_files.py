@@ -36,12 +36,7 @@ def make_private_folder(folder: Path) -> Path:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file for writing, made if it is not there; return its descriptor. Its mode becomes 0600.
-
-    Args:
-        path: the file, in a folder as of `make_private_folder`.
-        flags: `os.O_RDWR`, or `os.O_WRONLY` with `os.O_APPEND`, for example.
-    """
+    """Open a file for writing with mode 0600, in a folder as of `make_private_folder`; return its descriptor."""
     folder = _open_folder(path.parent)
     try:
         try:

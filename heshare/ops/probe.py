@@ -37,13 +37,6 @@ def match(
 
     A name of the catalogue fits when each of its parts (`V100`, `SXM2`) is a word of the card's name; the name with
     most parts wins. Memory and cores must agree, so that a variant is not taken for another.
-
-    Args:
-        name: the vendor's name, such as `Tesla V100-SXM2-16GB`.
-        memory_mib: the card's memory, MiB.
-        clocks_mhz: the SM clocks that it offers, ascending, MHz.
-        cores: its FP32 lanes, where the driver reports them.
-        tdp_w: its power limit, W, where the driver reports it.
     """
     words = set(re.findall(r"[A-Z0-9]+", name.upper()))
     fitting = [card for card in gpus().values() if set(card.name.upper().split("-")) <= words]
@@ -78,14 +71,7 @@ _NO_MPS = (
 
 
 def has_sys_admin(status: str | Path = "/proc/self/status") -> bool | None:
-    """Return whether this process may change GPU settings: CAP_SYS_ADMIN among its effective capabilities.
-
-    Args:
-        status: the kernel's description of a process.
-
-    Returns:
-        None where the kernel does not report it; then it depends on being root.
-    """
+    """Return whether CAP_SYS_ADMIN, which GPU settings need, is effective; None where the kernel does not report it."""
     try:
         lines = Path(status).read_text(encoding="utf-8").splitlines()
         effective = next(line.split()[1] for line in lines if line.startswith("CapEff:"))

@@ -27,10 +27,6 @@ def start_unprivileged(arguments: Sequence[str], **options: Any) -> subprocess.P
 
     Without CAP_SETPCAP the bounding set stays as it is. It gives nothing by itself, and `no_new_privs` keeps the
     process from what it would allow: setuid programs, file capabilities, and what root regains at exec.
-
-    Args:
-        arguments: the command.
-        options: of `subprocess.Popen`.
     """
     started: list[subprocess.Popen[bytes]] = []
     failures: list[Exception] = []

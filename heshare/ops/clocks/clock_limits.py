@@ -4,10 +4,11 @@ import grp
 import os
 import re
 import stat
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from heshare.shared.errors import InputError
 
@@ -19,12 +20,7 @@ MOST_MHZ = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClockLimit:
-    """What is allowed for one card.
-
-    Attributes:
-        min_mhz, max_mhz: the clocks that may be locked, MHz.
-        group: the id of the group whose members may; None is everyone who can reach the socket.
-    """
+    """The clocks of one card that may be locked, and the id of the group whose members may (None: everyone)."""
 
     min_mhz: int
     max_mhz: int
@@ -38,11 +34,9 @@ class ClockLimits:
         self._limits = limits
 
     def of_card(self, uuid: str) -> ClockLimit | None:
-        """Return the limits of a card; None where nothing is allowed."""
         return self._limits.get(uuid, self._limits.get(ANY_CARD)) if UUID.fullmatch(uuid) else None
 
     def of_groups(self, groups: set[int], *, privileged: bool) -> dict[str, ClockLimit]:
-        """Return the limits that concern a client, by UUID or `*`."""
         return {
             uuid: limit
             for uuid, limit in self._limits.items()
@@ -50,37 +44,41 @@ class ClockLimits:
         }
 
 
+class _Table(msgspec.Struct, forbid_unknown_fields=True):
+    min_mhz: Annotated[int, msgspec.Meta(gt=0)]
+    max_mhz: Annotated[int, msgspec.Meta(le=MOST_MHZ)]
+    group: str | None = None
+
+
 def read_limits(path: Path) -> ClockLimits:
     """Read the limits of a TOML file: a table for each card, or `*`, with `min_mhz`, `max_mhz` and perhaps `group`."""
     text = _read_trusted(path)
     try:
-        tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        tables = msgspec.toml.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(str(error), "TOML", "See docs/operations.md for an example.", file=str(path)) from error
     if not tables:
         raise InputError("no card", 'a table such as [GPU-...] or ["*"]', "Add one.", file=str(path))
     return ClockLimits({uuid: _limit(uuid, table, path) for uuid, table in tables.items()})
 
 
-def _limit(uuid: str, table: Any, path: Path) -> ClockLimit:
+def _limit(uuid: str, content: Any, path: Path) -> ClockLimit:
     def refuse(found: str, expected: str) -> InputError:
         return InputError(found, expected, "Correct the file.", file=str(path), column=uuid)
 
     if uuid != ANY_CARD and not UUID.fullmatch(uuid):
         raise refuse(f"the table {uuid!r}", 'a UUID such as GPU-5a2c..., or "*" for every card')
-    if not isinstance(table, dict) or not {"min_mhz", "max_mhz"} <= table.keys() <= {"min_mhz", "max_mhz", "group"}:
-        raise refuse(f"{table!r}", "min_mhz, max_mhz and perhaps group")
-    low, high = table["min_mhz"], table["max_mhz"]
-    if type(low) is not int or type(high) is not int or not 0 < low <= high <= MOST_MHZ:
-        raise refuse(f"min_mhz {low!r}, max_mhz {high!r}", f"0 < min_mhz <= max_mhz <= {MOST_MHZ}, whole numbers")
-    return ClockLimit(low, high, None if "group" not in table else _group(table["group"], refuse))
-
-
-def _group(name: Any, refuse: Any) -> int:
     try:
-        return grp.getgrnam(name).gr_gid
-    except (KeyError, TypeError, ValueError):
-        raise refuse(f"group {name!r}", "the name of a group of this machine") from None
+        table = msgspec.convert(content, _Table)
+    except msgspec.ValidationError as error:
+        raise refuse(str(error), "min_mhz, max_mhz and perhaps group") from error
+    if table.min_mhz > table.max_mhz:
+        raise refuse(f"min_mhz {table.min_mhz}, max_mhz {table.max_mhz}", "min_mhz <= max_mhz")
+    try:
+        group = None if table.group is None else grp.getgrnam(table.group).gr_gid
+    except (KeyError, ValueError):
+        raise refuse(f"group {table.group!r}", "the name of a group of this machine") from None
+    return ClockLimit(table.min_mhz, table.max_mhz, group)
 
 
 def _read_trusted(path: Path) -> str:

@@ -27,15 +27,7 @@ def note_of(uuid: str, folder: Path) -> Path:
 
 
 def claim(card: NvmlGpu, uuid: str, sm_mhz: int, *, client: str, path: Path) -> HeldNote:
-    """Note that a clock is going to be locked, with the card's settings before that; undo what an ended service left.
-
-    Args:
-        card: the GPU.
-        uuid: its UUID.
-        sm_mhz: the clock, MHz.
-        client: for whom, in words.
-        path: of the note (`note_of`).
-    """
+    """Note that a clock is going to be locked, with the card's settings before; undo what an ended service left."""
     facts = {"uuid": uuid, "sm_mhz": sm_mhz, "client": client, "before": _settings(card)}
     note = HeldNote(path, facts)
     try:
@@ -69,14 +61,7 @@ def _settings(card: NvmlGpu) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LockedClock:
-    """A clock that a note says is locked.
-
-    Attributes:
-        uuid: of the GPU.
-        sm_mhz: the locked clock, MHz.
-        life: whether the service that locked it still holds it.
-        text: the note in words, with what to do.
-    """
+    """A clock that a note says is locked; `text` is the note in words, with what to do."""
 
     uuid: str
     sm_mhz: int
@@ -111,13 +96,7 @@ def _described(note: FoundNote) -> LockedClock:
 
 @dataclass(frozen=True, slots=True)
 class RestoredClocks:
-    """The result of unlocking the clocks that were left locked.
-
-    Attributes:
-        unlocked: the UUIDs of the GPUs that were unlocked.
-        refused: why others could not be.
-        left: what was left alone, and why: clocks that are in use, or notes of other hosts.
-    """
+    """The UUIDs that were unlocked, why others could not be, and what was left alone: in use, or of other hosts."""
 
     unlocked: tuple[str, ...]
     refused: tuple[str, ...]
@@ -144,7 +123,6 @@ def restore() -> RestoredClocks:
 
 
 def is_left(path: Path) -> bool:
-    """Return whether a note is of a clock that nobody holds any more."""
     with contextlib.suppress(FileNotFoundError, DeviceError), found_note(path) as note:
         return note.life.over
     return False
@@ -170,7 +148,6 @@ def _unlock(note: FoundNote) -> str:
 
 
 def _read_back(card: NvmlGpu, uuid: str, note: Mapping[str, Any]) -> None:
-    """Check that the card is as it was before the note was written; its clock may need a moment."""
     before = note.get("before") or {}
     until = time.monotonic() + _READ_BACK_S
     while True:

@@ -44,12 +44,7 @@ _FIRST_ACTIVATED = 3  # sd_listen_fds(3)
 
 @dataclass(frozen=True, eq=False)
 class Peer:
-    """A client of the service, as the kernel describes it.
-
-    Attributes:
-        pid, uid: its process (0 where it is in another pid namespace) and user.
-        groups: its groups.
-    """
+    """A client of the service, as the kernel describes it; `pid` is 0 where it is in another pid namespace."""
 
     pid: int
     uid: int
@@ -57,7 +52,6 @@ class Peer:
 
     @classmethod
     def of(cls, connection: socket.socket) -> "Peer":
-        """Return the other end of a connection."""
         pid, uid, gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         groups = {gid}
         with contextlib.suppress(OSError):
@@ -67,23 +61,13 @@ class Peer:
 
     @property
     def privileged(self) -> bool:
-        """Whether it needs no group: root, and the service's own user."""
         return self.uid in (0, os.geteuid())
 
     def __str__(self) -> str:
-        """Return it for the log."""
         return f"process {self.pid} of uid {self.uid}"
 
 
 class ClockService:
-    """Serves clients, those of a listening socket or one that is connected.
-
-    Args:
-        limits: what is allowed.
-        folder: of the notes.
-        open_card: returns the GPU with a UUID.
-    """
-
     def __init__(self, limits: ClockLimits, folder: Path, open_card: Callable[[str], NvmlGpu]) -> None:
         self._limits, self._folder, self._open_card = limits, folder, open_card
         self._cards: dict[str, ServedCard] = {}
@@ -108,7 +92,6 @@ class ClockService:
         return self.retry()
 
     def stop(self) -> None:
-        """Have `serve` end; for a signal handler."""
         self._stopping = True
         os.write(self._woken, b"\0")
 
@@ -255,12 +238,7 @@ class ClockService:
 
 
 def serve_run(descriptor: int, folder: Path) -> None:
-    """Serve the run at the other end of a socket until it ends; then go on until every clock is given back.
-
-    Args:
-        descriptor: of the socket.
-        folder: of the notes.
-    """
+    """Serve the run at the other end of a socket until it ends; then go on until every clock is given back."""
     signals.ignore()  # the end of the run ends it
     nvml = cache(Nvml)  # an error is that of a request, and opening is tried again at the next
     limits = ClockLimits({ANY_CARD: ClockLimit(1, MOST_MHZ, None)})
@@ -276,12 +254,7 @@ def serve_run(descriptor: int, folder: Path) -> None:
 def run_clock_service(path: Path, *, group: str | None, mode: int, limits: Path, state: Path) -> bool:
     """Run the clock service until SIGTERM or SIGINT; return whether every clock is given back.
 
-    Args:
-        path: its socket; with socket activation (`LISTEN_FDS`) systemd's is used instead, with its owner and mode.
-        group: the group that owns the socket; None leaves it to the process.
-        mode: of the socket.
-        limits: the file of `read_limits`.
-        state: the folder of its notes.
+    With socket activation (`LISTEN_FDS`) systemd's socket is used instead of `path`, with its owner and mode.
     """
     allowed = read_limits(limits)
     turn = _lock_notes(state)

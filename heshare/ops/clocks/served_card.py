@@ -15,11 +15,7 @@ _TURN_S = 3.0
 
 
 class RefusedError(DeviceError):
-    """A request that the clock service refuses.
-
-    Attributes:
-        kind: `permission`, `busy`, `request` or `card`.
-    """
+    """A request that the clock service refuses; `kind` is `permission`, `busy`, `request` or `card`."""
 
     def __init__(self, kind: str, why: str) -> None:
         self.kind = kind
@@ -29,12 +25,9 @@ class RefusedError(DeviceError):
 class ServedCard:
     """A card of the clock service. Its methods may be called by several threads.
 
-    NVML does not report which clocks were locked before, so giving back leaves the clock to the card.
-
-    Args:
-        uuid: its UUID.
-        open_card: returns the GPU; it is asked again at every call, since a GPU may be away for a while.
-        folder: of the notes. A note is there as long as the clock may be locked, so that others can unlock it.
+    NVML does not report which clocks were locked before, so giving back leaves the clock to the card. A note is in
+    `folder` as long as the clock may be locked, so that others can unlock it. `open_card` is asked again at every call,
+    since a GPU may be away for a while.
     """
 
     def __init__(self, uuid: str, open_card: Callable[[str], NvmlGpu], folder: Path) -> None:
@@ -47,15 +40,12 @@ class ServedCard:
 
     @property
     def held(self) -> bool:
-        """Whether a client has it."""
         return self._holder is not None
 
     def is_of(self, client: object) -> bool:
-        """Return whether a client has it."""
         return self._holder is client
 
     def lock(self, client: object, sm_mhz: int) -> None:
-        """Lock its clock for a client, MHz, who has the card from now on."""
         with self._turn_of(client):
             before, first = self._holder, self._note is None
             if first:
@@ -73,7 +63,6 @@ class ServedCard:
                 raise
 
     def unlock(self, client: object) -> None:
-        """Leave its clock to the card."""
         with self._turn_of(client):
             self._unlock()
             if not self.retry():

@@ -41,11 +41,7 @@ def service_socket() -> Path | None:
 
 
 def clock_control(*, admin: bool) -> tuple[bool, str]:
-    """Return whether clocks can be set here, and a sentence on how or why not.
-
-    Args:
-        admin: whether this process has root or CAP_SYS_ADMIN.
-    """
+    """Return whether clocks can be set here, and a sentence on how or why not."""
     path = service_socket()
     if path is not None:
         try:
@@ -78,9 +74,7 @@ class ClockServiceLostError(NvmlError):
 class ServiceClock:
     """The SM clock of one card, set by the clock service. The card is this client's from the first lock until `close`.
 
-    Args:
-        uuid: the card.
-        path: the service's socket; None is a service of this process's own, started at the first lock.
+    A `path` of None is a service of this process's own, started at the first lock.
     """
 
     def __init__(self, uuid: str, path: Path | None) -> None:
@@ -101,7 +95,6 @@ class ServiceClock:
         self._wanted_mhz = sm_mhz
 
     def release(self) -> None:
-        """Leave the clock to the card."""
         wanted_mhz, self._wanted_mhz = self._wanted_mhz, None
         if self._busy:
             self._disconnect()  # called by a signal amid a request: the end of the connection gives the clock back
@@ -276,7 +269,6 @@ def _exchange(connection: socket.socket, line: str, reply_s: float = _REPLY_S) -
 
 
 def _checked(reply: str, label: str) -> str:
-    """Return what follows `ok`."""
     word, _, rest = reply.partition(" ")
     if word == "ok":
         return rest

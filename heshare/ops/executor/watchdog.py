@@ -31,14 +31,8 @@ _FIRST_S, _AGAIN_S, _LONGEST_S = 0.01, 0.2, 60.0
 class Watchdog:
     """The watchdog process of a run, started with this object, and again whenever it ends before `dismiss`.
 
-    Args:
-        note: the run's note. It need not be on disk: a run that is killed before it is has changed nothing.
-        locks: file descriptors of the locks of the run's GPUs, which it keeps open.
-        lock_of_note: that of the note.
-        tell: called with a text about a watchdog that ended, in another thread.
-
-    Raises:
-        DeviceError: it does not start.
+    The note need not be on disk: a run that is killed before it is has changed nothing. It keeps the descriptors of the
+    locks open. `tell` is called, in another thread, with a text about a watchdog that ended.
     """
 
     def __init__(
@@ -56,7 +50,6 @@ class Watchdog:
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
         return self._process.pid
 
     def dismiss(self) -> None:
@@ -133,13 +126,6 @@ def pauses_s(first_s: float) -> Iterator[float]:
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """The result of a cleanup after a run that was killed.
-
-    Attributes:
-        folder: of the run.
-        ended: how many processes were ended.
-    """
-
     folder: str
     ended: int
 
@@ -167,11 +153,6 @@ def clean_up_killed_runs() -> list[CleanupReport]:
 
 
 def main(note_text: str) -> None:
-    """Watch a run, and clean up if it ends without having done that.
-
-    Args:
-        note_text: the run's note.
-    """
     signals.ignore()
     note = RunNote.parse(note_text)
     sys.stdout.write("watching\n")

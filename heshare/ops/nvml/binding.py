@@ -95,19 +95,12 @@ TRANSIENT = frozenset({10, 19, 27})
 
 
 def fault(device: str, call: str, code: int) -> NvmlError:
-    """Return the package's error for a return code of NVML.
-
-    Args:
-        device: the GPU's name in messages.
-        call: the NVML function.
-        code: its return code; one that the table does not have is a plain `NvmlError`.
-    """
+    """Return the package's error for a return code of NVML; one that the table does not have is a plain `NvmlError`."""
     kind, found, action = TABLE.get(code, (NvmlError, "a return code unknown to this release", _OURS))
     return kind(f"{device}: {call} failed: {found} (NVML code {code}). {action}")
 
 
 def no_reading(device: str, call: str, value: object, expected: str) -> NoReadingError:
-    """Return the error for a value that is no measurement, such as a power of zero."""
     action = "Nothing is recorded from it; if it stays so, this card does not report it."
     return NoReadingError(f"{device}: {call} returned {value}; expected {expected}. {action}")
 
@@ -161,11 +154,7 @@ def call_nvml(nvml: Any, device: str, call: str, *arguments: Any) -> Any:
 
 
 class Nvml:
-    """NVML between its start and its end.
-
-    Raises:
-        NvmlError: there is no NVML that works.
-    """
+    """NVML between its start and its end; raises `NvmlError` where there is none that works."""
 
     def __init__(self) -> None:
         self.binding = binding()
@@ -173,15 +162,12 @@ class Nvml:
         self._open = True
 
     def driver(self) -> str:
-        """Return the driver's version."""
         return _ask_text(self.binding, "NVML", "nvmlSystemGetDriverVersion")
 
     def count(self) -> int:
-        """Return the number of GPUs."""
         return int(call_nvml(self.binding, "NVML", "nvmlDeviceGetCount"))
 
     def card(self, which: int | str) -> NvmlGpu:
-        """Return the GPU with an index or a UUID."""
         label = f"GPU {which}"
         call = "nvmlDeviceGetHandleByIndex" if isinstance(which, int) else "nvmlDeviceGetHandleByUUID"
         return NvmlGpu(self.binding, call_nvml(self.binding, label, call, which), label)
@@ -204,11 +190,6 @@ class NvmlGpu:
     """One GPU, read in plain units.
 
     Every method raises `NvmlError` where NVML fails, or returns what is no measurement.
-
-    Args:
-        nvml: the binding.
-        handle: NVML's handle of it.
-        label: its name in messages.
     """
 
     def __init__(self, nvml: Any, handle: Any, label: str) -> None:
@@ -217,7 +198,6 @@ class NvmlGpu:
         self.label = label
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Call a function of the binding on this GPU."""
         return call_nvml(self.binding, self.label, function, self._handle, *arguments)
 
     def name(self) -> str:
@@ -229,7 +209,6 @@ class NvmlGpu:
         return _ask_text(self.binding, self.label, "nvmlDeviceGetUUID", self._handle)
 
     def cores(self) -> int:
-        """Return the number of FP32 lanes."""
         return int(self._positive("nvmlDeviceGetNumGpuCores"))
 
     def offered_mhz(self) -> tuple[int, ...]:
@@ -238,7 +217,6 @@ class NvmlGpu:
         return tuple(sorted(set(self._list("nvmlDeviceGetSupportedGraphicsClocks", max(memory_mhz)))))
 
     def sm_mhz(self) -> float:
-        """Return the SM clock at this moment, MHz."""
         return self._positive("nvmlDeviceGetClockInfo", self.binding.NVML_CLOCK_SM)
 
     def limits(self) -> tuple[str, ...]:
@@ -273,7 +251,6 @@ class NvmlGpu:
         return self._positive("nvmlDeviceGetTotalEnergyConsumption") / 1e3
 
     def temperature_c(self) -> float:
-        """Return the temperature of the chip, degrees Celsius."""
         sensor = self.binding.NVML_TEMPERATURE_GPU
         try:
             call, value = "nvmlDeviceGetTemperature", self.call("nvmlDeviceGetTemperature", sensor)
@@ -292,7 +269,6 @@ class NvmlGpu:
         return info.total / 2**20, info.free / 2**20
 
     def power_limit_w(self) -> float:
-        """Return the power limit in force, W."""
         return self._positive("nvmlDeviceGetPowerManagementLimit") / 1e3
 
     def persistent(self) -> bool:
@@ -305,7 +281,6 @@ class NvmlGpu:
         return _COMPUTE_MODES.get(mode, f"mode {mode}")
 
     def mig(self) -> bool:
-        """Return whether it is divided into MIG slices."""
         try:
             return bool(self.call("nvmlDeviceGetMigMode")[0])
         except NotSupportedError:
@@ -328,7 +303,6 @@ class NvmlGpu:
         self.call("nvmlDeviceSetGpuLockedClocks", sm_mhz, sm_mhz)
 
     def unlock_clock(self) -> None:
-        """Leave the SM clock to the card."""
         self.call("nvmlDeviceResetGpuLockedClocks")
 
     def _positive(self, call: str, *arguments: Any) -> float:
@@ -356,14 +330,7 @@ def _ask_text(nvml: Any, device: str, call: str, *arguments: Any) -> str:
 
 
 class Gpm:
-    """GPM metrics between one reading and the next: SM activity and DRAM bandwidth, % (Hopper and later).
-
-    Args:
-        card: a card that `has_gpm`.
-
-    Raises:
-        NvmlError: the card refuses a sample.
-    """
+    """GPM metrics between one reading and the next: SM activity and DRAM bandwidth, % (Hopper and later)."""
 
     LEAST_S = 0.1
 
@@ -385,7 +352,6 @@ class Gpm:
         return self._values
 
     def close(self) -> None:
-        """Free the last sample. May be repeated."""
         if self._last is not None:
             self._free(self._last)
             self._last = None

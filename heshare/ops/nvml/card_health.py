@@ -56,16 +56,11 @@ _MOST_EVENTS = 64
 
 
 def xid_text(number: int) -> str:
-    """Return an Xid in words, such as `Xid 79 (GPU has fallen off the bus)`."""
     return f"Xid {number} ({_TITLES[number]})" if number in _TITLES else f"Xid {number}"
 
 
 class CardHealth:
-    """The errors of a card from now on; what happened before does not count.
-
-    Args:
-        card: the card, in this process.
-    """
+    """The errors of a card from now on; what happened before does not count."""
 
     def __init__(self, card: NvmlGpu) -> None:
         self._card, self._nvml = card, card.binding
@@ -92,7 +87,6 @@ class CardHealth:
         return tuple(found)
 
     def close(self) -> None:
-        """Free the set of events. May be repeated."""
         if self._set is not None:
             with suppress(self._nvml.NVMLError):
                 self._nvml.nvmlEventSetFree(self._set)

@@ -28,17 +28,15 @@ METHODS = (
     "energy_j", "temperature_c", "memory_mib", "power_limit_w", "persistent", "compute_mode", "mig", "has_gpm",
     "lock_clock", "unlock_clock", "processes",
 )  # fmt: skip
-"""The methods of `NvmlGpu` that can be called; and `driver`, `health`, and, of all cards, `uuids` and `survey`."""
+"""The methods of `NvmlGpu` that can be called; and `health`, and, of all cards, `survey`."""
 _ERRORS = {name: kind for name, kind in vars(binding).items() if isinstance(kind, type) and issubclass(kind, NvmlError)}
 
 
 def encode(message: object) -> bytes:
-    """Return a message as it is sent."""
     return json.dumps(message).encode()
 
 
 def decode(data: bytes) -> tuple[int, list[Any]]:
-    """Return the number and the content of a message."""
     number, content = json.loads(data)
     return number, content
 
@@ -55,11 +53,7 @@ def _tuples(value: Any) -> Any:
 
 
 class CardServer:
-    """The card of this process, opened at the first call and again after it could not be opened.
-
-    Args:
-        which: its index or its UUID.
-    """
+    """The card of this process, opened at the first call and again after it could not be opened."""
 
     def __init__(self, which: int | str) -> None:
         self._which = which
@@ -68,14 +62,12 @@ class CardServer:
         self._health: CardHealth | None = None
 
     def answer(self, call: Sequence[Any]) -> list[Any]:
-        """Make a call, and return its answer."""
         try:
             return [self._call(*call)]
         except NvmlError as error:
             return [type(error).__name__, str(error)]
 
     def close(self) -> None:
-        """End NVML."""
         if self._health is not None:
             self._health.close()
         if self._nvml is not None:
@@ -84,11 +76,6 @@ class CardServer:
     def _call(self, name: str, *arguments: Any) -> Any:
         if self._nvml is None:
             self._nvml = Nvml()
-        if name == "driver":
-            return self._nvml.driver()
-        if name == "uuids":
-            keys = arguments or range(self._nvml.count())
-            return [self._nvml.card(key).uuid() for key in keys]
         if name == "survey":
             return [_survey_card(self._nvml, index) for index in range(self._nvml.count())]
         if self._card is None:
@@ -134,7 +121,6 @@ def serve(connection: socket.socket, server: CardServer) -> None:
 
 
 def main(descriptor: int, which: str) -> None:
-    """Serve the socket of this descriptor."""
     # The other end of the socket ends this process; what ends the executor must not end it before that has released
     # the card.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -29,12 +29,7 @@ class EnergyAccount:
     readings. So is a time without a counter, until the counter is read again. Where power is missing as well, nothing
     is added and the time counts as unknown.
 
-    Args:
-        limit_w: the card's power limit, W.
-        note: is called with a note for the operator.
-
     Attributes:
-        energy_j: so far, J.
         estimated_j: the part of it that is an integral of power readings, J.
         unknown_s: the time whose energy is not in it, s.
     """
@@ -100,7 +95,6 @@ class CardSample:
     """The readings of a card at one moment; NaN for those that are missing.
 
     Attributes:
-        sm_mhz: the SM clock, MHz.
         power_w: board power, W; without a reading the mean since the last sample, by the counter.
         energy_j: energy since the first sample, J.
         limits: what holds the clock down.
@@ -118,13 +112,9 @@ class CardSampler:
     """Takes the samples of a card, and finds out whether it may be given new jobs.
 
     Args:
-        card: the card.
         power: the call for its power, `instant_power_w` or `usage_power_w`.
-        limit_w: its power limit, W.
-        note: is called with a note for the operator.
 
     Attributes:
-        energy: the account of its energy.
         counter_j: its energy counter when it was last read, J; NaN if it never was.
         drained: the error after which nothing new may start on it; empty if there was none.
     """
@@ -140,7 +130,6 @@ class CardSampler:
 
     @property
     def silent_s(self) -> float:
-        """How long the card has not replied, s; 0 as long as it does."""
         return self._card.silent_s
 
     def sample(self, *, wait_s: float = PATIENCE_S) -> CardSample | None:

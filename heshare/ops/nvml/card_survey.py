@@ -32,29 +32,19 @@ class SurveyedCard:
 
     @property
     def use(self) -> str:
-        """Who uses it, as text; empty if nobody does."""
         shown = [f"{pid} ({_name(pid)}, {mib:.0f} MiB)" for pid, mib in self.processes]
         return f"processes of others run on it: {', '.join(shown)}" if shown else ""
 
 
 def survey(deadline_s: float = DEADLINE_S) -> tuple[SurveyedCard, ...]:
-    """Return every card of this machine.
-
-    Args:
-        deadline_s: how long NVML may take, s.
-    """
     with GuardedGpu(0, deadline_s) as machine:
         return tuple(SurveyedCard(*row) for row in machine.ask("survey"))
 
 
 def visible(cards: Sequence[SurveyedCard], text: str | None) -> tuple[SurveyedCard, ...]:
-    """Return the cards that `CUDA_VISIBLE_DEVICES` leaves, in its order; all of them where it is not set.
+    """Return the cards that `CUDA_VISIBLE_DEVICES` leaves, in its order; all of them where it is not set (None).
 
     Its indices are taken as those of `nvidia-smi`, as Slurm and containers set them.
-
-    Args:
-        cards: of the machine.
-        text: its value, None where it is not set.
     """
     if text is None:
         return tuple(cards)
@@ -81,13 +71,7 @@ def _visible_card(cards: Sequence[SurveyedCard], name: str, text: str) -> Survey
 
 @dataclass(frozen=True)
 class ChosenGpus:
-    """The GPUs of a choice such as `nvml` or `nvml:0,nvml:2`.
-
-    Attributes:
-        uuids: of the GPUs.
-        left_out: why others are not among them, one line each.
-        cards: every card of the machine.
-    """
+    """The GPUs of a choice such as `nvml` or `nvml:0,nvml:2`, and why others are not among them, one line each."""
 
     uuids: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -95,13 +79,7 @@ class ChosenGpus:
 
 
 def choose(cards: Sequence[SurveyedCard], text: str, variable: str | None) -> ChosenGpus:
-    """Return the GPUs that a text names: `nvml`, all that can be used, or `nvml:INDEX` and `nvml:UUID`.
-
-    Args:
-        cards: of the machine.
-        text: the choice.
-        variable: the value of `CUDA_VISIBLE_DEVICES`, None where it is not set.
-    """
+    """Return the GPUs that a text names: `nvml`, all that can be used, or `nvml:INDEX` and `nvml:UUID`."""
     names = [part.strip() for part in text.split(",")]
     seen = visible(cards, variable)
     if names == ["nvml"]:

@@ -29,10 +29,6 @@ class GuardedGpu(NvmlGpu):
     """A GPU with the methods of `NvmlGpu`, each with a deadline. Close it, or use it in a `with`.
 
     Every method raises `NoReplyError` after the deadline. Signals are handled while it waits.
-
-    Args:
-        which: its index or its UUID.
-        deadline_s: how long a call may take, s.
     """
 
     def __init__(self, which: int | str, deadline_s: float = DEADLINE_S) -> None:
@@ -54,7 +50,6 @@ class GuardedGpu(NvmlGpu):
         return silent_s if self._attempt or silent_s >= self._allowed_s() else 0.0
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """Make one call and wait for its value."""
         if self._pending is not None and not self._receive(self._deadline_s / 2):
             self._replace()  # a reading hangs; another call need not
         if self._socket is None:
@@ -72,12 +67,7 @@ class GuardedGpu(NvmlGpu):
     def poll(self, calls: Sequence[Sequence[Any]], *, wait_s: float = PATIENCE_S) -> list[Any] | None:
         """Return the answers to these calls, made together, or to those of the last poll; None if they are not here.
 
-        Args:
-            calls: names and arguments; not made while a poll is without its answers.
-            wait_s: how long to wait for the answers, s; later polls wait no more.
-
-        Returns:
-            One answer for each call, for `card_process.value_of`.
+        No call is made while a poll is without its answers, and only the first poll waits (`wait_s`).
         """
         if self._arrived is None:
             if self._socket is None:
@@ -95,7 +85,6 @@ class GuardedGpu(NvmlGpu):
         return answers
 
     def close(self) -> None:
-        """End its process. May be repeated."""
         if self._socket is not None:
             self._socket.close()
         if self._process is not None:
@@ -180,12 +169,6 @@ def _forwarded(name: str) -> Callable[..., Any]:
 
 for _name in METHODS:
     setattr(GuardedGpu, _name, _forwarded(_name))
-
-
-def find_uuids(keys: Sequence[int | str] = (), deadline_s: float = DEADLINE_S) -> tuple[str, ...]:
-    """Return the UUIDs of the GPUs with these indices or UUIDs, or of all of this machine."""
-    with GuardedGpu(0, deadline_s) as machine:
-        return tuple(machine.ask("uuids", *keys))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

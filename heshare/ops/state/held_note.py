@@ -59,7 +59,6 @@ class MachinePlace:
 
     @classmethod
     def here(cls) -> MachinePlace:
-        """Return the place of this process; what the system does not report is empty."""
         try:
             pids = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
         except OSError:
@@ -72,11 +71,9 @@ class MachinePlace:
         return (self.host, self.machine) == (other.host, other.machine)
 
     def same_processes(self, other: MachinePlace) -> bool:
-        """Return whether a process id means the same process at both."""
         return (self.boot, self.pids) == (other.boot, other.pids)
 
     def __str__(self) -> str:
-        """Return the place for a message."""
         return f"host {self.host}, pid namespace {self.pids or 'unknown'}"
 
 
@@ -118,15 +115,7 @@ class Life(Enum):
 class HeldNote:
     """A note of this process, locked before it can be seen; it stays until `remove`, also if the process is killed.
 
-    Args:
-        path: its file.
-        facts: what it says; the process and its place are added.
-
-    Attributes:
-        descriptor: holds the lock; a process that inherits it holds it too.
-
-    Raises:
-        OSError: the folder cannot be written.
+    A process that inherits its descriptor holds the lock too. Raises OSError where the folder cannot be written.
     """
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
@@ -146,7 +135,6 @@ class HeldNote:
             raise
 
     def publish(self) -> None:
-        """Give the note its name, at which others see it."""
         # A link is made whole or not at all, and never replaces another note.
         os.link(self._part, self.path)
         self._part.unlink()
@@ -169,15 +157,7 @@ class HeldNote:
 
 @dataclass(frozen=True, slots=True)
 class FoundNote:
-    """A note that was found on disk.
-
-    Attributes:
-        path: its file.
-        facts: what it says.
-        life: whether the process that wrote it still runs.
-        place: where that ran.
-        pid: its id there.
-    """
+    """A note that was found on disk: what it says, whether its process still runs, and where (and as what) that ran."""
 
     path: Path
     facts: Mapping[str, Any]
@@ -221,12 +201,7 @@ def found_note(path: Path) -> Iterator[FoundNote]:
 def judged(descriptor: int, place: MachinePlace, pid: int, started: int, *, locks: bool) -> Life:
     """Return whether the process that wrote a file still runs; if it has ended, the file's lock is taken.
 
-    Args:
-        descriptor: of the file, open for writing (over NFS a lock needs that).
-        place: where the process ran.
-        pid: its id there.
-        started: when it was started there (`processes.started_at`).
-        locks: the process locked the file.
+    The file is open for writing (over NFS a lock needs that); `started` is as of `processes.started_at`.
     """
     here = MachinePlace.here()
     free = _lock(descriptor) if locks else None

@@ -21,9 +21,7 @@ class RunNote:
 
     Attributes:
         token: the mark of the run's processes.
-        pid: the run's process.
-        started: when that was started (`processes.started_at`).
-        folder: the run's folder.
+        started: when the process was started (`processes.started_at`).
         gpus: the UUIDs of its GPUs.
     """
 
@@ -35,11 +33,9 @@ class RunNote:
 
     @property
     def path(self) -> Path:
-        """File of the note of a run."""
         return state_folder() / f"run-{self.token}.json"
 
     def as_json(self) -> str:
-        """Return the note as a text."""
         return json.dumps(asdict(self))
 
     def hold(self) -> HeldNote:
@@ -54,12 +50,10 @@ class RunNote:
 
     @classmethod
     def parse(cls, text: str) -> RunNote:
-        """Return the note that is this text."""
         return cls._of_facts(json.loads(text))
 
     @classmethod
     def of(cls, found: FoundNote) -> RunNote:
-        """Return the note that was found in a file."""
         try:
             note = cls._of_facts(found.facts)
         except (ValueError, KeyError, TypeError) as error:
@@ -75,7 +69,6 @@ class RunNote:
 
 
 def note_of_this_process(folder: Path, token: str, gpus: Sequence[str]) -> RunNote:
-    """Return the note of a run of this process."""
     return RunNote(token, os.getpid(), started_at(os.getpid()), str(folder), tuple(gpus))
 
 
@@ -86,14 +79,7 @@ def run_notes() -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class NotedRun:
-    """A run that has a note.
-
-    Attributes:
-        token: its mark; empty for a note that cannot be read.
-        life: whether it still runs.
-        gpus: the UUIDs of its GPUs.
-        text: the note in words, with what to do.
-    """
+    """A run that has a note; `token` is empty for one that cannot be read, `text` says in words what to do."""
 
     token: str
     life: Life
@@ -102,7 +88,6 @@ class NotedRun:
 
 
 def noted_runs() -> list[NotedRun]:
-    """Return the runs that have notes."""
     runs = []
     for path in run_notes():
         with contextlib.suppress(FileNotFoundError):

@@ -39,15 +39,6 @@ class Inference:
 
     On a GPU the next iteration is queued before the last one is complete, so that the card does not wait for the host
     to wake up. Each is awaited by its CUDA event, without a spinning core, since many workers share the host.
-
-    Args:
-        model: a name of Table IV.
-        batch_size: inference batch size, samples.
-        precision: `fp32`, `tf32` or `fp16`.
-        device: `cuda` or `cpu`.
-
-    Raises:
-        DeviceError: PyTorch is missing, or there is no CUDA device; a CPU is never used instead.
     """
 
     def __init__(self, model: str, batch_size: int, precision: str, device: str = "cuda") -> None:
@@ -68,7 +59,6 @@ class Inference:
         self.title = f"{model}:{batch_size} {precision} on {where}, PyTorch {torch.__version__}"
 
     def step(self) -> None:
-        """Queue a forward pass; on a GPU, wait for the one before."""
         assert self._network is not None, "closed"
         with self._torch.inference_mode():
             self._network()
@@ -81,13 +71,11 @@ class Inference:
             self._events.pop(0).synchronize()
 
     def settle(self) -> None:
-        """Wait until the queued iterations have run on the GPU."""
         if self._cuda:
             self._torch.cuda.synchronize()
             self._events.clear()
 
     def close(self) -> None:
-        """Release the network, and the memory that PyTorch holds on the GPU."""
         self._network = None
         # Modules have reference cycles, and what is not collected is not released.
         gc.collect()
@@ -101,18 +89,12 @@ Make = Callable[[str, int, str], Program]
 
 @dataclass(slots=True)
 class StopFlag:
-    """Whether to stop, because of a signal or because the parent has ended.
-
-    Attributes:
-        requested: whether to stop after the iteration under way.
-        parent: the parent's process id when the worker began.
-    """
+    """Whether to stop, because of a signal or because the parent has ended."""
 
     requested: bool = False
     parent: int = field(default_factory=os.getppid)
 
     def orphaned(self) -> bool:
-        """Return whether the parent has ended."""
         return os.getppid() != self.parent
 
 
@@ -145,12 +127,7 @@ def run(
 ) -> Message:
     """Run a program and report its progress; return the last message, with the exact count, which is not reported here.
 
-    Args:
-        program: the program to run.
-        report: called with each `progress`.
-        iterations: how many; None runs until `stop`.
-        stop: checked between iterations.
-        period_s: seconds from report to report; a longer iteration is reported when it is complete.
+    An iteration longer than `period_s` is reported when it is complete.
     """
     begun = last_s = now = monotonic()
     steps = reported = 0

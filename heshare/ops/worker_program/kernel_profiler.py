@@ -57,13 +57,7 @@ def keep_last(path: Path) -> None:
 
 
 def main(arguments: Sequence[str], run: Callable[..., None] = trace, prepare: Callable[[], None] = preload) -> None:
-    """Reply to each request with `{"failure": ""}` or what went wrong.
-
-    Args:
-        arguments: the command line.
-        run: traces a model, as `trace`; that of a test needs no GPU.
-        prepare: called before the first request.
-    """
+    """Reply to each request with `{"failure": ""}` or what went wrong."""
     parser = argparse.ArgumentParser(prog="heshare.ops.worker_program.kernel_profiler", description="Kernel traces.")
     parser.add_argument("--report-fd", type=int, required=True, help="file descriptor for the replies")
     prepare()

@@ -55,7 +55,6 @@ class Network:
 
 
 def library(name: str) -> ModuleType:
-    """Import one of the libraries of the extra `live`."""
     try:
         return import_module(name)
     except (ImportError, RuntimeError, OSError) as error:
@@ -191,8 +190,6 @@ def _translation(torch: Any, batch_size: int) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """How a network and its input are made, and how its result is selected."""
-
     make: Callable[[], Any]
     inputs: Callable[[Any, int], tuple[Any, ...]] = _images
     output: Callable[[Any], Any] = lambda answer: answer

@@ -28,13 +28,7 @@ _MEMORY = re.compile(r"CUDA error: out of memory|(CUBLAS|CUDNN)_STATUS_ALLOC_FAI
 
 
 def main(arguments: Sequence[str], make: Make = Inference, prepare: Callable[[], None] = preload) -> int:
-    """Run one worker; return the exit code: 0 after the last message `end`, 1 after `failure`.
-
-    Args:
-        arguments: the command line.
-        make: makes the program to run; that of a test only counts.
-        prepare: what a worker on stand-by does before its first order.
-    """
+    """Run one worker; return the exit code: 0 after the last message `end`, 1 after `failure`."""
     # An internal program that is started for each task: Typer would add its import time to each start.
     parser = argparse.ArgumentParser(prog="heshare.ops.worker_program", description="Tasks on a GPU.")
     parser.add_argument("--report-fd", type=int, required=True, help="file descriptor for the JSON lines")

@@ -50,7 +50,6 @@ class Order:
     warmup_s: float = 1.0
 
     def line(self) -> bytes:
-        """Return the order as one line of text for the worker."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
@@ -83,7 +82,6 @@ class Message:
 
 
 def parse(line: bytes) -> Message:
-    """Return the message that a line of text holds."""
     content = json.loads(line)
     names = {field.name for field in fields(Message)}
     if not isinstance(content, dict) or content.keys() != names or content["kind"] not in KINDS:

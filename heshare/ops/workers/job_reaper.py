@@ -71,7 +71,6 @@ def _read_exactly(descriptor: int, length: int) -> bytes:
 
 
 def start(arguments: list[bytes], environment: dict[bytes, bytes]) -> int:
-    """Start the command in a session of its own, with nothing as its input; return its process."""
     pid = os.fork()
     if pid:
         return pid
@@ -123,7 +122,6 @@ def _terminate(command: int) -> None:
 
 
 def main() -> None:
-    """Run the command of the order, and end as it did."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     asked: list[int] = []
     wakeup, writing = os.pipe()

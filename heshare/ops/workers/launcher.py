@@ -56,23 +56,12 @@ class Launcher(ABC):
     ) -> Worker:
         """Start one worker and return at once; it reports `ready` later, and then waits for `Worker.go`.
 
-        Args:
-            task_id: the device's id of the task.
-            workload: what to run.
-            mps_pct: its share of the SMs, %; set in its environment before it has a CUDA context.
-            iterations: how many to do; None runs until it is stopped.
-            gpu_uuid: the GPU, as NVML names it.
-
-        Raises:
-            DeviceError: the process cannot be started.
+        Its share of the SMs, `mps_pct` %, is set in its environment before it has a CUDA context. Without `iterations`
+        it runs until it is stopped. Raises DeviceError where the process cannot be started.
         """
 
     def stand_by(self) -> None:  # noqa: B027 (what a launcher without such processes does: nothing)
-        """Have processes import what they need before the first task is started.
-
-        Raises:
-            DeviceError: a process does not start.
-        """
+        """Have processes import what they need before the first task is started."""
 
     def shed(self) -> None:  # noqa: B027
         """End processes that are kept between tasks, and wait until the GPU has their memory back."""

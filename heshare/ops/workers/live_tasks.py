@@ -24,20 +24,12 @@ class _Running:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until it completes at its present pace; 0 where that is unknown."""
         left_s = (self.iterations - self.worker.done) * self.worker.time_s
         return 0.0 if math.isnan(left_s) else max(0.0, left_s)
 
 
 class LiveTasks:
-    """Worker processes of the tasks on a live device, by task id.
-
-    Args:
-        launcher: starts the workers.
-        gpu: the GPU that they share.
-        uuid: its UUID.
-        timeout_s: how long a worker may take until its first iteration, s.
-    """
+    """Worker processes of the tasks on a live device, by task id."""
 
     def __init__(self, launcher: Launcher, gpu: Gpu, uuid: str, *, timeout_s: float) -> None:
         self._launcher, self._gpu, self._uuid, self._timeout_s = launcher, gpu, uuid, timeout_s
@@ -52,11 +44,6 @@ class LiveTasks:
         """Start workers at once, wait until each is ready, let them begin together; all of them or none.
 
         Loading and warming up take seconds: at once they take as long as the slowest, not as long as their sum.
-
-        Args:
-            requested: workload and share by id.
-            iterations: how many each is to do; None runs until stopped.
-            free_mib: returns the memory that is free on the GPU, MiB.
         """
         self._check_room(requested, free_mib)
         workers: dict[int, Worker] = {}
@@ -79,19 +66,16 @@ class LiveTasks:
             self._running[task] = _Running(one, limit, workers[task], memory_mib(one.workload))
 
     def stop(self, task_id: int) -> float:
-        """Stop a worker, finished, failed or not; return its completed iterations."""
         if task_id not in self._running:
             raise self._refusal(f"no task {task_id} runs here", "Stop only what was started and has not completed.")
         one = self._running.pop(task_id)
         return min(one.iterations, one.worker.stop())
 
     def stop_all(self) -> None:
-        """Stop the workers of all tasks."""
         while self._running:
             self._running.popitem()[1].worker.stop()
 
     def poll(self) -> None:
-        """Read what the workers have reported."""
         for task, one in self._running.items():
             one.worker.poll()
             if one.worker.failure is not None:
@@ -107,7 +91,6 @@ class LiveTasks:
         return finished
 
     def progress(self) -> dict[int, Progress]:
-        """Return the progress of each, by id."""
         return {
             task: Progress(task, one.resident, min(one.iterations, one.worker.done), one.worker.time_s)
             for task, one in self._running.items()

@@ -18,15 +18,6 @@ _TAIL_BYTES = MIB
 
 @dataclass(slots=True)
 class _Output:
-    """An output that is watched.
-
-    Attributes:
-        path: its file.
-        limit_mib: its limit, MiB.
-        left_out: bytes that were left out.
-        line: the line that says so, in the file.
-    """
-
     path: Path
     limit_mib: int
     left_out: int = 0
@@ -85,7 +76,6 @@ class OutputLimiter:
         return remove
 
     def close(self) -> None:
-        """End the thread. May be repeated."""
         with self._changed:
             self._closed = True
             self._changed.notify()

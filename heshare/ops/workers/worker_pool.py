@@ -97,12 +97,10 @@ class ProcessLauncher(Launcher):
         return worker
 
     def stand_by(self) -> None:
-        """Have as many processes on stand-by as `spares` sets, so that they import while something else is measured."""
         while len(self._spares) < self._spare_count:
             self._spares.append(self._spawn(STANDBY))
 
     def shed(self) -> None:
-        """End the processes that are kept warm, and wait until the GPU has their memory back."""
         for _, spawned in self._kept:
             spawned.dismiss()
         self._going += [spawned for _, spawned in self._kept]

@@ -19,13 +19,7 @@ from heshare.shared.processes import exit_text, signal_group
 
 @dataclass(frozen=True, slots=True)
 class SpawnedWorker:
-    """A worker process, whether it has a task or not.
-
-    Attributes:
-        process: the process, leader of a session of its own.
-        pipe: the reading end of its report pipe, which never blocks.
-        log: the file that takes its standard output and error.
-    """
+    """A worker process, whether it has a task or not, with the reading end of its report pipe, which never blocks."""
 
     process: subprocess.Popen[bytes]
     pipe: int
@@ -47,11 +41,7 @@ class SpawnedWorker:
                 self.process.stdin.close()
 
     def discard(self, patience_s: float = 0.0) -> None:
-        """End a process without a task, and close its files.
-
-        Args:
-            patience_s: how long it may take to end by itself, which disturbs an MPS server less than a kill, s.
-        """
+        """End a process without a task; to let it end by itself disturbs an MPS server less than a kill."""
         self.dismiss()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(patience_s)
@@ -88,15 +78,9 @@ class ProcessWorker:
     """A `Worker`: one task of a worker process, made by `ProcessLauncher.start`.
 
     Args:
-        spawned: the process.
-        name: of the task, for messages.
-        iterations: how many to do; None runs until it is stopped.
-        start_timeout_s: how long it may take to load and warm up, s.
-        grace_s: how long it may take to finish its iteration when it is stopped, s.
         take_back: called with the process when the task is over and the process waits for another; None ends it.
 
     Attributes:
-        log: the file with what the process wrote to its standard output and error.
         at_s: when the last of the `done` iterations was completed, s of the system's monotonic clock. Two polls give
             the iterations of a window exactly, although reports come only about every 100 ms.
         title: what it runs and where, once it is ready.
@@ -136,11 +120,9 @@ class ProcessWorker:
 
     @property
     def closed(self) -> bool:
-        """Whether the worker's process has ended and its pipe is closed, or the process is kept for another task."""
         return self._pipe is None
 
     def go(self) -> None:
-        """Allow the worker's task to begin its first iteration once it is ready; may be called again."""
         if not self._released and not self.closed:
             self._released = self._spawned.send(GO)
 

@@ -13,7 +13,7 @@ from support.waiting import until
 from heshare.ops.nvml import guarded_gpu
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError, NotSupportedError, Nvml, NvmlGpu
 from heshare.ops.nvml.card_process import METHODS, value_of
-from heshare.ops.nvml.guarded_gpu import GuardedGpu, find_uuids
+from heshare.ops.nvml.guarded_gpu import GuardedGpu
 from heshare.shared.processes import is_running
 from heshare.shared.signals import Interrupted, InterruptHandler, handling
 
@@ -44,7 +44,6 @@ def test_guarded_gpu_has_every_method_of_nvml_gpu_and_their_values(doubles, gpu)
     assert doubles.fake.get("locked_mhz") == 1200
     gpu.unlock_clock()
     assert doubles.fake.get("locked_mhz") == 0
-    assert find_uuids() == (UUID, UUID[:-1] + "5")
 
 
 def test_guarded_gpu_raises_the_errors_of_the_child_as_their_classes(doubles, gpu) -> None:
