@@ -9,13 +9,11 @@ import pytest
 from support import kill_drill
 from support.counting_worker import ToyLauncher
 from support.fakenvml import SONAME, FakeNvml, compiler
-from support.faulty_device import FaultyDevice
 
 from heshare.ops.mps import MpsSession
 from heshare.ops.nvml_device import NvmlDevice
 from heshare.shared.errors import DeviceError
 from heshare.testing.device_contract import DeviceContract
-from heshare.testing.toy import ToyDevice, toy_gpu
 
 
 class TestNvmlDevice(DeviceContract):
@@ -46,9 +44,3 @@ class TestNvmlDevice(DeviceContract):
         assert time.monotonic() - began_s >= 0.1
         with pytest.raises(DeviceError):
             device.advance(float("inf"))
-
-
-class TestFaultyDevice(DeviceContract):
-    @pytest.fixture
-    def device(self):
-        return FaultyDevice(ToyDevice(toy_gpu(clocks_mhz=(500, 750, 1000))))

@@ -20,13 +20,7 @@ LIMITS = '["*"]\nmin_mhz = 210\nmax_mhz = 1980\n'
 
 @dataclass
 class ServiceProcess:
-    """The service; its socket, limits and notes are in `folder`.
-
-    Attributes:
-        folder: private, and short enough for a socket's path.
-        environment: of the service; by default this process's.
-        process: the running service.
-    """
+    """The service; its socket, limits and notes are in `folder`, whose path is short enough for a socket's."""
 
     folder: Path
     environment: Mapping[str, str] | None = None
@@ -35,16 +29,13 @@ class ServiceProcess:
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
         return self.folder / "clocks.sock"
 
     @property
     def notes(self) -> list[str]:
-        """The UUIDs of the cards whose clock may be locked."""
         return [path.stem.removeprefix("gpu-") for path in clock_notes.notes(self.folder / "notes")]
 
     def begin(self, *options: str) -> ServiceProcess:
-        """Start it, and wait until it listens."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         file = self.folder / "clocks.toml"
         file.write_text(self.limits, encoding="utf-8")
@@ -69,7 +60,6 @@ class ServiceProcess:
         return self
 
     def answers(self) -> bool:
-        """Return whether a client can connect."""
         with socket.socket(socket.AF_UNIX) as client:
             try:
                 client.connect(str(self.socket))
@@ -78,17 +68,14 @@ class ServiceProcess:
         return True
 
     def log(self) -> str:
-        """Return what it has logged."""
         return (self.folder / "log").read_text(encoding="utf-8")
 
     def kill(self) -> None:
-        """Kill it (-9)."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def end(self) -> int:
-        """End it by SIGTERM; return its exit code."""
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(10.0)

@@ -56,12 +56,10 @@ class ToyWorker:
         self.failure: str | None = None
 
     def go(self) -> None:
-        """Let it begin its first iteration."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def poll(self) -> None:
-        """Read what the process has reported since."""
         if self._stopped:
             return
         ended = self._process.poll()
@@ -72,7 +70,6 @@ class ToyWorker:
             self.failure = self.failure or (lines[-1] if lines else f"ended with exit code {ended}")
 
     def stop(self) -> float:
-        """End the process; returns the iterations done."""
         if not self._stopped:
             self._process.kill()
             self._process.wait()
@@ -120,7 +117,6 @@ class ToyLauncher(Launcher):
     def start(
         self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
     ) -> ToyWorker:
-        """Start one worker and return at once."""
         extra = {"CUDA_VISIBLE_DEVICES": gpu_uuid} if self._environment is None else self._environment(mps_pct)
         self.environments.append(extra)
         worker = ToyWorker(self._period_s, iterations, self.doom, extra)

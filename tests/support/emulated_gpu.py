@@ -29,14 +29,6 @@ _UPDATE_S = 0.004
 
 
 class EmulatedGpu:
-    """One emulated stand-in GPU.
-
-    Args:
-        gpu: its description.
-        fake: the stand-in for the NVML library, whose figures are set.
-        folder: the folder of the workers' files.
-    """
-
     def __init__(self, gpu: Gpu, fake: FakeNvml, folder: Path) -> None:
         self._gpu, self._fake, self._folder = gpu, fake, folder
         self._slots: dict[str, tuple[Slot, Resident]] = {}
@@ -71,7 +63,6 @@ class EmulatedGpu:
         return self._estimates[key]
 
     def _report(self, estimate: Estimate) -> None:
-        """Report the energy so far, then the power from now on, and the clock."""
         now_s = time.monotonic()
         self._energy_mj += self._power_mw * (now_s - self._since_s)
         self._since_s, self._power_mw = now_s, 1e3 * estimate.power_w
@@ -83,13 +74,7 @@ class EmulatedGpu:
 
 @contextmanager
 def emulated_gpu(gpu: str, library: Path, folder: Path) -> Iterator[None]:
-    """Run the process of a stand-in GPU while a `with` lasts.
-
-    Args:
-        gpu: a name of the catalogue; the stand-in for the NVML library must report that GPU.
-        library: the stand-in for the NVML library.
-        folder: for the workers' files; it is made, and workers find it in their environment.
-    """
+    """Run the process of a stand-in GPU while a `with` lasts; workers find `folder` in their environment."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ[FOLDER] = str(folder)
     command = [sys.executable, "-m", "support.emulated_gpu", "--gpu", gpu, "--library", str(library)]
@@ -107,7 +92,6 @@ def emulated_gpu(gpu: str, library: Path, folder: Path) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Emulate until the standard input ends."""
     parser = argparse.ArgumentParser(prog="support.emulated_gpu")
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--library", type=Path, required=True)

@@ -27,12 +27,6 @@ _CHUNK_S, _PAUSE_S, _POLL_S = 0.02, 0.1, 0.001
 
 
 class Slot:
-    """The file of one worker.
-
-    Args:
-        path: the file, which is made if it is not there.
-    """
-
     def __init__(self, path: Path) -> None:
         self.path = path
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -61,18 +55,11 @@ class Slot:
         struct.pack_into("d", self._map, 8, value)
 
     def close(self) -> None:
-        """Close the file; its worker removes it."""
         self._map.close()
 
 
 class EmulatedModel:
-    """A model whose iterations take the time of the moment, which changes with the other tasks on the GPU.
-
-    Args:
-        model: a name of Table IV.
-        batch_size: inference batch size.
-        load_s: seconds that loading takes.
-    """
+    """A model whose iterations take the time of the moment, which changes with the other tasks on the GPU."""
 
     lag = 0
 
@@ -106,13 +93,11 @@ class EmulatedModel:
         self._slot.busy_until_s = 0.0
 
     def close(self) -> None:
-        """Leave the GPU."""
         self._slot.path.unlink(missing_ok=True)
         self._slot.close()
 
 
 def emulated_worker(arguments: Sequence[str]) -> int:
-    """Run one worker; the option of this program comes first, then the worker's."""
     parser = argparse.ArgumentParser(prog="support.emulated_worker", allow_abbrev=False)
     parser.add_argument("--load-s", type=float, default=0.3, help="seconds that loading takes")
     own, rest = parser.parse_known_args(arguments)

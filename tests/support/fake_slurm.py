@@ -57,7 +57,6 @@ class FakeSlurm:
         return number
 
     def end(self, *jobs: int) -> None:
-        """Let jobs complete."""
         for job in jobs:
             self.jobs[job]["job_state"] = "COMPLETED"
 

@@ -24,7 +24,6 @@ class Drilled(Random):
     traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Yield the next batches, and another clock for every GPU."""
         answer: Iterable[Action] = super().decide(event, view)
         yield from answer
         for gpu in view.gpus:

@@ -82,7 +82,6 @@ def _open(live: LiveGpu, launch: partial[ProcessLauncher], folder: Path) -> Nvml
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Rehearse, write the results and print them."""
     parser = argparse.ArgumentParser(prog="support.live_rehearsal", description="heshare live without a GPU.")
     parser.add_argument("--out", type=Path, default=Path("data/live"))
     parser.add_argument("--work", type=Path, default=Path("build/rehearsal"))

@@ -116,24 +116,19 @@ def priority_mutation(
 
 
 class PlainOperators:
-    """The operators of one search, in numpy."""
-
     def __init__(self, instance: Instance, settings: Settings) -> None:
         self.instance, self.settings = instance, settings
         self.usage = resource_usage(instance)
 
     def segments(self, schemes: IntArray) -> FloatArray:
-        """Return [energy in J, sum of JCTs in s] of each GPU's subset, shape (p, k, 2)."""
         return segment_costs(schemes, self.instance)
 
     def cross(self, schemes: IntArray, costs: FloatArray, pairs: IntArray, rng: np.random.Generator) -> IntArray:
-        """Return one child of each pair of parents, `pairs` of shape (2, c) -> (c, n)."""
         if self.settings.crossover == "uniform":
             return uniform_crossover((schemes[pairs[0]], schemes[pairs[1]]), rng)
         return self._elitism(schemes, costs, pairs, rng)
 
     def mutate(self, children: IntArray, rng: np.random.Generator) -> IntArray:
-        """Return two offspring of each of c children, shape (2c, n)."""
         if self.settings.mutation == "reset":
             twice = np.concatenate((children, children))
             return random_reset(twice, self.instance, self.settings.mutation_rate, rng)

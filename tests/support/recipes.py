@@ -46,7 +46,6 @@ def copy_checkout(folder: Path) -> Path:
 
 
 def add(root: Path, block: Block) -> None:
-    """Add a block to its file, as the recipe says: at its end, or as a new file."""
     path = root / block.file
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_text("utf-8") if path.exists() else ""

@@ -50,7 +50,7 @@ case "$*" in *query-gpu=uuid*) echo "GPU-stand-in-$2" ;; esac
 
 
 class NoSlurmError(Exception):
-    """Slurm cannot be run here; the message says why."""
+    pass
 
 
 class SlurmCluster:
@@ -104,7 +104,6 @@ class SlurmCluster:
             self._place = None
 
     def run(self, *command: str, text: str | None = None) -> str:
-        """Return what a command in the place printed."""
         done = subprocess.run(
             [*self._enter(), *command], input=text, capture_output=True, text=True, timeout=60, env=_environment()
         )
@@ -112,7 +111,6 @@ class SlurmCluster:
         return done.stdout
 
     def log(self) -> str:
-        """Return the ends of the daemons' logs, for messages of tests."""
         ends = [(self.root / f"tmp/{name}.log").read_text(errors="replace")[-1500:] for name in ("slurmctld", "slurmd")]
         return "\n\n".join(ends)
 

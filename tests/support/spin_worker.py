@@ -33,7 +33,6 @@ class Spin:
         self._error = error
 
     def step(self) -> None:
-        """Let an iteration's time pass."""
         if self._left is not None:
             if self._left == 0:
                 self._fail()
@@ -41,10 +40,10 @@ class Spin:
         time.sleep(self._time_s)
 
     def settle(self) -> None:
-        """Nothing is ever under way."""
+        pass
 
     def close(self) -> None:
-        """It holds no memory."""
+        pass
 
     def _fail(self) -> None:
         if self._error == "killed":

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 
 def until(condition: Callable[[], object], most_s: float = 60.0) -> bool:
-    """Wait for a condition; return whether it came."""
     limit_s = time.monotonic() + most_s
     while time.monotonic() < limit_s:
         if condition():

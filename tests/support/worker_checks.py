@@ -21,12 +21,10 @@ class ClientEnvironments:
     """The environment of an MPS session's clients, without a daemon."""
 
     def environment(self, mps_pct: int = 100) -> dict[str, str]:
-        """Return the variables of a client with a share, %."""
         return {"CUDA_VISIBLE_DEVICES": GPU, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(mps_pct)}
 
 
 def poll_until(worker: Worker, true: Callable[[], object], patience_s: float = 60.0) -> None:
-    """Poll until something is true."""
     limit_s = time.monotonic() + patience_s
     while not true():
         assert time.monotonic() < limit_s, f"waited {patience_s} s; failure: {worker.failure}"
@@ -43,7 +41,6 @@ def has_ended(pid: int) -> bool:
 
 
 def descriptors() -> list[str]:
-    """Return the open file descriptors of this process and what they are."""
     folder = Path("/proc/self/fd")
     if not folder.is_dir():
         pytest.skip("no /proc on this machine")

@@ -1,4 +1,1 @@
-"""Drills: parts of runs killed (-9) at random moments, over stand-ins for NVML, MPS and several hosts; all counted.
-
-`python -m support.drills --kills 200 --seed 1` prints a table of counts.
-"""
+"""Drills: parts of runs killed (-9) at random moments, over stand-ins for NVML, MPS and several hosts; all counted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +76,7 @@ def kill_workers(machine: Machine, kills: int, rng: np.random.Generator) -> Tall
                 time.sleep(0.02)
                 continue
             one = jobs[int(rng.integers(len(jobs)))]
-            before, ended = tally.as_dict(), _outcomes(run, one.job)
+            before, ended = asdict(tally), _outcomes(run, one.job)
             if "completed" in ended:
                 continue  # a process that is just ending
             note_moment(machine, tally)
@@ -94,32 +94,6 @@ def kill_workers(machine: Machine, kills: int, rng: np.random.Generator) -> Tall
     return tally
 
 
-def kill_part(machine: Machine, kills: int, rng: np.random.Generator, part: str) -> Tally:
-    """Kill the processes of a part of a run, such as its `watchdog`; the run goes on with another one."""
-    tally = Tally(part)
-    while tally.kills < kills:
-        run = new_run(machine, tally, rng)
-        executor = machine.start(*run.words("--policy", *POLICIES[tally.runs % 2]))
-        killed_in_run = 0
-        while executor.poll() is None:
-            pids = _pids(machine, part)
-            if not pids or not _sessions(run) or tally.kills == kills or killed_in_run == 3:
-                time.sleep(0.02)
-                continue
-            time.sleep(1.0 * float(rng.random()))
-            if not (pids := _pids(machine, part)):
-                continue
-            note_moment(machine, tally)
-            killed_in_run += 1
-            victim = sorted(pids)[int(rng.integers(len(pids)))]
-            at_s = kill([victim])
-            while executor.poll() is None and len(_pids(machine, part) - {victim}) < len(pids):
-                time.sleep(0.01)
-            tally.after_kill([], time.monotonic() - at_s)
-        end_of_run(machine, run, executor, tally)
-    return tally
-
-
 def _pids(machine: Machine, part: str) -> set[int]:
     return {one.pid for one in processes(machine.folder) if one.part == part}
 
@@ -127,7 +101,6 @@ def _pids(machine: Machine, part: str) -> set[int]:
 def new_run(
     machine: Machine, tally: Tally, rng: np.random.Generator, *, retries: int = 0, longest_s: float = 0.8
 ) -> RunFolder:
-    """Write the jobs of another run."""
     run = RunFolder(machine.folder / f"{tally.kind.split()[0]}{tally.runs}")
     run.write(rng, retries=retries, longest_s=longest_s)
     return run
@@ -157,7 +130,6 @@ def _outcomes(run: RunFolder, job: str) -> list[str]:
 
 
 def note_moment(machine: Machine, tally: Tally) -> None:
-    """Count a kill, and what was going on at its moment."""
     tally.kills += 1
     tally.locked += machine.locked()
     tally.running += any(one.job for one in processes(machine.folder))
@@ -179,12 +151,8 @@ DRILLS = {
     "executor": kill_executors,
     "both": kill_executors_and_helpers,
     "worker": kill_workers,
-    "watchdog": partial(kill_part, part="watchdog"),
-    "card": partial(kill_part, part="card_process"),
-    "service": partial(kill_part, part="clock_service"),
 }
 
 
 def drill(kind: str, kills: int, seed: int, folder: Path) -> Tally:
-    """Kill so many on a new machine in a folder."""
     return DRILLS[kind](Machine(folder), kills, np.random.default_rng(seed))

@@ -22,13 +22,7 @@ LONGEST_S, RUN_S = 60.0, 300.0
 
 @dataclass(frozen=True)
 class FoundProcess:
-    """A process on a stand-in machine.
-
-    Attributes:
-        pid: its id.
-        part: the last part of the module that it runs, such as `watchdog`; empty for another program.
-        job: the name of its job, or an empty text.
-    """
+    """A process on a stand-in machine: its id, the last part of the module that it runs, such as `watchdog`, and its job."""
 
     pid: int
     part: str
@@ -36,12 +30,7 @@ class FoundProcess:
 
 
 class Machine:
-    """A stand-in machine, and the only one of this process, since the stand-in for NVML reads the environment once.
-
-    Args:
-        folder: for everything on it.
-        cards: how many GPUs it has.
-    """
+    """A stand-in machine, and the only one of this process, since the stand-in for NVML reads the environment once."""
 
     def __init__(self, folder: Path, cards: int = 2) -> None:
         self.folder = folder
@@ -58,15 +47,12 @@ class Machine:
             )
 
     def printed(self) -> str:
-        """Return the end of what the last command printed."""
         return (self.folder / "printed").read_text("utf-8", errors="replace")[-1500:]
 
     def locked(self) -> bool:
-        """Return whether a clock is locked."""
         return any(self.fake.get(name) for name in ("locked_mhz", "locked1_mhz"))
 
     def left_behind(self) -> list[str]:
-        """Return what a run that is over should not have left."""
         wrong = [f"process {one.pid} ({one.part or one.job or 'MPS'})" for one in processes(self.folder)]
         wrong += [f"a note, {path.name}" for path in notes(self.folder)]
         wrong += [f"an MPS folder, {path.name}" for path in sorted((self.folder / "tmp").glob("hs-mps-*"))]

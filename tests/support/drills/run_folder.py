@@ -18,22 +18,14 @@ _DONE = "done.txt"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run and its jobs.
-
-    Attributes:
-        folder: new, of this run alone; the run itself is in its `run`.
-    """
-
     folder: Path
 
     @property
     def run(self) -> Path:
-        """The folder that `heshare run --out` gets."""
         return self.folder / "run"
 
     @property
     def file(self) -> Path:
-        """The file of jobs."""
         return self.folder / "jobs.yaml"
 
     def write(self, rng: np.random.Generator, *, retries: int = 0, longest_s: float = 0.8) -> None:

@@ -25,20 +25,11 @@ _BLOCK, _EVERY_CARD = -1000, -1
 
 
 def compiler() -> str | None:
-    """The C compiler of this machine, if it has one."""
     return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 
 def build(folder: Path) -> Path:
-    """Build the library into `folder`, from where `LD_LIBRARY_PATH=folder` finds it.
-
-    Returns:
-        The library's path.
-
-    Raises:
-        FileNotFoundError: there is no C compiler.
-        subprocess.CalledProcessError: it does not compile.
-    """
+    """Build the library into `folder`, from where `LD_LIBRARY_PATH=folder` finds it; return its path."""
     path = folder / SONAME
     path.write_bytes(_compiled())
     return path
@@ -46,7 +37,6 @@ def build(folder: Path) -> Path:
 
 @cache
 def _compiled() -> bytes:
-    """Return the library's file, compiled once in a process."""
     program = compiler()
     if program is None:
         raise FileNotFoundError("no C compiler (cc, gcc or clang) on the PATH")
@@ -63,12 +53,7 @@ def functions() -> tuple[str, ...]:
 
 
 class FakeNvml:
-    """The stand-in, loaded into this process in the place of the driver's library.
-
-    Args:
-        path: what `build` returned.
-        binding: the module `pynvml`, or None not to change it.
-    """
+    """The stand-in, loaded into this process in the place of the driver's library where `binding` is `pynvml`."""
 
     def __init__(self, path: Path, binding: Any = None) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -83,7 +68,6 @@ class FakeNvml:
             binding._nvmlGetFunctionPointer_cache.clear()
 
     def reset(self) -> None:
-        """The card as it is at first, and nothing that fails."""
         self._library.fakenvml_reset()
 
     def fail(self, function: str, code: int, times: int = FOREVER, card: int | None = None) -> None:
@@ -103,7 +87,6 @@ class FakeNvml:
         self._library.fakenvml_event(card, ctypes.c_ulonglong(kind), ctypes.c_ulonglong(data))
 
     def set(self, name: str, value: float) -> None:
-        """Set a figure of the card, such as `power_mw`."""
         if self._library.fakenvml_set(name.encode(), value) != 0:
             raise KeyError(name)
 
@@ -112,15 +95,12 @@ class FakeNvml:
         return float(self._library.fakenvml_get(name.encode()))
 
     def name(self, text: str) -> None:
-        """Set the card's name."""
         self._library.fakenvml_name(text.encode())
 
     def called(self, function: str) -> int:
-        """How often a function was called since the last `reset`."""
         return int(self._library.fakenvml_called(function.encode()))
 
     def close(self) -> None:
-        """Put back what the binding had."""
         if self._before is not None:
             self._binding.nvmlLib, cache = self._before
             self._binding._nvmlGetFunctionPointer_cache.clear()

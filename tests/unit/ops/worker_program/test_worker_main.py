@@ -181,16 +181,6 @@ def _runner(module: str, order: Order) -> tuple[list[Message], subprocess.Comple
     return messages, subprocess.CompletedProcess(command, code, stderr=errors)
 
 
-def test_worker_reports_ready_then_progress_then_the_end() -> None:
-    messages, process = _runner("support.spin_worker", Order("spin:5", 1, iterations=60, warmup=1, warmup_s=0.0))
-    assert process.returncode == 0
-    kinds = [one.kind for one in messages]
-    assert kinds == ["ready", *["progress"] * (len(messages) - 2), "end"]
-    assert len(kinds) >= 3
-    assert (messages[-1].done, messages[-1].finished) == (60, True)
-    assert messages[-1].time_s >= 0.005
-
-
 def test_worker_without_pytorch_or_a_gpu_reports_what_to_install() -> None:
     """A CPU is never used in the place of a requested GPU."""
     with contextlib.suppress(ImportError):

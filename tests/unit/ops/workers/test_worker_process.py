@@ -49,22 +49,16 @@ def begin(
 
 
 def test_worker_runs_to_its_end_and_leaves_no_process(start: Start) -> None:
-    worker = start(iterations=20)
+    worker = start(iterations=19.5)
     poll_until(worker, lambda: worker.finished)
     assert worker.ready
     assert worker.failure is None
-    assert worker.done == 20
+    assert worker.done == 19.5  # the last one runs in full, and its fraction counts
     assert worker.time_s >= 0.002
     assert worker.title == "spin of 2 ms"
     poll_until(worker, lambda: worker.closed)
     assert has_ended(worker.pid)
-    assert worker.stop() == 20
-
-
-def test_worker_runs_a_fractional_iteration_in_full_and_counts_its_fraction(start: Start) -> None:
-    worker = start(iterations=3.5)
-    poll_until(worker, lambda: worker.finished)
-    assert worker.done == 3.5
+    assert worker.stop() == 19.5
 
 
 def test_stop_returns_the_exact_count_of_iterations(start: Start) -> None:
@@ -152,13 +146,6 @@ def test_poll_ends_a_worker_that_is_not_ready_in_time(start: Start) -> None:
     poll_until(worker, lambda: worker.failure)
     assert "not ready after 0.3 s" in str(worker.failure)
     poll_until(worker, lambda: worker.closed)
-    assert has_ended(worker.pid)
-
-
-def test_stop_ends_a_loading_worker_at_once(start: Start) -> None:
-    worker = start("--load-s", "60")
-    time.sleep(0.3)
-    assert worker.stop() == 0
     assert has_ended(worker.pid)
 
 
@@ -276,35 +263,3 @@ def test_order_changes_the_environment_of_a_running_process(spares: int, tmp_pat
             assert f"SystemExit: {share} {GPU}" in str(worker.failure)
             worker.stop()
         assert ("ready to take an order" in worker.log.read_text("utf-8")) == (spares > 0)
-
-
-def test_launcher_skips_a_spare_that_has_ended(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0}
-    with ProcessLauncher(ClientEnvironments(), spares=1, **how) as launcher:
-        launcher.start(1, Workload("spin:1", 1), 100, 1, gpu_uuid=GPU)
-        dead = launcher._spares[0].process
-        dead.kill()
-        dead.wait()
-        worker = begin(launcher, 2, Workload("spin:1", 1), 100, 3)
-        poll_until(worker, lambda: worker.finished)
-        assert worker.done == 3
-
-
-def test_many_workers_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
-    before = descriptors()
-    pids = []
-    with ProcessLauncher(ClientEnvironments(), command=SPIN, log_dir=tmp_path, warmup=1, warmup_s=0.0) as launcher:
-        for round_ in range(6):
-            workers = [begin(launcher, n, Workload("spin:0.1", 1), 10, 3) for n in range(8)]
-            pids += [one.pid for one in workers]
-            for one in workers:
-                if round_ % 3 == 0:
-                    poll_until(one, lambda one=one: one.closed)  # type: ignore[misc]
-                    assert one.done == 3
-                elif round_ % 3 == 1:
-                    poll_until(one, lambda one=one: one.ready)  # type: ignore[misc]
-                one.stop()
-                assert one.failure is None
-    assert len(set(pids)) == 48
-    assert all(map(has_ended, pids))
-    assert descriptors() == before
