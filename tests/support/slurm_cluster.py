@@ -50,7 +50,7 @@ case "$*" in *query-gpu=uuid*) echo "GPU-stand-in-$2" ;; esac
 
 
 class NoSlurmError(Exception):
-    pass
+    """Slurm cannot be run here; the message says why."""
 
 
 class SlurmCluster:

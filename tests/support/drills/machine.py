@@ -22,7 +22,7 @@ LONGEST_S, RUN_S = 60.0, 300.0
 
 @dataclass(frozen=True)
 class FoundProcess:
-    """A process on a stand-in machine: its id, the last part of the module that it runs, such as `watchdog`, and its job."""
+    """A process on a stand-in machine: the last part of its module, such as `watchdog`, and the name of its job."""
 
     pid: int
     part: str
