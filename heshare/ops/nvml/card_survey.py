@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heshare.ops.nvml.binding import NoSuchGpuError, NvmlError
-from heshare.ops.nvml.guarded_gpu import DEADLINE_S, GuardedGpu
+from heshare.ops.nvml.guarded_gpu import GuardedGpu
 from heshare.shared.errors import InputError
 
 CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -36,8 +36,8 @@ class SurveyedCard:
         return f"processes of others run on it: {', '.join(shown)}" if shown else ""
 
 
-def survey(deadline_s: float = DEADLINE_S) -> tuple[SurveyedCard, ...]:
-    with GuardedGpu(0, deadline_s) as machine:
+def survey() -> tuple[SurveyedCard, ...]:
+    with GuardedGpu(0) as machine:
         return tuple(SurveyedCard(*row) for row in machine.ask("survey"))
 
 

@@ -22,6 +22,7 @@ from heshare.shared.file_lock import take
 from heshare.shared.processes import alive, started_at
 
 _PART = ".part"
+_OLD_PART_S = 60.0
 _LOOK_S = 0.05
 """Who only looks at a note has its lock for a moment, at most so long, s."""
 
@@ -214,11 +215,11 @@ def judged(descriptor: int, place: MachinePlace, pid: int, started: int, *, lock
     return Life.HIDDEN if free and place.boot == here.boot else Life.UNKNOWN
 
 
-def discard_parts(folder: Path, *, older_s: float = 60.0) -> None:
+def discard_parts(folder: Path) -> None:
     """Delete notes that were never given their name, since their process was killed in between."""
     for path in folder.glob(f"*.json.*{_PART}"):
         with contextlib.suppress(OSError):
-            if path.stat().st_mtime < time.time() - older_s:
+            if path.stat().st_mtime < time.time() - _OLD_PART_S:
                 path.unlink()
 
 

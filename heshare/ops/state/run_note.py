@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from heshare.ops.state.held_note import FoundNote, HeldNote, Life, MachinePlace, found_note, state_folder
 from heshare.shared.errors import DeviceError
 from heshare.shared.processes import started_at
 
 
-@dataclass(frozen=True, slots=True)
-class RunNote:
+class RunNote(msgspec.Struct, frozen=True):
     """The note that a cleanup after a run needs; on disk before the run changes anything.
 
     Attributes:
@@ -29,14 +28,14 @@ class RunNote:
     pid: int
     started: int
     folder: str
-    gpus: tuple[str, ...] = ()
+    gpus: tuple[str, ...]
 
     @property
     def path(self) -> Path:
         return state_folder() / f"run-{self.token}.json"
 
     def as_json(self) -> str:
-        return json.dumps(asdict(self))
+        return msgspec.json.encode(self).decode()
 
     def hold(self) -> HeldNote:
         """Write the note of this process's run, synced and locked; it is seen once it is published."""
@@ -50,22 +49,17 @@ class RunNote:
 
     @classmethod
     def parse(cls, text: str) -> RunNote:
-        return cls._of_facts(json.loads(text))
+        return msgspec.json.decode(text, type=cls)
 
     @classmethod
     def of(cls, found: FoundNote) -> RunNote:
         try:
-            note = cls._of_facts(found.facts)
-        except (ValueError, KeyError, TypeError) as error:
-            raise DeviceError(f"{found.path}: not a note of a run ({error!r}). Delete it.") from error
+            note = msgspec.convert(found.facts, cls)
+        except msgspec.ValidationError as error:
+            raise DeviceError(f"{found.path}: not a note of a run ({error}). Delete it.") from error
         if note.path.name != found.path.name:
             raise DeviceError(f"{found.path}: not the note of the run that it names ({note.token}). Delete it.")
         return note
-
-    @classmethod
-    def _of_facts(cls, facts: Mapping[str, Any]) -> RunNote:
-        gpus = tuple([str(uuid) for uuid in facts["gpus"]])
-        return cls(str(facts["token"]), int(facts["pid"]), int(facts["started"]), str(facts["folder"]), gpus)
 
 
 def note_of_this_process(folder: Path, token: str, gpus: Sequence[str]) -> RunNote:
