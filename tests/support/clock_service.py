@@ -52,7 +52,7 @@ class ServiceProcess:
                 stderr=log,
                 cwd="/",
             )
-        until = time.monotonic() + 20.0
+        until = time.monotonic() + 60.0
         while not self.answers():
             if self.process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"the clock service does not start: {self.log()}")
@@ -78,4 +78,4 @@ class ServiceProcess:
     def end(self) -> int:
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(10.0)
+        return self.process.wait(60.0)

@@ -36,13 +36,10 @@ class ProcessLauncher(Launcher):
 
     Args:
         sharing: the MPS session whose clients the workers are; None refuses an MPS percentage below 100.
-        command: what to run, an argument list; the worker's own arguments follow.
-        log_dir: the folder of the workers' logs; a new temporary one by default.
         start_timeout_s: how long a worker may take to load and warm up, s.
         grace_s: how long it may take to finish its iteration when it is stopped, s.
         period_s: seconds from report to report.
-        warmup: iterations of warm-up, at least.
-        warmup_s: seconds of warm-up, at least.
+        warmup, warmup_s: iterations and seconds of warm-up, at least.
         spares: how many processes to keep on stand-by, which have imported PyTorch but have no CUDA context, so that
             their share can still be set: a task then starts within a second or two instead of five or more.
         keep: how many processes to keep warm when their task is over. Each has its context, its share and its loaded

@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from heshare.ops.mps import MpsSession, sweep
 from heshare.shared.errors import DeviceError
-from heshare.shared.processes import started_at
+from heshare.shared.processes import is_running, started_at
 
 GPU = "GPU-00000000-1111-2222-3333-444444444444"
 
@@ -26,16 +26,8 @@ def pid_of(session: MpsSession) -> int:
     return int((folder / "nvidia-cuda-mps-control.pid").read_text())
 
 
-def has_ended(pid: int, within_s: float = 3.0) -> bool:
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.01)
-    return False
+def has_ended(pid: int) -> bool:
+    return until(lambda: not is_running(pid))
 
 
 def test_environment_has_the_sessions_pipe_its_gpu_and_the_share(mps_mode) -> None:
@@ -101,7 +93,7 @@ def test_stop_may_be_repeated(mps_mode) -> None:
 _PROGRAM = """
 import sys, time
 from heshare.ops.mps import MpsSession, sweep
-from heshare.shared.processes import started_at
+from heshare.shared.processes import is_running, started_at
 session = MpsSession("GPU-1")
 session.start()
 pipe = session.environment()["CUDA_MPS_PIPE_DIRECTORY"]
@@ -152,9 +144,9 @@ def check_daemon_of_killed_session() -> None:
     with process:
         pid = int(process.stdout.readline())
         with MpsSession(GPU):
-            assert not has_ended(pid, within_s=0.1)  # its process runs, so it is not ended
+            assert is_running(pid)  # its process runs, so it is not ended
         process.kill()
-    assert not has_ended(pid, within_s=0.1)
+    assert is_running(pid)
     with MpsSession(GPU):
         assert has_ended(pid)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from support.clock_service import ServiceProcess
 from support.kill_drill import POLICY, UUID
+from support.waiting import until
 from typer.testing import CliRunner
 
 from heshare.cli import app
@@ -47,13 +48,10 @@ def test_run_continues_while_the_service_is_lost_and_uses_it_again(doubles, serv
     gate = doubles.folder / "gate"
 
     def wait_for_a_lock() -> None:
-        until = time.monotonic() + 30.0
-        while doubles.fake.get("locked_mhz") == 0 and time.monotonic() < until:
-            time.sleep(0.01)
+        assert until(lambda: doubles.fake.get("locked_mhz"))
 
     def lose() -> None:
-        while not list((doubles.folder / "run" / "outputs").glob("job*")):
-            time.sleep(0.01)
+        assert until(lambda: list((doubles.folder / "run" / "outputs").glob("job*")))
         wait_for_a_lock()
         service.kill()
         time.sleep(0.3)
@@ -73,10 +71,7 @@ def test_run_continues_while_the_service_is_lost_and_uses_it_again(doubles, serv
     assert "the clock service was lost: the card has its own clock until it is back" in notes
     assert "the clock service is back" in notes
     assert clock_notes.notes() == []
-    until = time.monotonic() + 5.0
-    while doubles.traces() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert doubles.traces() == []
+    assert until(lambda: doubles.traces() == [])
     assert service.end() == 0
 
 

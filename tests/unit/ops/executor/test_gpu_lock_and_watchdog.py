@@ -176,7 +176,7 @@ def test_clean_up_after_a_killed_run_by_its_watchdog_or_the_next_run(tmp_path, d
         assert noted.text.endswith("was killed, and nothing cleaned up after it. Run `heshare restore`.")
         (report,) = local_gpus.clean_up_killed_runs()
         assert (report.folder, report.ended) == ("some-run", 1)
-    assert left.wait(10) == -signal.SIGTERM
+    assert left.wait(60) == -signal.SIGTERM
     assert until(lambda: run_notes() == [])
     left.stdout.close()
 

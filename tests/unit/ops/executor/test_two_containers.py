@@ -7,17 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
-from support.waiting import until
+from support.waiting import CONTAINER, can_unshare, until
 
 from heshare.ops.clocks import clock_notes
 from heshare.ops.state.run_note import run_notes
 
 JOBS = "jobs: [{name: a, command: [sleep, '%s'], like: 'resnet50:8', iterations: 1, count: 2}]"
-CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 RUN = """
 import sys
 from pathlib import Path
@@ -31,13 +29,6 @@ except HeShareError as error:
     sys.exit(str(error))
 print(done.complete)
 """
-
-
-@cache
-def can_unshare():
-    if shutil.which("unshare") is None:
-        return False
-    return subprocess.run([*CONTAINER, "true"], capture_output=True, check=False).returncode == 0
 
 
 pytestmark = [

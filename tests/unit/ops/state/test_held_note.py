@@ -6,15 +6,13 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import stat
 import subprocess
 import sys
-import time
 from dataclasses import asdict, replace
-from functools import cache
 
 import pytest
+from support.waiting import CONTAINER, can_unshare, until
 
 from heshare.ops.state.held_note import HeldNote, Life, MachinePlace, discard_parts, found_note
 from heshare.shared.errors import DeviceError
@@ -35,15 +33,6 @@ from heshare.ops.state.held_note import found_note
 with found_note(Path(sys.argv[1])) as note:
     print(note.life.value)
 """
-ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-
-
-@cache
-def can_unshare():
-    """Whether this process may make a pid namespace, as a container has it."""
-    if shutil.which("unshare") is None:
-        return False
-    return subprocess.run([*ELSEWHERE, "true"], capture_output=True, check=False).returncode == 0
 
 
 @pytest.fixture
@@ -160,19 +149,17 @@ def test_without_file_locks_the_process_decides_and_notes_of_others_are_left_alo
 
 @pytest.mark.skipif(not can_unshare(), reason="no right to make a pid namespace")
 def test_a_note_of_another_container_is_live_as_long_as_its_process(path, holder):
-    process = holder(*ELSEWHERE)
+    process = holder(*CONTAINER)
     facts = json.loads(path.read_text())
     assert facts["pid"] == 1
     assert facts["place"]["pids"] != MachinePlace.here().pids
     assert facts["place"]["boot"] == MachinePlace.here().boot
     assert life(path) is Life.RUNS
-    look = [*ELSEWHERE, sys.executable, "-c", LOOK, str(path)]
+    look = [*CONTAINER, sys.executable, "-c", LOOK, str(path)]
     assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "runs\n"
     process.kill()
     process.wait()
-    until_s = time.monotonic() + 5.0
-    while life(path) is Life.RUNS and time.monotonic() < until_s:
-        time.sleep(0.02)
+    assert until(lambda: life(path) is not Life.RUNS)
     assert life(path) is Life.HIDDEN
     path.unlink()
     holder().kill()

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import until
 from support.worker_checks import GPU, SPIN, ClientEnvironments, descriptors, has_ended, poll_until
 
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.ops.workers.worker_process import ProcessWorker
 from heshare.shared.errors import DeviceError
+from heshare.shared.processes import is_running
 from heshare.world.workload import Workload
 
 Start = Callable[..., ProcessWorker]
@@ -158,10 +160,7 @@ def handles(pid: int, number: signal.Signals) -> bool:
 def test_stop_kills_a_worker_that_does_not_react(start: Start) -> None:
     worker = start(model="spin:60000", warmup=1, grace_s=0.2)
     # Warm-up takes a minute here. A stopped process cannot react once it has a handler; without one SIGTERM ends it.
-    until_s = time.monotonic() + 60.0
-    while not handles(worker.pid, signal.SIGTERM):
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    assert until(lambda: handles(worker.pid, signal.SIGTERM))
     os.kill(worker.pid, signal.SIGSTOP)
     assert worker.stop() == 0
     assert "was killed" in str(worker.failure)
@@ -183,25 +182,12 @@ def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
         "print(worker.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
-    environment = {**os.environ}
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
-    ) as parent:
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         assert not has_ended(pid)
         parent.kill()
-    limit_s = time.monotonic() + 60
-    while not _is_zombie_or_ended(pid):
-        assert time.monotonic() < limit_s
-        time.sleep(0.02)
-
-
-def _is_zombie_or_ended(pid: int) -> bool:
-    """Whether a process that is not a child of this one has ended; it may be a zombie."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z"
-    return has_ended(pid)
+    assert until(lambda: not is_running(pid))
 
 
 def test_start_refuses_a_share_without_mps() -> None:
