@@ -34,12 +34,12 @@ def test_units_name_commands_and_options_that_are_there(units: Path) -> None:
         for text in re.findall(rf"{PROGRAM} ([^;']+)", unit.read_text("utf-8")):
             name, *words = text.split()
             command = commands.get_command(None, name)
-            if name == "jobs":
+            if name in ("jobs", "slurm"):
                 command = command.get_command(None, words[0])
             options = {option for one in command.params for option in one.opts}
             assert {word for word in words if word.startswith("--")} <= options, text
             found.append(name)
-    assert found == ["clock-service", "jobs", "jobs", "restore"]
+    assert found == ["clock-service", "jobs", "jobs", "restore", "slurm"]
 
 
 def test_units_of_the_clock_service_belong_together(units: Path) -> None:
