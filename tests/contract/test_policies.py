@@ -10,10 +10,12 @@ from heshare.testing.toy import ScriptedPolicy
 OTHER_PLANS = ("en-opt", "jct-opt", "en-opt/literal", "jct-opt/literal")
 """Other plans of the fronts of which Trade-off runs one."""
 NAMES = [name for name in policies(variants=True) if not name.endswith(OTHER_PLANS)]
+# Online, an improved search runs at each arrival.
+PARAMETERS = [pytest.param(name, marks=[pytest.mark.slow] * name.startswith("heshare+-online")) for name in NAMES]
 
 
 class TestRegisteredPolicies(PolicyContract):
-    @pytest.fixture(params=NAMES)
+    @pytest.fixture(params=PARAMETERS)
     def policy(self, request):
         # One round of an improved search, which takes seconds.
         return make(request.param + "(rounds=1)" * request.param.startswith("heshare+"))

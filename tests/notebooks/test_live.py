@@ -45,6 +45,7 @@ def test_committed_results_have_every_job_and_policy(name: str) -> None:
     assert name.startswith("stand-in-") == found.manifest["stand_in"]
 
 
+@pytest.mark.slow
 def test_live_notebook_draws_committed_results(tmp_path: Path) -> None:
     run_notebooks.run([SOURCE], profile="paper", given={}, out=tmp_path, jobs=1, quiet=True)
     for name in notebook_parameters.read(SOURCE).outputs:

@@ -51,7 +51,7 @@ class Hostile(Random):
 
 
 @given(st.lists(st.lists(actions, max_size=4), max_size=4), st.booleans())
-@settings(max_examples=1000)
+@settings(max_examples=200)
 def test_run_completes_or_raises_one_message_for_random_actions(
     actions_by_event: list[list[Any]], guarded: bool
 ) -> None:

@@ -59,6 +59,7 @@ def test_described_cards_and_networks_do_not_change_drawn_task_sets(root: Path, 
         catalogue.models.cache_clear()
 
 
+@pytest.mark.slow
 def test_plan_answers_for_a_card_without_profiles_and_says_so(root: Path):
     ran = _heshare(root, "plan", "--tasks", "2", "--cluster", "1xX1")
     assert ran.returncode == 0, ran.stderr

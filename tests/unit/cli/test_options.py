@@ -207,6 +207,7 @@ def test_plan_and_optimise_of_the_library_show_a_bar_if_asked_to(capsys: pytest.
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("more", "shown"), [((), True), (("-q",), False)])
 def test_plan_shows_a_bar_on_a_terminal_unless_quiet(more: tuple[str, ...], shown: bool) -> None:
     ours, theirs = pty.openpty()

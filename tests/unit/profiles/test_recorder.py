@@ -141,6 +141,7 @@ def test_profile_writes_a_table_its_manifest_and_the_visits(tmp_path: Path) -> N
     assert path.read_text(encoding="utf-8").splitlines()[0] == ",".join(NAMES)
 
 
+@pytest.mark.slow
 def test_the_committed_profiles_are_reproduced(tmp_path: Path, checkout: Path) -> None:
     kept = checkout / "data" / "profiles" / "emulated"
     for table in regenerate(tmp_path, progress=False):

@@ -175,6 +175,7 @@ def test_restore_names_the_card_that_does_not_reply(doubles, monkeypatch):
     assert until(lambda: doubles.traces() == [])
 
 
+@pytest.mark.slow
 def test_select_gpus_ends_within_a_bound_if_nvml_blocks(doubles, monkeypatch):
     monkeypatch.setattr(card_survey.survey, "__defaults__", (0.3,))
     doubles.fake.block("nvmlDeviceGetHandleByIndex_v2")

@@ -65,6 +65,7 @@ def test_run_goes_on_when_the_reader_of_stderr_and_stdout_has_gone(machine):
     assert "completed: 2" in (machine[0] / "jobs-run" / "report.txt").read_text()
 
 
+@pytest.mark.slow
 def test_json_log_tells_failures_lost_gpus_and_refused_clocks(machine):
     folder, environment = machine
     jobs_file(machine, "sleep 2", "sleep 2", "exit 3")
@@ -111,6 +112,7 @@ def test_status_and_stop_of_a_run_that_goes_on(machine):
     assert not (folder / "jobs-run" / "control").exists()
 
 
+@pytest.mark.slow
 def test_drain_starts_nothing_more_and_resume_continues(machine):
     folder, environment = machine
     jobs_file(machine, "sleep 1.5", "true # arrival_s: 5")
@@ -128,6 +130,7 @@ def test_drain_starts_nothing_more_and_resume_continues(machine):
     assert (done.returncode, result["completed"], result["attempts"]) == (0, 2, 2)
 
 
+@pytest.mark.slow
 def test_control_file_of_another_user_or_through_a_link_is_ignored(machine):
     folder, _ = machine
     jobs_file(machine, "sleep 2.5")

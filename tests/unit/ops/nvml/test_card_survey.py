@@ -75,6 +75,7 @@ def test_execute_leaves_a_bad_card_out_with_a_note(doubles, figure, value, why):
     doubles.fake.set(figure, 0)
 
 
+@pytest.mark.slow
 def test_execute_keeps_to_cuda_visible_devices_also_when_it_is_resumed(doubles, monkeypatch):
     first, second = local_gpus.select_gpus("nvml").uuids
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")

@@ -105,6 +105,7 @@ def check_powers(scraped):
         assert checked
 
 
+@pytest.mark.slow
 def test_textfile_of_a_run_that_is_stopped_and_resumed_goes_on_where_it_was(doubles):
     file = doubles.folder / "metrics" / "run.prom"
     meter = StoppingMeter("run", file)
@@ -144,6 +145,7 @@ def test_a_full_disk_and_a_defect_of_the_file_end_no_run(tmp_path, monkeypatch):
     assert told == ["metrics-failed", "metrics-failed"]
 
 
+@pytest.mark.slow
 def test_command_that_is_terminated_leaves_the_totals_in_its_file(doubles):
     doubles.write("jobs: [{name: j, command: [sleep, '60'], like: low, expected_time_s: 5}]")
     file = doubles.folder / "night.prom"

@@ -91,6 +91,7 @@ def test_a_journal_that_no_run_writes_is_refused(journal):
     assert "an entry that no run writes" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_top_on_a_terminal_leaves_it_as_it_was(journal, ending, code):
     ours, theirs = pty.openpty()

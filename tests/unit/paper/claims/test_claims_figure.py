@@ -61,6 +61,7 @@ def test_plotted_has_a_row_for_every_claim_of_the_paper(folder: Path) -> None:
     assert frame["value"].notna().sum() == 3
 
 
+@pytest.mark.slow
 def test_write_saves_the_claims_figure_with_its_numbers_and_provenance(folder: Path) -> None:
     claims_figure.write(folder, claim_table.write(folder))
     metadata = json.loads((folder / "claims_figure.json").read_text())

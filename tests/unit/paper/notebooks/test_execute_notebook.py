@@ -38,6 +38,7 @@ def toy_notebook(
     return notebook_parameters.read(path)
 
 
+@pytest.mark.slow
 def test_execute_moves_outputs_and_runs_this_interpreter_in_the_checkout(tmp_path: Path) -> None:
     kernel = (
         "import sys, os, json\n(Path(out_dir) / 'kernel.json').write_text(json.dumps([sys.executable, os.getcwd()]))"
