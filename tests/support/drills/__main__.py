@@ -9,12 +9,12 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from support.drills import clock_service_drill, executor_drill, host_drill
+from support.drills import clock_service_drill, executor_drill
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="support.drills", description="Kill parts of runs at random moments.")
-    parser.add_argument("kind", choices=(*executor_drill.DRILLS, "host", "clocks"))
+    parser.add_argument("kind", choices=(*executor_drill.DRILLS, "clocks"))
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -22,8 +22,7 @@ def main() -> int:
         if given.kind in executor_drill.DRILLS:
             tally = executor_drill.drill(given.kind, given.kills, given.seed, Path(name))
         else:
-            module = host_drill if given.kind == "host" else clock_service_drill
-            tally = module.drill(given.kills, given.seed, Path(name))
+            tally = clock_service_drill.drill(given.kills, given.seed, Path(name))
     sys.stdout.write(json.dumps(asdict(tally)) + "\n")
     return bool(tally.faults)
 

@@ -11,7 +11,7 @@ from support.fakenvml import compiler
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "kills"), [("executor", 2), ("both", 2), ("worker", 3), ("host", 2), ("clocks", 2)])
+@pytest.mark.parametrize(("kind", "kills"), [("executor", 2), ("both", 2), ("worker", 3), ("clocks", 2)])
 def test_what_is_killed_is_restored_and_each_job_counts_once(kind, kills):
     if compiler() is None:
         pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
