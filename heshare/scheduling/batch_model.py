@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from heshare.prediction.predictor import CODES, CodedSets, Predictor
 from heshare.scheduling.objectives import Instance, numbered_workloads
+from heshare.scheduling.plan import Plan
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.caches import row_table
 
@@ -95,6 +97,23 @@ class BatchModel:
         self._iterations = np.array([task.iterations for task in instance.tasks])
         # By kind, clock and codes of the residents.
         self._sets = row_table.PredictedSets()
+
+    def batches_of(self, plans: Iterable[Plan]) -> Batches:
+        """Return the batches of plans of the instance's tasks, in the order of plans, GPUs and queues."""
+        place = {task.id: index for index, task in enumerate(self.instance.tasks)}
+        found = [
+            (kind, batch)
+            for plan in plans
+            for kind, queue in zip(self.instance.kind_of.tolist(), plan.queues, strict=True)
+            for batch in queue
+        ]
+        shape = (len(found), max(len(batch.tasks) for _, batch in found))
+        tasks, mps_pct = np.full(shape, EMPTY), np.full(shape, 100)
+        for row, (_, batch) in enumerate(found):
+            tasks[row, : len(batch.tasks)] = [place[task] for task in batch.tasks]
+            mps_pct[row, : len(batch.tasks)] = batch.mps_pct
+        clocks_mhz = np.array([batch.sm_mhz or DEFAULT_CLOCK for _, batch in found])
+        return Batches(np.array([kind for kind, _ in found]), tasks, mps_pct, clocks_mhz)
 
     def execute(self, batches: Batches, *, piecewise: bool = False) -> BatchExecutions:
         """Predict batches whose tasks start together and which end with their last task (Eqs. 13 and 14).

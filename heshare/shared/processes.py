@@ -4,9 +4,12 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from heshare.shared.files import PACKAGE
 
@@ -18,6 +21,28 @@ def child_environment(**variables: str) -> dict[str, str]:
     """Return the environment of a child process: this process's, with `variables`, and this package found first."""
     path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
     return {**os.environ, **variables, "PYTHONPATH": path}
+
+
+def start_module(
+    name: str, *arguments: str, inherited: Sequence[int] = (), marked: bool = True, **streams: Any
+) -> subprocess.Popen[bytes]:
+    """Start a module of this package as a process in a session of its own.
+
+    Args:
+        name: of the module.
+        *arguments: of its command line.
+        inherited: file descriptors that the process keeps.
+        marked: whether it is ended with the run's processes (`MARK`).
+        **streams: stdin, stdout and stderr, as of `subprocess.Popen`; nowhere unless given.
+    """
+    environment = child_environment()
+    if not marked:
+        environment.pop(MARK, None)
+    nowhere = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    command = [sys.executable, "-m", name, *arguments]
+    return subprocess.Popen(
+        command, env=environment, pass_fds=inherited, start_new_session=True, cwd="/", **{**nowhere, **streams}
+    )
 
 
 def exit_text(code: int | None) -> str:

@@ -6,7 +6,6 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from heshare.ops.nvml.binding import NoPermissionError, NvmlError
 from heshare.ops.state.held_note import state_folder
 from heshare.shared.errors import DeviceError
-from heshare.shared.processes import MARK, child_environment
+from heshare.shared.processes import start_module
 
 SERVICE_SOCKET = "/run/heshare/clocks.sock"
 """Where the clock service of a machine listens unless told otherwise."""
@@ -228,18 +227,8 @@ def service_state(path: Path) -> dict[str, Any]:
 def _start_service(connection: socket.socket) -> subprocess.Popen[bytes]:
     """Start a clock service for the other end of a connection; it outlives this process until its clock is unlocked."""
     _unreaped[:] = [process for process in _unreaped if process.poll() is None]
-    notes, environment = state_folder().absolute(), child_environment()
-    environment.pop(MARK, None)  # it must not be ended with the run's processes
-    return subprocess.Popen(
-        [sys.executable, "-m", "heshare.ops.clocks.clock_service", str(connection.fileno()), str(notes)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        pass_fds=(connection.fileno(),),
-        start_new_session=True,
-        cwd="/",
-    )
+    words = (str(connection.fileno()), str(state_folder().absolute()))
+    return start_module("heshare.ops.clocks.clock_service", *words, inherited=[connection.fileno()], marked=False)
 
 
 def _connect(path: Path) -> socket.socket:

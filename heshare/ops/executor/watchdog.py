@@ -19,7 +19,7 @@ from heshare.ops.state.held_note import discard_parts, found_note, state_folder
 from heshare.ops.state.run_note import RunNote, run_notes
 from heshare.shared import signals
 from heshare.shared.errors import DeviceError, HeShareError
-from heshare.shared.processes import MARK, alive, child_environment, end_marked, exit_text
+from heshare.shared.processes import alive, end_marked, exit_text, start_module
 
 # What a cleanup needs of MPS is imported in the functions: a run waits until its watchdog has started.
 
@@ -71,17 +71,13 @@ class Watchdog:
         return self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        environment = child_environment()
-        environment.pop(MARK, None)  # it must not be ended with the run's processes
-        process = subprocess.Popen(
-            [sys.executable, "-m", "heshare.ops.executor.watchdog", self._note.as_json()],
-            env=environment,
+        process = start_module(
+            "heshare.ops.executor.watchdog",
+            self._note.as_json(),
+            inherited=self._inherited,
+            marked=False,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            pass_fds=self._inherited,
-            start_new_session=True,
-            cwd="/",
         )
         assert process.stdout is not None
         assert process.stdin is not None

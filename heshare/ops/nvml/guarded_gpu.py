@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from heshare.ops.nvml.binding import NoReplyError, NvmlGpu
 from heshare.ops.nvml.card_process import LARGEST, METHODS, decode, encode, value_of
-from heshare.shared.processes import child_environment
+from heshare.shared.processes import start_module
 
 DEADLINE_S = 5.0
 """How long a call may take, s; a healthy card takes milliseconds."""
@@ -107,16 +106,8 @@ class GuardedGpu(NvmlGpu):
         _reap()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "heshare.ops.nvml.card_process", str(theirs.fileno()), str(self._which)],
-                env=child_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                cwd="/",
-            )
+            words = (str(theirs.fileno()), str(self._which))
+            self._process = start_module("heshare.ops.nvml.card_process", *words, inherited=[theirs.fileno()])
         self._socket = ours
 
     def _send(self, calls: Sequence[Sequence[Any]]) -> None:

@@ -17,7 +17,7 @@ import vl_convert
 from heshare.paper.explore.front_charts import CHOICES, CLOCK_FROM, TASKS_UNTIL, front_chart, timeline_chart
 from heshare.paper.figures.timelines import LOAD_CLASSES
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel
+from heshare.scheduling.batch_model import BatchModel
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, thin
 from heshare.scheduling.plan import Plan
@@ -28,8 +28,6 @@ from heshare.world.catalogue import load_class
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from heshare.shared.arrays import IntArray
 
 MOST_PLANS = 100
 """Plans on a page; of a larger front an even selection with the three named plans."""
@@ -98,22 +96,14 @@ def predicted_timelines(plans: Sequence[Plan], predictor: Predictor, *, piecewis
         the batch), begin_s, end_s and batch_end_s, in s after the start; sm_mhz is the top clock where the plan sets
         none.
     """
-    instance = make_instance(plans[0].tasks, plans[0].cluster, predictor)
-    model = BatchModel(instance, predictor)
-    return [_timeline(plan, model, instance.kind_of, piecewise) for plan in plans]
+    model = BatchModel(make_instance(plans[0].tasks, plans[0].cluster, predictor), predictor)
+    return [_timeline(plan, model, piecewise) for plan in plans]
 
 
-def _timeline(plan: Plan, model: BatchModel, kind_of: IntArray, piecewise: bool) -> pd.DataFrame:
-    place = {task.id: index for index, task in enumerate(plan.tasks)}
+def _timeline(plan: Plan, model: BatchModel, piecewise: bool) -> pd.DataFrame:
     found = [(gpu, batch) for gpu, queue in enumerate(plan.queues) for batch in queue]
-    shape = (len(found), max(len(batch.tasks) for _, batch in found))
-    tasks, pct = np.full(shape, EMPTY), np.full(shape, 100)
-    for row, (_, batch) in enumerate(found):
-        tasks[row, : len(batch.tasks)] = [place[task] for task in batch.tasks]
-        pct[row, : len(batch.tasks)] = batch.mps_pct
-    kind = kind_of[[gpu for gpu, _ in found]]
-    clocks = np.array([batch.sm_mhz or DEFAULT_CLOCK for _, batch in found])
-    done = model.execute(Batches(kind, tasks, pct, clocks), piecewise=piecewise)
+    batches = model.batches_of([plan])
+    done = model.execute(batches, piecewise=piecewise)
     begin_s, now_s = [], dict.fromkeys(range(len(plan.cluster)), 0.0)
     for (gpu, _), length_s in zip(found, done.end_s.tolist(), strict=True):
         begin_s.append(now_s[gpu])
@@ -124,7 +114,7 @@ def _timeline(plan: Plan, model: BatchModel, kind_of: IntArray, piecewise: bool)
     frame["lane"] = np.concatenate([np.arange(size) for size in sizes])
     frame["lanes"] = np.repeat(sizes, sizes)
     frame["begin_s"] = np.repeat(begin_s, sizes)
-    frame["end_s"] = frame["begin_s"] + done.time_s[tasks != EMPTY]
+    frame["end_s"] = frame["begin_s"] + done.time_s[batches.members]
     frame["batch_end_s"] = np.repeat(np.array(begin_s) + done.end_s, sizes)
     return frame
 

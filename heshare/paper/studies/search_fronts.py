@@ -21,7 +21,7 @@ from heshare.paper.studies.front_indicators import FrontIndicators, attainment, 
 from heshare.paper.studies.pymoo_searches import SearchCheckpoint, genetic_checkpoints, search_checkpoints
 from heshare.paper.texts import render
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel
+from heshare.scheduling.batch_model import BatchModel
 from heshare.scheduling.configuration import configure
 from heshare.scheduling.genetic import Schemes, search
 from heshare.scheduling.objectives import Instance, make_instance
@@ -196,25 +196,15 @@ def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor
     the predictor may be the model of batches of `world` that made the plans.
     """
     model = predictor if isinstance(predictor, BatchModel) else BatchModel(world, predictor)
-    index = {task.id: place for place, task in enumerate(world.tasks)}
-    number, behind, kind, tasks, mps_pct, sm_mhz = [], [], [], [], [], []
+    number, behind = [], []
     for place, plan in enumerate(plans):
-        for gpu, queue in enumerate(plan.queues):
+        for queue in plan.queues:
             after = sum(len(batch.tasks) for batch in queue)
             for batch in queue:
                 after -= len(batch.tasks)
                 number.append(place)
                 behind.append(after)
-                kind.append(int(world.kind_of[gpu]))
-                tasks.append([index[task] for task in batch.tasks])
-                mps_pct.append(list(batch.mps_pct))
-                sm_mhz.append(batch.sm_mhz or DEFAULT_CLOCK)
-    width = max(map(len, tasks))
-    padded = [
-        np.array([row + [fill] * (width - len(row)) for row in rows]) for rows, fill in ((tasks, EMPTY), (mps_pct, 100))
-    ]
-    batches = Batches(np.array(kind), padded[0], padded[1], np.array(sm_mhz))
-    done = model.execute(batches, piecewise=True)
+    done = model.execute(model.batches_of(plans), piecewise=True)
     energy_j = np.bincount(number, done.energy_j, len(plans))
     jct_s = np.bincount(number, done.jct_s(np.array(behind)), len(plans)) / len(world.tasks)
     return np.column_stack((energy_j, jct_s))

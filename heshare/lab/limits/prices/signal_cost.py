@@ -13,7 +13,7 @@ from heshare.lab.limits.prices.price_terms import PriceTerms
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.running.timeline import Segment
-from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel
+from heshare.scheduling.batch_model import BatchModel
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.plan import Plan
 from heshare.shared.arrays import FloatArray
@@ -108,30 +108,23 @@ def plan_costs(
         For each plan: cost (begun at once), wait_h (the best wait within the terms) and cost_waited (begun after it),
         or co2_g and co2_g_waited.
     """
-    instance = make_instance(plans[0].tasks, plans[0].cluster, predictor)
-    model, signal, name = BatchModel(instance, predictor), terms.signal, terms.signal.counts
+    model = BatchModel(make_instance(plans[0].tasks, plans[0].cluster, predictor), predictor)
+    signal, name = terms.signal, terms.signal.counts
     rows = []
     for plan in plans:
-        batches = _batch_powers(plan, model, instance.kind_of, piecewise)
+        batches = _batch_powers(plan, model, piecewise)
         wait_s = _best_wait_s(batches, terms)
         waited = {"wait_h": wait_s / 3_600.0, f"{name}_waited": _cost(batches, signal, wait_s)}
         rows.append({name: _cost(batches, signal, 0.0), **waited})
     return pd.DataFrame(rows)
 
 
-def _batch_powers(plan: Plan, model: BatchModel, kind_of: np.ndarray, piecewise: bool) -> list[BatchPower]:
-    place = {task.id: index for index, task in enumerate(plan.tasks)}
-    found = [(gpu, batch) for gpu, queue in enumerate(plan.queues) for batch in queue]
-    shape = (len(found), max(len(batch.tasks) for _, batch in found))
-    tasks, pct = np.full(shape, EMPTY), np.full(shape, 100)
-    for row, (_, batch) in enumerate(found):
-        tasks[row, : len(batch.tasks)] = [place[task] for task in batch.tasks]
-        pct[row, : len(batch.tasks)] = batch.mps_pct
-    clocks = np.array([batch.sm_mhz or DEFAULT_CLOCK for _, batch in found])
-    done = model.execute(Batches(kind_of[[gpu for gpu, _ in found]], tasks, pct, clocks), piecewise=piecewise)
+def _batch_powers(plan: Plan, model: BatchModel, piecewise: bool) -> list[BatchPower]:
+    done = model.execute(model.batches_of([plan]), piecewise=piecewise)
+    gpus = [gpu for gpu, queue in enumerate(plan.queues) for _ in queue]
     now_s = [0.0] * len(plan.cluster)
     powers = []
-    for (gpu, _), length_s, energy_j in zip(found, done.end_s.tolist(), done.energy_j.tolist(), strict=True):
+    for gpu, length_s, energy_j in zip(gpus, done.end_s.tolist(), done.energy_j.tolist(), strict=True):
         powers.append((now_s[gpu], now_s[gpu] + length_s, energy_j / length_s))
         now_s[gpu] += length_s
     return powers

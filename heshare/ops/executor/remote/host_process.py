@@ -8,7 +8,6 @@ drops the actor because its executor has ended.
 import asyncio
 import contextlib
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ from heshare.ops.executor.local_gpus import LocalGpus
 from heshare.ops.executor.remote.remote_client import STATES, GpuCommand, GpuReport, HostLostError, HostReply
 from heshare.ops.state.held_note import state_folder
 from heshare.shared.errors import HeShareError
-from heshare.shared.processes import child_environment, exit_text
+from heshare.shared.processes import exit_text, start_module
 from heshare.shared.signals import Interrupted
 
 
@@ -30,14 +29,9 @@ class HostActor:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._connection, other_end = Pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "heshare.ops.executor.remote.host_process", str(other_end.fileno())],
-            env=child_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=(other_end.fileno(),),
-            start_new_session=True,
-            cwd="/",
+        number = other_end.fileno()
+        self._process = start_module(
+            "heshare.ops.executor.remote.host_process", str(number), inherited=[number], stderr=None
         )
         other_end.close()
 
