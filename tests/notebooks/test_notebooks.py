@@ -143,10 +143,8 @@ def test_input_files_are_those_that_the_notebook_reads(smoke_results: Path) -> N
         declared = set(json.loads((smoke_results / f"{notebook.outputs[0]}.json").read_text())["input_files"])
         recordings = {file for file in declared if file.startswith("data/profiles/measured/")}
         assert read <= declared, f"{path}: declare {read - declared} in notebooks/inputs.yaml"
-        # The forest of these profiles may be read as it is kept.
-        kept = {file for file in declared if file.startswith("data/profiles/emulated/")}
         # With optional outputs it reads more where a GPU has been recorded.
-        unread = set() if notebook.optional else declared - read - before - recordings - kept
+        unread = set() if notebook.optional else declared - read - before - recordings
         assert unread == set(), f"{path} does not read {unread}"
         checked += 1
     assert checked >= len(SOURCES) - 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,8 +51,9 @@ class Hostile(Random):
         return self.actions_by_event.pop(0) if self.actions_by_event else []
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(actions, max_size=4), max_size=4), st.booleans())
-@settings(max_examples=200)
+@settings(max_examples=1000)
 def test_run_completes_or_raises_one_message_for_random_actions(
     actions_by_event: list[list[Any]], guarded: bool
 ) -> None:

@@ -1,7 +1,7 @@
 """Logs which files below `READS_ROOT` each Python process reads, a line `pid path` each, in the file `READS_LOG`.
 
 Python imports this module at its start where its folder is on `PYTHONPATH`. Files that are read for their hash do not
-count.
+count, unless it is the key of a kept object, which is computed from them.
 """
 
 import os
@@ -21,6 +21,8 @@ def _log_read(event: str, arguments: tuple[Any, ...]) -> None:
             break
         frame = frame.f_back
         if frame.f_code.co_name in _HASHES:
+            if frame.f_back is not None and frame.f_back.f_code.co_name == "key_of":
+                break
             return
     os.write(_file, f"{os.getpid()} {arguments[0].removeprefix(_ROOT)}\n".encode())
 
