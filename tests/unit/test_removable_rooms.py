@@ -37,14 +37,14 @@ def test_stages_work_without_any_room(tmp_path: Path) -> None:
 
 
 def work_without(root: Path, rooms: list[str], *options: str) -> None:
-    """Take rooms away; plan, run and run the tests of the stages that use none of them; put the rooms back."""
+    """Take rooms away; plan, run and run the tests of the stages that use no room; put the rooms back."""
     for room in rooms:
         (root / "away" / room).parent.mkdir(parents=True, exist_ok=True)
         (root / "heshare" / room).rename(root / "away" / room)
-    modules = [f"heshare.{name.removesuffix('.py').replace('/', '.')}" for name in (*rooms, *DOORS)]
+    modules = [f"heshare.{name.removesuffix('.py').replace('/', '.')}" for name in (*ROOMS, *DOORS)]
     files = [file for stage in STAGES for file in (CHECKOUT / "tests/unit" / stage).glob("test_*.py")]
     tests = [str(root / file.relative_to(CHECKOUT)) for file in sorted(files) if not uses(file, modules)]
-    assert len(tests) > 30
+    assert len(tests) >= 20, "most tests of the stages use no room"
     pytest_of_stages = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", "-n0", *options, *tests]
     environment = {**os.environ, "PYTHONPATH": str(root), "HESHARE_ROOT": str(root)}
     for program in (["-c", PLAN_AND_RUN], pytest_of_stages):

@@ -35,6 +35,8 @@ def test_jobs_complete_by_time_slicing_where_the_daemon_is_killed_again_and_agai
 
     def kill_daemons():
         while not over.wait(0.1):
+            if not any((doubles.folder / "run").glob("outputs/*.log")):
+                continue  # a daemon that ends while the run begins is another case: the run has no MPS at all
             for note in (doubles.folder / "tmp").glob("hs-mps-*/pipe/*.pid"):
                 try:
                     os.kill(int(note.read_text()), signal.SIGKILL)

@@ -96,9 +96,7 @@ def _report(device: RunDevice, now_s: float) -> GpuReport:
     ended, device.ended = device.ended, {}
     notes, device.notes = device.notes, []
     states = {name: getattr(device, name) for name in STATES}
-    return GpuReport(
-        reading, states, device.next_event_s(), completed, failed, device.attempts(), ended, notes
-    )  # fmt: skip
+    return GpuReport(reading, states, device.next_event_s(), completed, failed, device.attempts(), ended, notes)
 
 
 if __name__ == "__main__":
