@@ -39,7 +39,7 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
         signal.signal(number, usual)
 
 SLOW_FIXTURES = {"smoke_results", "calibration_errors", "rehearsed"}
-"""Fixtures that take 10 s and more: tests which use them are slow."""
+"""Fixtures that take 2 s and more: tests which use them are slow."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -37,6 +37,7 @@ def fake(tmp_path, monkeypatch):
     nvml.close()
 
 
+@pytest.mark.slow
 def test_rows_of_a_live_gpu_are_measured(fake, tmp_path):
     mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
     launcher = ProcessLauncher(mps, command=SPIN, period_s=0.02, warmup_s=0.02, log_dir=tmp_path)

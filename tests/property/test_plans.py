@@ -102,6 +102,7 @@ print(hashlib.sha256(front.objectives.tobytes() + repr([chosen.queues for chosen
 """
 
 
+@pytest.mark.slow
 def test_plan_returns_the_same_bytes_in_every_process() -> None:
     digests = {
         subprocess.run(

@@ -3,6 +3,7 @@
 from itertools import groupby, pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,6 +103,7 @@ def test_morak_misses_no_limit_that_a_clock_within_the_cap_would_meet(drawn, nam
             )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(TASKS, st.sampled_from(KINDS), st.floats(1.0, 2.5), st.sampled_from((0.5, 1.0, 3.0)))
 def test_mu_serve_misses_a_limit_once_a_task_and_for_a_period_at_most(drawn, name, limit, dt_s):

@@ -52,6 +52,7 @@ def test_policy_names_have_the_papers_order() -> None:
     assert hs.policy_names()[:2] == ["random", "sched-only"]
 
 
+@pytest.mark.slow
 def test_load_predictor_predicts_time_slices_when_nothing_else_was_imported() -> None:
     code = (
         "import heshare as hs; predictor = hs.load_predictor()\n"

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 import heshare as hs
 
 HEAVY = ("altair", "joblib", "matplotlib", "pandas", "numba", "numpy", "pymoo", "scipy", "seaborn", "sklearn")
@@ -28,6 +30,7 @@ def test_package_and_command_line_import_no_numeric_library() -> None:
     assert heavy_modules("import heshare, heshare.cli") == set()
 
 
+@pytest.mark.slow
 def test_plan_and_run_import_only_what_they_use() -> None:
     hs.plan(2, "1xT4,1xA100")  # the forest is stored from now on
     plan = "from heshare.cli import app; app('plan --tasks 2 --cluster 1xT4,1xA100'.split(), standalone_mode=False)"

@@ -36,6 +36,7 @@ def _heshare(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=files.root())
 
 
+@pytest.mark.slow
 def test_estimate_answers_for_a_card_and_a_network_that_were_only_described(root: Path):
     for gpu, network in (("X1", "resnet50:8"), ("A100", "vit:8"), ("X1", "vit:8")):
         ran = _heshare(root, "estimate", gpu, network, "--json")

@@ -88,6 +88,7 @@ def printed(outside: Path, program: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_commands_show_a_policy_a_gpu_a_network_and_a_command_from_outside(outside: Path) -> None:
     program = """
 from heshare.cli import app
@@ -108,6 +109,7 @@ for words in ("list policies", "list gpus", "list workloads", "estimate X1 vit:8
     assert "greet" in commands
 
 
+@pytest.mark.slow
 def test_a_policy_from_outside_is_compared_and_its_results_are_kept(outside: Path, tmp_path: Path) -> None:
     program = f"""
 import heshare as hs

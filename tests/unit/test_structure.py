@@ -8,6 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGE = CHECKOUT / "heshare"
 STAGES = ("world", "devices", "profiles", "prediction", "scheduling", "policies", "running")
@@ -57,6 +59,7 @@ def loaded_by(program: str) -> list[Path]:
     return [Path(line).relative_to(PACKAGE) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_plan_and_a_run_load_the_stages_and_shared_pieces_alone() -> None:
     assert {file.parts[0] for file in loaded_by(PLAN_AND_RUN)} <= {*STAGES, "shared", "__init__.py"}
 

@@ -62,13 +62,18 @@ def python(checkout: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory
     return python
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
 @pytest.fixture
-def program(python: Path, tmp_path: Path) -> Heshare:
+def program(python: Path, home: Path, tmp_path: Path) -> Heshare:
     """Run a program of the environment, as a user without a checkout would, in an empty folder."""
     (tmp_path / "elsewhere").mkdir()
 
     def start(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        environment = {"HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin", **more}
+        environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", **more}
         return subprocess.run(
             [str(python.parent / words[0]), *words[1:]],
             cwd=tmp_path / "elsewhere",
@@ -99,7 +104,7 @@ def test_source_archive_has_everything_that_make_needs(archives: Path) -> None:
     assert {"Makefile", "requirements.lock", "data", "heshare", "notebooks", "tests", "docs", "README.md"} <= tops
 
 
-def test_commands_run_from_the_wheel_alone(program: Heshare, tmp_path: Path, python: Path) -> None:
+def test_commands_run_from_the_wheel_alone(program: Heshare, home: Path, tmp_path: Path, python: Path) -> None:
     told = []
     for command in (*COMMANDS, "plan --tasks 4"):
         done = program("heshare", *command.split())
@@ -108,11 +113,11 @@ def test_commands_run_from_the_wheel_alone(program: Heshare, tmp_path: Path, pyt
         told.append(done.stderr.count("heshare: compiling for this machine"))
     assert told[0] == told[-1] == 0, "nothing is compiled for the version, nor twice for a plan"
     assert told[1] == max(told) == 1, "the first command that estimates compiles, and says so once"
-    assert (tmp_path / "home" / ".cache" / "heshare" / "arrays" / "forest.pickle").is_file()
+    assert (home / ".cache" / "heshare" / "arrays" / "forest.pickle").is_file()
     assert list((tmp_path / "elsewhere").iterdir()) == [], "nothing was written to the current folder"
     kept = [path for path in python.parents[1].rglob("*.nb[ci]") if "heshare" in path.parts]
     assert kept == [], "compiled code belongs into the user's cache, not among the installed packages"
-    assert any((tmp_path / "home" / ".cache" / "heshare" / "numba").rglob("*.nbc"))
+    assert any((home / ".cache" / "heshare" / "numba").rglob("*.nbc"))
 
 
 def test_library_runs_from_the_wheel_without_jupyter(program: Heshare) -> None:

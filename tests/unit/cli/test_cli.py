@@ -113,6 +113,7 @@ def test_compare_prints_every_policy() -> None:
 TOYS = "predictors: 'heshare.testing.toy:ToyPredictor'\ndevices: 'heshare.testing.toy:toy_devices'\n"
 
 
+@pytest.mark.slow
 def test_compare_runs_a_grid_and_continues_it(tmp_path: Path) -> None:
     grid, cells = tmp_path / "grid.yaml", tmp_path / "cells"
     grid.write_text(f"policies: [random, sched-only]\nclusters: [1xT4, 2xT4]\ntasks: 3\nseeds: 2\n{TOYS}")
@@ -241,6 +242,7 @@ def test_commands_refuse_bad_input_with_one_message_and_write_nothing(name: str,
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_claims_prints_what_does_not_hold_the_counts_and_the_page_to_open(tmp_path: Path) -> None:
     from heshare.paper.claims.claim_table import evaluate_claim
     from heshare.paper.claims.verdicts import paper_claims

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 
+import pytest
 from support.run_entries import journal_lines
 
 from heshare.ops.mps import CALM_S, MOST_RESTARTS, DaemonRestarts
@@ -30,6 +31,7 @@ def test_a_calm_time_begins_the_pauses_again_until_the_limit_of_a_run():
     assert pauses == [1.0] * MOST_RESTARTS + [math.inf]
 
 
+@pytest.mark.slow
 def test_jobs_complete_by_time_slicing_where_the_daemon_is_killed_again_and_again(doubles):
     over = threading.Event()
 

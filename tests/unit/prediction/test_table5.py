@@ -14,6 +14,8 @@ from heshare.prediction.table5 import TECHNIQUES, prediction_errors
 from heshare.profiles import store
 from heshare.shared.errors import InputError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def profiles() -> pd.DataFrame:

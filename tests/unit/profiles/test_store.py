@@ -150,6 +150,7 @@ ANYTHING = st.one_of(
 
 @settings(max_examples=250)
 @given(row=st.integers(0, 1), column=st.sampled_from(NAMES), text=ANYTHING)
+@pytest.mark.slow
 def test_any_text_in_any_cell_is_refused_or_read_as_its_value(tmp_path: Path, row: int, column: str, text: str) -> None:
     rows = [list(ALONE), list(SHARED)]
     rows[row][NAMES.index(column)] = text

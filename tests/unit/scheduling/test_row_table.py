@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ ENTRIES = st.lists(st.integers(0, 3), max_size=5)
 
 
 @given(st.lists(st.lists(ENTRIES, min_size=1, max_size=9), max_size=6))
+@pytest.mark.slow
 def test_numbers_are_those_of_a_dictionary(calls: list[list[list[int]]]) -> None:
     table, expected = RowTable(), dict[tuple[int, ...], int]()
     for rows in calls:

@@ -31,6 +31,7 @@ def run_python(program: str, folder: Path, checkout: Path) -> str:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_every_module_that_a_cell_loads_is_in_the_closure(checkout: Path) -> None:
     program = f"{GRID}\nimport sys\nprint(*[name for name in sys.modules if name.startswith('heshare')])"
     loaded = set(run_python(program, checkout, checkout).split())
@@ -40,6 +41,7 @@ def test_every_module_that_a_cell_loads_is_in_the_closure(checkout: Path) -> Non
     assert {"numpy", "scipy", "pandas", "sklearn", "numba"} <= libraries
 
 
+@pytest.mark.slow
 def test_a_change_in_each_room_that_a_cell_reaches_changes_its_version(tmp_path: Path, checkout: Path) -> None:
     shutil.copytree(checkout / "heshare", tmp_path / "heshare", ignore=shutil.ignore_patterns("__pycache__"))
     program = f"""
@@ -69,6 +71,7 @@ def test_modules_that_only_draw_are_not_in_the_closure() -> None:
     assert not [name for name in sources if name.startswith(("heshare.paper", "heshare.cli", "heshare.api"))]
 
 
+@pytest.mark.slow
 def test_the_version_depends_on_data_and_libraries(
     tmp_path: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ print(value(Pair(first=3.0, second=5.0)), sum(value.stats.cache_misses.values())
 """
 
 
+@pytest.mark.slow
 def test_compiled_code_of_changed_imports_is_not_loaded(tmp_path: Path) -> None:
     fields = "    first: float\n    second: float\n"
     changes = ("", ""), ("", ""), ("+ 1", "+ 2"), ("PLACE = 0", "PLACE = 1"), (fields, fields[17:] + fields[:17])

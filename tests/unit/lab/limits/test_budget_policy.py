@@ -33,6 +33,7 @@ def peak_w(run):
 
 
 @pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.slow
 def test_power_is_below_the_limit_at_every_segment(name):
     """At 60 % of each policy's own peak, with arrivals over time."""
     tasks = hs.task_set(12, arrivals="poisson")

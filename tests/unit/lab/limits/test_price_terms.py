@@ -80,6 +80,7 @@ def test_a_price_and_a_power_limit_hold_together() -> None:
     assert run.cost(price).per_kwh < hs.run(4, "1xT4,1xA100", "sjf", power_limit=250).cost(price).per_kwh
 
 
+@pytest.mark.slow
 def test_comparisons_have_columns_of_the_cost(tmp_path: Path) -> None:
     options = ["--policy", "sjf", "--policy", "random", "--seeds", "2", "--price", str(DAY), "--price-start", "7:00"]
     rows = _command("compare", *SMALL, *options, "--cells", str(tmp_path))["rows"]

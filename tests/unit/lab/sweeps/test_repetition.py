@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from heshare.lab.sweeps.grid import Grid
 from heshare.lab.sweeps.random_streams import Repetition
@@ -77,6 +78,7 @@ def test_sweep_row_of_a_policy_does_not_depend_on_the_other_policies() -> None:
     pd.testing.assert_frame_equal(without_wall_time(alone), without_wall_time(beside), check_exact=True)
 
 
+@pytest.mark.slow
 def test_sweep_rows_do_not_depend_on_the_number_of_processes() -> None:
     policies, options = ("random", "sched-only"), {"tasks": (TASKS,), "draws": ("recipe",)}
     one, two = rows(policies, n_jobs=1, **options), rows(policies, n_jobs=2, **options)

@@ -108,6 +108,7 @@ def test_own_service_of_a_killed_run_goes_on_trying_until_the_card_lets_it(doubl
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_clock_of_a_process_that_runs_is_left_alone_and_said(doubles, locker) -> None:
     assert f"locked at 1170 MHz for process {locker.process.pid} of" in restore().stdout
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 0

@@ -44,6 +44,7 @@ def test_run_without_the_right_sets_clocks_by_the_service(doubles, service) -> N
     assert service.log().count(f": lock {UUID} ") >= 2
 
 
+@pytest.mark.slow
 def test_run_continues_while_the_service_is_lost_and_uses_it_again(doubles, service) -> None:
     gate = doubles.folder / "gate"
 

@@ -117,6 +117,7 @@ def test_jobs_are_weighed_at_their_shares_and_without_mps_as_alone_in_their_turn
     assert asked == ({50} if mps else {100})
 
 
+@pytest.mark.slow
 def test_resume_runs_only_unfinished_jobs_and_counts_each_job_once(doubles):
     text = "jobs:\n" + entry("quick", "true", count=3) + entry("long", "sleep", "0.8", count=2)
     journal = doubles.folder / "run" / run_journal.NAME
@@ -147,6 +148,7 @@ def test_resume_runs_only_unfinished_jobs_and_counts_each_job_once(doubles):
     assert doubles.traces() == []
 
 
+@pytest.mark.slow
 def test_execute_runs_jobs_of_a_lost_gpu_on_the_others(doubles):
     gone = once_started(doubles, 6, lambda: doubles.fake.set("lost0", 1))
     result = doubles.run("jobs:\n" + entry("a", "sleep", "0.8", count=6), devices="nvml")
@@ -159,6 +161,7 @@ def test_execute_runs_jobs_of_a_lost_gpu_on_the_others(doubles):
 
 
 @pytest.mark.parametrize("cards", [1, 0])
+@pytest.mark.slow
 def test_resume_runs_without_a_gpu_that_is_missing(doubles, cards):
     ended = once_started(doubles, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(BaseException, match="SIGTERM"):
@@ -186,6 +189,7 @@ def test_execute_refuses_a_gpu_of_another_run_and_names_its_process(doubles):
     assert doubles.resume().complete
 
 
+@pytest.mark.slow
 def test_execute_retries_all_clients_of_an_mps_daemon_that_ended(doubles):
     def end_the_daemon():
         (note,) = (doubles.folder / "tmp").glob("hs-mps-*/pipe/*.pid")

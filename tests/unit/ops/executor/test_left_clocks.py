@@ -80,6 +80,7 @@ def left_locked(doubles):
     assert len(clock_notes.notes()) == 1
 
 
+@pytest.mark.slow
 def test_the_next_run_unlocks_a_clock_that_a_killed_run_left(doubles, left_locked):
     doubles.fake.fail(RESET, 0)
     result = doubles.run(JOBS)
@@ -88,6 +89,7 @@ def test_the_next_run_unlocks_a_clock_that_a_killed_run_left(doubles, left_locke
 
 
 @pytest.mark.parametrize("allowed", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_run_at_a_clock_that_stays_locked_says_so_and_is_planned_for_it(doubles, left_locked, allowed):
     result = doubles.run(JOBS, clocks=allowed)
     doubles.fake.fail(RESET, 0)

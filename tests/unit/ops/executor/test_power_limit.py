@@ -62,6 +62,7 @@ def later(after_s, action):
     return timer
 
 
+@pytest.mark.slow
 def test_a_start_waits_until_readings_show_that_there_is_power(doubles):
     result = run(doubles, jobs(0.6, 0.6), PowerBudget.constant(850.0), predictor=GloomyPredictor())
     assert result.complete
@@ -72,6 +73,7 @@ def test_a_start_waits_until_readings_show_that_there_is_power(doubles):
     assert doubles.traces() == []
 
 
+@pytest.mark.slow
 def test_readings_above_the_limit_lower_clocks_and_are_noted(doubles):
     def raise_power():
         while not any(row.get("end") or row.get("decision", {}).get("actions") for row in journal()):
@@ -98,6 +100,7 @@ def test_readings_above_the_limit_lower_clocks_and_are_noted(doubles):
     assert doubles.traces() == []
 
 
+@pytest.mark.slow
 def test_resume_keeps_the_limit_and_counts_from_the_start_of_the_run(doubles):
     budget = PowerBudget((0.0, 3600.0), (850.0, 1000.0))
 
@@ -130,6 +133,7 @@ def test_a_limit_that_the_gpus_cannot_keep_is_refused_before_anything_starts(dou
     assert doubles.traces() == []
 
 
+@pytest.mark.slow
 def test_jobs_of_a_lost_gpu_run_on_the_other_within_the_limit(doubles):
     def lose():
         outputs = doubles.folder / "run" / "outputs"

@@ -86,6 +86,7 @@ def test_stop_lets_a_job_end_by_itself(tmp_path):
     assert (tmp_path / "log").read_text().endswith("bye\n")  # the shell may report that its sleep was ended
 
 
+@pytest.mark.slow
 def test_strays_end_when_the_executor_is_killed(tmp_path):
     code = (
         "import sys, time; sys.path[:0] = sys.argv[3:]; from pathlib import Path\n"

@@ -71,6 +71,7 @@ UNUSED = ("nvmlDeviceGetTemperature", "nvmlGpmSampleGet")
 @pytest.mark.parametrize(
     "failing", [{POWER: "power"}, {COUNTER: "energy counter"}, SENSORS], ids=["power", "counter", "others"]
 )
+@pytest.mark.slow
 def test_sensors_that_fail_for_good_end_no_job_and_are_noted_once(doubles, failing):
     thread = when_running(doubles, 2, lambda: [doubles.fake.fail(one, 999) for one in (*failing, *UNUSED)])
     result = doubles.run("jobs:\n" + job("a", 1.5, count=2))
@@ -87,6 +88,7 @@ def test_sensors_that_fail_for_good_end_no_job_and_are_noted_once(doubles, faili
     assert not any("unknown, and on no account" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_a_counter_that_jumps_is_noted_and_not_believed(doubles):
     jumping = when_running(doubles, 1, lambda: doubles.fake.set("energy_mj", 1e12))
     result = doubles.run("jobs:\n" + job("a", 1.5))
@@ -97,6 +99,7 @@ def test_a_counter_that_jumps_is_noted_and_not_believed(doubles):
     assert any("integrals of power readings" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_a_hardware_error_drains_a_card_and_its_jobs_run_on(doubles):
     happening = when_running(doubles, 2, lambda: doubles.fake.event(79))
     result = doubles.run("jobs:\n" + job("a", 3.5, count=2) + job("late", 0.1, arrival_s=3.0, count=4), devices="nvml")
@@ -147,6 +150,7 @@ def test_a_blocking_call_stops_neither_other_cards_nor_time_limits(doubles):
     assert doubles.traces() == []
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_run_with_a_blocking_call_at_once(doubles):
     def act():
         doubles.fake.block(CLOCK)
@@ -161,6 +165,7 @@ def test_a_signal_ends_a_run_with_a_blocking_call_at_once(doubles):
     assert doubles.traces() == []
 
 
+@pytest.mark.slow
 def test_restore_names_the_card_that_does_not_reply(doubles, monkeypatch):
     monkeypatch.setattr(guarded_gpu.GuardedGpu.__init__, "__defaults__", (0.5,))
     unlock = "nvmlDeviceResetGpuLockedClocks"

@@ -55,6 +55,7 @@ def started(machine, count):
     return lambda: outputs.exists() and len(list(outputs.iterdir())) >= count
 
 
+@pytest.mark.slow
 def test_run_goes_on_when_the_reader_of_stderr_and_stdout_has_gone(machine):
     jobs_file(machine, "sleep 1.5", "sleep 1.5")
     run = start(machine)
@@ -87,6 +88,7 @@ def test_json_log_tells_failures_lost_gpus_and_refused_clocks(machine):
     assert run.returncode == 1
 
 
+@pytest.mark.slow
 def test_status_and_stop_of_a_run_that_goes_on(machine):
     folder, _ = machine
     jobs_file(machine, "true", "sleep 30")

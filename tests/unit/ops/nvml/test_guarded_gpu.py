@@ -71,6 +71,7 @@ def test_a_blocking_call_ends_at_its_deadline_and_the_next_call_has_a_new_proces
     assert until(lambda: not is_running(first))
 
 
+@pytest.mark.slow
 def test_poll_does_not_wait_for_a_blocking_call_twice_and_tries_again_after_a_pause(doubles, gpu, monkeypatch) -> None:
     monkeypatch.setattr(guarded_gpu, "_PAUSES_S", (0.1, 0.3))
     calls = (("temperature_c",), ("sm_mhz",))
@@ -105,6 +106,7 @@ def test_ask_behind_a_reading_that_hangs_uses_a_new_process_and_keeps_a_late_rea
     assert [value_of(answer) for answer in gpu.poll((("sm_mhz",),))] == [41.0]
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_wait_for_a_blocking_call_at_once(doubles, gpu) -> None:
     gpu._deadline_s = 300.0
     doubles.fake.block(TEMPERATURE)

@@ -45,6 +45,7 @@ def test_dry_run_plans_every_job_and_changes_nothing(doubles):
     assert after == [path for path in before if path.name != "machine"]
 
 
+@pytest.mark.slow
 def test_dry_run_plans_as_the_run_decides(doubles):
     found = plan(doubles)
     done = doubles.run(JOBS.replace("arrival_s: 500", "arrival_s: 1"), devices="nvml")
@@ -53,6 +54,7 @@ def test_dry_run_plans_as_the_run_decides(doubles):
     assert first == {row["job"]: row["gpu"] for row in found.jobs.to_dict("records") if row["job"] != "late"}
 
 
+@pytest.mark.slow
 def test_dry_run_and_run_survey_the_cards_once(doubles, monkeypatch):
     asked, ask = [], GuardedGpu.ask
     monkeypatch.setattr(GuardedGpu, "ask", lambda card, name, *given: asked.append(name) or ask(card, name, *given))

@@ -65,6 +65,7 @@ class StoppingMeter(RunMeter):
             self.folder = None
 
 
+@pytest.mark.slow
 def test_metrics_of_a_run_never_fall_and_end_at_its_report(doubles):
     meter = ScrapedMeter("run", doubles.folder / "run.prom")
     outcome = doubles.run(JOBS, devices="nvml", clocks=True, policy="drill", meter=meter)

@@ -57,6 +57,7 @@ def test_output_within_the_limit_stays_as_it_is(tmp_path, limiter):
     assert (tmp_path / "a.log").read_text().split() == [str(number) for number in range(1, 1001)]
 
 
+@pytest.mark.slow
 def test_a_job_that_writes_without_end_is_bounded_and_runs_on(tmp_path, limiter):
     path = tmp_path / "a.log"
     # 20 MiB a second, so that the test does not fill the disk of this machine where the limit fails.

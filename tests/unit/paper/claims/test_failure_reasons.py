@@ -110,6 +110,7 @@ def test_light_models_ratios_depend_on_mobilenet_and_not_on_densenet201() -> Non
     assert set(why) == {("M1", ""), ("M4", "")}
 
 
+@pytest.mark.slow
 def test_learners_have_larger_errors_on_literal_targets() -> None:
     rows, why = uncertain.learners()
     sizes = rows.set_index(["variant", "measure"])["value"].to_dict()

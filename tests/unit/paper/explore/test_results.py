@@ -78,6 +78,7 @@ def test_run_with_training_can_be_drawn_and_traced(tmp_path: Path) -> None:
     assert done.to_perfetto(tmp_path / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_explore_writes_the_same_bytes_twice_without_any_address(front: ExplorableFront, tmp_path: Path) -> None:
     page = front.explore(tmp_path / "front.html")
     assert (tmp_path / "front.html").read_text("utf-8") == page.html == front.explore().html

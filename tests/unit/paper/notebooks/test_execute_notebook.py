@@ -53,6 +53,7 @@ def test_execute_moves_outputs_and_runs_this_interpreter_in_the_checkout(tmp_pat
     assert not list((tmp_path / "out").glob(".*")), "the staging folder is gone"
 
 
+@pytest.mark.slow
 def test_optional_outputs_may_be_left_out_but_not_be_incomplete(tmp_path: Path) -> None:
     book = toy_notebook(tmp_path, WRITE, optional=["fig02_other"])
     assert (book.outputs, book.optional) == (("fig01_toy",), ("fig02_other",))
@@ -64,6 +65,7 @@ def test_optional_outputs_may_be_left_out_but_not_be_incomplete(tmp_path: Path) 
         execute(book, {}, tmp_path / "out", tmp_path / "copies")
 
 
+@pytest.mark.slow
 def test_execute_does_not_use_a_users_kernel_of_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = tmp_path / "jupyter" / "kernels" / "python3"
     spec.mkdir(parents=True)
@@ -163,6 +165,7 @@ def test_folder_for_refuses_an_unknown_profile() -> None:
         output_folders.folder_for("papr")
 
 
+@pytest.mark.slow
 def test_execute_starts_a_kernel_once_more_that_ends_before_it_is_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

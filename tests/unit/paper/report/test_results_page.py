@@ -90,6 +90,7 @@ def test_counts_and_rows_are_those_of_the_csv(folder: Path, page: str) -> None:
         assert f"<b>{each.count}</b></a> {each.meaning}".replace("'", "&#39;") in page
 
 
+@pytest.mark.slow
 def test_what_was_not_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims/05_comparison.json").write_text("[]\n")

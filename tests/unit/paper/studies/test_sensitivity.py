@@ -99,6 +99,7 @@ def test_constants_of_gpt2_apart_and_gpt2_close_differ_by_its_uncertainty() -> N
         assert apart.timing[key].kernels == known.timing[key].kernels
 
 
+@pytest.mark.slow
 def test_devices_and_predictor_use_the_constants_of_the_same_world() -> None:
     world = "idle-high"
     (device,) = worlds.devices(world, Cluster.parse("1xA100"))

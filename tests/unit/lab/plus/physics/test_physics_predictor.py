@@ -133,6 +133,7 @@ def test_overlap_exponent_explains_the_reference_rows_best(monkeypatch: pytest.M
     assert min((2.0, 4.0, 8.0, 16.0), key=unexplained) == chosen
 
 
+@pytest.mark.slow
 def test_physics_model_errors_on_new_workloads_are_small(profiles: pd.DataFrame) -> None:
     all_samples = profile_samples(profiles)
     samples, sets, (time_s, power_w) = all_samples.rows, sets_of_samples(all_samples), all_samples.truth.T
@@ -153,6 +154,7 @@ def test_load_predictor_refuses_unknown_kinds() -> None:
         load_predictor(kind="oracle")
 
 
+@pytest.mark.slow
 def test_solo_at_the_top_clock_is_the_reference_row(profiles: pd.DataFrame) -> None:
     row = profiles[is_reference(profiles) & (profiles["gpu"] == "A100")].iloc[7]
     predictor = load_predictor(kind="physics")
@@ -188,6 +190,7 @@ print(hashlib.sha256(predicted.time_s.tobytes() + predicted.power_w.tobytes()).h
 """
 
 
+@pytest.mark.slow
 def test_co_run_has_the_same_bytes_in_another_process(checkout: Path) -> None:
     predicted = load_predictor(kind="physics").co_run(SETS, A100, [None, 1200, 900, 1410])
     here = hashlib.sha256(predicted.time_s.tobytes() + predicted.power_w.tobytes()).hexdigest()

@@ -76,6 +76,7 @@ def test_workloads_that_come_later_are_added() -> None:
     assert second.time_s[0] == pytest.approx(co_run(T4, (resident("vgg19:48@100"),), None).tasks[0].time_s, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_plan_run_and_compare_take_h100_and_h200() -> None:
     tasks = hs.task_set(8)
     with pytest.warns(UnprofiledWarning) as said:

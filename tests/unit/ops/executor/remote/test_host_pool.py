@@ -159,6 +159,7 @@ def test_connect_refuses_another_form_of_address_and_a_network_without_tls(addre
         connected(address)
 
 
+@pytest.mark.slow
 def test_connect_refuses_a_scheduler_that_does_not_reply():
     with pytest.raises(InputError, match=r"dask://127.0.0.1:1, where no scheduler responds"):
         connected("dask://127.0.0.1:1")
