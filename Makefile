@@ -11,9 +11,11 @@ JOBS ?= 2
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
-# OpenBLAS adds in another order on another processor unless it is told which one to take it for.
+# OpenBLAS adds in another order on another processor unless it is told which one to take it for, and numpy's exponentials
+# and logarithms have other last bits where the processor has AVX-512.
 ifeq ($(shell uname -m),x86_64)
 export OPENBLAS_CORETYPE := Haswell
+export NPY_DISABLE_CPU_FEATURES := X86_V4 AVX512_ICL AVX512_SPR
 endif
 export PYTHONHASHSEED := 0
 export MPLBACKEND := agg

@@ -33,6 +33,9 @@ from heshare.shared.errors import HeShareError
 from heshare.shared.extras import without_uri_grammars
 from heshare.shared.processes import child_environment
 
+# OpenBLAS adds in another order on another processor, unless it is set to the code for one; numpy's exponentials and
+# logarithms have other last bits where the processor has AVX-512.
+_SAME_CODE = {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR"}
 _PINNED = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -40,8 +43,7 @@ _PINNED = {
     "SOURCE_DATE_EPOCH": "0",
     "TZ": "UTC",
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-    # OpenBLAS adds in another order on another processor, unless it is set to the code for one.
-    **({"OPENBLAS_CORETYPE": "Haswell"} if platform.machine() == "x86_64" else {}),
+    **(_SAME_CODE if platform.machine() == "x86_64" else {}),
 }
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
