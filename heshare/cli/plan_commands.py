@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,7 +41,6 @@ from heshare.shared.errors import require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import numpy as np
     import pandas as pd
@@ -57,14 +57,21 @@ _BOUND_TOLERANCE = 1e-3
 
 
 def estimate(
-    gpu: Annotated[str, typer.Argument(help="A GPU, such as T4, V100, V100-SXM2, A100.", autocompletion=gpu_names)],
+    gpu: Annotated[
+        str | None, typer.Argument(help="A GPU, such as T4, V100, V100-SXM2, A100.", autocompletion=gpu_names)
+    ] = None,
     residents: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(help="What runs on it, such as resnet50:16@50 vgg19:8@50.", autocompletion=model_names),
-    ],
+    ] = None,
     sm_mhz: Annotated[int | None, typer.Option(help="SM clock, MHz; the GPU's default unless given.")] = None,
     precision: Annotated[str, typer.Option(help="fp32 (framework default), tf32 or fp16.")] = "fp32",
     engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
+    grid: Annotated[
+        Path | None,
+        typer.Option(help="Instead: a CSV file of questions: gpu, residents, sm_mhz, ..."),
+    ] = None,
+    out: Out = None,
     json: Json = False,
 ) -> None:
     """Estimate time, power and clock of workloads that share a GPU, by the device model.
@@ -72,6 +79,7 @@ def estimate(
     A workload is written model:inference_batch_size@mps_percentage; time_s is the time of an iteration. Time slices and
     MIG instances are written resnet50:16@time-slice and resnet50:16@mig-3g, training workloads eaco_vgg16-train:32.
     Low and high are the ends of the 90 % interval in any framework; inside one framework it is +- uncertainty_inside.
+    With --grid, answers.csv and answers.json (the commit, and hashes of questions, constants and answers) go to --out.
     """
     from dataclasses import asdict
 
@@ -80,7 +88,17 @@ def estimate(
     from heshare import device_query
     from heshare.world import catalogue
 
-    result = device_query.estimate(gpu, residents, sm_mhz=sm_mhz, precision=precision, engine=engine)
+    if grid is not None:
+        from heshare.paper.provenance.answers import answer
+
+        require("--grid", repr(gpu), gpu is None, "no GPU beside a table of questions", "Leave one of them out.")
+        require("--out", "no folder", out is not None, "a folder for the answers", "Add --out build/answers.")
+        with told("estimate", quiet=False):
+            number, path = answer(grid, out or Path())
+        typer.echo(f"{number} questions answered: {path}")
+        return
+    require("gpu", "no GPU", gpu is not None, "a GPU and what runs on it, or --grid FILE", "Write A100 resnet50:8.")
+    result = device_query.estimate(gpu or "", residents or (), sm_mhz=sm_mhz, precision=precision, engine=engine)
     power = _interval("power", "w", result.power_w, result.power_uncertainty_parts)
     power["power_high_w"] = min(power["power_high_w"], catalogue.gpu(result.gpu).tdp_w)  # the limit holds it
     tasks = [{**asdict(task), **_interval("time", "s", task.time_s, task.uncertainty_parts)} for task in result.tasks]
