@@ -84,6 +84,7 @@ lint: $(ENV) ## style, format, types, the contracts of imports, and files that n
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	MYPYPATH=tests:benchmarks $(PY) -m mypy --follow-imports silent benchmarks
 	$(PY) -c "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
 	$(PY) tests/check_files.py
 

@@ -123,19 +123,15 @@ def measurements(folder: Path, prefix: str = "", hosts: str | None = None) -> li
 
 def main(folder: Path) -> None:
     """Measure, and print the results."""
-    from support.dask_cluster import Cluster, scheduler
+    from support.dask_cluster import scheduler
 
     found = measurements(folder)
     remote = folder / "there"
     remote.mkdir()
-    with scheduler(remote) as address:
-        cluster = Cluster(address, remote)
-        cluster.join("host", uuid="GPU-bbbbbbbb-1111-2222-3333-444444444440")
-        try:
-            cluster.joined(1)
-            found += measurements(remote, "hosts_", address)
-        finally:
-            cluster.end()
+    with scheduler(remote) as cluster:
+        cluster.join("host", "GPU-bbbbbbbb-1111-2222-3333-444444444440", "NVIDIA H100 80GB HBM3", 81559, 8)
+        cluster.joined(1)
+        found += measurements(remote, "hosts_", cluster.address)
     print(json.dumps(found))
 
 

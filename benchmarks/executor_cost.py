@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,16 +68,17 @@ def measure(machine: Path, minutes: float, policy: str) -> dict[str, float]:
         outputs = machine / "run" / "outputs"
         while run.poll() is None and not list(outputs.glob("*")):
             time.sleep(0.05)
-        first, latest, began_s = {}, {}, time.monotonic()
-        until_s = began_s
+        first: dict[int, float] = {}
+        latest: dict[int, tuple[str, float]] = {}
+        began_s = until_s = time.monotonic()
         while run.poll() is None:
-            for pid, part, spent_s in cpu_s(machine):
-                first.setdefault(pid, spent_s if time.monotonic() - began_s < 1.0 else 0.0)
-                latest[pid], until_s = (part, spent_s), time.monotonic()
+            for pid, part, now_s in cpu_s(machine):
+                first.setdefault(pid, now_s if time.monotonic() - began_s < 1.0 else 0.0)
+                latest[pid], until_s = (part, now_s), time.monotonic()
             time.sleep(1.0)
     if run.returncode != 0:
         raise RuntimeError((machine / "printed").read_text("utf-8"))
-    spent_s: Counter[str] = Counter()
+    spent_s: dict[str, float] = defaultdict(float)
     for pid, (part, now_s) in latest.items():
         spent_s[part] += now_s - first[pid]
     shares = {f"{part}_core_pct": 100.0 * one_s / (until_s - began_s) for part, one_s in sorted(spent_s.items())}

@@ -26,9 +26,10 @@ from heshare.lab.plus.weighted_search import WeightedSearch
 from heshare.paper.studies import pymoo_searches
 from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean
 from heshare.scheduling.configuration import configure
+from heshare.scheduling.genetic import Schemes
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.settings import Settings
-from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.arrays import FloatArray
 from heshare.world.cluster import Cluster
 
 CLUSTER = "4xT4,2xV100,2xA100"
@@ -51,7 +52,7 @@ def predictor() -> Any:
     return heshare.load_predictor()
 
 
-def timed(seed: int) -> tuple[dict[str, IntArray], dict[str, float], FloatArray]:
+def timed(seed: int) -> tuple[dict[str, Schemes], dict[str, float], FloatArray]:
     """Return the final schemes of what is timed on one task set, the times, s, and the front of HeShare+."""
     instance, settings, most = world(seed), Settings(), (pymoo_searches.EVALUATIONS,)
     stages = {"heshare": pymoo_searches.genetic_checkpoints(instance, settings, rng(seed), most)[-1]}
@@ -66,7 +67,7 @@ def timed(seed: int) -> tuple[dict[str, IntArray], dict[str, float], FloatArray]
     return {title: stage.schemes for title, stage in stages.items()}, times_s, plus
 
 
-def fronts_of(seed: int, schemes: dict[str, IntArray]) -> dict[str, FloatArray]:
+def fronts_of(seed: int, schemes: dict[str, Schemes]) -> dict[str, FloatArray]:
     """Return the fronts of final schemes, and of the rivals at rate 1/n, from random and from ranked schemes."""
     for name in NAMES:
         for title, start in (("at 1/n", pymoo_searches.RANDOM_START), ("ranked", Settings(initialisation="rank"))):

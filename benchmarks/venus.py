@@ -38,11 +38,11 @@ def tasks_of(n: int) -> tuple[Task, ...]:
 def loop_s(tasks: tuple[Task, ...], *, progress: bool = False) -> float:
     """Return the wall time of the event loop on a task set under FIFO, s."""
     cluster, policy = Cluster.parse(f"{GPUS}x{KIND}"), make("fifo")
-    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
+    predictor, rng = DevicePredictor(), np.random.default_rng(0)
     gc.collect()
     gc.freeze()
     start_s = time.perf_counter()
-    run(tasks, cluster, policy, progress=progress, **options)
+    run(tasks, cluster, policy, predictor=predictor, rng=rng, progress=progress)
     return time.perf_counter() - start_s
 
 
