@@ -129,7 +129,7 @@ def main(folder: Path) -> None:
     remote = folder / "there"
     remote.mkdir()
     with scheduler(remote) as cluster:
-        cluster.join("host", "GPU-bbbbbbbb-1111-2222-3333-444444444440", "NVIDIA H100 80GB HBM3", 81559, 8)
+        cluster.join("host", "GPU-bbbbbbbb-1111-2222-3333-444444444440", "NVIDIA H100 80GB HBM3", 81559, 16896)
         cluster.joined(1)
         found += measurements(remote, "hosts_", cluster.address)
     print(json.dumps(found))

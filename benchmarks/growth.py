@@ -23,9 +23,7 @@ UNIT = {"T4": 4, "V100": 2, "A100": 2}
 UNIT_TASKS = 60
 """Number of tasks for each unit of 8 GPUs (`UNIT`)."""
 SMALL_TASKS = 6
-LARGEST = 10_000
-"""The largest number of tasks, on 1,000 GPUs."""
-SIZES = (60, 600, LARGEST)
+SIZES = (60, 600, 2_400)
 
 
 def each_size(sizes: Iterable[int]) -> Iterator[dict[str, Any]]:
@@ -41,8 +39,8 @@ def each_size(sizes: Iterable[int]) -> Iterator[dict[str, Any]]:
 
 
 def cluster_of(tasks: int) -> str:
-    """Return the cluster for so many tasks: a unit for each `UNIT_TASKS` tasks, 125 for the largest number."""
-    units = 125 if tasks == LARGEST else max(1, tasks // UNIT_TASKS)
+    """Return the cluster for so many tasks: a unit for each `UNIT_TASKS` tasks."""
+    units = max(1, tasks // UNIT_TASKS)
     return ",".join(f"{count * units}x{name}" for name, count in UNIT.items())
 
 
