@@ -41,7 +41,7 @@ held.publish()
 print(dog.pid, flush=True)
 time.sleep(60)
 """
-TOKEN = "w" * 32
+TOKEN = f"{os.getpid():032d}"  # no other run of these tests has it
 
 
 @pytest.fixture(autouse=True)
@@ -167,9 +167,9 @@ def test_clean_up_after_a_killed_run_by_its_watchdog_or_the_next_run(tmp_path, d
     dog = int(run.stdout.readline())
     left = sleeper(TOKEN)
     if dog_too:
+        os.kill(run.pid, signal.SIGSTOP)  # it starts no other one now
         os.kill(dog, signal.SIGKILL)
         assert until(lambda: not is_running(dog))
-        os.kill(run.pid, signal.SIGSTOP)  # it starts no other one now
     end(run)
     if dog_too:
         (noted,) = noted_runs()

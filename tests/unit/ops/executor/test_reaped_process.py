@@ -13,7 +13,8 @@ import pytest
 
 from heshare.ops.executor.job_process import ReapedProcess
 
-SECONDS = "3019"
+SECONDS = str(30_000_000 + os.getpid())
+"""How long strays sleep; no other run of these tests looks for it."""
 STRAYS = {
     "a group of its own": f"set -m; sleep {SECONDS} &",
     "a session of its own": f"setsid sleep {SECONDS} &",
