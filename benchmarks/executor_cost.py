@@ -1,7 +1,7 @@
 """CPU time of a whole run on real GPUs, and time of its decisions: one number a line, over stand-ins for two GPUs.
 
-`PYTHONPATH=tests python benchmarks/executor_cost.py --minutes 5` runs `heshare jobs run` with sleeping jobs that arrive one
-by one, and reads `/proc/PID/stat` of every process of the run that is neither a job nor an MPS daemon.
+`PYTHONPATH=tests python benchmarks/executor_cost.py --minutes 5` runs `heshare jobs run` with sleeping jobs that arrive
+one by one, and reads `/proc/PID/stat` of every process of the run that is neither a job nor an MPS daemon.
 """
 
 from __future__ import annotations
