@@ -150,7 +150,7 @@ def test_restore_cleans_up_after_a_run_without_a_watchdog(tmp_path, monkeypatch)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    token = "t" * 32
+    token = f"{os.getpid():032d}"  # no other run of these tests has it
     gone = subprocess.Popen(["sleep", "0"])
     started = started_at(gone.pid)
     left = subprocess.Popen(["sleep", "600"], env={**os.environ, "HESHARE_RUN": token}, start_new_session=True)
