@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heshare import device_query
-from heshare.devices.device_model import Estimate
 from heshare.paper.provenance.commit import git_commit, package_sha256
 from heshare.shared import files
 from heshare.shared.errors import InputError
-from heshare.shared.inputs.csv_table import Row, RowError, read_table, write_rows
+from heshare.shared.inputs.csv_table import Row, read_table, write_rows
 from heshare.shared.version import __version__
 from heshare.world import catalogue
 from heshare.world.workload import ENGINES, PRECISIONS
@@ -22,6 +21,8 @@ COLUMNS = ("gpu", "residents")
 OPTIONAL = ("sm_mhz", "power_limit_w", "precision", "engine")
 ANSWERS = ("resident", "time_s", "time_low_s", "time_high_s", "reached_mhz", "power_w", "power_low_w", "power_high_w")
 """Columns of `answers.csv` after those of the question: one row a resident; low and high end the 90 % interval."""
+_COLUMN_OF = {**{name: name for name in (*COLUMNS, *OPTIONAL)}, "power_cap_w": "power_limit_w"}
+"""Column of a parameter that the device model refuses; those of a workload are in `residents`."""
 
 
 def answer(questions: str | Path, folder: Path) -> tuple[int, Path]:
@@ -39,8 +40,8 @@ def answer(questions: str | Path, folder: Path) -> tuple[int, Path]:
         InputError: a bad cell, or a question that the device model refuses; nothing is written then.
     """
     path = Path(questions)
-    asked = enumerate(read_table(path, COLUMNS, OPTIONAL))
-    rows = [row for number, question in asked for row in _rows(number, question)]
+    asked = list(read_table(path, COLUMNS, OPTIONAL))
+    rows = [row for number, question in enumerate(asked) for row in _rows(number, question)]
     if not rows:
         raise InputError("no question", "at least one row below the header", "Add a question.", file=path)
     header = ("question", *COLUMNS, *OPTIONAL, *ANSWERS)
@@ -54,35 +55,29 @@ def answer(questions: str | Path, folder: Path) -> tuple[int, Path]:
         "package_sha256": package_sha256(),
     }
     files.write_text(folder / "answers.json", json.dumps(about, indent=1) + "\n")
-    return 1 + int(str(rows[-1][0])), answers
+    return len(asked), answers
 
 
 def _rows(number: int, question: Row) -> Iterator[tuple[object, ...]]:
-    residents, limit_w = question.text("residents").split(), _limit_w(question)
-    asked = (number, question.text("gpu"), " ".join(residents), *[question.cells.get(name, "") for name in OPTIONAL])
-    found = _estimate(question, residents, limit_w)
+    cells = question.cells
+    gpu, residents = question.text("gpu"), question.text("residents").split()
+    sm_mhz = question.whole("sm_mhz", least=1) if cells.get("sm_mhz") else None
+    limit_w = question.number_of("power_limit_w", above=True) if cells.get("power_limit_w") else None
+    choices = cells.get("precision") or PRECISIONS[0], cells.get("engine") or ENGINES[0]
+    try:
+        found = device_query.estimate(gpu, residents, sm_mhz, *choices, power_cap_w=limit_w)
+    except InputError as error:
+        raise InputError(
+            error.found,
+            error.expected,
+            error.action,
+            file=question.file,
+            row=question.line,
+            column=_COLUMN_OF.get(error.column or "", "residents"),
+        ) from error
     low_w, high_w = found.power_uncertainty_parts.interval(found.power_w)
     held_w = catalogue.gpu(found.gpu).tdp_w if limit_w is None else limit_w
     power = found.sm_mhz, found.power_w, low_w, min(high_w, held_w)
+    asked = (number, gpu, " ".join(residents), *[cells.get(name, "") for name in OPTIONAL])
     for resident, task in zip(residents, found.tasks, strict=True):
         yield (*asked, resident, task.time_s, *task.uncertainty_parts.interval(task.time_s), *power)
-
-
-def _limit_w(question: Row) -> float | None:
-    return question.number_of("power_limit_w", above=True) if question.cells.get("power_limit_w") else None
-
-
-def _estimate(question: Row, residents: list[str], limit_w: float | None) -> Estimate:
-    cells = question.cells
-    sm_mhz = question.whole("sm_mhz", least=1) if cells.get("sm_mhz") else None
-    choices = cells.get("precision") or PRECISIONS[0], cells.get("engine") or ENGINES[0]
-    try:
-        return device_query.estimate(question.text("gpu"), residents, sm_mhz, *choices, power_cap_w=limit_w)
-    except RowError:
-        raise
-    except InputError as error:
-        named = {"power_cap_w": "power_limit_w"}.get(error.column or "", error.column)
-        column = named if named in (*COLUMNS, *OPTIONAL) else "residents"
-        raise InputError(
-            error.found, error.expected, error.action, file=question.file, row=question.line, column=column
-        ) from error
