@@ -31,15 +31,18 @@ def answer(questions: str | Path, folder: Path) -> tuple[int, Path]:
     Args:
         questions: a CSV file with the columns `gpu` and `residents` (such as `resnet50:16@50 vgg19:8@50`), and any of
             `sm_mhz`, `power_limit_w`, `precision` and `engine`, where an empty cell is the default.
-        folder: where to write; files of these names that are there are replaced.
+        folder: where to write; one with answers in it is refused.
 
     Returns:
         (Number of questions, path of the answers.)
 
     Raises:
-        InputError: a bad cell, or a question that the device model refuses; nothing is written then.
+        InputError: a bad cell, a question that the device model refuses, or answers in the folder; nothing is written
+            then.
     """
     path = Path(questions)
+    if (folder / "answers.csv").exists():
+        raise InputError("earlier answers", "a folder without any", "Name another folder.", file=folder / "answers.csv")
     asked = list(read_table(path, COLUMNS, OPTIONAL))
     rows = [row for number, question in enumerate(asked) for row in _rows(number, question)]
     if not rows:

@@ -47,8 +47,15 @@ def test_answers_say_which_model_gave_them(questions: Path, tmp_path: Path) -> N
     assert about["answers_sha256"] == files.sha256(path)
     assert about["constants_sha256"] == files.sha256(files.data("calibration", "constants.csv"))
     assert about["version"] == hs.__version__
+    _, again = answer(questions, tmp_path / "again")
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_answers_are_never_replaced(questions: Path, tmp_path: Path) -> None:
+    _, path = answer(questions, tmp_path / "out")
     before = path.read_bytes()
-    answer(questions, tmp_path / "out")
+    with pytest.raises(InputError, match="earlier answers"):
+        answer(questions, tmp_path / "out")
     assert path.read_bytes() == before
 
 
