@@ -1,20 +1,26 @@
 """Board power at a clock, and the clock that a power limit leaves.
 
-    P(f) = idle + V(f)^2 (f / f_max) (clock B + dynamic X (1 + sharing Y))
+    P(f) = idle(f) + V(f)^2 (f / f_max) (clock B + dynamic (X (1 + sharing Y) + Z))
 
-is the idle and dynamic power of Eq. 4. V is the relative voltage. B is the part of the time in which some kernel runs:
-then clocks, caches and the front end work, however few SMs do. X is the work really done, that of each resident times
-the intensity of its class of load (`work_done`). Y is the load beside the busiest resident. Residents that take turns
-do less work each. Every term grows with the clock, so that the clock left by a limit is unique. A resident
-whose load is lighter than that of the residents which it slows down lowers the power, and the clock may rise.
+is the idle and dynamic power of Eq. 4. V is the relative voltage; idle(f) grows with V^2 f by `Power.idle_clock_w`. B
+is the part of the time in which some kernel runs: then clocks, caches and the front end work, however few SMs do. X
+is the work on the SMs, their time weighted by the intensity of
+each resident's load. Y is the load beside the busiest resident. Z is the work of tensor cores and memory: operations
+and the traffic of layer outputs beyond the L2 cache, which all residents share (`iteration_time.WorkPower`). So n equal
+processes draw less than n times one: B is paid once, and they cannot all work at once. But for memory their traffic
+grows, since together they leave the cache. Residents that take turns do less work each. Every term grows with the
+clock, so that the clock left by a limit is unique. A resident whose load is lighter than that of the residents which it
+slows down lowers the power, and the clock may rise.
 """
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from scipy.optimize import brentq
 
 from heshare.devices.constants import Contention, Power
-from heshare.devices.crowding import common_stretch, resident_parts, work_and_load
+from heshare.devices.crowding import common_stretch, crowded_times_s, resident_parts
+from heshare.devices.crowding import work_done as _work_done
 from heshare.devices.iteration_time import Iteration
 from heshare.shared.arrays import FloatArray
 
@@ -27,6 +33,16 @@ def relative_voltage(power: Power, sm_mhz: float, max_mhz: float) -> float:
     if sm_mhz <= power.knee_mhz:
         return power.v_min
     return power.v_min + (1.0 - power.v_min) * (sm_mhz - power.knee_mhz) / (max_mhz - power.knee_mhz)
+
+
+def switching(power: Power, sm_mhz: float, max_mhz: float) -> float:
+    """Return V(f)^2 f / f_max, with which the power of busy clocks and SMs goes; 1 at the top clock."""
+    return relative_voltage(power, sm_mhz, max_mhz) ** 2 * sm_mhz / max_mhz
+
+
+def idle_power_w(power: Power, sm_mhz: float, max_mhz: float) -> float:
+    """Return idle(f), the power at a held clock with nothing running, W."""
+    return power.idle_w + power.idle_clock_w * switching(power, sm_mhz, max_mhz)
 
 
 def memory_slowdown_at(power: Power, sm_mhz: float) -> float:
@@ -53,26 +69,26 @@ def board_power_w(
 
     With `contention` they take turns on the SMs (`crowding`); None: each runs as fast as alone.
     """
-    ratio = sm_mhz / max_mhz
-    slowdowns = 1.0 / ratio, memory_slowdown_at(power, sm_mhz)
+    slowdowns = max_mhz / sm_mhz, memory_slowdown_at(power, sm_mhz)
     turns = 1.0 if contention is None else common_stretch(contention, parts, *slowdowns)
-    return _power_w(power, work_and_load(parts, turns, float(power.memory), *slowdowns), sm_mhz, max_mhz)
+    times_s = crowded_times_s(parts, turns, *slowdowns)
+    return _power_w(power, _done(power, parts, times_s, *slowdowns), sm_mhz, max_mhz)
 
 
 def power_at_times_w(
     power: Power, iterations: Sequence[Iteration], times_s: Sequence[float], sm_mhz: float, max_mhz: float
 ) -> float:
     """Return the power P(f) of residents under MPS that take these times per iteration, s, at `sm_mhz`, W."""
-    ratio = sm_mhz / max_mhz
-    done = work_done(power, iterations, times_s, 1.0 / ratio, memory_slowdown_at(power, sm_mhz))
+    done = work_done(power, iterations, times_s, max_mhz / sm_mhz, memory_slowdown_at(power, sm_mhz))
     return _power_w(power, done, sm_mhz, max_mhz)
 
 
-def _power_w(power: Power, done: tuple[float, float, float], sm_mhz: float, max_mhz: float) -> float:
-    # P(f), W, of residents with this (B, X, Y).
-    (busy, work, beside), ratio = done, sm_mhz / max_mhz
-    dynamic_w = power.dynamic_w * work * (1.0 + power.sharing * min(1.0, beside * ratio))
-    return power.idle_w + relative_voltage(power, sm_mhz, max_mhz) ** 2 * ratio * (power.clock_w * busy + dynamic_w)
+def _power_w(power: Power, done: tuple[float, float, float, float], sm_mhz: float, max_mhz: float) -> float:
+    # P(f), W, of residents with this (B, X, Y, Z).
+    clocks, work, beside, rated = done
+    extra = 1.0 + power.sharing * min(1.0, beside * sm_mhz / max_mhz)
+    busy_w = power.clock_w * clocks + power.dynamic_w * (work * extra + rated)
+    return idle_power_w(power, sm_mhz, max_mhz) + switching(power, sm_mhz, max_mhz) * busy_w
 
 
 def work_done(
@@ -81,21 +97,22 @@ def work_done(
     times_s: Sequence[float],
     sm_slowdown: float,
     memory_slowdown: float,
-) -> tuple[float, float, float]:
-    """Return (B, X, Y) of `P(f)` for residents with these times per iteration, s.
+) -> tuple[float, float, float, float]:
+    """Return (B, X, Y, Z) of `P(f)` for residents with these times per iteration, s.
 
-    B is the part of the time in which some kernel runs, 0 to 1. X is `sum_j intensity_j load_j`, at most the highest
-    intensity of them, which is that of SMs that all work. Y is the load beside the busiest resident.
+    B is 0 to 1. X is `sum_j intensity_j load_j`, at most the highest intensity of them, which is that of SMs that all
+    work. Y is the load beside the busiest resident. Z is that of operations and traffic, in full dynamic powers.
     """
-    busy = work = total = busiest = strongest = 0.0
-    for iteration, time_s in zip(iterations, times_s, strict=True):
-        load = sm_slowdown * (iteration.work_s + power.memory * iteration.memory_s) / time_s
-        busy += iteration.gpu_s(sm_slowdown, memory_slowdown) / time_s
-        total += load
-        work += iteration.intensity * load
-        busiest = max(busiest, load)
-        strongest = max(strongest, iteration.intensity)
-    return min(1.0, busy), min(strongest, work), total - busiest
+    parts = resident_parts(iterations, power.cache_mb)
+    return _done(power, parts, np.array(times_s, dtype=np.float64), sm_slowdown, memory_slowdown)
+
+
+def _done(
+    power: Power, parts: FloatArray, times_s: FloatArray, sm_slowdown: float, memory_slowdown: float
+) -> tuple[float, float, float, float]:
+    memory = float(power.memory)
+    found: tuple[float, float, float, float] = _work_done(parts, times_s, memory, sm_slowdown, memory_slowdown)
+    return found
 
 
 def capped_clock_mhz(
@@ -106,7 +123,7 @@ def capped_clock_mhz(
     max_mhz: float,
 ) -> float:
     """Return the highest clock up to `request_mhz` at which residents under MPS stay within `cap_w`, MHz."""
-    parts = resident_parts(iterations)
+    parts = resident_parts(iterations, power.cache_mb)
 
     def power_w(mhz: float) -> float:
         return board_power_w(power, parts, mhz, max_mhz)

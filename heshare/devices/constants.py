@@ -65,14 +65,15 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Constants of the board power of one GPU, `idle + V(f)^2 (f / f_max) (clock B + dynamic X (1 + sharing Y))`.
+    """Constants of the board power of one GPU.
 
-    B is the part of the time in which some kernel runs, X the work done, and Y the part of it that runs beside the
-    busiest resident (`heshare.devices.board_power`). So the energy of the work of an iteration depends on the clock
+    It is `idle(f) + V(f)^2 (f / f_max) (clock B + dynamic (X (1 + sharing Y) + Z))`. B is the part of the time in
+    which some kernel runs, X and Z the work done on the SMs and in memory, and Y the part of X that runs beside
+    the busiest resident (`heshare.devices.board_power`). So the energy of the work of an iteration depends on the clock
     only through the voltage.
 
     Attributes:
-        idle_w: power with contexts or clocks held, and nothing running, W.
+        idle_w: power with a context and nothing running, at a resting clock, W.
         dynamic_w: power of SMs that CNN inference in FP32 keeps fully active at the top clock, above idle, W.
         memory: energy of a second of memory time over that of a second of SM time.
         knee_mhz: the clock below which the voltage stays at its minimum, MHz.
@@ -81,6 +82,8 @@ class Power:
         sharing: extra dynamic power per unit of co-running activity.
         parked_w: power without any context, in the lowest performance state, W.
         clock_w: power of clocks, caches and front end while any kernel runs at the top clock, W.
+        idle_clock_w: what a held top clock adds to `idle_w`, W; it goes with `V(f)^2 f / f_max`.
+        cache_mb: layer outputs of all residents at which half of their traffic reaches memory, MB; 0: all of it.
     """
 
     idle_w: float
@@ -92,18 +95,24 @@ class Power:
     sharing: float = 0.0
     parked_w: float = 0.0
     clock_w: float = 0.0
+    idle_clock_w: float = 0.0
+    cache_mb: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Dynamic power of a class of load on one GPU.
+    """Dynamic power of a kind of network in one precision on one GPU, over the GPU's `dynamic_w`.
 
     Attributes:
-        intensity: its dynamic power over the GPU's `dynamic_w`, at the same activity.
+        intensity: at SMs that all work, whatever they compute.
+        operations: at the peak rate of operations (`Gpu.peak_tflops`).
+        traffic: at the peak bandwidth of memory, spent on layer outputs (written once, read once) beyond the L2 cache.
         uncertainty: relative standard uncertainty of board power under this load.
     """
 
     intensity: float
+    operations: float
+    traffic: float
     uncertainty: float
 
 
@@ -133,11 +142,18 @@ class Contention:
 
 @dataclass(frozen=True, slots=True)
 class HalfPrecision:
-    """Factors of FP16 on the times of SMs and memory of one kind of network on one GPU, with relative uncertainty."""
+    """FP16 of one kind of network on one GPU, from its times in FP32.
+
+    Attributes:
+        work, memory: factors on the times of SMs and memory.
+        uncertainty: relative standard uncertainty.
+        copy_s: time per sample in which the program of the record copies inputs to the GPU, s.
+    """
 
     work: float
     memory: float
     uncertainty: float
+    copy_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +215,7 @@ class PowerLaw:
         knee: `Power.knee_mhz` over the top clock.
         memory_knee: `Power.memory_knee_mhz` over the top clock.
         v_min, memory, sharing: as in `Power`.
+        cache: `Power.cache_mb` over the L2 cache, MB a MiB.
         parked: `Power.parked_w` over the idle power.
         uncertainty: relative standard uncertainty of the power above idle of a GPU that was left out.
     """
@@ -210,6 +227,7 @@ class PowerLaw:
     v_min: float
     memory: float
     sharing: float
+    cache: float
     parked: float
     uncertainty: float
 
@@ -261,9 +279,9 @@ class Constants:
         timing: by (gpu, engine, workload).
         power: by gpu.
         contention: by gpu.
-        half: factors of FP16 on the times of FP32, by (gpu, kind of network).
+        half: factors of FP16 on the times of FP32, by (gpu, engine, kind of network).
         utilisation: of the reported utilisations.
-        loads: dynamic power by class of load, by (gpu, kind of network, precision); 1 for a class that it lacks.
+        loads: dynamic power by kind of load, by (gpu, kind of network, precision); 1 for a kind that it lacks.
         spreads: of the uncertainty that no single row holds.
         laws: for GPUs and networks without measurements.
         half_timing: times in FP16 where they were measured, by (gpu, engine, workload); `half` stands for the others.
@@ -272,7 +290,7 @@ class Constants:
     timing: Mapping[tuple[str, str, str], Timing]
     power: Mapping[str, Power]
     contention: Mapping[str, Contention]
-    half: Mapping[tuple[str, str], HalfPrecision]
+    half: Mapping[tuple[str, str, str], HalfPrecision]
     utilisation: Utilisation = Utilisation(0.0, 0.0, 1.0)
     loads: Mapping[tuple[str, str, str], Load] = field(default_factory=dict)
     spreads: Spreads = field(default_factory=Spreads)
@@ -312,7 +330,7 @@ def read(path: Path) -> Constants:
         elif kind == "contention":
             contention[gpu] = Contention(**values)
         elif kind == "fp16":
-            half[gpu, workload] = HalfPrecision(**values)
+            half[gpu, engine, workload] = HalfPrecision(**values)
         elif kind == "load":
             loads[gpu, workload, engine] = Load(**values)
         elif kind == "utilisation":

@@ -32,18 +32,49 @@ from heshare.shared.compiling import compiled
 
 _STEPS = 60
 _EXACT = 1e-13
-_FIXED, _MEMORY, _SMS, _WORK, _FILL, _SHARE, _HOST, _SERIAL, _INTENSITY = range(9)
+_FIXED, _MEMORY, _SMS, _WORK, _FILL, _SHARE, _HOST, _SERIAL, _INTENSITY, _RATED, _FACTOR, _WAIT = range(12)
 """Columns of `resident_parts`."""
 
 
-def resident_parts(iterations: Sequence[Iteration]) -> FloatArray:
-    """Return what the compiled functions need of each resident, shape (n, 9): times in s, its share, its intensity."""
+def resident_parts(
+    iterations: Sequence[Iteration], cache_mb: float = 0.0, factors: Sequence[tuple[float, float]] | None = None
+) -> FloatArray:
+    """Return what the compiled functions need of each resident, shape (n, 12).
+
+    Times in s, its share, the intensity of its work on the SMs, the energy of its operations and of its traffic beyond
+    the cache of `cache_mb` (`Power.cache_mb`), as a time at full dynamic power, and its `contention_factors`.
+    """
+    working_mb = sum(each.work_power.working_mb for each in iterations)
+    missed = working_mb / (working_mb + cache_mb) if working_mb else 0.0
+    factors = factors or [(1.0, 0.0)] * len(iterations)
     rows = [
         (each.fixed_s, each.memory_s, each.sms_s, each.work_s, each.fill_s, each.share, each.host_s, each.serial_s,
-         each.intensity)
-        for each in iterations
+         each.work_power.intensity, each.work_power.operations_s + missed * each.work_power.traffic_s,
+         *factor)
+        for each, factor in zip(iterations, factors, strict=True)
     ]  # fmt: skip
-    return np.array(rows, dtype=np.float64).reshape(len(rows), _INTENSITY + 1)
+    return np.array(rows, dtype=np.float64).reshape(len(rows), _WAIT + 1)
+
+
+def contention_factors(contention: Contention, iterations: Sequence[Iteration]) -> list[tuple[float, float]]:
+    """Return (1 + strength S_i, wait kernels_i D_i in s) for each resident i, shape (n, 2).
+
+    D_i is the sum of its co-runners' duty cycles, S_i that sum with each weighted by its share over the resident's own.
+    The duty cycle of a resident is its GPU part over its time, alone at the top clock. Neither factor depends on the
+    clock, and neither grows with the resident's own share, so that a faster clock or a larger share cannot raise it.
+    """
+    if len(iterations) == 1:
+        return [(1.0, 0.0)]
+    duties = [iteration.duty for iteration in iterations]
+    weighted = [duty * iteration.share for duty, iteration in zip(duties, iterations, strict=True)]
+
+    def others(values: Sequence[float]) -> list[float]:
+        return [sum(values[:index]) + sum(values[index + 1 :]) for index in range(len(values))]
+
+    return [
+        (1.0 + contention.strength * beside / iteration.share, contention.wait_s * iteration.kernels * duty)
+        for iteration, duty, beside in zip(iterations, others(duties), others(weighted), strict=True)
+    ]
 
 
 def stretches(contention: Contention, parts: FloatArray, sm_slowdown: float, memory_slowdown: float) -> list[float]:
@@ -72,23 +103,33 @@ def _numbers(contention: Contention) -> tuple[float, float, float]:
 
 
 @compiled
-def work_and_load(
-    parts: Any, turns: float, memory: float, sm_slowdown: float, memory_slowdown: float
-) -> tuple[float, float, float]:
-    """Return what `board_power.work_done` does, for residents whose GPU parts take `turns` times as long.
-
-    `parts` are their `resident_parts`, `memory` the weight of memory time in the load.
-    """
-    busy = work = total = busiest = strongest = 0.0
+def crowded_times_s(parts: Any, turns: float, sm_slowdown: float, memory_slowdown: float) -> Any:
+    """Return the time of each resident whose GPU part takes `turns` times as long, s, (n,)."""
+    times_s = np.empty(len(parts))
     for task in range(len(parts)):
         gpu_s = _gpu_s(parts[task], sm_slowdown, memory_slowdown)
-        time_s = parts[task, _SERIAL] + _overlap(parts[task, _HOST], gpu_s * turns)
-        load = sm_slowdown * (parts[task, _WORK] + memory * parts[task, _MEMORY]) / time_s
-        busy += gpu_s / time_s
+        slowed_s = gpu_s * turns * parts[task, _FACTOR] + parts[task, _WAIT]
+        times_s[task] = parts[task, _SERIAL] + _overlap(parts[task, _HOST], slowed_s)
+    return times_s
+
+
+@compiled
+def work_done(
+    parts: Any, times_s: Any, memory: float, sm_slowdown: float, memory_slowdown: float
+) -> tuple[float, float, float, float]:
+    """Return (B, X, Y, Z) of `board_power` for residents with these times per iteration, s.
+
+    `parts` are their `resident_parts`, `memory` the weight of memory time in the load (`Power.memory`).
+    """
+    busy = work = rated = total = busiest = strongest = 0.0
+    for task in range(len(parts)):
+        load = sm_slowdown * (parts[task, _WORK] + memory * parts[task, _MEMORY]) / times_s[task]
+        busy += _gpu_s(parts[task], sm_slowdown, memory_slowdown) / times_s[task]
         total += load
         work += parts[task, _INTENSITY] * load
+        rated += sm_slowdown * parts[task, _RATED] / times_s[task]
         busiest, strongest = max(busiest, load), max(strongest, parts[task, _INTENSITY])
-    return min(1.0, busy), min(strongest, work), total - busiest
+    return min(1.0, busy), min(strongest, work), total - busiest, rated
 
 
 @compiled

@@ -54,9 +54,9 @@ def complete(constants: Constants, gpus: Mapping[str, Gpu], models: Mapping[str,
     half, loads = dict(filled.half), dict(filled.loads)
     for name, card in gpus.items():
         base = gpus[bases[name]]
-        for (gpu, kind), factors in constants.half.items():
-            if gpu == base.name and (name, kind) not in half:
-                half[name, kind] = scaled_half(constants, factors, card, base, kind)
+        for (gpu, engine, kind), factors in constants.half.items():
+            if gpu == base.name and (name, engine, kind) not in half:
+                half[name, engine, kind] = scaled_half(constants, factors, card, base, kind)
         for (gpu, kind, precision), load in constants.loads.items():
             if gpu == base.name and (name, kind, precision) not in loads:
                 uncertainty = hypot(load.uncertainty, constants.laws.power.uncertainty)
@@ -130,6 +130,7 @@ def scaled_power(law: PowerLaw, card: Gpu) -> Power:
         v_min=law.v_min,
         memory_knee_mhz=law.memory_knee * card.max_mhz,
         sharing=law.sharing,
+        cache_mb=law.cache * card.l2_mib,
         parked_w=law.parked * card.idle_w,
     )
 

@@ -27,12 +27,12 @@ from heshare.devices.board_power import (
     activity,
     board_power_w,
     highest_clock_mhz,
+    idle_power_w,
     memory_slowdown_at,
     power_at_times_w,
-    work_done,
 )
-from heshare.devices.constants import Constants, Contention, Power, default
-from heshare.devices.crowding import resident_parts, stretches
+from heshare.devices.constants import Constants, Power, default
+from heshare.devices.crowding import contention_factors, resident_parts, stretches
 from heshare.devices.iteration_time import Iteration, iteration_of
 from heshare.devices.uncertainty import PowerDraw, Spreads, Uncertainty, limit_spread, of_power, of_task
 from heshare.shared import plugins
@@ -184,13 +184,15 @@ def co_run(
     request_mhz = float(gpu.max_mhz if sm_mhz is None else gpu.check_clock(sm_mhz))
     if not residents:
         idle = Uncertainty(fit=constants.spreads.idle)
-        return Estimate(gpu.name, request_mhz, power.idle_w, (), idle)
+        idle_w = power.idle_w if sm_mhz is None else idle_power_w(power, request_mhz, top_mhz)
+        return Estimate(gpu.name, request_mhz, idle_w, (), idle)
     iterations = [_iteration(constants, gpu.name, resident) for resident in residents]
     sharing = sharing_model(gpu, residents)
     if sharing is not None:
         return _co_run_by(sharing, gpu, residents, iterations, request_mhz, cap_w, constants)
     contention = constants.contention[gpu.name]
-    parts = resident_parts(iterations)
+    factors = contention_factors(contention, iterations)
+    parts = resident_parts(iterations, power.cache_mb, factors)
 
     def model_w(mhz: float) -> float:
         return board_power_w(power, parts, mhz, top_mhz, contention)
@@ -200,9 +202,7 @@ def co_run(
     turns = stretches(contention, parts, sm_slowdown, memory_slowdown)
     times_s = [
         iteration.time_s(sm_slowdown, memory_slowdown, turn * factor, wait_s)
-        for iteration, turn, (factor, wait_s) in zip(
-            iterations, turns, contention_factors(contention, iterations), strict=True
-        )
+        for iteration, turn, (factor, wait_s) in zip(iterations, turns, factors, strict=True)
     ]
     power_w = min(cap_w, model_w(reached_mhz))
     beside = [constants.spreads.beside("mps", len(residents) - 1)] * len(residents)
@@ -237,31 +237,12 @@ def _as_recorded(
 def _draw(
     power: Power, iterations: Sequence[Iteration], power_w: tuple[float, float, float], load: float, slowdown: float
 ) -> PowerDraw:
-    weights = [iteration.intensity * iteration.work_s for iteration in iterations]
+    draws = [iteration.work_power for iteration in iterations]
+    rated = [each.operations_s + each.traffic_s for each in draws]
+    weights = [each.intensity * one.work_s + own for each, one, own in zip(draws, iterations, rated, strict=True)]
     uncertain = sum(weight * part.load_uncertainty for weight, part in zip(weights, iterations, strict=True))
     alone = tuple(iteration.uncertainty for iteration in iterations)
     return PowerDraw(*power_w, power.idle_w, load, slowdown, uncertain / (sum(weights) or 1.0), alone)
-
-
-def contention_factors(contention: Contention, iterations: Sequence[Iteration]) -> list[tuple[float, float]]:
-    """Return (1 + strength S_i, wait kernels_i D_i in s) for each resident i, shape (n, 2).
-
-    D_i is the sum of its co-runners' duty cycles, S_i that sum with each weighted by its share over the resident's own.
-    The duty cycle of a resident is its GPU part over its time, alone at the top clock. Neither factor depends on the
-    clock, and neither grows with the resident's own share, so that a faster clock or a larger share cannot raise it.
-    """
-    if len(iterations) == 1:
-        return [(1.0, 0.0)]
-    duties = [iteration.duty for iteration in iterations]
-    weighted = [duty * iteration.share for duty, iteration in zip(duties, iterations, strict=True)]
-
-    def others(values: Sequence[float]) -> list[float]:
-        return [sum(values[:index]) + sum(values[index + 1 :]) for index in range(len(values))]
-
-    return [
-        (1.0 + contention.strength * beside / iteration.share, contention.wait_s * iteration.kernels * duty)
-        for iteration, duty, beside in zip(iterations, others(duties), others(weighted), strict=True)
-    ]
 
 
 def _task_estimates(
@@ -362,8 +343,10 @@ def _co_run_by(
     reached_w = min(cap_w, power_w(reached_mhz))
     demand_w = reached_w if reached_mhz == request_mhz else power_w(request_mhz)
     reached_s = times_s(*slowdowns)
-    strongest = max(iteration.intensity for iteration in iterations)
-    load = work_done(power, iterations, reached_s, *slowdowns)[1] / strongest
+    load = sum(
+        slowdowns[0] * (one.work_s + power.memory * one.memory_s) / time_s
+        for one, time_s in zip(iterations, reached_s, strict=True)
+    )
     draw = _draw(power, iterations, (reached_w, demand_w, min(demand_w, gpu.tdp_w)), load, slowdowns[0])
     contention = sharing.contention(gpu, residents, constants.spreads)
     tasks = _task_estimates(residents, iterations, reached_s, slowdowns, constants, draw, contention)

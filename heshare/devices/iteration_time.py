@@ -11,7 +11,8 @@ from heshare.devices.uncertainty import Uncertainty, outside
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
-from heshare.world.workload import Resident
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident, Workload
 
 OVERLAP = 8.0
 """Exponent q of `(host^q + gpu^q)^(1/q)`: how sharply the longer of host and GPU part hides the shorter.
@@ -24,6 +25,56 @@ BATCH_EXPONENT = 1.5
 
 Of 1, 1.5, 2 and 3 the one that explains times at 4 samples from those at 1 and 8 best (a test checks it).
 """
+
+
+FUSED_TRAFFIC = 0.375
+"""Layer outputs that fused operators (`tensorrt`) move over those of eager ones: median of `traffic.csv` (tested)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPower:
+    """Dynamic power of the work of an iteration, over the GPU's `Power.dynamic_w`.
+
+    Attributes:
+        intensity: power of SMs that all work on it.
+        operations_s: energy of its operations, as a time at full dynamic power, s.
+        traffic_s: the same of its layer outputs, if all of them reach memory, s.
+        working_mb: its layer outputs, which share the L2 cache with those of the co-runners, MB.
+    """
+
+    intensity: float = 1.0
+    operations_s: float = 0.0
+    traffic_s: float = 0.0
+    working_mb: float = 0.0
+
+
+SM_TIME_ONLY = WorkPower()
+"""The power of CNN inference on CUDA cores, which goes with the time of the SMs alone."""
+
+
+def work_power(load: Load | None, gpu: Gpu, workload: Workload) -> WorkPower:
+    """Return the dynamic power of one iteration of a workload; without a load or known features: by SM time alone."""
+    if load is None:
+        return SM_TIME_ONLY
+    if not load.operations and not load.traffic:
+        return WorkPower(load.intensity)
+    if workload.model not in catalogue.models():
+        return SM_TIME_ONLY
+    model, fp16 = catalogue.model(workload.model), workload.precision == "fp16"
+    fused = FUSED_TRAFFIC if workload.engine == "tensorrt" else 1.0
+    return rated_power(load, gpu, model.gflops, fused * model.activations_m, workload.batch_size, fp16=fp16)
+
+
+def rated_power(load: Load, gpu: Gpu, gflops: float, activations_m: float, batch_size: int, *, fp16: bool) -> WorkPower:
+    """Return the dynamic power of one iteration from operations (GFLOP) and layer outputs (millions) of a sample."""
+    working_mb = batch_size * activations_m * (2 if fp16 else 4)
+    peak_tflops = gpu.peak_tflops("fp16" if fp16 else "fp32")
+    return WorkPower(
+        intensity=load.intensity,
+        operations_s=load.operations * 1e-3 * batch_size * gflops / peak_tflops,
+        traffic_s=load.traffic * 1e-3 * 2.0 * working_mb / gpu.mem_bw_gbs,
+        working_mb=working_mb,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +93,8 @@ class Iteration:
         batch_size: inference batch size.
         anchored: whether measurements of this workload on this GPU went into the fit.
         uncertainty: relative standard uncertainty of its time.
-        intensity: dynamic power of its work over that of CNN inference in FP32.
-        load_uncertainty: relative standard uncertainty of board power under its class of load.
+        work_power: dynamic power of its work.
+        load_uncertainty: relative standard uncertainty of board power under its kind of load.
         arithmetic: in what it computes, `fp32`, `tf32` or `fp16`; empty where this is not recorded.
         serial_s: time of the host that no GPU work hides, whatever the clock and the share (training).
         sms_s: time of the SMs of its share at the top clock, `base / s + ((batch / s)^r + fill^r)^(1/r)`, s.
@@ -61,7 +112,7 @@ class Iteration:
     batch_size: int
     anchored: bool
     uncertainty: Uncertainty
-    intensity: float = 1.0
+    work_power: WorkPower = SM_TIME_ONLY
     load_uncertainty: float = 0.0
     arithmetic: str = ""
     serial_s: float = 0.0
@@ -147,9 +198,10 @@ def iteration_of(constants: Constants, gpu: str, resident: Resident) -> Iteratio
     if workload.precision == "fp16" and key in constants.half_timing:
         timing = constants.half_timing[key]
     elif workload.precision == "fp16":
-        half = constants.half.get((gpu, kind))
-    load = constants.loads.get((gpu, kind, workload.precision))
-    iteration = iteration_at(timing, workload.batch_size, resident.mps_pct / 100.0, half, load)
+        half = constants.half.get((gpu, workload.engine, kind))
+    load = constants.loads.get((gpu, kind, "fp16" if workload.precision == "fp16" else "fp32"))
+    draws = SM_TIME_ONLY if load is None else work_power(load, catalogue.gpu(gpu), workload)
+    iteration = iteration_at(timing, workload.batch_size, resident.mps_pct / 100.0, half, draws)
     return replace(
         iteration,
         uncertainty=_uncertainty(constants, gpu, resident, timing, iteration),
@@ -196,15 +248,20 @@ def _uncertainty(
 
 
 def iteration_at(
-    timing: Timing, batch_size: int, share: float, half: HalfPrecision | None = None, load: Load | None = None
+    timing: Timing,
+    batch_size: int,
+    share: float,
+    half: HalfPrecision | None = None,
+    draws: WorkPower = SM_TIME_ONLY,
 ) -> Iteration:
     """Return the iteration at an inference batch size and a share of the SMs (0 to 1).
 
-    `half` are the factors of FP16, None for FP32; `load` is the class of load, for its power, None for CNNs in FP32.
+    `half` are the factors of FP16, None for FP32; `draws` is the power of its work.
     """
     work, memory, uncertainty = (1.0, 1.0, 0.0) if half is None else (half.work, half.memory, half.uncertainty)
+    copy_s = 0.0 if half is None else half.copy_s * batch_size
     return Iteration(
-        fixed_s=timing.latency_s,
+        fixed_s=timing.latency_s + copy_s,
         memory_s=timing.memory_s * batch_size * memory,
         base_s=timing.work_s * work,
         batch_s=timing.work_per_sample_s * batch_size * work,
@@ -215,5 +272,5 @@ def iteration_at(
         batch_size=batch_size,
         anchored=timing.anchored and half is None and not outside(timing.batch_low, timing.batch_high, batch_size),
         uncertainty=Uncertainty(fit=timing.uncertainty, transfer=math.hypot(timing.transfer, uncertainty)),
-        intensity=1.0 if load is None else load.intensity,
+        work_power=draws,
     )

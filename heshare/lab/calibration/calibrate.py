@@ -75,8 +75,8 @@ def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
             ranges[name] = replace(ranged, source=ranged.source + suffix)
         yield from _rows(("contention", gpu, "", ""), ranges)
     source = "FP16 over FP32 (TF32) in one framework, large inference batches; the mean of like GPUs where none"
-    for (gpu, kind), half in constants.half.items():
-        yield from _rows(("fp16", gpu, "", kind), _within(half, half.uncertainty, source))
+    for (gpu, engine, kind), half in constants.half.items():
+        yield from _rows(("fp16", gpu, engine, kind), _within(half, half.uncertainty, source))
     source = "heshare.lab.calibration.power.load_fit: networks in FP16, and in INT8 under power limits"
     for (gpu, kind, precision), load in constants.loads.items():
         yield from _rows(("load", gpu, precision, kind), _within(load, load.uncertainty, source))

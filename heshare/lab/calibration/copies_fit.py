@@ -49,9 +49,14 @@ def two_process_rows(workload: str) -> TimeRows:
 
 
 def copies_s(
-    constants: FloatArray, batch: FloatArray, copies: FloatArray, kernels: FloatArray, contention: Contention
+    constants: FloatArray,
+    batch: FloatArray,
+    copies: FloatArray,
+    kernels: FloatArray,
+    contention: Contention,
+    share: FloatArray | float = 1.0,
 ) -> FloatArray:
-    """Return the seconds per iteration of each of several processes of one workload with all SMs, shape (n,).
+    """Return the seconds per iteration of each of several equal processes of one workload, shape (n,).
 
     Args:
         constants: time constants of the workload of each row in the order of `time_fit.PARAMETERS`, s, (n, 6).
@@ -59,16 +64,19 @@ def copies_s(
         copies: how many processes, (n,).
         kernels: kernels of an iteration, (n,).
         contention: constants of contention and of taking turns.
+        share: share of the SMs of each process, 0 to 1, (n,).
     """
     latency, base, fill, memory, per_sample, host = constants.T
     work = per_sample * batch
-    sms = base + (work**BATCH_EXPONENT + fill**BATCH_EXPONENT) ** (1.0 / BATCH_EXPONENT)
+    sms = base / share + ((work / share) ** BATCH_EXPONENT + fill**BATCH_EXPONENT) ** (1.0 / BATCH_EXPONENT)
     gpu = latency + memory * batch + sms
-    busy = base + work + contention.memory * memory * batch + contention.busy * (latency + fill)
+    waits = contention.memory * memory * batch + contention.busy * (latency + fill)
     present = np.arange(int(copies.max())) < copies[:, None]
     busy, hosts, gpus = (
-        np.where(present, part[:, None], other) for part, other in ((busy, 0.0), (host, 1.0), (gpu, 1.0))
+        np.where(present, part[:, None], other)
+        for part, other in ((base + work + share * waits, 0.0), (host, 1.0), (gpu, 1.0))
     )
+    busy[:, 0] = base + work + np.minimum(1.0, (copies - 1.0) * share) * waits
     crowding = stretch_arrays(contention.sharpness, busy, hosts, gpus)
     others = (copies - 1.0) * gpu / overlap_arrays(host, gpu)
     waits_s = contention.wait_s * kernels * others

@@ -10,12 +10,12 @@ from scipy.optimize import nnls
 from heshare.devices.constants import Constants, Contention, Power, Utilisation
 from heshare.devices.derived_constants import complete_catalogue
 from heshare.devices.device_model import co_run
-from heshare.lab.calibration import contention_fit, copies_fit, timing_constants, uncertainty_fit
+from heshare.lab.calibration import contention_fit, copies_fit, grid_fit, timing_constants, uncertainty_fit
 from heshare.lab.calibration.half_precision_fit import fit_half_precision, fit_half_timings
 from heshare.lab.calibration.laws_fit import fit_laws
 from heshare.lab.calibration.measurements import MPS_RECORD, records, table
 from heshare.lab.calibration.power.load_fit import fit_loads
-from heshare.lab.calibration.power_fit import PowerRanges, RangedValue, fit_power
+from heshare.lab.calibration.power_fit import PowerRanges, RangedValue, consumer_cards, fit_power
 from heshare.lab.calibration.time_fit import FittedTiming
 from heshare.lab.calibration.timing_constants import BANDWIDTH, TimingKey
 from heshare.world import catalogue
@@ -29,6 +29,7 @@ class Calibration:
     Attributes:
         timings: timing constants.
         half_timings: those of networks that were measured in FP16.
+        grid: those of the grid of MPS percentages in FP16, networks outside the catalogue among them.
         power: power constants of each GPU, by name.
         fitted: the same, with the laws for what was not measured.
         constants: the same with every GPU and network, as the device model takes them.
@@ -40,6 +41,7 @@ class Calibration:
 
     timings: Mapping[TimingKey, FittedTiming]
     half_timings: Mapping[TimingKey, FittedTiming]
+    grid: Mapping[TimingKey, FittedTiming]
     power: Mapping[str, PowerRanges]
     fitted: Constants = field(repr=False)
     constants: Constants = field(repr=False)
@@ -63,7 +65,7 @@ def fit_device_model() -> Calibration:
     crowding = _crowding_ranges(contention, left_out)
     eager = copies_fit.fit_eager_timings(contention)
     ranges = fit_power(mps, crowding["memory"])
-    power = {gpu: Power(**{name: ranged.value for name, ranged in values.items()}) for gpu, values in ranges.items()}
+    power = _powers(ranges)
     timings = timing_constants.fit_all_timings(power, mps, eager)
     timing = {key: fitted.timing for key, fitted in timings.items()}
     draft = Constants(timing, power, dict.fromkeys(power, contention), {})
@@ -73,15 +75,27 @@ def fit_device_model() -> Calibration:
     contention = replace(contention, strength=within.strength, wait_s=within.wait_s, sharpness=sharpness)
     draft = replace(draft, contention=dict.fromkeys(power, contention))
     timed = frozenset(gpu for gpu, _, _ in timing)
-    draft = replace(draft, loads=fit_loads(ranges["A100"]["memory"].value))
+    grid = grid_fit.fit_grid_timings(contention)
+    energies = grid_fit.fit_energies(grid, power["A100-40GB"].clock_w)
+    laws = fit_laws(power, timed)
+    assert laws.power is not None
+    ranges |= consumer_cards(energies["RTX-3080-Ti"], laws.power)
+    power = _powers(ranges)
+    loads = fit_loads(ranges["A100"]["memory"].value) | grid_fit.rated_loads(energies, power)
+    draft = replace(draft, loads=loads, power=power)
     half, utilisation = fit_half_precision(draft), fit_utilisation(draft)
-    fitted = replace(draft, half=half, utilisation=utilisation, laws=fit_laws(power, timed))
-    half_timings = fit_half_timings(complete_catalogue(fitted))
+    fitted = replace(draft, half=half, utilisation=utilisation, laws=laws)
+    fitted = replace(fitted, half=half | grid_fit.fit_grid_halves(complete_catalogue(fitted)))
+    half_timings = fit_half_timings(complete_catalogue(fitted)) | grid_fit.of_catalogue(grid)
     fitted = replace(fitted, half_timing={key: one.timing for key, one in half_timings.items()})
     spreads = uncertainty_fit.fit_spreads(fitted, pairs)
     fitted = replace(fitted, spreads=uncertainty_fit.stated(spreads))
     constants = complete_catalogue(fitted)
-    return Calibration(timings, half_timings, ranges, fitted, constants, pairs, crowding, left_out, spreads)
+    return Calibration(timings, half_timings, grid, ranges, fitted, constants, pairs, crowding, left_out, spreads)
+
+
+def _powers(ranges: Mapping[str, PowerRanges]) -> dict[str, Power]:
+    return {gpu: Power(**{name: ranged.value for name, ranged in values.items()}) for gpu, values in ranges.items()}
 
 
 def _crowding_ranges(contention: Contention, left_out: Mapping[str, Contention]) -> dict[str, RangedValue]:

@@ -3,18 +3,20 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from heshare.devices.constants import Constants, HalfPrecision
+from heshare.devices.iteration_time import WorkPower, work_power
 from heshare.lab.calibration.laws_fit import kind_of
 from heshare.lab.calibration.measurements import FUSED_DECODER, FUSED_RECORD, IMAGE_MODELS, TimeRows, table, time_rows
 from heshare.lab.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR, TimingKey, memory_s, with_kernels
 from heshare.shared.arrays import FloatArray
 from heshare.world import catalogue
-from heshare.world.workload import KINDS
+from heshare.world.workload import ENGINES, KINDS, Workload
 
 BERT_RECORD = "TensorRT demo"
 """Record of BERT in FP16 under TensorRT on five cards, in `cards.csv`."""
@@ -38,31 +40,35 @@ def bert_rows(gpu: str, workload: str = "bert_large") -> TimeRows:
     return TimeRows(batch, ones, batch / rows.per_s.to_numpy(float), np.full(len(rows), np.nan))
 
 
-def throttled_in_half(constants: Constants, gpu: str, kind: str) -> ThrottledGpu:
-    spec = catalogue.gpu(gpu)
-    return ThrottledGpu(constants.power[gpu], spec.max_mhz, spec.tdp_w, constants.loads.get((gpu, kind, "fp16")))
+def throttled_in_half(constants: Constants, gpu: str, name: str) -> ThrottledGpu:
+    spec, load = catalogue.gpu(gpu), constants.loads.get((gpu, catalogue.kind(name), "fp16"))
+
+    def draws(batch: int) -> WorkPower:
+        return work_power(load, spec, Workload(name, batch, "fp16", "tensorrt"))
+
+    return ThrottledGpu(constants.power[gpu], spec.max_mhz, spec.tdp_w, draws)
 
 
 def fit_half_timings(constants: Constants) -> dict[TimingKey, FittedTiming]:
     fitted = {}
     for gpu in BERT_CARDS:
         source = "NVIDIA/TensorRT: demo/BERT, FP16, inference batch sizes 1 to 128"
-        throttled = throttled_in_half(constants, gpu, "transformer")
+        throttled = throttled_in_half(constants, gpu, "bert_large")
         fitted[gpu, "tensorrt", "bert_large"] = fit_timing(bert_rows(gpu), LANGUAGE_PRIOR, throttled, source)
     for gpu in ("T4", "V100-SXM2", "A100"):
         source = "NVIDIA/DeepLearningExamples: BERT Large, TensorFlow 2, FP16"
-        rows, throttled = _eager_bert_rows(gpu), throttled_in_half(constants, gpu, "transformer")
+        rows, throttled = _eager_bert_rows(gpu), throttled_in_half(constants, gpu, "bert_large")
         fitted[gpu, "eager", "bert_large"] = fit_timing(rows, LANGUAGE_PRIOR, throttled, source)
     for gpu in ("T4", "V100", "A100"):
         source = "NVIDIA/FasterTransformer: fused decoder, beam 4, FP16, inference batch sizes 1 and 8"
-        rows, throttled = _rows(gpu, "transformer", FUSED_DECODER), throttled_in_half(constants, gpu, "decode")
+        rows, throttled = _rows(gpu, "transformer", FUSED_DECODER), throttled_in_half(constants, gpu, "transformer")
         fitted[gpu, "tensorrt", "transformer"] = fit_timing(rows, LANGUAGE_PRIOR, throttled, source)
     for name in IMAGE_MODELS:
         rows = _rows("T4", name, FUSED_RECORD)
         if len(rows):
             source = "PaddlePaddle/PaddleClas: TensorRT FP16 latency at inference batch sizes 1 and 8"
             prior = Prior(BYTES * (memory_s(name, "T4", fused=True) or 0.0) or None)
-            fitted["T4", "tensorrt", name] = fit_timing(rows, prior, throttled_in_half(constants, "T4", "cnn"), source)
+            fitted["T4", "tensorrt", name] = fit_timing(rows, prior, throttled_in_half(constants, "T4", name), source)
     return {key: with_kernels(key[2], one) for key, one in fitted.items()}
 
 
@@ -78,8 +84,8 @@ def _rows(gpu: str, workload: str, framework: str) -> TimeRows:
     return time_rows(gpu, workload, framework, precision="fp16")
 
 
-def fit_half_precision(constants: Constants) -> dict[tuple[str, str], HalfPrecision]:
-    """Return FP16 by measured GPU and kind of network: half the bytes, and SM time that follows from what FP16 saves.
+def fit_half_precision(constants: Constants) -> dict[tuple[str, str, str], HalfPrecision]:
+    """Return FP16 by measured GPU, engine and kind of network: half the bytes, and what FP16 saves of SM time.
 
     What it saves is the ratio of its time to that of FP32 (TF32) in one framework, at the largest inference batch size;
     the mean of all networks of a kind. A GPU of the same architecture stands for one without; else all GPUs do.
@@ -87,7 +93,8 @@ def fit_half_precision(constants: Constants) -> dict[tuple[str, str], HalfPrecis
     saved = savings(constants).groupby(["gpu", "kind"])
     found = {(str(gpu), str(kind)): _factor(part.work.to_numpy(float)) for (gpu, kind), part in saved}
     measured = {gpu for gpu, _, _ in constants.timing}
-    return {(gpu, kind): _known(found, gpu, kind) for gpu in catalogue.gpus() if gpu in measured for kind in KINDS}
+    keys = product((gpu for gpu in catalogue.gpus() if gpu in measured), ENGINES, KINDS)
+    return {(gpu, engine, kind): _known(found, gpu, kind) for gpu, engine, kind in keys}
 
 
 def savings(constants: Constants) -> pd.DataFrame:

@@ -306,9 +306,10 @@ def fit_power_law(power: Mapping[str, Power]) -> PowerLaw:
     """
     cards = {name: catalogue.gpu(name) for name in power}
     room_w = {name: card.tdp_w - card.idle_w for name, card in cards.items()}
-    logs = np.log([(known.dynamic_w + known.clock_w) / room_w[name] for name, known in power.items()])
+    clock_w = {name: known.clock_w + known.idle_clock_w for name, known in power.items()}
+    logs = np.log([(known.dynamic_w + clock_w[name]) / room_w[name] for name, known in power.items()])
     others = [np.delete(logs, index).mean() for index in range(len(logs))]
-    full, clock = float(np.exp(logs.mean())), [known.clock_w / room_w[name] for name, known in power.items()]
+    full, clock = float(np.exp(logs.mean())), [clock_w[name] / room_w[name] for name in power]
 
     def mean(values: Iterable[float]) -> float:
         return float(np.mean(list(values)))
@@ -321,6 +322,7 @@ def fit_power_law(power: Mapping[str, Power]) -> PowerLaw:
         v_min=mean(known.v_min for known in power.values()),
         memory=mean(known.memory for known in power.values()),
         sharing=mean(known.sharing for known in power.values()),
+        cache=mean(known.cache_mb / cards[name].l2_mib for name, known in power.items()),
         parked=mean(power[name].parked_w / card.idle_w for name, card in cards.items()),
         uncertainty=float(np.sqrt(np.mean((logs - others) ** 2))),
     )

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
 from heshare.devices.board_power import activity, relative_voltage
-from heshare.devices.constants import Power, Timing
+from heshare.devices.constants import Power, PowerLaw, Timing
+from heshare.devices.derived_constants import scaled_power
 from heshare.devices.iteration_time import iteration_at
+from heshare.lab.calibration.grid_fit import CACHE, WorkEnergy
+from heshare.lab.calibration.grid_fit import SOURCE as GRID_SOURCE
 from heshare.lab.calibration.measurements import MPS_MODELS, records, table
 from heshare.lab.calibration.power import load_fit, voltage_fit
 from heshare.lab.calibration.time_fit import FittedTiming
@@ -216,16 +219,22 @@ def fit_power(mps: Mapping[str, FittedTiming], memory: RangedValue) -> dict[str,
     sharing = ranges["V100-SXM2"]["sharing"]
     ranges["V100"] = _v100(ranges["V100-SXM2"])
     ranges["T4"] = _t4(memory)
-    ranges |= {gpu: _tensor_card(gpu, memory) for gpu in TENSOR_CARDS}
+    ranges |= {gpu: _tensor_card(gpu, memory) for gpu in load_fit.TENSOR_CARDS}
     return {
-        gpu: {"idle_w": _idle_w(gpu), **ranges[gpu], "sharing": sharing, "parked_w": _reading(gpu, "parked")}
+        gpu: {
+            "idle_w": _idle_w(gpu),
+            **ranges[gpu],
+            "sharing": sharing,
+            "parked_w": _reading(gpu, "parked"),
+            "cache_mb": RangedValue.within(CACHE * catalogue.gpu(gpu).l2_mib, 0.5, GRID_SOURCE),
+        }
         for gpu in catalogue.gpus()
         if gpu in ranges
     }
 
 
 def _reading(gpu: str, state: str) -> RangedValue:
-    """A reading of `idle_power.csv`: `parked`, `idle`, or `clock`, which is what clocks add at the top clock."""
+    """A reading of `idle_power.csv`: `parked`, `idle`, or what the top clock adds, busy (`clock`) or `idle clock`."""
     row = table("idle_power").query("gpu == @gpu and state == @state").iloc[0]
     return RangedValue(float(row.value), float(row.low), float(row.high), str(row.source))
 
@@ -296,13 +305,9 @@ def _curve_ranges(gpu: str, measured: str, source: str) -> PowerRanges:
     }
 
 
-TENSOR_CARDS = ("A100", "A100-PCIe", "H100", "H100-PCIe", "H200")
-"""GPUs whose dynamic power follows from networks in FP16 and INT8, by `load_fit.tensor_power`."""
-
-
 def _tensor_card(gpu: str, memory: RangedValue) -> PowerRanges:
     """A GPU whose FP32 networks run in TF32; its voltage curve is the A100's, in proportion to the top clocks."""
-    power = load_fit.tensor_power(gpu)
+    power, idle_clock_w = load_fit.tensor_power(gpu), _reading(gpu, "idle clock")
     source = "ghazanfarttu/Optimal-GPU-frequency-using-DNN-based-models: time and power of 25 codes at 61 clocks"
     origin = "" if gpu == "A100" else "as the A100: "
     ratio = catalogue.gpu(gpu).max_mhz / catalogue.gpu("A100").max_mhz
@@ -312,8 +317,25 @@ def _tensor_card(gpu: str, memory: RangedValue) -> PowerRanges:
         "memory": memory,
         **_curve_ranges(gpu, "A100", origin + source),
         "memory_knee_mhz": RangedValue.within(knee_mhz, 0.1 if gpu == "A100" else 0.3, origin + source),
-        "clock_w": RangedValue.within(power.clock_w, 0.4, power.clock_source),
+        "clock_w": RangedValue.within(power.clock_w - idle_clock_w.value, 0.4, power.clock_source),
+        "idle_clock_w": idle_clock_w,
     }
+
+
+def consumer_cards(energy: WorkEnergy, law: PowerLaw) -> dict[str, PowerRanges]:
+    """Return the power constants of the cards with the chip of the grid's RTX 3080 Ti; the law stands for the rest."""
+    found: dict[str, PowerRanges] = {}
+    for gpu in ("RTX-3080-Ti", "RTX-3090"):
+        card = catalogue.gpu(gpu)
+        values = asdict(scaled_power(law, card))
+        found[gpu] = {
+            name: RangedValue.within(value, 0.3, "the law of power constants") for name, value in values.items()
+        }
+        found[gpu] |= {
+            "idle_w": RangedValue(card.idle_w, 60.0, 1.2 * card.idle_w, "data/gpus.csv"),
+            "clock_w": RangedValue.within(energy.clock_w, 0.4, GRID_SOURCE),
+        }
+    return found
 
 
 def t4_power_curve(memory: float, idle_w: float, v_min: float, capped_mhz: float = T4_CAPPED_MHZ) -> Power:

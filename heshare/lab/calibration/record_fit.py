@@ -16,11 +16,17 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares, nnls
 
-from heshare.devices.board_power import memory_slowdown_at, relative_voltage, work_done
+from heshare.devices.board_power import idle_power_w, memory_slowdown_at, switching, work_done
 from heshare.devices.constants import Constants, Contention, Load, Power, Timing, default
-from heshare.devices.crowding import common_stretch, resident_parts, stretches
-from heshare.devices.device_model import contention_factors
-from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
+from heshare.devices.crowding import common_stretch, contention_factors, resident_parts, stretches
+from heshare.devices.iteration_time import (
+    Iteration,
+    WorkPower,
+    filled_arrays,
+    iteration_at,
+    overlap_arrays,
+    work_power,
+)
 from heshare.lab.calibration.copies_fit import stretch_arrays
 from heshare.lab.calibration.measurements import TimeRows, records
 from heshare.lab.calibration.time_fit import Prior, ThrottledGpu, fit_timing
@@ -87,8 +93,9 @@ def _timing_key(gpu: Gpu, resident: Resident) -> TimingKey:
     return gpu.name, resident.workload.engine, resident.workload.model
 
 
-def _load(loads: Mapping[tuple[str, str, str], Load], gpu: Gpu, resident: Resident) -> Load | None:
-    return loads.get((gpu.name, catalogue.kind(resident.workload.model), resident.workload.precision))
+def _work_power(loads: Mapping[tuple[str, str, str], Load], gpu: Gpu, resident: Resident) -> WorkPower:
+    workload = resident.workload
+    return work_power(loads.get((gpu.name, catalogue.kind(workload.model), workload.precision)), gpu, workload)
 
 
 def _fit_from(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float, host_part: float) -> Constants:
@@ -158,11 +165,14 @@ class _ModelledSetting:
     stalled: float
     observed: ObservedSetting
 
-    def work_done(self, power: Power, contention: Contention) -> tuple[float, float, float]:
-        """(Time in which some kernel runs, work, work beside the busiest resident) of `board_power.work_done`."""
+    def work_done(self, power: Power, contention: Contention) -> tuple[float, float, float, float]:
         slowdowns = self.slow, self.stalled
         turns = common_stretch(contention, resident_parts(self.iterations), *slowdowns)
-        times_s = [iteration.time_s(*slowdowns, turns) for iteration in self.iterations]
+        factors = contention_factors(contention, self.iterations)
+        times_s = [
+            iteration.time_s(*slowdowns, turns * factor, wait_s)
+            for iteration, (factor, wait_s) in zip(self.iterations, factors, strict=True)
+        ]
         return work_done(power, self.iterations, times_s, *slowdowns)
 
     def modelled_s(self, contention: Contention) -> float:
@@ -178,7 +188,7 @@ def _modelled_settings(gpu: Gpu, settings: Sequence[ObservedSetting], constants:
                 constants.timing[_timing_key(gpu, resident)],
                 resident.workload.batch_size,
                 resident.mps_pct / 100.0,
-                load=_load(constants.loads, gpu, resident),
+                draws=_work_power(constants.loads, gpu, resident),
             )
             for resident in setting.residents
         )
@@ -208,16 +218,15 @@ def _fit_power(power: Power, contention: Contention, settings: Sequence[_Modelle
     fit_curve = len(clocks) >= _CLOCKS and max(clocks) >= _CLOCK_RANGE * min(clocks)
     curves = product((knee * max_mhz for knee in _KNEES), _V_MINS) if fit_curve else [(power.knee_mhz, power.v_min)]
     ratio = np.array([1.0 / setting.slow for setting in settings])
-    busy, work, others = np.array([setting.work_done(power, contention) for setting in settings]).T
-    rate, beside = ratio * work, np.minimum(1.0, others * ratio)
+    clocks, work, others, rated = np.array([setting.work_done(power, contention) for setting in settings]).T
+    beside = np.minimum(1.0, others * ratio)
 
     def fit_dynamic_w(knee: float, v_min: float) -> tuple[float, float, float]:
         """(relative error, dynamic power in W, its extra under sharing) for a voltage curve."""
         curve = replace(power, knee_mhz=knee, v_min=v_min)
-        volts = np.array([relative_voltage(curve, clock, max_mhz) for clock in mhz])
-        active = rate * volts**2
-        columns = np.column_stack([active, active * beside]) / power_w[:, None]
-        above_w = power_w - curve.idle_w - curve.clock_w * ratio * busy * volts**2
+        switched = np.array([switching(curve, clock, max_mhz) for clock in mhz])
+        columns = (switched * [work + rated, work * beside]).T / power_w[:, None]
+        above_w = power_w - [idle_power_w(curve, clock, max_mhz) for clock in mhz] - curve.clock_w * clocks * switched
         (dynamic_w, extra_w), residual = nnls(columns, np.maximum(0.0, above_w) / power_w)
         return float(residual), float(dynamic_w), float(extra_w / dynamic_w) if dynamic_w > 0 else 0.0
 
@@ -234,11 +243,13 @@ class SettingArrays:
         batch: inference batch sizes, (n, k).
         share: shares, 0 to 1, (n, k).
         weight: 1 for a resident, 0 beyond the set, (n, k).
-        intensity: of each resident's class of load, 0 beyond the set, (n, k).
-        kernels: kernels of the observed task, (n,).
+        intensity: of each resident's load, 0 beyond the set, (n, k).
+        rated_s: energy of its operations and traffic, as a time at full dynamic power, 0 beyond the set, s, (n, k).
+        kernels: kernels of each resident, (n, k).
         slow: top clock over the clock reached, (n,).
         stalled: factor on memory time at that clock, (n,).
-        volts2: square of the voltage at that clock over that at the top, (n,).
+        switched: `board_power.switching` at that clock, (n,).
+        idle_w: idle power at that clock, W, (n,).
     """
 
     workload: IntArray
@@ -246,10 +257,12 @@ class SettingArrays:
     share: FloatArray
     weight: FloatArray
     intensity: FloatArray
+    rated_s: FloatArray
     kernels: FloatArray
     slow: FloatArray
     stalled: FloatArray
-    volts2: FloatArray
+    switched: FloatArray
+    idle_w: FloatArray
 
 
 def setting_arrays(
@@ -263,18 +276,22 @@ def setting_arrays(
     index = {key: number for number, key in enumerate(timing)}
     shape = (len(sets), max(map(len, sets)))
     workload, batch, share, weight = np.zeros(shape, np.int64), np.ones(shape), np.ones(shape), np.zeros(shape)
-    intensity = np.zeros(shape)
+    intensity, rated_s = np.zeros(shape), np.zeros(shape)
     for row, residents in enumerate(sets):
+        draws = [_work_power(loads, gpu, resident) for resident in residents]
+        working_mb = sum(each.working_mb for each in draws)
+        missed = working_mb / (working_mb + power.cache_mb) if working_mb else 0.0
         for place, resident in enumerate(residents):
             workload[row, place] = index[_timing_key(gpu, resident)]
             batch[row, place], share[row, place] = resident.workload.batch_size, resident.mps_pct / 100.0
             weight[row, place] = 1.0
-            load = _load(loads, gpu, resident)
-            intensity[row, place] = 1.0 if load is None else load.intensity
-    kernels = np.array([constants.kernels for constants in timing.values()])[workload[:, 0]]
+            intensity[row, place] = draws[place].intensity
+            rated_s[row, place] = draws[place].operations_s + missed * draws[place].traffic_s
+    kernels = np.array([constants.kernels for constants in timing.values()])[workload]
     stalled = np.array([memory_slowdown_at(power, clock) for clock in sm_mhz])
-    volts = np.array([relative_voltage(power, clock, gpu.max_mhz) for clock in sm_mhz])
-    return SettingArrays(workload, batch, share, weight, intensity, kernels, gpu.max_mhz / sm_mhz, stalled, volts**2)
+    switched = np.array([switching(power, clock, gpu.max_mhz) for clock in sm_mhz])
+    idle_w, slow = np.array([idle_power_w(power, clock, gpu.max_mhz) for clock in sm_mhz]), gpu.max_mhz / sm_mhz
+    return SettingArrays(workload, batch, share, weight, intensity, rated_s, kernels, slow, stalled, switched, idle_w)
 
 
 def time_array(timing: Mapping[TimingKey, Timing]) -> FloatArray:
@@ -301,23 +318,24 @@ def co_run_arrays(
     held[:, 0] = np.minimum(1.0, (settings.share * settings.weight)[:, 1:].sum(axis=1))
     busy = settings.weight * slow * (work + batch + held * waiting)
     together = settings.weight * slow * (work + batch + settings.share * waiting)
-    turns = stretch_arrays(contention.sharpness, together, host, gpu)[:, None]
-    crowded_s = overlap_arrays(host, gpu * turns)
-    active = settings.weight * slow * (work + batch + power.memory * memory) / crowded_s
-    total, busiest = active.sum(axis=1), active.max(axis=1)
     top_clock_gpu = latency + memory + sms
     duty_cycle = settings.weight * top_clock_gpu / overlap_arrays(host, top_clock_gpu)
-    others = duty_cycle[:, 1:].sum(axis=1)
-    beside = (duty_cycle * settings.share)[:, 1:].sum(axis=1) / settings.share[:, 0]
-    factor = stretch_arrays(contention.sharpness, busy, host, gpu) * (1.0 + contention.strength * beside)
-    time_s = overlap_arrays(host[:, 0], gpu[:, 0] * factor + contention.wait_s * settings.kernels * others)
-    ratio = 1.0 / settings.slow
+    others = duty_cycle.sum(axis=1, keepdims=True) - duty_cycle
+    weighted = duty_cycle * settings.share
+    beside = (weighted.sum(axis=1, keepdims=True) - weighted) / settings.share
+    factor, waits_s = 1.0 + contention.strength * beside, contention.wait_s * settings.kernels * others
+    turns = stretch_arrays(contention.sharpness, together, host, gpu)[:, None]
+    crowded_s = overlap_arrays(host, gpu * turns * factor + waits_s)
+    active = settings.weight * slow * (work + batch + power.memory * memory) / crowded_s
+    total, busiest = active.sum(axis=1), active.max(axis=1)
+    own_turns = stretch_arrays(contention.sharpness, busy, host, gpu)
+    time_s = overlap_arrays(host[:, 0], gpu[:, 0] * own_turns * factor[:, 0] + waits_s[:, 0])
     work = np.minimum(settings.intensity.max(axis=1), (settings.intensity * active).sum(axis=1))
-    dynamic_w = power.dynamic_w * ratio * work * settings.volts2
-    beside = np.minimum(1.0, (total - busiest) * ratio)
+    rated = (slow * settings.rated_s / crowded_s).sum(axis=1)
+    extra = 1.0 + power.sharing * np.minimum(1.0, (total - busiest) / settings.slow)
     running = np.minimum(1.0, (settings.weight * gpu / crowded_s).sum(axis=1))
-    clock_w = power.clock_w * ratio * running * settings.volts2
-    return time_s, power.idle_w + clock_w + dynamic_w * (1.0 + power.sharing * beside)
+    busy_w = power.clock_w * running + power.dynamic_w * (work * extra + rated)
+    return time_s, settings.idle_w + settings.switched * busy_w
 
 
 def _fit_jointly(

@@ -12,8 +12,15 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
-from heshare.devices.constants import Load, Power, Timing
-from heshare.devices.iteration_time import BATCH_EXPONENT, OVERLAP, Iteration, iteration_at
+from heshare.devices.constants import Power, Timing
+from heshare.devices.iteration_time import (
+    BATCH_EXPONENT,
+    OVERLAP,
+    SM_TIME_ONLY,
+    Iteration,
+    WorkPower,
+    iteration_at,
+)
 from heshare.lab.calibration.measurements import TimeRows
 from heshare.shared.arrays import FloatArray
 
@@ -62,13 +69,13 @@ class FittedTiming:
 class ThrottledGpu:
     """A GPU whose power limit `cap_w`, W, may have lowered the clock of measurements.
 
-    `load` is the class of load of the measurements; None is CNN inference in FP32.
+    `draws` returns the power of an iteration by its inference batch size.
     """
 
     power: Power
     max_mhz: float
     cap_w: float
-    load: Load | None = None
+    draws: Callable[[int], WorkPower] = lambda _: SM_TIME_ONLY
 
     def slowdowns(self, timing: Timing, rows: TimeRows) -> tuple[FloatArray, FloatArray]:
         """Return the factors on SM time and on memory time of each row, (n,) each.
@@ -77,7 +84,9 @@ class ThrottledGpu:
         """
         top = self.max_mhz
         clocks = [
-            self._left_mhz(iteration_at(timing, int(batch), share, load=self.load)) if math.isnan(locked) else locked
+            self._left_mhz(iteration_at(timing, int(batch), share, draws=self.draws(int(batch))))
+            if math.isnan(locked)
+            else locked
             for batch, share, locked in zip(rows.batch, rows.share, rows.sm_mhz, strict=True)
         ]
         return top / np.array(clocks), np.array([memory_slowdown_at(self.power, clock) for clock in clocks])

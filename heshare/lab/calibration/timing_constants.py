@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from heshare.devices.constants import Power, Timing
+from heshare.devices.iteration_time import SM_TIME_ONLY, WorkPower
 from heshare.lab.calibration.measurements import (
     FUSED_DECODER,
     FUSED_RECORD,
@@ -88,7 +89,8 @@ def throttled_gpu(gpu: str, power: Mapping[str, Power], kind: str = "cnn") -> Th
     """Return a GPU of the catalogue with its power limit, on which a kind of network runs in FP32."""
     spec = catalogue.gpu(gpu)
     load = fit_loads(power[gpu].memory).get((gpu, kind, "fp32"))
-    return ThrottledGpu(power[gpu], spec.max_mhz, spec.tdp_w, load)
+    draws = SM_TIME_ONLY if load is None else WorkPower(load.intensity)
+    return ThrottledGpu(power[gpu], spec.max_mhz, spec.tdp_w, lambda _: draws)
 
 
 def mps_prior(workload: str) -> Prior:

@@ -15,16 +15,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
-from heshare.devices.board_power import relative_voltage
+from heshare.devices.board_power import idle_power_w, switching
 from heshare.devices.constants import default
+from heshare.devices.derived_constants import FULL_BATCH
+from heshare.devices.iteration_time import iteration_of
 from heshare.prediction.predictor import Predictor
 from heshare.shared.errors import InputError
+from heshare.world import catalogue
 from heshare.world.gpu import Gpu, spread_clocks
-from heshare.world.workload import Resident
+from heshare.world.workload import Resident, Workload
 
 Residents = tuple[Resident, ...]
 Clock = int | None
@@ -185,19 +188,40 @@ def saturated_w(gpu: Gpu, residents: Residents, sm_mhz: Clock) -> float:
     power = constants.power.get(gpu.name)
     if power is None or any(resident.workload.phase != "inference" for resident in residents):
         return gpu.tdp_w
-    loads = [load.intensity for (name, _, _), load in constants.loads.items() if name == gpu.name]
-    full_w = power.clock_w + power.dynamic_w * max([1.0, *loads]) * (1.0 + power.sharing)
-    return min(gpu.tdp_w, power.idle_w + _switching(gpu, top_mhz(gpu, sm_mhz)) * full_w)
+    full_w = power.clock_w + power.dynamic_w * _strongest(gpu) * (1.0 + power.sharing)
+    return min(gpu.tdp_w, _rest_w(gpu, top_mhz(gpu, sm_mhz)) + _switching(gpu, top_mhz(gpu, sm_mhz)) * full_w)
+
+
+@cache
+def _strongest(gpu: Gpu) -> float:
+    """Return the most work on a GPU whose SMs all work, over its dynamic power: of every load and network known."""
+    constants, found = default(), [1.0]
+    for (name, kind, precision), load in constants.loads.items():
+        if name == gpu.name:
+            found.append(load.intensity)
+            for model in catalogue.models().values() if load.operations + load.traffic else ():
+                if model.kind == kind and not (precision == "tf32" and not gpu.has_tf32):
+                    resident = Resident(Workload(model.name, FULL_BATCH, precision))
+                    iteration = iteration_of(constants, gpu.name, resident)
+                    drawn = iteration.work_power
+                    found.append(load.intensity + (drawn.operations_s + drawn.traffic_s) / iteration.work_s)
+    return max(found)
 
 
 def _switching(gpu: Gpu, sm_mhz: float) -> float:
-    """Return V(f)^2 f / f_max, with which dynamic power goes; 1 at the top clock."""
-    return relative_voltage(default().power[gpu.name], sm_mhz, gpu.max_mhz) ** 2 * sm_mhz / gpu.max_mhz
+    return switching(default().power[gpu.name], sm_mhz, gpu.max_mhz)
+
+
+def _rest_w(gpu: Gpu, sm_mhz: float) -> float:
+    """Return the power of a GPU with a held clock and nothing running, W."""
+    power = default().power.get(gpu.name)
+    held_w = 0.0 if power is None else idle_power_w(power, sm_mhz, gpu.max_mhz) - power.idle_w
+    return idle_w(gpu) + held_w
 
 
 def _scaled_w(gpu: Gpu, sm_mhz: float, power_w: float, read_mhz: float) -> float:
     """Return the bound at a clock that a reading at another one gives, W."""
-    power, rest_w = default().power.get(gpu.name), idle_w(gpu)
+    power = default().power.get(gpu.name)
     if sm_mhz <= read_mhz:
         growth = 1.0 if power is None else _switching(gpu, sm_mhz) / _switching(gpu, read_mhz) * read_mhz / sm_mhz
     elif power is None:
@@ -206,4 +230,4 @@ def _scaled_w(gpu: Gpu, sm_mhz: float, power_w: float, read_mhz: float) -> float
         # Work beside the busiest resident draws more the higher the clock, too.
         beside = (1.0 + power.sharing * sm_mhz / gpu.max_mhz) / (1.0 + power.sharing * read_mhz / gpu.max_mhz)
         growth = _switching(gpu, sm_mhz) / _switching(gpu, read_mhz) * beside
-    return rest_w + max(power_w - rest_w, 0.0) * growth
+    return _rest_w(gpu, sm_mhz) + max(power_w - _rest_w(gpu, read_mhz), 0.0) * growth

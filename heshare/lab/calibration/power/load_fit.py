@@ -1,4 +1,4 @@
-"""Dynamic power of GPUs whose FP32 networks run in TF32, and the intensity of each class of load.
+"""Dynamic power of GPUs whose FP32 networks run in TF32, and of each kind of load.
 
 No record has the power of CNN inference in TF32, to which `Power.dynamic_w` refers. It lies between CNN inference in
 INT8 (power limits of the A100-PCIe, the least) and diffusion models in FP16 (the most): the geometric mean of both.
@@ -25,14 +25,18 @@ from heshare.world import catalogue
 
 _SATURATED = "ml-energy/leaderboard-v2: power of diffusion models in FP16 by batch size"
 _LIMITED = "mlcommons/inference_results_v2.0 and v3.0: throughput of INT8 networks under power limits"
-_SAME_CHIP = {"A100-PCIe": "A100", "H100-PCIe": "H100", "H200": "H100"}
-# Relative standard uncertainties of board power: fitted on the GPU, and carried over from another GPU or precision.
-_FITTED, _CARRIED, _UNMEASURED = 0.05, 0.1, 0.15
+_SAME_CHIP = {"A100-40GB": "A100", "A100-PCIe": "A100", "A100-PCIe-40GB": "A100", "H100-PCIe": "H100", "H200": "H100"}
+FITTED = 0.05
+"""Relative standard uncertainty of board power that was fitted on the GPU."""
+CARRIED, UNMEASURED = 0.1, 0.15
+"""The same, carried over from another GPU, and from another precision or load."""
+TENSOR_CARDS = ("A100", "A100-PCIe", "A100-40GB", "A100-PCIe-40GB", "H100", "H100-PCIe", "H200")
+"""GPUs whose dynamic power follows from networks in FP16 and INT8 (`tensor_power`)."""
 
 
 @dataclass(frozen=True)
 class TensorPower:
-    """Power of a GPU: clocks, dynamic power of CNNs in TF32 with its range, W, and their sources."""
+    """Power of a GPU: clocks with what they draw idle, dynamic power of CNNs in TF32 with its range, W, and sources."""
 
     clock_w: float
     dynamic_w: float
@@ -79,30 +83,26 @@ def transformer_intensity() -> float:
 
 
 def fit_loads(memory: float) -> dict[tuple[str, str, str], Load]:
-    """Return the intensity of each class of load, by (gpu, kind of network, precision).
+    """Return the loads whose power goes with the time of the SMs, by (gpu, kind of network, precision).
 
     `memory` is the weight of memory time (`Power.memory`), at which a GPU works that writes token by token.
     """
     half, _ = _ratios()
     dense = transformer_intensity()
-    loads = {
-        ("T4", "transformer", "fp32"): Load(1.0, _FITTED),
-        ("V100", "cnn", "fp32"): Load(1.0, _CARRIED),
-        ("V100-SXM2", "cnn", "fp32"): Load(1.0, _FITTED),
+    found = {
+        ("T4", "transformer", "fp32"): (1.0, FITTED),
+        ("V100", "cnn", "fp32"): (1.0, CARRIED),
+        ("V100-SXM2", "cnn", "fp32"): (1.0, FITTED),
     }
     for gpu in ("T4", "V100", "V100-SXM2"):
-        loads[gpu, "cnn", "fp16"] = Load(half, _UNMEASURED)
-        loads[gpu, "transformer", "fp16"] = Load(half * dense, _UNMEASURED)
-    for gpu in ("A100", "A100-PCIe", "H100", "H100-PCIe", "H200"):
-        own = _FITTED if gpu not in _SAME_CHIP else _CARRIED
+        found[gpu, "transformer", "fp16"] = half * dense, UNMEASURED
+    for gpu in TENSOR_CARDS:
         decode, spread = _decode_intensity(gpu, memory)
-        loads[gpu, "cnn", "fp32"] = Load(1.0, _CARRIED)
-        loads[gpu, "cnn", "fp16"] = Load(half, own)
-        loads[gpu, "transformer", "fp32"] = Load(dense, _UNMEASURED)
-        loads[gpu, "transformer", "fp16"] = Load(half * dense, _CARRIED)
-        loads[gpu, "decode", "fp32"] = Load(decode, math.hypot(spread, _CARRIED))
-        loads[gpu, "decode", "fp16"] = Load(decode, spread)
-    return loads
+        found[gpu, "transformer", "fp32"] = dense, UNMEASURED
+        found[gpu, "transformer", "fp16"] = half * dense, CARRIED
+        found[gpu, "decode", "fp32"] = decode, math.hypot(spread, CARRIED)
+        found[gpu, "decode", "fp16"] = decode, spread
+    return {key: Load(intensity, 0.0, 0.0, spread) for key, (intensity, spread) in found.items()}
 
 
 def _decode_intensity(gpu: str, memory: float) -> tuple[float, float]:

@@ -40,7 +40,7 @@ from heshare.lab.calibration.uncertainty_fit import (
     quantile_spread,
     smaller_shares,
 )
-from heshare.lab.calibration.validation import left_out_cards, power_points
+from heshare.lab.calibration.validation import grid_points, left_out_cards, power_points
 from heshare.lab.calibration.validation.points import LeftOutPoint, cell_point, table_of
 from heshare.shared.arrays import BoolArray, FloatArray
 from heshare.world import catalogue
@@ -67,6 +67,7 @@ TARGETS = {
     "A100 power from five clocks": (3.0, 6.5),
     **left_out_cards.TARGETS,
     **power_points.TARGETS,
+    **grid_points.TARGETS,
 }
 """Test: largest acceptable (mean, 90th percentile) of the absolute relative error, %."""
 
@@ -196,7 +197,7 @@ def mps_power(calibration: Calibration) -> Iterator[LeftOutPoint]:
         iterations = [iteration_at(fitted.timing, int(row.batch_size), row.mps_pct / 100)]
         reached = capped_clock_mhz(power, iterations, gpu.tdp_w, gpu.max_mhz, gpu.max_mhz)
         setting = f"b{row.batch_size:.0f} {row.mps_pct} %"
-        modelled = board_power_w(power, resident_parts(iterations), reached, gpu.max_mhz)
+        modelled = board_power_w(power, resident_parts(iterations, power.cache_mb), reached, gpu.max_mhz)
         own = Resident(Workload(str(row.workload), int(row.batch_size), engine="tensorrt"), int(row.mps_pct))
         test = "V100 power, a workload left out"
         yield cell_point(test, calibration.constants, gpu.name, [own], row.power_w, modelled, unit="W")
@@ -392,6 +393,7 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     partial(beyond_fit, "MPS shares of 10 to 60 % from 80 and 100 %", smaller_shares),
     *left_out_cards.TESTS,
     *power_points.TESTS,
+    *grid_points.TESTS,
     *left_out_cards.TRAINING_TESTS,
 )
 """The tests, in the order of `errors.csv`."""

@@ -31,14 +31,13 @@ TARGETS = {
 """Test: largest acceptable (mean, 90th percentile) of the absolute error, %."""
 
 
-def saturated_power(gpu: str, calibration: Calibration) -> Iterator[LeftOutPoint]:
+def saturated_power(gpu: str, _: Calibration) -> Iterator[LeftOutPoint]:
     """Yield the power of diffusion models, their work from the times, clock and dynamic power from the other models."""
     rows, curve = load_fit.saturated_rows(gpu), voltage_fit.voltage_curve("A100")
     for model, part in rows.groupby("model", sort=True):
         fitted = load_fit.fit_saturated(gpu, curve, without=str(model))
         modelled_w = load_fit.modelled_w(gpu, part.load.to_numpy(float), curve, *fitted)
         for row, power_w in zip(records(part), modelled_w, strict=True):
-            uncertainty = calibration.fitted.loads[gpu, "cnn", "fp16"].uncertainty
             yield LeftOutPoint(
                 f"{gpu} saturated power, a model left out",
                 gpu,
@@ -47,7 +46,7 @@ def saturated_power(gpu: str, calibration: Calibration) -> Iterator[LeftOutPoint
                 "W",
                 float(row.power_w),
                 float(power_w),
-                uncertainty,
+                load_fit.FITTED,
                 str(row.kind),
                 "fp16",
                 "eager",

@@ -22,7 +22,7 @@ from functools import lru_cache
 
 from heshare.devices.constants import Constants, default, fitted
 from heshare.devices.device_model import register_iteration_model
-from heshare.devices.iteration_time import BATCH_EXPONENT, Iteration, filled, iteration_at, iteration_of
+from heshare.devices.iteration_time import BATCH_EXPONENT, Iteration, WorkPower, filled, iteration_at, iteration_of
 from heshare.devices.uncertainty import Uncertainty
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.training import TrainingStep
@@ -61,7 +61,7 @@ def training_iteration(constants: Constants, gpu: str, resident: Resident) -> It
         kernels=LAUNCHES * target.kernels,
         batch_size=resident.workload.batch_size,
         anchored=step.measured and gpu == step.gpu,
-        intensity=full_intensity(constants, step.gpu),
+        work_power=WorkPower(full_intensity(constants, step.gpu)),
         uncertainty=_uncertainty(constants, step, gpu),
         serial_s=step.step_s - step.busy * step.step_s,
     )
