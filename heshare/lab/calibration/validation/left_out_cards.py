@@ -8,6 +8,7 @@ from functools import cache, partial
 import numpy as np
 
 from heshare.devices.derived_constants import nearest_by, scaled_timing, speed_ratio
+from heshare.devices.device_model import co_run
 from heshare.devices.uncertainty import outside
 from heshare.lab.calibration.device_model_fit import Calibration
 from heshare.lab.calibration.half_precision_fit import BERT_RECORD, bert_rows
@@ -23,7 +24,7 @@ from heshare.lab.calibration.laws_fit import (
     speeds_without,
     workload_rows,
 )
-from heshare.lab.calibration.measurements import TimeRows, table
+from heshare.lab.calibration.measurements import TimeRows, records, table
 from heshare.lab.calibration.time_fit import fit_timing, times_s
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR, throttled_gpu
 from heshare.lab.calibration.training_fit import (
@@ -40,6 +41,7 @@ from heshare.lab.calibration.validation.points import LeftOutPoint
 from heshare.lab.systems.miso.mig import MEASURED_GPU
 from heshare.lab.systems.shared.training_step import MEASURED
 from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
 
 
 def card_speeds(kind: str, precision: str, _: Calibration) -> Iterator[LeftOutPoint]:
@@ -116,6 +118,7 @@ FASTER = "training step on a faster GPU, a training left out"
 PAIRS = "pairs of trainings on a V100, a workload left out"
 BIAS = "pairs of trainings on a V100, mean slowdown, a workload left out"
 INSTANCES = "A100 inference in MIG instances, a workload left out"
+SECOND_LABORATORY = "A100 {} in MIG instances, a second laboratory"
 
 
 def faster_gpus(_: Calibration) -> Iterator[LeftOutPoint]:
@@ -153,6 +156,18 @@ def instances(calibration: Calibration) -> Iterator[LeftOutPoint]:
         yield from _points(INSTANCES, [point], error, unit="s", kind="cnn", engine="eager")
 
 
+def second_laboratory(phase: str, calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times in instances that entered no fit; framework and host are others, so all of the uncertainty counts."""
+    rows, gpu = table("mig_second_laboratory"), catalogue.gpu(MEASURED_GPU)
+    kind, engine = ("cnn", "eager") if phase == "inference" else ("training", "")
+    for row in records(rows[rows.phase == phase]):
+        own = Resident(Workload(row.workload, int(row.batch_size), phase=phase), sharing=f"mig-{row.slices}g")
+        task = co_run(gpu, [own], constants=calibration.constants).tasks[0]
+        point = LeftOut(gpu.name, row.workload, f"b{row.batch_size} {row.slices}g", row.time_s, task.time_s)
+        test = SECOND_LABORATORY.format(phase)
+        yield from _points(test, [point], task.uncertainty, unit="s", kind=kind, engine=engine)
+
+
 def _points(
     test: str, points: Iterable[LeftOut], error: float, *, unit: str = "1", kind: str = "training", engine: str = ""
 ) -> Iterator[LeftOutPoint]:
@@ -181,5 +196,13 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     bert_on_cards,
     networks,
 )
-TRAINING_TESTS = (faster_gpus, other_gpus, other_hosts, training_pairs, instances)
+TRAINING_TESTS = (
+    faster_gpus,
+    other_gpus,
+    other_hosts,
+    training_pairs,
+    instances,
+    partial(second_laboratory, "inference"),
+    partial(second_laboratory, "training"),
+)
 """The tests of laws, and of trainings, in the order of `errors.csv`."""
