@@ -24,7 +24,7 @@ SAME_BYTES = {
     "SOURCE_DATE_EPOCH": "0",
     "TZ": "UTC",
 }
-"""Variables with which the same inputs give the same bytes, in notebooks' kernels, `heshare calibrate`, and the Makefile.
+"""Variables with which the same inputs give the same bytes: in notebooks' kernels, `heshare calibrate`, the Makefile.
 
 On x86 these choose the code as well: OpenBLAS adds in another order on another processor, unless it is set to the code
 for one, and numpy's exponentials and logarithms have other last bits where the processor has AVX-512.

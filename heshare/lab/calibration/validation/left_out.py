@@ -320,19 +320,11 @@ def other_frameworks(calibration: Calibration) -> Iterator[LeftOutPoint]:
     uncertainties = {name: errors.uncertainty(fitted) for name, fitted in spreads.items()}
     for index, resident in enumerate(errors.residents):
         workload, framework = resident.workload, errors.framework[index]
-        yield LeftOutPoint(
-            "other frameworks, a framework left out",
-            errors.gpu[index],
-            f"{workload.model}, {framework}",
-            f"b{workload.batch_size} {workload.precision}",
-            "s",
-            float(errors.measured[index]),
-            float(errors.modelled[index]),
-            float(uncertainties[framework][index]),
-            catalogue.kind(workload.model),
-            workload.precision,
-            workload.engine,
-        )
+        item, setting = f"{workload.model}, {framework}", f"b{workload.batch_size} {workload.precision}"
+        values = float(errors.measured[index]), float(errors.modelled[index]), float(uncertainties[framework][index])
+        kinds = catalogue.kind(workload.model), workload.precision, workload.engine
+        test = "other frameworks, a framework left out"
+        yield LeftOutPoint(test, errors.gpu[index], item, setting, "s", *values, *kinds)
 
 
 def beyond_fit(

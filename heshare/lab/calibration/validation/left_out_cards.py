@@ -77,19 +77,10 @@ def bert_on_cards(calibration: Calibration) -> Iterator[LeftOutPoint]:
         timing = scaled_timing(fitted.timing, card, base, power, ratio, uncertainty)
         modelled = times_s(timing, rows[gpu, name], throttled_gpu(gpu, power))
         for batch, measured_s, modelled_s in zip(rows[gpu, name].batch, rows[gpu, name].time_s, modelled, strict=True):
-            yield LeftOutPoint(
-                "BERT FP16 TensorRT, a GPU left out",
-                gpu,
-                name,
-                f"b{batch:.0f} from {base.name}",
-                "s",
-                float(measured_s),
-                float(modelled_s),
-                math.hypot(timing.total_uncertainty, far * outside(timing.batch_low, timing.batch_high, batch)),
-                "transformer",
-                "fp16",
-                "tensorrt",
-            )
+            own = math.hypot(timing.total_uncertainty, far * outside(timing.batch_low, timing.batch_high, batch))
+            values = f"b{batch:.0f} from {base.name}", "s", float(measured_s), float(modelled_s), own
+            test = "BERT FP16 TensorRT, a GPU left out"
+            yield LeftOutPoint(test, gpu, name, *values, "transformer", "fp16", "tensorrt")
 
 
 def networks(_: Calibration) -> Iterator[LeftOutPoint]:
@@ -100,18 +91,8 @@ def networks(_: Calibration) -> Iterator[LeftOutPoint]:
         unseen, predicted, _spread = left_out(rows, TIME_EXPONENTS, name)
         uncertainty = root_mean_square(errors, without=name)
         for group, log, modelled in zip(unseen.groups, unseen.logs, predicted, strict=True):
-            gpu = group.split(",")[0]
-            yield LeftOutPoint(
-                "a network left out, features only",
-                gpu,
-                name,
-                group,
-                "s",
-                float(np.exp(log)),
-                float(np.exp(modelled)),
-                uncertainty,
-                catalogue.kind(name),
-            )
+            values = "s", float(np.exp(log)), float(np.exp(modelled)), uncertainty, catalogue.kind(name)
+            yield LeftOutPoint("a network left out, features only", group.split(",")[0], name, group, *values)
 
 
 FASTER = "training step on a faster GPU, a training left out"
