@@ -138,7 +138,10 @@ def instances(calibration: Calibration) -> Iterator[LeftOutPoint]:
 
 
 def second_laboratory(phase: str, calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times in instances that entered no fit; framework and host are others, so all of the uncertainty counts."""
+    """Yield times in instances that entered no fit; framework and host are others, so all of the uncertainty counts.
+
+    The constants of instances and trainings are those of `constants.csv`.
+    """
     rows, gpu = table("mig_second_laboratory"), catalogue.gpu(MEASURED_GPU)
     kind, engine = ("cnn", "eager") if phase == "inference" else ("training", "")
     for row in records(rows[rows.phase == phase]):
