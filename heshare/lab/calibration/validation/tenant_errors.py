@@ -4,8 +4,8 @@ Nobody has published the energy of a tenant beside another: a counter measures t
 the power of four networks alone at 10, 50 and 100 % of a V100-SXM2, and that of copies (icloud-ecnu/igniter): one to
 five of VGG-19 at 20 %, of which four and five, and two of each network at 50 %, are kept for judging the model. The
 reference for a pair of networks is therefore an assumption: both dynamic powers add up, and each tenant causes its own.
-By how much that is wrong is known for the copies alone (`copies`); the `Shapley` reference divides as much again, beyond
-the sum, equally between the two.
+By how much that is wrong is known for the copies alone (`copies`); the `Shapley` reference divides as much again,
+beyond the sum, equally between the two.
 """
 
 from collections.abc import Iterator
