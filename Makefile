@@ -7,7 +7,8 @@
 .DEFAULT_GOAL := help
 JOBS ?= 2
 
-# Same inputs, same bytes: no threads that add in another order, no clock, no locale, no hash seed.
+# Same inputs, same bytes: no threads that add in another order, no clock, no locale, no hash seed; as SAME_BYTES in
+# heshare/shared/processes.py (a test compares them).
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1

@@ -86,6 +86,7 @@ def estimate(
     import pandas as pd
 
     from heshare import device_query
+    from heshare.lab.systems.shared.mps_or_time_slices import limit_note
     from heshare.world import catalogue
 
     if grid is not None:
@@ -99,6 +100,9 @@ def estimate(
         return
     require("gpu", "no GPU", gpu is not None, "a GPU and what runs on it, or --grid FILE", "Write A100 resnet50:8.")
     result = device_query.estimate(gpu or "", residents or (), sm_mhz=sm_mhz, precision=precision, engine=engine)
+    parsed = [catalogue.resident(text, precision=precision, engine=engine) for text in residents or ()]
+    if note := limit_note(result.gpu, parsed, sm_mhz):
+        typer.echo(f"heshare: {note}", err=True)
     power = _interval("power", "w", result.power_w, result.power_uncertainty_parts)
     power["power_high_w"] = min(power["power_high_w"], catalogue.gpu(result.gpu).tdp_w)  # the limit holds it
     tasks = [{**asdict(task), **_interval("time", "s", task.time_s, task.uncertainty_parts)} for task in result.tasks]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -175,6 +177,11 @@ def _print_plan(
 
 def calibrate(json: Json = False) -> None:
     """Fit the device model again: rewrite its constants; print errors and coverage on points left out of the fit."""
+    from heshare.shared.processes import SAME_BYTES, child_environment, has_same_bytes
+
+    if not has_same_bytes():  # too late in a process that has loaded numpy
+        command = [sys.executable, "-m", "heshare", "calibrate", *(["--json"] if json else [])]
+        raise typer.Exit(subprocess.call(command, env=child_environment(**SAME_BYTES)))
     from heshare.lab.calibration.calibrate import recalibrate
     from heshare.lab.calibration.validation.tenant_errors import copies, rewrite_errors
 

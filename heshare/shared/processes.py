@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -15,6 +16,25 @@ from heshare.shared.files import PACKAGE
 
 MARK = "HESHARE_RUN"
 """The variable that every process of a run has in its environment."""
+
+SAME_BYTES = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "SOURCE_DATE_EPOCH": "0",
+    "TZ": "UTC",
+}
+"""Variables with which the same inputs give the same bytes: in notebooks' kernels, `heshare calibrate`, the Makefile.
+
+On x86 these choose the code as well: OpenBLAS adds in another order on another processor, unless it is set to the code
+for one, and numpy's exponentials and logarithms have other last bits where the processor has AVX-512.
+"""
+if platform.machine() == "x86_64":
+    SAME_BYTES |= {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR"}
+
+
+def has_same_bytes() -> bool:
+    return SAME_BYTES.items() <= os.environ.items()
 
 
 def child_environment(**variables: str) -> dict[str, str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from heshare.shared.processes import SAME_BYTES
+
 
 @pytest.fixture(scope="module")
 def makefile(checkout: Path) -> str:
@@ -76,3 +78,8 @@ def test_make_without_a_python_reports_it(makefile: str, tmp_path: Path) -> None
     assert done.returncode == 2
     assert "found no Python 3.11 or later" in done.stderr
     assert not (tmp_path / ".venv").exists()
+
+
+def test_make_pins_what_notebooks_and_calibrate_pin(makefile: str) -> None:
+    exported = dict(re.findall(r"(?m)^export (\w+) := (.+)$", makefile))
+    assert exported.items() >= SAME_BYTES.items()

@@ -8,7 +8,6 @@ folder.
 
 import json
 import logging
-import platform
 import re
 import shutil
 import sys
@@ -31,20 +30,8 @@ from heshare.paper.provenance.sidecar import FIGURE_SUFFIXES, TABLE_SUFFIXES
 from heshare.shared import files
 from heshare.shared.errors import HeShareError
 from heshare.shared.extras import without_uri_grammars
-from heshare.shared.processes import child_environment
+from heshare.shared.processes import SAME_BYTES, child_environment
 
-# OpenBLAS adds in another order on another processor, unless it is set to the code for one; numpy's exponentials and
-# logarithms have other last bits where the processor has AVX-512.
-_SAME_CODE = {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR"}
-_PINNED = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "SOURCE_DATE_EPOCH": "0",
-    "TZ": "UTC",
-    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-    **(_SAME_CODE if platform.machine() == "x86_64" else {}),
-}
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -190,7 +177,7 @@ def _kernel_manager() -> type:
 
 def environment() -> dict[str, str]:
     """Return a kernel's variables: this process's, with threads, time zone and dates pinned."""
-    return child_environment(**_PINNED, HESHARE_ROOT=str(files.root()))
+    return child_environment(**SAME_BYTES, PYDEVD_DISABLE_FILE_VALIDATION="1", HESHARE_ROOT=str(files.root()))
 
 
 def _failure(notebook: Notebook, error: Any) -> str:

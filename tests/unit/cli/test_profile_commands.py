@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +17,7 @@ from heshare.lab.calibration.validation import tenant_errors as tenant_errors
 from heshare.lab.calibration.validation.tenant_errors import errors_by_way, pair_errors
 from heshare.shared import files
 from heshare.shared.errors import InputError
+from heshare.shared.processes import SAME_BYTES
 
 
 @pytest.mark.parametrize(("text", "duration_s"), [("900", 900), ("90s", 90), ("1.5h", 5400), (" 2m ", 120)])
@@ -66,6 +68,8 @@ def test_calibrate_prints_the_errors_of_both_ways_of_dividing_energy(monkeypatch
     errors, covered = (pd.read_csv(files.data("calibration", f"{name}.csv")) for name in ("errors", "coverage"))
     monkeypatch.setattr(calibrate, "recalibrate", lambda: (errors, covered))
     monkeypatch.setattr(tenant_errors, "rewrite_errors", lambda: errors_by_way(pair_errors()))
+    for name, value in SAME_BYTES.items():
+        monkeypatch.setenv(name, value)
     done = CliRunner().invoke(app, ["calibrate"])
     assert done.exit_code == 0, done.stderr
     for text in ("device model    all      368      3.81", "equal    all      368     36.4", "3   258.89", "6.87"):
@@ -73,3 +77,13 @@ def test_calibrate_prints_the_errors_of_both_ways_of_dividing_energy(monkeypatch
     document = json.loads(CliRunner().invoke(app, ["calibrate", "--json"]).stdout)
     assert set(document) == {"errors", "coverage", "tenants", "copies"}
     assert len(document["tenants"]) == 24
+
+
+def test_calibrate_pins_what_decides_its_last_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    started = []
+    monkeypatch.setattr(subprocess, "call", lambda command, env: started.append((command, env)) or 3)
+    assert CliRunner().invoke(app, ["calibrate", "--json"]).exit_code == 3
+    ((command, environment),) = started
+    assert command[1:] == ["-m", "heshare", "calibrate", "--json"]
+    assert environment.items() >= SAME_BYTES.items()

@@ -26,7 +26,6 @@ from heshare.lab.calibration.measurements import (
     MPS_RECORD,
     TimeRows,
     records,
-    table,
     time_rows,
     traffic,
 )
@@ -52,8 +51,6 @@ BATCHES, OTHER_BATCHES = (
 )
 _SEEN = (1.0, 8.0, 32.0, 128.0)
 _MOST_USED = ("T4", "A100")
-FOUR_SAMPLES = "inference batch size 4 from 1 and 8"
-"""The test of how times grow between few samples and many."""
 TARGETS = {
     "V100 MPS 40 and 60 % from 20, 50, 80": (2.0, 4.0),
     "A100 inference batch sizes from 1, 8, 32, 128": (3.0, 6.5),
@@ -82,7 +79,7 @@ _FEATURE_RECORDS = (("T4", FUSED_RECORD, 0), ("V100", FUSED_RECORD, 0), ("A100",
 
 def left_out_points(calibration: Calibration, *, quick: bool = False) -> pd.DataFrame:
     """Return every left-out point, one a row, as from `points.table_of`; `quick`: of every second test."""
-    return table_of(point for test in TESTS[:: 2 if quick else 1] for point in test(calibration))
+    return table_of(point for test in (TESTS[1::2] if quick else TESTS) for point in test(calibration))
 
 
 def errors_by_test(points: pd.DataFrame) -> pd.DataFrame:
@@ -229,22 +226,6 @@ def two_processes(calibration: Calibration) -> Iterator[LeftOutPoint]:
             yield cell_point(test, constants, gpu, pair, float(time_s), float(modelled_s))
 
 
-def four_samples(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times of 4 samples from those of 1 and 8, image models of every record without a host part."""
-    times = table("times")
-    known = times[times.workload.isin((*IMAGE_MODELS, *MPS_MODELS)) & (times.precision == "fp32")]
-    known = known[(known.processes == 1) & known.sm_mhz.isna() & (known.framework != EAGER_RECORD)]
-    for (card, name, framework), _rows in known.groupby(["gpu", "workload", "framework"]):
-        rows, gpu = time_rows(str(card), str(name), str(framework)), str(card).split(" ")[0]
-        prior = Prior(timing_constants.memory_s(str(name), gpu, fused=True))
-        workload = Workload(str(name), 1, engine="tensorrt")
-        cell = _Cell(FOUR_SAMPLES, calibration.constants, gpu, workload, f"{name}, {framework}, {card}")
-        for share in np.unique(rows.share):
-            part = rows.where((rows.share == share) & np.isin(rows.batch, (1, 4, 8)))
-            if len(part) == 3:
-                yield from _fit_and_test(cell, part, part.batch != 4, prior)
-
-
 def workloads_from_features(_: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times of each image workload from its features and the other workloads' times, GPU by GPU."""
     for gpu, framework, column in _FEATURE_RECORDS:
@@ -340,19 +321,11 @@ def other_frameworks(calibration: Calibration) -> Iterator[LeftOutPoint]:
     uncertainties = {name: errors.uncertainty(fitted) for name, fitted in spreads.items()}
     for index, resident in enumerate(errors.residents):
         workload, framework = resident.workload, errors.framework[index]
-        yield LeftOutPoint(
-            "other frameworks, a framework left out",
-            errors.gpu[index],
-            f"{workload.model}, {framework}",
-            f"b{workload.batch_size} {workload.precision}",
-            "s",
-            float(errors.measured[index]),
-            float(errors.modelled[index]),
-            float(uncertainties[framework][index]),
-            catalogue.kind(workload.model),
-            workload.precision,
-            workload.engine,
-        )
+        item, setting = f"{workload.model}, {framework}", f"b{workload.batch_size} {workload.precision}"
+        values = float(errors.measured[index]), float(errors.modelled[index]), float(uncertainties[framework][index])
+        kinds = catalogue.kind(workload.model), workload.precision, workload.engine
+        test = "other frameworks, a framework left out"
+        yield LeftOutPoint(test, errors.gpu[index], item, setting, "s", *values, *kinds)
 
 
 def beyond_fit(
@@ -385,7 +358,6 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     partial(sweep_power, "A100"),
     partial(sweep_power, "V100"),
     two_processes,
-    four_samples,
     half_bert_batches,
     workloads_from_features,
     other_frameworks,

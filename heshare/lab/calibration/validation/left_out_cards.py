@@ -8,6 +8,7 @@ from functools import cache, partial
 import numpy as np
 
 from heshare.devices.derived_constants import nearest_by, scaled_timing, speed_ratio
+from heshare.devices.device_model import co_run
 from heshare.devices.uncertainty import outside
 from heshare.lab.calibration.device_model_fit import Calibration
 from heshare.lab.calibration.half_precision_fit import BERT_RECORD, bert_rows
@@ -23,7 +24,7 @@ from heshare.lab.calibration.laws_fit import (
     speeds_without,
     workload_rows,
 )
-from heshare.lab.calibration.measurements import TimeRows, table
+from heshare.lab.calibration.measurements import TimeRows, records, table
 from heshare.lab.calibration.time_fit import fit_timing, times_s
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR, throttled_gpu
 from heshare.lab.calibration.training_fit import (
@@ -40,6 +41,7 @@ from heshare.lab.calibration.validation.points import LeftOutPoint
 from heshare.lab.systems.miso.mig import MEASURED_GPU
 from heshare.lab.systems.shared.training_step import MEASURED
 from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
 
 
 def card_speeds(kind: str, precision: str, _: Calibration) -> Iterator[LeftOutPoint]:
@@ -75,19 +77,10 @@ def bert_on_cards(calibration: Calibration) -> Iterator[LeftOutPoint]:
         timing = scaled_timing(fitted.timing, card, base, power, ratio, uncertainty)
         modelled = times_s(timing, rows[gpu, name], throttled_gpu(gpu, power))
         for batch, measured_s, modelled_s in zip(rows[gpu, name].batch, rows[gpu, name].time_s, modelled, strict=True):
-            yield LeftOutPoint(
-                "BERT FP16 TensorRT, a GPU left out",
-                gpu,
-                name,
-                f"b{batch:.0f} from {base.name}",
-                "s",
-                float(measured_s),
-                float(modelled_s),
-                math.hypot(timing.total_uncertainty, far * outside(timing.batch_low, timing.batch_high, batch)),
-                "transformer",
-                "fp16",
-                "tensorrt",
-            )
+            own = math.hypot(timing.total_uncertainty, far * outside(timing.batch_low, timing.batch_high, batch))
+            values = f"b{batch:.0f} from {base.name}", "s", float(measured_s), float(modelled_s), own
+            test = "BERT FP16 TensorRT, a GPU left out"
+            yield LeftOutPoint(test, gpu, name, *values, "transformer", "fp16", "tensorrt")
 
 
 def networks(_: Calibration) -> Iterator[LeftOutPoint]:
@@ -98,24 +91,15 @@ def networks(_: Calibration) -> Iterator[LeftOutPoint]:
         unseen, predicted, _spread = left_out(rows, TIME_EXPONENTS, name)
         uncertainty = root_mean_square(errors, without=name)
         for group, log, modelled in zip(unseen.groups, unseen.logs, predicted, strict=True):
-            gpu = group.split(",")[0]
-            yield LeftOutPoint(
-                "a network left out, features only",
-                gpu,
-                name,
-                group,
-                "s",
-                float(np.exp(log)),
-                float(np.exp(modelled)),
-                uncertainty,
-                catalogue.kind(name),
-            )
+            values = "s", float(np.exp(log)), float(np.exp(modelled)), uncertainty, catalogue.kind(name)
+            yield LeftOutPoint("a network left out, features only", group.split(",")[0], name, group, *values)
 
 
 FASTER = "training step on a faster GPU, a training left out"
 PAIRS = "pairs of trainings on a V100, a workload left out"
 BIAS = "pairs of trainings on a V100, mean slowdown, a workload left out"
 INSTANCES = "A100 inference in MIG instances, a workload left out"
+SECOND_LABORATORY = "A100 {} in MIG instances, a second laboratory"
 
 
 def faster_gpus(_: Calibration) -> Iterator[LeftOutPoint]:
@@ -153,6 +137,21 @@ def instances(calibration: Calibration) -> Iterator[LeftOutPoint]:
         yield from _points(INSTANCES, [point], error, unit="s", kind="cnn", engine="eager")
 
 
+def second_laboratory(phase: str, calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times in instances that entered no fit; framework and host are others, so all of the uncertainty counts.
+
+    The constants of instances and trainings are those of `constants.csv`.
+    """
+    rows, gpu = table("mig_second_laboratory"), catalogue.gpu(MEASURED_GPU)
+    kind, engine = ("cnn", "eager") if phase == "inference" else ("training", "")
+    for row in records(rows[rows.phase == phase]):
+        own = Resident(Workload(row.workload, int(row.batch_size), phase=phase), sharing=f"mig-{row.slices}g")
+        task = co_run(gpu, [own], constants=calibration.constants).tasks[0]
+        point = LeftOut(gpu.name, row.workload, f"b{row.batch_size} {row.slices}g", row.time_s, task.time_s)
+        test = SECOND_LABORATORY.format(phase)
+        yield from _points(test, [point], task.uncertainty, unit="s", kind=kind, engine=engine)
+
+
 def _points(
     test: str, points: Iterable[LeftOut], error: float, *, unit: str = "1", kind: str = "training", engine: str = ""
 ) -> Iterator[LeftOutPoint]:
@@ -181,5 +180,13 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     bert_on_cards,
     networks,
 )
-TRAINING_TESTS = (faster_gpus, other_gpus, other_hosts, training_pairs, instances)
+TRAINING_TESTS = (
+    faster_gpus,
+    other_gpus,
+    other_hosts,
+    training_pairs,
+    instances,
+    partial(second_laboratory, "inference"),
+    partial(second_laboratory, "training"),
+)
 """The tests of laws, and of trainings, in the order of `errors.csv`."""

@@ -1,10 +1,11 @@
 """Errors of the two ways of dividing a GPU's energy, held against the public record of power under MPS.
 
 Nobody has published the energy of a tenant beside another: a counter measures the whole board. What was published are
-the power of four networks alone at 10 and 50 % of a V100-SXM2, and that of one, two and three copies of VGG-19
-(icloud-ecnu/igniter). The reference for a pair of networks is therefore an assumption: both dynamic powers add up, and
-each tenant causes its own. By how much that is wrong is known for the copies alone (`copies`); the `Shapley` reference
-divides as much again, beyond the sum, equally between the two.
+the power of four networks alone at 10, 50 and 100 % of a V100-SXM2, and that of copies (icloud-ecnu/igniter): one to
+five of VGG-19 at 20 %, of which four and five, and two of each network at 50 %, are kept for judging the model. The
+reference for a pair of networks is therefore an assumption: both dynamic powers add up, and each tenant causes its own.
+By how much that is wrong is known for the copies alone (`copies`); the `Shapley` reference divides as much again,
+beyond the sum, equally between the two.
 """
 
 from collections.abc import Iterator

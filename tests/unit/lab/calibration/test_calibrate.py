@@ -13,12 +13,18 @@ import pytest
 from heshare.devices import iteration_time
 from heshare.devices.constants import Contention, Power, Timing, default
 from heshare.devices.noise import NoiseModel
-from heshare.lab.calibration import calibrate, contention_fit, time_fit
-from heshare.lab.calibration.measurements import TimeRows, table
+from heshare.lab.calibration import calibrate, contention_fit, time_fit, timing_constants
+from heshare.lab.calibration.measurements import (
+    EAGER_RECORD,
+    IMAGE_MODELS,
+    MPS_MODELS,
+    TimeRows,
+    table,
+    time_rows,
+)
 from heshare.lab.calibration.power_fit import extend_voltage, sweep
-from heshare.lab.calibration.validation.left_out import FOUR_SAMPLES, TARGETS, four_samples
+from heshare.lab.calibration.validation.left_out import TARGETS
 from heshare.lab.calibration.validation.points import LEAST_GROUP, coverage
-from heshare.lab.calibration.validation.points import table_of as points_table
 from heshare.shared import files
 from heshare.world import catalogue
 
@@ -67,14 +73,52 @@ def test_stated_90_pct_intervals_hold_for_82_to_97_pct_of_left_out_points(calibr
     assert committed.within_90_pct.tolist() == pytest.approx(covered.within_90_pct.tolist(), abs=2)
 
 
+def four_samples_error() -> float:
+    """Mean absolute error of times of 4 samples from those of 1 and 8, image models of records without a host part.
+
+    The exponent was chosen by it, so that it is no test of points left out and does not stand in `errors.csv`.
+    """
+    times, errors = table("times"), []
+    known = times[times.workload.isin((*IMAGE_MODELS, *MPS_MODELS)) & (times.precision == "fp32")]
+    known = known[(known.processes == 1) & known.sm_mhz.isna() & (known.framework != EAGER_RECORD)]
+    for (card, name, framework), _rows in known.groupby(["gpu", "workload", "framework"]):
+        rows = time_rows(card, name, framework)
+        prior = time_fit.Prior(timing_constants.memory_s(name, card.split(" ")[0], fused=True))
+        for share in np.unique(rows.share):
+            part = rows.where((rows.share == share) & np.isin(rows.batch, (1, 4, 8)))
+            if len(part) == 3:
+                four = part.where(part.batch == 4)
+                fitted = time_fit.fit_timing(part.where(part.batch != 4), prior)
+                errors.append(abs(time_fit.times_s(fitted.timing, four)[0] / four.time_s[0] - 1.0))
+    assert len(errors) > 30
+    return float(np.mean(errors))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("exponent", [1.0001, 2.0, 3.0])
-def test_the_batch_exponent_explains_four_samples_best(calibration_errors, monkeypatch, exponent):
-    calibration, (_, points) = calibrate._calibrated(), calibration_errors
-    own = points[points.test == FOUR_SAMPLES].error_pct.abs().mean()
-    monkeypatch.setattr(iteration_time, "BATCH_EXPONENT", exponent)
-    monkeypatch.setattr(time_fit, "BATCH_EXPONENT", exponent)
-    assert points_table(four_samples(calibration)).error_pct.abs().mean() > own
+def test_the_batch_exponent_explains_four_samples_best(monkeypatch):
+    own = four_samples_error()
+    for exponent in (1.0001, 2.0, 3.0):
+        monkeypatch.setattr(iteration_time, "BATCH_EXPONENT", exponent)
+        monkeypatch.setattr(time_fit, "BATCH_EXPONENT", exponent)
+        assert four_samples_error() > own
+
+
+@pytest.mark.slow
+def test_no_summary_counts_a_choice_among_points_left_out(calibration_errors):
+    errors, points = calibration_errors
+    assert not points.test.str.contains("batch size 4 from 1 and 8").any()
+    assert set(errors.test) == set(points.test)
+
+
+@pytest.mark.slow
+def test_a_second_laboratory_judges_mig_instances_with_all_of_the_stated_uncertainty(calibration_errors):
+    _, points = calibration_errors
+    own = points[points.test == "A100 inference in MIG instances, a second laboratory"]
+    assert sorted(own.setting.str.split(" ").str[1].unique()) == ["1g", "2g", "3g", "7g"]
+    assert len(own) == 36
+    fitted = points[points.test == "A100 inference in MIG instances, a workload left out"]
+    assert own.uncertainty.min() > fitted.uncertainty.max()
+    assert own.error_pct.mean() == pytest.approx(-8.0, abs=3.0)
 
 
 def test_constants_cover_every_gpu_engine_and_workload_of_the_catalogue():
