@@ -105,14 +105,14 @@ class Load:
 
     Attributes:
         intensity: at SMs that all work, whatever they compute.
-        operations: at the peak rate of operations (`Gpu.peak_tflops`).
-        traffic: at the peak bandwidth of memory, spent on layer outputs (written once, read once) beyond the L2 cache.
+        operations_s: energy of a GFLOP, as a time at full dynamic power, s.
+        traffic_s: the same of a GB of layer outputs (written once, read once) beyond the L2 cache, s.
         uncertainty: relative standard uncertainty of board power under this load.
     """
 
     intensity: float
-    operations: float
-    traffic: float
+    operations_s: float
+    traffic_s: float
     uncertainty: float
 
 

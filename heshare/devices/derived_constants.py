@@ -13,6 +13,7 @@ from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
 from heshare.devices.constants import (
     Constants,
     HalfPrecision,
+    Load,
     Power,
     PowerLaw,
     SpeedLaw,
@@ -60,7 +61,7 @@ def complete(constants: Constants, gpus: Mapping[str, Gpu], models: Mapping[str,
         for (gpu, kind, precision), load in constants.loads.items():
             if gpu == base.name and (name, kind, precision) not in loads:
                 uncertainty = hypot(load.uncertainty, constants.laws.power.uncertainty)
-                loads[name, kind, precision] = replace(load, uncertainty=uncertainty)
+                loads[name, kind, precision] = scaled_load(load, card, base, precision, uncertainty)
     filled = replace(filled, half=half, loads=loads, half_timing=_with_half_timing(filled, gpus, models))
     return replace(filled, timing=CompletedTimings(filled, dict(gpus), dict(models), bases))
 
@@ -117,6 +118,16 @@ def scaled_half(constants: Constants, factors: HalfPrecision, card: Gpu, base: G
     ratio = full / half
     uncertainty = sqrt(max(0.0, square))
     return replace(factors, work=factors.work * ratio, memory=factors.memory * ratio, uncertainty=uncertainty)
+
+
+def scaled_load(load: Load, card: Gpu, base: Gpu, precision: str, uncertainty: float) -> Load:
+    """Return the load of a GPU from that of another: the same at the peak rate of operations and peak bandwidth."""
+    return replace(
+        load,
+        operations_s=load.operations_s * base.peak_tflops(precision) / card.peak_tflops(precision),
+        traffic_s=load.traffic_s * base.mem_bw_gbs / card.mem_bw_gbs,
+        uncertainty=uncertainty,
+    )
 
 
 def scaled_power(law: PowerLaw, card: Gpu) -> Power:

@@ -11,7 +11,6 @@ from heshare.devices.uncertainty import Uncertainty, outside
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
-from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
 OVERLAP = 8.0
@@ -52,27 +51,26 @@ SM_TIME_ONLY = WorkPower()
 """The power of CNN inference on CUDA cores, which goes with the time of the SMs alone."""
 
 
-def work_power(load: Load | None, gpu: Gpu, workload: Workload) -> WorkPower:
+def work_power(load: Load | None, workload: Workload) -> WorkPower:
     """Return the dynamic power of one iteration of a workload; without a load or known features: by SM time alone."""
     if load is None:
         return SM_TIME_ONLY
-    if not load.operations and not load.traffic:
+    if not load.operations_s and not load.traffic_s:
         return WorkPower(load.intensity)
     if workload.model not in catalogue.models():
         return SM_TIME_ONLY
     model, fp16 = catalogue.model(workload.model), workload.precision == "fp16"
     fused = FUSED_TRAFFIC if workload.engine == "tensorrt" else 1.0
-    return rated_power(load, gpu, model.gflops, fused * model.activations_m, workload.batch_size, fp16=fp16)
+    return rated_power(load, model.gflops, fused * model.activations_m, workload.batch_size, fp16=fp16)
 
 
-def rated_power(load: Load, gpu: Gpu, gflops: float, activations_m: float, batch_size: int, *, fp16: bool) -> WorkPower:
+def rated_power(load: Load, gflops: float, activations_m: float, batch_size: int, *, fp16: bool) -> WorkPower:
     """Return the dynamic power of one iteration from operations (GFLOP) and layer outputs (millions) of a sample."""
     working_mb = batch_size * activations_m * (2 if fp16 else 4)
-    peak_tflops = gpu.peak_tflops("fp16" if fp16 else "fp32")
     return WorkPower(
         intensity=load.intensity,
-        operations_s=load.operations * 1e-3 * batch_size * gflops / peak_tflops,
-        traffic_s=load.traffic * 1e-3 * 2.0 * working_mb / gpu.mem_bw_gbs,
+        operations_s=load.operations_s * batch_size * gflops,
+        traffic_s=load.traffic_s * 1e-3 * 2.0 * working_mb,
         working_mb=working_mb,
     )
 
@@ -200,7 +198,7 @@ def iteration_of(constants: Constants, gpu: str, resident: Resident) -> Iteratio
     elif workload.precision == "fp16":
         half = constants.half.get((gpu, workload.engine, kind))
     load = constants.loads.get((gpu, kind, "fp16" if workload.precision == "fp16" else "fp32"))
-    draws = SM_TIME_ONLY if load is None else work_power(load, catalogue.gpu(gpu), workload)
+    draws = work_power(load, workload)
     iteration = iteration_at(timing, workload.batch_size, resident.mps_pct / 100.0, half, draws)
     return replace(
         iteration,

@@ -11,12 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
 import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from heshare.devices.constants import Constants, Contention, HalfPrecision, Load, Power, Timing
-from heshare.devices.derived_constants import workload_timing
+from heshare.devices.derived_constants import scaled_load, workload_timing
 from heshare.devices.iteration_time import filled_arrays, rated_power
 from heshare.devices.uncertainty import NORMAL_90
 from heshare.lab.calibration.copies_fit import copies_s
@@ -213,20 +214,20 @@ class WorkEnergy:
 
     Attributes:
         clock_w: power of clocks while any kernel runs, W.
-        operations_w: power of operations at the peak rate, W.
-        traffic_w: power of layer outputs at the peak bandwidth, W.
+        operations_j: energy of a GFLOP, J.
+        traffic_j: energy of a GB of layer outputs beyond the L2 cache, J.
         uncertainty: 90th percentile of the error of the board's power of networks left out, over 1.645.
     """
 
     clock_w: float
-    operations_w: float
-    traffic_w: float
+    operations_j: float
+    traffic_j: float
     uncertainty: float = 0.0
 
     def power_w(self, rows: GridRows, timing: Timing, time_s: FloatArray) -> FloatArray:
         """Return the board power of settings that take these times, W, (n,)."""
         busy, operations, traffic = _rates(rows, timing, time_s)
-        above_w = self.clock_w * busy + self.operations_w * operations + self.traffic_w * traffic
+        above_w = self.clock_w * busy + self.operations_j * operations + self.traffic_j * traffic
         return np.minimum(held_w(rows.gpu) + above_w, catalogue.gpu(rows.gpu).tdp_w)
 
 
@@ -238,12 +239,12 @@ def held_w(gpu: str) -> float:
 
 
 def _rates(rows: GridRows, timing: Timing, time_s: FloatArray) -> tuple[FloatArray, ...]:
-    """(Part of the time with kernels, operations over peak, traffic over peak), (n,) each."""
+    """(Part of the time with kernels, GFLOP/s, GB/s of layer outputs beyond the L2 cache), (n,) each."""
     latency, base, fill, memory, work, _ = constants_of(timing)
     sms = base / rows.share + filled_arrays(work * rows.batch / rows.share, np.full(len(rows.batch), fill))
     running = (latency + memory * rows.batch + sms) / time_s
     gpu = catalogue.gpu(rows.gpu)
-    one = rated_power(_UNIT, gpu, rows.model.gflops, rows.model.activations_m, 1, fp16=True)
+    one = rated_power(_UNIT, rows.model.gflops, rows.model.activations_m, 1, fp16=True)
     working_mb = one.working_mb * rows.batch * rows.processes
     missed = working_mb / (working_mb + CACHE * gpu.l2_mib)
     rate = rows.batch * rows.processes / time_s
@@ -263,10 +264,10 @@ def fit_energy(
     busy, operations, traffic = rates
     goal = 1.0 - held_w(gpu) / power_w
     if clock_w is None:
-        (operations_w, traffic_w, clock_w), _ = nnls(np.column_stack([operations, traffic, busy]), goal)
+        (operations_j, traffic_j, clock_w), _ = nnls(np.column_stack([operations, traffic, busy]), goal)
     else:
-        (operations_w, traffic_w), _ = nnls(np.column_stack([operations, traffic]), goal - clock_w * busy)
-    return WorkEnergy(float(clock_w), float(operations_w), float(traffic_w))
+        (operations_j, traffic_j), _ = nnls(np.column_stack([operations, traffic]), goal - clock_w * busy)
+    return WorkEnergy(float(clock_w), float(operations_j), float(traffic_j))
 
 
 def left_out_powers(
@@ -298,23 +299,27 @@ def rated_loads(energy: Mapping[str, WorkEnergy], power: Mapping[str, Power]) ->
     What the grid's A100 draws carries over to the other GPUs by their dynamic powers, and so does that of its clocks
     where those of a GPU are not known apart. TF32 has half the peak rate and twice the bytes of FP16.
     """
-    known, dynamic_w = energy["A100-40GB"], power["A100"].dynamic_w
-    clocks, spread = known.clock_w / dynamic_w, known.uncertainty
-    like = Load(0.0, known.operations_w / dynamic_w, known.traffic_w / dynamic_w, spread)
+    known, like_power, base = energy["A100-40GB"], power["A100"], catalogue.gpu("A100-40GB")
+    dynamic_w, spread = like_power.dynamic_w, known.uncertainty
+    clocks = (like_power.clock_w + like_power.idle_clock_w) / dynamic_w
+    like = Load(0.0, known.operations_j / dynamic_w, known.traffic_j / dynamic_w, spread)
     loads = {}
-    for gpu in TENSOR_CARDS:
+    for gpu, precision in product(TENSOR_CARDS, ("fp16", "fp32")):
+        other = 0.0 if gpu == base.name else CARRIED if "A100" in gpu else UNMEASURED
+        uncertainty = math.hypot(spread, other, 0.0 if precision == "fp16" else UNMEASURED)
+        slower = base.peak_tflops("fp16") / base.peak_tflops(precision)
+        here = replace(like, operations_s=slower * like.operations_s)
+        own = scaled_load(here, catalogue.gpu(gpu), base, precision, uncertainty)
         # Of one chip, a byte of traffic draws as much on every card.
-        wider = catalogue.gpu(gpu).mem_bw_gbs / catalogue.gpu("A100-40GB").mem_bw_gbs if "A100" in gpu else 1.0
-        own = replace(like, traffic=like.traffic * wider)
-        other = 0.0 if gpu == "A100-40GB" else CARRIED if "A100" in gpu else UNMEASURED
-        loads[gpu, "cnn", "fp16"] = replace(own, uncertainty=math.hypot(spread, other))
-        loads[gpu, "cnn", "fp32"] = replace(own, uncertainty=math.hypot(spread, other, UNMEASURED))
+        loads[gpu, "cnn", precision] = replace(own, traffic_s=like.traffic_s) if "A100" in gpu else own
     for gpu in ("T4", "V100", "V100-SXM2"):
         missing = max(0.0, clocks - power[gpu].clock_w / power[gpu].dynamic_w)
-        loads[gpu, "cnn", "fp16"] = replace(like, intensity=missing, uncertainty=math.hypot(spread, 2 * CARRIED))
+        own = scaled_load(like, catalogue.gpu(gpu), base, "fp16", math.hypot(spread, 2 * CARRIED))
+        loads[gpu, "cnn", "fp16"] = replace(own, intensity=missing)
     consumer, room_w = energy["RTX-3080-Ti"], power["RTX-3080-Ti"].dynamic_w
     for gpu in ("RTX-3080-Ti", "RTX-3090"):
-        own = Load(0.0, consumer.operations_w / room_w, consumer.traffic_w / room_w, consumer.uncertainty)
+        own = Load(0.0, consumer.operations_j / room_w, consumer.traffic_j / room_w, consumer.uncertainty)
         loads[gpu, "cnn", "fp16"] = own
-        loads[gpu, "cnn", "fp32"] = replace(own, uncertainty=math.hypot(consumer.uncertainty, UNMEASURED))
+        uncertainty = math.hypot(consumer.uncertainty, UNMEASURED)
+        loads[gpu, "cnn", "fp32"] = replace(own, operations_s=2 * own.operations_s, uncertainty=uncertainty)
     return loads

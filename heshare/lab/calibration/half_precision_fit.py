@@ -44,7 +44,7 @@ def throttled_in_half(constants: Constants, gpu: str, name: str) -> ThrottledGpu
     spec, load = catalogue.gpu(gpu), constants.loads.get((gpu, catalogue.kind(name), "fp16"))
 
     def draws(batch: int) -> WorkPower:
-        return work_power(load, spec, Workload(name, batch, "fp16", "tensorrt"))
+        return work_power(load, Workload(name, batch, "fp16", "tensorrt"))
 
     return ThrottledGpu(constants.power[gpu], spec.max_mhz, spec.tdp_w, draws)
 

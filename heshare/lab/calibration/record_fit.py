@@ -95,7 +95,7 @@ def _timing_key(gpu: Gpu, resident: Resident) -> TimingKey:
 
 def _work_power(loads: Mapping[tuple[str, str, str], Load], gpu: Gpu, resident: Resident) -> WorkPower:
     workload = resident.workload
-    return work_power(loads.get((gpu.name, catalogue.kind(workload.model), workload.precision)), gpu, workload)
+    return work_power(loads.get((gpu.name, catalogue.kind(workload.model), workload.precision)), workload)
 
 
 def _fit_from(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float, host_part: float) -> Constants:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -188,24 +188,21 @@ def saturated_w(gpu: Gpu, residents: Residents, sm_mhz: Clock) -> float:
     power = constants.power.get(gpu.name)
     if power is None or any(resident.workload.phase != "inference" for resident in residents):
         return gpu.tdp_w
-    full_w = power.clock_w + power.dynamic_w * _strongest(gpu) * (1.0 + power.sharing)
+    full_w = power.clock_w + power.dynamic_w * _strongest(gpu, residents) * (1.0 + power.sharing)
     return min(gpu.tdp_w, _rest_w(gpu, top_mhz(gpu, sm_mhz)) + _switching(gpu, top_mhz(gpu, sm_mhz)) * full_w)
 
 
-@cache
-def _strongest(gpu: Gpu) -> float:
-    """Return the most work on a GPU whose SMs all work, over its dynamic power: of every load and network known."""
-    constants, found = default(), [1.0]
-    for (name, kind, precision), load in constants.loads.items():
-        if name == gpu.name:
-            found.append(load.intensity)
-            for model in catalogue.models().values() if load.operations + load.traffic else ():
-                if model.kind == kind and not (precision == "tf32" and not gpu.has_tf32):
-                    resident = Resident(Workload(model.name, FULL_BATCH, precision))
-                    iteration = iteration_of(constants, gpu.name, resident)
-                    drawn = iteration.work_power
-                    found.append(load.intensity + (drawn.operations_s + drawn.traffic_s) / iteration.work_s)
-    return max(found)
+@lru_cache(maxsize=4096)
+def _strongest(gpu: Gpu, residents: Residents) -> float:
+    """Return the most work of residents that keep all SMs busy, over the GPU's dynamic power; (): of FP32 networks."""
+    constants = default()
+    asked = residents or [Resident(Workload(name, FULL_BATCH)) for name in catalogue.models()]
+    found = [load.intensity for (name, _, _), load in constants.loads.items() if name == gpu.name]
+    for resident in asked:
+        iteration = iteration_of(constants, gpu.name, resident)
+        draws = iteration.work_power
+        found.append(draws.intensity + (draws.operations_s + draws.traffic_s) / iteration.work_s)
+    return max([1.0, *found])
 
 
 def _switching(gpu: Gpu, sm_mhz: float) -> float:

@@ -8,7 +8,7 @@ import pytest
 from heshare.devices import crowding
 from heshare.devices.board_power import work_done
 from heshare.devices.constants import Contention, Power, Timing
-from heshare.devices.crowding import common_stretch, resident_parts, work_and_load
+from heshare.devices.crowding import common_stretch, crowded_times_s, resident_parts
 from heshare.devices.iteration_time import Iteration, iteration_at, overlap
 from heshare.lab.calibration.copies_fit import stretch_arrays
 
@@ -91,4 +91,6 @@ def test_compiled_work_has_the_bits_of_the_plain_form():
             parts, slowdowns = resident_parts(tasks), (rng.uniform(1, 4), rng.uniform(1, 2))
             turns = common_stretch(TURNS, parts, *slowdowns)
             times_s = [one.time_s(*slowdowns, turns) for one in tasks]
-            assert work_and_load(parts, turns, power.memory, *slowdowns) == work_done(power, tasks, times_s, *slowdowns)
+            assert crowded_times_s(parts, turns, *slowdowns).tolist() == times_s
+            done = crowding.work_done(parts, np.array(times_s), power.memory, *slowdowns)
+            assert done == work_done(power, tasks, times_s, *slowdowns)

@@ -11,7 +11,7 @@ from heshare.devices.board_power import relative_voltage
 from heshare.devices.constants import Constants, Contention, HalfPrecision, Power, Timing
 from heshare.devices.crowding import resident_parts
 from heshare.devices.device_model import co_run
-from heshare.devices.iteration_time import Iteration
+from heshare.devices.iteration_time import Iteration, WorkPower
 from heshare.devices.uncertainty import Uncertainty
 from heshare.shared.errors import InputError
 from heshare.world.gpu import Gpu
@@ -28,7 +28,7 @@ def board_power_w(power: Power, iterations: list[Iteration], sm_mhz: float, max_
 
 def constants(contention: Contention = NO_CONTENTION, **timings: Timing) -> Constants:
     timing = {("G", engine, name): row for name, row in timings.items() for engine in ("eager", "tensorrt")}
-    return Constants(timing, {"G": POWER}, {"G": contention}, {("G", "cnn"): HalfPrecision(0.5, 0.5, 0.0)})
+    return Constants(timing, {"G": POWER}, {"G": contention}, {("G", "eager", "cnn"): HalfPrecision(0.5, 0.5, 0.0)})
 
 
 PURE = Timing(latency_s=0.0, memory_s=0.0, work_s=0.0, work_per_sample_s=0.01)
@@ -155,8 +155,8 @@ def test_board_power_counts_the_clocks_while_a_kernel_runs():
 
 
 def test_board_power_grows_with_the_intensity_and_never_falls_when_work_is_added():
-    dense = Iteration(0.0, 0.0, 0.0, 1e-3, 0.0, 1.0, 0.0, 0.0, 1, True, Uncertainty(), intensity=1.5)
-    light = replace(dense, intensity=0.4)
+    dense = Iteration(0.0, 0.0, 0.0, 1e-3, 0.0, 1.0, 0.0, 0.0, 1, True, Uncertainty(), work_power=WorkPower(1.5))
+    light = replace(dense, work_power=WorkPower(0.4))
     dense_w, light_w = (board_power_w(POWER, [one], 1000.0, 1000.0) - POWER.idle_w for one in (dense, light))
     assert dense_w / light_w == pytest.approx(1.5 / 0.4)
     assert board_power_w(POWER, [dense, light], 1000.0, 1000.0) >= board_power_w(POWER, [dense], 1000.0, 1000.0)
