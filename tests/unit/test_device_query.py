@@ -59,7 +59,8 @@ def test_estimates_are_plausible_and_grow_with_the_batch_size(gpu: str, engine: 
         card = catalogue.gpu(gpu)
         assert all(card.idle_w < result.power_w <= card.tdp_w for result in estimates)
         per_sample = [time_s / batch for time_s, batch in zip(times, (1, 2, 4, 8, 16, 32, 64, 128), strict=True)]
-        assert all(later <= 1.001 * sooner for sooner, later in itertools.pairwise(per_sample))
+        # A larger batch leaves the cache, draws more, and so may run at a lower clock under the card's limit.
+        assert all(later <= 1.03 * sooner for sooner, later in itertools.pairwise(per_sample))
 
 
 def test_estimates_without_measurements_are_not_anchored():

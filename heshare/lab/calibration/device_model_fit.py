@@ -64,7 +64,7 @@ def fit_device_model() -> Calibration:
     left_out = copies_fit.left_out_fits(contention, turns)
     crowding = _crowding_ranges(contention, left_out)
     eager = copies_fit.fit_eager_timings(contention)
-    ranges = fit_power(mps, crowding["memory"])
+    ranges = fit_power(mps, crowding["memory"], contention)
     power = _powers(ranges)
     timings = timing_constants.fit_all_timings(power, mps, eager)
     timing = {key: fitted.timing for key, fitted in timings.items()}

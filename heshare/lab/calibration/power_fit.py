@@ -15,7 +15,8 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from heshare.devices.board_power import activity, relative_voltage
-from heshare.devices.constants import Power, PowerLaw, Timing
+from heshare.devices.constants import Contention, Power, PowerLaw, Timing
+from heshare.devices.crowding import contention_factors
 from heshare.devices.derived_constants import scaled_power
 from heshare.devices.iteration_time import iteration_at
 from heshare.lab.calibration.grid_fit import CACHE, WorkEnergy
@@ -146,15 +147,24 @@ def fit_dynamic_w(timings: Mapping[str, Timing], workloads: Sequence[str], idle_
     return float(weight @ ((power_w - idle_w) / power_w) / (weight @ weight))
 
 
-def fit_sharing_power(timing: Timing, idle_w: float, memory: float) -> float:
-    """Return the extra dynamic power per unit of co-running activity, from 1 to 3 processes of VGG-19 at 20 % each."""
+def fit_sharing_power(timing: Timing, idle_w: float, memory: float, contention: Contention) -> float:
+    """Return the extra dynamic power per unit of co-running activity, from 1 to 3 processes of VGG-19 at 20 % each.
+
+    Processes that slow one another down each do less work.
+    """
     power = table("power")
     rows = power[power.processes.gt(1) | power.batch_size.isna()].sort_values("processes")
     alone_w = float(rows.power_w.iloc[0]) - idle_w
     per_process = activity_alone(timing, 16, 0.2, memory)
     count = rows.processes.to_numpy(float)[1:]
-    excess = (rows.power_w.to_numpy(float)[1:] - idle_w) / (count * alone_w) - 1.0
-    others = (count - 1.0) * per_process
+    iterations = [iteration_at(timing, 16, 0.2)] * int(count.max())
+    slowed = [
+        iterations[0].time_s(1.0, 1.0, *contention_factors(contention, iterations[: int(number)])[0])
+        for number in count.tolist()
+    ]
+    rate = iterations[0].time_s(1.0, 1.0) / np.array(slowed)
+    excess = (rows.power_w.to_numpy(float)[1:] - idle_w) / (count * rate * alone_w) - 1.0
+    others = (count - 1.0) * rate * per_process
     return float(others @ excess / (others @ others))
 
 
@@ -210,12 +220,13 @@ PowerRanges = dict[str, RangedValue]
 """Constants of `heshare.devices.constants.Power`, by name."""
 
 
-def fit_power(mps: Mapping[str, FittedTiming], memory: RangedValue) -> dict[str, PowerRanges]:
+def fit_power(mps: Mapping[str, FittedTiming], memory: RangedValue, contention: Contention) -> dict[str, PowerRanges]:
     """Return the power constants of every GPU with measurements of power, by name.
 
-    `mps` holds the timings of the MPS record on the V100-SXM2, `memory` is the weight of memory time (`Power.memory`).
+    `mps` holds the timings of the MPS record on the V100-SXM2, `memory` is the weight of memory time (`Power.memory`),
+    `contention` that of its pairs.
     """
-    ranges = {"V100-SXM2": _v100_sxm2(mps, memory)}
+    ranges = {"V100-SXM2": _v100_sxm2(mps, memory, contention)}
     sharing = ranges["V100-SXM2"]["sharing"]
     ranges["V100"] = _v100(ranges["V100-SXM2"])
     ranges["T4"] = _t4(memory)
@@ -247,7 +258,7 @@ def _idle_w(gpu: str) -> RangedValue:
     return RangedValue(idle_w, low, high, "data/gpus.csv")
 
 
-def _v100_sxm2(mps: Mapping[str, FittedTiming], memory: RangedValue) -> PowerRanges:
+def _v100_sxm2(mps: Mapping[str, FittedTiming], memory: RangedValue, contention: Contention) -> PowerRanges:
     timings = {name: fitted.timing for name, fitted in mps.items()}
     idle_w = catalogue.gpu("V100-SXM2").idle_w
     partial = [
@@ -265,7 +276,7 @@ def _v100_sxm2(mps: Mapping[str, FittedTiming], memory: RangedValue) -> PowerRan
         "v_min": RangedValue.within(low, 0.05, curve),
         "memory_knee_mhz": RangedValue.within(memory_knee("A100"), 0.1, "as the A100"),
         "sharing": RangedValue.within(
-            fit_sharing_power(timings["vgg19"], idle_w, memory.value),
+            fit_sharing_power(timings["vgg19"], idle_w, memory.value, contention),
             0.5,
             "icloud-ecnu/igniter: 1 to 3 VGG-19 at 20 % each",
         ),

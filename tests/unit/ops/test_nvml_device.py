@@ -112,7 +112,7 @@ def test_match_finds_the_catalogue_card_of_a_name(name: str, like: str) -> None:
     [
         ("NVIDIA GeForce RTX 3080", 10_240, 8_704),
         ("NVIDIA GH200 480GB", 97_871, 16_896),
-        ("NVIDIA A100-SXM4-40GB", 40_960, 6_912),
+        ("NVIDIA A100-SXM-64GB", 65_536, 6_912),
         ("NVIDIA H100 NVL", 95_830, 16_896),
         ("NVIDIA T400", 2_048, 384),
     ],
