@@ -20,14 +20,12 @@ from heshare.lab.calibration.half_precision_fit import BERT_CARDS, bert_rows, th
 from heshare.lab.calibration.measurements import (
     EAGER_MODELS,
     EAGER_RECORD,
-    FUSED_RECORD,
     IMAGE_MODELS,
     MPS_MODELS,
     MPS_RECORD,
     TimeRows,
     records,
     time_rows,
-    traffic,
 )
 from heshare.lab.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR
@@ -72,9 +70,6 @@ _SEEN_SHARES = (0.2, 0.5, 0.8)
 _SEEN_BATCHES = (1, 8, 32, 128)
 _SMALL = (4.0, 8.0)
 _LANGUAGE_GPUS = ("T4", "V100-SXM2", "A100")
-_RIDGE = 0.3
-# GPU, record, and the column of memory traffic: 0 with fused operators, 1 without.
-_FEATURE_RECORDS = (("T4", FUSED_RECORD, 0), ("V100", FUSED_RECORD, 0), ("A100", EAGER_RECORD, 1))
 
 
 def left_out_points(calibration: Calibration, *, quick: bool = False) -> pd.DataFrame:
@@ -226,6 +221,7 @@ def two_processes(calibration: Calibration) -> Iterator[LeftOutPoint]:
             yield cell_point(test, constants, gpu, pair, float(time_s), float(modelled_s))
 
 
+<<<<<<< HEAD
 def workloads_from_features(_: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times of each image workload from its features and the other workloads' times, GPU by GPU."""
     for gpu, framework, column in _FEATURE_RECORDS:
@@ -258,6 +254,22 @@ def _ridge_time(features: FloatArray, logs: FloatArray, unseen: FloatArray) -> f
     centred = features - centre
     slopes = np.linalg.solve(centred.T @ centred + _RIDGE * np.eye(3), centred.T @ (logs - logs.mean()))
     return float(np.exp(logs.mean() + (unseen - centre) @ slopes))
+=======
+def four_samples(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times of 4 samples from those of 1 and 8, image models of every record without a host part."""
+    times = table("times")
+    known = times[times.workload.isin((*IMAGE_MODELS, *MPS_MODELS)) & (times.precision == "fp32")]
+    known = known[(known.processes == 1) & known.sm_mhz.isna() & (known.framework != EAGER_RECORD)]
+    for (card, name, framework), _rows in known.groupby(["gpu", "workload", "framework"]):
+        rows, gpu = time_rows(str(card), str(name), str(framework)), str(card).split(" ")[0]
+        prior = Prior(timing_constants.memory_s(str(name), gpu, fused=True))
+        workload = Workload(str(name), 1, engine="tensorrt")
+        cell = _Cell(FOUR_SAMPLES, calibration.constants, gpu, workload, f"{name}, {framework}, {card}")
+        for share in np.unique(rows.share):
+            part = rows.where((rows.share == share) & np.isin(rows.batch, (1, 4, 8)))
+            if len(part) == 3:
+                yield from _fit_and_test(cell, part, part.batch != 4, prior)
+>>>>>>> cb71614 (Interval scores beside coverage; spreads by them; every public record left out whole)
 
 
 @dataclass(frozen=True)
@@ -306,12 +318,9 @@ def half_bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
     for gpu in BERT_CARDS:
         rows, throttled = bert_rows(gpu), throttled_in_half(constants, gpu, "transformer")
         seen = np.isin(rows.batch, _SEEN)
-        fitted, unseen = fit_timing(rows.where(seen), LANGUAGE_PRIOR, throttled), rows.where(~seen)
         test = BATCHES if gpu in _MOST_USED else OTHER_BATCHES
-        modelled = times_s(fitted.timing, unseen, throttled)
-        for batch, time_s, modelled_s in zip(unseen.batch, unseen.time_s, modelled, strict=True):
-            resident = Resident(Workload("bert_large", int(batch), "fp16", "tensorrt"))
-            yield cell_point(test, constants, gpu, [resident], float(time_s), float(modelled_s))
+        cell = _Cell(test, constants, gpu, Workload("bert_large", 1, "fp16", "tensorrt"))
+        yield from _fit_and_test(cell, rows, seen, LANGUAGE_PRIOR, throttled)
 
 
 def other_frameworks(calibration: Calibration) -> Iterator[LeftOutPoint]:
@@ -321,11 +330,18 @@ def other_frameworks(calibration: Calibration) -> Iterator[LeftOutPoint]:
     uncertainties = {name: errors.uncertainty(fitted) for name, fitted in spreads.items()}
     for index, resident in enumerate(errors.residents):
         workload, framework = resident.workload, errors.framework[index]
+<<<<<<< HEAD
         item, setting = f"{workload.model}, {framework}", f"b{workload.batch_size} {workload.precision}"
         values = float(errors.measured[index]), float(errors.modelled[index]), float(uncertainties[framework][index])
         kinds = catalogue.kind(workload.model), workload.precision, workload.engine
         test = "other frameworks, a framework left out"
         yield LeftOutPoint(test, errors.gpu[index], item, setting, "s", *values, *kinds)
+=======
+        about = "other frameworks, a framework left out", errors.gpu[index], f"{workload.model}, {framework}"
+        values = float(errors.measured[index]), float(errors.modelled[index]), float(uncertainties[framework][index])
+        kind = catalogue.kind(workload.model), workload.precision, workload.engine
+        yield LeftOutPoint(*about, f"b{workload.batch_size} {workload.precision}", "s", *values, *kind)
+>>>>>>> cb71614 (Interval scores beside coverage; spreads by them; every public record left out whole)
 
 
 def beyond_fit(
@@ -359,7 +375,6 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     partial(sweep_power, "V100"),
     two_processes,
     half_bert_batches,
-    workloads_from_features,
     other_frameworks,
     partial(beyond_fit, "larger inference batch sizes from small ones", larger_batches),
     partial(beyond_fit, "MPS shares of 10 to 60 % from 80 and 100 %", smaller_shares),
