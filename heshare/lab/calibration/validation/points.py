@@ -20,6 +20,7 @@ LEAST_GROUP = 20
 """Points above which a group's coverage is held against the target."""
 COVERAGE_TARGET = (82.0, 97.0)
 """Range in which the stated 90 % interval should hold over all points, %."""
+_SMALLEST = 1e-6
 GROUPINGS = ("test", "gpu", "kind", "precision", "engine", "quantity")
 """Columns by which coverage is shown."""
 
@@ -134,4 +135,4 @@ def _intervals(points: pd.DataFrame) -> tuple[float, ...]:
     half_width, error = LEVELS[90] * points.uncertainty, points.deviations * points.uncertainty
     score = float(interval_score(error.to_numpy(float), half_width.to_numpy(float)).mean())
     median_pct = 100.0 * float(points.uncertainty.median())
-    return len(points), *held, median_pct, score, float(half_width.mean() / error.quantile(0.9))
+    return len(points), *held, median_pct, score, float(half_width.mean() / max(error.quantile(0.9), _SMALLEST))
