@@ -20,8 +20,8 @@ import pandas as pd
 
 from heshare.devices.constants import CardSpeed, Laws, Power, PowerLaw, SpeedLaw, WorkloadLaw
 from heshare.devices.derived_constants import LEAST_BATCH, nearest_by
+from heshare.lab.calibration.intervals import quantile_spread
 from heshare.lab.calibration.measurements import records, table
-from heshare.lab.calibration.uncertainty_fit import quantile_spread
 from heshare.shared.arrays import FloatArray
 from heshare.world import catalogue
 

@@ -24,6 +24,7 @@ from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import iteration_of, overlap_arrays
 from heshare.devices.uncertainty import NORMAL_90, Spreads
 from heshare.lab.calibration import contention_fit, timing_constants
+from heshare.lab.calibration.intervals import interval_score, quantile_spread
 from heshare.lab.calibration.measurements import (
     EAGER_MODELS,
     EAGER_RECORD,
@@ -91,27 +92,6 @@ def framework_ranges(constants: Constants) -> SpreadRanges:
         )
         for name, value in fitted.items()
     }
-
-
-def interval_score(error: FloatArray, half_width: FloatArray) -> FloatArray:
-    """Return the interval score of central 90 % intervals of a logarithm, (n,): width, and what errors exceed it by.
-
-    Gneiting and Raftery (2007), Journal of the American Statistical Association 102:359. Smaller is better.
-
-    Args:
-        error: absolute error of each logarithm, (n,).
-        half_width: half the width of each interval, (n,).
-    """
-    return np.asarray(2.0 * (half_width + np.maximum(0.0, error - half_width) / (1.0 - _INSIDE)), dtype=np.float64)
-
-
-def quantile_spread(errors: Sequence[FloatArray]) -> float:
-    """Return the standard deviation whose 90 % interval holds nine in ten of the errors; each array weighs the same."""
-    values = np.abs(np.concatenate(errors))
-    weights = np.concatenate([np.full(len(part), 1.0 / len(part)) for part in errors])
-    order = np.argsort(values, kind="stable")
-    place = np.searchsorted(np.cumsum(weights[order]), 0.9 * len(errors))
-    return float(values[order][min(int(place), len(values) - 1)]) / NORMAL_90
 
 
 def quantile_range(errors: Mapping[Any, FloatArray], source: str) -> RangedValue:
@@ -251,7 +231,7 @@ _UNFITTED = ("MXNet", "MXNet 1.2", "TensorFlow 1", "PyTorch, slower host")
 _FITTED = ("TensorFlow 2",)
 _TABLE = ["framework", "gpu", "engine", "precision", "kind"]
 _GRID = tuple(round(0.02 * step, 2) for step in range(61))
-_START, _ROUNDS, _INSIDE = 0.3, 6, 0.9
+_START, _ROUNDS = 0.3, 6
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from heshare.devices.constants import Constants, Contention, Timing
+from heshare.devices.constants import Constants, Contention, Load, Timing
 from heshare.devices.derived_constants import (
     complete_catalogue,
     nearest_by,
+    scaled_power,
     scaled_timing,
     speed_ratio,
     workload_timing,
@@ -49,6 +50,8 @@ _VOLTAS = ("V100", "V100-SXM2")
 _LEAST_RATIO = 0.5
 _GPT2_OVER_BERT_BASE = 1.44
 
+GRID = "wuooo339/PctoDL"
+_GRID_CHIPS = ("A100-40GB", "RTX-3080-Ti", "A100", "RTX-3090")
 Lost = Callable[[TimingKey], bool]
 """Whether a timing came from a record."""
 
@@ -77,10 +80,13 @@ def constants_without(calibration: Calibration, record: str, lost: Lost) -> Cons
     fitted = calibration.fitted
     kept = {key: timing for key, timing in fitted.timing.items() if not lost(key)}
     own = {key for key, one in calibration.half_timings.items() if one.source.startswith(record)}
-    half = {key: timing for key, timing in fitted.half_timing.items() if key not in own}
+    half_timing = {key: timing for key, timing in fitted.half_timing.items() if key not in own}
     with without(record):
         partial = replace(fitted, timing=kept, laws=fit_laws(fitted.power, frozenset(gpu for gpu, _, _ in kept)))
-        partial = replace(partial, half=fit_half_precision(partial), half_timing=half)
+        half = fit_half_precision(partial)
+    if record != GRID:
+        half |= {key: own for key, own in fitted.half.items() if key[0] in _GRID_CHIPS and key[1:] == ("eager", "cnn")}
+    partial = replace(partial, half=half, half_timing=half_timing)
     found = {key: timing for key in fitted.timing if lost(key) and (timing := _replaced(partial, key))}
     return complete_catalogue(replace(partial, timing=kept | found))
 
@@ -170,6 +176,22 @@ def slower_host(calibration: Calibration, record: str) -> Iterator[LeftOutPoint]
     yield from tables(("times", "frameworks"), lambda _: False, known, record)
 
 
+def mps_grid(calibration: Calibration, record: str) -> Iterator[LeftOutPoint]:
+    """Yield times and power of FP16 CNNs under MPS; loads by the time of the SMs, as of diffusion models."""
+    constants, full = constants_without(calibration, record, lambda _: False), load_fit.tensor_power("A100")
+    load = Load(full.high_w / full.dynamic_w, 0.0, 0.0, constants.spreads.load)
+    loads = {key: load if key[2] == "fp16" and own.operations_s else own for key, own in constants.loads.items()}
+    assert constants.laws.power is not None
+    power = {**constants.power, "RTX-3080-Ti": scaled_power(constants.laws.power, catalogue.gpu("RTX-3080-Ti"))}
+    constants = replace(constants, loads=loads, power=power)
+    rows = rows_of(record, "mps_grid")
+    rows = rows.assign(
+        engine="eager", precision="fp16", time_s=rows.batch_size * rows.processes / rows.throughput_per_s
+    )
+    yield from alone(rows.drop(columns="power_w"), constants)
+    yield from alone(rows, constants)
+
+
 def bert_half(calibration: Calibration, record: str) -> Iterator[LeftOutPoint]:
     rows = rows_of(record, "cards")
     rows = rows.assign(time_s=rows.batch_size / rows.per_s, engine="tensorrt")
@@ -256,12 +278,11 @@ def _sm_rate(gpu: str) -> float:
 def products(calibration: Calibration, record: str) -> Iterator[LeftOutPoint]:
     """Yield power of matrix products on an H200, a part of full work by the peak rate and the bandwidth."""
     rows, gpu = rows_of(record, "gemm_power"), catalogue.gpu("H200")
-    power, load = calibration.constants.power[gpu.name], calibration.constants.loads[gpu.name, "cnn", "fp16"]
+    curve, weight = voltage_fit.voltage_curve("A100"), calibration.constants.power[gpu.name].memory
     compute_s = 2e-12 * rows.m * rows.n * rows.k / gpu.peak_tflops("fp16")
     memory_s = 2e-9 * (rows.m * rows.n + rows.m * rows.k + rows.n * rows.k) / gpu.mem_bw_gbs
-    active = np.minimum(1.0, ((compute_s + power.memory * memory_s) / rows.time_s).to_numpy(float))
-    curve, dynamic_w = voltage_fit.voltage_curve("A100"), power.dynamic_w * load.intensity
-    modelled_w = load_fit.modelled_w(gpu.name, active, curve, power.clock_w, dynamic_w)
+    active = np.minimum(1.0, ((compute_s + weight * memory_s) / rows.time_s).to_numpy(float))
+    modelled_w = load_fit.modelled_w(gpu.name, active, curve, *load_fit.fit_saturated("H100", curve))
     yield from _powers(gpu.name, rows.assign(kind="code"), "m", modelled_w, calibration.constants.spreads.load)
 
 
@@ -320,5 +341,6 @@ RECORDS: dict[str, Callable[[Calibration, str], Iterator[LeftOutPoint]]] = {
     "ml-energy/leaderboard-v2": saturated,
     "mlcommons/inference_results": limits,
     "ai-dynamo/aiconfigurator": products,
+    GRID: mps_grid,
 }
 """How each public record with times or power is predicted without it."""

@@ -17,10 +17,10 @@ from heshare.devices.iteration_time import iteration_at
 from heshare.lab.calibration import contention_fit, copies_fit, power_fit, timing_constants
 from heshare.lab.calibration.device_model_fit import Calibration
 from heshare.lab.calibration.half_precision_fit import BERT_CARDS, bert_rows, throttled_in_half
+from heshare.lab.calibration.intervals import quantile_spread
 from heshare.lab.calibration.measurements import (
     EAGER_MODELS,
     EAGER_RECORD,
-    IMAGE_MODELS,
     MPS_MODELS,
     MPS_RECORD,
     TimeRows,
@@ -34,7 +34,6 @@ from heshare.lab.calibration.uncertainty_fit import (
     framework_errors,
     larger_batches,
     left_out_framework_spreads,
-    quantile_spread,
     smaller_shares,
 )
 from heshare.lab.calibration.validation import grid_points, left_out_cards, power_points
@@ -221,57 +220,6 @@ def two_processes(calibration: Calibration) -> Iterator[LeftOutPoint]:
             yield cell_point(test, constants, gpu, pair, float(time_s), float(modelled_s))
 
 
-<<<<<<< HEAD
-def workloads_from_features(_: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times of each image workload from its features and the other workloads' times, GPU by GPU."""
-    for gpu, framework, column in _FEATURE_RECORDS:
-        measured = {name: time_rows(gpu, name, framework) for name in IMAGE_MODELS}
-        measured = {name: rows for name, rows in measured.items() if len(rows)}
-        for name, rows in measured.items():
-            modelled = []
-            for batch in rows.batch:
-                others = [
-                    (_workload_features(other, column), float(np.log(seen.time_s[seen.batch == batch][0])))
-                    for other, seen in measured.items()
-                    if other != name and batch in seen.batch
-                ]
-                features, logs = (np.array(part) for part in zip(*others, strict=True))
-                modelled.append(_ridge_time(features, logs, _workload_features(name, column)))
-            test = f"{gpu} a workload left out, features only"
-            for batch, time_s, modelled_s in zip(rows.batch, rows.time_s, modelled, strict=True):
-                yield LeftOutPoint(test, gpu, name, f"b{batch:.0f}", "s", float(time_s), modelled_s, kind="cnn")
-
-
-def _workload_features(workload: str, column: int) -> FloatArray:
-    """Logarithms of FLOPs, memory traffic (column 0: fused, 1: unfused operators) and layers, shape (3,)."""
-    model = catalogue.model(workload)
-    return np.asarray(np.log([model.gflops, traffic()[workload][column], model.layers]), dtype=np.float64)
-
-
-def _ridge_time(features: FloatArray, logs: FloatArray, unseen: FloatArray) -> float:
-    """Time at features `unseen`, (3,), by ridge regression of log times, (n,), on features, (n, 3)."""
-    centre = features.mean(axis=0)
-    centred = features - centre
-    slopes = np.linalg.solve(centred.T @ centred + _RIDGE * np.eye(3), centred.T @ (logs - logs.mean()))
-    return float(np.exp(logs.mean() + (unseen - centre) @ slopes))
-=======
-def four_samples(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times of 4 samples from those of 1 and 8, image models of every record without a host part."""
-    times = table("times")
-    known = times[times.workload.isin((*IMAGE_MODELS, *MPS_MODELS)) & (times.precision == "fp32")]
-    known = known[(known.processes == 1) & known.sm_mhz.isna() & (known.framework != EAGER_RECORD)]
-    for (card, name, framework), _rows in known.groupby(["gpu", "workload", "framework"]):
-        rows, gpu = time_rows(str(card), str(name), str(framework)), str(card).split(" ")[0]
-        prior = Prior(timing_constants.memory_s(str(name), gpu, fused=True))
-        workload = Workload(str(name), 1, engine="tensorrt")
-        cell = _Cell(FOUR_SAMPLES, calibration.constants, gpu, workload, f"{name}, {framework}, {card}")
-        for share in np.unique(rows.share):
-            part = rows.where((rows.share == share) & np.isin(rows.batch, (1, 4, 8)))
-            if len(part) == 3:
-                yield from _fit_and_test(cell, part, part.batch != 4, prior)
->>>>>>> cb71614 (Interval scores beside coverage; spreads by them; every public record left out whole)
-
-
 @dataclass(frozen=True)
 class _Cell:
     """A workload on a GPU whose measured times are compared: `item` names it where it is not the workload's name."""
@@ -330,18 +278,11 @@ def other_frameworks(calibration: Calibration) -> Iterator[LeftOutPoint]:
     uncertainties = {name: errors.uncertainty(fitted) for name, fitted in spreads.items()}
     for index, resident in enumerate(errors.residents):
         workload, framework = resident.workload, errors.framework[index]
-<<<<<<< HEAD
         item, setting = f"{workload.model}, {framework}", f"b{workload.batch_size} {workload.precision}"
         values = float(errors.measured[index]), float(errors.modelled[index]), float(uncertainties[framework][index])
         kinds = catalogue.kind(workload.model), workload.precision, workload.engine
         test = "other frameworks, a framework left out"
         yield LeftOutPoint(test, errors.gpu[index], item, setting, "s", *values, *kinds)
-=======
-        about = "other frameworks, a framework left out", errors.gpu[index], f"{workload.model}, {framework}"
-        values = float(errors.measured[index]), float(errors.modelled[index]), float(uncertainties[framework][index])
-        kind = catalogue.kind(workload.model), workload.precision, workload.engine
-        yield LeftOutPoint(*about, f"b{workload.batch_size} {workload.precision}", "s", *values, *kind)
->>>>>>> cb71614 (Interval scores beside coverage; spreads by them; every public record left out whole)
 
 
 def beyond_fit(

@@ -77,17 +77,10 @@ def bert_on_cards(calibration: Calibration) -> Iterator[LeftOutPoint]:
         timing = scaled_timing(fitted.timing, card, base, power, ratio, uncertainty)
         modelled = times_s(timing, rows[gpu, name], throttled_gpu(gpu, power))
         for batch, measured_s, modelled_s in zip(rows[gpu, name].batch, rows[gpu, name].time_s, modelled, strict=True):
-<<<<<<< HEAD
             own = math.hypot(timing.total_uncertainty, far * outside(timing.batch_low, timing.batch_high, batch))
             values = f"b{batch:.0f} from {base.name}", "s", float(measured_s), float(modelled_s), own
             test = "BERT FP16 TensorRT, a GPU left out"
             yield LeftOutPoint(test, gpu, name, *values, "transformer", "fp16", "tensorrt")
-=======
-            stated = math.hypot(timing.total_uncertainty, far * outside(timing.batch_low, timing.batch_high, batch))
-            about = "BERT FP16 TensorRT, a GPU left out", gpu, name, f"b{batch:.0f} from {base.name}", "s"
-            values = float(measured_s), float(modelled_s), stated
-            yield LeftOutPoint(*about, *values, "transformer", "fp16", "tensorrt")
->>>>>>> cb71614 (Interval scores beside coverage; spreads by them; every public record left out whole)
 
 
 def networks(_: Calibration) -> Iterator[LeftOutPoint]:
@@ -98,13 +91,8 @@ def networks(_: Calibration) -> Iterator[LeftOutPoint]:
         unseen, predicted, _spread = left_out(rows, TIME_EXPONENTS, name)
         uncertainty = pooled_spread(errors, without=name)
         for group, log, modelled in zip(unseen.groups, unseen.logs, predicted, strict=True):
-<<<<<<< HEAD
             values = "s", float(np.exp(log)), float(np.exp(modelled)), uncertainty, catalogue.kind(name)
             yield LeftOutPoint("a network left out, features only", group.split(",")[0], name, group, *values)
-=======
-            about = "a network left out, features only", group.split(",")[0], name, group, "s"
-            yield LeftOutPoint(*about, float(np.exp(log)), float(np.exp(modelled)), uncertainty, catalogue.kind(name))
->>>>>>> cb71614 (Interval scores beside coverage; spreads by them; every public record left out whole)
 
 
 FASTER = "training step on a faster GPU, a training left out"

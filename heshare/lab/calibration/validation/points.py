@@ -8,7 +8,7 @@ import pandas as pd
 
 from heshare.devices.constants import Constants
 from heshare.devices.device_model import co_run
-from heshare.lab.calibration.uncertainty_fit import interval_score
+from heshare.lab.calibration.intervals import interval_score
 from heshare.world import catalogue
 from heshare.world.workload import Resident
 
@@ -135,4 +135,4 @@ def _intervals(points: pd.DataFrame) -> tuple[float, ...]:
     half_width, error = LEVELS[90] * points.uncertainty, points.deviations * points.uncertainty
     score = float(interval_score(error.to_numpy(float), half_width.to_numpy(float)).mean())
     median_pct = 100.0 * float(points.uncertainty.median())
-    return len(points), *held, median_pct, score, float(half_width.mean() / max(error.quantile(0.9), _SMALLEST))
+    return len(points), *held, median_pct, score, float(half_width.mean() / max(float(error.quantile(0.9)), _SMALLEST))

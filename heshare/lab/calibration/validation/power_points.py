@@ -31,26 +31,9 @@ def saturated_power(gpu: str, _: Calibration) -> Iterator[LeftOutPoint]:
         fitted = load_fit.fit_saturated(gpu, curve, without=str(model))
         modelled_w = load_fit.modelled_w(gpu, part.load.to_numpy(float), curve, *fitted)
         for row, power_w in zip(records(part), modelled_w, strict=True):
-<<<<<<< HEAD
-            yield LeftOutPoint(
-                f"{gpu} saturated power, a model left out",
-                gpu,
-                str(model),
-                f"{row.setting} b{row.batch_size:.0f}",
-                "W",
-                float(row.power_w),
-                float(power_w),
-                load_fit.FITTED,
-                str(row.kind),
-                "fp16",
-                "eager",
-            )
-=======
-            uncertainty = calibration.fitted.loads[gpu, "cnn", "fp16"].uncertainty
             about = test, gpu, str(model), f"{row.setting} b{row.batch_size:.0f}", "W"
-            values = float(row.power_w), float(power_w), uncertainty
+            values = float(row.power_w), float(power_w), load_fit.FITTED
             yield LeftOutPoint(*about, *values, str(row.kind), "fp16", "eager")
->>>>>>> cb71614 (Interval scores beside coverage; spreads by them; every public record left out whole)
 
 
 def limited_throughput(test: str, column: str, calibration: Calibration) -> Iterator[LeftOutPoint]:

@@ -8,6 +8,7 @@ import pytest
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.lab.calibration import uncertainty_fit
+from heshare.lab.calibration.intervals import interval_score
 from heshare.lab.calibration.uncertainty_fit import FrameworkErrors
 from heshare.lab.calibration.validation.points import LeftOutPoint, cell_point, coverage, table_of
 from heshare.world import catalogue
@@ -48,7 +49,7 @@ def test_framework_rows_are_of_no_record_that_times_were_fitted_to():
 
 def test_interval_score_is_the_width_and_twenty_times_what_lies_outside():
     errors, half_widths = np.array([0.1, 0.2, 0.5]), np.array([0.2, 0.2, 0.3])
-    assert uncertainty_fit.interval_score(errors, half_widths) == pytest.approx([0.4, 0.4, 0.6 + 20 * 0.2])
+    assert interval_score(errors, half_widths) == pytest.approx([0.4, 0.4, 0.6 + 20 * 0.2])
 
 
 def test_coverage_states_score_and_sharpness_of_the_90_pct_intervals():
