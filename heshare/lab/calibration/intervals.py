@@ -9,6 +9,7 @@ from heshare.shared.arrays import FloatArray
 
 INSIDE = 0.9
 """Part of the errors that an interval should hold."""
+_SPREADS = tuple(0.005 * step for step in range(201))
 
 
 def interval_score(error: FloatArray, half_width: FloatArray) -> FloatArray:
@@ -30,3 +31,16 @@ def quantile_spread(errors: Sequence[FloatArray]) -> float:
     order = np.argsort(values, kind="stable")
     place = np.searchsorted(np.cumsum(weights[order]), INSIDE * len(errors))
     return float(values[order][min(int(place), len(values) - 1)]) / NORMAL_90
+
+
+def added_spread(errors: Sequence[FloatArray], known: Sequence[float]) -> float:
+    """Return the spread with the smallest mean interval score beside known ones, by item; each item weighs the same."""
+
+    def score(spread: float) -> float:
+        half_widths = NORMAL_90 * np.hypot(spread, known)
+        return sum(
+            float(np.mean(interval_score(np.abs(part), np.full(len(part), half_width))))
+            for part, half_width in zip(errors, half_widths, strict=True)
+        )
+
+    return min(_SPREADS, key=score)
