@@ -185,15 +185,17 @@ def calibrate(json: Json = False) -> None:
     from heshare.lab.calibration.calibrate import recalibrate
     from heshare.lab.calibration.validation.tenant_errors import copies, rewrite_errors
 
-    errors, covered = recalibrate()
+    tables = recalibrate()
     tenants, together = rewrite_errors(), copies()
     if json:
-        tables = {"errors": errors.round(2), "coverage": covered.round(1), "tenants": tenants.round(2)}
-        print_json({name: to_records(table) for name, table in (tables | {"copies": together.round(2)}).items()})
+        tables |= {"tenants": tenants, "copies": together}
+        print_json({name: to_records(table.round(3)) for name, table in tables.items()})
         return
-    typer.echo(errors.to_string(index=False, float_format="%.2f", na_rep=""))
-    typer.echo("\nHow often the stated intervals hold on those points, %:")
-    typer.echo(covered.to_string(index=False, float_format="%.1f", na_rep=""))
+    typer.echo(tables["errors"].to_string(index=False, float_format="%.2f", na_rep=""))
+    typer.echo("\nHow often the stated intervals hold on those points, %, and how sharp they are:")
+    typer.echo(tables["coverage"].to_string(index=False, float_format="%.3g"))
+    typer.echo("\nErrors on each public record, left out whole, %:")
+    typer.echo(tables["laboratories"].drop(columns=["without", "note"]).to_string(index=False, float_format="%.3g"))
     typer.echo("\nEnergy of a tenant of a pair, by way of dividing, against references made of power alone, %:")
     typer.echo(tenants.to_string(index=False, float_format="%.2f"))
     typer.echo("\nBy how much the power of copies of VGG-19 exceeds the sum of their power alone:")

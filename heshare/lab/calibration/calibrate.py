@@ -1,7 +1,8 @@
-"""The command `make calibrate`: fit the device model, rewrite `constants.csv`, `errors.csv` and `coverage.csv`.
+"""The command `make calibrate`: fit the device model and rewrite the tables of its constants and errors.
 
 `constants.csv` holds every constant with its unit, a range in which it may lie, and its source; `errors.csv` the errors
-on points left out of the fit; `coverage.csv` how often the stated intervals hold on those points.
+on points left out of the fit; `coverage.csv` how often the stated intervals hold on those points; `laboratories.csv`
+the errors on each public record that is left out whole.
 """
 
 import math
@@ -19,6 +20,7 @@ from heshare.lab.calibration.device_model_fit import Calibration, fit_device_mod
 from heshare.lab.calibration.power_fit import RangedValue
 from heshare.lab.calibration.time_fit import PARAMETERS, FittedTiming
 from heshare.lab.calibration.training_fit import training_constants
+from heshare.lab.calibration.validation.laboratories import errors_by_laboratory
 from heshare.lab.calibration.validation.left_out import errors_by_test, left_out_points
 from heshare.lab.calibration.validation.points import coverage
 from heshare.shared import files
@@ -33,16 +35,22 @@ def _calibrated() -> Calibration:
     return fit_device_model()
 
 
-def recalibrate() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Fit, rewrite constants.csv, errors.csv and coverage.csv, and return (errors, coverage) on points left out."""
+def recalibrate() -> dict[str, pd.DataFrame]:
+    """Fit, rewrite the tables, and return errors, coverage and laboratories by the names of their files."""
     folder = files.root() / "data" / "calibration"
     files.write_text(folder / "constants.csv", constants_csv())  # some tests ask the model as it is shipped
     left_out_errors, points = calibration_report()
-    covered = coverage(points)
-    for name, table, places in (("errors", left_out_errors, 2), ("coverage", covered, 1)):
-        text = table.to_csv(index=False, float_format=f"%.{places}f", lineterminator="\n")
+    # Last, since fits without a record forget what was fitted with it.
+    tables = {
+        "errors": left_out_errors,
+        "coverage": coverage(points),
+        "laboratories": errors_by_laboratory(_calibrated()),
+    }
+    for name, table in tables.items():
+        digits = "%.2f" if name == "errors" else "%.3g"
+        text = table.to_csv(index=False, float_format=digits, lineterminator="\n")
         files.write_text(folder / f"{name}.csv", text)
-    return left_out_errors, covered
+    return tables
 
 
 def calibration_report(*, quick: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:

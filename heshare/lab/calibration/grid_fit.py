@@ -22,6 +22,7 @@ from heshare.devices.iteration_time import filled_arrays, rated_power
 from heshare.devices.uncertainty import NORMAL_90
 from heshare.lab.calibration.copies_fit import copies_s
 from heshare.lab.calibration.half_precision_fit import BYTES
+from heshare.lab.calibration.intervals import added_spread
 from heshare.lab.calibration.measurements import TimeRows, kernel_counts, records, table
 from heshare.lab.calibration.power.load_fit import CARRIED, TENSOR_CARDS, UNMEASURED
 from heshare.lab.calibration.time_fit import NOISE, PARAMETERS, FittedTiming, Prior, fit_timing
@@ -192,17 +193,18 @@ def half_without(constants: Constants, gpu: str, name: str) -> HalfFit:
 def fit_grid_halves(constants: Constants) -> dict[tuple[str, str, str], HalfPrecision]:
     """Return FP16 of eager CNNs by GPU of the grid, and of cards with the same chips and more memory.
 
-    `constants` hold the FP32 times of every GPU. The uncertainty is the root mean square of the errors of networks that
-    are left out.
+    `constants` hold the FP32 times of every GPU. The uncertainty is what the errors of networks that are left out have
+    beyond the uncertainty of these.
     """
     found = {}
     for gpu in GPUS:
-        half, errors = fit_half(constants, gpu, list(networks())), []
+        half, errors, known = fit_half(constants, gpu, list(networks())), [], []
         for name, model in networks().items():
             rows, full = grid_rows(gpu, name), full_timing(constants, gpu, model)
             modelled_s = half_s(constants, rows, full, half_without(constants, gpu, name))
             errors.append(np.log(modelled_s / rows.time_s))
-        spread = float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
+            known.append(full.total_uncertainty)
+        spread = added_spread(errors, known)
         found[gpu, "eager", "cnn"] = HalfPrecision(half.work, half.memory, spread, half.copy_s)
     wide = replace(found["A100-40GB", "eager", "cnn"], memory=BYTES)
     return found | {("A100", "eager", "cnn"): wide, ("RTX-3090", "eager", "cnn"): found["RTX-3080-Ti", "eager", "cnn"]}

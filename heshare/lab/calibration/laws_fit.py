@@ -20,6 +20,7 @@ import pandas as pd
 
 from heshare.devices.constants import CardSpeed, Laws, Power, PowerLaw, SpeedLaw, WorkloadLaw
 from heshare.devices.derived_constants import LEAST_BATCH, nearest_by
+from heshare.lab.calibration.intervals import quantile_spread
 from heshare.lab.calibration.measurements import records, table
 from heshare.shared.arrays import FloatArray
 from heshare.world import catalogue
@@ -133,13 +134,9 @@ def left_out_errors(rows: FeatureRows, exponents: Sequence[float]) -> dict[str, 
     return {item: predicted - unseen.logs for item, (unseen, predicted, _) in found.items() if len(unseen)}
 
 
-def left_out_spread(rows: FeatureRows, exponents: Sequence[float]) -> float:
-    return root_mean_square(left_out_errors(rows, exponents), without="")
-
-
-def root_mean_square(errors: Mapping[str, FloatArray], *, without: str) -> float:
-    """Return the root mean square of the errors of every item but one."""
-    return float(np.sqrt(np.mean(np.concatenate([logs for item, logs in errors.items() if item != without]) ** 2)))
+def pooled_spread(errors: Mapping[str, FloatArray], *, without: str = "") -> float:
+    """Return the spread whose 90 % interval holds nine in ten of the errors of every item but one."""
+    return quantile_spread([np.concatenate([logs for item, logs in errors.items() if item != without])])
 
 
 def _prior(sizes: tuple[int, int, int], offset: float) -> FloatArray:
@@ -260,7 +257,8 @@ def fit_speed_laws(
         for name in law.items:
             base = nearest_by(laws["cnn", "fp32"], catalogue.gpu(name), cards)
             apart = np.array(_features(name, precision)) - np.array(_features(base, precision))
-            known = math.hypot(law.ratio_spread(name, base, apart), _OTHER_PROGRAM)
+            compared = law.ratio_spread(name, base, apart) if base in law.items else spread
+            known = math.hypot(compared, _OTHER_PROGRAM)
             speeds[name, kind, precision] = CardSpeed(law.offset_of(name), min(known, spread))
     return laws, speeds
 
@@ -279,13 +277,12 @@ def _speed_errors(kind: str, precision: str) -> dict[str, FloatArray]:
 
 
 def speed_spread(*, without: str = "") -> float:
-    """Return the root mean square of the errors of every GPU that is left out, but for one GPU.
+    """Return the spread of the errors of every GPU that is left out, but for one GPU.
 
     Over all kinds of networks and precisions together: each has too few GPUs to tell apart how uncertain it is.
     """
     found = [_speed_errors(*group) for group in speed_classes()]
-    errors = [logs for by_gpu in found for gpu, logs in by_gpu.items() if gpu != without]
-    return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
+    return quantile_spread([np.concatenate([logs for own in found for gpu, logs in own.items() if gpu != without])])
 
 
 def speeds_without(gpu: str, kind: str, precision: str) -> Laws:
@@ -353,4 +350,4 @@ def fit_workload_law() -> WorkloadLaw:
     rows = workload_rows()
     law = fit_law(rows, TIME_EXPONENTS)
     gflops, activations, layers = (float(value) for value in law.exponents)
-    return WorkloadLaw(gflops, activations, layers, left_out_spread(rows, TIME_EXPONENTS))
+    return WorkloadLaw(gflops, activations, layers, pooled_spread(left_out_errors(rows, TIME_EXPONENTS)))

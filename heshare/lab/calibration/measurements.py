@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -59,9 +62,47 @@ class TimeRows:
         return TimeRows(self.batch[mask], self.share[mask], self.time_s[mask], self.sm_mhz[mask])
 
 
+_left_out: list[str] = []
+_WHOLE = ("kernels", "traffic", "records")
+"""Tables that no record is left out of: what networks are, and names of records."""
+
+
 @cache
 def table(name: str) -> pd.DataFrame:
-    return pd.read_csv(files.data("calibration", f"{name}.csv"))
+    """Return a table of `data/calibration/` without the records that are left out (`without`)."""
+    rows = pd.read_csv(files.data("calibration", f"{name}.csv"))
+    for record in _left_out if name not in _WHOLE else ():
+        rows = rows[~rows.source.str.startswith(record)]
+    return rows
+
+
+def rows_of(record: str, name: str) -> pd.DataFrame:
+    """Return the rows of a table whose `source` starts with `record`, whether it is left out or not."""
+    rows = pd.read_csv(files.data("calibration", f"{name}.csv"))
+    return rows[rows.source.str.startswith(record)]
+
+
+@contextmanager
+def without(record: str) -> Iterator[None]:
+    """Leave a record out of every table: the rows whose `source` starts with `record`, such as `icloud-ecnu/igniter`.
+
+    What the modules of the fits keep is forgotten at both ends, so that nothing is fitted to other rows than it says.
+    """
+    _left_out.append(record)
+    _forget()
+    try:
+        yield
+    finally:
+        _left_out.pop()
+        _forget()
+
+
+def _forget() -> None:
+    for name, module in tuple(sys.modules.items()):
+        if name.startswith(__package__):
+            for kept in tuple(vars(module).values()):
+                if hasattr(kept, "cache_clear"):
+                    kept.cache_clear()
 
 
 def records(frame: pd.DataFrame) -> list[Any]:

@@ -24,6 +24,7 @@ from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import iteration_of, overlap_arrays
 from heshare.devices.uncertainty import NORMAL_90, Spreads
 from heshare.lab.calibration import contention_fit, timing_constants
+from heshare.lab.calibration.intervals import interval_score, quantile_spread
 from heshare.lab.calibration.measurements import (
     EAGER_MODELS,
     EAGER_RECORD,
@@ -91,15 +92,6 @@ def framework_ranges(constants: Constants) -> SpreadRanges:
         )
         for name, value in fitted.items()
     }
-
-
-def quantile_spread(errors: Sequence[FloatArray]) -> float:
-    """Return the standard deviation whose 90 % interval holds nine in ten of the errors; each array weighs the same."""
-    values = np.abs(np.concatenate(errors))
-    weights = np.concatenate([np.full(len(part), 1.0 / len(part)) for part in errors])
-    order = np.argsort(values, kind="stable")
-    place = np.searchsorted(np.cumsum(weights[order]), 0.9 * len(errors))
-    return float(values[order][min(int(place), len(values) - 1)]) / NORMAL_90
 
 
 def quantile_range(errors: Mapping[Any, FloatArray], source: str) -> RangedValue:
@@ -239,8 +231,7 @@ _UNFITTED = ("MXNet", "MXNet 1.2", "TensorFlow 1", "PyTorch, slower host")
 _FITTED = ("TensorFlow 2",)
 _TABLE = ["framework", "gpu", "engine", "precision", "kind"]
 _GRID = tuple(round(0.02 * step, 2) for step in range(61))
-_START, _ROUNDS, _INSIDE = 0.3, 6, 0.9
-_SMALLEST = 1e-4
+_START, _ROUNDS = 0.3, 6
 
 
 @dataclass(frozen=True)
@@ -326,18 +317,16 @@ def framework_errors(constants: Constants) -> FrameworkErrors:
 
 
 def fit_framework_spreads(errors: FrameworkErrors, used: BoolArray) -> dict[str, float]:
-    """Return the spreads with which the 90 % intervals hold for nine in ten of the rows `used`, (n,).
+    """Return the spreads with the smallest mean interval score over the rows `used`, (n,).
 
-    They minimise the quantile loss of ln |error| over the half-width of the interval; a table counts as the root of
-    its rows, since these are not independent.
+    A table counts as the root of its rows, since these are not independent.
     """
     _, index, counts = np.unique(errors.table, return_inverse=True, return_counts=True)
     weights = used / np.sqrt(counts[index])
-    deviations = np.log(np.maximum(np.abs(np.log(errors.modelled / errors.measured)), _SMALLEST))
+    deviations = np.abs(np.log(errors.modelled / errors.measured))
 
     def loss(spreads: Mapping[str, float]) -> float:
-        beyond = deviations - np.log(NORMAL_90 * np.maximum(errors.uncertainty(spreads), _SMALLEST))
-        return float(weights @ np.where(beyond > 0, _INSIDE * beyond, (_INSIDE - 1.0) * beyond))
+        return float(weights @ interval_score(deviations, NORMAL_90 * errors.uncertainty(spreads)))
 
     spreads = dict.fromkeys(PARAMETERS, _START)
     for _ in range(_ROUNDS):

@@ -1,7 +1,7 @@
 """Figures with several panels, composed of the plots."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -215,6 +215,35 @@ def coverage_dots(ax: Axes, covered: pd.DataFrame, *, few: int, target: tuple[fl
     ax.set(ylim=(at[-1] + 0.5, -0.5), xlim=(0, 103), xlabel="Within the interval (%)")
     ax.grid(axis="x")
     ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)
+
+
+def laboratory_dots(ax: Axes, errors: pd.DataFrame, goals: Mapping[str, float], most: float) -> None:
+    """Draw mean |error| and bias of each public record left out whole: times and slowdowns above, power below.
+
+    `errors` is as from `heshare.lab.calibration.validation.laboratories.errors_by_laboratory`. The solid lines are the
+    goals of the medians over the records, the dotted one the most of any record, %.
+    """
+    rows = errors.assign(power=errors["quantity"] == "power").sort_values(["power", "mape_pct"], kind="stable")
+    at = np.arange(len(rows)) + rows["power"].to_numpy(float)
+    for index, (column, name) in enumerate((("mape_pct", "mean |error|"), ("bias_pct", "mean error (bias)"))):
+        how = category_style(index)
+        style: dict[str, Any] = {"color": how.colour, "markersize": 3.5, "markeredgecolor": EDGE}
+        ax.plot(rows[column], at, how.marker, label=name, **style)
+    split = float((~rows["power"]).sum())
+    for quantity, low, high in (("time", -0.5, split - 0.3), ("power", split + 0.3, at[-1] + 0.5)):
+        label = "goal of the median" if quantity == "time" else "_"
+        ax.plot([goals[quantity]] * 2, [low, high], color=EDGE, linewidth=0.9, label=label)
+    ax.axvline(most, color=EDGE, linewidth=0.8, linestyle=":", label="most of a record")
+    words = rows["quantity"].map({"ratio": "slowdowns"}).fillna(rows["quantity"])
+    names = [f"{one}: {what} ({n})" for one, what, n in zip(rows["record"], words, rows["n"], strict=True)]
+    ax.set_yticks(at, [textwrap.shorten(name.replace("-using-DNN-based-models", ""), 80) for name in names], fontsize=6)
+    ax.set_xscale("symlog", linthresh=50.0)
+    ticks = (-50, -25, 0, 25, 50, 100, 200)
+    ax.set_xticks(ticks, [str(tick) for tick in ticks])
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set(ylim=(at[-1] + 0.5, -0.5), xlabel="Error (%)")
+    ax.grid(axis="x")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.2, 1.0), ncols=4, borderaxespad=0.2)
 
 
 def error_shares(ax: Axes, points: pd.DataFrame) -> pd.DataFrame:

@@ -65,8 +65,9 @@ def test_regenerate_profiles_writes_a_table_for_each_emulated_gpu(tmp_path: Path
 
 
 def test_calibrate_prints_the_errors_of_both_ways_of_dividing_energy(monkeypatch: pytest.MonkeyPatch) -> None:
-    errors, covered = (pd.read_csv(files.data("calibration", f"{name}.csv")) for name in ("errors", "coverage"))
-    monkeypatch.setattr(calibrate, "recalibrate", lambda: (errors, covered))
+    names = ("errors", "coverage", "laboratories")
+    tables = {name: pd.read_csv(files.data("calibration", f"{name}.csv")) for name in names}
+    monkeypatch.setattr(calibrate, "recalibrate", lambda: dict(tables))
     monkeypatch.setattr(tenant_errors, "rewrite_errors", lambda: errors_by_way(pair_errors()))
     for name, value in SAME_BYTES.items():
         monkeypatch.setenv(name, value)
@@ -75,7 +76,7 @@ def test_calibrate_prints_the_errors_of_both_ways_of_dividing_energy(monkeypatch
     for text in ("device model    all      368      3.81", "equal    all      368     36.4", "3   258.89", "6.87"):
         assert text in done.stdout
     document = json.loads(CliRunner().invoke(app, ["calibrate", "--json"]).stdout)
-    assert set(document) == {"errors", "coverage", "tenants", "copies"}
+    assert set(document) == {*names, "tenants", "copies"}
     assert len(document["tenants"]) == 24
 
 

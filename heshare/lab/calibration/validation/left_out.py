@@ -17,17 +17,15 @@ from heshare.devices.iteration_time import iteration_at
 from heshare.lab.calibration import contention_fit, copies_fit, power_fit, timing_constants
 from heshare.lab.calibration.device_model_fit import Calibration
 from heshare.lab.calibration.half_precision_fit import BERT_CARDS, bert_rows, throttled_in_half
+from heshare.lab.calibration.intervals import quantile_spread
 from heshare.lab.calibration.measurements import (
     EAGER_MODELS,
     EAGER_RECORD,
-    FUSED_RECORD,
-    IMAGE_MODELS,
     MPS_MODELS,
     MPS_RECORD,
     TimeRows,
     records,
     time_rows,
-    traffic,
 )
 from heshare.lab.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR
@@ -36,7 +34,6 @@ from heshare.lab.calibration.uncertainty_fit import (
     framework_errors,
     larger_batches,
     left_out_framework_spreads,
-    quantile_spread,
     smaller_shares,
 )
 from heshare.lab.calibration.validation import grid_points, left_out_cards, power_points
@@ -72,9 +69,6 @@ _SEEN_SHARES = (0.2, 0.5, 0.8)
 _SEEN_BATCHES = (1, 8, 32, 128)
 _SMALL = (4.0, 8.0)
 _LANGUAGE_GPUS = ("T4", "V100-SXM2", "A100")
-_RIDGE = 0.3
-# GPU, record, and the column of memory traffic: 0 with fused operators, 1 without.
-_FEATURE_RECORDS = (("T4", FUSED_RECORD, 0), ("V100", FUSED_RECORD, 0), ("A100", EAGER_RECORD, 1))
 
 
 def left_out_points(calibration: Calibration, *, quick: bool = False) -> pd.DataFrame:
@@ -226,40 +220,6 @@ def two_processes(calibration: Calibration) -> Iterator[LeftOutPoint]:
             yield cell_point(test, constants, gpu, pair, float(time_s), float(modelled_s))
 
 
-def workloads_from_features(_: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times of each image workload from its features and the other workloads' times, GPU by GPU."""
-    for gpu, framework, column in _FEATURE_RECORDS:
-        measured = {name: time_rows(gpu, name, framework) for name in IMAGE_MODELS}
-        measured = {name: rows for name, rows in measured.items() if len(rows)}
-        for name, rows in measured.items():
-            modelled = []
-            for batch in rows.batch:
-                others = [
-                    (_workload_features(other, column), float(np.log(seen.time_s[seen.batch == batch][0])))
-                    for other, seen in measured.items()
-                    if other != name and batch in seen.batch
-                ]
-                features, logs = (np.array(part) for part in zip(*others, strict=True))
-                modelled.append(_ridge_time(features, logs, _workload_features(name, column)))
-            test = f"{gpu} a workload left out, features only"
-            for batch, time_s, modelled_s in zip(rows.batch, rows.time_s, modelled, strict=True):
-                yield LeftOutPoint(test, gpu, name, f"b{batch:.0f}", "s", float(time_s), modelled_s, kind="cnn")
-
-
-def _workload_features(workload: str, column: int) -> FloatArray:
-    """Logarithms of FLOPs, memory traffic (column 0: fused, 1: unfused operators) and layers, shape (3,)."""
-    model = catalogue.model(workload)
-    return np.asarray(np.log([model.gflops, traffic()[workload][column], model.layers]), dtype=np.float64)
-
-
-def _ridge_time(features: FloatArray, logs: FloatArray, unseen: FloatArray) -> float:
-    """Time at features `unseen`, (3,), by ridge regression of log times, (n,), on features, (n, 3)."""
-    centre = features.mean(axis=0)
-    centred = features - centre
-    slopes = np.linalg.solve(centred.T @ centred + _RIDGE * np.eye(3), centred.T @ (logs - logs.mean()))
-    return float(np.exp(logs.mean() + (unseen - centre) @ slopes))
-
-
 @dataclass(frozen=True)
 class _Cell:
     """A workload on a GPU whose measured times are compared: `item` names it where it is not the workload's name."""
@@ -306,12 +266,9 @@ def half_bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
     for gpu in BERT_CARDS:
         rows, throttled = bert_rows(gpu), throttled_in_half(constants, gpu, "transformer")
         seen = np.isin(rows.batch, _SEEN)
-        fitted, unseen = fit_timing(rows.where(seen), LANGUAGE_PRIOR, throttled), rows.where(~seen)
         test = BATCHES if gpu in _MOST_USED else OTHER_BATCHES
-        modelled = times_s(fitted.timing, unseen, throttled)
-        for batch, time_s, modelled_s in zip(unseen.batch, unseen.time_s, modelled, strict=True):
-            resident = Resident(Workload("bert_large", int(batch), "fp16", "tensorrt"))
-            yield cell_point(test, constants, gpu, [resident], float(time_s), float(modelled_s))
+        cell = _Cell(test, constants, gpu, Workload("bert_large", 1, "fp16", "tensorrt"))
+        yield from _fit_and_test(cell, rows, seen, LANGUAGE_PRIOR, throttled)
 
 
 def other_frameworks(calibration: Calibration) -> Iterator[LeftOutPoint]:
@@ -359,7 +316,6 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     partial(sweep_power, "V100"),
     two_processes,
     half_bert_batches,
-    workloads_from_features,
     other_frameworks,
     partial(beyond_fit, "larger inference batch sizes from small ones", larger_batches),
     partial(beyond_fit, "MPS shares of 10 to 60 % from 80 and 100 %", smaller_shares),

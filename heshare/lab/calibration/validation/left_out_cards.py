@@ -18,7 +18,7 @@ from heshare.lab.calibration.laws_fit import (
     FeatureRows,
     left_out,
     left_out_errors,
-    root_mean_square,
+    pooled_spread,
     speed_rows,
     speed_spread,
     speeds_without,
@@ -89,7 +89,7 @@ def networks(_: Calibration) -> Iterator[LeftOutPoint]:
     errors = left_out_errors(rows, TIME_EXPONENTS)
     for name in sorted(errors):
         unseen, predicted, _spread = left_out(rows, TIME_EXPONENTS, name)
-        uncertainty = root_mean_square(errors, without=name)
+        uncertainty = pooled_spread(errors, without=name)
         for group, log, modelled in zip(unseen.groups, unseen.logs, predicted, strict=True):
             values = "s", float(np.exp(log)), float(np.exp(modelled)), uncertainty, catalogue.kind(name)
             yield LeftOutPoint("a network left out, features only", group.split(",")[0], name, group, *values)

@@ -8,6 +8,7 @@ import pandas as pd
 
 from heshare.devices.constants import Constants
 from heshare.devices.device_model import co_run
+from heshare.lab.calibration.intervals import interval_score
 from heshare.world import catalogue
 from heshare.world.workload import Resident
 
@@ -19,6 +20,7 @@ LEAST_GROUP = 20
 """Points above which a group's coverage is held against the target."""
 COVERAGE_TARGET = (82.0, 97.0)
 """Range in which the stated 90 % interval should hold over all points, %."""
+_SMALLEST = 1e-6
 GROUPINGS = ("test", "gpu", "kind", "precision", "engine", "quantity")
 """Columns by which coverage is shown."""
 
@@ -104,14 +106,15 @@ def table_of(points: Iterable[LeftOutPoint]) -> pd.DataFrame:
 
 
 def coverage(points: pd.DataFrame) -> pd.DataFrame:
-    """Return how often the stated 68 and 90 % intervals hold, over all points and group by group.
+    """Return how often the stated 68 and 90 % intervals hold and how sharp they are, over all points and by group.
 
     Args:
         points: a table as from `table_of`; points without a stated uncertainty are left out.
 
     Returns:
         Columns grouping (`all` or one of `GROUPINGS`), group, n, within_68_pct, within_90_pct (of the points),
-        median_uncertainty_pct.
+        median_uncertainty_pct, interval_score (mean `interval_score`), sharpness (mean half width of the 90 % interval
+        over the 90th percentile of the absolute errors, both of the logarithm).
     """
     stated = points[points.uncertainty.notna()]
     groups = [("all", "", stated)]
@@ -121,15 +124,15 @@ def coverage(points: pd.DataFrame) -> pd.DataFrame:
         for name, part in stated.groupby(column, sort=column != "test")
         if str(name)
     ]
-    rows = [
-        (
-            grouping,
-            name,
-            len(part),
-            *(100.0 * float((part.deviations <= sigmas).mean()) for sigmas in LEVELS.values()),
-            100.0 * float(part.uncertainty.median()),
-        )
-        for grouping, name, part in groups
-    ]
-    columns = ["grouping", "group", "n", *(f"within_{level}_pct" for level in LEVELS), "median_uncertainty_pct"]
+    rows = [(grouping, name, *_intervals(part)) for grouping, name, part in groups]
+    held = [f"within_{level}_pct" for level in LEVELS]
+    columns = ["grouping", "group", "n", *held, "median_uncertainty_pct", "interval_score", "sharpness"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _intervals(points: pd.DataFrame) -> tuple[float, ...]:
+    held = [100.0 * float((points.deviations <= sigmas).mean()) for sigmas in LEVELS.values()]
+    half_width, error = LEVELS[90] * points.uncertainty, points.deviations * points.uncertainty
+    score = float(interval_score(error.to_numpy(float), half_width.to_numpy(float)).mean())
+    median_pct = 100.0 * float(points.uncertainty.median())
+    return len(points), *held, median_pct, score, float(half_width.mean() / max(float(error.quantile(0.9)), _SMALLEST))

@@ -8,6 +8,7 @@ import pytest
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.lab.calibration import uncertainty_fit
+from heshare.lab.calibration.intervals import interval_score
 from heshare.lab.calibration.uncertainty_fit import FrameworkErrors
 from heshare.lab.calibration.validation.points import LeftOutPoint, cell_point, coverage, table_of
 from heshare.world import catalogue
@@ -44,6 +45,18 @@ def test_framework_rows_are_of_no_record_that_times_were_fitted_to():
     assert set(fitted.workload) <= {"bert_large"}
     assert len(rows) > 200
     assert not rows.source.isna().any()
+
+
+def test_interval_score_is_the_width_and_twenty_times_what_lies_outside():
+    errors, half_widths = np.array([0.1, 0.2, 0.5]), np.array([0.2, 0.2, 0.3])
+    assert interval_score(errors, half_widths) == pytest.approx([0.4, 0.4, 0.6 + 20 * 0.2])
+
+
+def test_coverage_states_score_and_sharpness_of_the_90_pct_intervals():
+    # Half width 0.1645; of the errors 0.05, 0.15 and 0.2645 the 90th percentile is 0.2416, and one lies 0.1 outside.
+    all_points = coverage(table_of(_points([0.05, -0.15, 0.2645], 0.1))).iloc[0]
+    assert all_points.interval_score == pytest.approx(0.329 + 20 * 0.1 / 3, abs=1e-9)
+    assert all_points.sharpness == pytest.approx(0.1645 / 0.2416, abs=1e-9)
 
 
 def _points(errors: list[float], uncertainty: float, **fields: str) -> list[LeftOutPoint]:
