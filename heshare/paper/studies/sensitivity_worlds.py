@@ -48,7 +48,7 @@ HEAVY_SIGMA = 1.5
 Change = Callable[[Constants], Constants]
 
 
-DYNAMIC, IDLE = ("dynamic_w", "clock_w"), ("idle_w", "parked_w")
+DYNAMIC, IDLE = ("dynamic_w", "clock_w", "idle_clock_w"), ("idle_w", "parked_w")
 """Power above idle of SMs and of clocks, and power of a GPU that does nothing, with and without a context."""
 
 
@@ -105,12 +105,14 @@ def _at_end(names: Sequence[str], end: int, gpus: Sequence[str] = GPUS) -> Chang
 
 
 def _loads_at_end(known: Constants, end: int, gpus: Sequence[str]) -> Constants:
-    """Return constants with the intensity of each class of load at its end; CNNs in FP32 have 1 by definition."""
+    """Return constants with every load at its end; the intensity of CNNs on CUDA cores is 1 by definition."""
     loads = {}
     for (gpu, kind, precision), load in known.loads.items():
-        ranged = _ranges().get(("load", gpu, precision, kind, "intensity"))
-        moved = gpu in gpus and (kind, precision) != ("cnn", "fp32")
-        loads[gpu, kind, precision] = replace(load, intensity=ranged[end]) if ranged and moved else load
+        names = ["operations_s", "traffic_s"] if kind == "cnn" else ["intensity"]
+        keys = {name: ("load", gpu, precision, kind, name) for name in names if gpu in gpus}
+        loads[gpu, kind, precision] = replace(
+            load, **{name: _ranges()[key][end] for name, key in keys.items() if key in _ranges()}
+        )
     return replace(known, loads=loads)
 
 

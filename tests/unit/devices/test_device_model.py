@@ -161,3 +161,33 @@ def test_board_power_grows_with_the_intensity_and_never_falls_when_work_is_added
     assert dense_w / light_w == pytest.approx(1.5 / 0.4)
     assert board_power_w(POWER, [dense, light], 1000.0, 1000.0) >= board_power_w(POWER, [dense], 1000.0, 1000.0)
     assert board_power_w(POWER, [light, dense], 1000.0, 1000.0) >= board_power_w(POWER, [light], 1000.0, 1000.0)
+
+
+def test_operations_and_traffic_draw_power_by_their_rates():
+    power = replace(POWER, cache_mb=100.0)
+    one = Iteration(
+        0.0, 0.0, 0.0, 1e-2, 0.0, 1.0, 0.0, 0.0, 1, True, Uncertainty(),
+        work_power=WorkPower(intensity=0.0, operations_s=2e-3, traffic_s=4e-3, working_mb=100.0),
+    )  # fmt: skip
+    # Half of the traffic reaches memory: (2 + 4 / 2) ms of full dynamic power in 10 ms.
+    parts = resident_parts([one], power.cache_mb)
+    assert board_power.board_power_w(power, parts, 1000.0, 1000.0) == pytest.approx(50.0 + 200.0 * 0.4)
+    # Two processes share the cache: two thirds of the traffic reach memory.
+    parts = resident_parts([one, one], power.cache_mb)
+    both_w = board_power.board_power_w(power, parts, 1000.0, 1000.0)
+    assert both_w == pytest.approx(50.0 + 2 * 200.0 * (2 + 4 * 2 / 3) / 10)
+
+
+def test_a_held_clock_adds_to_idle_power():
+    constants_ = replace(constants(), power={"G": replace(POWER, idle_clock_w=20.0)})
+    assert co_run(GPU, [], constants=constants_).power_w == 50.0
+    assert co_run(GPU, [], 1000, constants=constants_).power_w == 70.0
+    assert co_run(GPU, [], 500, constants=constants_).power_w == pytest.approx(50.0 + 20.0 * 0.5 * 0.25)
+
+
+def test_power_goes_with_the_times_that_contention_leaves():
+    slowed = constants(replace(NO_CONTENTION, strength=1.0), p=PURE)
+    residents = [resident("p", 1, 40), resident("p", 1, 40)]
+    free, held = (co_run(GPU, residents, constants=each, power_cap_w=1e6) for each in (constants(p=PURE), slowed))
+    assert held.tasks[0].time_s > free.tasks[0].time_s
+    assert held.power_w < free.power_w

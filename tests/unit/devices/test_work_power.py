@@ -1,0 +1,33 @@
+"""Power of an iteration by the features of its network."""
+
+import pytest
+
+from heshare.devices.constants import Load
+from heshare.devices.iteration_time import FUSED_TRAFFIC, SM_TIME_ONLY, WorkPower, work_power
+from heshare.lab.calibration.measurements import table
+from heshare.world import catalogue
+from heshare.world.workload import Workload
+
+RATED = Load(intensity=0.1, operations_s=1e-5, traffic_s=2e-3, uncertainty=0.1)
+
+
+def test_fused_traffic_is_the_median_of_the_table():
+    traffic = table("traffic")
+    assert pytest.approx((traffic.fused_mb / traffic.unfused_mb).median(), abs=5e-4) == FUSED_TRAFFIC
+
+
+def test_work_power_follows_operations_and_layer_outputs():
+    model = catalogue.model("resnet50")
+    half, full = (work_power(RATED, Workload("resnet50", 4, precision)) for precision in ("fp16", "fp32"))
+    assert half.operations_s == pytest.approx(1e-5 * 4 * model.gflops)
+    assert half.working_mb == pytest.approx(4 * 2 * model.activations_m)
+    assert half.traffic_s == pytest.approx(2e-3 * 1e-3 * 2 * half.working_mb)
+    assert full.traffic_s == pytest.approx(2 * half.traffic_s)
+    fused = work_power(RATED, Workload("resnet50", 4, "fp16", "tensorrt"))
+    assert fused.traffic_s == pytest.approx(FUSED_TRAFFIC * half.traffic_s)
+
+
+def test_without_features_or_a_load_power_goes_with_sm_time():
+    assert work_power(None, Workload("resnet50", 4)) == SM_TIME_ONLY
+    assert work_power(RATED, Workload("alexnet", 4)) == SM_TIME_ONLY
+    assert work_power(Load(1.5, 0.0, 0.0, 0.1), Workload("alexnet", 4)) == WorkPower(1.5)

@@ -1,0 +1,92 @@
+"""Fit of the grid of MPS percentages: times of many processes, and power by operations, traffic and clocks."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from heshare.devices.constants import default
+from heshare.devices.device_model import co_run
+from heshare.lab.calibration import grid_fit
+from heshare.lab.calibration.copies_fit import copies_s
+from heshare.lab.calibration.grid_fit import GridRows
+from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
+
+CONTENTION = default().contention["A100"]
+
+
+@cache
+def fitted() -> dict:
+    return grid_fit.fit_grid_timings(CONTENTION)
+
+
+def test_the_grid_has_four_networks_on_two_cards():
+    assert list(grid_fit.networks()) == ["efficientnetv2_m", "mnasnet", "mobilenetv2", "resnet50"]
+    sizes = {gpu: [len(grid_fit.grid_rows(gpu, name).batch) for name in grid_fit.networks()] for gpu in grid_fit.GPUS}
+    assert sizes == {gpu: [263] * 4 for gpu in grid_fit.GPUS}
+
+
+@pytest.mark.parametrize("copies", [1, 2, 5])
+def test_times_of_copies_are_those_of_the_device_model(copies: int):
+    gpu, name, batch, pct = catalogue.gpu("A100-40GB"), "resnet50", 16, 20
+    timing = default().half_timing[gpu.name, "eager", name]
+    residents = [Resident(Workload(name, batch, "fp16"), pct)] * copies
+    modelled = copies_s(
+        grid_fit.constants_of(timing)[None],
+        np.array([float(batch)]),
+        np.array([float(copies)]),
+        np.array([timing.kernels]),
+        CONTENTION,
+        np.array([pct / 100]),
+    )
+    assert modelled == pytest.approx(co_run(gpu, residents).tasks[0].time_s, rel=1e-9)
+
+
+def test_fitted_times_are_near_the_measured():
+    for (gpu, _, name), one in fitted().items():
+        rows = grid_fit.grid_rows(gpu, name)
+        modelled_s = rows.modelled_s(grid_fit.constants_of(one.timing), CONTENTION)
+        assert np.abs(modelled_s / rows.time_s - 1).mean() < 0.12
+        assert one.timing.uncertainty < 0.2
+
+
+def test_energies_are_found_again_in_powers_that_they_made():
+    gpu = "A100-40GB"
+    known = grid_fit.WorkEnergy(clock_w=20.0, operations_j=2.0e-3, traffic_j=0.5)
+    made = {}
+    for name in grid_fit.networks():
+        rows = grid_fit.grid_rows(gpu, name)
+        power_w = known.power_w(rows, fitted()[gpu, "eager", name].timing, rows.time_s)
+        made[name] = replace(rows, power_w=power_w)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grid_fit, "grid_rows", lambda _, name: made[name])
+        free = grid_fit.fit_energy(gpu, fitted(), None)
+        given = grid_fit.fit_energy(gpu, fitted(), 20.0)
+    for found in (free, given):
+        assert found.clock_w == pytest.approx(20.0, rel=1e-3)
+        assert found.operations_j == pytest.approx(2.0e-3, rel=1e-3)
+        assert found.traffic_j == pytest.approx(0.5, rel=1e-3)
+
+
+def test_power_of_many_processes_is_less_than_that_of_each_times_their_number():
+    gpu = catalogue.gpu("A100-40GB")
+    one = Resident(Workload("resnet50", 16, "fp16"), 20)
+    rest_w = co_run(gpu, [], gpu.max_mhz).power_w
+    alone_w, five_w = (co_run(gpu, [one] * copies).power_w - rest_w for copies in (1, 5))
+    assert 0.5 * 5 * alone_w < five_w < 0.9 * 5 * alone_w
+
+
+def test_copies_of_inputs_lengthen_each_sample():
+    rows = grid_fit.grid_rows("A100-40GB", "resnet50").where(np.arange(263) < 5)
+    assert isinstance(rows, GridRows)
+    constants = grid_fit.constants_of(default().half_timing["A100-40GB", "eager", "resnet50"])
+    more = rows.modelled_s(constants, CONTENTION, copy_s=1e-3) - rows.modelled_s(constants, CONTENTION)
+    assert (more <= 1e-3 * rows.batch * 1.05 * rows.processes).all()
+    assert (more >= 0).all()
+
+
+def test_networks_outside_table_iv_have_their_features():
+    model = grid_fit.networks()["mnasnet"]
+    assert (model.gflops, model.activations_m, model.layers, model.load) == (0.66, 5.46, 53, "none")
