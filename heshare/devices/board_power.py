@@ -41,7 +41,7 @@ def switching(power: Power, sm_mhz: float, max_mhz: float) -> float:
 
 
 def idle_power_w(power: Power, sm_mhz: float, max_mhz: float) -> float:
-    """Return idle(f), the power at a held clock with nothing running, W."""
+    """Return idle(f), the power at a held clock while no kernel runs, W."""
     return power.idle_w + power.idle_clock_w * switching(power, sm_mhz, max_mhz)
 
 

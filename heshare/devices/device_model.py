@@ -27,7 +27,6 @@ from heshare.devices.board_power import (
     activity,
     board_power_w,
     highest_clock_mhz,
-    idle_power_w,
     memory_slowdown_at,
     power_at_times_w,
 )
@@ -184,8 +183,8 @@ def co_run(
     request_mhz = float(gpu.max_mhz if sm_mhz is None else gpu.check_clock(sm_mhz))
     if not residents:
         idle = Uncertainty(fit=constants.spreads.idle)
-        idle_w = power.idle_w if sm_mhz is None else idle_power_w(power, request_mhz, top_mhz)
-        return Estimate(gpu.name, request_mhz, idle_w, (), idle)
+        # Nothing keeps the clock of an empty GPU up: what holds it can release it.
+        return Estimate(gpu.name, request_mhz, power.idle_w, (), idle)
     iterations = [_iteration(constants, gpu.name, resident) for resident in residents]
     sharing = sharing_model(gpu, residents)
     if sharing is not None:

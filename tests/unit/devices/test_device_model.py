@@ -179,10 +179,12 @@ def test_operations_and_traffic_draw_power_by_their_rates():
 
 
 def test_a_held_clock_adds_to_idle_power():
-    constants_ = replace(constants(), power={"G": replace(POWER, idle_clock_w=20.0)})
-    assert co_run(GPU, [], constants=constants_).power_w == 50.0
-    assert co_run(GPU, [], 1000, constants=constants_).power_w == 70.0
-    assert co_run(GPU, [], 500, constants=constants_).power_w == pytest.approx(50.0 + 20.0 * 0.5 * 0.25)
+    power = replace(POWER, idle_clock_w=20.0)
+    assert board_power.idle_power_w(power, 1000.0, 1000.0) == 70.0
+    assert board_power.idle_power_w(power, 500.0, 1000.0) == pytest.approx(50.0 + 20.0 * 0.5 * 0.25)
+    held = replace(constants(p=PURE), power={"G": power})
+    assert co_run(GPU, [], 1000, constants=held).power_w == 50.0, "an empty GPU rests"
+    assert co_run(GPU, [resident("p", 1)], constants=held, power_cap_w=1e6).power_w == pytest.approx(270.0)
 
 
 def test_power_goes_with_the_times_that_contention_leaves():
