@@ -46,7 +46,7 @@ MOST = 25.0
 """Largest acceptable mean absolute error of a record, %."""
 _CARDS = {"A100 40 GB": "A100", "V100-SXM2 32 GB": "V100-SXM2"}
 _IMAGES = frozenset(name for name, model in catalogue.models().items() if model.kind == "cnn")
-_VOLTAS = ("V100", "V100-SXM2")
+_VOLTAS, _BY_LAW = ("V100", "V100-SXM2"), ("RTX-3080-Ti", "RTX-3090")
 _LEAST_RATIO = 0.5
 _GPT2_OVER_BERT_BASE = 1.44
 
@@ -82,7 +82,8 @@ def constants_without(calibration: Calibration, record: str, lost: Lost) -> Cons
     own = {key for key, one in calibration.half_timings.items() if one.source.startswith(record)}
     half_timing = {key: timing for key, timing in fitted.half_timing.items() if key not in own}
     with without(record):
-        partial = replace(fitted, timing=kept, laws=fit_laws(fitted.power, frozenset(gpu for gpu, _, _ in kept)))
+        laws = fit_laws(fitted.power, frozenset(gpu for gpu, _, _ in kept))
+        partial = replace(fitted, timing=kept, laws=replace(laws, power=fitted.laws.power))
         half = fit_half_precision(partial)
     if record != GRID:
         half |= {key: own for key, own in fitted.half.items() if key[0] in _GRID_CHIPS and key[1:] == ("eager", "cnn")}
@@ -134,7 +135,7 @@ def igniter(calibration: Calibration, record: str) -> Iterator[LeftOutPoint]:
         turns = {name: copies_fit.two_process_rows(name) for name in copies_fit.TWO_PROCESS_MODELS}
         contention = copies_fit.fit_crowding(Contention(0.0, 0.0), turns)
         power = {gpu: replace(own, sharing=0.0, memory=contention.memory) for gpu, own in fitted.power.items()}
-        law = fit_power_law({gpu: own for gpu, own in power.items() if gpu not in _VOLTAS})
+        law = fit_power_law({gpu: own for gpu, own in power.items() if gpu not in (*_VOLTAS, *_BY_LAW)})
         for card in map(catalogue.gpu, _VOLTAS):
             full_w = (law.dynamic + law.clock) * (card.tdp_w - card.idle_w)
             power[card.name] = replace(power[card.name], dynamic_w=full_w)
