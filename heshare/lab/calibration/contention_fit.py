@@ -29,9 +29,8 @@ _START_STRENGTH, _START_WAIT_S = 0.1, 4e-6
 def pair_rows() -> pd.DataFrame:
     """Return one row for each task of each measured pair.
 
-    Returns:
-        Columns pair, workload, batch_size, mps_pct, time_s, solo_s, other_workload, other_batch_size,
-        other_mps_pct, kernels, turns (1: power limit and taking turns are not taken into account yet).
+    Columns pair, workload, batch_size, mps_pct, time_s, solo_s, other_workload, other_batch_size, other_mps_pct,
+    kernels, turns (1: power limit and taking turns are not taken into account yet).
     """
     pairs, setting = table("pairs"), ("workload", "batch_size", "mps_pct")
     halves = [
@@ -61,10 +60,7 @@ def with_turns(rows: pd.DataFrame, constants: Constants) -> pd.DataFrame:
 
 
 def fit_sharpness(rows: pd.DataFrame, constants: Constants) -> tuple[RangedValue, pd.DataFrame]:
-    """Return (the sharpness that explains the pairs best, `rows` with their `turns` at it).
-
-    Its range holds the values whose mean error is hardly larger.
-    """
+    """Return (sharpness that explains the pairs best, `rows` with `turns` at it); range: hardly larger errors."""
     errors, tables, known = {}, {}, constants.contention[PAIRS_GPU]
     measured = (rows.time_s / rows.solo_s).to_numpy(float)
     for sharpness in SHARPNESS:

@@ -58,13 +58,8 @@ def copies_s(
 ) -> FloatArray:
     """Return the seconds per iteration of each of several equal processes of one workload, shape (n,).
 
-    Args:
-        constants: time constants of the workload of each row in the order of `time_fit.PARAMETERS`, s, (n, 6).
-        batch: inference batch sizes, (n,).
-        copies: how many processes, (n,).
-        kernels: kernels of an iteration, (n,).
-        contention: constants of contention and of taking turns.
-        share: share of the SMs of each process, 0 to 1, (n,).
+    The time constants of the workload of each row are in the order of `time_fit.PARAMETERS`, s, (n, 6); inference batch
+    sizes, numbers of processes, kernels of an iteration and shares of the SMs of each process (0 to 1) are (n,).
     """
     latency, base, fill, memory, per_sample, host = constants.T
     work = per_sample * batch
@@ -148,10 +143,7 @@ class _JointFit:
         return np.log(modelled_s / self._time_s) / self._noise, np.concatenate(deviations)
 
     def slopes(self, q: FloatArray) -> FloatArray:
-        """Return finite differences of `errors`, (n + 4 workloads, parameters).
-
-        One constant of all workloads moves at once, since no workload sees another's.
-        """
+        """Return finite differences of `errors`, (n + 4 workloads, parameters): one constant of every workload a step."""
         here, (workloads, width) = self.errors(q), self._first.shape
         rows, prior_rows = np.arange(len(self._batch)), len(self._batch) + np.arange(len(here[1]))
         slopes = np.zeros((len(rows) + len(prior_rows), len(q)))
@@ -182,10 +174,7 @@ def fit_with_copies(workload: str, contention: Contention, rows: TimeRows) -> Fi
 
 
 def fit_eager_timings(contention: Contention) -> dict[str, FittedTiming]:
-    """Return the workloads of the eager record on the A100, with their host times; it never met its power limit.
-
-    `contention` holds the constants of taking turns; the times of two processes are used where they are plausible.
-    """
+    """Return the workloads of the eager record on the A100, with their host times; it never met its power limit."""
     return {name: fit_with_copies(name, contention, plausible_rows(name)) for name in EAGER_MODELS}
 
 
@@ -214,11 +203,8 @@ _EXACT = 1e-13
 def stretch_arrays(sharpness: float, busy: FloatArray, host: FloatArray, gpu: FloatArray) -> FloatArray:
     """Return the stretch of one resident of each of n sets of at most k residents, shape (n,).
 
-    Args:
-        sharpness: p.
-        busy: v (work_j + z_j wait_j) of each resident in the equation of that one, s, 0 beyond a set, (n, k).
-        host: host parts, s, (n, k).
-        gpu: GPU parts, s, (n, k).
+    `busy` is v (work_j + z_j wait_j) of each resident in the equation of that one, 0 beyond a set; `host` and `gpu` are
+    their parts of an iteration; s, (n, k).
     """
     found = np.empty(len(busy))
     for row in range(len(busy)):

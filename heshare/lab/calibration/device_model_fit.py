@@ -26,17 +26,10 @@ from heshare.world.workload import Resident, Workload
 class Calibration:
     """Fitted constants of the device model, with the report of each fit.
 
-    Attributes:
-        timings: timing constants.
-        half_timings: those of networks that were measured in FP16.
-        grid: those of the grid of MPS percentages in FP16, networks outside the catalogue among them.
-        power: power constants of each GPU, by name.
-        fitted: the same, with the laws for what was not measured.
-        constants: the same with every GPU and network, as the device model takes them.
-        pairs: the measured pairs, with their slowdown by the power limit and taking turns alone.
-        crowding: the constants of taking turns on the SMs, by name.
-        left_out: their fit without one workload's times of two processes, by workload.
-        spreads: of the stated intervals, by name.
+    `grid` are the timings of the grid of MPS percentages in FP16, networks outside the catalogue among them; `fitted`
+    are constants and laws, `constants` the same with every GPU and network; `pairs` come with their slowdown by power
+    limit and taking turns alone; `left_out` is the fit of taking turns without one workload's times of two processes,
+    by workload.
     """
 
     timings: Mapping[TimingKey, FittedTiming]

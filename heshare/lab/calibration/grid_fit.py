@@ -42,13 +42,10 @@ _START, _SCALE = (0.4, 1.1, 2e-4), 0.1
 
 @dataclass(frozen=True)
 class GridRows:
-    """Measured settings of one network on one GPU of the grid, n of them.
+    """Settings of one network on one GPU of the grid, n of them, (n,) each.
 
-    Attributes:
-        batch, share, processes: inference batch size, share of the SMs of each process (0 to 1), processes, (n,) each.
-        time_s: seconds per iteration of each process, (n,).
-        power_w: board power, W, (n,).
-    """
+    Inference batch size, share of the SMs of each process (0 to 1), processes, seconds per iteration of each, board
+    power, W."""
 
     gpu: str
     model: Model
@@ -63,10 +60,7 @@ class GridRows:
         return replace(self, **{name: getattr(self, name)[mask] for name in names})
 
     def modelled_s(self, constants: FloatArray, contention: Contention, copy_s: float = 0.0) -> FloatArray:
-        """Return the seconds per iteration, (n,), with time constants in the order of `PARAMETERS`.
-
-        `copy_s` is the time per sample in which inputs are copied to the GPU, s.
-        """
+        """Return seconds per iteration, (n,), by constants as `PARAMETERS`; `copy_s` of inputs per sample, s."""
         count = len(self.batch)
         kernels = kernel_counts().get(self.model.name, _KERNELS_PER_LAYER * self.model.layers)
         each = np.tile(constants, (count, 1))
@@ -129,12 +123,7 @@ def constants_of(timing: Timing) -> FloatArray:
 
 @dataclass(frozen=True)
 class HalfFit:
-    """How networks of the grid run in FP16, from their times in FP32.
-
-    Attributes:
-        work, memory, host: factors on the times of SMs, memory and host.
-        copy_s: time per sample in which inputs are copied to the GPU, s.
-    """
+    """FP16 on the grid: factors on the times in FP32, and the time that copies a sample to the GPU, s."""
 
     work: float
     memory: float
@@ -148,11 +137,8 @@ class HalfFit:
 
 
 def full_timing(constants: Constants, gpu: str, model: Model) -> Timing:
-    """Return the time of a network in FP32 on a GPU of the grid, which the record does not hold.
-
-    The 40 GB A100 has the chip of the A100 whose times were fitted.
-    """
-    gpu = _full_gpu(gpu)
+    """Return the time of a network in FP32 on a GPU of the grid, which the record does not hold."""
+    gpu = _full_gpu(gpu)  # the 40 GB A100 has the chip of the A100 whose times were fitted
     if model.name in catalogue.models():
         return constants.timing[gpu, "eager", model.name]
     models, law = catalogue.models(), constants.laws.workload
@@ -212,14 +198,10 @@ def fit_grid_halves(constants: Constants) -> dict[tuple[str, str, str], HalfPrec
 
 @dataclass(frozen=True)
 class WorkEnergy:
-    """What the board of a GPU of the grid draws for FP16 CNNs.
+    """What a board of the grid draws for FP16 CNNs.
 
-    Attributes:
-        clock_w: power of clocks while any kernel runs, W.
-        operations_j: energy of a GFLOP, J.
-        traffic_j: energy of a GB of layer outputs beyond the L2 cache, J.
-        uncertainty: 90th percentile of the error of the board's power of networks left out, over 1.645.
-    """
+    Clocks, W; a GFLOP, J; a GB of layer outputs beyond the L2 cache, J. `uncertainty` is the 90th percentile of the
+    error of networks left out, over 1.645."""
 
     clock_w: float
     operations_j: float

@@ -50,26 +50,28 @@ def throttled_in_half(constants: Constants, gpu: str, name: str) -> ThrottledGpu
 
 
 def fit_half_timings(constants: Constants) -> dict[TimingKey, FittedTiming]:
-    fitted = {}
+    measured: dict[TimingKey, tuple[TimeRows, Prior, str]] = {}
+    source = "NVIDIA/TensorRT: demo/BERT, FP16, inference batch sizes 1 to 128"
     for gpu in BERT_CARDS:
-        source = "NVIDIA/TensorRT: demo/BERT, FP16, inference batch sizes 1 to 128"
-        throttled = throttled_in_half(constants, gpu, "bert_large")
-        fitted[gpu, "tensorrt", "bert_large"] = fit_timing(bert_rows(gpu), LANGUAGE_PRIOR, throttled, source)
+        measured[gpu, "tensorrt", "bert_large"] = bert_rows(gpu), LANGUAGE_PRIOR, source
+    source = "NVIDIA/DeepLearningExamples: BERT Large, TensorFlow 2, FP16"
     for gpu in ("T4", "V100-SXM2", "A100"):
-        source = "NVIDIA/DeepLearningExamples: BERT Large, TensorFlow 2, FP16"
-        rows, throttled = _eager_bert_rows(gpu), throttled_in_half(constants, gpu, "bert_large")
-        fitted[gpu, "eager", "bert_large"] = fit_timing(rows, LANGUAGE_PRIOR, throttled, source)
+        measured[gpu, "eager", "bert_large"] = _eager_bert_rows(gpu), LANGUAGE_PRIOR, source
+    source = "NVIDIA/FasterTransformer: fused decoder, beam 4, FP16, inference batch sizes 1 and 8"
     for gpu in ("T4", "V100", "A100"):
-        source = "NVIDIA/FasterTransformer: fused decoder, beam 4, FP16, inference batch sizes 1 and 8"
-        rows, throttled = _rows(gpu, "transformer", FUSED_DECODER), throttled_in_half(constants, gpu, "transformer")
-        fitted[gpu, "tensorrt", "transformer"] = fit_timing(rows, LANGUAGE_PRIOR, throttled, source)
+        rows = time_rows(gpu, "transformer", FUSED_DECODER, precision="fp16")
+        measured[gpu, "tensorrt", "transformer"] = rows, LANGUAGE_PRIOR, source
+    source = "PaddlePaddle/PaddleClas: TensorRT FP16 latency at inference batch sizes 1 and 8"
     for name in IMAGE_MODELS:
-        rows = _rows("T4", name, FUSED_RECORD)
+        rows = time_rows("T4", name, FUSED_RECORD, precision="fp16")
         if len(rows):
-            source = "PaddlePaddle/PaddleClas: TensorRT FP16 latency at inference batch sizes 1 and 8"
             prior = Prior(BYTES * (memory_s(name, "T4", fused=True) or 0.0) or None)
-            fitted["T4", "tensorrt", name] = fit_timing(rows, prior, throttled_in_half(constants, "T4", name), source)
-    return {key: with_kernels(key[2], one) for key, one in fitted.items()}
+            measured["T4", "tensorrt", name] = rows, prior, source
+    throttled = {key: throttled_in_half(constants, key[0], key[2]) for key in measured}
+    return {
+        key: with_kernels(key[2], fit_timing(rows, prior, throttled[key], source))
+        for key, (rows, prior, source) in measured.items()
+    }
 
 
 def _eager_bert_rows(gpu: str) -> TimeRows:
@@ -78,10 +80,6 @@ def _eager_bert_rows(gpu: str) -> TimeRows:
     rows = rows[(rows.framework == "TensorFlow 2") & (rows.precision == "fp16")].sort_values("batch_size")
     ones = np.ones(len(rows))
     return TimeRows(rows.batch_size.to_numpy(float), ones, rows.time_s.to_numpy(float), np.nan * ones)
-
-
-def _rows(gpu: str, workload: str, framework: str) -> TimeRows:
-    return time_rows(gpu, workload, framework, precision="fp16")
 
 
 def fit_half_precision(constants: Constants) -> dict[tuple[str, str, str], HalfPrecision]:

@@ -34,14 +34,9 @@ _NOISES = (0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """n measurements.
+    """n measurements: items (cards or workloads), groups, features of the items, (n, k), and what was measured, (n,).
 
-    Attributes:
-        items: the item of each (a card or a workload), n names.
-        groups: what else decides the level of each, n names.
-        features: logarithms of the item's features, (n, k).
-        logs: logarithms of what was measured, (n,).
-    """
+    A group is what else decides the level; features and measurements are logarithms."""
 
     items: Sequence[str]
     groups: Sequence[str]
@@ -59,23 +54,15 @@ class FeatureRows:
 
 @dataclass(frozen=True)
 class FeatureLaw:
-    """A fitted law.
+    """A fitted law: items with an offset, groups with a level; mean and covariance of exponents, offsets, levels.
 
-    Attributes:
-        items: the items with an offset.
-        groups: the groups with a level.
-        mean: exponents, offsets, levels; (k + items + groups,).
-        covariance: of the same.
-        noise: standard deviation of a measurement about exponents, offset and level.
-        offset: standard deviation of the offsets.
-    """
+    `noise` is the standard deviation of a measurement about these."""
 
     items: tuple[str, ...]
     groups: tuple[str, ...]
     mean: FloatArray
     covariance: FloatArray
     noise: float
-    offset: float
 
     @property
     def exponents(self) -> FloatArray:
@@ -85,10 +72,7 @@ class FeatureLaw:
         return float(self.mean[len(self.exponents) + self.items.index(item)]) if item in self.items else 0.0
 
     def ratio_spread(self, item: str, other: str, features: FloatArray) -> float:
-        """Return the standard deviation of the logarithm of a measured ratio of two items.
-
-        `features` are those of `item` less those of `other`, (k,).
-        """
+        """Return the spread of the logarithm of a measured ratio; `features` of one item less the other's."""
         row = np.zeros(len(self.mean))
         row[: len(features)] = features
         for name, sign in ((item, 1.0), (other, -1.0)):
@@ -111,7 +95,7 @@ def fit_law(rows: FeatureRows, exponents: Sequence[float], *, extra: str | None 
         for offset, noise in product(_OFFSETS, _NOISES)
     )
     mean, covariance, _ = _posterior(design, rows.logs, start, _prior(sizes, offset), noise)
-    return FeatureLaw(items, groups, mean, covariance, noise, offset)
+    return FeatureLaw(items, groups, mean, covariance, noise)
 
 
 def left_out(rows: FeatureRows, exponents: Sequence[float], item: str) -> tuple[FeatureRows, FloatArray, FloatArray]:
@@ -181,9 +165,8 @@ def kind_of(workload: str) -> str:
 def comparisons() -> pd.DataFrame:
     """Return every time that a record lists for two or more GPUs: one row a GPU, record and network, of a full GPU.
 
-    Returns:
-        Columns kind, precision, record, workload, gpu, per_s (samples a second, at the largest batch size that all
-        GPUs of the record ran, or else at each one's largest).
+    Columns kind, precision, record, workload, gpu, per_s (samples a second, at the largest batch size that all GPUs of
+    the record ran, or else at each one's largest).
     """
     times = table("times")
     alone = times[(times.processes == 1) & (times.mps_pct == 100) & times.sm_mhz.isna()]
@@ -272,7 +255,6 @@ def speed_classes() -> list[tuple[str, str]]:
 
 @cache
 def _speed_errors(kind: str, precision: str) -> dict[str, FloatArray]:
-    """{gpu: logarithmic errors of its speeds by the law without it} for one kind of network and precision."""
     return left_out_errors(speed_rows(kind, precision), SPEED_EXPONENTS)
 
 

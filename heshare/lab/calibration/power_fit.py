@@ -6,9 +6,10 @@ tensor cores (`heshare.lab.calibration.power`) on newer GPUs.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -54,32 +55,31 @@ def spaced(clocks: Sequence[int], count: int) -> list[int]:
     return [ordered[round(index * (len(ordered) - 1) / (count - 1))] for index in range(count)]
 
 
-def clock_power(sm_mhz: FloatArray, max_mhz: float, knee_mhz: float, v_min: float) -> FloatArray:
-    """Return `(f / f_max) V(f)^2`, shape (n,): how dynamic power of a busy SM grows with the clock."""
-    curve = Power(0, 0, 0, knee_mhz, v_min, 0)
-    volts = np.array([relative_voltage(curve, clock, max_mhz) for clock in sm_mhz])
-    return np.asarray(sm_mhz / max_mhz * volts**2, dtype=np.float64)
-
-
-def fit_sweep_power(
-    train: pd.DataFrame, test: pd.DataFrame, max_mhz: float, knee_mhz: float, v_min: float
-) -> tuple[float, FloatArray]:
-    """Fit static and dynamic power of each application; return (error on `train`, relative errors on `test`).
-
-    The error is the sum of squares.
-    """
-
-    def columns(sm_mhz: FloatArray) -> FloatArray:
-        return np.column_stack([np.ones(len(sm_mhz)), clock_power(sm_mhz, max_mhz, knee_mhz, v_min)])
-
-    return _fit_applications(_by_application(train, test, "power_w"), columns)
-
-
+Form = Callable[[FloatArray], FloatArray]
+"""What a quantity of a code is a sum of, by clock, MHz: (n,) to (n, k)."""
 _SweepPart = tuple[FloatArray, FloatArray]
 """Clocks, MHz, and a quantity at each of them, both (n,)."""
 
 
-def _by_application(train: pd.DataFrame, test: pd.DataFrame, quantity: str) -> list[tuple[_SweepPart, _SweepPart]]:
+def power_forms(gpu: str) -> Iterator[Form]:
+    """Yield static and dynamic power of a busy SM, for each voltage curve."""
+    top = catalogue.gpu(gpu).max_mhz
+    for knee_mhz, v_min in product(_KNEES_MHZ, _V_MINS):
+        yield partial(_power_columns, Power(0, 0, 0, knee_mhz, v_min, 0), top)
+
+
+def _power_columns(curve: Power, top_mhz: float, sm_mhz: FloatArray) -> FloatArray:
+    volts = np.array([relative_voltage(curve, clock, top_mhz) for clock in sm_mhz])
+    return np.column_stack([np.ones(len(sm_mhz)), sm_mhz / top_mhz * volts**2])
+
+
+def time_form(gpu: str, knee_mhz: float) -> Form:
+    """Return time that goes with the clock, with that of the memory below its knee, and neither."""
+    top = catalogue.gpu(gpu).max_mhz
+    return lambda clock: np.column_stack([top / clock, np.maximum(1.0, knee_mhz / clock), np.ones(len(clock))])
+
+
+def sweep_parts(train: pd.DataFrame, test: pd.DataFrame, quantity: str) -> list[tuple[_SweepPart, _SweepPart]]:
     parts = []
     for application, known in train.groupby("application", sort=True):
         both = known, test[test.application == application]
@@ -88,9 +88,8 @@ def _by_application(train: pd.DataFrame, test: pd.DataFrame, quantity: str) -> l
     return parts
 
 
-def _fit_applications(
-    parts: Sequence[tuple[_SweepPart, _SweepPart]], columns: Callable[[FloatArray], FloatArray]
-) -> tuple[float, FloatArray]:
+def fit_sweep(parts: Sequence[tuple[_SweepPart, _SweepPart]], columns: Form) -> tuple[float, FloatArray]:
+    """Return (sum of squares over the first parts, relative errors on the second), each application fitted alone."""
     cost, errors = 0.0, []
     for (sm_mhz, values), (unseen_mhz, unseen) in parts:
         solution, residual = nnls(columns(sm_mhz) / values[:, None], np.ones(len(values)))
@@ -99,27 +98,14 @@ def _fit_applications(
     return cost, np.concatenate(errors)
 
 
-def fit_voltage_curve(train: pd.DataFrame, max_mhz: float) -> tuple[int, float]:
-    """Return (knee in MHz, lowest voltage over that at the top clock) that fit the sweeps of all applications best."""
-    codes = [known for known, _ in _by_application(train, train, "power_w")]
-
-    def cost(knee: int, v_min: float) -> float:
-        total = 0.0
-        for sm_mhz, power_w in codes:
-            columns = np.column_stack([np.ones(len(sm_mhz)), clock_power(sm_mhz, max_mhz, knee, v_min)])
-            total += nnls(columns / power_w[:, None], np.ones(len(sm_mhz)))[1] ** 2
-        return total
-
-    _, knee, v_min = min((cost(knee, v_min), knee, v_min) for knee in _KNEES_MHZ for v_min in _V_MINS)
-    return knee, v_min
+def memory_knee(gpu: str) -> int:
+    """Return the clock below which memory time grows as 1/f, MHz: the one that fits the times of a sweep best."""
+    parts = sweep_parts(sweep(gpu), sweep(gpu), "time_s")
+    return min(MEMORY_KNEES_MHZ, key=lambda knee: fit_sweep(parts, time_form(gpu, knee))[0])
 
 
 def extend_voltage(knee_mhz: float, v_min: float, from_mhz: float, to_mhz: float) -> tuple[float, float]:
-    """Extend a voltage curve with top clock `from_mhz` on its straight line to the top clock `to_mhz`.
-
-    Returns:
-        (lowest voltage over that at `to_mhz`, voltage at `from_mhz` over that at `to_mhz`).
-    """
+    """Return (lowest voltage, voltage at `from_mhz`) over that at `to_mhz`, on the straight line of a curve."""
     top = v_min + (1.0 - v_min) * (to_mhz - knee_mhz) / (from_mhz - knee_mhz)
     return v_min / top, 1.0 / top
 
@@ -166,40 +152,6 @@ def fit_sharing_power(timing: Timing, idle_w: float, memory: float, contention: 
     excess = (rows.power_w.to_numpy(float)[1:] - idle_w) / (count * rate * alone_w) - 1.0
     others = (count - 1.0) * rate * per_process
     return float(others @ excess / (others @ others))
-
-
-def dynamic_w_at_cap(
-    timing: Timing, batch: int, power: Power, capped_mhz: float, max_mhz: float, cap_w: float
-) -> float:
-    """Return the dynamic power, W, of a GPU on which a limit of `cap_w` leaves `capped_mhz` while it runs `timing`.
-
-    The GPU part of `timing` takes all of its time.
-    """
-    active = activity_alone(timing, batch, 1.0, power.memory, max_mhz / capped_mhz)
-    scale = float(clock_power(np.array([capped_mhz]), max_mhz, power.knee_mhz, power.v_min)[0])
-    return ((cap_w - power.idle_w) / scale - power.clock_w) / min(1.0, active)
-
-
-def memory_knee(gpu: str) -> int:
-    """Return the clock below which memory time grows as 1/f, MHz: the one that fits the times of a sweep best."""
-    parts = _by_application(sweep(gpu), sweep(gpu), "time_s")
-    return min((_fit_sweep_parts(parts, gpu, knee)[0], knee) for knee in MEMORY_KNEES_MHZ)[1]
-
-
-def fit_sweep_times(train: pd.DataFrame, test: pd.DataFrame, gpu: str, knee_mhz: float) -> tuple[float, FloatArray]:
-    return _fit_sweep_parts(_by_application(train, test, "time_s"), gpu, knee_mhz)
-
-
-def _fit_sweep_parts(
-    parts: Sequence[tuple[_SweepPart, _SweepPart]], gpu: str, knee_mhz: float
-) -> tuple[float, FloatArray]:
-    top = catalogue.gpu(gpu).max_mhz
-
-    def columns(clock: FloatArray) -> FloatArray:
-        return np.column_stack([top / clock, np.maximum(1.0, knee_mhz / clock), np.ones(len(clock))])
-
-    cost, errors = _fit_applications(parts, columns)
-    return math.sqrt(cost), errors
 
 
 @dataclass(frozen=True)
@@ -261,16 +213,15 @@ def _idle_w(gpu: str) -> RangedValue:
 def _v100_sxm2(mps: Mapping[str, FittedTiming], memory: RangedValue, contention: Contention) -> PowerRanges:
     timings = {name: fitted.timing for name, fitted in mps.items()}
     idle_w = catalogue.gpu("V100-SXM2").idle_w
-    partial = [
-        fit_dynamic_w(timings, [name for name in MPS_MODELS if name != out], idle_w, memory.value) for out in MPS_MODELS
-    ]
+    others = ([name for name in MPS_MODELS if name != out] for out in MPS_MODELS)
+    without = [fit_dynamic_w(timings, names, idle_w, memory.value) for names in others]
     source = "icloud-ecnu/igniter: power by inference batch size and MPS percentage; range: a workload left out"
     dynamic_w = fit_dynamic_w(timings, MPS_MODELS, idle_w, memory.value)
     knee, v_min = _curve_mhz("V100")
     low, _ = extend_voltage(knee, v_min, catalogue.gpu("V100").max_mhz, catalogue.gpu("V100-SXM2").max_mhz)
     curve = "the V100's curve on one straight line up to 1530 MHz"
     return {
-        "dynamic_w": RangedValue(dynamic_w, min(partial), max(partial), source),
+        "dynamic_w": RangedValue(dynamic_w, min(without), max(without), source),
         "memory": memory,
         "knee_mhz": RangedValue.within(knee, 0.08, curve),
         "v_min": RangedValue.within(low, 0.05, curve),
@@ -284,7 +235,6 @@ def _v100_sxm2(mps: Mapping[str, FittedTiming], memory: RangedValue, contention:
 
 
 def _curve_mhz(gpu: str) -> tuple[float, float]:
-    """(knee in MHz, lowest voltage) of a GPU whose codes have times and power by clock."""
     curve = voltage_fit.voltage_curve(gpu)
     return curve.knee * catalogue.gpu(gpu).max_mhz, curve.v_min
 
@@ -362,10 +312,11 @@ def t4_power_curve(memory: float, idle_w: float, v_min: float, capped_mhz: float
     """
     t4 = catalogue.gpu("T4")
     clock_w = _reading("T4", "clock").value
-    partial = Power(idle_w, 0.0, memory, _T4_KNEE * t4.max_mhz, v_min, 0.0, clock_w=clock_w)
+    known = Power(idle_w, 0.0, memory, _T4_KNEE * t4.max_mhz, v_min, 0.0, clock_w=clock_w)
     timing = fit_t4_clocks().timing
-    dynamic_w = dynamic_w_at_cap(timing, 8, partial, capped_mhz, t4.max_mhz, t4.tdp_w)
-    return replace(partial, dynamic_w=dynamic_w)
+    active = activity_alone(timing, 8, 1.0, memory, t4.max_mhz / capped_mhz)
+    scale = capped_mhz / t4.max_mhz * relative_voltage(known, capped_mhz, t4.max_mhz) ** 2
+    return replace(known, dynamic_w=((t4.tdp_w - idle_w) / scale - clock_w) / min(1.0, active))
 
 
 def _t4(memory: RangedValue) -> PowerRanges:

@@ -236,20 +236,11 @@ def _fit_power(power: Power, contention: Contention, settings: Sequence[_Modelle
 
 @dataclass(frozen=True)
 class SettingArrays:
-    """n settings of at most k residents, the observed task first; places beyond a set have weight 0.
+    """n settings of at most k residents, the observed task first: arrays (n, k), by clock (n,).
 
-    Attributes:
-        workload: index of each resident's workload, (n, k).
-        batch: inference batch sizes, (n, k).
-        share: shares, 0 to 1, (n, k).
-        weight: 1 for a resident, 0 beyond the set, (n, k).
-        intensity: of each resident's load, 0 beyond the set, (n, k).
-        rated_s: energy of its operations and traffic, as a time at full dynamic power, 0 beyond the set, s, (n, k).
-        kernels: kernels of each resident, (n, k).
-        slow: top clock over the clock reached, (n,).
-        stalled: factor on memory time at that clock, (n,).
-        switched: `board_power.switching` at that clock, (n,).
-        idle_w: idle power at that clock, W, (n,).
+    `weight` is 1 for a resident, 0 beyond a set; `rated_s` the energy of its operations and traffic, as a time at full
+    dynamic power; `slow` the top clock over the clock reached; `stalled` the factor on memory time, `switched`
+    `board_power.switching` and `idle_w` the idle power, W, at that clock.
     """
 
     workload: IntArray
@@ -301,12 +292,9 @@ def time_array(timing: Mapping[TimingKey, Timing]) -> FloatArray:
 def co_run_arrays(
     settings: SettingArrays, times: FloatArray, contention: Contention, power: Power
 ) -> tuple[FloatArray, FloatArray]:
-    """Return what `heshare.devices.device_model.co_run` gives for settings at the clocks they reached.
+    """Return what `heshare.devices.device_model.co_run` gives for n settings at the clocks they reached.
 
-    `settings` holds n settings; `times` the constants of each workload, as from `time_array`.
-
-    Returns:
-        (seconds per iteration of the observed task, (n,); board power, W, (n,)).
+    That is (seconds per iteration of the observed task, board power in W), (n,) each; `times` as from `time_array`.
     """
     latency, memory, work, per_sample, fill, host = np.moveaxis(times[settings.workload], 2, 0)
     memory, batch = memory * settings.batch, per_sample * settings.batch
@@ -395,5 +383,4 @@ def _prior_arrays(start: FloatArray, priors: Sequence[Prior]) -> tuple[FloatArra
 
 
 def _prior_features(q: FloatArray) -> FloatArray:
-    """The quantities that the priors are about, from log-parameters, (workloads, 6) to (workloads, 4)."""
     return np.column_stack([q[:, 1], q[:, 5], q[:, 2] - q[:, 0], q[:, 4] - q[:, 0]])

@@ -49,12 +49,12 @@ def fitted_half(table: pd.DataFrame, rng: np.random.Generator) -> BoolArray:
 def left_out_points(table: pd.DataFrame, *, seed: int = 0, splits: int = SPLITS) -> pd.DataFrame:
     """Return what the fitted and the shipped model predict for settings of one GPU that were not fitted.
 
-    Rows of other precisions than FP32 are left out. `splits` random halves are fitted, drawn with `seed`.
+    Rows of other precisions than FP32 are left out. `splits` random halves are fitted, drawn with `seed`. Settings with
+    a workload whose time alone was not fitted are left out.
 
     Returns:
         Two rows a left-out setting, time and power: split, gpu, provenance, form, workload, setting, quantity (`time`
-        or `power`), measured, fitted and shipped (s or W). Settings with a workload whose time alone was not fitted
-        are left out.
+        or `power`), measured, fitted and shipped (s or W).
     """
     table = table[table["precision"] == "fp32"].reset_index(drop=True)
     gpu, forms, idle_w = find_gpu(table["gpu"].iloc[0]), form_tested(table), float(table["idle_w"].mean())

@@ -55,10 +55,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class FittedTiming:
-    """One workload's constants and the relative standard uncertainty of each, by name, from the curvature of the fit.
-
-    `source` is the publication of the measurements, or how the constants were derived.
-    """
+    """One workload's constants, the relative standard uncertainty of each, by name, and their source."""
 
     timing: Timing
     spread: Mapping[str, float]
@@ -67,10 +64,7 @@ class FittedTiming:
 
 @dataclass(frozen=True)
 class ThrottledGpu:
-    """A GPU whose power limit `cap_w`, W, may have lowered the clock of measurements.
-
-    `draws` returns the power of an iteration by its inference batch size.
-    """
+    """A GPU whose limit, W, may have lowered the clock; `draws`: power by inference batch size."""
 
     power: Power
     max_mhz: float
@@ -78,10 +72,7 @@ class ThrottledGpu:
     draws: Callable[[int], WorkPower] = lambda _: SM_TIME_ONLY
 
     def slowdowns(self, timing: Timing, rows: TimeRows) -> tuple[FloatArray, FloatArray]:
-        """Return the factors on SM time and on memory time of each row, (n,) each.
-
-        They follow from its clock: the locked one, or the one that the power limit leaves.
-        """
+        """Return the factors on SM and memory time of each row, (n,) each, by the locked clock or what the limit leaves."""
         top = self.max_mhz
         clocks = [
             self._left_mhz(iteration_at(timing, int(batch), share, draws=self.draws(int(batch))))

@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -108,10 +109,7 @@ def fit_t4_clocks() -> FittedTiming:
 
 
 def fit_clocks(rows: TimeRows) -> FittedTiming:
-    """Return SM part and fixed part of an iteration from its time at several clocks of a T4.
-
-    There is one inference batch size, so the split follows from the clock; the fixed part waits for memory.
-    """
+    """Return SM part and fixed part (memory) of iterations of one batch size at several clocks of a T4."""
     slow = catalogue.gpu("T4").max_mhz / rows.sm_mhz
     columns = np.c_[slow, np.ones(len(rows))] / rows.time_s[:, None]
     (work, fixed), *_ = np.linalg.lstsq(columns, np.ones(len(rows)), rcond=None)
@@ -140,7 +138,7 @@ def host_times_s(eager: Mapping[str, FittedTiming]) -> dict[str, float]:
 
 
 def _fit_fused(gpu: str, workload: str, power: Mapping[str, Power], mps: Mapping[str, FittedTiming]) -> FittedTiming:
-    """A workload of the TensorRT record on the T4 or the V100; the MPS record shapes those that it holds."""
+    """The MPS record shapes those workloads that it holds."""
     prior = Prior(memory_s(workload, gpu, fused=True))
     if gpu == "V100" and workload in mps:
         shape = mps[workload].timing
@@ -150,28 +148,12 @@ def _fit_fused(gpu: str, workload: str, power: Mapping[str, Power], mps: Mapping
     return fit_timing(time_rows(gpu, workload, FUSED_RECORD), prior, throttled_gpu(gpu, power), source)
 
 
-def _fit_bert(gpu: str, power: Mapping[str, Power]) -> FittedTiming:
-    """BERT Large on one GPU, TensorFlow 2 graphs (no host time)."""
-    source = "NVIDIA/DeepLearningExamples: BERT Large, TensorFlow 2, latency by inference batch size"
-    throttled = throttled_gpu(gpu, power, "transformer")
-    return fit_timing(time_rows(gpu, "bert_large", "TensorFlow 2"), LANGUAGE_PRIOR, throttled, source)
-
-
-def _fit_transformer(gpu: str, power: Mapping[str, Power]) -> FittedTiming:
-    """One output position of the Transformer; its host time is set by the fastest of the three hosts."""
-    source = "NVIDIA/FasterTransformer: PyTorch decoder, beam 4, inference batch sizes 1 and 8"
-    rows = time_rows(gpu, "transformer", "PyTorch, beam 4")
-    host_s = 0.75 * float(time_rows("A100", "transformer", "PyTorch, beam 4").time_s.min())
-    return fit_timing(
-        rows, Prior(None, host_s, spread=(0.35, 0.1, 0.8, 0.8)), throttled_gpu(gpu, power, "decode"), source
-    )
-
-
-def _fit_fused_transformer(gpu: str, power: Mapping[str, Power]) -> FittedTiming:
-    """One output position of the Transformer with fused kernels, which need no host time to speak of."""
-    source = "NVIDIA/FasterTransformer: fused decoder, beam 4, inference batch sizes 1 and 8"
-    rows = time_rows(gpu, "transformer", FUSED_DECODER)
-    return fit_timing(rows, LANGUAGE_PRIOR, throttled_gpu(gpu, power, "decode"), source)
+def _fit_language(
+    key: TimingKey, framework: str, power: Mapping[str, Power], source: str, prior: Prior = LANGUAGE_PRIOR
+) -> FittedTiming:
+    gpu, _, name = key
+    throttled = throttled_gpu(gpu, power, catalogue.kind(name))
+    return fit_timing(time_rows(gpu, name, framework), prior, throttled, source)
 
 
 def _fit_gpt2(power: Mapping[str, Power]) -> FittedTiming:
@@ -195,7 +177,6 @@ def _fit_eager_resnet50(gpu: str, power: Mapping[str, Power], like: Timing, host
 
 
 def _eager_from_fused(fused: FittedTiming, gpu: str, workload: str, host_s: float) -> FittedTiming:
-    """Eager execution of a workload known from TensorRT: unfused operators move more memory, and the host launches."""
     less, more = memory_s(workload, gpu, fused=True), memory_s(workload, gpu, fused=False)
     extra_s = 0.0 if less is None or more is None else more - less
     source = "the tensorrt cell, memory traffic of unfused operators, the A100's host"
@@ -203,7 +184,6 @@ def _eager_from_fused(fused: FittedTiming, gpu: str, workload: str, host_s: floa
 
 
 def _fused_from_eager(eager: FittedTiming, gpu: str, workload: str) -> FittedTiming:
-    """TensorRT execution of a workload known from eager execution: less memory traffic, no host time."""
     less, more = memory_s(workload, gpu, fused=True), memory_s(workload, gpu, fused=False)
     ratio = 1.0 if less is None or more is None else less / more
     source = "the eager cell without its host part and the traffic of unfused operators"
@@ -235,7 +215,6 @@ def _mean_ratio(over: Mapping[str, FittedTiming], under: Mapping[str, FittedTimi
 
 
 def _by_clock(fitted: FittedTiming, gpu: str) -> FittedTiming:
-    """A timing of `gpu`, V100 or V100-SXM2, on the other of the two: SM times in proportion to the clock."""
     slower = catalogue.gpu("V100").max_mhz / catalogue.gpu("V100-SXM2").max_mhz
     source = f"the {gpu} cell, SM times in proportion to the clock"
     return _scaled(fitted, source, _CLOCK_SCALED, work=slower if gpu == "V100" else 1.0 / slower, memory=1.0)
@@ -276,10 +255,16 @@ def _add_image_models_on_a100(
 
 
 def _add_language_models(timings: Timings, power: Mapping[str, Power]) -> None:
-    for gpu in ("T4", "V100-SXM2", "A100"):
-        timings[gpu, "eager", "bert_large"] = _fit_bert(gpu, power)
-    for gpu in ("T4", "V100", "A100"):
-        timings[gpu, "eager", "transformer"] = _fit_transformer(gpu, power)
+    # TensorFlow 2 graphs and fused kernels need no host time to speak of.
+    source = "NVIDIA/DeepLearningExamples: BERT Large, TensorFlow 2, latency by inference batch size"
+    for key in product(("T4", "V100-SXM2", "A100"), ("eager",), ("bert_large",)):
+        timings[key] = _fit_language(key, "TensorFlow 2", power, source)
+    # One output position of the Transformer; its host time is set by the fastest of the three hosts.
+    source = "NVIDIA/FasterTransformer: PyTorch decoder, beam 4, inference batch sizes 1 and 8"
+    host_s = 0.75 * float(time_rows("A100", "transformer", "PyTorch, beam 4").time_s.min())
+    for key in product(("T4", "V100", "A100"), ("eager",), ("transformer",)):
+        prior = Prior(None, host_s, spread=(0.35, 0.1, 0.8, 0.8))
+        timings[key] = _fit_language(key, "PyTorch, beam 4", power, source, prior)
     timings["V100", "eager", "bert_large"] = _by_clock(timings["V100-SXM2", "eager", "bert_large"], "V100-SXM2")
     scaled = _by_clock(timings["V100", "eager", "transformer"], "V100")
     timings["V100-SXM2", "eager", "transformer"] = replace(scaled, source="the V100 cell by the clock")
@@ -298,6 +283,7 @@ def _add_language_models(timings: Timings, power: Mapping[str, Power]) -> None:
                 timings[gpu, "eager", name], "the eager cell over 1.19", 0.1, work=less, memory=less, latency=less
             )
             timings[gpu, "tensorrt", name] = _with(fused, host_s=0.0)
-    for gpu in ("T4", "V100", "A100"):
-        timings[gpu, "tensorrt", "transformer"] = _fit_fused_transformer(gpu, power)
+    source = "NVIDIA/FasterTransformer: fused decoder, beam 4, inference batch sizes 1 and 8"
+    for key in product(("T4", "V100", "A100"), ("tensorrt",), ("transformer",)):
+        timings[key] = _fit_language(key, FUSED_DECODER, power, source)
     timings["V100-SXM2", "tensorrt", "transformer"] = _by_clock(timings["V100", "tensorrt", "transformer"], "V100")

@@ -180,7 +180,7 @@ def fit_instance(constants: Constants, without: str = "") -> tuple[float, float]
 
 
 def _parts(slices: int, time_s: float, whole: Iteration) -> tuple[float, ...]:
-    """Whole GPU's slices and memory slices over the instance's, measured time, parts of the iteration, s, (10,)."""
+    """Slices and memory slices of the whole GPU over an instance's, measured time and parts of an iteration, s."""
     ratios = COMPUTE / slices, MEMORY / MEMORY_SLICES[slices]
     host_s = max(whole.host_s, _LEAST_HOST_S)
     gpu_parts = whole.fixed_s, whole.memory_s, whole.base_s, whole.batch_s, whole.fill_s

@@ -10,7 +10,7 @@ come the spread between frameworks, by kind of network, and that of the host.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -37,7 +37,7 @@ from heshare.lab.calibration.measurements import (
 )
 from heshare.lab.calibration.power import voltage_fit
 from heshare.lab.calibration.power_fit import RangedValue, sweep
-from heshare.lab.calibration.time_fit import FittedTiming, fit_timing, times_s
+from heshare.lab.calibration.time_fit import FittedTiming, Prior, fit_timing, times_s
 from heshare.lab.calibration.training_fit import fit_instance, mig_instance_errors
 from heshare.lab.systems.miso.mig import COMPUTE
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
@@ -58,11 +58,10 @@ _LOAD = RangedValue(0.15, 0.08, 0.25, "assumed: a class of load without a measur
 
 def fit_spreads(constants: Constants, pairs: pd.DataFrame) -> SpreadRanges:
     """Return every spread; `constants` hold none yet, `pairs` are the measured pairs with their throttling."""
+    larger, smaller = ({name: fit.errors for name, fit in own().items()} for own in (larger_batches, smaller_shares))
     ranges = {
-        "batch": quantile_range(_errors(larger_batches()), "larger batch sizes of a record from up to 8 or 16 samples"),
-        "share": quantile_range(
-            _errors(smaller_shares()), "icloud-ecnu/igniter: shares of 20 to 60 % from those of 80 %"
-        ),
+        "batch": quantile_range(larger, "larger batch sizes of a record from up to 8 or 16 samples"),
+        "share": quantile_range(smaller, "icloud-ecnu/igniter: shares of 20 to 60 % from those of 80 %"),
         "contention": quantile_range(pair_errors(pairs), "icloud-ecnu/igniter: pairs, a pair of workloads left out"),
         "voltage": quantile_range(voltage_errors(constants), "dynamic power of the codes of the A100's clock sweep"),
         "mig": quantile_range(mig_errors(constants), "boringlee24/socc22-miso: instances from the whole GPU"),
@@ -72,12 +71,7 @@ def fit_spreads(constants: Constants, pairs: pd.DataFrame) -> SpreadRanges:
         "idle": _IDLE,
         "load": _LOAD,
     }
-    known = Spreads(**{name: ranged.value for name, ranged in ranges.items()})
-    return ranges | framework_ranges(replace(constants, spreads=known))
-
-
-def _errors(fits: Mapping[tuple[str, str], BeyondFit]) -> dict[tuple[str, str], FloatArray]:
-    return {name: fit.errors for name, fit in fits.items()}
+    return ranges | framework_ranges(replace(constants, spreads=stated(ranges)))
 
 
 def framework_ranges(constants: Constants) -> SpreadRanges:
@@ -86,19 +80,14 @@ def framework_ranges(constants: Constants) -> SpreadRanges:
     fitted = fit_framework_spreads(errors, np.ones(len(errors.measured), dtype=bool))
     partial = left_out_framework_spreads(errors).values()
     source = "other frameworks' tables of the same GPU and workload; range: a framework left out"
-    return {
-        name: RangedValue(
-            value, min(value, *(fit[name] for fit in partial)), max(value, *(fit[name] for fit in partial)), source
-        )
-        for name, value in fitted.items()
-    }
+    values = {name: [value, *(fit[name] for fit in partial)] for name, value in fitted.items()}
+    return {name: RangedValue(own[0], min(own), max(own), source) for name, own in values.items()}
 
 
 def quantile_range(errors: Mapping[Any, FloatArray], source: str) -> RangedValue:
     """Return `quantile_spread` with its range when one item is left out; `errors` by item."""
-    partial = [quantile_spread([part for name, part in errors.items() if name != out]) for out in errors]
-    value = quantile_spread(list(errors.values()))
-    return RangedValue(value, min(value, *partial), max(value, *partial), source + "; range: one left out")
+    values = [quantile_spread([part for name, part in errors.items() if name != out]) for out in (None, *errors)]
+    return RangedValue(values[0], min(values), max(values), source + "; range: one left out")
 
 
 @dataclass(frozen=True)
@@ -119,29 +108,33 @@ class BeyondFit:
         return np.asarray(np.log(self.modelled_s / self.unseen.time_s) / self.distance, dtype=np.float64)
 
 
+def _beyond(rows: TimeRows, seen: BoolArray, prior: Prior, ratio: FloatArray) -> BeyondFit:
+    return BeyondFit(fit_timing(rows.where(seen), prior), rows.where(~seen), np.log(ratio[~seen]))
+
+
 def larger_batches() -> dict[tuple[str, str], BeyondFit]:
     """Return, by GPU and workload, fits to small inference batch sizes, with the larger ones."""
     found: dict[tuple[str, str], BeyondFit] = {}
-    for gpu, framework, names in (("A100", EAGER_RECORD, EAGER_MODELS), ("V100-SXM2", MPS_RECORD, MPS_MODELS)):
+    for gpu, framework, names, prior in (
+        ("A100", EAGER_RECORD, EAGER_MODELS, timing_constants.eager_prior),
+        ("V100-SXM2", MPS_RECORD, MPS_MODELS, timing_constants.mps_prior),
+    ):
         for name in names:
             rows = time_rows(gpu, name, framework)
-            rows = rows.where(rows.share >= SEEN_SHARE)
-            prior = (timing_constants.eager_prior if gpu == "A100" else timing_constants.mps_prior)(name)
-            seen = SEEN_BATCH[gpu]
-            fitted, unseen = fit_timing(rows.where(rows.batch <= seen), prior), rows.where(rows.batch > seen)
-            found[gpu, name] = BeyondFit(fitted, unseen, np.log(unseen.batch / seen))
+            rows, seen = rows.where(rows.share >= SEEN_SHARE), SEEN_BATCH[gpu]
+            found[gpu, name] = _beyond(rows, rows.batch <= seen, prior(name), rows.batch / seen)
     return found
 
 
 def smaller_shares() -> dict[tuple[str, str], BeyondFit]:
     """Return, by GPU and workload, fits to large shares, with the smaller ones."""
-    found: dict[tuple[str, str], BeyondFit] = {}
-    for name in MPS_MODELS:
-        rows = time_rows("V100-SXM2", name, MPS_RECORD)
-        seen = rows.share >= SEEN_SHARE
-        fitted, unseen = fit_timing(rows.where(seen), timing_constants.mps_prior(name)), rows.where(~seen)
-        found["V100-SXM2", name] = BeyondFit(fitted, unseen, np.log(SEEN_SHARE / unseen.share))
-    return found
+    measured = {name: time_rows("V100-SXM2", name, MPS_RECORD) for name in MPS_MODELS}
+    return {
+        ("V100-SXM2", name): _beyond(
+            rows, rows.share >= SEEN_SHARE, timing_constants.mps_prior(name), SEEN_SHARE / rows.share
+        )
+        for name, rows in measured.items()
+    }
 
 
 def pair_errors(pairs: pd.DataFrame) -> dict[str, FloatArray]:
@@ -153,6 +146,14 @@ def pair_errors(pairs: pd.DataFrame) -> dict[str, FloatArray]:
     return found
 
 
+def _busy_codes() -> Iterator[tuple[str, pd.DataFrame, pd.Series]]:
+    """Each code of the A100's sweep that keeps the SMs busy, with its row at the top clock."""
+    for name, rows in sweep("A100").groupby("application", sort=True):
+        top = rows[rows.sm_mhz == rows.sm_mhz.max()].iloc[0]
+        if float(top.sm_active) >= _BUSY:
+            yield str(name), rows, top
+
+
 def voltage_errors(constants: Constants) -> dict[str, FloatArray]:
     """Return, by busy code of the A100's sweep, log errors of dynamic power over that at the top clock.
 
@@ -160,15 +161,12 @@ def voltage_errors(constants: Constants) -> dict[str, FloatArray]:
     e-fold of clock below the top clock.
     """
     gpu, power, found = catalogue.gpu("A100"), constants.power["A100"], {}
-    for name, rows in sweep("A100").groupby("application", sort=True):
-        top = rows[rows.sm_mhz == rows.sm_mhz.max()].iloc[0]
-        if float(top.sm_active) < _BUSY:
-            continue
+    for name, rows, top in _busy_codes():
         below = rows[rows.sm_mhz < 0.9 * gpu.max_mhz]
         volts = [relative_voltage(power, float(row.sm_mhz), gpu.max_mhz) for row in records(below)]
         modelled = np.array(volts) ** 2 * float(top.time_s) / below.time_s.to_numpy(float)
         measured = (below.power_w.to_numpy(float) - power.idle_w) / (float(top.power_w) - power.idle_w)
-        found[str(name)] = np.log(modelled / measured) / np.log(gpu.max_mhz / below.sm_mhz.to_numpy(float))
+        found[name] = np.log(modelled / measured) / np.log(gpu.max_mhz / below.sm_mhz.to_numpy(float))
     return found
 
 
@@ -205,11 +203,9 @@ def clock_errors(constants: Constants) -> FloatArray:
 def clock_elasticities() -> dict[str, float]:
     """Return, by busy code of the A100's sweep, how its time grows down to half of the top clock, an e-fold."""
     found = {}
-    for name, rows in sweep("A100").groupby("application", sort=True):
-        top = rows[rows.sm_mhz == rows.sm_mhz.max()].iloc[0]
+    for name, rows, top in _busy_codes():
         low = rows.iloc[(rows.sm_mhz - 0.5 * top.sm_mhz).abs().argmin()]
-        if float(top.sm_active) >= _BUSY:
-            found[str(name)] = float(np.log(low.time_s / top.time_s) / np.log(top.sm_mhz / low.sm_mhz))
+        found[name] = float(np.log(low.time_s / top.time_s) / np.log(top.sm_mhz / low.sm_mhz))
     return found
 
 
@@ -236,19 +232,11 @@ _START, _ROUNDS = 0.3, 6
 
 @dataclass(frozen=True)
 class FrameworkErrors:
-    """Errors of the model on n rows of other frameworks' tables.
+    """Errors of the model on n rows of other frameworks' tables: measured and modelled seconds per iteration.
 
-    Attributes:
-        residents: what ran, n.
-        framework: framework of each row, (n,).
-        gpu: GPU of each row, (n,).
-        table: number of each row's table (framework, GPU, engine, precision, kind of network), (n,).
-        measured: seconds per iteration, (n,).
-        modelled: seconds per iteration, (n,).
-        known: relative standard uncertainty without framework and host, (n,).
-        kind: 1 where the row is of that kind, (3, n).
-        tensor: 1 where tensor cores compute, (n,).
-        host: effect of each host spread of the grid on the logarithm of the time, (61, n).
+    `table` numbers (framework, GPU, engine, precision, kind); `known` is the uncertainty without framework and host;
+    `kind` is 1 where a row is of that kind, (3, n), `tensor` where tensor cores compute; `host` is the effect of each
+    host spread of the grid on the logarithm of the time, (61, n).
     """
 
     residents: Sequence[Resident]

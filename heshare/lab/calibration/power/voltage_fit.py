@@ -45,9 +45,8 @@ class VoltageCurve:
 def sweep_rows(gpu: str) -> pd.DataFrame:
     """Return one row a code and clock of a GPU of `TABLES`.
 
-    Returns:
-        Columns application, sm_mhz, time_s, power_w, ratio (clock over the top clock), rate (speed over that at the
-        top clock), top_w (power at the top clock).
+    Columns application, sm_mhz, time_s, power_w, ratio (clock over the top clock), rate (speed over that at the top
+    clock), top_w (power at the top clock).
     """
     rows = table(TABLES[gpu]).query("gpu == @gpu and time_s == time_s")
     top_mhz = catalogue.gpu(gpu).max_mhz

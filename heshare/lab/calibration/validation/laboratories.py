@@ -93,7 +93,6 @@ def constants_without(calibration: Calibration, record: str, lost: Lost) -> Cons
 
 
 def _replaced(constants: Constants, key: TimingKey) -> Timing | None:
-    """A timing by the laws from the nearest GPU with networks of its kind; None if there is none."""
     (gpu, engine, name), models, laws = key, catalogue.models(), constants.laws
     have: dict[str, dict[str, Timing]] = {}
     for (other, own, network), timing in constants.timing.items():

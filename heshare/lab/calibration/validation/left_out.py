@@ -37,7 +37,7 @@ from heshare.lab.calibration.uncertainty_fit import (
     smaller_shares,
 )
 from heshare.lab.calibration.validation import grid_points, left_out_cards, power_points
-from heshare.lab.calibration.validation.points import LeftOutPoint, cell_point, table_of
+from heshare.lab.calibration.validation.points import LeftOutPoint, cell_point, points, table_of
 from heshare.shared.arrays import BoolArray, FloatArray
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
@@ -76,19 +76,17 @@ def left_out_points(calibration: Calibration, *, quick: bool = False) -> pd.Data
     return table_of(point for test in (TESTS[1::2] if quick else TESTS) for point in test(calibration))
 
 
-def errors_by_test(points: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a test from the points of `left_out_points`.
+def errors_by_test(table: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a test from the table of `left_out_points`.
 
     Returns:
         Columns test, n, mape_pct, p90_pct, target_mape_pct, target_p90_pct (NaN where there is none).
     """
-    table = []
-    for test, part in points.groupby("test", sort=False):
+    rows = []
+    for test, part in table.groupby("test", sort=False):
         error = part.error_pct.abs()
-        target = TARGETS.get(str(test), (np.nan, np.nan))
-        table.append((test, len(part), error.mean(), error.quantile(0.9), *target))
-    columns = ["test", "n", "mape_pct", "p90_pct", "target_mape_pct", "target_p90_pct"]
-    return pd.DataFrame(table, columns=columns)
+        rows.append((test, len(part), error.mean(), error.quantile(0.9), *TARGETS.get(str(test), (np.nan, np.nan))))
+    return pd.DataFrame(rows, columns=["test", "n", "mape_pct", "p90_pct", "target_mape_pct", "target_p90_pct"])
 
 
 def mps_shares(test: str, shares: tuple[float, float], calibration: Calibration) -> Iterator[LeftOutPoint]:
@@ -133,26 +131,19 @@ def t4_clocks(calibration: Calibration) -> Iterator[LeftOutPoint]:
     yield from _time_points(cell, unseen, modelled)
 
 
-def a100_clocks(_: Calibration) -> Iterator[LeftOutPoint]:
-    sweep = power_fit.sweep("A100")
-    seen = sweep.sm_mhz.isin(power_fit.spaced(sweep.sm_mhz.tolist(), 3))
+def clock_sweep(test: str, gpu: str, unit: str, count: int, _: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times (s) or power (W) of a sweep from some of its clocks, the knee or voltage curve from the same."""
+    sweep, column = power_fit.sweep(gpu), "time_s" if unit == "s" else "power_w"
+    seen = sweep.sm_mhz.isin(power_fit.spaced(sweep.sm_mhz.tolist(), count))
     # Of knees that fit three clocks equally well, the highest.
-    knee = -min(
-        (power_fit.fit_sweep_times(sweep[seen], sweep[seen], "A100", knee)[0], -knee)
-        for knee in power_fit.MEMORY_KNEES_MHZ
-    )[1]
-    errors = power_fit.fit_sweep_times(sweep[seen], sweep[~seen], "A100", knee)[1]
-    yield from _sweep_points("A100 clock from three", "A100", "s", sweep[~seen], errors)
-
-
-def sweep_power(gpu: str, _: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield power of a sweep from five clocks, the voltage curve from the same five."""
-    sweep = power_fit.sweep(gpu)
-    seen = sweep.sm_mhz.isin(power_fit.spaced(sweep.sm_mhz.tolist(), 5))
-    top = catalogue.gpu(gpu).max_mhz
-    curve = power_fit.fit_voltage_curve(sweep[seen], top)
-    _cost, errors = power_fit.fit_sweep_power(sweep[seen], sweep[~seen], top, *curve)
-    yield from _sweep_points(f"{gpu} power from five clocks", gpu, "W", sweep[~seen], errors)
+    knees = reversed(power_fit.MEMORY_KNEES_MHZ)
+    forms = power_fit.power_forms(gpu) if unit == "W" else (power_fit.time_form(gpu, knee) for knee in knees)
+    parts = power_fit.sweep_parts(sweep[seen], sweep[~seen], column)
+    errors = min((power_fit.fit_sweep(parts, form) for form in forms), key=lambda fit: fit[0])[1]
+    ordered = sweep[~seen].sort_values("application", kind="stable")
+    for row, error in zip(records(ordered), errors.tolist(), strict=True):
+        value, setting = float(getattr(row, column)), f"{row.sm_mhz} MHz"
+        yield LeftOutPoint(test, gpu, str(row.application), setting, unit, value, value * (1.0 + error), kind="code")
 
 
 def pair_slowdowns(calibration: Calibration) -> Iterator[LeftOutPoint]:
@@ -250,17 +241,6 @@ def _time_points(cell: _Cell, rows: TimeRows, modelled: FloatArray) -> Iterator[
         yield cell_point(*about, *values, item=cell.item, setting=setting, sm_mhz=locked)
 
 
-def _sweep_points(test: str, gpu: str, unit: str, unseen: pd.DataFrame, errors: FloatArray) -> Iterator[LeftOutPoint]:
-    """Points of a clock sweep from relative errors in the order of `unseen` grouped by application."""
-    column = "time_s" if unit == "s" else "power_w"
-    ordered = pd.concat([part for _, part in unseen.groupby("application", sort=True)])
-    for row, error in zip(records(ordered), errors, strict=True):
-        value = float(getattr(row, column))
-        setting = f"{row.sm_mhz} MHz"
-        modelled = value * (1.0 + float(error))
-        yield LeftOutPoint(test, gpu, str(row.application), setting, unit, value, modelled, kind="code")
-
-
 def half_bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
     constants = calibration.constants
     for gpu in BERT_CARDS:
@@ -292,14 +272,11 @@ def beyond_fit(
     found = fits()
     for (gpu, name), fit in found.items():
         spread = quantile_spread([other.errors for key, other in found.items() if key != (gpu, name)])
-        rows = fit.unseen
-        for batch, share, measured, modelled, distance in zip(
-            rows.batch, rows.share, rows.time_s, fit.modelled_s, fit.distance, strict=True
-        ):
-            uncertainty = math.hypot(fit.fitted.timing.uncertainty, spread * distance)
-            setting, engine = f"b{batch:.0f} {100 * share:.0f} %", "eager" if gpu == "A100" else "tensorrt"
-            values = float(measured), float(modelled), uncertainty
-            yield LeftOutPoint(test, gpu, name, setting, "s", *values, "cnn", "fp32", engine)
+        rows, own = fit.unseen, fit.fitted.timing.uncertainty
+        uncertainty = np.array([math.hypot(own, spread * distance) for distance in fit.distance])
+        settings = (f"b{batch:.0f} {100 * share:.0f} %" for batch, share in zip(rows.batch, rows.share, strict=True))
+        values, engine = (rows.time_s, fit.modelled_s, uncertainty), "eager" if gpu == "A100" else "tensorrt"
+        yield from points(test, gpu, name, settings, "s", *values, "cnn", "fp32", engine)
 
 
 TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
@@ -308,12 +285,12 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     eager_batches,
     bert_batches,
     t4_clocks,
-    a100_clocks,
+    partial(clock_sweep, "A100 clock from three", "A100", "s", 3),
     pair_slowdowns,
     pair_times,
     mps_power,
-    partial(sweep_power, "A100"),
-    partial(sweep_power, "V100"),
+    partial(clock_sweep, "A100 power from five clocks", "A100", "W", 5),
+    partial(clock_sweep, "V100 power from five clocks", "V100", "W", 5),
     two_processes,
     half_bert_batches,
     other_frameworks,

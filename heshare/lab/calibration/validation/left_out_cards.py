@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from heshare.lab.calibration.half_precision_fit import BERT_RECORD, bert_rows
 from heshare.lab.calibration.laws_fit import (
     SPEED_EXPONENTS,
     TIME_EXPONENTS,
-    FeatureRows,
     left_out,
     left_out_errors,
     pooled_spread,
@@ -24,7 +24,7 @@ from heshare.lab.calibration.laws_fit import (
     speeds_without,
     workload_rows,
 )
-from heshare.lab.calibration.measurements import TimeRows, records, table
+from heshare.lab.calibration.measurements import records, table
 from heshare.lab.calibration.time_fit import fit_timing, times_s
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR, throttled_gpu
 from heshare.lab.calibration.training_fit import (
@@ -37,11 +37,13 @@ from heshare.lab.calibration.training_fit import (
     spread,
     usual,
 )
-from heshare.lab.calibration.validation.points import LeftOutPoint
+from heshare.lab.calibration.validation.points import LeftOutPoint, points
 from heshare.lab.systems.miso.mig import MEASURED_GPU
 from heshare.lab.systems.shared.training_step import MEASURED
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
+
+_CLASSES = tuple(product(("cnn", "transformer"), ("fp32", "fp16")))
 
 
 def card_speeds(kind: str, precision: str, _: Calibration) -> Iterator[LeftOutPoint]:
@@ -51,23 +53,17 @@ def card_speeds(kind: str, precision: str, _: Calibration) -> Iterator[LeftOutPo
     for gpu in sorted(set(rows.items)):
         unseen, predicted, _spread = left_out(rows, SPEED_EXPONENTS, gpu)
         uncertainty = speed_spread(without=gpu)
-        for group, log, modelled in zip(unseen.groups, unseen.logs, predicted, strict=True):
-            measured_s, modelled_s = float(np.exp(-log)), float(np.exp(-modelled))
-            yield LeftOutPoint(test, gpu, gpu, group, "s", measured_s, modelled_s, uncertainty, kind, precision)
-
-
-@cache
-def _bert_rows() -> dict[tuple[str, str], TimeRows]:
-    cards = table("cards")
-    known = cards[cards.record == BERT_RECORD].groupby(["gpu", "workload"], sort=True)
-    return {(str(gpu), str(name)): bert_rows(str(gpu), str(name)) for (gpu, name), _rows in known}
+        values = np.exp(-unseen.logs), np.exp(-predicted), uncertainty
+        yield from points(test, gpu, gpu, unseen.groups, "s", *values, kind, precision)
 
 
 def bert_on_cards(calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times of BERT in FP16 under TensorRT on a GPU, at all batch sizes, from those on the nearest other GPU."""
-    rows, power, far = _bert_rows(), calibration.constants.power, calibration.constants.spreads.batch
+    power, far, cards = calibration.constants.power, calibration.constants.spreads.batch, table("cards")
+    cards = cards[cards.record == BERT_RECORD]
+    rows = {key: bert_rows(*key) for key in sorted(set(zip(cards.gpu, cards.workload, strict=True)))}
     gpus = dict.fromkeys(gpu for gpu, _ in rows)
-    for gpu, name in rows:
+    for (gpu, name), measured in rows.items():
         laws = speeds_without(gpu, "transformer", "fp16")
         card, law = catalogue.gpu(gpu), laws.speed["transformer", "fp16"]
         base = catalogue.gpu(nearest_by(law, card, [catalogue.gpu(other) for other in gpus if other != gpu]))
@@ -75,17 +71,17 @@ def bert_on_cards(calibration: Calibration) -> Iterator[LeftOutPoint]:
         ratio, uncertainty = speed_ratio(without, card, base, "transformer", "fp16")
         fitted = fit_timing(rows[base.name, name], LANGUAGE_PRIOR, throttled_gpu(base.name, power))
         timing = scaled_timing(fitted.timing, card, base, power, ratio, uncertainty)
-        modelled = times_s(timing, rows[gpu, name], throttled_gpu(gpu, power))
-        for batch, measured_s, modelled_s in zip(rows[gpu, name].batch, rows[gpu, name].time_s, modelled, strict=True):
-            own = math.hypot(timing.total_uncertainty, far * outside(timing.batch_low, timing.batch_high, batch))
-            values = f"b{batch:.0f} from {base.name}", "s", float(measured_s), float(modelled_s), own
-            test = "BERT FP16 TensorRT, a GPU left out"
-            yield LeftOutPoint(test, gpu, name, *values, "transformer", "fp16", "tensorrt")
+        modelled, batches = times_s(timing, measured, throttled_gpu(gpu, power)), measured.batch
+        beyond = [outside(timing.batch_low, timing.batch_high, batch) for batch in batches]
+        own = np.array([math.hypot(timing.total_uncertainty, far * distance) for distance in beyond])
+        settings, values = (f"b{batch:.0f} from {base.name}" for batch in batches), (measured.time_s, modelled, own)
+        test = "BERT FP16 TensorRT, a GPU left out"
+        yield from points(test, gpu, name, settings, "s", *values, "transformer", "fp16", "tensorrt")
 
 
 def networks(_: Calibration) -> Iterator[LeftOutPoint]:
     """Yield time a sample of a network on a full GPU, from its features and the other networks' times there."""
-    rows: FeatureRows = workload_rows()
+    rows = workload_rows()
     errors = left_out_errors(rows, TIME_EXPONENTS)
     for name in sorted(errors):
         unseen, predicted, _spread = left_out(rows, TIME_EXPONENTS, name)
@@ -160,10 +156,7 @@ def _points(
 
 
 TARGETS = {
-    "cnn fp32, a GPU left out, features only": (35.0, 60.0),
-    "cnn fp16, a GPU left out, features only": (35.0, 60.0),
-    "transformer fp32, a GPU left out, features only": (35.0, 60.0),
-    "transformer fp16, a GPU left out, features only": (35.0, 60.0),
+    **{f"{kind} {precision}, a GPU left out, features only": (35.0, 60.0) for kind, precision in _CLASSES},
     "BERT FP16 TensorRT, a GPU left out": (35.0, 60.0),
     "a network left out, features only": (35.0, 60.0),
     FASTER: (20.0, 35.0),
@@ -173,10 +166,7 @@ TARGETS = {
 }
 """As in `left_out`."""
 TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
-    partial(card_speeds, "cnn", "fp32"),
-    partial(card_speeds, "cnn", "fp16"),
-    partial(card_speeds, "transformer", "fp32"),
-    partial(card_speeds, "transformer", "fp16"),
+    *(partial(card_speeds, *each) for each in _CLASSES),
     bert_on_cards,
     networks,
 )

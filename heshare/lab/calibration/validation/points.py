@@ -1,6 +1,6 @@
 """Left-out points: a measurement that a fit did not see, what the model says, and the uncertainty that it states."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ import pandas as pd
 from heshare.devices.constants import Constants
 from heshare.devices.device_model import co_run
 from heshare.lab.calibration.intervals import interval_score
+from heshare.shared.arrays import FloatArray
 from heshare.world import catalogue
 from heshare.world.workload import Resident
 
@@ -26,21 +27,10 @@ GROUPINGS = ("test", "gpu", "kind", "precision", "engine", "quantity")
 
 
 class LeftOutPoint(NamedTuple):
-    """One measurement left out of a fit.
+    """One measurement left out of a fit; `item` is what was left out or measured.
 
-    Attributes:
-        test: the test, a key of `errors.csv`.
-        gpu: the GPU.
-        item: what was left out or measured: a workload, a pair, an application.
-        setting: inference batch size, share, clock and so on, in words.
-        unit: `s`, `W`, `MHz`, `J` or `1`.
-        measured: the measured value.
-        modelled: what the model says.
-        uncertainty: the relative standard uncertainty that the model states for it; NaN where it states none.
-        kind: `cnn`, `transformer`, `decode`, `training` or `code`; empty where none applies.
-        precision: `fp32`, `tf32` or `fp16`.
-        engine: `eager` or `tensorrt`; empty where none applies.
-    """
+    `uncertainty` is the relative standard uncertainty that the model states, NaN where none; `kind` is `cnn`,
+    `transformer`, `decode`, `training` or `code`; empty where none applies, as `engine`."""
 
     test: str
     gpu: str
@@ -53,6 +43,25 @@ class LeftOutPoint(NamedTuple):
     kind: str = ""
     precision: str = "fp32"
     engine: str = ""
+
+
+def points(
+    test: str,
+    gpu: str,
+    item: str,
+    settings: Iterable[str],
+    unit: str,
+    measured: FloatArray,
+    modelled: FloatArray,
+    uncertainty: FloatArray | float = np.nan,
+    kind: str = "",
+    precision: str = "fp32",
+    engine: str = "",
+) -> Iterator[LeftOutPoint]:
+    """Yield n points that have all but settings and values in common; `uncertainty` is one for all or (n,)."""
+    stated = np.broadcast_to(uncertainty, len(measured)).tolist()
+    for setting, *values in zip(settings, measured.tolist(), modelled.tolist(), stated, strict=True):
+        yield LeftOutPoint._make((test, gpu, item, setting, unit, *values, kind, precision, engine))
 
 
 def cell_point(
@@ -70,8 +79,8 @@ def cell_point(
 ) -> LeftOutPoint:
     """Return the point of the first of `residents`, with the uncertainty that `co_run` states for it.
 
-    `measured` and `modelled` are a time, s, or board power, W, as `unit` says; `item` is what was left out, the
-    workload unless given; `setting` are words for the residents; `sm_mhz` is the locked clock, None for the card's own.
+    `unit` is s or W (board power); `item` is what was left out, the workload unless given; `setting` are words for the
+    residents; `sm_mhz` is the locked clock, None for the card's own.
     """
     workload = residents[0].workload
     stated = co_run(catalogue.gpu(gpu), residents, sm_mhz, constants=constants)

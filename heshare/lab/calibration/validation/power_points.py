@@ -7,7 +7,7 @@ from functools import partial
 from heshare.lab.calibration.device_model_fit import Calibration
 from heshare.lab.calibration.measurements import records
 from heshare.lab.calibration.power import load_fit, voltage_fit
-from heshare.lab.calibration.validation.points import LeftOutPoint
+from heshare.lab.calibration.validation.points import LeftOutPoint, points
 from heshare.world import catalogue
 
 TARGETS = {
@@ -22,18 +22,14 @@ TARGETS = {
 
 def saturated_power(gpu: str, _: Calibration) -> Iterator[LeftOutPoint]:
     """Yield the power of diffusion models, their work from the times, clock and dynamic power from the other models."""
-    rows, curve, test = (
-        load_fit.saturated_rows(gpu),
-        voltage_fit.voltage_curve("A100"),
-        f"{gpu} saturated power, a model left out",
-    )
+    rows, curve = load_fit.saturated_rows(gpu), voltage_fit.voltage_curve("A100")
+    test = f"{gpu} saturated power, a model left out"
     for model, part in rows.groupby("model", sort=True):
         fitted = load_fit.fit_saturated(gpu, curve, without=str(model))
         modelled_w = load_fit.modelled_w(gpu, part.load.to_numpy(float), curve, *fitted)
-        for row, power_w in zip(records(part), modelled_w, strict=True):
-            about = test, gpu, str(model), f"{row.setting} b{row.batch_size:.0f}", "W"
-            values = float(row.power_w), float(power_w), load_fit.FITTED
-            yield LeftOutPoint(*about, *values, str(row.kind), "fp16", "eager")
+        settings = (f"{row.setting} b{row.batch_size:.0f}" for row in records(part))
+        values = part.power_w.to_numpy(float), modelled_w, load_fit.FITTED
+        yield from points(test, gpu, str(model), settings, "W", *values, str(part.kind.iloc[0]), "fp16", "eager")
 
 
 def limited_throughput(test: str, column: str, calibration: Calibration) -> Iterator[LeftOutPoint]:
