@@ -60,61 +60,66 @@ def calibration_report(*, quick: bool = False) -> tuple[pd.DataFrame, pd.DataFra
 
 
 def constants_csv() -> str:
-    table = pd.DataFrame(_constant_rows(_calibrated()), columns=list(COLUMNS))
-    return table.to_csv(index=False, lineterminator="\n")
+    rows = []
+    for keys, ranges in _constants(_calibrated()):
+        for name, ranged in ranges.items():
+            value, low, high = (f"{number:.4g}" for number in (ranged.value, ranged.low, ranged.high))
+            unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "1")
+            rows.append((*keys, name, value, unit, low, high, ranged.source))
+    return pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(index=False, lineterminator="\n")
 
 
-def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
+_Ranges = Iterator[tuple[tuple[str, ...], Mapping[str, RangedValue]]]
+
+
+def _constants(calibration: Calibration) -> _Ranges:
+    """Kind, GPU, engine and workload of constants, and these by name."""
     constants = calibration.fitted
     for gpu, power in calibration.power.items():
-        yield from _rows(("power", gpu, "", ""), power)
+        yield ("power", gpu, "", ""), power
     fits = left_out_fits(calibration.pairs).values()
     source = "icloud-ecnu/igniter: pairs within 100 %; range: a pair of workloads left out"
     for gpu, contention in constants.contention.items():
         suffix = "" if gpu == PAIRS_GPU else f" (measured on the {PAIRS_GPU} only)"
         ranges = {}
         for name in ("strength", "wait_s"):
-            value = getattr(contention, name)
             partial = [getattr(fit, name) for fit in fits]
-            ranges[name] = RangedValue(value, min(partial), max(partial), source + suffix)
+            ranges[name] = RangedValue(getattr(contention, name), min(partial), max(partial), source + suffix)
         for name, ranged in calibration.crowding.items():
             basis = PAIRS_GPU if name == "sharpness" else copies_fit.GPU
             suffix = "" if gpu == basis else f" (measured on the {basis} only)"
             ranges[name] = replace(ranged, source=ranged.source + suffix)
-        yield from _rows(("contention", gpu, "", ""), ranges)
+        yield ("contention", gpu, "", ""), ranges
     source = "FP16 over FP32 (TF32) in one framework, large inference batches; the mean of like GPUs where none"
     for (gpu, engine, kind), half in constants.half.items():
-        yield from _rows(("fp16", gpu, engine, kind), _within(half, half.uncertainty, source))
+        yield ("fp16", gpu, engine, kind), _within(half, half.uncertainty, source)
     source = "heshare.lab.calibration.power.load_fit: networks in FP16, and in INT8 under power limits"
     for (gpu, kind, precision), load in constants.loads.items():
-        yield from _rows(("load", gpu, precision, kind), _within(load, load.uncertainty, source))
+        yield ("load", gpu, precision, kind), _within(load, load.uncertainty, source)
     source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
-    yield from _rows(("utilisation", "", "", ""), _within(constants.utilisation, 0.3, source))
-    yield from _rows(("uncertainty", "", "", ""), calibration.spreads)
-    yield from _law_rows(constants.laws)
-    for keys, ranges in training_constants(constants):
-        yield from _rows(keys, ranges)
-    for key, fitted in sorted(calibration.timings.items()):
-        yield from _rows(("timing", *key), _timing_ranges(fitted))
-    for key, fitted in sorted(calibration.half_timings.items()):
-        yield from _rows(("fp16 timing", *key), _timing_ranges(fitted))
+    yield ("utilisation", "", "", ""), _within(constants.utilisation, 0.3, source)
+    yield ("uncertainty", "", "", ""), calibration.spreads
+    yield from _law_constants(constants.laws)
+    yield from training_constants(constants)
+    for kind, timings in (("timing", calibration.timings), ("fp16 timing", calibration.half_timings)):
+        for key, fitted in sorted(timings.items()):
+            yield (kind, *key), _timing_ranges(fitted)
 
 
-def _law_rows(laws: Laws) -> Iterator[tuple[str, ...]]:
+def _law_constants(laws: Laws) -> _Ranges:
     source = "data/calibration/cards.csv and times.csv: GPUs compared by one program; uncertainty: a GPU left out"
     for (kind, precision), law in laws.speed.items():
-        yield from _rows(("speed law", "", precision, kind), _within(law, 0.3, source))
+        yield ("speed law", "", precision, kind), _within(law, 0.3, source)
     for (gpu, kind, precision), speed in laws.cards.items():
         sigma = NORMAL_90 * speed.uncertainty
-        ranges = _within(speed, 0.3, source)
-        ranges["offset"] = RangedValue(speed.offset, speed.offset - sigma, speed.offset + sigma, source)
-        yield from _rows(("card speed", gpu, precision, kind), ranges)
+        offset = RangedValue(speed.offset, speed.offset - sigma, speed.offset + sigma, source)
+        yield ("card speed", gpu, precision, kind), _within(speed, 0.3, source) | {"offset": offset}
     if laws.power is not None:
         source = "mean of the GPUs with measurements of power; uncertainty: a GPU left out"
-        yield from _rows(("power law", "", "", ""), _within(laws.power, 0.3, source))
+        yield ("power law", "", "", ""), _within(laws.power, 0.3, source)
     if laws.workload is not None:
         source = "data/calibration/times.csv: networks on one GPU; uncertainty: a network left out"
-        yield from _rows(("workload law", "", "", ""), _within(laws.workload, 0.3, source))
+        yield ("workload law", "", "", ""), _within(laws.workload, 0.3, source)
 
 
 _Fitted = HalfPrecision | Load | Utilisation | SpeedLaw | CardSpeed | PowerLaw | WorkloadLaw
@@ -125,20 +130,9 @@ def _within(constants: _Fitted, relative: float, source: str) -> dict[str, Range
 
 
 def _timing_ranges(fitted: FittedTiming) -> dict[str, RangedValue]:
-    ranges = {}
-    for name, value in asdict(fitted.timing).items():
-        sigma = (
-            math.hypot(fitted.spread.get(name, 0.1), fitted.timing.uncertainty, fitted.timing.transfer)
-            if name in PARAMETERS
-            else 0.0
-        )
-        factor = math.exp(NORMAL_90 * min(2.0, sigma))
-        ranges[name] = RangedValue(float(value), value / factor, value * factor, fitted.source)
+    ranges, timing = {}, fitted.timing
+    for name, value in asdict(timing).items():
+        sigma = math.hypot(fitted.spread.get(name, 0.1), timing.uncertainty, timing.transfer)
+        known = min(2.0, sigma) if name in PARAMETERS else 0.0
+        ranges[name] = RangedValue.by_factor(float(value), known, fitted.source)
     return ranges
-
-
-def _rows(keys: tuple[str, ...], ranges: Mapping[str, RangedValue]) -> Iterator[tuple[str, ...]]:
-    for name, ranged in ranges.items():
-        value, low, high = (f"{number:.4g}" for number in (ranged.value, ranged.low, ranged.high))
-        unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "1")
-        yield (*keys, name, value, unit, low, high, ranged.source)

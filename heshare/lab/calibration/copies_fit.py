@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from heshare.devices.constants import Contention, Timing
+from heshare.devices.constants import Contention
 from heshare.devices.iteration_time import BATCH_EXPONENT, OVERLAP, overlap_arrays
 from heshare.lab.calibration import time_fit
 from heshare.lab.calibration.measurements import EAGER_MODELS, EAGER_RECORD, TimeRows, kernel_counts, time_rows
@@ -23,18 +23,8 @@ from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.compiling import compiled
 
 GPU = "A100"
-TWO_PROCESS_MODELS = (
-    "densenet121",
-    "densenet201",
-    "mobilenetv2",
-    "resnet50",
-    "resnet101",
-    "resnet152",
-    "vgg16",
-    "vgg19",
-)
+TWO_PROCESS_MODELS = tuple(sorted(set(EAGER_MODELS) - {"densenet169", "inceptionv3"}))
 """Workloads whose record of two processes on one A100 has no implausible rows."""
-
 CROWDING = ("memory", "busy")
 """Names of the constants of taking turns that the times of two processes settle."""
 
@@ -88,13 +78,7 @@ def fit_crowding(contention: Contention, rows: Mapping[str, TimeRows]) -> Conten
         return np.concatenate(search.errors(q))
 
     solved = least_squares(
-        residuals,
-        search.start,
-        jac=search.slopes,
-        bounds=(low, high),
-        loss="soft_l1",
-        f_scale=2.0,
-        max_nfev=_STEPS,
+        residuals, search.start, jac=search.slopes, bounds=(low, high), loss="soft_l1", f_scale=2.0, max_nfev=_STEPS
     )
     return search.contention(solved.x)
 
@@ -143,7 +127,10 @@ class _JointFit:
         return np.log(modelled_s / self._time_s) / self._noise, np.concatenate(deviations)
 
     def slopes(self, q: FloatArray) -> FloatArray:
-        """Return finite differences of `errors`, (n + 4 workloads, parameters): one constant of every workload a step."""
+        """Return finite differences of `errors`, (n + 4 workloads, parameters).
+
+        One constant of all workloads moves at once, since no workload sees another's.
+        """
         here, (workloads, width) = self.errors(q), self._first.shape
         rows, prior_rows = np.arange(len(self._batch)), len(self._batch) + np.arange(len(here[1]))
         slopes = np.zeros((len(rows) + len(prior_rows), len(q)))
@@ -163,14 +150,11 @@ class _JointFit:
 
 
 def fit_with_copies(workload: str, contention: Contention, rows: TimeRows) -> FittedTiming:
-    if not len(rows):
-        return fit_timing(time_rows(GPU, workload, EAGER_RECORD), eager_prior(workload), source=EAGER_SOURCE)
-
     def further(q: FloatArray) -> FloatArray:
-        return np.log(_two_s(workload, np.exp(q), rows, contention) / rows.time_s) / _NOISE
+        return np.log(two_processes_s(workload, np.exp(q), rows, contention) / rows.time_s) / _NOISE
 
-    alone = time_rows(GPU, workload, EAGER_RECORD)
-    return fit_timing(alone, eager_prior(workload), source=EAGER_SOURCE, further=further)
+    alone, beside = time_rows(GPU, workload, EAGER_RECORD), further if len(rows) else None
+    return fit_timing(alone, eager_prior(workload), source=EAGER_SOURCE, further=beside)
 
 
 def fit_eager_timings(contention: Contention) -> dict[str, FittedTiming]:
@@ -183,12 +167,8 @@ def plausible_rows(workload: str) -> TimeRows:
     return rows if workload in TWO_PROCESS_MODELS else rows.where(np.zeros(len(rows), dtype=bool))
 
 
-def two_processes_s(workload: str, timing: Timing, rows: TimeRows, contention: Contention) -> FloatArray:
-    constants = np.array([getattr(timing, name) for name in time_fit.PARAMETERS])
-    return _two_s(workload, constants, rows, contention)
-
-
-def _two_s(workload: str, constants: FloatArray, rows: TimeRows, contention: Contention) -> FloatArray:
+def two_processes_s(workload: str, constants: FloatArray, rows: TimeRows, contention: Contention) -> FloatArray:
+    """Return the seconds per iteration of each of two processes, (n,); `constants` as `time_fit.PARAMETERS`."""
     count = len(rows)
     kernels = np.full(count, kernel_counts()[workload])
     each = np.broadcast_to(constants, (count, len(constants)))

@@ -25,7 +25,7 @@ from heshare.lab.calibration.half_precision_fit import BYTES
 from heshare.lab.calibration.intervals import added_spread
 from heshare.lab.calibration.measurements import TimeRows, kernel_counts, records, table
 from heshare.lab.calibration.power.load_fit import CARRIED, TENSOR_CARDS, UNMEASURED
-from heshare.lab.calibration.time_fit import NOISE, PARAMETERS, FittedTiming, Prior, fit_timing
+from heshare.lab.calibration.time_fit import NOISE, FittedTiming, Prior, constants_of, fit_timing
 from heshare.lab.calibration.timing_constants import HOST_PER_LAYER_S, TimingKey, with_kernels
 from heshare.shared.arrays import BoolArray, FloatArray
 from heshare.world import catalogue
@@ -45,7 +45,8 @@ class GridRows:
     """Settings of one network on one GPU of the grid, n of them, (n,) each.
 
     Inference batch size, share of the SMs of each process (0 to 1), processes, seconds per iteration of each, board
-    power, W."""
+    power, W.
+    """
 
     gpu: str
     model: Model
@@ -115,10 +116,6 @@ def _fit_network(rows: GridRows, contention: Contention) -> FittedTiming:
     fitted = fit_timing(times, prior, source=SOURCE, further=further)
     errors = np.log(rows.modelled_s(constants_of(fitted.timing), contention) / rows.time_s)
     return replace(fitted, timing=replace(fitted.timing, uncertainty=float(np.sqrt(np.mean(errors**2)))))
-
-
-def constants_of(timing: Timing) -> FloatArray:
-    return np.array([getattr(timing, name) for name in PARAMETERS])
 
 
 @dataclass(frozen=True)
@@ -201,7 +198,8 @@ class WorkEnergy:
     """What a board of the grid draws for FP16 CNNs.
 
     Clocks, W; a GFLOP, J; a GB of layer outputs beyond the L2 cache, J. `uncertainty` is the 90th percentile of the
-    error of networks left out, over 1.645."""
+    error of networks left out, over 1.645.
+    """
 
     clock_w: float
     operations_j: float

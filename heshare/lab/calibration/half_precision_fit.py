@@ -35,9 +35,12 @@ _CARDS = {"A100 40 GB": "A100", "V100-SXM2 32 GB": "V100-SXM2"}
 def bert_rows(gpu: str, workload: str = "bert_large") -> TimeRows:
     cards = table("cards")
     rows = cards[(cards.gpu == gpu) & (cards.record == BERT_RECORD) & (cards.workload == workload)]
-    rows = rows.sort_values("batch_size")
-    batch, ones = rows.batch_size.to_numpy(float), np.ones(len(rows))
-    return TimeRows(batch, ones, batch / rows.per_s.to_numpy(float), np.full(len(rows), np.nan))
+    return _by_batch(rows.assign(time_s=rows.batch_size / rows.per_s))
+
+
+def _by_batch(rows: pd.DataFrame) -> TimeRows:
+    rows, ones = rows.sort_values("batch_size"), np.ones(len(rows))
+    return TimeRows(rows.batch_size.to_numpy(float), ones, rows.time_s.to_numpy(float), np.nan * ones)
 
 
 def throttled_in_half(constants: Constants, gpu: str, name: str) -> ThrottledGpu:
@@ -77,9 +80,7 @@ def fit_half_timings(constants: Constants) -> dict[TimingKey, FittedTiming]:
 def _eager_bert_rows(gpu: str) -> TimeRows:
     frameworks = table("frameworks")
     rows = frameworks[(frameworks.gpu == gpu) & (frameworks.workload == "bert_large")]
-    rows = rows[(rows.framework == "TensorFlow 2") & (rows.precision == "fp16")].sort_values("batch_size")
-    ones = np.ones(len(rows))
-    return TimeRows(rows.batch_size.to_numpy(float), ones, rows.time_s.to_numpy(float), np.nan * ones)
+    return _by_batch(rows[(rows.framework == "TensorFlow 2") & (rows.precision == "fp16")])
 
 
 def fit_half_precision(constants: Constants) -> dict[tuple[str, str, str], HalfPrecision]:

@@ -36,7 +36,8 @@ _NOISES = (0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
 class FeatureRows:
     """n measurements: items (cards or workloads), groups, features of the items, (n, k), and what was measured, (n,).
 
-    A group is what else decides the level; features and measurements are logarithms."""
+    A group is what else decides the level; features and measurements are logarithms.
+    """
 
     items: Sequence[str]
     groups: Sequence[str]
@@ -56,7 +57,8 @@ class FeatureRows:
 class FeatureLaw:
     """A fitted law: items with an offset, groups with a level; mean and covariance of exponents, offsets, levels.
 
-    `noise` is the standard deviation of a measurement about these."""
+    `noise` is the standard deviation of a measurement about these.
+    """
 
     items: tuple[str, ...]
     groups: tuple[str, ...]

@@ -6,6 +6,7 @@ tensor cores (`heshare.lab.calibration.power`) on newer GPUs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from heshare.devices.constants import Contention, Power, PowerLaw, Timing
 from heshare.devices.crowding import contention_factors
 from heshare.devices.derived_constants import scaled_power
 from heshare.devices.iteration_time import iteration_at
+from heshare.devices.uncertainty import NORMAL_90
 from heshare.lab.calibration.grid_fit import CACHE, WorkEnergy
 from heshare.lab.calibration.grid_fit import SOURCE as GRID_SOURCE
 from heshare.lab.calibration.measurements import MPS_MODELS, records, table
@@ -167,6 +169,11 @@ class RangedValue:
     def within(cls, value: float, relative: float, source: str) -> RangedValue:
         return cls(value, value * (1 - relative), value * (1 + relative), source)
 
+    @classmethod
+    def by_factor(cls, value: float, spread: float, source: str) -> RangedValue:
+        factor = math.exp(NORMAL_90 * spread)
+        return cls(value, value / factor, value * factor, source)
+
 
 PowerRanges = dict[str, RangedValue]
 """Constants of `heshare.devices.constants.Power`, by name."""
@@ -213,12 +220,11 @@ def _idle_w(gpu: str) -> RangedValue:
 def _v100_sxm2(mps: Mapping[str, FittedTiming], memory: RangedValue, contention: Contention) -> PowerRanges:
     timings = {name: fitted.timing for name, fitted in mps.items()}
     idle_w = catalogue.gpu("V100-SXM2").idle_w
-    others = ([name for name in MPS_MODELS if name != out] for out in MPS_MODELS)
-    without = [fit_dynamic_w(timings, names, idle_w, memory.value) for names in others]
+    others = (MPS_MODELS, *([name for name in MPS_MODELS if name != out] for out in MPS_MODELS))
+    dynamic_w, *without = (fit_dynamic_w(timings, names, idle_w, memory.value) for names in others)
+    sharing = fit_sharing_power(timings["vgg19"], idle_w, memory.value, contention)
     source = "icloud-ecnu/igniter: power by inference batch size and MPS percentage; range: a workload left out"
-    dynamic_w = fit_dynamic_w(timings, MPS_MODELS, idle_w, memory.value)
-    knee, v_min = _curve_mhz("V100")
-    low, _ = extend_voltage(knee, v_min, catalogue.gpu("V100").max_mhz, catalogue.gpu("V100-SXM2").max_mhz)
+    knee, low, _ = _v100_curve()
     curve = "the V100's curve on one straight line up to 1530 MHz"
     return {
         "dynamic_w": RangedValue(dynamic_w, min(without), max(without), source),
@@ -226,24 +232,19 @@ def _v100_sxm2(mps: Mapping[str, FittedTiming], memory: RangedValue, contention:
         "knee_mhz": RangedValue.within(knee, 0.08, curve),
         "v_min": RangedValue.within(low, 0.05, curve),
         "memory_knee_mhz": RangedValue.within(memory_knee("A100"), 0.1, "as the A100"),
-        "sharing": RangedValue.within(
-            fit_sharing_power(timings["vgg19"], idle_w, memory.value, contention),
-            0.5,
-            "icloud-ecnu/igniter: 1 to 3 VGG-19 at 20 % each",
-        ),
+        "sharing": RangedValue.within(sharing, 0.5, "icloud-ecnu/igniter: 1 to 3 VGG-19 at 20 % each"),
     }
 
 
-def _curve_mhz(gpu: str) -> tuple[float, float]:
-    curve = voltage_fit.voltage_curve(gpu)
-    return curve.knee * catalogue.gpu(gpu).max_mhz, curve.v_min
+def _v100_curve() -> tuple[float, float, float]:
+    """Knee in MHz; lowest voltage, and that at the V100's top clock, over that at the V100-SXM2's."""
+    curve, top = voltage_fit.voltage_curve("V100"), catalogue.gpu("V100").max_mhz
+    knee = curve.knee * top
+    return knee, *extend_voltage(knee, curve.v_min, top, catalogue.gpu("V100-SXM2").max_mhz)
 
 
 def _v100(sxm2: PowerRanges) -> PowerRanges:
-    knee, v_min = _curve_mhz("V100")
-    pcie, other = catalogue.gpu("V100").max_mhz, catalogue.gpu("V100-SXM2").max_mhz
-    _, volts = extend_voltage(knee, v_min, pcie, other)
-    scale = pcie / other * volts**2
+    scale = catalogue.gpu("V100").max_mhz / catalogue.gpu("V100-SXM2").max_mhz * _v100_curve()[2] ** 2
     known = sxm2["dynamic_w"]
     origin = "the V100-SXM2's at 1380 MHz and its voltage there"
     return {

@@ -19,14 +19,7 @@ from scipy.optimize import least_squares, nnls
 from heshare.devices.board_power import idle_power_w, memory_slowdown_at, switching, work_done
 from heshare.devices.constants import Constants, Contention, Load, Power, Timing, default
 from heshare.devices.crowding import common_stretch, contention_factors, resident_parts, stretches
-from heshare.devices.iteration_time import (
-    Iteration,
-    WorkPower,
-    filled_arrays,
-    iteration_at,
-    overlap_arrays,
-    work_power,
-)
+from heshare.devices.iteration_time import Iteration, WorkPower, filled_arrays, iteration_at, overlap_arrays, work_power
 from heshare.lab.calibration.copies_fit import stretch_arrays
 from heshare.lab.calibration.measurements import TimeRows, records
 from heshare.lab.calibration.time_fit import Prior, ThrottledGpu, fit_timing

@@ -13,14 +13,7 @@ from scipy.optimize import least_squares, nnls
 
 from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
 from heshare.devices.constants import Power, Timing
-from heshare.devices.iteration_time import (
-    BATCH_EXPONENT,
-    OVERLAP,
-    SM_TIME_ONLY,
-    Iteration,
-    WorkPower,
-    iteration_at,
-)
+from heshare.devices.iteration_time import BATCH_EXPONENT, OVERLAP, SM_TIME_ONLY, WorkPower, iteration_at
 from heshare.lab.calibration.measurements import TimeRows
 from heshare.shared.arrays import FloatArray
 
@@ -72,18 +65,17 @@ class ThrottledGpu:
     draws: Callable[[int], WorkPower] = lambda _: SM_TIME_ONLY
 
     def slowdowns(self, timing: Timing, rows: TimeRows) -> tuple[FloatArray, FloatArray]:
-        """Return the factors on SM and memory time of each row, (n,) each, by the locked clock or what the limit leaves."""
+        """Return the factors on SM and memory time of each row, (n,), at the locked clock or that of the limit."""
         top = self.max_mhz
+        iterations = [
+            iteration_at(timing, int(batch), share, draws=self.draws(int(batch)))
+            for batch, share in zip(rows.batch, rows.share, strict=True)
+        ]
         clocks = [
-            self._left_mhz(iteration_at(timing, int(batch), share, draws=self.draws(int(batch))))
-            if math.isnan(locked)
-            else locked
-            for batch, share, locked in zip(rows.batch, rows.share, rows.sm_mhz, strict=True)
+            capped_clock_mhz(self.power, [own], self.cap_w, top, top) if math.isnan(locked) else locked
+            for own, locked in zip(iterations, rows.sm_mhz, strict=True)
         ]
         return top / np.array(clocks), np.array([memory_slowdown_at(self.power, clock) for clock in clocks])
-
-    def _left_mhz(self, iteration: Iteration) -> float:
-        return capped_clock_mhz(self.power, [iteration], self.cap_w, self.max_mhz, self.max_mhz)
 
 
 def fit_timing(
@@ -123,6 +115,10 @@ def fit_timing(
     information = jacobian.T @ jacobian + 1e-9 * np.eye(len(q))
     sigma = np.sqrt(np.diag(np.linalg.inv(information)))
     return FittedTiming(timing, {name: float(value) for name, value in zip(PARAMETERS, sigma, strict=False)}, source)
+
+
+def constants_of(timing: Timing) -> FloatArray:
+    return np.array([getattr(timing, name) for name in PARAMETERS])
 
 
 def times_s(timing: Timing, rows: TimeRows, gpu: ThrottledGpu | None = None) -> FloatArray:

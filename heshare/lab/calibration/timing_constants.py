@@ -221,10 +221,7 @@ def _by_clock(fitted: FittedTiming, gpu: str) -> FittedTiming:
 
 
 def _add_image_models(
-    timings: Timings,
-    power: Mapping[str, Power],
-    mps: Mapping[str, FittedTiming],
-    hosts_s: Mapping[str, float],
+    timings: Timings, power: Mapping[str, Power], mps: Mapping[str, FittedTiming], hosts_s: Mapping[str, float]
 ) -> None:
     for name in IMAGE_MODELS:
         for gpu in ("T4", "V100"):

@@ -15,18 +15,9 @@ from scipy.optimize import least_squares
 
 from heshare.devices.constants import Constants, default
 from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
-from heshare.devices.uncertainty import NORMAL_90
 from heshare.lab.calibration.measurements import records, table
 from heshare.lab.calibration.power_fit import RangedValue
-from heshare.lab.systems.miso.mig import (
-    COMPUTE,
-    MEASURED_GPU,
-    MEMORY,
-    MEMORY_SLICES,
-    in_instance,
-    inside,
-    measured_instance_times_s,
-)
+from heshare.lab.systems.miso import mig
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.training_pairs import record, similar_slowdown
 from heshare.lab.systems.shared.training_step import rate, training_iteration, training_kind
@@ -45,6 +36,7 @@ _RATIOS = tuple(1.05**power for power in range(-20, 61))
 _MEDIAN_LOSS = 0.1
 _LEAST_HOST_S = 1e-9
 _NORMAL_50 = 0.6745
+_GAVEL = "stanford-futuredata/gavel"
 
 
 class Throughput(NamedTuple):
@@ -181,7 +173,7 @@ def fit_instance(constants: Constants, without: str = "") -> tuple[float, float]
 
 def _parts(slices: int, time_s: float, whole: Iteration) -> tuple[float, ...]:
     """Slices and memory slices of the whole GPU over an instance's, measured time and parts of an iteration, s."""
-    ratios = COMPUTE / slices, MEMORY / MEMORY_SLICES[slices]
+    ratios = mig.COMPUTE / slices, mig.MEMORY / mig.MEMORY_SLICES[slices]
     host_s = max(whole.host_s, _LEAST_HOST_S)
     gpu_parts = whole.fixed_s, whole.memory_s, whole.base_s, whole.batch_s, whole.fill_s
     return *ratios, time_s, whole.time_s(1.0, 1.0), host_s, *gpu_parts
@@ -192,9 +184,9 @@ def left_out_instances(constants: Constants) -> tuple[LeftOut, ...]:
     rows, points = _instances(constants), []
     powers = {name: fit_instance(constants, without=name) for name in dict.fromkeys(row[0] for row in rows)}
     for name, size, slices, time_s, whole in rows:
-        modelled_s = in_instance(whole, slices, *powers[name]).time_s(1.0, 1.0)
+        modelled_s = mig.in_instance(whole, slices, *powers[name]).time_s(1.0, 1.0)
         modelled_s = max(modelled_s, whole.time_s(1.0, 1.0))
-        points.append(LeftOut(MEASURED_GPU, name, f"b{size} {slices}g", time_s, modelled_s))
+        points.append(LeftOut(mig.MEASURED_GPU, name, f"b{size} {slices}g", time_s, modelled_s))
     return tuple(points)
 
 
@@ -202,9 +194,9 @@ def _instances(constants: Constants) -> list[tuple[str, int, int, float, Iterati
     """(model, batch size, slices, measured time in s, iteration on the whole GPU) of each measured instance."""
     timing = constants.timing
     return [
-        (model, size, slices, time_s, iteration_at(timing[MEASURED_GPU, "eager", model], size, 1.0))
-        for (model, size, slices), time_s in measured_instance_times_s().items()
-        if slices < COMPUTE and (MEASURED_GPU, "eager", model) in timing
+        (model, size, slices, time_s, iteration_at(timing[mig.MEASURED_GPU, "eager", model], size, 1.0))
+        for (model, size, slices), time_s in mig.measured_instance_times_s().items()
+        if slices < mig.COMPUTE and (mig.MEASURED_GPU, "eager", model) in timing
     ]
 
 
@@ -213,7 +205,7 @@ def training_constants(constants: Constants) -> Iterator[tuple[tuple[str, str, s
     model_error = spread(left_out_models())
     source = "lambdal/deeplearning-benchmark: training throughput, FP32 (TF32 from Ampere on)"
     for (gpu, kind), value in fit_rates().items():
-        yield ("training", gpu, "", kind), {"rate": _factor(value, model_error, source)}
+        yield ("training", gpu, "", kind), {"rate": RangedValue.by_factor(value, model_error, source)}
     errors = {
         "model": (model_error, "rate of a GPU: a training left out"),
         "gpu": (spread(left_out_gpus(constants)), "rate of a GPU: the GPU left out"),
@@ -222,30 +214,29 @@ def training_constants(constants: Constants) -> Iterator[tuple[tuple[str, str, s
             "stanford-futuredata/gavel: steps on a P100 from the V100's; from the median",
         ),
     }
-    yield ("training", "", "", ""), {name: _exact(*found) for name, found in errors.items()}
+    yield (
+        ("training", "", "", ""),
+        {name: RangedValue.within(value, 0.0, source) for name, (value, source) in errors.items()},
+    )
     yield ("training-pairs", "", "", ""), _pair_constants()
     work, memory = fit_instance(constants)
     names = dict.fromkeys(row[0] for row in _instances(constants))
     powers = np.array([fit_instance(constants, without=name) for name in names])
     source = "MunQ-Lee/ParvaGPU_SC24: MIG instances of an A100; range: a workload left out"
-    yield (
-        ("mig", "", "", ""),
-        {
-            "work": RangedValue(work, float(powers[:, 0].min()), float(powers[:, 0].max()), source),
-            "memory": RangedValue(memory, float(powers[:, 1].min()), float(powers[:, 1].max()), source),
-        },
-    )
+    (work_low, memory_low), (work_high, memory_high) = powers.min(axis=0).tolist(), powers.max(axis=0).tolist()
+    ranges = {"work": RangedValue(work, work_low, work_high, source)}
+    yield ("mig", "", "", ""), ranges | {"memory": RangedValue(memory, memory_low, memory_high, source)}
 
 
 def _pair_constants() -> dict[str, RangedValue]:
-    source = "stanford-futuredata/gavel: pairs on one V100"
+    source = f"{_GAVEL}: pairs on one V100"
     known = record()
     mean = sum(known.values()) / len(known)
     over_mean = [LeftOut("", "", "", slowdown, mean) for slowdown in known.values()]
     return {
-        "mean": _factor(mean, spread(over_mean), source),
-        "similar": _exact(spread(left_out_pairs()), f"{source}, a workload left out"),
-        "elsewhere": _exact(spread(over_mean), f"{source}, over their mean"),
+        "mean": RangedValue.by_factor(mean, spread(over_mean), source),
+        "similar": RangedValue.within(spread(left_out_pairs()), 0.0, f"{source}, a workload left out"),
+        "elsewhere": RangedValue.within(spread(over_mean), 0.0, f"{source}, over their mean"),
     }
 
 
@@ -259,15 +250,6 @@ def usual(points: Iterable[LeftOut]) -> float:
     return float(np.median([abs(math.log(point.modelled / point.measured)) for point in points])) / _NORMAL_50
 
 
-def _factor(value: float, spread: float, source: str) -> RangedValue:
-    factor = math.exp(NORMAL_90 * spread)
-    return RangedValue(value, value / factor, value * factor, source)
-
-
-def _exact(value: float, source: str) -> RangedValue:
-    return RangedValue(value, value, value, source)
-
-
 def mig_instance_errors(constants: Constants | None = None, powers: tuple[float, float] | None = None) -> pd.DataFrame:
     """Return MISO's steps in MIG instances beside the effect of a share of SMs and bandwidth on the whole GPU's step.
 
@@ -279,10 +261,10 @@ def mig_instance_errors(constants: Constants | None = None, powers: tuple[float,
     steps_s = training.mig_step_times_s()
     rows = []
     for (workload, slices), step_s in steps_s.items():
-        if slices < COMPUTE:
-            whole = training_iteration(constants or default(), MEASURED_GPU, Resident(workload))
-            own = inside(whole, slices) if powers is None else in_instance(whole, slices, *powers)
+        if slices < mig.COMPUTE:
+            whole = training_iteration(constants or default(), mig.MEASURED_GPU, Resident(workload))
+            own = mig.inside(whole, slices) if powers is None else mig.in_instance(whole, slices, *powers)
             modelled = own.time_s(1.0, 1.0) / whole.time_s(1.0, 1.0)
-            rows.append((str(workload), slices, step_s / steps_s[workload, COMPUTE], modelled))
+            rows.append((str(workload), slices, step_s / steps_s[workload, mig.COMPUTE], modelled))
     table = pd.DataFrame(rows, columns=["workload", "slices", "measured", "modelled"])
     return table.assign(error=table["modelled"] / table["measured"] - 1)

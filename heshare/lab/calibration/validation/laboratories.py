@@ -15,15 +15,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from heshare.devices import derived_constants as derived
 from heshare.devices.constants import Constants, Contention, Load, Timing
-from heshare.devices.derived_constants import (
-    complete_catalogue,
-    nearest_by,
-    scaled_power,
-    scaled_timing,
-    speed_ratio,
-    workload_timing,
-)
 from heshare.devices.device_model import co_run
 from heshare.lab.calibration import copies_fit, timing_constants
 from heshare.lab.calibration.device_model_fit import Calibration
@@ -89,7 +82,7 @@ def constants_without(calibration: Calibration, record: str, lost: Lost) -> Cons
         half |= {key: own for key, own in fitted.half.items() if key[0] in _GRID_CHIPS and key[1:] == ("eager", "cnn")}
     partial = replace(partial, half=half, half_timing=half_timing)
     found = {key: timing for key in fitted.timing if lost(key) and (timing := _replaced(partial, key))}
-    return complete_catalogue(replace(partial, timing=kept | found))
+    return derived.complete_catalogue(replace(partial, timing=kept | found))
 
 
 def _replaced(constants: Constants, key: TimingKey) -> Timing | None:
@@ -101,10 +94,10 @@ def _replaced(constants: Constants, key: TimingKey) -> Timing | None:
     if not have or name not in models or laws.workload is None:
         return None
     card, others = catalogue.gpu(gpu), [catalogue.gpu(other) for other in have]
-    base = catalogue.gpu(nearest_by(laws.speed["cnn", "fp32"], card, others))
-    timing = have[base.name].get(name) or workload_timing(laws.workload, models[name], have[base.name], models)
-    ratio = speed_ratio(constants, card, base, kind_of(name), "fp32")
-    return timing if base == card else scaled_timing(timing, card, base, constants.power, *ratio)
+    base = catalogue.gpu(derived.nearest_by(laws.speed["cnn", "fp32"], card, others))
+    timing = have[base.name].get(name) or derived.workload_timing(laws.workload, models[name], have[base.name], models)
+    ratio = derived.speed_ratio(constants, card, base, kind_of(name), "fp32")
+    return timing if base == card else derived.scaled_timing(timing, card, base, constants.power, *ratio)
 
 
 def alone(rows: pd.DataFrame, constants: Constants) -> Iterator[LeftOutPoint]:
@@ -142,15 +135,14 @@ def igniter(calibration: Calibration, record: str) -> Iterator[LeftOutPoint]:
         timing = {key: one.timing for key, one in timings.items()}
         laws = replace(fit_laws(power, frozenset(gpu for gpu, _, _ in timing)), power=law)
     changed = replace(fitted, timing=timing, power=power, contention=dict.fromkeys(power, contention), laws=laws)
-    constants = complete_catalogue(changed)
+    constants = derived.complete_catalogue(changed)
     yield from alone(rows_of(record, "times"), constants)
     yield from alone(rows_of(record, "power").dropna(subset=["batch_size"]), constants)
     # Two of the four networks are of no other record, so pairs are slowdowns: without contention there are none.
     for row in records(calibration.pairs):
         setting, slowdown = f"{row.mps_pct} %", row.time_s / row.solo_s
-        yield LeftOutPoint(
-            "pairs", "V100-SXM2", row.pair, setting, "1", slowdown, 1.0, fitted.spreads.contention, "cnn"
-        )
+        values = slowdown, 1.0, fitted.spreads.contention, "cnn"
+        yield LeftOutPoint("pairs", "V100-SXM2", row.pair, setting, "1", *values)
 
 
 def _with_hosts(calibration: Calibration, names: frozenset[str]) -> Calibration:
@@ -182,12 +174,10 @@ def mps_grid(calibration: Calibration, record: str) -> Iterator[LeftOutPoint]:
     load = Load(full.high_w / full.dynamic_w, 0.0, 0.0, constants.spreads.load)
     loads = {key: load if key[2] == "fp16" and own.operations_s else own for key, own in constants.loads.items()}
     assert constants.laws.power is not None
-    power = {**constants.power, "RTX-3080-Ti": scaled_power(constants.laws.power, catalogue.gpu("RTX-3080-Ti"))}
+    power = {**constants.power, "RTX-3080-Ti": derived.scaled_power(constants.laws.power, catalogue.gpu("RTX-3080-Ti"))}
     constants = replace(constants, loads=loads, power=power)
-    rows = rows_of(record, "mps_grid")
-    rows = rows.assign(
-        engine="eager", precision="fp16", time_s=rows.batch_size * rows.processes / rows.throughput_per_s
-    )
+    rows = rows_of(record, "mps_grid").assign(engine="eager", precision="fp16")
+    rows = rows.assign(time_s=rows.batch_size * rows.processes / rows.throughput_per_s)
     yield from alone(rows.drop(columns="power_w"), constants)
     yield from alone(rows, constants)
 
@@ -227,7 +217,7 @@ def card_speeds(calibration: Calibration, record: str) -> Iterator[LeftOutPoint]
         base, *others = records(rows)
         for row in others:
             cards = catalogue.gpu(row.gpu), catalogue.gpu(base.gpu)
-            ratio, uncertainty = speed_ratio(constants, *cards, str(kind), str(precision))
+            ratio, uncertainty = derived.speed_ratio(constants, *cards, str(kind), str(precision))
             values = base.per_s / row.per_s, 1.0 / ratio, uncertainty, str(kind), str(precision)
             yield LeftOutPoint("speeds", row.gpu, str(name), f"over {base.gpu}", "s", *values)
 

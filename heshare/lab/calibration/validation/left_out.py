@@ -14,7 +14,7 @@ from heshare.devices.constants import Constants, Power
 from heshare.devices.crowding import resident_parts
 from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import iteration_at
-from heshare.lab.calibration import contention_fit, copies_fit, power_fit, timing_constants
+from heshare.lab.calibration import contention_fit, copies_fit, power_fit, timing_constants, uncertainty_fit
 from heshare.lab.calibration.device_model_fit import Calibration
 from heshare.lab.calibration.half_precision_fit import BERT_CARDS, bert_rows, throttled_in_half
 from heshare.lab.calibration.intervals import quantile_spread
@@ -27,15 +27,9 @@ from heshare.lab.calibration.measurements import (
     records,
     time_rows,
 )
-from heshare.lab.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
+from heshare.lab.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, constants_of, fit_timing, times_s
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR
-from heshare.lab.calibration.uncertainty_fit import (
-    BeyondFit,
-    framework_errors,
-    larger_batches,
-    left_out_framework_spreads,
-    smaller_shares,
-)
+from heshare.lab.calibration.uncertainty_fit import BeyondFit
 from heshare.lab.calibration.validation import grid_points, left_out_cards, power_points
 from heshare.lab.calibration.validation.points import LeftOutPoint, cell_point, points, table_of
 from heshare.shared.arrays import BoolArray, FloatArray
@@ -107,7 +101,7 @@ def eager_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
 
 
 def bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    test, prior = "BERT inference batch sizes 2 and 4 from 1 and 8", timing_constants.LANGUAGE_PRIOR
+    test = "BERT inference batch sizes 2 and 4 from 1 and 8"
     records_used = product(_LANGUAGE_GPUS, ("bert_large", "bert_large_s384"), ("TensorFlow 2", "TensorFlow 1"))
     for gpu, name, framework in records_used:
         rows = time_rows(gpu, name, framework)
@@ -115,19 +109,18 @@ def bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
             throttled = timing_constants.throttled_gpu(gpu, calibration.constants.power, "transformer")
             seen = np.isin(rows.batch, (1, 8))
             cell = _Cell(test, calibration.constants, gpu, Workload("bert_large", 1), f"{name}, {framework}")
-            yield from _fit_and_test(cell, rows, seen, prior, throttled)
+            yield from _fit_and_test(cell, rows, seen, LANGUAGE_PRIOR, throttled)
 
 
 def t4_clocks(calibration: Calibration) -> Iterator[LeftOutPoint]:
     rows = time_rows("T4", "bert_base_s512", "TensorFlow 2")
     ends = np.isin(rows.sm_mhz, (585, 1005))
-    fitted = timing_constants.fit_clocks(rows.where(ends))
-    unseen = rows.where(~ends)
-    modelled = times_s(
-        fitted.timing, unseen, timing_constants.throttled_gpu("T4", calibration.constants.power, "transformer")
+    fitted, unseen = timing_constants.fit_clocks(rows.where(ends)), rows.where(~ends)
+    throttled = timing_constants.throttled_gpu("T4", calibration.constants.power, "transformer")
+    modelled = times_s(fitted.timing, unseen, throttled)
+    cell = _Cell(
+        "T4 clock from 585 and 1005 MHz", calibration.constants, "T4", Workload("bert_large", 1), "bert_base_s512"
     )
-    test = "T4 clock from 585 and 1005 MHz"
-    cell = _Cell(test, calibration.constants, "T4", Workload("bert_large", 1), "bert_base_s512")
     yield from _time_points(cell, unseen, modelled)
 
 
@@ -191,8 +184,7 @@ def _power_without(calibration: Calibration, workload: str) -> tuple[Power, Fitt
     """(power constants of the V100-SXM2 fitted without a workload, that workload's timing)."""
     mps = {name: calibration.timings["V100-SXM2", "tensorrt", name] for name in MPS_MODELS}
     timings = {name: fitted.timing for name, fitted in mps.items()}
-    others = [name for name in MPS_MODELS if name != workload]
-    power = calibration.constants.power["V100-SXM2"]
+    others, power = [name for name in MPS_MODELS if name != workload], calibration.constants.power["V100-SXM2"]
     dynamic_w = power_fit.fit_dynamic_w(timings, others, power.idle_w, power.memory)
     return replace(power, dynamic_w=dynamic_w), mps[workload]
 
@@ -203,7 +195,7 @@ def two_processes(calibration: Calibration) -> Iterator[LeftOutPoint]:
     for name, others in calibration.left_out.items():
         unseen = copies_fit.two_process_rows(name)
         fitted = copies_fit.fit_with_copies(name, others, unseen.where(unseen.batch < 0.0))
-        modelled = copies_fit.two_processes_s(name, fitted.timing, unseen, others)
+        modelled = copies_fit.two_processes_s(name, constants_of(fitted.timing), unseen, others)
         for batch, time_s, modelled_s in zip(unseen.batch, unseen.time_s, modelled, strict=True):
             sizes = "b4 and b8" if batch in _SMALL else "other batch sizes"
             test = f"A100 two processes at {sizes}, a workload left out"
@@ -253,8 +245,8 @@ def half_bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
 
 def other_frameworks(calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times in frameworks that entered no fit, the spreads between frameworks fitted without this one."""
-    errors = framework_errors(calibration.constants)
-    spreads = left_out_framework_spreads(errors)
+    errors = uncertainty_fit.framework_errors(calibration.constants)
+    spreads = uncertainty_fit.left_out_framework_spreads(errors)
     uncertainties = {name: errors.uncertainty(fitted) for name, fitted in spreads.items()}
     for index, resident in enumerate(errors.residents):
         workload, framework = resident.workload, errors.framework[index]
@@ -294,8 +286,8 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     two_processes,
     half_bert_batches,
     other_frameworks,
-    partial(beyond_fit, "larger inference batch sizes from small ones", larger_batches),
-    partial(beyond_fit, "MPS shares of 10 to 60 % from 80 and 100 %", smaller_shares),
+    partial(beyond_fit, "larger inference batch sizes from small ones", uncertainty_fit.larger_batches),
+    partial(beyond_fit, "MPS shares of 10 to 60 % from 80 and 100 %", uncertainty_fit.smaller_shares),
     *left_out_cards.TESTS,
     *power_points.TESTS,
     *grid_points.TESTS,

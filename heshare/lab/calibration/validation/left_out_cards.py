@@ -11,32 +11,13 @@ import numpy as np
 from heshare.devices.derived_constants import nearest_by, scaled_timing, speed_ratio
 from heshare.devices.device_model import co_run
 from heshare.devices.uncertainty import outside
+from heshare.lab.calibration import laws_fit, training_fit
 from heshare.lab.calibration.device_model_fit import Calibration
 from heshare.lab.calibration.half_precision_fit import BERT_RECORD, bert_rows
-from heshare.lab.calibration.laws_fit import (
-    SPEED_EXPONENTS,
-    TIME_EXPONENTS,
-    left_out,
-    left_out_errors,
-    pooled_spread,
-    speed_rows,
-    speed_spread,
-    speeds_without,
-    workload_rows,
-)
 from heshare.lab.calibration.measurements import records, table
 from heshare.lab.calibration.time_fit import fit_timing, times_s
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR, throttled_gpu
-from heshare.lab.calibration.training_fit import (
-    LeftOut,
-    left_out_gpus,
-    left_out_instances,
-    left_out_models,
-    left_out_pairs,
-    left_out_steps,
-    spread,
-    usual,
-)
+from heshare.lab.calibration.training_fit import LeftOut, spread, usual
 from heshare.lab.calibration.validation.points import LeftOutPoint, points
 from heshare.lab.systems.miso.mig import MEASURED_GPU
 from heshare.lab.systems.shared.training_step import MEASURED
@@ -48,11 +29,11 @@ _CLASSES = tuple(product(("cnn", "transformer"), ("fp32", "fp16")))
 
 def card_speeds(kind: str, precision: str, _: Calibration) -> Iterator[LeftOutPoint]:
     """Yield time a sample of a full GPU, from its features and the other GPUs' times in the same program."""
-    rows = speed_rows(kind, precision)
+    rows = laws_fit.speed_rows(kind, precision)
     test = f"{kind} {precision}, a GPU left out, features only"
     for gpu in sorted(set(rows.items)):
-        unseen, predicted, _spread = left_out(rows, SPEED_EXPONENTS, gpu)
-        uncertainty = speed_spread(without=gpu)
+        unseen, predicted, _spread = laws_fit.left_out(rows, laws_fit.SPEED_EXPONENTS, gpu)
+        uncertainty = laws_fit.speed_spread(without=gpu)
         values = np.exp(-unseen.logs), np.exp(-predicted), uncertainty
         yield from points(test, gpu, gpu, unseen.groups, "s", *values, kind, precision)
 
@@ -64,7 +45,7 @@ def bert_on_cards(calibration: Calibration) -> Iterator[LeftOutPoint]:
     rows = {key: bert_rows(*key) for key in sorted(set(zip(cards.gpu, cards.workload, strict=True)))}
     gpus = dict.fromkeys(gpu for gpu, _ in rows)
     for (gpu, name), measured in rows.items():
-        laws = speeds_without(gpu, "transformer", "fp16")
+        laws = laws_fit.speeds_without(gpu, "transformer", "fp16")
         card, law = catalogue.gpu(gpu), laws.speed["transformer", "fp16"]
         base = catalogue.gpu(nearest_by(law, card, [catalogue.gpu(other) for other in gpus if other != gpu]))
         without = replace(calibration.constants, laws=laws)
@@ -81,11 +62,11 @@ def bert_on_cards(calibration: Calibration) -> Iterator[LeftOutPoint]:
 
 def networks(_: Calibration) -> Iterator[LeftOutPoint]:
     """Yield time a sample of a network on a full GPU, from its features and the other networks' times there."""
-    rows = workload_rows()
-    errors = left_out_errors(rows, TIME_EXPONENTS)
+    rows = laws_fit.workload_rows()
+    errors = laws_fit.left_out_errors(rows, laws_fit.TIME_EXPONENTS)
     for name in sorted(errors):
-        unseen, predicted, _spread = left_out(rows, TIME_EXPONENTS, name)
-        uncertainty = pooled_spread(errors, without=name)
+        unseen, predicted, _spread = laws_fit.left_out(rows, laws_fit.TIME_EXPONENTS, name)
+        uncertainty = laws_fit.pooled_spread(errors, without=name)
         for group, log, modelled in zip(unseen.groups, unseen.logs, predicted, strict=True):
             values = "s", float(np.exp(log)), float(np.exp(modelled)), uncertainty, catalogue.kind(name)
             yield LeftOutPoint("a network left out, features only", group.split(",")[0], name, group, *values)
@@ -99,33 +80,33 @@ SECOND_LABORATORY = "A100 {} in MIG instances, a second laboratory"
 
 
 def faster_gpus(_: Calibration) -> Iterator[LeftOutPoint]:
-    points = list(left_out_models())
+    points = list(training_fit.left_out_models())
     yield from _points(FASTER, points, spread(points))
 
 
 def other_gpus(calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield rates of GPUs from those of the others and the time of the resembled network."""
-    points = list(left_out_gpus(calibration.constants))
-    error = math.hypot(spread(left_out_models()), spread(points))
+    points = list(training_fit.left_out_gpus(calibration.constants))
+    error = math.hypot(spread(training_fit.left_out_models()), spread(points))
     yield from _points("training rate of a GPU, the GPU left out", points, error)
 
 
 def other_hosts(_: Calibration) -> Iterator[LeftOutPoint]:
-    points = list(left_out_steps())
-    error = math.hypot(MEASURED, spread(left_out_models()), usual(points))
+    points = list(training_fit.left_out_steps())
+    error = math.hypot(MEASURED, spread(training_fit.left_out_models()), usual(points))
     yield from _points("training step on a P100 from the V100's, a workload left out", points, error, unit="s")
 
 
 def training_pairs(_: Calibration) -> Iterator[LeftOutPoint]:
     """Yield slowdowns of pairs of trainings from the pairs of the other workloads, and their mean."""
-    points = left_out_pairs()
+    points = training_fit.left_out_pairs()
     yield from _points(PAIRS, points, math.hypot(MEASURED, spread(points)))
     measured, modelled = (sum(values) / len(points) for values in zip(*(point[3:] for point in points), strict=True))
     yield LeftOutPoint(BIAS, points[0].gpu, "all", "mean over the pairs", "1", measured, modelled, kind="training")
 
 
 def instances(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    points = list(left_out_instances(calibration.constants))
+    points = list(training_fit.left_out_instances(calibration.constants))
     form = spread(points)
     for point in points:
         timing = calibration.constants.timing[MEASURED_GPU, "eager", point.item]

@@ -30,7 +30,8 @@ class LeftOutPoint(NamedTuple):
     """One measurement left out of a fit; `item` is what was left out or measured.
 
     `uncertainty` is the relative standard uncertainty that the model states, NaN where none; `kind` is `cnn`,
-    `transformer`, `decode`, `training` or `code`; empty where none applies, as `engine`."""
+    `transformer`, `decode`, `training` or `code`; empty where none applies, as `engine`.
+    """
 
     test: str
     gpu: str

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,22 +44,6 @@ class MeasuredTenant:
 
     def __str__(self) -> str:
         return f"{self.workload}@{self.mps_pct}"
-
-
-class TenantError(NamedTuple):
-    """One tenant of a pair: its part of the board's power by one of `WAYS`, against that in one of `REFERENCES`, W.
-
-    `shares` are both MPS percentages, the smaller first, such as `10+50`.
-    """
-
-    reference: str
-    way: str
-    shares: str
-    pair: str
-    tenant: str
-    reference_w: float
-    divided_w: float
-    error_pct: float
 
 
 @cache
@@ -97,13 +81,17 @@ def copies() -> pd.DataFrame:
 
 @cache
 def pair_errors() -> pd.DataFrame:
-    """Return the errors of each tenant of each pair of different networks, one row a `TenantError`.
+    """Return the errors of each tenant of each pair of different networks, one a row.
+
+    Columns reference (of `REFERENCES`), way (of `WAYS`), shares (both MPS percentages, the smaller first, such as
+    `10+50`), pair, tenant, reference_w and divided_w (the tenant's part of the board's power, W), error_pct.
 
     Pairs whose dynamic powers add up to more than the power limit allows are left out. The device model's constants for
     a pair are fitted without the power of either network, and without the time of either at this inference batch size
     and share.
     """
-    return pd.DataFrame(_pair_errors(), columns=list(TenantError._fields))
+    columns = ["reference", "way", "shares", "pair", "tenant", "reference_w", "divided_w", "error_pct"]
+    return pd.DataFrame(_pair_errors(), columns=columns)
 
 
 def errors_by_way(errors: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +121,7 @@ def rewrite_errors() -> pd.DataFrame:
     return found
 
 
-def _pair_errors() -> Iterator[TenantError]:
+def _pair_errors() -> Iterator[tuple[object, ...]]:
     gpu = find_gpu(RECORDED_GPU)
     beside = float(copies().over_alone_pct[1]) / 100.0
     for first, second in combinations(measured_tenants(), 2):
@@ -154,10 +142,8 @@ def _pair_errors() -> Iterator[TenantError]:
             for way in WAYS:
                 divided_w = split_energy(total_w, gpu.idle_w, weights[way]) if way in weights else [total_w / 2] * 2
                 for tenant, own_w, part_w in zip(pair, reference_w.tolist(), divided_w, strict=True):
-                    yield TenantError(
-                        reference, way, shares, f"{first} {second}", str(tenant), own_w, part_w,
-                        100.0 * (part_w / own_w - 1.0),
-                    )  # fmt: skip
+                    error_pct = 100.0 * (part_w / own_w - 1.0)
+                    yield reference, way, shares, f"{first} {second}", str(tenant), own_w, part_w, error_pct
 
 
 @cache
