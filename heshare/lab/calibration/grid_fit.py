@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares, nnls
@@ -78,9 +79,8 @@ def networks() -> dict[str, Model]:
     return {name: known[name] if name in known else _featured(rows[name]) for name in names}
 
 
-def _featured(row: object) -> Model:
-    name, layers = str(getattr(row, "workload", "")), int(getattr(row, "layers", 0))
-    gflops, activations_m = float(getattr(row, "gflops", 0.0)), float(getattr(row, "activations_m", 0.0))
+def _featured(row: Any) -> Model:
+    name, layers, gflops, activations_m = row.workload, int(row.layers), float(row.gflops), float(row.activations_m)
     return Model(name, name, "", "none", "cnn", layers, gflops, 0.0, activations_m, 0.0, 0.0)
 
 
@@ -252,25 +252,17 @@ def fit_energy(
     return WorkEnergy(float(clock_w), float(operations_j), float(traffic_j))
 
 
-def left_out_powers(
-    gpu: str, timings: Mapping[TimingKey, FittedTiming], clock_w: float | None
-) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Return {network: (measured, modelled)} board power at the measured times, fitted without the network, W, (n,)."""
-    found = {}
-    for name in networks():
-        energy = fit_energy(gpu, timings, clock_w, [other for other in networks() if other != name])
-        rows = grid_rows(gpu, name)
-        found[name] = rows.power_w, energy.power_w(rows, timings[gpu, "eager", name].timing, rows.time_s)
-    return found
-
-
 def fit_energies(timings: Mapping[TimingKey, FittedTiming], clock_w: float) -> dict[str, WorkEnergy]:
     """Return what the boards of the grid draw, by GPU; `clock_w` is the power of the A100's clocks, W."""
     energies = {}
     for gpu, known_w in zip(GPUS, (clock_w, None), strict=True):
-        pairs = left_out_powers(gpu, timings, known_w).values()
-        errors = np.concatenate([np.abs(np.log(modelled / measured)) for measured, modelled in pairs])
-        uncertainty = float(np.quantile(errors, 0.9)) / NORMAL_90
+        errors = []
+        for name in networks():
+            energy = fit_energy(gpu, timings, known_w, [other for other in networks() if other != name])
+            rows = grid_rows(gpu, name)
+            modelled_w = energy.power_w(rows, timings[gpu, "eager", name].timing, rows.time_s)
+            errors.append(np.abs(np.log(modelled_w / rows.power_w)))
+        uncertainty = float(np.quantile(np.concatenate(errors), 0.9)) / NORMAL_90
         energies[gpu] = replace(fit_energy(gpu, timings, known_w), uncertainty=uncertainty)
     return energies
 

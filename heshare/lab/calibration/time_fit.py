@@ -94,11 +94,18 @@ def fit_timing(
     q = start(rows, prior)
     memory_s = math.exp(q[3]) if prior.memory_s is None else prior.memory_s
     slow = stalled = np.ones(len(rows))
+
+    def residuals(q: FloatArray) -> FloatArray:
+        time_s = _gpu_s(q, rows, slow, stalled)
+        if prior.host_s is not None:
+            # Not `overlap_arrays`: its last bits differ, and with them the fitted constants.
+            time_s = (np.exp(q[5]) ** OVERLAP + time_s**OVERLAP) ** (1.0 / OVERLAP)
+        others = np.empty(0) if further is None else further(q)
+        return np.concatenate([np.log(time_s / rows.time_s) / NOISE, deviations(q, prior, memory_s), others])
+
     # The clocks depend on the constants and the constants on the clocks, so both are found in turn.
     for _ in range(1 if gpu is None else _ROUNDS):
-        bounds = (math.log(_TINY_S) - 3, 3)
-        arguments = (rows, prior, (slow, stalled), memory_s, further)
-        solved = least_squares(_residuals, q, bounds=bounds, args=arguments, method="trf")
+        solved = least_squares(residuals, q, bounds=(math.log(_TINY_S) - 3, 3), method="trf")
         q = solved.x
         if gpu is not None:
             slow, stalled = gpu.slowdowns(_timing(q), rows)
@@ -152,22 +159,6 @@ def start(rows: TimeRows, prior: Prior) -> FloatArray:
     if prior.host_s is not None:
         guess = [0.2 * value for value in guess[:3]] + [*guess[3:], prior.host_s]
     return np.log(np.maximum(guess, _TINY_S))
-
-
-def _residuals(
-    q: FloatArray,
-    rows: TimeRows,
-    prior: Prior,
-    slowdown: tuple[FloatArray, FloatArray],
-    memory_s: float,
-    further: Callable[[FloatArray], FloatArray] | None = None,
-) -> FloatArray:
-    time_s = _gpu_s(q, rows, *slowdown)
-    if prior.host_s is not None:
-        # Not `overlap_arrays`: its last bits differ, and with them the fitted constants.
-        time_s = (np.exp(q[5]) ** OVERLAP + time_s**OVERLAP) ** (1.0 / OVERLAP)
-    others = np.empty(0) if further is None else further(q)
-    return np.concatenate([np.log(time_s / rows.time_s) / NOISE, deviations(q, prior, memory_s), others])
 
 
 def deviations(q: FloatArray, prior: Prior, memory_s: float) -> FloatArray:

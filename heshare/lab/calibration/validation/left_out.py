@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from heshare.devices.board_power import board_power_w, capped_clock_mhz
-from heshare.devices.constants import Constants, Power
+from heshare.devices.constants import Power
 from heshare.devices.crowding import resident_parts
 from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import iteration_at
@@ -36,6 +36,8 @@ from heshare.shared.arrays import BoolArray, FloatArray
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 
+_Cell = Callable[..., LeftOutPoint]
+"""`cell_point` of one test and GPU."""
 BATCHES, OTHER_BATCHES = (
     "BERT FP16 TensorRT, batch sizes left out, T4 and A100",
     "BERT FP16 TensorRT, batch sizes left out, A30, L4 and L40S",
@@ -87,17 +89,17 @@ def mps_shares(test: str, shares: tuple[float, float], calibration: Calibration)
     for name in MPS_MODELS:
         rows = time_rows("V100-SXM2", name, MPS_RECORD)
         rows = rows.where(np.isin(rows.share, (*_SEEN_SHARES, *shares)))
-        prior = timing_constants.mps_prior(name)
-        cell = _Cell(test, calibration.constants, "V100-SXM2", Workload(name, 1, engine="tensorrt"))
-        yield from _fit_and_test(cell, rows, np.isin(rows.share, _SEEN_SHARES), prior)
+        prior, seen = timing_constants.mps_prior(name), np.isin(rows.share, _SEEN_SHARES)
+        cell = partial(cell_point, test, calibration.constants, "V100-SXM2")
+        yield from _fit_and_test(cell, Workload(name, 1, engine="tensorrt"), rows, seen, prior)
 
 
 def eager_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
     for name in EAGER_MODELS:
         rows, prior = time_rows("A100", name, EAGER_RECORD), timing_constants.eager_prior(name)
         test = "A100 inference batch sizes from 1, 8, 32, 128"
-        cell = _Cell(test, calibration.constants, "A100", Workload(name, 1))
-        yield from _fit_and_test(cell, rows, np.isin(rows.batch, _SEEN_BATCHES), prior)
+        cell = partial(cell_point, test, calibration.constants, "A100")
+        yield from _fit_and_test(cell, Workload(name, 1), rows, np.isin(rows.batch, _SEEN_BATCHES), prior)
 
 
 def bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
@@ -108,8 +110,8 @@ def bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
         if len(rows) >= 4:
             throttled = timing_constants.throttled_gpu(gpu, calibration.constants.power, "transformer")
             seen = np.isin(rows.batch, (1, 8))
-            cell = _Cell(test, calibration.constants, gpu, Workload("bert_large", 1), f"{name}, {framework}")
-            yield from _fit_and_test(cell, rows, seen, LANGUAGE_PRIOR, throttled)
+            cell = partial(cell_point, test, calibration.constants, gpu, item=f"{name}, {framework}")
+            yield from _fit_and_test(cell, Workload("bert_large", 1), rows, seen, LANGUAGE_PRIOR, throttled)
 
 
 def t4_clocks(calibration: Calibration) -> Iterator[LeftOutPoint]:
@@ -118,10 +120,9 @@ def t4_clocks(calibration: Calibration) -> Iterator[LeftOutPoint]:
     fitted, unseen = timing_constants.fit_clocks(rows.where(ends)), rows.where(~ends)
     throttled = timing_constants.throttled_gpu("T4", calibration.constants.power, "transformer")
     modelled = times_s(fitted.timing, unseen, throttled)
-    cell = _Cell(
-        "T4 clock from 585 and 1005 MHz", calibration.constants, "T4", Workload("bert_large", 1), "bert_base_s512"
-    )
-    yield from _time_points(cell, unseen, modelled)
+    test = "T4 clock from 585 and 1005 MHz"
+    cell = partial(cell_point, test, calibration.constants, "T4", item="bert_base_s512")
+    yield from _time_points(cell, Workload("bert_large", 1), unseen, modelled)
 
 
 def clock_sweep(test: str, gpu: str, unit: str, count: int, _: Calibration) -> Iterator[LeftOutPoint]:
@@ -140,14 +141,14 @@ def clock_sweep(test: str, gpu: str, unit: str, count: int, _: Calibration) -> I
 
 
 def pair_slowdowns(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    pairs = calibration.pairs
-    modelled = pd.Series(np.nan, index=pairs.index)
+    pairs, test = calibration.pairs, "pairs within 100 %, a pair of workloads left out"
     for pair, contention in contention_fit.left_out_fits(pairs).items():
-        modelled[pairs.pair == pair] = contention_fit.slowdowns(contention, pairs[pairs.pair == pair])
-    for row in records(pairs.assign(modelled=modelled)):
-        setting = f"{row.workload} b{row.batch_size} {row.mps_pct} % beside b{row.other_batch_size}"
-        test = "pairs within 100 %, a pair of workloads left out"
-        yield LeftOutPoint(test, "V100-SXM2", str(row.pair), setting, "s", row.time_s, row.solo_s * row.modelled)
+        rows = pairs[pairs.pair == pair]
+        settings = (
+            f"{row.workload} b{row.batch_size} {row.mps_pct} % beside b{row.other_batch_size}" for row in records(rows)
+        )
+        modelled = rows.solo_s.to_numpy(float) * contention_fit.slowdowns(contention, rows)
+        yield from points(test, "V100-SXM2", pair, settings, "s", rows.time_s.to_numpy(float), modelled)
 
 
 def pair_times(calibration: Calibration) -> Iterator[LeftOutPoint]:
@@ -203,34 +204,20 @@ def two_processes(calibration: Calibration) -> Iterator[LeftOutPoint]:
             yield cell_point(test, constants, gpu, pair, float(time_s), float(modelled_s))
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """A workload on a GPU whose measured times are compared: `item` names it where it is not the workload's name."""
-
-    test: str
-    constants: Constants
-    gpu: str
-    workload: Workload
-    item: str = ""
-
-
 def _fit_and_test(
-    cell: _Cell, rows: TimeRows, seen: BoolArray, prior: Prior, throttled: ThrottledGpu | None = None
+    cell: _Cell, workload: Workload, rows: TimeRows, seen: BoolArray, prior: Prior, gpu: ThrottledGpu | None = None
 ) -> Iterator[LeftOutPoint]:
-    unseen, fitted = rows.where(~seen), fit_timing(rows.where(seen), prior, throttled)
-    yield from _time_points(cell, unseen, times_s(fitted.timing, unseen, throttled))
+    unseen, fitted = rows.where(~seen), fit_timing(rows.where(seen), prior, gpu)
+    yield from _time_points(cell, workload, unseen, times_s(fitted.timing, unseen, gpu))
 
 
-def _time_points(cell: _Cell, rows: TimeRows, modelled: FloatArray) -> Iterator[LeftOutPoint]:
-    for batch, share, clock, time_s, modelled_s in zip(
-        rows.batch, rows.share, rows.sm_mhz, rows.time_s, modelled, strict=True
-    ):
-        resident = Resident(replace(cell.workload, batch_size=int(batch)), round(100 * share))
-        locked = None if np.isnan(clock) else int(clock)
+def _time_points(cell: _Cell, workload: Workload, rows: TimeRows, modelled: FloatArray) -> Iterator[LeftOutPoint]:
+    columns = rows.batch, rows.share, rows.sm_mhz, rows.time_s, modelled
+    for batch, share, clock, time_s, modelled_s in zip(*(column.tolist() for column in columns), strict=True):
+        resident = Resident(replace(workload, batch_size=int(batch)), round(100 * share))
+        locked = None if math.isnan(clock) else int(clock)
         setting = f"b{batch:.0f} {100 * share:.0f} %" + ("" if locked is None else f" at {locked} MHz")
-        values = float(time_s), float(modelled_s)
-        about = cell.test, cell.constants, cell.gpu, [resident]
-        yield cell_point(*about, *values, item=cell.item, setting=setting, sm_mhz=locked)
+        yield cell([resident], time_s, modelled_s, setting=setting, sm_mhz=locked)
 
 
 def half_bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
@@ -239,8 +226,8 @@ def half_bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
         rows, throttled = bert_rows(gpu), throttled_in_half(constants, gpu, "transformer")
         seen = np.isin(rows.batch, _SEEN)
         test = BATCHES if gpu in _MOST_USED else OTHER_BATCHES
-        cell = _Cell(test, constants, gpu, Workload("bert_large", 1, "fp16", "tensorrt"))
-        yield from _fit_and_test(cell, rows, seen, LANGUAGE_PRIOR, throttled)
+        cell, workload = partial(cell_point, test, constants, gpu), Workload("bert_large", 1, "fp16", "tensorrt")
+        yield from _fit_and_test(cell, workload, rows, seen, LANGUAGE_PRIOR, throttled)
 
 
 def other_frameworks(calibration: Calibration) -> Iterator[LeftOutPoint]:
