@@ -344,7 +344,9 @@ def _fit_jointly(
     def residuals(q: FloatArray) -> FloatArray:
         modelled_s, modelled_w = co_run_arrays(settings, *unpack(q))
         gaps = [np.log(modelled_s / time_s), np.log(modelled_w / power_w)]
-        deviations = (_prior_features(q[:-_SHARED].reshape(start.shape)) - centres) / spreads
+        logs = q[:-_SHARED].reshape(start.shape)
+        features = np.column_stack([logs[:, 1], logs[:, 5], logs[:, 2] - logs[:, 0], logs[:, 4] - logs[:, 0]])
+        deviations = (features - centres) / spreads
         return np.concatenate([*(gap / _SIGMA for gap in gaps), deviations.ravel()])
 
     shared = [contention.strength, contention.wait_s * 1e6, power.memory, power.dynamic_w, power.sharing]
@@ -373,7 +375,3 @@ def _prior_arrays(start: FloatArray, priors: Sequence[Prior]) -> tuple[FloatArra
         for prior, row in zip(priors, start, strict=True)
     ]
     return np.array(centres), np.array([prior.spread for prior in priors])
-
-
-def _prior_features(q: FloatArray) -> FloatArray:
-    return np.column_stack([q[:, 1], q[:, 5], q[:, 2] - q[:, 0], q[:, 4] - q[:, 0]])

@@ -109,11 +109,12 @@ def fit_timing(
         q = solved.x
         if gpu is not None:
             slow, stalled = gpu.slowdowns(_timing(q), rows)
-    time_errors = solved.fun[: len(rows)] * NOISE
+    # Relative standard uncertainty of a time: larger where few points leave few residuals.
+    spread = float(np.sqrt(np.mean((solved.fun[: len(rows)] * NOISE) ** 2)))
     timing = replace(
         _timing(q),
         anchored=True,
-        uncertainty=_uncertainty(time_errors),
+        uncertainty=max(0.02, spread, 0.1 / math.sqrt(len(rows))),
         batch_low=int(rows.batch.min()),
         batch_high=int(rows.batch.max()),
         share_low=float(rows.share.min()),
@@ -172,12 +173,6 @@ def deviations(q: FloatArray, prior: Prior, memory_s: float) -> FloatArray:
     if prior.host_s is not None:
         values.append((q[5] - math.log(prior.host_s)) / spread[1])
     return np.array(values)
-
-
-def _uncertainty(time_errors: FloatArray) -> float:
-    """Relative standard uncertainty of a time, from the residuals: larger where few points leave few residuals."""
-    spread = float(np.sqrt(np.mean(time_errors**2)))
-    return max(0.02, spread, 0.1 / math.sqrt(len(time_errors)))
 
 
 def _timing(q: FloatArray) -> Timing:

@@ -176,20 +176,6 @@ def _fit_eager_resnet50(gpu: str, power: Mapping[str, Power], like: Timing, host
     return _with(fitted, latency_s=like.latency_s, work_s=like.work_s, fill_s=like.fill_s, host_s=host_s)
 
 
-def _eager_from_fused(fused: FittedTiming, gpu: str, workload: str, host_s: float) -> FittedTiming:
-    less, more = memory_s(workload, gpu, fused=True), memory_s(workload, gpu, fused=False)
-    extra_s = 0.0 if less is None or more is None else more - less
-    source = "the tensorrt cell, memory traffic of unfused operators, the A100's host"
-    return _derived(fused, source, _DERIVED, memory_s=fused.timing.memory_s + extra_s, host_s=host_s)
-
-
-def _fused_from_eager(eager: FittedTiming, gpu: str, workload: str) -> FittedTiming:
-    less, more = memory_s(workload, gpu, fused=True), memory_s(workload, gpu, fused=False)
-    ratio = 1.0 if less is None or more is None else less / more
-    source = "the eager cell without its host part and the traffic of unfused operators"
-    return _derived(eager, source, 2 * _DERIVED, memory_s=eager.timing.memory_s * ratio, host_s=0.0)
-
-
 def _scaled(
     fitted: FittedTiming, source: str, uncertainty: float, *, work: float, memory: float, latency: float = 1.0
 ) -> FittedTiming:
@@ -208,12 +194,6 @@ def _with(fitted: FittedTiming, **constants: float) -> FittedTiming:
     return replace(fitted, timing=replace(fitted.timing, **constants))  # type: ignore[arg-type]
 
 
-def _mean_ratio(over: Mapping[str, FittedTiming], under: Mapping[str, FittedTiming]) -> float:
-    both = sorted(set(over) & set(under) & set(IMAGE_MODELS))
-    logs = [math.log(over[name].timing.work_per_sample_s / under[name].timing.work_per_sample_s) for name in both]
-    return math.exp(sum(logs) / len(logs))
-
-
 def _by_clock(fitted: FittedTiming, gpu: str) -> FittedTiming:
     slower = catalogue.gpu("V100").max_mhz / catalogue.gpu("V100-SXM2").max_mhz
     source = f"the {gpu} cell, SM times in proportion to the clock"
@@ -229,8 +209,14 @@ def _add_image_models(
         if name not in mps:
             timings["V100-SXM2", "tensorrt", name] = _by_clock(timings["V100", "tensorrt", name], "V100")
         for gpu in ("T4", "V100", "V100-SXM2"):
-            fused = timings[gpu, "tensorrt", name]
-            timings[gpu, "eager", name] = _eager_from_fused(fused, gpu, name, hosts_s[name])
+            # Unfused operators move more memory, and the host launches them.
+            known, source = (
+                timings[gpu, "tensorrt", name],
+                "the tensorrt cell, memory traffic of unfused operators, the A100's host",
+            )
+            less, more = (memory_s(name, gpu, fused=one) or 0.0 for one in (True, False))
+            memory = known.timing.memory_s + (more - less)
+            timings[gpu, "eager", name] = _derived(known, source, _DERIVED, memory_s=memory, host_s=hosts_s[name])
     for gpu in ("T4", "V100-SXM2"):
         like = timings[gpu, "tensorrt", "resnet50"].timing
         timings[gpu, "eager", "resnet50"] = _fit_eager_resnet50(gpu, power, like, hosts_s["resnet50"])
@@ -241,14 +227,20 @@ def _add_image_models_on_a100(
     timings: Timings, eager: Mapping[str, FittedTiming], hosts_s: Mapping[str, float]
 ) -> None:
     fused = {name: timings["V100", "tensorrt", name] for name in IMAGE_MODELS}
-    faster = _mean_ratio(eager, fused)
+    ratios = [
+        eager[name].timing.work_per_sample_s / fused[name].timing.work_per_sample_s for name in eager if name in fused
+    ]
+    faster = statistics.geometric_mean(ratios)
     for name in IMAGE_MODELS:
+        less, more = (memory_s(name, "A100", fused=one) or 0.0 for one in (True, False))
         if name not in eager:
             source = "the V100 cell by the mean ratio of eight workloads"
             scaled = _scaled(fused[name], source, 0.25, work=faster, memory=1.0)
-            unfused_s = memory_s(name, "A100", fused=False) or 0.0
-            timings["A100", "eager", name] = _with(scaled, memory_s=unfused_s, host_s=hosts_s[name])
-        timings["A100", "tensorrt", name] = _fused_from_eager(timings["A100", "eager", name], "A100", name)
+            timings["A100", "eager", name] = _with(scaled, memory_s=more, host_s=hosts_s[name])
+        known = timings["A100", "eager", name]
+        memory = known.timing.memory_s * (less / more if more else 1.0)
+        source = "the eager cell without its host part and the traffic of unfused operators"
+        timings["A100", "tensorrt", name] = _derived(known, source, 2 * _DERIVED, memory_s=memory, host_s=0.0)
 
 
 def _add_language_models(timings: Timings, power: Mapping[str, Power]) -> None:

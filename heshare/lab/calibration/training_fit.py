@@ -107,15 +107,13 @@ def left_out_gpus(constants: Constants) -> Iterator[LeftOut]:
 
     Inference on the other GPUs is itself scaled by these trainings.
     """
-    rates = {(gpu, kind): value for (gpu, kind), value in fit_rates().items() if _anchored(constants, gpu, LIKE[kind])}
+    anchored = {
+        (gpu, name) for (gpu, engine, name), own in constants.timing.items() if engine == "eager" and own.anchored
+    }
+    rates = {(gpu, kind): value for (gpu, kind), value in fit_rates().items() if (gpu, LIKE[kind]) in anchored}
     for gpu, kind in rates:
         others = {key: value for key, value in rates.items() if key[0] != gpu}
         yield LeftOut(gpu, kind, "", rates[gpu, kind], rate(constants, others, gpu, LIKE[kind]))
-
-
-def _anchored(constants: Constants, gpu: str, model: str) -> bool:
-    timing = constants.timing.get((gpu, "eager", model))
-    return timing is not None and timing.anchored
 
 
 def left_out_steps() -> Iterator[LeftOut]:
@@ -156,9 +154,12 @@ def left_out_pairs() -> tuple[LeftOut, ...]:
 
 def fit_instance(constants: Constants, without: str = "") -> tuple[float, float]:
     """Return the powers of (slices, memory slices) of an instance, `without` one workload."""
-    rows = [row for row in _instances(constants) if row[0] != without]
-    parts = np.array([_parts(*row[2:]) for row in rows]).T
-    slices, bandwidth, measured_s, whole_s, host_s, fixed_s, memory_s, base_s, batch_s, fill_s = parts
+    rows = [row[2:] for row in _instances(constants) if row[0] != without]
+    ratios = [(mig.COMPUTE / own, mig.MEMORY / mig.MEMORY_SLICES[own], time_s) for own, time_s, _ in rows]
+    wholes = [(max(whole.host_s, _LEAST_HOST_S), whole.time_s(1.0, 1.0)) for _, _, whole in rows]
+    gpu_parts = [(own.fixed_s, own.memory_s, own.base_s, own.batch_s, own.fill_s) for _, _, own in rows]
+    (slices, bandwidth, measured_s), (host_s, whole_s) = np.array(ratios).T, np.array(wholes).T
+    fixed_s, memory_s, base_s, batch_s, fill_s = np.array(gpu_parts).T
 
     def residuals(powers: FloatArray) -> FloatArray:
         slower = slices ** powers[0]
@@ -169,14 +170,6 @@ def fit_instance(constants: Constants, without: str = "") -> tuple[float, float]
     # Median-like: sizes at which the host hides the GPU part say nothing about the powers.
     work, memory = least_squares(residuals, (1.0, 1.0), loss="soft_l1", f_scale=_MEDIAN_LOSS).x
     return float(work), float(memory)
-
-
-def _parts(slices: int, time_s: float, whole: Iteration) -> tuple[float, ...]:
-    """Slices and memory slices of the whole GPU over an instance's, measured time and parts of an iteration, s."""
-    ratios = mig.COMPUTE / slices, mig.MEMORY / mig.MEMORY_SLICES[slices]
-    host_s = max(whole.host_s, _LEAST_HOST_S)
-    gpu_parts = whole.fixed_s, whole.memory_s, whole.base_s, whole.batch_s, whole.fill_s
-    return *ratios, time_s, whole.time_s(1.0, 1.0), host_s, *gpu_parts
 
 
 @lru_cache(maxsize=4)
@@ -218,7 +211,13 @@ def training_constants(constants: Constants) -> Iterator[tuple[tuple[str, str, s
         ("training", "", "", ""),
         {name: RangedValue.within(value, 0.0, source) for name, (value, source) in errors.items()},
     )
-    yield ("training-pairs", "", "", ""), _pair_constants()
+    source, known = f"{_GAVEL}: pairs on one V100", record()
+    mean = sum(known.values()) / len(known)
+    over_mean = [LeftOut("", "", "", slowdown, mean) for slowdown in known.values()]
+    ranges = {"mean": RangedValue.by_factor(mean, spread(over_mean), source)}
+    ranges["similar"] = RangedValue.within(spread(left_out_pairs()), 0.0, f"{source}, a workload left out")
+    ranges["elsewhere"] = RangedValue.within(spread(over_mean), 0.0, f"{source}, over their mean")
+    yield ("training-pairs", "", "", ""), ranges
     work, memory = fit_instance(constants)
     names = dict.fromkeys(row[0] for row in _instances(constants))
     powers = np.array([fit_instance(constants, without=name) for name in names])
@@ -226,18 +225,6 @@ def training_constants(constants: Constants) -> Iterator[tuple[tuple[str, str, s
     (work_low, memory_low), (work_high, memory_high) = powers.min(axis=0).tolist(), powers.max(axis=0).tolist()
     ranges = {"work": RangedValue(work, work_low, work_high, source)}
     yield ("mig", "", "", ""), ranges | {"memory": RangedValue(memory, memory_low, memory_high, source)}
-
-
-def _pair_constants() -> dict[str, RangedValue]:
-    source = f"{_GAVEL}: pairs on one V100"
-    known = record()
-    mean = sum(known.values()) / len(known)
-    over_mean = [LeftOut("", "", "", slowdown, mean) for slowdown in known.values()]
-    return {
-        "mean": RangedValue.by_factor(mean, spread(over_mean), source),
-        "similar": RangedValue.within(spread(left_out_pairs()), 0.0, f"{source}, a workload left out"),
-        "elsewhere": RangedValue.within(spread(over_mean), 0.0, f"{source}, over their mean"),
-    }
 
 
 def spread(points: Iterable[LeftOut]) -> float:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from heshare.devices.board_power import board_power_w, capped_clock_mhz
-from heshare.devices.constants import Power
 from heshare.devices.crowding import resident_parts
 from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import iteration_at
@@ -27,7 +26,7 @@ from heshare.lab.calibration.measurements import (
     records,
     time_rows,
 )
-from heshare.lab.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, constants_of, fit_timing, times_s
+from heshare.lab.calibration.time_fit import Prior, ThrottledGpu, constants_of, fit_timing, times_s
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR
 from heshare.lab.calibration.uncertainty_fit import BeyondFit
 from heshare.lab.calibration.validation import grid_points, left_out_cards, power_points
@@ -167,10 +166,12 @@ def pair_times(calibration: Calibration) -> Iterator[LeftOutPoint]:
 
 
 def mps_power(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    gpu = catalogue.gpu("V100-SXM2")
+    gpu, power = catalogue.gpu("V100-SXM2"), calibration.constants.power["V100-SXM2"]
+    timings = {name: calibration.timings[gpu.name, "tensorrt", name].timing for name in MPS_MODELS}
     for row in records(power_fit.mps_power()):
-        power, fitted = _power_without(calibration, row.workload)
-        iterations = [iteration_at(fitted.timing, int(row.batch_size), row.mps_pct / 100)]
+        others = [name for name in MPS_MODELS if name != row.workload]
+        power = replace(power, dynamic_w=power_fit.fit_dynamic_w(timings, others, power.idle_w, power.memory))
+        iterations = [iteration_at(timings[row.workload], int(row.batch_size), row.mps_pct / 100)]
         reached = capped_clock_mhz(power, iterations, gpu.tdp_w, gpu.max_mhz, gpu.max_mhz)
         setting = f"b{row.batch_size:.0f} {row.mps_pct} %"
         modelled = board_power_w(power, resident_parts(iterations, power.cache_mb), reached, gpu.max_mhz)
@@ -179,15 +180,6 @@ def mps_power(calibration: Calibration) -> Iterator[LeftOutPoint]:
         yield cell_point(test, calibration.constants, gpu.name, [own], row.power_w, modelled, unit="W")
         test = "V100 clock under 300 W, a workload left out"
         yield LeftOutPoint(test, gpu.name, row.workload, setting, "MHz", row.sm_mhz, reached)
-
-
-def _power_without(calibration: Calibration, workload: str) -> tuple[Power, FittedTiming]:
-    """(power constants of the V100-SXM2 fitted without a workload, that workload's timing)."""
-    mps = {name: calibration.timings["V100-SXM2", "tensorrt", name] for name in MPS_MODELS}
-    timings = {name: fitted.timing for name, fitted in mps.items()}
-    others, power = [name for name in MPS_MODELS if name != workload], calibration.constants.power["V100-SXM2"]
-    dynamic_w = power_fit.fit_dynamic_w(timings, others, power.idle_w, power.memory)
-    return replace(power, dynamic_w=dynamic_w), mps[workload]
 
 
 def two_processes(calibration: Calibration) -> Iterator[LeftOutPoint]:
