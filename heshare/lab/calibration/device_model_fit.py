@@ -55,7 +55,9 @@ def fit_device_model() -> Calibration:
     turns = {name: copies_fit.two_process_rows(name) for name in copies_fit.TWO_PROCESS_MODELS}
     contention = copies_fit.fit_crowding(contention, turns)
     left_out = copies_fit.left_out_fits(contention, turns)
-    crowding = _crowding_ranges(contention, left_out)
+    source = "MunQ-Lee/ParvaGPU_SC24: two processes on one A100; range: a workload left out"
+    found = {name: [getattr(fit, name) for fit in (contention, *left_out.values())] for name in copies_fit.CROWDING}
+    crowding = {name: RangedValue(own[0], min(own), max(own), source) for name, own in found.items()}
     eager = copies_fit.fit_eager_timings(contention)
     ranges = fit_power(mps, crowding["memory"], contention)
     power = _powers(ranges)
@@ -89,12 +91,6 @@ def fit_device_model() -> Calibration:
 
 def _powers(ranges: Mapping[str, PowerRanges]) -> dict[str, Power]:
     return {gpu: Power(**{name: ranged.value for name, ranged in values.items()}) for gpu, values in ranges.items()}
-
-
-def _crowding_ranges(contention: Contention, left_out: Mapping[str, Contention]) -> dict[str, RangedValue]:
-    source = "MunQ-Lee/ParvaGPU_SC24: two processes on one A100; range: a workload left out"
-    values = {name: [getattr(fit, name) for fit in (contention, *left_out.values())] for name in copies_fit.CROWDING}
-    return {name: RangedValue(found[0], min(found), max(found), source) for name, found in values.items()}
 
 
 def fit_utilisation(constants: Constants) -> Utilisation:

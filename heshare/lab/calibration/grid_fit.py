@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares, nnls
@@ -73,15 +72,11 @@ class GridRows:
 @cache
 def networks() -> dict[str, Model]:
     """Return the networks of the grid by name; those that Table IV lacks have only what times and power follow from."""
-    rows = {row.workload: row for row in records(table("mps_grid_networks"))}
-    names = sorted(set(table("mps_grid").workload))
     known = catalogue.models()
-    return {name: known[name] if name in known else _featured(rows[name]) for name in names}
-
-
-def _featured(row: Any) -> Model:
-    name, layers, gflops, activations_m = row.workload, int(row.layers), float(row.gflops), float(row.activations_m)
-    return Model(name, name, "", "none", "cnn", layers, gflops, 0.0, activations_m, 0.0, 0.0)
+    for row in records(table("mps_grid_networks")):
+        name, sizes = row.workload, (float(row.gflops), 0.0, float(row.activations_m), 0.0, 0.0)
+        known = {name: Model(name, name, "", "none", "cnn", int(row.layers), *sizes)} | known
+    return {name: known[name] for name in sorted(set(table("mps_grid").workload))}
 
 
 @cache

@@ -58,8 +58,11 @@ def fit_half_timings(constants: Constants) -> dict[TimingKey, FittedTiming]:
     for gpu in BERT_CARDS:
         measured[gpu, "tensorrt", "bert_large"] = bert_rows(gpu), LANGUAGE_PRIOR, source
     source = "NVIDIA/DeepLearningExamples: BERT Large, TensorFlow 2, FP16"
+    eager = table("frameworks").query(
+        "workload == 'bert_large' and framework == 'TensorFlow 2' and precision == 'fp16'"
+    )
     for gpu in ("T4", "V100-SXM2", "A100"):
-        measured[gpu, "eager", "bert_large"] = _eager_bert_rows(gpu), LANGUAGE_PRIOR, source
+        measured[gpu, "eager", "bert_large"] = _by_batch(eager[eager.gpu == gpu]), LANGUAGE_PRIOR, source
     source = "NVIDIA/FasterTransformer: fused decoder, beam 4, FP16, inference batch sizes 1 and 8"
     for gpu in ("T4", "V100", "A100"):
         rows = time_rows(gpu, "transformer", FUSED_DECODER, precision="fp16")
@@ -75,12 +78,6 @@ def fit_half_timings(constants: Constants) -> dict[TimingKey, FittedTiming]:
         key: with_kernels(key[2], fit_timing(rows, prior, throttled[key], source))
         for key, (rows, prior, source) in measured.items()
     }
-
-
-def _eager_bert_rows(gpu: str) -> TimeRows:
-    frameworks = table("frameworks")
-    rows = frameworks[(frameworks.gpu == gpu) & (frameworks.workload == "bert_large")]
-    return _by_batch(rows[(rows.framework == "TensorFlow 2") & (rows.precision == "fp16")])
 
 
 def fit_half_precision(constants: Constants) -> dict[tuple[str, str, str], HalfPrecision]:

@@ -66,13 +66,13 @@ _SweepPart = tuple[FloatArray, FloatArray]
 def power_forms(gpu: str) -> Iterator[Form]:
     """Yield static and dynamic power of a busy SM, for each voltage curve."""
     top = catalogue.gpu(gpu).max_mhz
+
+    def columns(curve: Power, sm_mhz: FloatArray) -> FloatArray:
+        volts = np.array([relative_voltage(curve, clock, top) for clock in sm_mhz])
+        return np.column_stack([np.ones(len(sm_mhz)), sm_mhz / top * volts**2])
+
     for knee_mhz, v_min in product(_KNEES_MHZ, _V_MINS):
-        yield partial(_power_columns, Power(0, 0, 0, knee_mhz, v_min, 0), top)
-
-
-def _power_columns(curve: Power, top_mhz: float, sm_mhz: FloatArray) -> FloatArray:
-    volts = np.array([relative_voltage(curve, clock, top_mhz) for clock in sm_mhz])
-    return np.column_stack([np.ones(len(sm_mhz)), sm_mhz / top_mhz * volts**2])
+        yield partial(columns, Power(0, 0, 0, knee_mhz, v_min, 0))
 
 
 def time_form(gpu: str, knee_mhz: float) -> Form:
