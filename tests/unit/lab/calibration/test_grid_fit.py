@@ -11,6 +11,7 @@ from heshare.devices.device_model import co_run
 from heshare.lab.calibration import grid_fit
 from heshare.lab.calibration.copies_fit import copies_s
 from heshare.lab.calibration.grid_fit import GridRows
+from heshare.lab.calibration.time_fit import constants_of
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 
@@ -34,7 +35,7 @@ def test_times_of_copies_are_those_of_the_device_model(copies: int):
     timing = default().half_timing[gpu.name, "eager", name]
     residents = [Resident(Workload(name, batch, "fp16"), pct)] * copies
     modelled = copies_s(
-        grid_fit.constants_of(timing)[None],
+        constants_of(timing)[None],
         np.array([float(batch)]),
         np.array([float(copies)]),
         np.array([timing.kernels]),
@@ -47,7 +48,7 @@ def test_times_of_copies_are_those_of_the_device_model(copies: int):
 def test_fitted_times_are_near_the_measured():
     for (gpu, _, name), one in fitted().items():
         rows = grid_fit.grid_rows(gpu, name)
-        modelled_s = rows.modelled_s(grid_fit.constants_of(one.timing), CONTENTION)
+        modelled_s = rows.modelled_s(constants_of(one.timing), CONTENTION)
         assert np.abs(modelled_s / rows.time_s - 1).mean() < 0.12
         assert one.timing.uncertainty < 0.2
 
@@ -81,7 +82,7 @@ def test_power_of_many_processes_is_less_than_that_of_each_times_their_number():
 def test_copies_of_inputs_lengthen_each_sample():
     rows = grid_fit.grid_rows("A100-40GB", "resnet50").where(np.arange(263) < 5)
     assert isinstance(rows, GridRows)
-    constants = grid_fit.constants_of(default().half_timing["A100-40GB", "eager", "resnet50"])
+    constants = constants_of(default().half_timing["A100-40GB", "eager", "resnet50"])
     more = rows.modelled_s(constants, CONTENTION, copy_s=1e-3) - rows.modelled_s(constants, CONTENTION)
     assert (more <= 1e-3 * rows.batch * 1.05 * rows.processes).all()
     assert (more >= 0).all()
