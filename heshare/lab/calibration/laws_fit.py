@@ -57,7 +57,7 @@ class FeatureRows:
 class FeatureLaw:
     """A fitted law: items with an offset, groups with a level; mean and covariance of exponents, offsets, levels.
 
-    `noise` is the standard deviation of a measurement about these.
+    `noise` is the standard deviation of a measurement about these, `offset` that of the offsets.
     """
 
     items: tuple[str, ...]
@@ -65,6 +65,7 @@ class FeatureLaw:
     mean: FloatArray
     covariance: FloatArray
     noise: float
+    offset: float
 
     @property
     def exponents(self) -> FloatArray:
@@ -97,7 +98,7 @@ def fit_law(rows: FeatureRows, exponents: Sequence[float], *, extra: str | None 
         for offset, noise in product(_OFFSETS, _NOISES)
     )
     mean, covariance, _ = _posterior(design, rows.logs, start, _prior(sizes, offset), noise)
-    return FeatureLaw(items, groups, mean, covariance, noise)
+    return FeatureLaw(items, groups, mean, covariance, noise, offset)
 
 
 def left_out(rows: FeatureRows, exponents: Sequence[float], item: str) -> tuple[FeatureRows, FloatArray, FloatArray]:
