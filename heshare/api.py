@@ -94,9 +94,9 @@ def plan(
         >>> import heshare as hs
         >>> front = hs.plan(4, "1xT4,1xA100")
         >>> front
-        Front(22 plans, 478 to 674 kJ, average JCT 1,457 to 4,061 s)
+        Front(18 plans, 343 to 469 kJ, average JCT 1,340 to 1,504 s)
         >>> front.trade_off
-        Plan(4 tasks in 2 batches on 1xT4,1xA100, 499 kJ, average JCT 1,825 s)
+        Plan(4 tasks in 2 batches on 1xT4,1xA100, 374 kJ, average JCT 1,420 s)
     """
     from heshare import arguments
     from heshare.lab.sweeps.random_streams import POLICY
@@ -145,7 +145,7 @@ def optimise(
     Example:
         >>> import heshare as hs
         >>> hs.optimise(4, "1xT4,1xA100")
-        Front(18 plans, 471 to 652 kJ, average JCT 1,358 to 1,742 s)
+        Front(18 plans, 343 to 469 kJ, average JCT 1,340 to 1,504 s)
     """
     from time import perf_counter
 
@@ -202,18 +202,18 @@ def run(
     Example:
         >>> import heshare as hs
         >>> hs.run(4, "1xT4,1xA100", "sjf")
-        Run(sjf, 4 tasks on 1xT4,1xA100, 884 kJ, average JCT 2,246 s, emulated)
+        Run(sjf, 4 tasks on 1xT4,1xA100, 694 kJ, average JCT 2,246 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", hs.plan(4, "1xT4,1xA100").trade_off)
-        Run(plan, 4 tasks on 1xT4,1xA100, 660 kJ, average JCT 2,459 s, emulated)
+        Run(plan, 4 tasks on 1xT4,1xA100, 362 kJ, average JCT 1,511 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=200)
-        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 770 kJ, average JCT 2,317 s, emulated)
+        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 693 kJ, average JCT 2,246 s, emulated)
 
         The policy under a price: tasks wait up to two hours for the end of a dear hour.
 
         >>> price = hs.EnergySignal(time_s=(0, 3600), value=(0.4, 0.1))
         >>> at_once, held = hs.run(4, "1xT4,1xA100", "sjf"), hs.run(4, "1xT4,1xA100", "sjf", price=price, hold_s=7200)
         >>> [round(run.cost(price).active, 3) for run in (at_once, held)]
-        [0.085, 0.053]
+        [0.064, 0.048]
     """
     from heshare import arguments
     from heshare.lab.limits.run_terms import RunTerms
@@ -277,9 +277,9 @@ def compare(
         >>> table = hs.compare(4, "1xT4,1xA100", ["random", "sjf"], seeds=2)
         >>> table[["repetition", "title", "avg_jct_s"]].round()
            repetition   title  avg_jct_s
-        0           0  Random     1684.0
+        0           0  Random     1678.0
         1           0     SJF     2246.0
-        2           1  Random    12201.0
+        2           1  Random    12232.0
         3           1     SJF     8542.0
     """
     from heshare import arguments

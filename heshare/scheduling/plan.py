@@ -45,7 +45,7 @@ class Plan:
     Example:
         >>> import heshare as hs
         >>> hs.plan(4, "1xT4").trade_off
-        Plan(4 tasks in 2 batches on 1xT4, 488 kJ, average JCT 3,924 s)
+        Plan(4 tasks in 3 batches on 1xT4, 495 kJ, average JCT 4,075 s)
     """
 
     cluster: Cluster

@@ -45,7 +45,7 @@ def test_run_and_compare_take_watts_and_files(tmp_path: Path) -> None:
         (("run", *SMALL, "--power-limit", "no-such.csv"), "no number and no file"),
         (
             ("run", *SMALL, "--policy", "fifo", "--power-limit", "95"),
-            "may draw 153.5 W when one A100 is busy at 210 MHz",
+            "may draw 154.8 W when one A100 is busy at 210 MHz",
         ),
         (("run", *SMALL, "--power-limit", "50"), "draw 90.0 W when all of them idle"),
         (("compare", *SMALL, "--policy", "fifo", "--power-limit", "50"), "draw 90.0 W when all of them idle"),

@@ -86,7 +86,7 @@ def full_intensity(constants: Constants, gpu: str) -> float:
     """
     steps = [step for step in map(training.step, training.workloads()) if step.gpu == gpu]
     power = constants.power[gpu]
-    busy_w = [(step.dynamic_w - power.idle_clock_w) / step.busy for step in steps if step.measured]
+    busy_w = [step.dynamic_w / step.busy for step in steps if step.measured]
     return (max(busy_w, default=power.dynamic_w) - power.clock_w) / power.dynamic_w
 
 
@@ -102,8 +102,9 @@ def _gpu_parts(step: TrainingStep, constants: Constants, like: Iteration) -> tup
     """Return (memory, work, fill) of the GPU part on the GPU of the record, s."""
     power = constants.power[step.gpu]
     gpu_s = step.busy * step.step_s
-    # The clocks draw their part, more while any kernel runs; the rest is that of the work.
-    above_w = max(0.0, step.dynamic_w - power.idle_clock_w - step.busy * power.clock_w)
+    # The clocks draw their part while any kernel runs; the rest is that of the work. The idle GPU of a record held its
+    # clock, so that `idle_clock_w` is not in it.
+    above_w = max(0.0, step.dynamic_w - step.busy * power.clock_w)
     energy_s = min(above_w / (power.dynamic_w * full_intensity(constants, step.gpu)), step.busy) * step.step_s
     memory_s = gpu_s * like.memory_s / like.gpu_s(1.0, 1.0)
     if 0 < power.memory < 1:
