@@ -236,7 +236,7 @@ def test_a_recorded_gpu_is_compared_with_the_device_models_forms(made_up_h100: P
     activity = table(tmp_path, "x13c_activity")
     for _, part in activity[activity["together"] == 1].groupby(["gpu", "provenance"]):
         assert part["activity_pct"].between(0, 100).all()
-        assert part["activity_pct"].corr(part["power_w"]) > 0.8
+        assert part["activity_pct"].corr(part["power_w"]) > 0.7
     assert (activity["power_w"] > 0.8 * activity["idle_w"]).all()
 
 
