@@ -3,14 +3,13 @@
     P(f) = idle(f) + V(f)^2 (f / f_max) (clock B + dynamic (X (1 + sharing Y) + Z))
 
 is the idle and dynamic power of Eq. 4. V is the relative voltage; idle(f) grows with V^2 f by `Power.idle_clock_w`. B
-is the part of the time in which some kernel runs: then clocks, caches and the front end work, however few SMs do. X
-is the work on the SMs, their time weighted by the intensity of
-each resident's load. Y is the load beside the busiest resident. Z is the work of tensor cores and memory: operations
-and the traffic of layer outputs beyond the L2 cache, which all residents share (`iteration_time.WorkPower`). So n equal
-processes draw less than n times one: B is paid once, and they cannot all work at once. But for memory their traffic
-grows, since together they leave the cache. Residents that take turns do less work each. Every term grows with the
-clock, so that the clock left by a limit is unique. A resident whose load is lighter than that of the residents which it
-slows down lowers the power, and the clock may rise.
+is the part of the time in which some kernel runs: then clocks, caches and the front end work, however few SMs do. X is
+the work on the SMs, their time weighted by the intensity of each resident's load. Y is the load beside the busiest
+resident. Z is the work of tensor cores and memory: operations, and the traffic of layer outputs beyond the L2 cache,
+which all residents share (`iteration_time.WorkPower`). So n equal processes draw less than n times one: B counts once,
+and they cannot all work at once; only their traffic grows, since together they leave the cache. Residents that take
+turns do less work each. Every term grows with the clock, so that the clock left by a limit is unique. A resident whose
+load is lighter than that of the residents which it slows down lowers the power, and the clock may rise.
 """
 
 from collections.abc import Callable, Sequence

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from heshare.devices.constants import Contention
-from heshare.devices.iteration_time import OVERLAP, Iteration
+from heshare.devices.iteration_time import OVERLAP, Iteration, rated_energies_s
 from heshare.shared.arrays import FloatArray
 from heshare.shared.compiling import compiled
 
@@ -44,14 +44,12 @@ def resident_parts(
     Times in s, its share, the intensity of its work on the SMs, the energy of its operations and of its traffic beyond
     the cache of `cache_mb` (`Power.cache_mb`), as a time at full dynamic power, and its `contention_factors`.
     """
-    working_mb = sum(each.work_power.working_mb for each in iterations)
-    missed = working_mb / (working_mb + cache_mb) if working_mb else 0.0
+    rated_s = rated_energies_s([each.work_power for each in iterations], cache_mb)
     factors = factors or [(1.0, 0.0)] * len(iterations)
     rows = [
         (each.fixed_s, each.memory_s, each.sms_s, each.work_s, each.fill_s, each.share, each.host_s, each.serial_s,
-         each.work_power.intensity, each.work_power.operations_s + missed * each.work_power.traffic_s,
-         *factor)
-        for each, factor in zip(iterations, factors, strict=True)
+         each.work_power.intensity, rated, *factor)
+        for each, rated, factor in zip(iterations, rated_s, factors, strict=True)
     ]  # fmt: skip
     return np.array(rows, dtype=np.float64).reshape(len(rows), _WAIT + 1)
 

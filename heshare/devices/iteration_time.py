@@ -1,6 +1,7 @@
 """Time of one iteration of a workload: GPU part, host part, and their overlap."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -45,6 +46,17 @@ class WorkPower:
     operations_s: float = 0.0
     traffic_s: float = 0.0
     working_mb: float = 0.0
+
+
+def rated_energies_s(draws: Sequence[WorkPower], cache_mb: float) -> list[float]:
+    """Return the energy of operations and traffic of each of several residents, as a time at full dynamic power, s.
+
+    Of the traffic that part counts which the layer outputs of all of them miss in a cache of `cache_mb`
+    (`Power.cache_mb`).
+    """
+    working_mb = sum(each.working_mb for each in draws)
+    missed = working_mb / (working_mb + cache_mb) if working_mb else 0.0
+    return [each.operations_s + missed * each.traffic_s for each in draws]
 
 
 SM_TIME_ONLY = WorkPower()

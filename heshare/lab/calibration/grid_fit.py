@@ -26,7 +26,7 @@ from heshare.lab.calibration.intervals import added_spread
 from heshare.lab.calibration.measurements import TimeRows, kernel_counts, records, table
 from heshare.lab.calibration.power.load_fit import CARRIED, TENSOR_CARDS, UNMEASURED
 from heshare.lab.calibration.time_fit import NOISE, FittedTiming, Prior, constants_of, fit_timing
-from heshare.lab.calibration.timing_constants import HOST_PER_LAYER_S, TimingKey, with_kernels
+from heshare.lab.calibration.timing_constants import DEFAULT_BANDWIDTH, HOST_PER_LAYER_S, TimingKey, with_kernels
 from heshare.shared.arrays import BoolArray, FloatArray
 from heshare.world import catalogue
 from heshare.world.workload import Model
@@ -35,7 +35,7 @@ GPUS = ("A100-40GB", "RTX-3080-Ti")
 SOURCE = "wuooo339/PctoDL: FP16 throughput by inference batch size, MPS percentage and processes"
 CACHE = 24.0
 """`Power.cache_mb` over the L2 cache, MB a MiB: from 16 to 48 the errors hardly differ."""
-_KERNELS_PER_LAYER, _BANDWIDTH = 1.57, 0.85
+_KERNELS_PER_LAYER = 1.57
 _UNIT = Load(0.0, 1.0, 1.0, 0.0)
 _START, _SCALE = (0.4, 1.1, 2e-4), 0.1
 
@@ -99,7 +99,7 @@ def of_catalogue(timings: Mapping[TimingKey, FittedTiming]) -> dict[TimingKey, F
 
 def _fit_network(rows: GridRows, contention: Contention) -> FittedTiming:
     alone, many = rows.where(rows.processes == 1), rows.where(rows.processes > 1)
-    bytes_s = 1e9 * _BANDWIDTH * catalogue.gpu(rows.gpu).mem_bw_gbs
+    bytes_s = 1e9 * DEFAULT_BANDWIDTH * catalogue.gpu(rows.gpu).mem_bw_gbs
     prior = Prior(
         4e6 * rows.model.activations_m / bytes_s, rows.model.layers * HOST_PER_LAYER_S, spread=(1, 0.5, 0.8, 0.8)
     )

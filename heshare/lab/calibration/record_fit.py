@@ -19,7 +19,15 @@ from scipy.optimize import least_squares, nnls
 from heshare.devices.board_power import idle_power_w, memory_slowdown_at, switching, work_done
 from heshare.devices.constants import Constants, Contention, Load, Power, Timing, default
 from heshare.devices.crowding import common_stretch, contention_factors, resident_parts, stretches
-from heshare.devices.iteration_time import Iteration, WorkPower, filled_arrays, iteration_at, overlap_arrays, work_power
+from heshare.devices.iteration_time import (
+    Iteration,
+    WorkPower,
+    filled_arrays,
+    iteration_at,
+    overlap_arrays,
+    rated_energies_s,
+    work_power,
+)
 from heshare.lab.calibration.copies_fit import stretch_arrays
 from heshare.lab.calibration.measurements import TimeRows, records
 from heshare.lab.calibration.time_fit import Prior, ThrottledGpu, fit_timing
@@ -263,14 +271,12 @@ def setting_arrays(
     intensity, rated_s = np.zeros(shape), np.zeros(shape)
     for row, residents in enumerate(sets):
         draws = [_work_power(loads, gpu, resident) for resident in residents]
-        working_mb = sum(each.working_mb for each in draws)
-        missed = working_mb / (working_mb + power.cache_mb) if working_mb else 0.0
+        rated_s[row, : len(draws)] = rated_energies_s(draws, power.cache_mb)
         for place, resident in enumerate(residents):
             workload[row, place] = index[_timing_key(gpu, resident)]
             batch[row, place], share[row, place] = resident.workload.batch_size, resident.mps_pct / 100.0
             weight[row, place] = 1.0
             intensity[row, place] = draws[place].intensity
-            rated_s[row, place] = draws[place].operations_s + missed * draws[place].traffic_s
     kernels = np.array([constants.kernels for constants in timing.values()])[workload]
     stalled = np.array([memory_slowdown_at(power, clock) for clock in sm_mhz])
     switched = np.array([switching(power, clock, gpu.max_mhz) for clock in sm_mhz])

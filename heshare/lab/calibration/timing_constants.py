@@ -45,7 +45,8 @@ EAGER_SOURCE = "MunQ-Lee/ParvaGPU_SC24: throughput of the whole GPU by inference
 TRANSFORMER_ENGINE = 1.19
 """Eager over fused time of a Transformer layer: BERT base, 512 tokens, V100, TorchScript over ONNX Runtime."""
 
-_DEFAULT_BANDWIDTH = 0.85
+DEFAULT_BANDWIDTH = 0.85
+"""The same on every other GPU."""
 _LAYERS = {"densenet169": 169, "inceptionv3": 94}
 _BIG_BATCH = 16
 _HOST_GPT2_S = 5.5e-3
@@ -83,7 +84,7 @@ def memory_s(workload: str, gpu: str, *, fused: bool) -> float | None:
     if workload not in traffic():
         return None
     moved_mb = traffic()[workload][0 if fused else 1]
-    return moved_mb / (1e3 * catalogue.gpu(gpu).mem_bw_gbs * BANDWIDTH.get(gpu, _DEFAULT_BANDWIDTH))
+    return moved_mb / (1e3 * catalogue.gpu(gpu).mem_bw_gbs * BANDWIDTH.get(gpu, DEFAULT_BANDWIDTH))
 
 
 def throttled_gpu(gpu: str, power: Mapping[str, Power], kind: str = "cnn") -> ThrottledGpu:
