@@ -234,9 +234,10 @@ def test_a_recorded_gpu_is_compared_with_the_device_models_forms(made_up_h100: P
     assert noise.loc[("A100", "all"), "time_pct"] == pytest.approx(0.99, rel=0.1)
     assert noise.loc[("A100", "all"), "power_pct"] == pytest.approx(0.36, rel=0.1)
     activity = table(tmp_path, "x13c_activity")
-    for _, part in activity[activity["together"] == 1].groupby(["gpu", "provenance"]):
+    for (gpu, _), part in activity[activity["together"] == 1].groupby(["gpu", "provenance"]):
         assert part["activity_pct"].between(0, 100).all()
-        assert part["activity_pct"].corr(part["power_w"]) > 0.7
+        # On tensor cores power goes with operations and traffic, not with the time of the SMs.
+        assert part["activity_pct"].corr(part["power_w"]) > (0.7 if gpu == "A100" else 0.8)
     assert (activity["power_w"] > 0.8 * activity["idle_w"]).all()
 
 

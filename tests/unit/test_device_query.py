@@ -59,8 +59,10 @@ def test_estimates_are_plausible_and_grow_with_the_batch_size(gpu: str, engine: 
         card = catalogue.gpu(gpu)
         assert all(card.idle_w < result.power_w <= card.tdp_w for result in estimates)
         per_sample = [time_s / batch for time_s, batch in zip(times, (1, 2, 4, 8, 16, 32, 64, 128), strict=True)]
-        # A larger batch leaves the cache, draws more, and so may run at a lower clock under the card's limit.
-        assert all(later <= 1.03 * sooner for sooner, later in itertools.pairwise(per_sample))
+        # A larger batch leaves the cache, draws more, and so may run at a lower clock where the limit holds the card.
+        worse = [1.03 if result.sm_mhz < card.max_mhz else 1.001 for result in estimates[1:]]
+        pairs = itertools.pairwise(per_sample)
+        assert all(later <= most * sooner for (sooner, later), most in zip(pairs, worse, strict=True))
 
 
 def test_estimates_without_measurements_are_not_anchored():

@@ -53,7 +53,8 @@ def test_predictions_for_a_gpu_without_a_profile_are_near_the_device_model_s(nam
     power_errors = np.abs(predicted.power_w / [one.power_w for one in true] - 1)
     assert np.median(time_errors) < 0.05
     assert time_errors.mean() < 0.1
-    assert power_errors.mean() < 0.18
+    # Of the profiled cards only the A100's power goes with operations and traffic, as that of Hopper does.
+    assert power_errors.mean() < (0.18 if name in ("H100", "H200") else 0.12)
 
 
 def test_only_sets_with_an_unprofiled_workload_leave_the_forest() -> None:

@@ -33,7 +33,7 @@ def test_measure_without_control_gives_the_rate_of_the_capped_card() -> None:
 def test_morak_keeps_cap_and_limit_and_comes_near_the_best_fixed_setting() -> None:
     found, best = case(study.MORAK), study.best_fixed("A100", "resnet50", CAP, 0.1, 2)
     assert (found["beyond_pct"], found["late_pct"]) == (0, 0)
-    assert 0.7 < found["images_per_s"] / best["images_per_s"] < 1.06
+    assert 0.75 < found["images_per_s"] / best["images_per_s"] < 1.06
     from_one = case(study.MORAK, study.StudySetting(size=1, seconds=10.0))
     assert from_one["images_per_s"] < 0.95 * best["images_per_s"], "its law holds at a small batch size"
 
