@@ -49,8 +49,15 @@ FEATURES = (
 )
 FEATURE_NAMES = tuple(feature.name for feature in FEATURES)
 SM, ALONE, MPS, CLOCK = map(FEATURE_NAMES.index, ("sm_util_pct", "alone_s", "mps_pct", "clock_pct"))
+DRAM, L2 = map(FEATURE_NAMES.index, ("dram_util_pct", "l2_util_pct"))
 OCCUPIED_SM, OCCUPIED_POWER = map(FEATURE_NAMES.index, ("occupied_sm_pct", "occupied_power_w"))
+OCCUPIED_DRAM, OCCUPIED_L2 = map(FEATURE_NAMES.index, ("occupied_dram_pct", "occupied_l2_pct"))
 SM_COUNT, IDLE = map(FEATURE_NAMES.index, ("sm_count", "idle_w"))
+TABLE_II = slice(0, len(FEATURES))
+"""The columns that Table II lists."""
+GUESSED_POWER = len(FEATURES)
+"""The column after them: a first guess of the GPU's power with the whole set, W (`FeatureEncoder`). Table II has none;
+it needs the power of the task alone, which is recorded for stage 1."""
 
 CurveKey = tuple[str, str, str, str]
 """(GPU, workload, precision, engine): what the reference rows of one curve have in common."""
@@ -142,7 +149,8 @@ class FeatureEncoder:
     takes g = 1 - u + u / c times as long and keeps v = u / c / g of the SMs busy; its MPS percentage lets it reach
     r = min(1, s / v) of that. So it occupies r v of the SMs, r / g of its memory bandwidth and L2 utilisation alone,
     and adds r c v / u of the power above idle that it draws alone. The occupied features are sums over the co-runners
-    (above 100 % when they demand more than there is); the occupied power is idle power plus the sum.
+    (above 100 % when they demand more than there is); the occupied power is idle power plus the sum. The guessed power
+    is idle power plus what all tasks add, the target included, over their demand for SMs where that exceeds 100 %.
 
     Args:
         gpu: the GPU that is shared.
@@ -200,7 +208,7 @@ class FeatureEncoder:
             sm_mhz: the clock of each set, MHz, shape (m,).
 
         Returns:
-            shape (m, k, 14), columns as in `FEATURES`, NaN beyond a set's size.
+            shape (m, k, 15), columns as in `FEATURES` and `GUESSED_POWER`, NaN beyond a set's size.
         """
         if len(self._table) < len(self._rows):
             self._table = np.array(self._rows)
@@ -208,11 +216,14 @@ class FeatureEncoder:
         task = table[:, :5][sets]
         clock = (sm_mhz / self.gpu.max_mhz)[:, None]
         demand = self._demand(task, table[:, 5][sets], clock)
-        occupied = demand.sum(axis=1, keepdims=True) - demand
+        total = demand.sum(axis=1, keepdims=True)
+        occupied = total - demand
         occupied[..., 3] += self.idle_w
+        guessed_w = self.idle_w + total[..., 3:] / np.maximum(1.0, total[..., :1] / 100)
         gpu = [self.gpu.sm_count, self.gpu.mem_bw_gbs, self.gpu.l2_mib, self.idle_w]
         clock_pct = np.broadcast_to(100 * clock[..., None], (*sets.shape, 1))
-        columns = [task, clock_pct, occupied, np.broadcast_to(gpu, (*sets.shape, 4))]
+        alike = [np.broadcast_to(gpu, (*sets.shape, 4)), np.broadcast_to(guessed_w, (*sets.shape, 1))]
+        columns = [task, clock_pct, occupied, *alike]
         return np.where((sets >= 0)[..., None], np.concatenate(columns, axis=2), np.nan)
 
     def _demand(self, task: FloatArray, power_w: FloatArray, clock: FloatArray) -> FloatArray:
@@ -241,7 +252,7 @@ def pad(sets: Sequence[Sequence[int]]) -> IntArray:
 
 
 def profile_features(profiles: pd.DataFrame, references: ReferenceFeatures | None = None) -> FloatArray:
-    """Return the features of the observed task of every row of a profile table, shape (rows, 14)."""
+    """Return the features of the observed task of every row of a profile table, shape (rows, 15)."""
     members = list(map(residents_of, profiles.itertuples(index=False)))
     mhz = profiles["sm_mhz"].to_numpy(np.int64)
     return set_features(profiles["gpu"].tolist(), members, mhz, references or ReferenceFeatures(profiles))
@@ -250,12 +261,12 @@ def profile_features(profiles: pd.DataFrame, references: ReferenceFeatures | Non
 def set_features(
     gpus: Sequence[str], members: Sequence[tuple[Resident, ...]], sm_mhz: IntArray, references: ReferenceFeatures
 ) -> FloatArray:
-    """Return the features of the first resident of each of m sets, on its GPU at its clock (MHz), shape (m, 14).
+    """Return the features of the first resident of each of m sets, on its GPU at its clock (MHz), shape (m, 15).
 
     Raises:
         InputError: the reference row of a workload is missing.
     """
-    features = np.empty((len(gpus), len(FEATURES)))
+    features = np.empty((len(gpus), GUESSED_POWER + 1))
     for name in sorted(set(gpus)):
         where = np.flatnonzero([gpu == name for gpu in gpus])
         encoder = FeatureEncoder(find_gpu(name), references)

@@ -1,4 +1,4 @@
-"""The paper's predictor (Section III-A): one random forest for time under sharing and for the GPU's power."""
+"""The schedulers' predictor (Section III-A): one forest of trees for time under sharing and for the GPU's power."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pandas as pd
 
 from heshare.prediction.features import FeatureEncoder, ReferenceFeatures, is_reference, profile_features
 from heshare.prediction.predictor import Predictor
+from heshare.prediction.quadratic import Quadratic
 from heshare.prediction.record_predictor import PredictionCache, RecordPredictor
 from heshare.prediction.samples import training_rows
 from heshare.prediction.targets import Targets
@@ -28,6 +29,8 @@ from heshare.shared.errors import InputError
 
 FOREST_SETTINGS: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
 """The forest's settings, chosen by cross-validation inside the training part (`heshare.prediction.table5`)."""
+FOLDS = 10
+"""Parts of the training rows, each of which the quadratic part predicts when fitted to the others."""
 KEPT_SEED = 0
 """The seed whose forest is kept on disk, so that a start need not train it: that of everybody who names none."""
 _NAME = "forest"
@@ -43,7 +46,13 @@ Trees = tuple[Any, ...]
 
 
 class Forest:
-    """A random forest with two outputs, time and power.
+    """A forest of extremely randomised trees with two outputs, time and power.
+
+    The paper has a random forest. Extremely randomised trees (Geurts et al. 2006, DOI 10.1007/s10994-006-6226-1) draw
+    the thresholds of their splits, which averages better: plans are chosen where a prediction is too good, and keep
+    more of what they promise with the smoother predictor (docs/trust.md; both are rows of Table V).
+
+    A tree is a step function, so the trees correct a smooth part, `Quadratic` over the load (`Targets.columns`).
 
     scikit-learn checks its input once a tree, about 0.5 ms for 100 trees, which is most of the time of a small
     prediction. So the nodes of all trees are one set of arrays, which compiled code steps through.
@@ -59,24 +68,33 @@ class Forest:
         self._scale = np.ones(2)
 
     def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> Forest:
-        """Learn from features (rows, 14), times (s) and powers (W), each (rows,); returns itself."""
-        from sklearn.ensemble import RandomForestRegressor  # slow to import, and a kept forest needs none
+        """Learn from features (rows, 15), times (s) and powers (W), each (rows,); returns itself."""
+        from sklearn.ensemble import ExtraTreesRegressor  # slow to import, and a kept forest needs none
 
         learned = self._targets.fit(features, time_s, power_w)
         self._scale = learned.std(axis=0) + 1e-12
+        columns, learned = self._targets.columns(features), learned / self._scale
+        # The trees learn what the quadratic part leaves on rows that it was not fitted to.
+        fold = np.random.default_rng(self._seed).permutation(len(learned)) % FOLDS
+        left = learned.copy()
+        for number in range(FOLDS):
+            held = fold == number
+            left[held] -= Quadratic().fit(columns[~held], learned[~held]).predict(columns[held])
+        self._smooth = Quadratic().fit(columns, learned)
         # Ten digits are kept, since a tree can turn a last bit that another processor computes into another split.
-        model = RandomForestRegressor(random_state=self._seed, n_jobs=1, **FOREST_SETTINGS)
-        model.fit(features.astype(np.float32), (learned / self._scale).round(10))
+        model = ExtraTreesRegressor(random_state=self._seed, n_jobs=1, **FOREST_SETTINGS)
+        model.fit(columns.astype(np.float32), left.round(10))
         self._trees = trees_of(model.estimators_)
         return self
 
     def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return times (s) and powers (W), each (rows,), from features (rows, 14), which may not be NaN.
+        """Return times (s) and powers (W), each (rows,), from features (rows, 15), which may not be NaN.
 
         Features are compared in single precision, as scikit-learn does.
         """
-        mean = _total(np.ascontiguousarray(features, dtype=np.float32), *self._trees) / len(self._trees[0])
-        return self._targets.decode(features, mean * self._scale)
+        columns = self._targets.columns(features)
+        mean = _total(np.ascontiguousarray(columns, dtype=np.float32), *self._trees) / len(self._trees[0])
+        return self._targets.decode(features, (self._smooth.predict(columns) + mean) * self._scale)
 
 
 def trees_of(estimators: Sequence[Any]) -> Trees:
@@ -124,7 +142,7 @@ def _total(rows: Any, roots: Any, depths: Any, children: Any, feature: Any, thre
 
 
 class ForestPredictor(RecordPredictor):
-    """Predictor of time and power by Table II's features and a random forest (Section III-A, Eq. 5).
+    """Predictor of time and power by Table II's features and a forest of trees (Section III-A, Eq. 5).
 
     The power of a set is the mean over its members of the power that the forest predicts with that member as the task
     and the others as its co-runners. Reference rows and cached sets are as in `RecordPredictor`.

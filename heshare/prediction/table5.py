@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
-from heshare.prediction.features import OCCUPIED_POWER
+from heshare.prediction.features import OCCUPIED_POWER, TABLE_II
 from heshare.prediction.forest import FOREST_SETTINGS
 from heshare.prediction.samples import SPLITS, Samples, folds, profile_samples
 from heshare.prediction.targets import Targets
@@ -210,6 +210,6 @@ def _predict(
         warnings.simplefilter("ignore", ConvergenceWarning)
         # A single output must be flat for scikit-learn, except for the regressor that takes one column an output.
         shaped = y if technique.name == "SVR" or not no_power else y[:, 0]
-        model.fit(x, shaped, **({"groups": groups} if isinstance(model, GridSearchCV) else {}))
-    predicted = model.predict(test_x).reshape(len(test_x), -1) * scale + centre
+        model.fit(x[:, TABLE_II], shaped, **({"groups": groups} if isinstance(model, GridSearchCV) else {}))
+    predicted = model.predict(test_x[:, TABLE_II]).reshape(len(test_x), -1) * scale + centre
     return np.column_stack(targets.decode(test_x, predicted[:, [0, -1]]))

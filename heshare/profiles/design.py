@@ -22,11 +22,14 @@ TRACED_BATCH_SIZE = 8
 """The inference batch size of the kernel traces."""
 MPS_PCTS = tuple(range(10, 101, 10))
 """MPS percentages that are measured."""
-CO_RUNNERS = (0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 9, 14, 22)
+CO_RUNNERS = (0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 5, 12)
 """Numbers of co-runners of a sample, in equal parts: mostly 0 to 3, and some as large as batches can get, because a
 forest predicts for a larger set than any recorded one the same as for the largest recorded."""
 TOP_CLOCK_PART = 4
 """One sample in this many runs at the top clock, which is the clock of a GPU without a clock setting."""
+ALL_FULL_PART = 0.5
+"""Part of the points with co-runners in which every task has 100 %: batches are split with all tasks at 100 %
+(Algorithm 1, line 5), and MPS percentages start from there (line 8)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -94,8 +97,9 @@ def samples(
     """Return `count` different points of one GPU, none of them a reference point.
 
     Workload, inference batch size, MPS percentage, clock and number of co-runners are each balanced over their levels
-    and shuffled against one another (a Latin hypercube); the co-runners themselves are drawn. Half of the points with
-    co-runners split 100 % among the tasks, the other half draw the shares freely, as MPS allows.
+    and shuffled against one another (a Latin hypercube); the co-runners themselves are drawn. In half of the points
+    with co-runners all tasks have 100 %, as most sets do that a plan considers; a quarter splits 100 % among the tasks,
+    and a quarter draws the shares freely, as MPS allows.
 
     Args:
         gpu: the GPU.
@@ -137,7 +141,10 @@ def split_evenly(count: int, parts: int) -> list[int]:
 
 
 def co_runner_shares(target_pct: int, others: int, rng: np.random.Generator) -> Sequence[int]:
-    """Return MPS percentages of co-runners: with even chances a split of the target's rest, or free."""
+    """Return MPS percentages of co-runners: with even chances a split of the target's rest, or free.
+
+    Where the target has no rest for each of them they are free.
+    """
     rest = (100 - target_pct) // 10
     if rng.random() < 0.5 and rest >= others > 0:
         cuts = np.sort(rng.choice(np.arange(1, rest), size=others - 1, replace=False)).tolist() if others > 1 else []
@@ -177,5 +184,7 @@ def _draw_point(
     if free_mib < 0:
         return None
     co_runners = fitting_workloads(workloads, free_mib)
+    if co_runners and rng.random() < ALL_FULL_PART:
+        return Point(Resident(target.workload), tuple(map(Resident, co_runners)), clock_mhz)
     shares_pct = co_runner_shares(target.mps_pct, len(co_runners), rng)
     return Point(target, tuple(map(Resident, co_runners, shares_pct)), clock_mhz)

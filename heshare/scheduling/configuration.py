@@ -108,6 +108,8 @@ def mps_percentages(split: BatchSplit, model: BatchModel, settings: Settings) ->
 def _mps_score(run: BatchExecutions, position: int, behind: IntArray, settings: Settings) -> FloatArray:
     if settings.mps_goal == "own":
         return run.time_s[:, position]
+    if settings.mps_goal == "both":
+        return run.energy_j * run.time_s.sum(axis=1)
     return run.jct_s(behind if settings.mps_goal == "queue" else np.zeros_like(behind))
 
 

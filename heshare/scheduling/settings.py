@@ -53,8 +53,8 @@ class Settings:
             only where memory or the MPS clients end; `single` after every task, so that no tasks share.
         mps_pcts: MPS percentages to choose from, MPS_configs of Algorithm 1.
         mps_goal: what a task's percentage minimises (Algorithm 1, line 8). `own` is the JCT of the task, as in the
-            paper; `batch` the sum of JCTs of its batch; `queue` the same with the delay of the tasks behind. `none`
-            gives all tasks 100 %.
+            paper; `batch` the sum of JCTs of its batch; `queue` the same with the delay of the tasks behind; `both`
+            the energy of its batch times that sum (Eq. 16 minimises both). `none` gives all tasks 100 %.
         clocks: number of SM clocks tried for each GPU, GPU_freqs of Algorithm 1: evenly spaced over the clocks that
             it offers, with both ends.
         clock_scope: `gpu` chooses a clock for each GPU; `plan` the same step of the list for all, as Algorithm 1,
@@ -86,7 +86,7 @@ class Settings:
     solutions: int = 200
     batching: Literal["jct", "memory", "single"] = "jct"
     mps_pcts: tuple[int, ...] = tuple(range(10, 101, 10))
-    mps_goal: Literal["batch", "queue", "own", "none"] = "batch"
+    mps_goal: Literal["batch", "both", "queue", "own", "none"] = "batch"
     clocks: int = 12
     clock_scope: Literal["gpu", "plan", "none"] = "gpu"
     piecewise: bool = True

@@ -10,7 +10,14 @@ from itertools import count
 
 import numpy as np
 
-from heshare.profiles.design import BATCH_SIZES, MPS_PCTS, co_runner_shares, fitting_workloads, model_names
+from heshare.profiles.design import (
+    ALL_FULL_PART,
+    BATCH_SIZES,
+    MPS_PCTS,
+    co_runner_shares,
+    fitting_workloads,
+    model_names,
+)
 from heshare.profiles.recorder import Step
 from heshare.profiles.visit import MeasurementProtocol, Setup
 from heshare.world.catalogue import memory_mib
@@ -165,6 +172,8 @@ def _chain(
     workloads = fitting_workloads(drawn, gpu.memory_mib)
     first_pct = int(rng.choice(MPS_PCTS))
     shares_pct = [first_pct, *co_runner_shares(first_pct, len(workloads) - 1, rng)]
+    if rng.random() < ALL_FULL_PART:
+        shares_pct = [100] * len(workloads)
     residents = list(map(Resident, workloads, shares_pct))
     while residents:
         yield Setup(tuple(residents), sm_mhz)

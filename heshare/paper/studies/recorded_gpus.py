@@ -11,7 +11,7 @@ import pandas as pd
 from heshare.ops.recording.budget_plan import PAIRS
 from heshare.ops.recording.recordings import COMMAND, Recording
 from heshare.paper.studies.motivation import CLOCK_COLUMNS, pair_row, solo_columns
-from heshare.prediction.features import FEATURE_NAMES, ReferenceFeatures, is_reference, profile_features
+from heshare.prediction.features import FEATURE_NAMES, TABLE_II, ReferenceFeatures, is_reference, profile_features
 from heshare.prediction.forest import covered_rows
 from heshare.prediction.samples import Samples, profile_samples
 from heshare.profiles.missing_utilisation import ModelledUtilisationWarning, fill_missing
@@ -138,7 +138,8 @@ def feature_ranges(features: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> p
     for name, table in tables.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ModelledUtilisationWarning)
-            values = profile_features(table[~is_reference(table)].reset_index(drop=True), ReferenceFeatures(table))
+            known = ReferenceFeatures(table)
+            values = profile_features(table[~is_reference(table)].reset_index(drop=True), known)[:, TABLE_II]
         least = dict(zip(FEATURE_NAMES, values.min(axis=0), strict=True))
         most = dict(zip(FEATURE_NAMES, values.max(axis=0), strict=True))
         columns = {f"{name}, least": features["name"].map(least), f"{name}, most": features["name"].map(most)}

@@ -71,8 +71,12 @@ def test_profile_features_of_a_task_beside_two_co_runners() -> None:
     # At half the clock. vgg19, u = 1: g = 2, v = 1, at 50 % r = 0.5: SMs 50 %, bandwidth 0.5 x 50 / 2 = 12.5 %,
     # L2 0.5 x 20 / 2 = 5 %, power 0.5 x 0.5 x 50 = 12.5 W. mobilenet, u = 0.25: g = 1.25, v = 0.4, at 30 % r = 0.75:
     # SMs 30 %, bandwidth 0.75 x 30 / 1.25 = 18 %, L2 0.75 x 10 / 1.25 = 6 %, power 0.75 x 0.5 x 0.4 / 0.25 x 20 = 12 W.
+    # The task itself, u = 0.8: g = 1.8, v = 8 / 9, r = 0.45: SMs 40 %, 120 % with the others.
     row = _row("resnet50:4@40", mhz=795, co_runners="mobilenet:8@30+vgg19:8@50")
-    encoded = dict(zip(FEATURE_NAMES, profile_features(_table(row))[-1], strict=True))
+    found = profile_features(_table(row))[-1]
+    alone_w = ReferenceFeatures(_table(row)).task("T4", Workload("resnet50", 4))[4] - 20
+    assert found[features.GUESSED_POWER] == pytest.approx(20 + (24.5 + 0.4 * 0.5 / 0.8 * alone_w) / 1.2, rel=1e-5)
+    encoded = dict(zip(FEATURE_NAMES, found[features.TABLE_II], strict=True))
     assert encoded == pytest.approx(
         {
             "sm_util_pct": 80,
@@ -106,7 +110,7 @@ def test_feature_encoder_encodes_many_sets_at_once_and_pads_them() -> None:
     texts = [("resnet50:4@40", "vgg19:8@50"), ("mobilenet:8@30",), ("vgg19:8@50", "resnet50:4@40")]
     sets = pad([encoder.ids(map(parse_resident, members)) for members in texts])
     rows = encoder.rows(sets, np.array([1590, 795, 1590]))
-    assert rows.shape == (3, 2, 14)
+    assert rows.shape == (3, 2, 15)
     assert np.isnan(rows[1, 1]).all()
     assert np.array_equal(rows[0], rows[2, ::-1])
     assert rows[0, 1, features.OCCUPIED_SM] == pytest.approx(40, abs=1e-5)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import ExtraTreesRegressor
 
+from heshare.prediction import forest
 from heshare.prediction.features import ReferenceFeatures, is_reference, profile_features
-from heshare.prediction.forest import FOREST_SETTINGS, Forest, load_forest_predictor, train_forest
+from heshare.prediction.forest import FOREST_SETTINGS, load_forest_predictor, train_forest
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CodedSets
 from heshare.prediction.samples import split_rows
@@ -106,20 +107,16 @@ def test_one_call_with_many_sets_equals_many_calls_in_another_order_to_the_bit(r
 
 
 @pytest.mark.parametrize("rows", [0, 1, 400])
-def test_forest_has_the_bits_of_the_trees_one_by_one(rows: int) -> None:
+def test_trees_have_the_bits_of_the_trees_one_by_one(rows: int) -> None:
     rng = np.random.default_rng(3)
-    learned = rng.random((300, 14))
-    time_s, power_w = learned.sum(axis=1), learned[:, 0] * learned[:, 1]
-    asked = np.vstack([learned, rng.random((100, 14))])[:rows]
-    forest = Forest(seed=0, target="literal").fit(learned, time_s, power_w)
-    columns = np.column_stack([time_s, power_w])
-    scale = columns.std(axis=0) + 1e-12
-    model = RandomForestRegressor(random_state=0, n_jobs=1, **FOREST_SETTINGS)
-    model.fit(learned.astype(np.float32), (columns / scale).round(10))
+    learned = rng.random((300, 14)).astype(np.float32)
+    asked = np.vstack([learned, rng.random((100, 14)).astype(np.float32)])[:rows]
+    outputs = np.column_stack([learned.sum(axis=1), learned[:, 0] * learned[:, 1]])
+    model = ExtraTreesRegressor(random_state=0, n_jobs=1, **FOREST_SETTINGS).fit(learned, outputs)
     expected = np.zeros((rows, 2))
     for tree in model.estimators_ if rows else ():
-        expected += tree.tree_.predict(asked.astype(np.float32)).reshape(rows, 2)
-    assert np.array_equal(np.column_stack(forest.predict(asked)), expected / len(model.estimators_) * scale)
+        expected += tree.tree_.predict(asked).reshape(rows, 2)
+    assert np.array_equal(forest._total(asked, *forest.trees_of(model.estimators_)), expected)
 
 
 def test_errors_on_unrecorded_sets_are_small(rng: np.random.Generator) -> None:

@@ -91,5 +91,5 @@ def test_folds_hold_out_rows_workloads_or_gpus(profiles: pd.DataFrame, kind: str
 def test_prediction_errors_refuse_unknown_splits_and_targets(profiles: pd.DataFrame) -> None:
     with pytest.raises(InputError, match="row or workload or gpu"):
         prediction_errors(profiles, splits=("column",), quick=True, others=PHYSICS_TECHNIQUE)
-    with pytest.raises(InputError, match="load or ratio or literal"):
+    with pytest.raises(InputError, match="load or literal"):
         prediction_errors(profiles, target="cubic", quick=True, others=PHYSICS_TECHNIQUE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heshare.prediction.features import FEATURE_NAMES
+from heshare.prediction.features import FEATURE_NAMES, GUESSED_POWER
 from heshare.prediction.targets import FORMS, Targets
 from heshare.shared.errors import InputError
 
@@ -19,8 +19,11 @@ def _features(**cells: float) -> np.ndarray:
         "occupied_sm_pct": 70,
         "occupied_power_w": 40,
         "idle_w": 20,
+        "guessed_w": 40,
     }
-    return np.array([[float((values | cells)[name]) for name in FEATURE_NAMES]])
+    names = [*FEATURE_NAMES, "guessed_w"]
+    assert len(names) == GUESSED_POWER + 1
+    return np.array([[float((values | cells)[name]) for name in names]])
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -38,19 +41,11 @@ def test_the_load_form_guesses_time_and_power_from_clock_share_and_demand() -> N
     # a = min(0.8, 0.5) + 0.7 = 1.2; 0.01 (0.2 + 0.8 / (0.5 x 0.5) x 1.2) = 0.0404.
     learned = targets.fit(_features(), np.array([0.0404]), np.array([40.0]))
     assert learned[0, 0] == pytest.approx(0, abs=1e-12)
-    # One training row fixes k: 40 = 20 (1 + k x 0.5 x 1), k = 2; half as busy, 20 (1 + 2 x 0.5 x 0.5) = 30;
-    # never above the 40 W that were seen; and a GPU that was not seen has the same k and no limit.
+    # The guess itself below the 40 W that were seen, never above; a GPU that was not seen has no limit.
     assert learned[0, 1] == pytest.approx(0, abs=1e-12)
-    idle = _features(sm_util_pct=50, occupied_sm_pct=0)
-    assert targets.decode(idle, np.zeros((1, 2)))[1] == pytest.approx([30.0])
-    fast = _features(clock_pct=100)
-    assert targets.decode(fast, np.zeros((1, 2)))[1] == pytest.approx([40.0])
-    assert targets.decode(_features(clock_pct=100, sm_count=7), np.zeros((1, 2)))[1] == pytest.approx([60.0])
-
-
-def test_the_ratio_form_is_relative_to_the_time_alone_and_the_occupied_power() -> None:
-    learned = Targets("ratio").fit(_features(), np.array([0.02]), np.array([60.0]))
-    assert learned.tolist() == [[pytest.approx(np.log(2)), pytest.approx(np.log(1.5))]]
+    assert targets.decode(_features(guessed_w=30), np.zeros((1, 2)))[1] == pytest.approx([30.0])
+    assert targets.decode(_features(guessed_w=60), np.zeros((1, 2)))[1] == pytest.approx([40.0])
+    assert targets.decode(_features(guessed_w=60, sm_count=7), np.zeros((1, 2)))[1] == pytest.approx([60.0])
 
 
 def test_the_load_form_guesses_no_shorter_time_for_more_demand() -> None:
@@ -61,5 +56,5 @@ def test_the_load_form_guesses_no_shorter_time_for_more_demand() -> None:
 
 
 def test_targets_refuse_an_unknown_form() -> None:
-    with pytest.raises(InputError, match="load or ratio or literal"):
+    with pytest.raises(InputError, match="load or literal"):
         Targets("cubic")
