@@ -171,6 +171,19 @@ def test_no_text_of_a_figure_is_below_the_least_size_in_print(smoke_results: Pat
     assert {name: size for name, size in sizes.items() if size is None or size < SMALLEST_PT} == {}
 
 
+SHORT = ("03", "09", *(str(number) for number in range(13, 24)))
+"""Numbers of the notebooks whose captions are held to `MOST_WORDS`."""
+MOST_WORDS = 60
+
+
+def test_a_caption_is_short(smoke_results: Path) -> None:
+    said = [json.loads(path.read_text()) for path in sorted(smoke_results.glob("*.json"))]
+    captions = {one["name"]: one["caption"] for one in said if Path(one.get("notebook", "")).name[:2] in SHORT}
+    assert len(captions) > 35
+    words = {name: len(caption.split()) for name, caption in captions.items()}
+    assert {name: count for name, count in words.items() if count > MOST_WORDS} == {}
+
+
 def test_times_and_energies_of_figs_1_and_2(smoke_results: Path) -> None:
     frame = table(smoke_results, "fig02_time")
     assert len(frame) == 15 * 3

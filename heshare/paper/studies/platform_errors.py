@@ -84,14 +84,15 @@ def draw_records(ax: Axes, records: pd.DataFrame, goals: Mapping[str, float], mo
     )
     split = int((~rows["power"]).sum())
     for quantity, low, high in (("time", -0.5, split - 0.5), ("power", split - 0.5, len(rows) - 0.5)):
-        ax.plot([goals[quantity]] * 2, [low, high], color=EDGE, linewidth=0.9, label=f"goal of the median, {quantity}")
+        label = "goal of the median" if quantity == "time" else "_"
+        ax.plot([goals[quantity]] * 2, [low, high], color=EDGE, linewidth=0.9, label=label)
     ax.axvline(most, color=EDGE, linewidth=0.8, linestyle=":", label="most of a record")
     ax.set_xscale("symlog", linthresh=50.0)
     ticks = (-50, -25, 0, 25, 50, 100, 200)
     ax.set_xticks(ticks, [str(tick) for tick in ticks])
     ax.set_xlabel("Error (%)")
     ax.tick_params(axis="y", labelsize=6)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.2, 1.0), ncols=5, borderaxespad=0.2)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.2, 1.0), ncols=4, borderaxespad=0.2)
 
 
 def _plain(_: str) -> SeriesStyle:
