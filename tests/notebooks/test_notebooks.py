@@ -171,6 +171,19 @@ def test_no_text_of_a_figure_is_below_the_least_size_in_print(smoke_results: Pat
     assert {name: size for name, size in sizes.items() if size is None or size < SMALLEST_PT} == {}
 
 
+SHORT = ("03", "09", *(str(number) for number in range(13, 24)))
+"""Numbers of the notebooks whose captions are held to `MOST_WORDS`."""
+MOST_WORDS = 60
+
+
+def test_a_caption_is_short(smoke_results: Path) -> None:
+    said = [json.loads(path.read_text()) for path in sorted(smoke_results.glob("*.json"))]
+    captions = {one["name"]: one["caption"] for one in said if Path(one.get("notebook", "")).name[:2] in SHORT}
+    assert len(captions) > 35
+    words = {name: len(caption.split()) for name, caption in captions.items()}
+    assert {name: count for name, count in words.items() if count > MOST_WORDS} == {}
+
+
 def test_times_and_energies_of_figs_1_and_2(smoke_results: Path) -> None:
     frame = table(smoke_results, "fig02_time")
     assert len(frame) == 15 * 3
@@ -230,15 +243,9 @@ def test_a_recorded_gpu_is_compared_with_the_device_models_forms(made_up_h100: P
     assert (control["shipped_pct"] < control["fitted_pct"]).all()
     assert set(errors[errors["provenance"] == "measured"]["gpu"]) == {"H100"}
     assert (tmp_path / "x13b_forms.md").exists()
-    noise = table(tmp_path, "x13d_noise").set_index(["gpu", "workload"])
+    noise = table(tmp_path, "x13c_noise").set_index(["gpu", "workload"])
     assert noise.loc[("A100", "all"), "time_pct"] == pytest.approx(0.99, rel=0.1)
     assert noise.loc[("A100", "all"), "power_pct"] == pytest.approx(0.36, rel=0.1)
-    activity = table(tmp_path, "x13c_activity")
-    for (gpu, _), part in activity[activity["together"] == 1].groupby(["gpu", "provenance"]):
-        assert part["activity_pct"].between(0, 100).all()
-        # On tensor cores power goes with operations and traffic, not with the time of the SMs.
-        assert part["activity_pct"].corr(part["power_w"]) > (0.7 if gpu in ("A100", "H100") else 0.8)
-    assert (activity["power_w"] > 0.8 * activity["idle_w"]).all()
 
 
 @pytest.mark.slow

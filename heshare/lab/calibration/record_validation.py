@@ -104,31 +104,3 @@ def errors_by_form(points: pd.DataFrame) -> pd.DataFrame:
         rows.append(row)
     rows.sort(key=lambda row: (row["gpu"], row["quantity"] == "power", FORMS.index(str(row["form"]))))
     return pd.DataFrame(rows)
-
-
-def power_by_activity(table: pd.DataFrame) -> pd.DataFrame:
-    """Return power against how busy the SMs were, at the top clock.
-
-    Returns:
-        One row a setting: gpu, provenance, workload, together (how many tasks), activity_pct, told_by (`card`: the SM
-        utilisation that was recorded; `model`: the device model's, where the card has no such counter), power_w,
-        idle_w.
-    """
-    gpu = find_gpu(table["gpu"].iloc[0])
-    rows = table[(table["sm_mhz"] == gpu.max_mhz) & (table["precision"] == "fp32")].reset_index(drop=True)
-    measured = rows["sm_util_pct"].notna() & (rows["provenance"] != "emulated")
-    modelled = [
-        sum(task.sm_util_pct for task in co_run(gpu, setting.residents).tasks) for setting in observed_settings(rows)
-    ]
-    return pd.DataFrame(
-        {
-            "gpu": rows["gpu"],
-            "provenance": rows["provenance"],
-            "workload": rows["workload"],
-            "together": 1 + co_runner_counts(rows),
-            "activity_pct": rows["sm_util_pct"].fillna(pd.Series(np.minimum(modelled, 100.0))),
-            "told_by": np.where(measured, "card", "model"),
-            "power_w": rows["power_w"],
-            "idle_w": rows["idle_w"],
-        }
-    )

@@ -1,7 +1,6 @@
 """Figures with several panels, composed of the plots."""
 
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -157,95 +156,6 @@ def _error_handles() -> list[Line2D]:
     return [*handles, Line2D([], [], label="on published times", **empty), Line2D([], [], label="the paper", **tick)]
 
 
-def error_dots(ax: Axes, errors: pd.DataFrame, covered: pd.DataFrame) -> None:
-    """Draw the mean and 90th percentile of |error| of each left-out test, with the targets where there are any.
-
-    At the right end of a row is the part of its points that lie within the stated 90 % interval, %.
-
-    `errors` is as from `calibration_report`, `covered` as from `heshare.lab.calibration.validation.points.coverage`.
-    """
-    at = np.arange(len(errors))
-    for index, (column, name) in enumerate((("mape_pct", "mean"), ("p90_pct", "90th percentile"))):
-        how = category_style(index)
-        bar: dict[str, Any] = {"color": how.colour, "markersize": 7, "markeredgewidth": 1.4}
-        ax.plot(errors[f"target_{column}"], at, "|", label=f"target of the {name}", **bar)
-        style: dict[str, Any] = {"color": how.colour, "markersize": 3.5, "markeredgecolor": EDGE}
-        ax.plot(errors[column], at, how.marker, label=name, **style)
-    names = [f"{test} ({n})" for test, n in zip(errors["test"], errors["n"], strict=True)]
-    ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 44)) for name in names], fontsize=6, linespacing=0.95)
-    ax.set(ylim=(len(errors) - 0.5, -0.5), xscale="log", xlabel="Error (%)")
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.grid(axis="x")
-    ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)
-    within = covered[covered["grouping"] == "test"].set_index("group")["within_90_pct"].to_dict()
-    for place, test in enumerate(errors["test"]):
-        ax.text(1.02, place, _pct(within.get(test)), transform=ax.get_yaxis_transform(), fontsize=6, va="center")
-    ax.text(1.02, -0.6, "in 90 %", transform=ax.get_yaxis_transform(), fontsize=6, va="bottom")
-
-
-def _pct(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}"
-
-
-def coverage_dots(ax: Axes, covered: pd.DataFrame, *, few: int, target: tuple[float, float]) -> None:
-    """Draw how often the stated 68 and 90 % intervals hold, over all left-out points and by group.
-
-    Groups of up to `few` points are drawn open; the band is the range in which the 90 % interval should hold, %.
-    """
-    rows = covered[covered["grouping"] != "test"].reset_index(drop=True)
-    blocks = rows["grouping"].ne(rows["grouping"].shift()).cumsum() - 1
-    at = np.arange(len(rows)) + 0.6 * blocks.to_numpy()
-    ax.axvspan(*target, color=BAND, linewidth=0, zorder=0)
-    for index, level in enumerate((68, 90)):
-        how = category_style(index)
-        ax.axvline(level, color=how.colour, linewidth=0.8, linestyle=":")
-        style: dict[str, Any] = {
-            "linestyle": "",
-            "marker": how.marker,
-            "markersize": 3.5,
-            "markeredgecolor": EDGE,
-        }
-        for small in (False, True):
-            kept = (rows["n"] <= few).to_numpy() == small
-            face = "white" if small else how.colour
-            label = "_" if small else f"{level} % interval"
-            ax.plot(rows[f"within_{level}_pct"][kept], at[kept], **{**style, "markerfacecolor": face, "label": label})
-    names = [f"{group or 'all points'} ({n})" for group, n in zip(rows["group"], rows["n"], strict=True)]
-    ax.set_yticks(at, names, fontsize=6)
-    ax.set(ylim=(at[-1] + 0.5, -0.5), xlim=(0, 103), xlabel="Within the interval (%)")
-    ax.grid(axis="x")
-    ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)
-
-
-def laboratory_dots(ax: Axes, errors: pd.DataFrame, goals: Mapping[str, float], most: float) -> None:
-    """Draw mean |error| and bias of each public record left out whole: times and slowdowns above, power below.
-
-    `errors` is as from `heshare.lab.calibration.validation.laboratories.errors_by_laboratory`. The solid lines are the
-    goals of the medians over the records, the dotted one the most of any record, %.
-    """
-    rows = errors.assign(power=errors["quantity"] == "power").sort_values(["power", "mape_pct"], kind="stable")
-    at = np.arange(len(rows)) + rows["power"].to_numpy(float)
-    for index, (column, name) in enumerate((("mape_pct", "mean |error|"), ("bias_pct", "mean error (bias)"))):
-        how = category_style(index)
-        style: dict[str, Any] = {"color": how.colour, "markersize": 3.5, "markeredgecolor": EDGE}
-        ax.plot(rows[column], at, how.marker, label=name, **style)
-    split = float((~rows["power"]).sum())
-    for quantity, low, high in (("time", -0.5, split - 0.3), ("power", split + 0.3, at[-1] + 0.5)):
-        label = "goal of the median" if quantity == "time" else "_"
-        ax.plot([goals[quantity]] * 2, [low, high], color=EDGE, linewidth=0.9, label=label)
-    ax.axvline(most, color=EDGE, linewidth=0.8, linestyle=":", label="most of a record")
-    words = rows["quantity"].map({"ratio": "slowdowns"}).fillna(rows["quantity"])
-    names = [f"{one}: {what} ({n})" for one, what, n in zip(rows["record"], words, rows["n"], strict=True)]
-    ax.set_yticks(at, [textwrap.shorten(name.replace("-using-DNN-based-models", ""), 80) for name in names], fontsize=6)
-    ax.set_xscale("symlog", linthresh=50.0)
-    ticks = (-50, -25, 0, 25, 50, 100, 200)
-    ax.set_xticks(ticks, [str(tick) for tick in ticks])
-    ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.set(ylim=(at[-1] + 0.5, -0.5), xlabel="Error (%)")
-    ax.grid(axis="x")
-    ax.legend(loc="lower center", bbox_to_anchor=(0.2, 1.0), ncols=4, borderaxespad=0.2)
-
-
 def error_shares(ax: Axes, points: pd.DataFrame) -> pd.DataFrame:
     """Draw the share of left-out times whose |error| is at most so large, a line for each kind of what was left out.
 
@@ -294,49 +204,6 @@ def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> None:
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
-def tenant_panels(axes: Sequence[Axes], tenants: pd.DataFrame, errors: pd.DataFrame) -> None:
-    """Draw the energy of each tenant of a run by way of dividing it, and the errors of ways against a reference.
-
-    `tenants` has the columns tenant, way, energy_j; `errors` has shares, way, mape_pct and p90_pct, the end of the thin
-    line.
-    """
-    ways = list(dict.fromkeys([*tenants["way"], *errors["way"]]))
-    drawn = (
-        (tenants.assign(value=tenants["energy_j"] / 1e3, end=np.nan), "tenant"),
-        (errors.assign(value=errors["mape_pct"], end=errors["p90_pct"]), "shares"),
-    )
-    for ax, (frame, group) in zip(axes, drawn, strict=True):
-        groups, own = list(frame[group].unique()), [way for way in ways if way in set(frame["way"])]
-        width = 0.8 / len(own)
-        for index, way in enumerate(own):
-            part, how = frame[frame["way"] == way].set_index(group).reindex(groups), category_style(ways.index(way))
-            at = np.arange(len(groups)) + (index - (len(own) - 1) / 2) * width
-            ax.bar(at, part["value"], width, label=way, color=how.face, hatch=how.hatch, edgecolor=EDGE)
-            ax.vlines(at, part["value"], part["end"], color="black", linewidth=0.6)
-        ax.set_xticks(range(len(groups)), [str(each) for each in groups])
-    handles = {name: bar for ax in axes for bar, name in zip(*ax.get_legend_handles_labels(), strict=True)}
-    axes[0].figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles))
-    plots.slanted(axes[0])
-    axes[0].set_ylabel("Energy (kJ)")
-    axes[1].set(xlabel="MPS percentages of the pair", ylabel="Error of a tenant's energy (%)")
-
-
 def _points(gpu: str, face: str | None = None) -> dict[str, Any]:
     how = series_style(gpu)
     return how.line_arguments(linestyle="", markerfacecolor=face or how.colour)
-
-
-def activity_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw power against SM activity, a panel for each GPU; alone filled, together open; the line is idle power."""
-    for ax, (gpu, part) in zip(axes, frame.groupby("gpu", sort=False), strict=True):
-        for alone, face, label in ((True, None, "alone"), (False, "white", "together")):
-            rows = part[(part["together"] == 1) == alone]
-            style = {**_points(str(gpu), face), "markersize": 2.5, "markeredgewidth": 0.4}
-            ax.plot(rows["activity_pct"], rows["power_w"], **style, label=label)
-        ax.axhline(float(part["idle_w"].mean()), color=GUIDE, linewidth=0.8, label="idle")
-        sources = " and ".join(sorted(set(part["told_by"])))
-        ax.set(xlabel=f"SM activity (%),\nby the {sources}", xlim=(0, 105))
-        ax.set_title(str(gpu), fontsize=7)
-    axes[0].set_ylim(0, 1.05 * float(frame["power_w"].max()))
-    axes[0].set_ylabel("Board power (W)")
-    axes[0].legend(loc="upper left")

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,8 @@ from heshare.lab.sweeps.study_runs import paired_change
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
 from heshare.lab.systems.shared import trace_jobs
 from heshare.paper.figures import plots
-from heshare.paper.figures.direct_labels import draw_points, label_frame
+from heshare.paper.figures.direct_labels import draw_points
+from heshare.paper.figures.rows import TITLE, interval_rows
 from heshare.paper.figures.series_styles import FAINT
 from heshare.policies import registry
 from heshare.world.catalogue import paper_models
@@ -146,16 +146,16 @@ def energy_jct_products(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return table / table.min()
 
 
-def ties(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return whether each system (row) is the best of a world (column), or no worse than it in one repetition."""
-    best = energy_jct_products(runs, by).idxmin()
+def wins(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the title of the best system of each world by energy times average JCT.
+
+    The column `always` says whether it is the best in every repetition.
+    """
     both = runs.assign(product=runs[ENERGY] * runs[JCT])
-    each = both.pivot_table(index="title", columns=[*by, "repetition"], values="product", sort=False)
-    found = {}
-    for world, title in best.items():
-        part: Any = each[world]
-        found[world] = (part <= part.loc[title]).any(axis="columns")
-    return pd.DataFrame(found).rename_axis(columns=list(by))
+    each = both.pivot_table(index=[*by, "repetition"], columns="title", values="product").idxmin(axis=1)
+    always = each.groupby(level=list(by)).agg(lambda titles: len(set(titles)) == 1)
+    best = energy_jct_products(runs, by).idxmin()
+    return pd.DataFrame({"title": best, "always": always}).reset_index()
 
 
 def non_dominated(table: pd.DataFrame) -> dict[str, list[str]]:
@@ -164,72 +164,45 @@ def non_dominated(table: pd.DataFrame) -> dict[str, list[str]]:
     return {load: best.loc[best["load"] == load, "title"].tolist() for load in table["load"].unique()}
 
 
-ALWAYS_NAMED, NAMED = ("HeShare online",), 8
-"""Systems that `pareto_panel` always names, and how many it names at most besides non-dominated ones."""
+def pareto_panels(axes: Sequence[Axes], table: pd.DataFrame, named: Sequence[str]) -> None:
+    """Draw average JCT against energy, a panel for each load, with a line through the systems that no other dominates.
 
-
-def nearest_first(table: pd.DataFrame) -> list[str]:
-    """Return the dominated systems of one world, nearest to the non-dominated ones first.
-
-    The distance is the least factor by which a non-dominated system is better in the measure in which it is less so.
+    These and `named` have a mark with intervals and a name in the legend, the same in all panels; the others are small
+    dots. `table` is as from `medians`.
     """
-    front = table[table["dominated_by"] == ""]
-    rest = table[table["dominated_by"] != ""]
-    ratios = [
-        rest[measure].to_numpy(float)[:, None] / front[measure].to_numpy(float)[None] for measure in (ENERGY, JCT)
-    ]
-    order = np.argsort(np.maximum(*ratios).min(axis=1), kind="stable")
-    return rest["title"].iloc[order].tolist()
-
-
-def pareto_panel(ax: Axes, table: pd.DataFrame) -> None:
-    """Draw average JCT against energy, with a line through the systems that no other dominates.
-
-    These, `ALWAYS_NAMED` and the nearest to them have their names and intervals; the others are small dots.
-
-    `table` has the rows of `medians` of one world.
-    """
-    ends = {"": "", "_low": "_low", "_high": "_high"}
+    ends = ("", "_low", "_high")
     points = table.assign(
-        **{f"x{end}": table[f"{ENERGY}{own}"] / 1e6 for end, own in ends.items()},
-        **{f"y{end}": table[f"{JCT}{own}"] / 1e3 for end, own in ends.items()},
+        **{f"x{end}": table[f"{ENERGY}{end}"] / 1e6 for end in ends},
+        **{f"y{end}": table[f"{JCT}{end}"] / 1e3 for end in ends},
     )
-    best = points["dominated_by"] == ""
-    near = nearest_first(table)[: max(NAMED - int(best.sum()), 0)]
-    named = best | points["title"].isin([*near, *ALWAYS_NAMED])
-    line, other = points[best].sort_values("x"), points[~named]
-    ax.plot(line["x"], line["y"], color="black", linewidth=0.7, zorder=0)
-    ax.plot(other["x"], other["y"], ".", color=FAINT, markersize=4)
-    draw_points(ax, points[named])
-    ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
-    ax.margins(0.1)
-    plots.log_axis(ax)
-    label_frame(ax, points[named], avoid=other[["x", "y"]].to_numpy(float))
+    marked = {*named, *points["title"][points["dominated_by"] == ""]}
+    for ax, (load, part) in zip(axes, points.groupby("load", sort=False), strict=True):
+        known = part["title"].isin(marked)
+        for title, own in part[known].groupby("title", sort=False):
+            draw_points(ax, own)
+            ax.lines[-1].set_label(_in_words(str(title)))
+        line, other = part[part["dominated_by"] == ""].sort_values("x"), part[~known]
+        ax.plot(line["x"], line["y"], color=FAINT, linewidth=0.9, zorder=0, label="none is better in both")
+        ax.plot(other["x"], other["y"], ".", color=FAINT, markersize=4, label="all others")
+        ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)" if ax is axes[0] else "")
+        ax.set_title(f"{load} load", **TITLE)
+        plots.log_axis(ax)
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
 
 
-def heat_map(ax: Axes, table: pd.DataFrame, tied: pd.DataFrame, *, most: float = 4.0) -> None:
-    """Draw a heat map of `energy_jct_products`: darker is worse, the best of each world and its ties are bold.
+def _in_words(title: str) -> str:
+    name, comma, setting = title.partition(", ")
+    return f"{name}, waiting costs {setting}" if comma else name
 
-    `tied` is as from `ties`; values of `most` and more have the darkest colour.
-    """
-    values, bold = table.to_numpy(), tied.loc[table.index, table.columns].to_numpy(bool)
-    below: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center", "va": "top"}
-    image = ax.imshow(np.log(np.minimum(values, most)), cmap="viridis_r", aspect="auto", vmin=0.0, vmax=np.log(most))
-    ticks = [1.0, 1.5, 2.0, 3.0, most]
-    bar = ax.figure.colorbar(image, ax=ax, ticks=np.log(ticks), pad=0.01, aspect=30)
-    bar.ax.set_yticklabels([*(f"{each:g}" for each in ticks[:-1]), f"≥ {most:g}"], fontsize=6)
-    bar.set_label("Energy times average JCT over the best system's", fontsize=6.5)
-    worlds = [(str(each[0]), str(each[1])) for each in table.columns.to_flat_index()]
-    ax.set_xticks(range(len(worlds)), [str(load) for _, load in worlds])
-    for first, (mix, _) in enumerate(worlds):
-        own = [place for place, (each, _) in enumerate(worlds) if each == mix]
-        if first == own[0]:
-            ax.annotate(mix, (np.mean(own), 0), (0, -15), fontsize=6.5, **below)
-            ax.axvline(first - 0.5, color="white", linewidth=2)
-    ax.set_yticks(range(table.shape[0]), list(table.index))
-    for row, column in np.ndindex(*values.shape):
-        value = values[row, column]
-        weight = "bold" if bold[row, column] else "normal"
-        colour = "white" if value > most**0.5 else "black"
-        ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour, weight=weight)
-    ax.grid(visible=False)
+
+def product_rows(ax: Axes, table: pd.DataFrame) -> None:
+    """Draw `energy_jct_products` of each system, least first: a small dot for each world, their median and range."""
+    rows = pd.DataFrame({"value": table.median(axis=1), "low": table.min(axis=1), "high": table.max(axis=1)})
+    rows = rows.sort_values("value").reset_index()
+    for at, title in enumerate(rows["title"]):
+        worlds = table.loc[title].to_numpy(float)
+        ax.plot(worlds, np.full(len(worlds), at), ".", color=FAINT, markersize=3.5, zorder=0)
+    interval_rows(ax, rows, row="title", value="value", low="low", high="high")
+    ax.set_yticks(range(len(rows)), [_in_words(str(title)) for title in rows["title"]])
+    ax.set_xlabel("Energy times average JCT,\nover the best system's")
+    plots.log_axis(ax, "x")

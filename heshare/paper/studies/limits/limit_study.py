@@ -13,8 +13,8 @@ from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.random_streams import POLICY, Repetition
 from heshare.lab.sweeps.statistics import change_pct
 from heshare.lab.sweeps.study_runs import REPETITION, repeat
-from heshare.paper.figures import plots
-from heshare.paper.figures.series_styles import CAP, FAINT, POWER, series_style
+from heshare.paper.figures.rows import interval_rows
+from heshare.paper.figures.series_styles import FAINT
 from heshare.policies.policy import Policy
 from heshare.policies.registry import make, title
 from heshare.prediction.predictor import LazyPredictor, Predictor
@@ -66,21 +66,6 @@ def limited_runs(
     return repeat(rows, seed=seed, seeds=seeds)
 
 
-def power_over_time(policy: str, share: float, *, cluster: str, tasks: int, seed: int) -> pd.DataFrame:
-    """Return the power of the first repetition's run without a limit and under one, as steps."""
-    streams, gpus, made = Repetition(0, seed), Cluster.parse(cluster), make(policy)
-    runs = partial(_run, streams.task_set(tasks), gpus, _predictor(), streams)
-    free = runs(made, None)
-    limit_w = share * peak_w(free)
-    limited = runs(made, PowerBudget.constant(limit_w))
-    cases = [("no limit", np.nan, free), (f"{100 * share:.0f} % of the peak", limit_w, limited)]
-    frames = []
-    for case, most_w, done in cases:
-        times_s, power_w = power_steps(done.record.segments)
-        frames.append(pd.DataFrame({"case": case, "limit_w": most_w, "time_s": times_s, "power_w": power_w}))
-    return pd.concat(frames, ignore_index=True)
-
-
 def limit_costs(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     found = []
     for name, part in runs.groupby("title", sort=False):
@@ -120,31 +105,11 @@ def _row(done: Run, share: float, budget: PowerBudget | None) -> dict[str, objec
     }
 
 
-def cost_lines(ax: Axes, costs: pd.DataFrame) -> None:
-    drawn = costs[costs["metric"] == "avg_jct_s"]
-    titles = list(drawn["title"].unique())
-    for place, (name, part) in enumerate(drawn.groupby("title", sort=False)):
-        # Side by side, so that the intervals at one limit can be told apart.
-        x = 100.0 * part["share"].to_numpy(float) + 1.2 * (place - (len(titles) - 1) / 2)
-        lengths = plots.interval_lengths(part, "change_pct", "low", "high")
-        how = series_style(str(name)).line_arguments()
-        ax.errorbar(x, part["change_pct"], yerr=lengths, elinewidth=0.7, label=str(name), **how)
-    ax.axhline(0.0, color=FAINT, linewidth=0.7, zorder=0)
-    ax.set_xticks(sorted(100.0 * drawn["share"].unique()))
-    ax.invert_xaxis()
-    ax.set(xlabel="Power limit (% of the unlimited peak)", ylabel="Average JCT against no limit (%)")
-    ax.legend(loc="upper left")
-
-
-def power_lines(ax: Axes, steps: pd.DataFrame) -> None:
-    """Draw the power of all GPUs over time, in grey without a limit, and the limit as a dashed line."""
-    for case, part in steps.groupby("case", sort=False):
-        limit_w = float(part["limit_w"].iloc[0])
-        free = np.isnan(limit_w)
-        hours, power_w = part["time_s"].to_numpy(float) / 3600.0, part["power_w"].to_numpy(float)
-        ax.step(hours, power_w, where="post", color=FAINT if free else POWER, linewidth=0.9, label=str(case))
-        if not free:
-            ax.axhline(limit_w, color=CAP, linestyle="--", linewidth=0.7, label=f"limit, {limit_w:.0f} W")
-    ax.set(xlabel="Time (h)", ylabel="Power of all GPUs (W)")
-    ax.set_ylim(bottom=0)
+def cost_rows(ax: Axes, costs: pd.DataFrame) -> None:
+    """Draw what each limit costs in average JCT, a group for each limit and in it a mark for each policy."""
+    drawn = costs[costs["metric"] == "avg_jct_s"].sort_values("share", ascending=False, kind="stable")
+    drawn = drawn.assign(limit=[f"{100 * share:.0f} %" for share in drawn["share"]])
+    interval_rows(ax, drawn, row="limit", value="change_pct", low="low", high="high", series="title")
+    ax.axvline(0.0, color=FAINT, linewidth=0.7, zorder=0)
+    ax.set(xlabel="Average JCT against no limit (%)", ylabel="Limit, of the unlimited peak")
     ax.legend(loc="upper right")

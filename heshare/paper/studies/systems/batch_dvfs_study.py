@@ -5,7 +5,7 @@ Here the networks are the convolutional ones of Table IV, the card is one of our
 limit.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,7 @@ from matplotlib.axes import Axes
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import median_interval
 from heshare.lab.sweeps.study_runs import repeat
-from heshare.paper.figures import plots
-from heshare.paper.figures.direct_labels import draw_points, label_frame
-from heshare.paper.figures.series_styles import GUIDE
+from heshare.paper.figures.rows import interval_rows, value_line
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
@@ -101,20 +99,11 @@ def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def scatter(ax: Axes, gains: pd.DataFrame) -> None:
-    """Draw the throughput of each system over BatchDVFS's against its time above the cap, with its name beside it."""
-    points = pd.DataFrame(
-        {
-            "title": gains["title"],
-            "label": gains["title"].str.replace(", batch", ",\nbatch"),
-            **dict.fromkeys(("x", "x_low", "x_high"), gains["above_pct"]),
-            **{name: 1 / gains[of] for name, of in (("y", "ratio"), ("y_low", "high"), ("y_high", "low"))},
-        }
-    )
-    draw_points(ax, points)
-    ax.axhline(1.0, color=GUIDE, linewidth=0.6, zorder=0)
-    ax.set(xlabel="Time above the power cap (%)", ylabel="Throughput over BatchDVFS's")
-    ax.set_xlim(-0.04 * gains["above_pct"].max(), None)
-    ax.margins(0.12)
-    plots.log_axis(ax)
-    label_frame(ax, points)
+def panels(axes: Sequence[Axes], gains: pd.DataFrame) -> None:
+    """Draw the throughput of each system over BatchDVFS's, and its time above the cap, a row for each system."""
+    shown = gains.assign(over=1 / gains["ratio"], least=1 / gains["high"], most=1 / gains["low"])
+    interval_rows(axes[0], shown, row="title", value="over", low="least", high="most")
+    value_line(axes[0], 1.0, line="-")
+    axes[0].set(xlabel="Throughput over BatchDVFS's", xlim=(0, None))
+    interval_rows(axes[1], shown, row="title", value="above_pct", low="above_pct", high="above_pct", names=False)
+    axes[1].set(xlabel="Time above the power cap (%)", xlim=(-1, None))

@@ -28,7 +28,8 @@ from heshare.lab.systems.shared.trace_jobs import venus_trainings
 from heshare.lab.systems.shared.training import measured_alone
 from heshare.lab.systems.shared.training_step import busy_alone
 from heshare.paper.claims.sources import claim_of_row
-from heshare.paper.figures.series_styles import EDGE, GUIDE, series_style
+from heshare.paper.figures.rows import interval_rows, value_line
+from heshare.paper.figures.series_styles import EDGE, SeriesStyle, series_style
 from heshare.paper.texts import render
 from heshare.policies import registry
 from heshare.policies.policy import Policy
@@ -237,41 +238,18 @@ def evaluate_runtime(frame: pd.DataFrame, variants: pd.DataFrame, rng: np.random
     return median_interval(ours["runtime_pct"], rng).claim_arguments(note, at={"nodes": nodes})
 
 
-def changes_panel(ax: Axes, changes: pd.DataFrame) -> None:
-    rows = changes[changes["metric"] == ASLEEP].reset_index(drop=True)
-    for at, row in enumerate(rows.to_dict("records")):
-        how = series_style(str(row["theirs"]))
-        ax.plot([row["low"], row["high"]], [at, at], color=how.colour, linewidth=1.0)
-        ax.plot(row["change_pct"], at, **how.line_arguments(linestyle=""))
-    _name_rows(ax, [f"{row.theirs}, {row.nodes} nodes" for row in rows.itertuples()])
-    ax.axvline(0, color=EDGE, linewidth=0.6)
-    _paper_line(ax, PAPER_ENERGY_PCT)
-    ax.set_xlabel("Energy of nodes, EaCO against (%)")
-
-
 def why_panels(axes: Sequence[Axes], variants: pd.DataFrame) -> None:
-    how, at = series_style(EACO), np.arange(len(variants))
     shown = (
         (("energy_pct", "low", "high"), "Energy of nodes against FIFO (%)", PAPER_ENERGY_PCT),
         (("runtime_pct", "runtime_low", "runtime_high"), "Run time over that alone (%)", PAPER_RUNTIME_PCT),
     )
     for ax, ((value, low, high), label, paper) in zip(axes, shown, strict=True):
-        ax.hlines(at, variants[low], variants[high], color=how.colour, linewidth=1.0)
-        ax.plot(variants[value], at, **how.line_arguments(linestyle=""))
+        interval_rows(ax, variants, row="variant", value=value, low=low, high=high, style=_round, names=ax is axes[0])
         ax.axvline(0, color=EDGE, linewidth=0.6)
-        _paper_line(ax, paper)
+        value_line(ax, paper, f"the paper: {paper:+g} %")
         ax.set_xlabel(label)
-        ax.grid(axis="x")
-    _name_rows(axes[0], list(variants["variant"]))
 
 
-def _name_rows(ax: Axes, names: Sequence[str]) -> None:
-    ax.set_yticks(range(len(names)), names)
-    ax.set_ylim(len(names) - 0.5, -0.5)
-    ax.grid(axis="x")
-
-
-def _paper_line(ax: Axes, value: float) -> None:
-    ax.axvline(value, color=GUIDE, linewidth=0.8, linestyle="--")
-    text = f"the paper: {value:+g} %"
-    ax.annotate(text, (value, 1), (0, 2), ax.get_xaxis_transform(), textcoords="offset points", ha="center", fontsize=6)
+def _round(_: str) -> SeriesStyle:
+    # EaCO's own marker is a triangle, which looks like an arrow on a horizontal interval.
+    return replace(series_style(EACO), marker="o")

@@ -6,7 +6,6 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from heshare.devices.task_sizes import draw
@@ -229,35 +228,17 @@ def title_of(name: str) -> str:
     return _TITLES.get(name, name)
 
 
-def speedup_panel(ax: Axes, gained: pd.DataFrame, series: str) -> list[Artist]:
-    lines = []
-    for name, part in by_case(gained).groupby(series, sort=False):
-        ordered = np.sort(part["speedup"].to_numpy(float))
-        above = 100.0 * (1.0 - np.arange(len(ordered)) / len(ordered))
-        lines.append(pd.DataFrame({"x": ordered, "y": above, "series": _label(series, float(str(name)))}))
-    drawn: list[Artist] = list(
-        plots.lines(ax, pd.concat(lines), x="x", y="y", series="series", every=4, categories=True)
-    )
-    label = f"the paper: more than half above {FEW:g}"
-    drawn.append(ax.axvline(FEW, color=GUIDE, linewidth=0.8, linestyle="--", label=label))
-    ax.set(xlabel="Speed-up of the urgent task", ylabel="Cases above it (%)", ylim=(0, 104))
-    ax.legend(title="Requests of the urgent task take", loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2)
-    return drawn
-
-
-def why_panel(ax: Axes, rows: pd.DataFrame, x: str, label: str) -> list[Artist]:
-    """Draw median, least and most speed-up at each value of `x`; the band is the range of the paper's cases."""
+def why_panel(ax: Axes, rows: pd.DataFrame, x: str, label: str) -> None:
+    """Draw median, least and most speed-up at each value of `x`, and the range of the paper's cases."""
     names = [_label(x, value) for value in rows[x].tolist()]
     at = np.arange(len(names))
-    middle = rows["median"].to_numpy(float)
-    spread = [middle - rows["least"].to_numpy(float), rows["most"].to_numpy(float) - middle]
-    drawn: list[Artist] = [ax.axhspan(*PAPER_RANGE, color=BAND, zorder=0)]
-    drawn += ax.errorbar(at, middle, yerr=spread, fmt="o", color=EFFECT, elinewidth=0.8).get_children()
-    drawn.append(ax.axhline(FEW, color=GUIDE, linewidth=0.8))
+    ax.axhspan(*PAPER_RANGE, color=BAND, zorder=0, label="the paper's cases")
+    ax.axhline(FEW, color=GUIDE, linewidth=0.8, label=f"more than half of the paper's cases are above {FEW:g}")
+    ax.vlines(at, rows["least"], rows["most"], color=EFFECT, linewidth=0.9, label="all pairs, least to most")
+    ax.plot(at, rows["median"], "o", color=EFFECT, label="their median")
     ax.set_xticks(at, names)
     plots.log_axis(ax)
     ax.set(xlabel=label, ylabel="Speed-up of the urgent task")
-    return drawn
 
 
 def _label(what: str, value: float) -> str:
@@ -307,17 +288,19 @@ def pieces(
     return pd.DataFrame(rows, columns=["way", "task", "start_ms", "end_ms"])
 
 
-def timeline_panel(ax: Axes, rows: pd.DataFrame, arrivals_ms: Sequence[float]) -> list[Artist]:
+def timeline_panel(ax: Axes, rows: pd.DataFrame, arrivals_ms: Sequence[float]) -> None:
     ways = list(dict.fromkeys(rows["way"]))
-    drawn: list[Artist] = [ax.axvline(each, color=GUIDE, linewidth=0.6, linestyle=":") for each in arrivals_ms]
+    for number, each in enumerate(arrivals_ms):
+        ax.axvline(
+            each, color=GUIDE, linewidth=0.8, linestyle=":", label="_" if number else "an urgent request arrives"
+        )
     for (way, task), part in rows.groupby(["way", "task"], sort=False):
         lane, how = TASKS.index(str(task)), category_style(1 if task == "urgent" else 0)
         spans = [(start, end - start) for start, end in zip(part["start_ms"], part["end_ms"], strict=True)]
         low = ways.index(str(way)) + 0.4 * lane - 0.4
         label = str(task) if way == ways[0] else "_"
-        drawn.append(ax.broken_barh(spans, (low, 0.36), facecolor=how.colour, linewidth=0, label=label))
+        ax.broken_barh(spans, (low, 0.36), facecolor=how.colour, linewidth=0, label=label)
     ax.set_yticks(range(len(ways)), ways)
     ax.set(ylim=(len(ways) - 0.45, -0.55), xlabel="Time (ms)")
     ax.grid(visible=False)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, borderaxespad=0.2)
-    return drawn
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, borderaxespad=0.2)

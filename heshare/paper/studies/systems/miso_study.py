@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.grid import Grid
@@ -21,8 +20,8 @@ from heshare.lab.sweeps.sweep import WALL_TIME, sweep
 from heshare.lab.systems.miso.policy import PUBLISHED
 from heshare.lab.systems.shared import training
 from heshare.paper.figures import plots
-from heshare.paper.figures.direct_labels import draw_points, label_frame
-from heshare.paper.figures.series_styles import FAINT, GUIDE
+from heshare.paper.figures.rows import interval_rows
+from heshare.paper.figures.series_styles import GUIDE
 from heshare.policies.registry import split_description, title
 from heshare.shared import files
 from heshare.shared.errors import require
@@ -178,25 +177,19 @@ def by_interval(
     return pd.DataFrame(rows).drop(columns="n")
 
 
-def scatter(ax: Axes, found: pd.DataFrame, best: str) -> None:
-    rows = found.assign(**dict.fromkeys(("x", "x_low", "x_high"), found["energy_mj"]))
-    rows = rows.assign(y=rows[JCT] / 1e3, y_low=rows["low"] / 1e3, y_high=rows["high"] / 1e3)
-    rows["label"] = [f"{row.title}{' (best static)' * (row.policy == best)}" for row in rows.itertuples()]
-    other = rows["policy"].str.startswith(STATIC) & (rows["policy"] != best)
-    ax.plot(rows["x"][other], rows["y"][other], ".", color=FAINT, markersize=4)
-    draw_points(ax, rows[~other])
-    ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
-    ax.margins(0.12)
-    ax.xaxis.set_major_locator(MaxNLocator(5))
-    plots.log_axis(ax)
-    levels, lines = rows.set_index("policy")["y"], [rows[other][["x", "y"]].to_numpy(float)]
-    for policy, key, name, line in ((WHOLE, WHOLE, "unpartitioned", "--"), (best, STATIC, "the best static", ":")):
-        level = float(levels[policy]) * (1 + PAPER_PCT[key] / 100)
-        label = f"the paper: {-PAPER_PCT[key]} % below {name}"
-        ax.axhline(level, color=GUIDE, linewidth=0.8, linestyle=line, zorder=0, label=label)
-        lines.append(np.column_stack([np.linspace(*ax.get_xlim(), 60), np.full(60, level)]))
-    ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), borderaxespad=0.2)
-    label_frame(ax, rows[~other], avoid=np.vstack(lines))
+def jct_rows(ax: Axes, found: pd.DataFrame, best: str) -> None:
+    """Draw the average JCT of each policy, longest first, and what the paper's two reductions would give."""
+    rows = found.assign(**{name: found[name] / 1e3 for name in (JCT, "low", "high")}).sort_values(JCT, ascending=False)
+    rows["label"] = rows["title"] + np.where(rows["policy"] == best, " (best static)", "")
+    interval_rows(ax, rows, row="label", value=JCT, low="low", high="high")
+    for policy, key, line, name in ((WHOLE, WHOLE, "--", "unpartitioned"), (best, STATIC, ":", "the best static")):
+        level = float(rows.set_index("policy")[JCT][policy]) * (1 + PAPER_PCT[key] / 100)
+        words = f"the paper: {-PAPER_PCT[key]} % below {name}"
+        ax.axvline(level, color=GUIDE, linewidth=0.9, linestyle=line, zorder=0, label=words)
+    handles = [each for each in ax.lines if str(each.get_label()).startswith("the paper")]
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.3, 1.0), borderaxespad=0.2)
+    ax.set_xlabel("Average JCT (1000 s)")
+    plots.log_axis(ax, "x")
 
 
 def interval_panels(axes: Sequence[Axes], why: pd.DataFrame) -> None:

@@ -24,8 +24,8 @@ from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
 from heshare.lab.sweeps.study_runs import paired_change, repeat
 from heshare.paper.claims.sources import claim_of_row
-from heshare.paper.figures import plots
-from heshare.paper.figures.series_styles import BAND, GUIDE, series_style
+from heshare.paper.figures.rows import TITLE, interval_rows
+from heshare.paper.figures.series_styles import BAND, GUIDE, TEXT, series_style
 from heshare.paper.texts import render
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.registry import make
@@ -352,20 +352,28 @@ def order_claim(numbers: pd.DataFrame, setting: StudySetting) -> dict[str, Any]:
 
 
 def draw_panels(axes: Sequence[Axes], found: pd.DataFrame, energies: pd.DataFrame) -> None:
+    """Draw power saved and limits missed by load, and the energy of lower clocks, with what each mark means."""
     shown = found[found["title"].isin(SHOWN)]
     shown = shown.assign(row=[f"load {100 * load:g} %" for load in shown["load"]])
+    interval_rows(axes[0], shown, row="row", value="ratio", low="low", high="high", series="title")
     axes[0].axvspan(*PAPER, color=BAND, zorder=0)
-    plots.dots(axes[0], shown, group="row", series="title", value="ratio", low="low", high="high")
+    axes[0].text(sum(PAPER) / 2, 0.5, "the paper's savings", ha="center", fontsize=6, color=TEXT)
     axes[0].set(xlabel="Power, one at a time over it", xlim=(0.97, None))
-    for index, (title, part) in enumerate(shown.groupby("title", sort=False)):
-        at, style = np.arange(len(part)) + 0.17 * (index - 1), series_style(str(title))
-        axes[1].hlines(at, part["lost_low"], part["lost_high"], color=style.colour, linewidth=0.7)
-        axes[1].plot(part["lost_pct"], at, label=str(title), **style.line_arguments(linestyle="", markersize=3))
-    axes[1].axvline(1.0, color=GUIDE, linewidth=0.7)
-    axes[1].set(xlabel="Limits missed more (points)", ylim=axes[0].get_ylim(), yticks=[])
+    interval_rows(
+        axes[1], shown, row="row", value="lost_pct", low="lost_low", high="lost_high", series="title", names=False
+    )
+    axes[1].axvline(1.0, color=GUIDE, linewidth=0.8, linestyle="--")
+    axes[1].text(1.15, -0.35, "one point", fontsize=6, color=TEXT)
+    axes[1].set(xlabel="Limits missed more (points)")
     for card, part in energies.groupby("gpu", sort=False):
         style = series_style(str(card))
         axes[2].plot(part["limit"], part["over_time_pct"], label=str(card), **style.line_arguments(linestyle="-"))
         axes[2].plot(part["limit"], part["at_once_pct"], **style.line_arguments(linestyle=":", markerfacecolor="white"))
+    for line, words in (("-", "over time"), (":", "all at once")):
+        axes[2].plot([], [], color=TEXT, linestyle=line, label=words)
     axes[2].axhline(0.0, color=GUIDE, linewidth=0.7)
     axes[2].set(xlabel="Time over that at the top clock", ylabel="Energy (change, %)")
+    for ax, words in zip(axes, ("Power saved", "Limits missed", "Energy at lower clocks"), strict=True):
+        ax.set_title(words, **TITLE)
+    axes[0].figure.legend(*axes[1].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    axes[0].figure.legend(*axes[2].get_legend_handles_labels(), loc="outside upper right", ncols=5)

@@ -4,8 +4,7 @@ The trace, cluster and load of PowerFlow's evaluation are not in the record. Her
 of Helios Venus, and every job may run on 1, 2, 4 or 8 GPUs. Energy is that of GPUs while they run something, which is
 what PowerFlow's budget limits; the energy with idle GPUs is given too.
 
-`run_systems` runs the systems, `at_equal_energy` compares them, `sensitivity` changes one thing at a time, and
-`model_errors` compares the fitted models with the device.
+`run_systems` runs the systems, `at_equal_energy` compares them, and `sensitivity` changes one thing at a time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +27,8 @@ from heshare.lab.systems.shared.exclusive import Exclusive
 from heshare.lab.systems.shared.trace_jobs import venus_trainings
 from heshare.paper.figures import plots
 from heshare.paper.figures.direct_labels import PointLabel, label_points
-from heshare.paper.figures.series_styles import GUIDE, series_style
+from heshare.paper.figures.rows import interval_rows, value_line
+from heshare.paper.figures.series_styles import series_style
 from heshare.paper.texts import render
 from heshare.policies.policy import Policy
 from heshare.prediction.oracle import DevicePredictor
@@ -176,33 +176,6 @@ def sensitivity(
     return pd.concat(parts, ignore_index=True)
 
 
-def model_errors(setting: StudySetting) -> pd.DataFrame:
-    card, device = gpu(setting.gpu), DevicePredictor()
-    policy = PowerFlow()
-    policy.reset(Cluster((card,)), device, np.random.default_rng(0))
-    clocks = policy.models.clocks_mhz(card)
-    speed = np.array(clocks) / card.max_mhz
-    rows = []
-    for workload in training.workloads(setting.record):
-        model = policy.models.fitted(workload, card)
-        solo = [device.solo([workload], card, mhz) for mhz in clocks]
-        time_s = np.array([run.time_s[0, 0] for run in solo])
-        energy_j = time_s * [run.power_w[0] for run in solo]
-        time_pct = 100 * np.abs(model.time_s(1, speed) / time_s - 1)
-        energy_pct = 100 * np.abs(model.energy_j(model.time_s(1, speed), speed) / energy_j - 1)
-        rows.append(
-            {
-                "workload": str(workload),
-                "sharpness": model.sharpness,
-                "time_mean_pct": time_pct.mean(),
-                "time_max_pct": time_pct.max(),
-                "energy_mean_pct": energy_pct.mean(),
-                "energy_max_pct": energy_pct.max(),
-            }
-        )
-    return pd.DataFrame(rows).assign(provenance="emulated")
-
-
 def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
     running = equal[equal["account"] == "energy_j"].sort_values("times")
     least, *others = running[running["title"].isin([FIFO, SJF, SRTF])].to_dict("records")
@@ -219,27 +192,26 @@ def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
 
 def draw_panels(axes: Sequence[Axes], frame: pd.DataFrame, variants: pd.DataFrame) -> pd.DataFrame:
     curve = frame.groupby(["title", "setting"], sort=False)[["energy", "jct"]].median().reset_index()
-    names = []
+    names, covered = [], []
     for title, part in curve.groupby("title", sort=False):
-        style = series_style(str(title))
+        style, points = series_style(str(title)), part[["energy", "jct"]].to_numpy(float)
         line = style.line if title in (POWER_FLOW, SLOWER) else ""
-        axes[0].plot(part["energy"], part["jct"], **style.line_arguments(linestyle=line))
-        x, y = part.iloc[len(part) // 2][["energy", "jct"]].to_numpy(float)
+        axes[0].plot(*points.T, **style.line_arguments(linestyle=line))
+        x, y = points[points[:, 0].argmax()].tolist()
         names.append(PointLabel(x, y, str(title), style.colour))
+        # The lines as points: names should not cover them.
+        steps = np.linspace(0, len(points) - 1, 300)
+        covered.append(np.column_stack([np.interp(steps, range(len(points)), each) for each in points.T]))
     axes[0].set(xlabel="Energy over FIFO's", ylabel="Average JCT over FIFO's")
     axes[0].xaxis.set_major_locator(MaxNLocator(5))
-    axes[0].margins(0.12)
+    axes[0].margins(0.15)
     plots.log_axis(axes[0])
-    label_points(axes[0], names, avoid=curve[["energy", "jct"]].to_numpy(float))
-    gains = variants[variants["title"] == SRTF].iloc[::-1]
-    places = np.arange(len(gains))
-    spread = np.maximum([gains["times"] - gains["low"], gains["high"] - gains["times"]], 0)
-    axes[1].errorbar(gains["times"], places, xerr=spread, ls="", marker="o", color="black", elinewidth=0.6)
-    axes[1].axvline(1.0, color=GUIDE, lw=0.7)
-    axes[1].axvline(PAPER_LEAST, color=GUIDE, lw=0.8, ls="--", label=f"the paper: at least {PAPER_LEAST:g}x")
-    axes[1].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), borderaxespad=0.2)
+    label_points(axes[0], names, avoid=np.vstack(covered))
+    gains = variants[variants["title"] == SRTF]
+    interval_rows(axes[1], gains, row="variant", value="times", low="low", high="high", series="title")
+    value_line(axes[1], 1.0, line="-")
+    value_line(axes[1], PAPER_LEAST, f"the paper: {PAPER_LEAST:g}x or more")
     axes[1].set(xlabel="SRTF's JCT over PowerFlow's")
-    axes[1].set_yticks(places, list(gains["variant"]))
     curve = curve.rename(columns={"title": "series", "energy": "x", "jct": "value"}).assign(panel="curve")
     gains = gains.rename(columns={"variant": "series", "times": "value"}).assign(panel="gain")
     columns = ["panel", "series", "setting", "x", "value", "low", "high"]

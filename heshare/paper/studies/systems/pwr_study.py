@@ -5,7 +5,7 @@ Tasks arrive, take their share and never leave, until demand has passed the GPUs
 share of tasks with each kind of request. Not published, so assumed: sizes of shares, and virtual CPUs of a task.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -221,13 +221,8 @@ def apart_pct(saved: pd.DataFrame) -> float:
     return float((weights.max(axis=1) - weights.min(axis=1)).max())
 
 
-def panels(axes: Sequence[Axes], saved: pd.DataFrame) -> None:
-    axes[0].axhspan(*PAPER_PCT, color=BAND, linewidth=0, zorder=0, label="PWR's paper")
-    shown = saved.assign(granted_pct=100 * saved["granted"])
-    for ax, (column, label) in zip(
-        axes, {"change_pct": "Power against FGD (%)", "granted_pct": "Requested GPUs granted (%)"}.items(), strict=True
-    ):
-        plots.lines(ax, shown, x="demand", y=column, series="title", every=2)
-        ax.set(xlabel="Demand, as a share of all GPUs", ylabel=label)
-    axes[1].set_xlim(left=0.5)  # below, all are granted
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
+def power_panel(ax: Axes, saved: pd.DataFrame) -> None:
+    ax.axhspan(*PAPER_PCT, color=BAND, linewidth=0, zorder=0, label="PWR's paper")
+    plots.lines(ax, saved, x="demand", y="change_pct", series="title", every=2)
+    ax.set(xlabel="Demand, as a share of all GPUs", ylabel="Power against FGD (%)")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=3)

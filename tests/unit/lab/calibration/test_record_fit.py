@@ -141,12 +141,3 @@ def test_fit_record_recovers_power_constants_from_exact_settings() -> None:
     assert fitted.power["H100"].dynamic_w == pytest.approx(500, rel=0.15)
     assert fitted.power["H100"].knee_mhz == truth.power["H100"].knee_mhz, "no clock was set, so it stays as shipped"
     assert set(fitted.power) == {"H100"}
-
-
-def test_power_by_activity_states_the_source_of_the_utilisation(a100: pd.DataFrame, measured: pd.DataFrame) -> None:
-    assert set(record_validation.power_by_activity(a100)["told_by"]) == {"model"}
-    partly_missing = measured.assign(sm_util_pct=np.where(measured.index % 2 == 0, np.nan, measured["sm_util_pct"]))
-    activity = record_validation.power_by_activity(partly_missing)
-    assert set(activity["told_by"]) == {"card", "model"}
-    assert activity["activity_pct"].between(0, 100).all()
-    assert not activity.isna().any().any()

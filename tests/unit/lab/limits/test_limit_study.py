@@ -20,10 +20,3 @@ def test_limited_runs_are_below_their_limits_and_paired_with_free_ones():
     assert costs["share"].tolist() == [0.8] * 3 + [0.6] * 3 + [0.8] * 3 + [0.6] * 3
     assert (costs["low"] <= costs["change_pct"]).all()
     assert (costs["n"] == 2).all()
-
-
-def test_power_over_time_has_the_limit_and_stays_below_it():
-    steps = limit_study.power_over_time("fifo", 0.6, cluster="1xT4,1xA100", tasks=5, seed=0)
-    free, limited = (part for _, part in steps.groupby("case", sort=False))
-    assert np.isnan(free["limit_w"]).all()
-    assert limited["power_w"].max() <= limited["limit_w"].iloc[0] == 0.6 * free["power_w"].max()

@@ -42,36 +42,37 @@ POINTS = {
 }
 
 
-def test_nearest_first_measures_from_the_systems_that_no_other_dominates() -> None:
+def test_a_system_that_no_other_beats_in_both_measures_is_not_dominated() -> None:
     table = in_one_world(POINTS)
-    assert shared_setting.nearest_first(table) == ["EaCO", "SJF", "FIFO", "Random"]
     assert shared_setting.non_dominated(table) == {"high": ["Marginal, 30 W", "Marginal"]}
 
 
-def test_pareto_panel_names_the_best_and_the_nearest_and_draws_the_others_as_dots() -> None:
-    table = in_one_world({**POINTS, **{f"PowerFlow, {index}": (20.0 + index, 20.0) for index in range(9)}})
+def test_pareto_panels_name_the_best_and_those_asked_for_and_draw_the_others_as_dots() -> None:
+    table = in_one_world(POINTS)
     figure, ax = plt.subplots(figsize=(3, 3), layout="constrained")
-    shared_setting.pareto_panel(ax, table)
-    names = {text.get_text() for text in ax.texts} - {""}
-    assert set(POINTS) <= names
-    assert len(names) == shared_setting.NAMED
-    assert len(next(line for line in ax.lines if line.get_marker() == ".").get_xdata()) == 15 - shared_setting.NAMED
+    shared_setting.pareto_panels([ax], table, ["EaCO"])
+    names = {text.get_text() for text in figure.legends[0].get_texts()}
+    marks = {"Marginal, waiting costs 30 W", "Marginal", "EaCO"}
+    assert names == marks | {"none is better in both", "all others"}
+    assert len(next(line for line in ax.lines if line.get_marker() == ".").get_xdata()) == len(POINTS) - len(marks)
     assert len([tick for tick in ax.get_yticks() if ax.get_ylim()[0] <= tick <= ax.get_ylim()[1]]) >= 3
     plt.close(figure)
 
 
-def test_ties_are_no_worse_than_the_best_system_in_one_repetition() -> None:
+def test_a_win_holds_in_every_repetition_or_not_and_rows_are_sorted() -> None:
     products = {"FIFO": [1.0, 3.0, 3.0], "SJF": [2.0, 2.0, 2.0], "EaCO": [3.0, 3.0, 2.5]}
     rows = [
-        ("m", "low", title, at, value, 1.0) for title, values in products.items() for at, value in enumerate(values)
+        (mix, "low", title, at, value if mix == "m" or title != "SJF" else 0.5, 1.0)
+        for mix in ("m", "k")
+        for title, values in products.items()
+        for at, value in enumerate(values)
     ]
     columns = ["mix", "load", "title", "repetition", shared_setting.ENERGY, shared_setting.JCT]
     runs = pd.DataFrame(rows, columns=columns)
-    tied = shared_setting.ties(runs, ["mix", "load"])
-    assert tied["m", "low"].to_dict() == {"FIFO": True, "SJF": True, "EaCO": False}
-    table = shared_setting.energy_jct_products(runs, ["mix", "load"])
+    won = shared_setting.wins(runs, ["mix", "load"]).set_index("mix")
+    assert won["title"].to_dict() == {"m": "SJF", "k": "SJF"}
+    assert won["always"].to_dict() == {"m": False, "k": True}
     figure, ax = plt.subplots()
-    shared_setting.heat_map(ax, table, tied)
-    assert [text.get_weight() for text in ax.texts if "." in text.get_text()] == ["bold", "bold", "normal"]
-    assert len(figure.axes) == 2, "a bar says what the colours mean"
+    shared_setting.product_rows(ax, shared_setting.energy_jct_products(runs, ["mix", "load"]))
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["SJF", "FIFO", "EaCO"]
     plt.close(figure)

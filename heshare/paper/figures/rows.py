@@ -1,0 +1,50 @@
+"""Plots with a named row for each thing: marks with their intervals, and vertical lines with their meaning."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from heshare.paper.figures.series_styles import GUIDE, SeriesStyle, series_style
+
+TITLE: dict[str, Any] = {"fontsize": 7, "loc": "left", "pad": 3}
+"""The form of a panel's title."""
+
+
+def interval_rows(
+    ax: Axes,
+    frame: pd.DataFrame,
+    *,
+    row: str,
+    value: str,
+    low: str,
+    high: str,
+    series: str = "",
+    style: Callable[[str], SeriesStyle] = series_style,
+    names: bool = True,
+) -> None:
+    """Draw a row for each value of column `row`: a mark and its interval, or one for each of `series` under another.
+
+    Rows and series are in order of appearance. The style is that of the series, or of the row if there are none;
+    `names`: whether the rows are named at the left.
+    """
+    rows = list(dict.fromkeys(frame[row].astype(str)))
+    kinds = list(dict.fromkeys(frame[series or row].astype(str)))
+    for index, kind in enumerate(kinds):
+        part, how = frame[frame[series or row].astype(str) == kind], style(kind)
+        shift = 0.6 * ((index + 0.5) / len(kinds) - 0.5) if series else 0.0
+        at = np.array([rows.index(each) for each in part[row].astype(str)]) + shift
+        ax.hlines(at, part[low], part[high], color=how.colour, linewidth=0.9)
+        ax.plot(part[value], at, label=kind, **how.line_arguments(linestyle=""))
+    ax.set_yticks(range(len(rows)), rows if names else [])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.grid(axis="x")
+
+
+def value_line(ax: Axes, value: float, words: str = "", line: str = "--") -> None:
+    """Draw a vertical line to compare with; `words` are written above it."""
+    ax.axvline(value, color=GUIDE, linewidth=0.8, linestyle=line, zorder=0)
+    above: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "ha": "center"}
+    ax.annotate(words, (value, 1), (0, 2), fontsize=6, **above)

@@ -1,0 +1,38 @@
+"""The worst test of each kind of question: which kind a test has, which test is shown, and its coverage."""
+
+import pandas as pd
+import pytest
+
+from heshare.paper.studies import platform_errors
+
+
+@pytest.mark.parametrize(
+    ("test", "kind"),
+    [
+        ("cnn fp32, a GPU left out, features only", "GPU or network never measured"),
+        ("A100 training in MIG instances, a second laboratory", "MIG instances, trainings, frameworks"),
+        ("RTX-3080-Ti under MPS, power, a network left out", "power"),
+        ("A100 two processes at other batch sizes, a workload left out", "tasks together"),
+        ("RTX-3080-Ti under MPS, time, a network left out", "MPS percentage"),
+    ],
+)
+def test_the_first_kind_with_a_word_counts(test: str, kind: str) -> None:
+    assert platform_errors.question(test) == kind
+
+
+def test_the_largest_error_of_each_kind_is_shown_below_all_points() -> None:
+    errors = pd.DataFrame(
+        {
+            "test": ["T4 clock", "A100 clock", "A100 power"],
+            "n": [5, 6, 7],
+            "mape_pct": [1.0, 3.0, 2.0],
+            "p90_pct": [2.0, 6.0, 4.0],
+        }
+    )
+    points = pd.DataFrame({"error_pct": [-2.0, 4.0]})
+    covered = pd.DataFrame({"grouping": ["all", "test"], "group": ["", "A100 clock"], "within_90_pct": [91.0, 80.0]})
+    shown = platform_errors.worst_by_question(errors, points, covered).set_index("test")
+    assert list(shown.index) == [platform_errors.ALL, "A100 clock", "A100 power"]
+    assert shown.loc[platform_errors.ALL, ["n", "mape_pct", "within_90_pct"]].tolist() == [2, 3.0, 91.0]
+    assert shown.loc["A100 clock", "within_90_pct"] == 80.0
+    assert pd.isna(shown.loc["A100 power", "within_90_pct"])
