@@ -24,15 +24,8 @@ def bars(ax: Axes, frame: pd.DataFrame, *, group: str, series: str, value: str, 
         part = frame[frame[series] == name].set_index(group).reindex(groups)
         at = np.arange(len(groups)) + (index - (len(names) - 1) / 2) * width
         how = _style(name, index, categories)
-        ax.bar(
-            at,
-            part[value].to_numpy(float),
-            width,
-            color=how.face,
-            hatch=how.hatch,
-            edgecolor=EDGE if how.filled else how.colour,
-            label=str(name),
-        )
+        edge = EDGE if how.filled else how.colour
+        ax.bar(at, part[value].to_numpy(float), width, color=how.face, edgecolor=edge, label=str(name))
     ax.set_xticks(np.arange(len(groups)), [str(name) for name in groups])
     ax.set_xlim(-0.6, len(groups) - 0.4)
 

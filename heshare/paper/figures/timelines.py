@@ -49,7 +49,7 @@ def frame(done: Run) -> pd.DataFrame:
 def timeline_rows(ax: Axes, intervals: pd.DataFrame, *, gpus: Sequence[str], classes: Sequence[str]) -> None:
     """Draw one row a GPU: a lane for each concurrent task with its number, below them clock and power.
 
-    Clock and power fill their strip at the card's top clock and power limit.
+    Clock and power fill their strip at the card's top clock and power limit, which are written at its right end.
 
     `intervals` is as from `frame`; `gpus` are the labels from top to bottom; `classes` the load classes in the order of
     their colours, as in `timeline_legend`.
@@ -61,6 +61,9 @@ def timeline_rows(ax: Axes, intervals: pd.DataFrame, *, gpus: Sequence[str], cla
             _lanes(ax, parts["task"], row, classes, last_s / 80)
         _strip(ax, parts["clock"], row, _CLOCK, color=CLOCK, fill=False)
         _strip(ax, parts["power"], row, _POWER, color=POWER, fill=True)
+        for name, (top, bottom), colour in (("clock", _CLOCK, CLOCK), ("power", _POWER, POWER)):
+            words, at = f"{parts[name]['top'].iloc[0]:.0f} {parts[name]['unit'].iloc[0]}", row + (top + bottom) / 2
+            ax.text(1.005, at, words, transform=ax.get_yaxis_transform(), fontsize=6, va="center", color=colour)
     ax.set_yticks(range(len(gpus)), list(gpus))
     ax.set(ylim=(len(gpus) - 0.5, -0.5), xlim=(0, 1.02 * last_s / 1e3), xlabel="Time (1000 s)")
     ax.grid(visible=False)
@@ -74,18 +77,26 @@ def _row(gpu: str, row: str, when: Any, value: float, top: float, unit: str) -> 
 
 
 def _lanes(ax: Axes, part: pd.DataFrame, row: int, classes: Sequence[str], letter_s: float) -> None:
-    # The task's number, and its MPS percentage where that is not 100, if there is room for letters of `letter_s`.
+    # The task's number, and its MPS percentage where that is not 100, if there is room for letters of `letter_s`;
+    # otherwise the number alone, upwards.
     high = (_TASKS[1] - _TASKS[0]) / (int(part["lane"].max()) + 1)
     columns = ["start_s", "end_s", "lane", "kind", "value", "task"]
     for start_s, end_s, lane, kind, pct, task in part[columns].itertuples(index=False):
         how, base = category_style(classes.index(kind)), row + _TASKS[0] + lane * high
         box = ax.broken_barh([(start_s / 1e3, (end_s - start_s) / 1e3)], (base, high), facecolor=how.colour)
-        box.set(hatch=how.hatch, edgecolor="white", linewidth=0.3)
+        box.set(edgecolor="white", linewidth=0.3)
         text = f"{task}" if round(pct) == 100 else f"{task}: {pct:.0f} %"
-        if end_s - start_s > letter_s * (len(text) + 1) and high > 0.18:
+        fits = end_s - start_s > letter_s * (len(text) + 0.2)
+        if (fits and high > 0.12) or (end_s - start_s > letter_s * 1.3 and high > 0.2):
             middle = ((start_s + end_s) / 2e3, base + high / 2)
-            note = ax.annotate(text, middle, ha="center", va="center", fontsize=6)
-            note.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.4})
+            letters: dict[str, Any] = {
+                "ha": "center",
+                "va": "center",
+                "fontsize": 6,
+                "color": "white",
+                "rotation": 0 if fits else 90,
+            }
+            ax.annotate(text if fits else f"{task}", middle, **letters)
 
 
 def timeline_legend(ax: Axes, classes: Sequence[str]) -> None:
@@ -93,7 +104,7 @@ def timeline_legend(ax: Axes, classes: Sequence[str]) -> None:
     styles = [category_style(index) for index in range(len(classes))]
     labels = ["no load class" if name == "none" else f"{name} load" for name in classes]
     handles: list[Patch | Line2D] = [
-        Patch(facecolor=how.colour, hatch=how.hatch, edgecolor="white", linewidth=0.3, label=label)
+        Patch(facecolor=how.colour, edgecolor="white", linewidth=0.3, label=label)
         for how, label in zip(styles, labels, strict=True)
     ]
     handles += [Line2D([], [], color=CLOCK, linewidth=0.7, label="SM clock"), Patch(facecolor=POWER, label="power")]

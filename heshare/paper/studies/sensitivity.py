@@ -225,6 +225,7 @@ def runs(
     seed: int,
     seeds: int,
     interval_s: float,
+    batch_sizes: Sequence[int] = (4, 8),
     folder: str | Path | None = None,
 ) -> pd.DataFrame:
     """Return the runs of all systems in a setting under a condition.
@@ -246,6 +247,7 @@ def runs(
         loads=setting.loads,
         arrivals=(condition.arrivals,),
         intervals_s=(interval_s,),
+        batch_sizes=tuple(batch_sizes),
         predictors=(_named("predictor", changed) or resolve.KEPT,),
         devices=(_named("devices", changed) or resolve.EMULATED,),
         draws=(_named("draw", condition.draw) or resolve.RECIPE,),

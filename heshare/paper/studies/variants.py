@@ -237,10 +237,13 @@ class FrontPoint(PlanReleasePolicy):
         return front.plans[int(order[round(self._along * (len(order) - 1))])].queues
 
 
-def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: SearchSettings) -> pd.DataFrame:
+def runs(
+    n: int, cluster: str, *, seed: int, seeds: int, batch_sizes: Sequence[int], points: int, effort: SearchSettings
+) -> pd.DataFrame:
     """Return runs of the knee of HeShare+'s front and of plans spread along it.
 
-    The task sets are those of a sweep with the same seed. `points` is the number of plans besides the knee.
+    The task sets are those of a sweep with the same seed and inference batch sizes. `points` is the number of plans
+    besides the knee.
 
     Returns:
         One row a repetition and plan: repetition, policy, title (`KNEE` or `POINT`), then those of `Run.summary` but
@@ -254,7 +257,7 @@ def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: Se
     def run_one(drawn: Repetition) -> Iterator[dict[str, object]]:
         fronts: list[Front] = []
         makers: list[Callable[[], Policy]] = [partial(FrontPoint, fronts, along, effort) for along in positions]
-        tasks: Any = partial(draw, n)
+        tasks: Any = partial(draw, n, batch_sizes=batch_sizes)
         for done in repetition(drawn, tasks, Cluster.parse(cluster), makers, lambda: predictor):
             title = KNEE if done.policy == "heshare+" else POINT
             yield {"policy": done.policy, "title": title, **done.summary()}
