@@ -44,12 +44,9 @@ def range_rows(ax: Axes, summary: pd.DataFrame) -> None:
         forms = summary[summary["claim"] == row["claim"]].to_dict("records")
         for lower, each in enumerate(forms):
             colour = FAILS if each["fails"] else HOLDS
-            at, shape = place + 0.3 * lower - 0.1 * (len(forms) - 1), ("|", "o")[lower]
-            ax.plot(
-                [each["least_pct"], each["worst_pct"]], [at, at], color=colour, linewidth=(4.0, 1.2)[lower], alpha=0.55
-            )
-            face = "white" if lower else colour
-            ax.plot([each["change_pct"]], [at], shape, color=colour, markersize=(6, 3)[lower], mew=1.2, mfc=face)
+            at, (width, shape, size, face) = place + 0.3 * lower - 0.1 * (len(forms) - 1), _BARS[lower]
+            ax.plot([each["least_pct"], each["worst_pct"]], [at, at], color=colour, linewidth=width, alpha=0.55)
+            ax.plot([each["change_pct"]], [at], shape, color=colour, markersize=size, mew=1.2, mfc=face)
         ax.plot([row["paper_pct"]], [place], "D", color=EDGE, markersize=3)
         ax.text(1.01, place, row["worst"], transform=ax.get_yaxis_transform(), fontsize=6, va="center")
     ax.axvline(0, color=EDGE, linewidth=0.6)
@@ -62,6 +59,10 @@ def range_rows(ax: Axes, summary: pd.DataFrame) -> None:
     ax.figure.legend(handles=_range_handles(), loc="outside upper center", ncols=3)
 
 
+_BARS = ((4.0, "|", 6, "none"), (1.2, "o", 3, "white"))
+"""Width, and marker with its size and inside, of the rivals' two forms."""
+
+
 def _range_handles() -> list[Line2D]:
     entries: Sequence[dict[str, Any]] = (
         {"color": HOLDS, "linewidth": 4, "alpha": 0.55, "label": "range, below zero in every seed"},
@@ -71,6 +72,10 @@ def _range_handles() -> list[Line2D]:
         {"color": HOLDS, "marker": "o", "mfc": "white", "markersize": 3, "label": "rival with HeShare's placement"},
     )
     return [Line2D([], [], **entry) for entry in entries]
+
+
+_DIGIT: dict[str, Any] = {"fontsize": 6.5, "ha": "center", "va": "center", "fontweight": "bold"}
+_DIGIT["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
 
 
 def setting_rows(ax: Axes, cells: pd.DataFrame) -> None:
@@ -95,15 +100,7 @@ def setting_rows(ax: Axes, cells: pd.DataFrame) -> None:
             names.append((top + place, f"{kind}, {cap}"))
             ax.plot(own, [top + place] * len(own), color=EFFECT, linewidth=0.6, alpha=0.5)
             for level, value in own.items():
-                own_style: dict[str, Any] = {
-                    "fontsize": 6.5,
-                    "ha": "center",
-                    "va": "center",
-                    "color": EFFECT,
-                    "fontweight": "bold",
-                }
-                own_style["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
-                ax.text(value, top + place, str(level).removeprefix("k "), **own_style)
+                ax.text(value, top + place, str(level).removeprefix("k "), color=EFFECT, **_DIGIT)
     ax.axvline(0, color=GUIDE, linewidth=0.6)
     ax.set_yticks([at for at, _ in names], [name for _, name in names], fontsize=6.5)
     ax.set(ylim=(names[-1][0] + 0.6, -0.6), xlabel="En-opt's energy against Morak's (%); digits: tasks at once, k")
@@ -113,12 +110,10 @@ def setting_rows(ax: Axes, cells: pd.DataFrame) -> None:
     ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
-def claims_over_conditions(frame: pd.DataFrame, ranges: Mapping[str, Sequence[str]] | None = None) -> pd.DataFrame:
+def claims_over_conditions(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the results of each claim over all conditions, one row a claim and form of the rivals.
 
-    `frame` is as from `sensitivity.verdicts`, with the reference. `ranges` has groups of axes by name; each becomes two
-    columns, such as power_low_pct and power_high_pct: the least and the largest change over the reference and the
-    group's conditions. The column `change_pct` is that in the reference.
+    `frame` is as from `sensitivity.verdicts`. The column `change_pct` is that in the reference.
     """
     rows = []
     for (claim, form), part in frame.groupby(["claim", "form"], sort=False):
@@ -131,7 +126,6 @@ def claims_over_conditions(frame: pd.DataFrame, ranges: Mapping[str, Sequence[st
                 "form": form,
                 "paper_pct": part["paper_pct"].iloc[0],
                 "change_pct": part.loc[part["axis"] == "", "change_pct"].item(),
-                **_ends_by_group(part, ranges or {}),
                 "conditions": len(part),
                 **counts,
                 "least_pct": part["change_pct"].min(),
@@ -142,14 +136,6 @@ def claims_over_conditions(frame: pd.DataFrame, ranges: Mapping[str, Sequence[st
             }
         )
     return pd.DataFrame(rows)
-
-
-def _ends_by_group(part: pd.DataFrame, ranges: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name, axes in ranges.items():
-        changes = part.loc[part["axis"].isin(["", *axes]), "change_pct"]
-        found |= {f"{name}_low_pct": float(changes.min()), f"{name}_high_pct": float(changes.max())}
-    return found
 
 
 def condition_ranges(frame: pd.DataFrame, sizes: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:

@@ -53,31 +53,24 @@ def draw(ax: Axes, medians: pd.DataFrame, *, forms: Sequence[Sequence[str]], pla
     crossed = []
     for titles in forms:
         for start, end in pairwise(titles):
-            _arrow(ax, at.loc[start], at.loc[end], series_style(start).colour)
+            how = {"arrowstyle": "-|>", "linewidth": 0.9, "shrinkA": 3, "shrinkB": 3, "alpha": 0.8}
+            how["color"] = series_style(start).colour
+            ax.annotate("", tuple(at.loc[end]), tuple(at.loc[start]), arrowprops=how, zorder=1)
             crossed.append(np.linspace(at.loc[start], at.loc[end], 15))
     direct_labels.draw_points(ax, frame)
     paper = frame.dropna(subset="paper_x")
-    for row in paper.to_dict("records"):
-        style: dict[str, Any] = {"color": series_style(str(row["title"])).colour, "markeredgewidth": 1.6}
-        ax.plot([row["paper_x"]], [row["paper_y"]], "x", markersize=6, **style)
-    labels = [
-        (row["paper_x"], row["paper_y"], row["title"], f"{row['title']}, the paper") for row in paper.to_dict("records")
-    ]
-    marked = pd.DataFrame(labels, columns=["x", "y", "title", "label"])
-    still = marked.assign(x_low=marked["x"], x_high=marked["x"], y_low=marked["y"], y_high=marked["y"])
+    for title, x, y in paper[["title", "paper_x", "paper_y"]].itertuples(index=False):
+        ax.plot([x], [y], "x", markersize=6, color=series_style(title).colour, markeredgewidth=1.6)
+    places = {f"{axis}{end}": paper[f"paper_{axis}"] for axis in _AXES for end in ("", "_low", "_high")}
+    marked = paper.assign(label=paper["title"] + ", the paper", **places)
     shown = frame.assign(label=[_label(title) for title in frame["title"]])
-    direct_labels.label_frame(ax, pd.concat([shown, still], ignore_index=True), avoid=np.vstack(crossed))
+    direct_labels.label_frame(ax, pd.concat([shown, marked], ignore_index=True), avoid=np.vstack(crossed))
     handles: dict[str, Any] = {"color": EDGE, "linestyle": "", "markersize": 5}
     entries = [
         Line2D([], [], marker="x", markeredgewidth=1.6, label="rival by the paper's reductions", **handles),
         Line2D([], [], marker=r"$\rightarrow$", label="HeShare's placement, then own best setting", **handles),
     ]
     ax.legend(handles=entries, loc="lower right")
-
-
-def _arrow(ax: Axes, start: pd.Series, end: pd.Series, colour: str) -> None:
-    how = {"arrowstyle": "-|>", "color": colour, "linewidth": 0.9, "shrinkA": 3, "shrinkB": 3, "alpha": 0.8}
-    ax.annotate("", tuple(end), tuple(start), arrowprops=how, zorder=1)
 
 
 def _label(title: str) -> str:

@@ -20,6 +20,22 @@ _STEPS = (
     ("running", (5.3, 10.0), (0.0, _HEIGHT), "4  GPU sharing"),
 )
 """Stage, left and right edge, lower and upper edge, and title of the steps, numbered as in the paper."""
+_BOXES = (
+    (1.95, "profiles of workloads"),
+    (1.25, "random forest"),
+    (0.45, "time and power of each\nbatch, share and clock"),
+)
+_ARROWS = (
+    ((1.1, 1.75), (1.1, 1.46)), ((1.1, 1.05), (1.1, 0.78)), ((2.2, 3.6), (2.6, 3.6)), ((2.2, 1.5), (2.6, 1.5)),
+    ((4.9, 2.6), (5.3, 2.6)),
+)  # fmt: skip
+_WORDS = (
+    (2.7, 4.48, "a queue for each GPU,\nby genetic search"),
+    (2.7, 0.2, "Pareto set of schemes"),
+    (5.4, 4.48, "batches with MPS percentages (height of each task)\nand a clock (bar beside the batch)"),
+    (5.4, 0.2, "Pareto set of plans; here: Trade-off"),
+)
+"""Left edge, height and words of what the steps pass on."""
 
 
 def batches(plan: Plan) -> pd.DataFrame:
@@ -39,31 +55,13 @@ def system(ax: Axes, frame: pd.DataFrame) -> None:
         ax.add_patch(box)
         _text(ax, left + 0.1, top - 0.28, title, fontweight="bold", fontsize=7.5)
     _tasks(ax, frame)
-    for height, words in (
-        (1.95, "profiles of workloads"),
-        (1.25, "random forest"),
-        (0.45, "time and power of each\nbatch, share and clock"),
-    ):
-        frame_of = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": EDGE, "linewidth": 0.5}
-        _text(ax, 1.1, height, words, ha="center", bbox=frame_of, linespacing=1.1)
-    for start, end in (
-        ((1.1, 1.75), (1.1, 1.46)),
-        ((1.1, 1.05), (1.1, 0.78)),
-        ((2.2, 3.6), (2.6, 3.6)),
-        ((2.2, 1.5), (2.6, 1.5)),
-        ((4.9, 2.6), (5.3, 2.6)),
-    ):
-        _arrow(ax, start, end)
-    for x, words, ends in (
-        (2.7, "a queue for each GPU,\nby genetic search", "Pareto set of schemes"),
-        (
-            5.4,
-            "batches with MPS percentages (height of each task)\nand a clock (bar beside the batch)",
-            "Pareto set of plans; here: Trade-off",
-        ),
-    ):
-        _text(ax, x, _HEIGHT - 0.72, words, color=TEXT, linespacing=1.1)
-        _text(ax, x, 0.2, ends, color=TEXT, style="italic")
+    for height, words in _BOXES:
+        how = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": EDGE, "linewidth": 0.5}
+        _text(ax, 1.1, height, words, ha="center", bbox=how, linespacing=1.1)
+    for start, end in _ARROWS:
+        ax.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=8, linewidth=0.9, color=EDGE))
+    for x, height, words in _WORDS:
+        _text(ax, x, height, words, color=TEXT, linespacing=1.1)
     for place, (gpu, part) in enumerate(frame.groupby("gpu", sort=False)):
         bottom = _HEIGHT - 1.05 - _ROW * (place + 1)
         _queue(ax, str(gpu), part, bottom)
@@ -115,7 +113,3 @@ def _task(ax: Axes, x: float, y: float, width: float, height: float, task: objec
 def _text(ax: Axes, x: float, y: float, words: str, **how: Any) -> None:
     # Not in the layout, which would reserve space for it beside the axes.
     ax.text(x, y, words, **{"fontsize": 6.5, "va": "center", "color": EDGE, **how}).set_in_layout(False)
-
-
-def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    ax.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=8, linewidth=0.9, color=EDGE))

@@ -1,4 +1,4 @@
-"""Timelines of a run (tasks, MPS percentages, clock and power of each GPU), and bars of a live comparison."""
+"""Timelines of a run (tasks, MPS percentages, clock and power of each GPU), and dots of a live comparison."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from heshare.ops.live.live_comparison import DEVICE_MODELS
-from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import CLOCK, GRID, POWER, category_style
 from heshare.paper.figures.trace_events import slots
 from heshare.running.result import Run
@@ -123,10 +122,10 @@ def live_panels(axes: Sequence[Axes], found: pd.DataFrame) -> None:
     shown = (("average JCT (s)", 1.0, "Average JCT (s)"), ("energy, active account (J)", 1e3, "Energy (kJ)"))
     for ax, (quantity, unit, label) in zip(axes, shown, strict=True):
         part = found[found["quantity"] == quantity]
-        series = ["measured", *DEVICE_MODELS]
-        long = part.melt(id_vars="title", value_vars=series, var_name="series", value_name="value")
-        long["value"] /= unit
-        plots.bars(ax, long, group="title", series="series", value="value", categories=True)
-        plots.slanted(ax, 30)
-        ax.set_ylabel(label)
+        for index, name in enumerate(("measured", *DEVICE_MODELS)):
+            at = np.arange(len(part)) + 0.2 * (index - 0.5 * len(DEVICE_MODELS))
+            ax.plot(part[name] / unit, at, label=name, **category_style(index).line_arguments(linestyle=""))
+        ax.set_yticks(range(len(part)), list(part["title"]) if ax is axes[0] else [])
+        ax.set(ylim=(len(part) - 0.5, -0.5), xlabel=label)
+        ax.grid(axis="x")
     axes[0].legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.1)

@@ -161,13 +161,6 @@ def class_medians(frame: pd.DataFrame, found: pd.Series) -> pd.Series:
     return found.groupby(loads).median()
 
 
-def unmeasured(frame: pd.DataFrame) -> list[str]:
-    """Return the titles of workloads that were measured on no GPU; `frame` is as from `solo`."""
-    rows = frame[frame["provenance"] == "emulated"]
-    anchored = rows.groupby("title", sort=False)["anchored"].any()
-    return anchored.index[~anchored.to_numpy(bool)].tolist()
-
-
 def clock_gains(frame: pd.DataFrame) -> dict[str, float]:
     """Return the time at half of each GPU's top clock over that at all of it; `frame` is as from `clocks`."""
     gains = {}

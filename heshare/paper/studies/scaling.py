@@ -150,7 +150,7 @@ def seen(total: pd.DataFrame, metric: str, paper: Published) -> str:
     return _words("seen", word=_METRIC_WORDS[metric], sizes=sizes, placed=placed, paper=claimed)
 
 
-_METRIC_WORDS = {variants.JCT: "average JCT", variants.ENERGY: "energy"}
+_METRIC_WORDS = {variants.JCT: "JCT", variants.ENERGY: "energy"}
 
 
 def own_plan_changes(runs: pd.DataFrame, by: str, rng: np.random.Generator) -> pd.DataFrame:

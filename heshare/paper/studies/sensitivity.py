@@ -93,11 +93,6 @@ CONDITIONS: Sequence[Condition] = (
     Condition("tasks", "double", scale=2.0),
 )
 """The reference, and the conditions that differ from it in one thing each."""
-RANGES: Mapping[str, tuple[str, ...]] = {
-    "power": ("idle power", "dynamic power", "lowest voltage", "T4's power", "V100's power", "A100's power"),
-    "sharing": ("contention", "taking turns", "co-run power"),
-}
-"""The axes of what is uncertain about the GPUs' power and about tasks that share a GPU."""
 
 
 @dataclass(frozen=True, slots=True)

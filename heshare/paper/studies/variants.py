@@ -238,7 +238,14 @@ class FrontPoint(PlanReleasePolicy):
 
 
 def runs(
-    n: int, cluster: str, *, seed: int, seeds: int, batch_sizes: Sequence[int], points: int, effort: SearchSettings
+    n: int,
+    cluster: str,
+    *,
+    seed: int,
+    seeds: int,
+    batch_sizes: Sequence[int] = (4, 8),
+    points: int,
+    effort: SearchSettings,
 ) -> pd.DataFrame:
     """Return runs of the knee of HeShare+'s front and of plans spread along it.
 
