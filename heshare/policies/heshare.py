@@ -34,14 +34,14 @@ PARAMETERS: Mapping[str, Value] = MappingProxyType(
 
 ABLATIONS: Mapping[str, tuple[str, Mapping[str, Value]]] = MappingProxyType(
     {
-        "random-placement": ("random placement", {"placement": "random"}),
-        "no-mps": ("everybody at 100 %", {"mps_goal": "none"}),
-        "no-clock": ("the card's own clock", {"clock_scope": "none"}),
-        "no-batches": ("one task at a time", {"batching": "single"}),
-        "true-predictor": ("a predictor never wrong", {"belief": "device"}),
+        "random-placement": ("no placement", {"placement": "random"}),
+        "no-mps": ("no MPS percentages", {"mps_goal": "none"}),
+        "no-clock": ("no clocks", {"clock_scope": "none"}),
+        "no-batches": ("no sharing", {"batching": "single"}),
+        "true-predictor": ("no prediction errors", {"belief": "device"}),
     }
 )
-"""Trade-off without one of its parts: the name after the slash, its title, and its parameters."""
+"""Trade-off without one of its parts: the name after the slash, what is left out, and its parameters."""
 
 
 class FrontPolicy(PlanReleasePolicy):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -31,9 +32,9 @@ PANELS: Mapping[tuple[str, str], str] = {
     (OTHERS, "change"): "Other papers: changes (%)",
     (OWN, "ratio"): "Ratios",
     (OWN, "error"): "Errors (%)",
-    (OWN, "ordering"): "Orderings: parts that hold (%)",
+    (OWN, "ordering"): "Orderings: filled if a part holds",
     (OTHERS, "ratio"): "Other papers: ratios",
-    (OTHERS, "ordering"): "Other papers: parts held (%)",
+    (OTHERS, "ordering"): "Other papers: orderings",
 }
 """Title of each panel by section and kind; those of the kind `change` are in the left column."""
 _KINDS = {"floor": "ratio", "value": "ratio", "reduction": "change", "limit": "change"}
@@ -50,8 +51,8 @@ def plotted(table: pd.DataFrame) -> pd.DataFrame:
     for claim, row in zip(verdicts.paper_claims().values(), table.to_dict("records"), strict=True):
         numbers = {name: float(row[name]) for name in ("measured", "low", "high")}
         ordering = claim.kind == "ordering"
+        good, bad = held(str(row["details"]))
         if ordering:
-            good, bad = held(str(row["details"]))
             share = 100.0 * good / (good + bad) if good + bad else np.nan
             numbers = {"measured": share, "low": np.nan, "high": np.nan}
         rows.append(
@@ -64,19 +65,49 @@ def plotted(table: pd.DataFrame) -> pd.DataFrame:
                 "paper_far": claim.far,
                 "value": numbers.pop("measured"),
                 **numbers,
-                **{name: row[name] for name in ("placed", "best", "n", "verdict", "provenance")},
+                "holds": good if ordering else 0,
+                "fails": bad if ordering else 0,
+                **{name: row[name] for name in ("placed", "best", "n", "verdict", "why", "provenance")},
             }
         )
     return pd.DataFrame(rows)
 
 
+def by_gap(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return claims by the letter of their id, in each group by the gap from the paper's value to ours."""
+    letters = frame["id"].str[0]
+    place = letters.map({letter: at for at, letter in enumerate(dict.fromkeys(letters))})
+    ordered = frame.assign(place=place, gap=frame["value"] - frame["paper"]).sort_values(
+        ["place", "gap"], kind="stable"
+    )
+    return ordered.drop(columns=["place", "gap"]).reset_index(drop=True)
+
+
 def panel(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw a row for each claim: bars at the paper's values, and ours with its interval in the verdict's colour.
 
-    A hollow circle is the value against a rival placed like HeShare, spokes that against a rival at its own best.
+    A hollow circle is the value against a rival placed like HeShare, spokes that against a rival at its own best. An
+    ordering has a square for each of its parts, and the reason at the right. Lines separate the groups of claims.
     """
+    key = str(frame["section"].iloc[0]), str(frame["kind"].iloc[0])
+    frame = by_gap(frame)
     for at, row in enumerate(frame.to_dict("records")):
         colour, marker = series_styles.VERDICTS[str(row["verdict"])]
+        if at and frame["id"].iloc[at - 1][0] != str(row["id"])[0]:
+            ax.axhline(at - 0.5, color=series_styles.GUIDE, linewidth=0.5)
+        if key[1] == "ordering":
+            for place in range(parts := row["holds"] + row["fails"]):
+                face = colour if place < row["holds"] else "white"
+                ax.plot([place], [at], "s", color=colour, markerfacecolor=face, markersize=4.2, markeredgewidth=0.8)
+            if row["fails"] or not parts:
+                # In place of the count, which the squares show. Not in the layout, which would make the axes narrower.
+                why = shorten(
+                    str(row["why"]).partition(" parts hold; not: ")[2] or str(row["why"]),
+                    36 - 2 * parts,
+                    placeholder=" ...",
+                )
+                ax.text(max(parts, 1), at, why, fontsize=6, va="center").set_in_layout(False)
+            continue
         ends = [each for each in (row["paper"], row["paper_far"]) if np.isfinite(each)]
         ax.plot(ends, [at] * len(ends), "-|", color="black", linewidth=0.6, markersize=7, markeredgewidth=1.4)
         if np.isfinite(row["value"]):
@@ -92,12 +123,14 @@ def panel(ax: Axes, frame: pd.DataFrame) -> None:
     ax.set_ylim(len(frame) - 0.4, -0.6)
     ax.grid(axis="x")
     ax.tick_params(axis="y", length=0)
-    key = str(frame["section"].iloc[0]), str(frame["kind"].iloc[0])
     ax.set_title(PANELS[key], fontsize=7, loc="left", pad=3)
     if key[1] == "change":
         ax.axvline(0, color=series_styles.EDGE, linewidth=0.6)
     elif key[1] == "ratio":
         plots.log_axis(ax, "x")
+    elif key[1] == "ordering":
+        ax.set(xlim=(-0.6, 20), xticks=[])
+        ax.grid(visible=False)
     else:
         ax.set_xlim(left=-0.03 * ax.get_xlim()[1])
 
@@ -109,7 +142,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     sizes = [[len(parts[key]) + 3 for key in column] for column in columns]
     height_in = 0.5 + _ROW_IN * max(map(sum, sizes))
     figure = plt.figure(figsize=(style.PAGE_IN, height_in), layout="constrained")
-    halves = figure.add_gridspec(1, 2)
+    halves = figure.add_gridspec(1, 2, width_ratios=[1, 1.25])
     for side, (column, own) in enumerate(zip(columns, sizes, strict=True)):
         cells = halves[0, side].subgridspec(len(column), 1, height_ratios=own)
         for place, key in enumerate(column):

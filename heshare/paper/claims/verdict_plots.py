@@ -1,31 +1,24 @@
-"""Heat maps and tables of the size of claimed reductions under several conditions."""
+"""Ranges of claimed reductions over several conditions, as figures and as a table."""
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch, Rectangle
-from matplotlib.textpath import TextPath
+from matplotlib.lines import Line2D
 
-from heshare.paper.figures.series_styles import SIZES
+from heshare.paper.claims.verdicts import paper_claims
+from heshare.paper.figures.series_styles import EDGE, EFFECT, FAILS, GUIDE, HOLDS
 from heshare.paper.texts import render
 
 AS_LARGE, LESS, BELOW, NOT_BELOW = "as large", "smaller", "below zero", "not below zero"
-"""The size of a reduction under one condition; `BELOW` where the paper has no value."""
-MEANINGS: Mapping[str, str] = {
-    AS_LARGE: "as large as the paper says, or larger",
-    LESS: "below zero, but smaller",
-    BELOW: "below zero; the paper says nothing",
-    NOT_BELOW: "not certainly below zero",
-}
-"""The meaning of each colour in a `heat_map`."""
+"""The size of a reduction under one condition.
 
-
-_MANY = 16
-"""Up to so many columns the names of axes are written across."""
+`BELOW`: where the paper has no value; `NOT_BELOW`: not below zero over the whole interval, which is the range of the
+seeds where they are few.
+"""
+WORDS = (AS_LARGE, LESS, BELOW, NOT_BELOW)
 
 
 def size_word(paper: float, change_pct: float, high_pct: float) -> str:
@@ -40,84 +33,102 @@ def size_word(paper: float, change_pct: float, high_pct: float) -> str:
     return AS_LARGE if change_pct <= paper else LESS
 
 
-def heat_map(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 6.0) -> None:
-    """Draw a heat map: one row a claim, one column a condition, in each cell the change (%) in its size's colour.
+def range_rows(ax: Axes, summary: pd.DataFrame) -> None:
+    """Draw the range of each claim's change over all conditions, sorted; `summary` as from `claims_over_conditions`.
 
-    Reductions have no sign, so that the numbers fit into narrow cells; increases have a plus.
-    `frame` has the columns claim, axis, level, change_pct and size, one row a cell in the order of drawing.
+    A thick bar has the rivals as in the paper, a thin one with HeShare's placement. At the right is the condition with
+    the smallest reduction.
     """
-    rows = list(dict.fromkeys(frame["claim"]))
-    columns = list(dict.fromkeys(zip(frame["axis"], frame["level"], strict=True)))
-    for cell in frame.to_dict("records"):
-        x, y = columns.index((cell["axis"], cell["level"])), rows.index(cell["claim"])
-        word, change = str(cell["size"]), float(cell["change_pct"])
-        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.4, **_patch_style(word)))
-        text = f"{change:+.0f}".removeprefix("-") if abs(change) >= 0.5 else "0"
-        ax.text(x, y, text, fontsize=size_pt, ha="center", va="center", in_layout=False)
-    ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-    ax.set_yticks(range(len(rows)), rows, fontsize=size_pt)
-    ax.set_xticks([])
-    ax.tick_params(length=0)
-    ax.grid(visible=False)
-    for spine in ax.spines.values():
-        spine.set_visible(False)
-    for _, first, _ in _spans(columns):
-        if first:
-            ax.axvline(first - 0.5, color="white", linewidth=2.2)
+    first = summary[summary["form"] == summary["form"].iloc[0]].sort_values("change_pct", kind="stable")
+    for place, row in enumerate(first.to_dict("records")):
+        forms = summary[summary["claim"] == row["claim"]].to_dict("records")
+        for lower, each in enumerate(forms):
+            colour = FAILS if each["fails"] else HOLDS
+            at, (width, shape, size, face) = place + 0.3 * lower - 0.1 * (len(forms) - 1), _BARS[lower]
+            ax.plot([each["least_pct"], each["worst_pct"]], [at, at], color=colour, linewidth=width, alpha=0.55)
+            ax.plot([each["change_pct"]], [at], shape, color=colour, markersize=size, mew=1.2, mfc=face)
+        ax.plot([row["paper_pct"]], [place], "D", color=EDGE, markersize=3)
+        ax.text(1.01, place, row["worst"], transform=ax.get_yaxis_transform(), fontsize=6, va="center")
+    ax.axvline(0, color=EDGE, linewidth=0.6)
+    ax.text(1.01, -1.0, "smallest with", transform=ax.get_yaxis_transform(), fontsize=6, va="center", style="italic")
+    ax.set_yticks(range(len(first)), list(first["claim"]), fontsize=6)
+    ax.set(ylim=(len(first) - 0.4, -0.7), xlabel="Change (%)")
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+    ax.grid(visible=False, axis="y")
+    ax.figure.legend(handles=_range_handles(), loc="outside upper center", ncols=3)
 
 
-def _patch_style(word: str) -> dict[str, Any]:
-    colour, hatch = SIZES[word]
-    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white"}
+_BARS = ((4.0, "|", 6, "none"), (1.2, "o", 3, "white"))
+"""Width, and marker with its size and inside, of the rivals' two forms."""
 
 
-def column_names(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 6.0) -> None:
-    """Write the conditions' names above a `heat_map`: the levels, rotated, above them the axes, rotated if many."""
-    columns = list(dict.fromkeys(zip(frame["axis"], frame["level"], strict=True)))
-    levels = [TextPath((0, 0), level, size=size_pt).get_extents().width for _, level in columns]
-    how: dict[str, Any] = {"textcoords": "offset points", "fontsize": size_pt, "ha": "center", "va": "bottom"}
-    for x, (_, level) in enumerate(columns):
-        ax.annotate(level, (x, -0.5), (0, 3), rotation=90, **how)
-    for axis, first, last in _spans(columns):
-        if axis:
-            name = axis.replace(" ", "\n", 1) if first < last < first + 2 else axis
-            turned = 90 if len(columns) > _MANY else 0
-            where = ((first + last) / 2, -0.5), (0, 8 + max(levels))
-            ax.annotate(name, *where, linespacing=0.95, rotation=turned, **how)
+def _range_handles() -> list[Line2D]:
+    entries: Sequence[dict[str, Any]] = (
+        {"color": HOLDS, "linewidth": 4, "alpha": 0.55, "label": "range, below zero in every seed"},
+        {"color": HOLDS, "marker": "|", "markersize": 6, "mew": 1.2, "ls": "", "label": "as calibrated"},
+        {"color": EDGE, "marker": "D", "markersize": 3, "ls": "", "label": "the paper"},
+        {"color": FAILS, "linewidth": 4, "alpha": 0.55, "label": "range, not in every seed"},
+        {"color": HOLDS, "marker": "o", "mfc": "white", "markersize": 3, "label": "rival with HeShare's placement"},
+    )
+    return [Line2D([], [], **entry) for entry in entries]
 
 
-def _spans(columns: list[tuple[str, str]]) -> list[tuple[str, int, int]]:
-    # Each axis of (axis, level) columns with the positions of its first and last column.
-    spans = [(axis, [at for at, _ in part]) for axis, part in groupby(enumerate(columns), lambda each: each[1][0])]
-    return [(axis, positions[0], positions[-1]) for axis, positions in spans]
+_DIGIT: dict[str, Any] = {"fontsize": 6.5, "ha": "center", "va": "center", "fontweight": "bold"}
+_DIGIT["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
 
 
-def legend_patches(frame: pd.DataFrame) -> list[Patch]:
-    shown = set(frame["size"])
-    return [Patch(label=words, **_patch_style(word)) for word, words in MEANINGS.items() if word in shown]
+def setting_rows(ax: Axes, cells: pd.DataFrame) -> None:
+    """Draw En-opt's change against Morak at each setting: a row a GPU and cap, a digit for each number of tasks.
+
+    Behind the rows of a GPU are the paper's value and the least possible energy; `cells` as from
+    `failure_reasons.by_setting`.
+    """
+    caps = [axis for axis in dict.fromkeys(cells["axis"]) if axis.startswith("cap")]
+    names = []
+    for part_place, (claim, part) in enumerate(cells.groupby("claim", sort=False)):
+        kind, top = str(claim).removeprefix("O3 on "), part_place * (len(caps) + 0.7)
+        ends, change = [top - 0.45, top + len(caps) - 0.55], part.set_index(["axis", "level"])["change_pct"]
+        marks = (
+            (paper_claims()["O3", kind].value, "-", "the paper"),
+            (change["possible", "proven bound"], ":", "proven bound at Morak's defaults"),
+        )
+        for value, dash, label in marks:
+            ax.plot([value, value], ends, color=EDGE, linewidth=1.2, linestyle=dash, label=label if top == 0 else "_")
+        for place, cap in enumerate(caps):
+            own = change[cap]
+            names.append((top + place, f"{kind}, {cap}"))
+            ax.plot(own, [top + place] * len(own), color=EFFECT, linewidth=0.6, alpha=0.5)
+            for level, value in own.items():
+                ax.text(value, top + place, str(level).removeprefix("k "), color=EFFECT, **_DIGIT)
+    ax.axvline(0, color=GUIDE, linewidth=0.6)
+    ax.set_yticks([at for at, _ in names], [name for _, name in names], fontsize=6.5)
+    ax.set(ylim=(names[-1][0] + 0.6, -0.6), xlabel="En-opt's energy against Morak's (%); digits: tasks at once, k")
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+    ax.grid(visible=False, axis="y")
+    ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
-def claims_over_conditions(frame: pd.DataFrame, ranges: Mapping[str, Sequence[str]] | None = None) -> pd.DataFrame:
+def claims_over_conditions(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the results of each claim over all conditions, one row a claim and form of the rivals.
 
-    `frame` is as from `sensitivity.verdicts`, with the reference. `ranges` has groups of axes by name; each becomes two
-    columns, such as power_low_pct and power_high_pct: the least and the largest change over the reference and the
-    group's conditions. The column `change_pct` is that in the reference.
+    `frame` is as from `sensitivity.verdicts`. The column `change_pct` is that in the reference.
     """
     rows = []
     for (claim, form), part in frame.groupby(["claim", "form"], sort=False):
         named = part.assign(condition=(part["axis"] + " " + part["level"]).str.strip())
         worst = named.nlargest(1, "change_pct")
-        counts = {word: int((part["size"] == word).sum()) for word in MEANINGS}
+        counts = {word: int((part["size"] == word).sum()) for word in WORDS}
         rows.append(
             {
                 "claim": claim,
                 "form": form,
                 "paper_pct": part["paper_pct"].iloc[0],
                 "change_pct": part.loc[part["axis"] == "", "change_pct"].item(),
-                **_ends_by_group(part, ranges or {}),
                 "conditions": len(part),
                 **counts,
+                "least_pct": part["change_pct"].min(),
                 "worst_pct": worst["change_pct"].item(),
                 "worst": worst["condition"].item(),
                 "fails": "; ".join(named.loc[named["size"] == NOT_BELOW, "condition"]),
@@ -125,14 +136,6 @@ def claims_over_conditions(frame: pd.DataFrame, ranges: Mapping[str, Sequence[st
             }
         )
     return pd.DataFrame(rows)
-
-
-def _ends_by_group(part: pd.DataFrame, ranges: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name, axes in ranges.items():
-        changes = part.loc[part["axis"].isin(["", *axes]), "change_pct"]
-        found |= {f"{name}_low_pct": float(changes.min()), f"{name}_high_pct": float(changes.max())}
-    return found
 
 
 def condition_ranges(frame: pd.DataFrame, sizes: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:

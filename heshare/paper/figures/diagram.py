@@ -1,93 +1,115 @@
-"""Fig. 5: the system; each box names a function or class of the package and its docstring's first line.
+"""Fig. 5: the system, drawn with the plan of a small task set: what each step gets and passes on."""
 
-The numbers 1 to 4 are the paper's, in filled circles; what this package adds has open circles.
-"""
-
-import textwrap
-from importlib import import_module
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from heshare.paper.figures.series_styles import EDGE, STAGES, TEXT
+from heshare.paper.figures.series_styles import EDGE, GRID, STAGES, TEXT, category_style
+from heshare.paper.figures.timelines import LOAD_CLASSES
+from heshare.scheduling.plan import Plan
+from heshare.world.catalogue import load_class
 
-_LINE, _GAP, _LETTERS = 0.42, 0.6, 62
-"""Height of a line, height between boxes, and letters of a line."""
-_PAPERS = 4
-"""The number of steps that the paper numbers in its Fig. 5 and Section III; the others are of this package."""
-
+_HEIGHT, _ROW = 5.2, 1.25
+"""Height of the drawing, and of a GPU's row."""
 _STEPS = (
-    ("Task set arrives", "world.task_set:task_set", "tasks T, GPUs G"),
-    ("Multi-objective prediction", "prediction.forest:ForestPredictor", "time, power"),
-    ("Energy-aware task scheduling", "scheduling.genetic:search", "schemes: Pareto set PS"),
-    ("GPU sharing optimisation", "scheduling.configuration:configure", "plans: Pareto set PS'"),
-    ("Execution", "running.run:run", "start, MPS %, SM clock"),
-    ("GPUs", "devices.device:Device", "progress, power"),
+    ("world", (0.0, 2.2), (3.05, _HEIGHT), "1  Task set"),
+    ("prediction", (0.0, 2.2), (0.0, 2.7), "2  Prediction"),
+    ("scheduling", (2.6, 4.9), (0.0, _HEIGHT), "3  Task scheduling"),
+    ("running", (5.3, 10.0), (0.0, _HEIGHT), "4  GPU sharing"),
 )
-"""The steps: title, code, and the result that is passed to the next step."""
+"""Stage, left and right edge, lower and upper edge, and title of the steps, numbered as in the paper."""
+_BOXES = (
+    (1.95, "profiles of workloads"),
+    (1.25, "random forest"),
+    (0.45, "time and power of each\nbatch, share and clock"),
+)
+_ARROWS = (
+    ((1.1, 1.75), (1.1, 1.46)), ((1.1, 1.05), (1.1, 0.78)), ((2.2, 3.6), (2.6, 3.6)), ((2.2, 1.5), (2.6, 1.5)),
+    ((4.9, 2.6), (5.3, 2.6)),
+)  # fmt: skip
+_WORDS = (
+    (2.7, 4.48, "a queue for each GPU,\nby genetic search"),
+    (2.7, 0.2, "Pareto set of schemes"),
+    (5.4, 4.48, "batches with MPS percentages (height of each task)\nand a clock (bar beside the batch)"),
+    (5.4, 0.2, "Pareto set of plans; here: Trade-off"),
+)
+"""Left edge, height and words of what the steps pass on."""
 
 
-def steps() -> pd.DataFrame:
-    """Return the system's steps: step, whose (`paper` or `here`), title, stage, code, does (its docstring), gives.
-
-    Raises:
-        AttributeError: the package no longer has that function or class, so the figure would be wrong.
-    """
-    rows = []
-    for number, (title, code, gives) in enumerate(_STEPS, start=1):
-        module, name = code.split(":")
-        found = getattr(import_module(f"heshare.{module}"), name)
-        does = (found.__doc__ or "").strip().splitlines()[0].rstrip(".")
-        whose = "paper" if number <= _PAPERS else "here"
-        about = {"step": str(number), "whose": whose, "title": title, "stage": module.split(".")[0]}
-        rows.append({**about, "code": f"heshare.{module}.{name}", "does": does, "gives": gives})
-    return pd.DataFrame(rows)
+def batches(plan: Plan) -> pd.DataFrame:
+    """Return `Plan.to_frame` with the load class of each workload, and top_mhz, the top clock of its GPU."""
+    top = {label: gpu.max_mhz for label, gpu in zip(plan.cluster.labels, plan.cluster.gpus, strict=True)}
+    frame = plan.to_frame()
+    top_mhz = frame["gpu"].map(top)
+    return frame.assign(load=frame["workload"].map(load_class), sm_mhz=frame["sm_mhz"].fillna(top_mhz), top_mhz=top_mhz)
 
 
 def system(ax: Axes, frame: pd.DataFrame) -> None:
-    """Draw the steps from top to bottom with the result that each passes to the next; `frame` as from `steps`."""
-    last, top = len(frame) - 1, 0.0
-    for index, row in enumerate(frame.itertuples(index=False)):
-        bottom = _box(ax, top, row)
-        if index < last:
-            top = bottom - _GAP
-            _arrow(ax, 3.0, bottom, top, str(row.gives), "left")
-    _arrow(ax, 8.8, top, top + _GAP, str(frame["gives"].iloc[-1]), "right")
-    ax.set(xlim=(-0.05, 10.05), ylim=(bottom - 0.08, 0.08))
+    """Draw the system from left to right; `frame` as from `batches`."""
+    for stage, (left, right), (bottom, top), title in _STEPS:
+        shape = "round,pad=0,rounding_size=0.08"
+        box = FancyBboxPatch((left, bottom), right - left, top - bottom, boxstyle=shape, edgecolor="none")
+        box.set_facecolor(STAGES[stage])
+        ax.add_patch(box)
+        _text(ax, left + 0.1, top - 0.28, title, fontweight="bold", fontsize=7.5)
+    _tasks(ax, frame)
+    for height, words in _BOXES:
+        how = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": EDGE, "linewidth": 0.5}
+        _text(ax, 1.1, height, words, ha="center", bbox=how, linespacing=1.1)
+    for start, end in _ARROWS:
+        ax.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=8, linewidth=0.9, color=EDGE))
+    for x, height, words in _WORDS:
+        _text(ax, x, height, words, color=TEXT, linespacing=1.1)
+    for place, (gpu, part) in enumerate(frame.groupby("gpu", sort=False)):
+        bottom = _HEIGHT - 1.05 - _ROW * (place + 1)
+        _queue(ax, str(gpu), part, bottom)
+        _shares(ax, part, bottom)
+    ax.set(xlim=(-0.05, 10.05), ylim=(-0.05, _HEIGHT + 0.05))
     ax.axis("off")
 
 
-def _box(ax: Axes, top: float, row: Any) -> float:
-    # From `top` downwards; returns the lower edge.
-    does = textwrap.wrap(row.does.split(";")[0].split(" (")[0].replace("`", ""), _LETTERS)
-    bottom = top - _LINE * (2.7 + len(does))
-    patch = FancyBboxPatch(
-        (0.1, bottom), 9.8, top - bottom, boxstyle="round,pad=0,rounding_size=0.12",
-        facecolor=STAGES[row.stage], edgecolor=TEXT, linewidth=0.6,
-    )  # fmt: skip
-    ax.add_patch(patch)
-    inside, number = (EDGE, "white") if row.whose == "paper" else ("white", EDGE)
-    mark = {"boxstyle": "circle,pad=0.22", "facecolor": inside, "edgecolor": EDGE, "linewidth": 0.6}
-    middle, title = (top + bottom) / 2, top - 0.85 * _LINE
-    texts = [
-        ax.text(0.6, middle, row.step, fontsize=7, ha="center", fontweight="bold", color=number, bbox=mark),
-        ax.text(1.15, title, row.title, fontsize=7, fontweight="bold"),
-        ax.text(1.15, bottom + 0.8 * _LINE, row.code, fontsize=6, family="monospace", color=TEXT),
-    ]
-    for place, line in enumerate(does, start=1):
-        texts.append(ax.text(1.15, title - _LINE * place, line, fontsize=6, color=EDGE))
-    for text in texts:
-        text.set(verticalalignment="center")
-        # Otherwise the layout reserves space for the text beside the axes.
-        text.set_in_layout(False)
-    return bottom
+def _tasks(ax: Axes, frame: pd.DataFrame) -> None:
+    for place, row in enumerate(frame.sort_values("task").to_dict("records")):
+        x, y = 0.12 + 0.33 * (place % 6), _HEIGHT - 0.95 - 0.36 * (place // 6)
+        _task(ax, x, y, 0.3, 0.32, row["task"], str(row["load"]))
+    for place, load in enumerate(LOAD_CLASSES[:3]):
+        _task(ax, 0.12 + 0.7 * place, 3.2, 0.1, 0.16, "", load)
+        _text(ax, 0.26 + 0.7 * place, 3.28, {"low": "light", "high": "heavy"}.get(load, load), fontsize=6)
 
 
-def _arrow(ax: Axes, x: float, start: float, end: float, label: str, side: str) -> None:
-    arrow = FancyArrowPatch((x, start), (x, end), arrowstyle="-|>", mutation_scale=7, linewidth=0.8, color=EDGE)
-    ax.add_patch(arrow)
-    shift, align = (0.2, "left") if side == "left" else (-0.2, "right")
-    text = ax.text(x + shift, (start + end) / 2, label, fontsize=6, va="center", ha=align, style="italic")
-    text.set_in_layout(False)
+def _queue(ax: Axes, gpu: str, part: pd.DataFrame, bottom: float) -> None:
+    _text(ax, 2.7, bottom + 0.88, gpu, fontweight="bold")
+    width = min(0.33, 2.1 / len(part))
+    for place, (task, load) in enumerate(zip(part["task"], part["load"], strict=True)):
+        _task(ax, 2.7 + width * place, bottom + 0.3, width - 0.03, 0.4, task, load)
+
+
+def _shares(ax: Axes, part: pd.DataFrame, bottom: float) -> None:
+    # A frame is 100 % high; a narrow column beside a batch is its clock over the top clock.
+    left, slot = 5.4, min(4.6 / part["batch"].nunique(), 2.3)
+    for _, batch in part.groupby("batch", sort=False):
+        wide, high = slot - 0.34, 0.72
+        ax.add_patch(Rectangle((left, bottom + 0.25), wide, high, facecolor="white", edgecolor=GRID, linewidth=0.6))
+        each = wide / len(batch)
+        for place, row in enumerate(batch.to_dict("records")):
+            size = high * float(row["mps_pct"]) / 100
+            _task(ax, left + each * place, bottom + 0.25, each - 0.02, size, row["task"], str(row["load"]))
+            _text(ax, left + each * (place + 0.5), bottom + 0.13, f"{row['mps_pct']} %", ha="center")
+        clock, x = float(batch["sm_mhz"].iloc[0]) / float(batch["top_mhz"].iloc[0]), left + wide + 0.04
+        for size, face in ((high, "white"), (high * clock, EDGE)):
+            ax.add_patch(Rectangle((x, bottom + 0.25), 0.07, size, facecolor=face, edgecolor=GRID, linewidth=0.6))
+        _text(ax, left + wide / 2, bottom + 1.06, f"{batch['sm_mhz'].iloc[0]:.0f} MHz", ha="center", color=TEXT)
+        left += slot
+
+
+def _task(ax: Axes, x: float, y: float, width: float, height: float, task: object, load: str) -> None:
+    colour = category_style(LOAD_CLASSES.index(load)).colour
+    ax.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="white", linewidth=0.5))
+    _text(ax, x + width / 2, y + height / 2, str(task), ha="center", color="white", fontweight="bold")
+
+
+def _text(ax: Axes, x: float, y: float, words: str, **how: Any) -> None:
+    # Not in the layout, which would reserve space for it beside the axes.
+    ax.text(x, y, words, **{"fontsize": 6.5, "va": "center", "color": EDGE, **how}).set_in_layout(False)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
@@ -37,11 +38,22 @@ def solo_panel(ax: Axes, drawn: pd.DataFrame, ratios: pd.DataFrame, *, value: st
         for at, word in enumerate(words, start=-1):
             ax.text(1.1 + 0.14 * column, at, word, transform=ax.get_yaxis_transform(), ha="center", **_SMALL)
     ax.text((1.1 + widest) / 2, -2.1, heading, transform=ax.get_yaxis_transform(), ha="center", **_SMALL)
-    plots.legend_above(ax)
+    _legend(ax, *ax.get_legend_handles_labels()[0], *_fills("from a measurement", "derived"))
 
 
 _LOADS = {"low": "light", "medium": "medium", "high": "heavy"}
 _SMALL: dict[str, Any] = {"fontsize": 6, "va": "center"}
+
+
+def _fills(filled: str, hollow: str) -> list[Line2D]:
+    style: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 3.5, "color": EDGE}
+    faces = ((EDGE, filled), ("white", hollow))
+    return [Line2D([], [], markerfacecolor=face, label=label, **style) for face, label in faces]
+
+
+def _legend(ax: Axes, *handles: Artist) -> None:
+    how: dict[str, Any] = {"handletextpad": 0.2, "columnspacing": 0.9, "ncols": min(len(handles), 5)}
+    ax.figure.legend(handles=list(handles), loc="outside upper center", **how)
 
 
 def clock_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
@@ -51,8 +63,9 @@ def clock_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
             _clock_line(ax, rows, str(gpu))
         plots.log_axis(ax)
         ax.set(xlabel="Requested SM clock (MHz)", xlim=(0, 1.3 * frame["requested_mhz"].max()))
-        ax.set_title(f"bs {size}", fontsize=7, pad=2)
+        ax.set_title(f"Inference batch size {size}", fontsize=7, pad=2)
     axes[0].set_ylabel("Time (ms)")
+    _legend(axes[0], *_fills("at the requested clock", "below it, by the power limit"))
 
 
 def _clock_line(ax: Axes, rows: pd.DataFrame, gpu: str) -> None:
@@ -68,7 +81,7 @@ def _clock_line(ax: Axes, rows: pd.DataFrame, gpu: str) -> None:
 
 
 def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw Fig. 4: mean time of each pair alone, an arrow to that together, and the slowdown; a panel for each GPU."""
+    """Draw Fig. 4: time of each pair alone and together (geometric means), and the slowdown; a panel for each GPU."""
     every = list(frame["pair"].unique())
     for ax, (gpu, part) in zip(axes, frame.groupby("gpu", sort=False), strict=True):
         at = [every.index(pair) for pair in part["pair"]]
@@ -87,36 +100,6 @@ def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
         ax.set_title(f"{gpu}: {part['degradation_pct'].mean():+.0f} % on average", fontsize=7, loc="left", pad=2)
     axes[-1].set_xlabel("Time (ms)")
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-
-
-def comparison_panels(axes: Sequence[Axes], frame: pd.DataFrame, first: int = 0) -> None:
-    """Draw Fig. 6: average JCT and energy (active account) of each policy, a row each, medians with intervals.
-
-    `frame` has the columns title, metric, median, low, high, and perhaps `paper`, the value by the paper's reductions,
-    which is drawn as a tick. `first` policies are above a gap; 0: no gap.
-    """
-    shown = (("avg_jct_s", 1e3, "Average JCT (1000 s)"), ("energy_active_j", 1e6, "Energy (MJ)"))
-    for ax, (metric, unit, label) in zip(axes, shown, strict=True):
-        part = frame[frame["metric"] == metric]
-        at = np.arange(len(part), dtype=float)
-        at[first or len(part) :] += 0.7
-        sizes = part[["median", "low", "high"]] / unit
-        spread = plots.interval_lengths(sizes, "median", "low", "high")
-        for place, (title, middle) in enumerate(zip(part["title"], sizes["median"], strict=True)):
-            how, whisker = series_style(str(title)), {"elinewidth": 0.6, "capthick": 0.6}
-            style: dict[str, Any] = {"color": how.face, "hatch": how.hatch, "error_kw": whisker}
-            edge = EDGE if how.filled else how.colour
-            ax.barh(at[place], middle, 0.76, xerr=spread[:, [place]], edgecolor=edge, **style)
-        if "paper" in part:
-            style = {"color": "black", "linestyle": "", "markersize": 8, "markeredgewidth": 1.6}
-            ax.plot(part["paper"] / unit, at, "|", label="by the paper's reductions", **style)
-        ax.set_yticks(at, list(part["title"]) if ax is axes[0] else [])
-        ax.set(ylim=(at[-1] + 0.6, -0.6), xlabel=label)
-        ax.tick_params(axis="y", length=0)
-        ax.grid(axis="x")
-        ax.grid(visible=False, axis="y")
-    if "paper" in frame:
-        axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right")
 
 
 def error_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:

@@ -13,30 +13,6 @@ from heshare.paper.figures.series_styles import EDGE, GUIDE, SeriesStyle, catego
 from heshare.shared.arrays import FloatArray
 
 
-def bars(ax: Axes, frame: pd.DataFrame, *, group: str, series: str, value: str, categories: bool = False) -> None:
-    """Draw grouped bars: a group for each value of column `group`, in it a bar for each of `series`.
-
-    Groups and series are in order of appearance. `categories`: the series are neither systems nor GPUs.
-    """
-    groups, names = list(frame[group].unique()), list(frame[series].unique())
-    width = 0.8 / len(names)
-    for index, name in enumerate(names):
-        part = frame[frame[series] == name].set_index(group).reindex(groups)
-        at = np.arange(len(groups)) + (index - (len(names) - 1) / 2) * width
-        how = _style(name, index, categories)
-        ax.bar(
-            at,
-            part[value].to_numpy(float),
-            width,
-            color=how.face,
-            hatch=how.hatch,
-            edgecolor=EDGE if how.filled else how.colour,
-            label=str(name),
-        )
-    ax.set_xticks(np.arange(len(groups)), [str(name) for name in groups])
-    ax.set_xlim(-0.6, len(groups) - 0.4)
-
-
 def dots(
     ax: Axes,
     frame: pd.DataFrame,
@@ -147,9 +123,3 @@ def front(ax: Axes, frame: pd.DataFrame) -> None:
         points = ax.scatter(part["x"], part["y"], color=how.colour, marker=how.marker, label=str(name))
         points.set(sizes=[28], zorder=3, edgecolor=EDGE, linewidth=0.5)
     ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
-
-
-def legend_above(ax: Axes) -> None:
-    """Put a legend in one row above the axes."""
-    names = ax.get_legend_handles_labels()[1]
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(names), borderaxespad=0.2)

@@ -16,13 +16,12 @@ from heshare.world.catalogue import gpus
 
 @dataclass(frozen=True, slots=True)
 class SeriesStyle:
-    """The style of one series in matplotlib's terms: colour, hatch of its bars, marker and dash of its line.
+    """The style of one series in matplotlib's terms: colour, marker and dash of its line.
 
-    The hatch is for prints in grey. A series that is not filled has white bars and markers with coloured edges.
+    A series that is not filled has white bars and markers with coloured edges.
     """
 
     colour: str
-    hatch: str = ""
     marker: str = "o"
     line: str = "-"
     filled: bool = True
@@ -64,94 +63,89 @@ VERDICTS: Mapping[str, tuple[str, str]] = {
     "not yet": (GUIDE, "_"),
 }
 """Colour and marker of each verdict of a claim."""
-SIZES: Mapping[str, tuple[str, str]] = {
-    "as large": ("#8FD3BC", ""),
-    "smaller": ("#F7E7A0", ""),
-    "below zero": ("#D9DEE8", ""),
-    "not below zero": ("#EDA483", "////"),
-}
-"""Colour and hatch of the size of a change in heat maps; black text is legible on them."""
+HOLDS, FAILS = _BLUE, _VERMILION
+"""Ranges that are wholly below zero, and others."""
 _QUEUE, _PACKED, _POWER = "#5B6673", "#8A7462", "#6F5B86"
 """Muted hues of the field: queues, systems that share GPUs, systems that limit clocks or power."""
 
 _SERIES: dict[str, SeriesStyle] = {
     # GPUs, and their records
-    "T4": SeriesStyle("#74C69D", "////", "o", "-"),
-    "V100": SeriesStyle("#2D9A6B", "....", "s", "--"),
-    "A100": SeriesStyle("#0B5D3B", "", "^", "-."),
-    "H100": SeriesStyle("#14361F", "\\\\\\\\", "D", ":"),
-    "H200": SeriesStyle("#A7D129", "xxxx", "v", "-"),
-    "A30": SeriesStyle("#4F9D69", "++++", "P", "--"),
-    "A10": SeriesStyle("#86A873", "----", "<", "-."),
-    "L4": SeriesStyle("#B5C99A", "", ">", ":"),
-    "L40S": SeriesStyle("#6A994E", "//", "p", "-"),
-    "RTX": SeriesStyle("#386641", "..", "h", "--"),
-    "P100": SeriesStyle("#A3B18A", "xx", "8", "-."),
-    "another GPU": SeriesStyle("#74A57F", "**", "X", "-"),
+    "T4": SeriesStyle("#A3B300", "o", "-"),
+    "V100": SeriesStyle("#14886A", "s", "--"),
+    "A100": SeriesStyle("#06382A", "^", "-."),
+    "H100": SeriesStyle("#3F6212", "D", ":"),
+    "H200": SeriesStyle("#7FD1AE", "v", "-"),
+    "A30": SeriesStyle("#4F9D69", "P", "--"),
+    "A10": SeriesStyle("#86A873", "<", "-."),
+    "L4": SeriesStyle("#B5C99A", ">", ":"),
+    "L40S": SeriesStyle("#6A994E", "p", "-"),
+    "RTX": SeriesStyle("#386641", "h", "--"),
+    "P100": SeriesStyle("#A3B18A", "8", "-."),
+    "another GPU": SeriesStyle("#74A57F", "X", "-"),
     # The paper's policies
-    "Random": SeriesStyle(_GREY, "", "*", ":"),
-    "Sched-only": SeriesStyle("#6E6E6E", "\\\\\\\\", "D", ":"),
-    "HeShare": SeriesStyle(_BLUE, "", "o", "-"),
-    "Trade-off": SeriesStyle(_BLUE, "", "o", "-"),
-    "En-opt": SeriesStyle("#3B97D3", "....", "s", "--"),
-    "JCT-opt": SeriesStyle("#003F6B", "xxxx", "v", "-."),
-    "HeShare online": SeriesStyle("#3B6FD3", "", "P", "-"),
-    "Morak": SeriesStyle(_ORANGE, "////", "^", "-"),
-    "μ-Serve": SeriesStyle(_VERMILION, "----", "P", "--"),
-    "μ-Serve, 0.6 of the limit": SeriesStyle("#F2A07B", "....", "d", ":", filled=False),
+    "Random": SeriesStyle(_GREY, "*", ":"),
+    "Sched-only": SeriesStyle("#6E6E6E", "D", ":"),
+    "HeShare": SeriesStyle(_BLUE, "o", "-"),
+    "Trade-off": SeriesStyle(_BLUE, "o", "-"),
+    "En-opt": SeriesStyle("#3B97D3", "s", "--"),
+    "JCT-opt": SeriesStyle("#003F6B", "v", "-."),
+    "HeShare online": SeriesStyle("#3B6FD3", "P", "-"),
+    "Morak": SeriesStyle(_ORANGE, "^", "-"),
+    "μ-Serve": SeriesStyle(_VERMILION, "P", "--"),
+    "μ-Serve, 0.6 of the limit": SeriesStyle("#F2A07B", "d", ":", filled=False),
     # HeShare+
-    "HeShare+": SeriesStyle(_BLACK, "", "X", "-"),
-    "HeShare+ Trade-off": SeriesStyle(_BLACK, "", "X", "-"),
-    "HeShare+ En-opt": SeriesStyle(_BLACK, "", "s", "--"),
-    "HeShare+ JCT-opt": SeriesStyle(_BLACK, "", "v", "-."),
-    "HeShare+ online": SeriesStyle(_BLACK, "", "P", "-"),
-    "Marginal": SeriesStyle("#404040", "", "d", "-"),
-    "Marginal, 30 W": SeriesStyle("#404040", "", "<", "-"),
-    "Marginal, 300 W": SeriesStyle("#404040", "", ">", "-"),
+    "HeShare+": SeriesStyle(_BLACK, "X", "-"),
+    "HeShare+ Trade-off": SeriesStyle(_BLACK, "X", "-"),
+    "HeShare+ En-opt": SeriesStyle(_BLACK, "s", "--"),
+    "HeShare+ JCT-opt": SeriesStyle(_BLACK, "v", "-."),
+    "HeShare+ online": SeriesStyle(_BLACK, "P", "-"),
+    "Marginal": SeriesStyle("#404040", "d", "-"),
+    "Marginal, 30 W": SeriesStyle("#404040", "<", "-"),
+    "Marginal, 300 W": SeriesStyle("#404040", ">", "-"),
     # The field
-    "FIFO": SeriesStyle(_QUEUE, "", "s", ":"),
-    "Exclusive": SeriesStyle(_QUEUE, "", "p", "-"),
-    "One at a time": SeriesStyle(_QUEUE, "", "p", "-"),
-    "One at a time, card's power limit": SeriesStyle(_QUEUE, "....", "p", "--", filled=False),
-    "SJF": SeriesStyle(_QUEUE, "////", "v", "--"),
-    "SRTF": SeriesStyle(_QUEUE, "....", "d", "-."),
-    "SRTF at 0.8 clock": SeriesStyle(_QUEUE, "xxxx", "d", "-", filled=False),
-    "SJF, fastest GPU": SeriesStyle(_QUEUE, "////", "v", "-", filled=False),
-    "SRTF, lower clocks": SeriesStyle(_QUEUE, "xxxx", "d", "-", filled=False),
-    "FIFO_packed": SeriesStyle("#A3906F", "....", "h", "--"),
-    "Gandiva": SeriesStyle("#6B4F3A", "xxxx", "H", "-."),
-    "EaCO": SeriesStyle(_PACKED, "", "<", "-"),
-    "FIKIT": SeriesStyle("#B0798C", "", ">", "-"),
-    "MISO": SeriesStyle("#6A3D5A", "", "8", "-"),
-    "MISO at no cost": SeriesStyle("#6A3D5A", "....", "8", "--", filled=False),
-    "Unpartitioned": SeriesStyle(_QUEUE, "", "s", ":"),
-    "MPS, 3 a GPU": SeriesStyle("#B5A27A", "////", "h", "-."),
-    "Equal MPS shares": SeriesStyle("#B5A27A", "////", "h", "-."),
-    "Static": SeriesStyle("#9A7FA8", "xxxx", "D", "--"),
-    "PowerFlow": SeriesStyle(_POWER, "", "p", "-"),
-    "PowerFlow, 0.9": SeriesStyle(_POWER, "....", "p", "--", filled=False),
-    "FGD": SeriesStyle(_QUEUE, "", "H", "-"),
-    "PWR": SeriesStyle("#A88A2E", "", "X", "--"),
-    "PWR 1, FGD 0": SeriesStyle("#A88A2E", "....", "X", ":", filled=False),
-    "BatchDVFS": SeriesStyle("#7A7A2E", "", "o", "-"),
-    "Clock alone, batch of 1": SeriesStyle("#B58A8A", "////", "v", "-"),
-    "Clock alone, batch of 32": SeriesStyle("#8A4F4F", "....", "^", "-"),
-    "Clock alone": SeriesStyle("#B58A8A", "////", "v", "-"),
-    "Batch size alone": SeriesStyle(_POWER, "xxxx", "s", "-"),
-    "Inference batch size alone": SeriesStyle(_POWER, "xxxx", "s", "-"),
-    "Clipper": SeriesStyle(_QUEUE, "----", "P", "-"),
+    "FIFO": SeriesStyle(_QUEUE, "s", ":"),
+    "Exclusive": SeriesStyle(_QUEUE, "p", "-"),
+    "One at a time": SeriesStyle(_QUEUE, "p", "-"),
+    "One at a time, card's power limit": SeriesStyle(_QUEUE, "p", "--", filled=False),
+    "SJF": SeriesStyle(_QUEUE, "v", "--"),
+    "SRTF": SeriesStyle(_QUEUE, "d", "-."),
+    "SRTF at 0.8 clock": SeriesStyle(_QUEUE, "d", "-", filled=False),
+    "SJF, fastest GPU": SeriesStyle(_QUEUE, "v", "-", filled=False),
+    "SRTF, lower clocks": SeriesStyle(_QUEUE, "d", "-", filled=False),
+    "FIFO_packed": SeriesStyle("#A3906F", "h", "--"),
+    "Gandiva": SeriesStyle("#6B4F3A", "H", "-."),
+    "EaCO": SeriesStyle(_PACKED, "<", "-"),
+    "FIKIT": SeriesStyle("#B0798C", ">", "-"),
+    "MISO": SeriesStyle("#6A3D5A", "8", "-"),
+    "MISO at no cost": SeriesStyle("#6A3D5A", "8", "--", filled=False),
+    "Unpartitioned": SeriesStyle(_QUEUE, "s", ":"),
+    "MPS, 3 a GPU": SeriesStyle("#B5A27A", "h", "-."),
+    "Equal MPS shares": SeriesStyle("#B5A27A", "h", "-."),
+    "Static": SeriesStyle("#9A7FA8", "D", "--"),
+    "PowerFlow": SeriesStyle(_POWER, "p", "-"),
+    "PowerFlow, 0.9": SeriesStyle(_POWER, "p", "--", filled=False),
+    "FGD": SeriesStyle(_QUEUE, "H", "-"),
+    "PWR": SeriesStyle("#A88A2E", "X", "--"),
+    "PWR 1, FGD 0": SeriesStyle("#A88A2E", "X", ":", filled=False),
+    "BatchDVFS": SeriesStyle("#7A7A2E", "o", "-"),
+    "Clock alone, batch of 1": SeriesStyle("#B58A8A", "v", "-"),
+    "Clock alone, batch of 32": SeriesStyle("#8A4F4F", "^", "-"),
+    "Clock alone": SeriesStyle("#B58A8A", "v", "-"),
+    "Batch size alone": SeriesStyle(_POWER, "s", "-"),
+    "Inference batch size alone": SeriesStyle(_POWER, "s", "-"),
+    "Clipper": SeriesStyle(_QUEUE, "P", "-"),
     # Searches and bounds
-    "NSGA-II": SeriesStyle("#8C564B", "", "s", "--"),
-    "NSGA-II at 1/n": SeriesStyle("#8C564B", "", "s", ":", filled=False),
-    "SPEA2": SeriesStyle("#B07AA1", "", "^", "-."),
-    "SPEA2 at 1/n": SeriesStyle("#B07AA1", "", "^", ":", filled=False),
-    "MOEA/D": SeriesStyle("#8C7A00", "", "D", ":"),
-    "exact front": SeriesStyle("#BDBDBD", "", "o", "-"),
-    "proven bound": SeriesStyle("#595959", "", "", "--"),
-    "planned on the truth, run": SeriesStyle("#7B1E3A", "", "o", "-"),
-    "planned on predictions, run": SeriesStyle("#C97B63", "", "s", "--"),
-    "planned on predictions, as predicted": SeriesStyle("#C97B63", "", "s", ":", filled=False),
-    "a policy of one's own": SeriesStyle("#C2185B", "", "h", "-"),
+    "NSGA-II": SeriesStyle("#8C564B", "s", "--"),
+    "NSGA-II at 1/n": SeriesStyle("#8C564B", "s", ":", filled=False),
+    "SPEA2": SeriesStyle("#B07AA1", "^", "-."),
+    "SPEA2 at 1/n": SeriesStyle("#B07AA1", "^", ":", filled=False),
+    "MOEA/D": SeriesStyle("#8C7A00", "D", ":"),
+    "exact front": SeriesStyle("#E58FB1", "", "-"),
+    "proven bound": SeriesStyle("#595959", "", "--"),
+    "planned on the truth, run": SeriesStyle("#7B1E3A", "o", "-"),
+    "planned on predictions, run": SeriesStyle("#C97B63", "s", "--"),
+    "planned on predictions, as predicted": SeriesStyle("#C97B63", "s", ":", filled=False),
+    "a policy of one's own": SeriesStyle("#C2185B", "h", "-"),
 }
 
 PLACED = ", HeShare's placement"
@@ -164,14 +158,14 @@ _ENDS = (" ", ",", "(", "-")
 """What may follow a registered name in a title."""
 
 CATEGORIES = (
-    SeriesStyle("#CC79A7", "////", "o", "-"),
-    SeriesStyle("#5B3A8C", "....", "s", "--"),
-    SeriesStyle("#A65628", "", "^", "-."),
-    SeriesStyle("#E377C2", "\\\\\\\\", "D", ":"),
-    SeriesStyle("#9467BD", "xxxx", "v", "-"),
-    SeriesStyle("#C49C94", "----", "P", "--"),
-    SeriesStyle("#4B3621", "++++", "X", "-."),
-    SeriesStyle("#D7A9E3", "", "*", ":"),
+    SeriesStyle("#CC79A7", "o", "-"),
+    SeriesStyle("#5B3A8C", "s", "--"),
+    SeriesStyle("#A65628", "^", "-."),
+    SeriesStyle("#E377C2", "D", ":"),
+    SeriesStyle("#9467BD", "v", "-"),
+    SeriesStyle("#C49C94", "P", "--"),
+    SeriesStyle("#4B3621", "X", "-."),
+    SeriesStyle("#D7A9E3", "*", ":"),
 )
 
 
@@ -189,15 +183,14 @@ def series_style(name: str) -> SeriesStyle:
     """Return the style of a GPU, policy or search, the same in every figure.
 
     A title with settings behind it, such as `Morak (cap=1.0)` or `NSGA-II at 0.1`, has the style of the longest
-    registered name that it begins with. A measured GPU has the colour and dash of the emulated one, but its own hatch
-    and marker. A GPU of `data/gpus.csv` that the registry does not name has the style of other GPUs.
+    registered name that it begins with. A measured GPU has the colour and dash of the emulated one, but its own
+    marker. A GPU of `data/gpus.csv` that the registry does not name has the style of other GPUs.
 
     Raises:
         InputError: the registry has no such name.
     """
     if name.endswith(MEASURED):
-        plain = series_style(name.removesuffix(MEASURED))
-        return replace(plain, hatch=plain.hatch + "oo", marker="*")
+        return replace(series_style(name.removesuffix(MEASURED)), marker="*")
     if PLACED in name:
         return replace(series_style(name.replace(PLACED, "")), filled=False)
     if name.endswith(LITERALLY):

@@ -57,7 +57,6 @@ _RC: dict[str, object] = {
     "legend.columnspacing": 1.2,
     "lines.linewidth": 1.1,
     "lines.markersize": 3.5,
-    "hatch.linewidth": 0.5,
     "patch.linewidth": 0.5,
     "errorbar.capsize": 1.5,
     "figure.dpi": 150,

@@ -1,4 +1,4 @@
-"""Timelines of a run (tasks, MPS percentages, clock and power of each GPU), and bars of a live comparison."""
+"""Timelines of a run (tasks, MPS percentages, clock and power of each GPU), and dots of a live comparison."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from heshare.ops.live.live_comparison import DEVICE_MODELS
-from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import CLOCK, GRID, POWER, category_style
 from heshare.paper.figures.trace_events import slots
 from heshare.running.result import Run
@@ -49,7 +48,7 @@ def frame(done: Run) -> pd.DataFrame:
 def timeline_rows(ax: Axes, intervals: pd.DataFrame, *, gpus: Sequence[str], classes: Sequence[str]) -> None:
     """Draw one row a GPU: a lane for each concurrent task with its number, below them clock and power.
 
-    Clock and power fill their strip at the card's top clock and power limit.
+    Clock and power fill their strip at the card's top clock and power limit, which are written at its right end.
 
     `intervals` is as from `frame`; `gpus` are the labels from top to bottom; `classes` the load classes in the order of
     their colours, as in `timeline_legend`.
@@ -61,6 +60,9 @@ def timeline_rows(ax: Axes, intervals: pd.DataFrame, *, gpus: Sequence[str], cla
             _lanes(ax, parts["task"], row, classes, last_s / 80)
         _strip(ax, parts["clock"], row, _CLOCK, color=CLOCK, fill=False)
         _strip(ax, parts["power"], row, _POWER, color=POWER, fill=True)
+        for name, (top, bottom), colour in (("clock", _CLOCK, CLOCK), ("power", _POWER, POWER)):
+            words, at = f"{parts[name]['top'].iloc[0]:.0f} {parts[name]['unit'].iloc[0]}", row + (top + bottom) / 2
+            ax.text(1.005, at, words, transform=ax.get_yaxis_transform(), fontsize=6, va="center", color=colour)
     ax.set_yticks(range(len(gpus)), list(gpus))
     ax.set(ylim=(len(gpus) - 0.5, -0.5), xlim=(0, 1.02 * last_s / 1e3), xlabel="Time (1000 s)")
     ax.grid(visible=False)
@@ -74,18 +76,26 @@ def _row(gpu: str, row: str, when: Any, value: float, top: float, unit: str) -> 
 
 
 def _lanes(ax: Axes, part: pd.DataFrame, row: int, classes: Sequence[str], letter_s: float) -> None:
-    # The task's number, and its MPS percentage where that is not 100, if there is room for letters of `letter_s`.
+    # The task's number, and its MPS percentage where that is not 100, if there is room for letters of `letter_s`;
+    # otherwise the number alone, upwards.
     high = (_TASKS[1] - _TASKS[0]) / (int(part["lane"].max()) + 1)
     columns = ["start_s", "end_s", "lane", "kind", "value", "task"]
     for start_s, end_s, lane, kind, pct, task in part[columns].itertuples(index=False):
         how, base = category_style(classes.index(kind)), row + _TASKS[0] + lane * high
         box = ax.broken_barh([(start_s / 1e3, (end_s - start_s) / 1e3)], (base, high), facecolor=how.colour)
-        box.set(hatch=how.hatch, edgecolor="white", linewidth=0.3)
+        box.set(edgecolor="white", linewidth=0.3)
         text = f"{task}" if round(pct) == 100 else f"{task}: {pct:.0f} %"
-        if end_s - start_s > letter_s * (len(text) + 1) and high > 0.18:
+        fits = end_s - start_s > letter_s * (len(text) + 0.2)
+        if (fits and high > 0.12) or (end_s - start_s > letter_s * 1.3 and high > 0.2):
             middle = ((start_s + end_s) / 2e3, base + high / 2)
-            note = ax.annotate(text, middle, ha="center", va="center", fontsize=6)
-            note.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.4})
+            letters: dict[str, Any] = {
+                "ha": "center",
+                "va": "center",
+                "fontsize": 6,
+                "color": "white",
+                "rotation": 0 if fits else 90,
+            }
+            ax.annotate(text if fits else f"{task}", middle, **letters)
 
 
 def timeline_legend(ax: Axes, classes: Sequence[str]) -> None:
@@ -93,7 +103,7 @@ def timeline_legend(ax: Axes, classes: Sequence[str]) -> None:
     styles = [category_style(index) for index in range(len(classes))]
     labels = ["no load class" if name == "none" else f"{name} load" for name in classes]
     handles: list[Patch | Line2D] = [
-        Patch(facecolor=how.colour, hatch=how.hatch, edgecolor="white", linewidth=0.3, label=label)
+        Patch(facecolor=how.colour, edgecolor="white", linewidth=0.3, label=label)
         for how, label in zip(styles, labels, strict=True)
     ]
     handles += [Line2D([], [], color=CLOCK, linewidth=0.7, label="SM clock"), Patch(facecolor=POWER, label="power")]
@@ -112,10 +122,10 @@ def live_panels(axes: Sequence[Axes], found: pd.DataFrame) -> None:
     shown = (("average JCT (s)", 1.0, "Average JCT (s)"), ("energy, active account (J)", 1e3, "Energy (kJ)"))
     for ax, (quantity, unit, label) in zip(axes, shown, strict=True):
         part = found[found["quantity"] == quantity]
-        series = ["measured", *DEVICE_MODELS]
-        long = part.melt(id_vars="title", value_vars=series, var_name="series", value_name="value")
-        long["value"] /= unit
-        plots.bars(ax, long, group="title", series="series", value="value", categories=True)
-        plots.slanted(ax, 30)
-        ax.set_ylabel(label)
+        for index, name in enumerate(("measured", *DEVICE_MODELS)):
+            at = np.arange(len(part)) + 0.2 * (index - 0.5 * len(DEVICE_MODELS))
+            ax.plot(part[name] / unit, at, label=name, **category_style(index).line_arguments(linestyle=""))
+        ax.set_yticks(range(len(part)), list(part["title"]) if ax is axes[0] else [])
+        ax.set(ylim=(len(part) - 0.5, -0.5), xlabel=label)
+        ax.grid(axis="x")
     axes[0].legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.1)

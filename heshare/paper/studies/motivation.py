@@ -103,13 +103,13 @@ def pairs(
 
 
 def pair_row(gpu: str, pair: Iterable[str], alone_s: FloatArray, together_s: FloatArray) -> dict[str, object]:
+    # Geometric means, so that the slowdown of the means is the mean of the slowdowns.
+    alone, together = (float(np.exp(np.log(times).mean())) for times in (alone_s, together_s))
+    title = " + ".join(models()[name].title for name in pair)
     return {
-        "gpu": gpu,
-        "pair": " + ".join(models()[name].title for name in pair),
-        "alone_s": float(alone_s.mean()),
-        "together_s": float(together_s.mean()),
-        "degradation_pct": 100.0 * float((together_s / alone_s).mean() - 1.0),
-    }
+        "gpu": gpu, "pair": title, "alone_s": alone, "together_s": together,
+        "degradation_pct": 100.0 * (together / alone - 1.0),
+    }  # fmt: skip
 
 
 def spread(frame: pd.DataFrame, value: str) -> pd.Series:
@@ -159,13 +159,6 @@ def class_medians(frame: pd.DataFrame, found: pd.Series) -> pd.Series:
     """Return the median of a ratio over the workloads of each load class; `found` is by workload."""
     loads = frame.drop_duplicates("workload").set_index("workload")["load"]
     return found.groupby(loads).median()
-
-
-def unmeasured(frame: pd.DataFrame) -> list[str]:
-    """Return the titles of workloads that were measured on no GPU; `frame` is as from `solo`."""
-    rows = frame[frame["provenance"] == "emulated"]
-    anchored = rows.groupby("title", sort=False)["anchored"].any()
-    return anchored.index[~anchored.to_numpy(bool)].tolist()
 
 
 def clock_gains(frame: pd.DataFrame) -> dict[str, float]:

@@ -86,10 +86,13 @@ def front_panel(ax: Axes, frame: pd.DataFrame) -> None:
     """
     for name, part in frame.groupby("series", sort=False):
         how, ordered = series_style(str(name)), part.sort_values(["energy_j", "jct_s"])
-        style: dict[str, Any] = {"color": how.colour, "label": str(name)}
+        style: dict[str, Any] = {"color": how.colour, "markerfacecolor": how.face, "label": str(name)}
         x, y = ordered["energy_j"].to_numpy(float) / 1e6, ordered["jct_s"].to_numpy(float) / 1e3
         size = 2.2 if len(x) <= CROWDED else 1.0
-        if "bound" in str(name):
+        if name == "exact front":
+            # A wide line, because the fronts drawn over it hardly differ from it.
+            ax.plot(x, y, lw=4.0, drawstyle="steps-post", **style)
+        elif "bound" in str(name):
             ax.plot(x, y, lw=0.9, ls="--", **style)
         elif (np.diff(y) <= 0).all():
             ax.plot(x, y, marker=how.marker, ms=size, lw=0.7, drawstyle="steps-post", **style)

@@ -1,6 +1,6 @@
 """Average JCT and energy over GPU mixes, loads and numbers of tasks (Figs. 8 to 11)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import permutations, product
 from typing import Any
@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from numpy.typing import NDArray
+from matplotlib.ticker import FixedLocator
 
 from heshare.lab.sweeps.statistics import median_interval
 from heshare.lab.sweeps.study_runs import median_intervals
+from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.figures import plots
-from heshare.paper.figures.series_styles import EDGE, GUIDE, PLACED, series_style
+from heshare.paper.figures.series_styles import BAND, EDGE, GUIDE, PLACED, series_style
 from heshare.paper.studies import variants
 from heshare.paper.texts import render
 
@@ -23,7 +24,9 @@ OWN_PLANS = ("Trade-off", "En-opt", "JCT-opt")
 REFERENCE = "Trade-off"
 """The policy that the others are compared with in Figs. 8 to 11."""
 SEVEN = ("Random", "Sched-only", "Trade-off", "En-opt", "JCT-opt", "Morak", "μ-Serve")
-"""Titles of the paper's policies in the order of Fig. 6: the rows of Figs. 8 to 11."""
+"""Titles of the paper's policies in the order of Fig. 6."""
+ROWS = ("Random", "Sched-only", "En-opt", "JCT-opt", "Morak", "Morak" + PLACED, "μ-Serve", "μ-Serve" + PLACED)
+"""Titles of the rows of Figs. 8 to 11."""
 _RATIO = ("ratio", "ratio_low", "ratio_high")
 _words = partial(render, "10_mixes")
 
@@ -44,61 +47,110 @@ def ratios(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> p
     return medians.merge(beside, on=[*by, "title", "metric"], validate="one_to_one")[columns]
 
 
-def panels(axes: NDArray[np.object_], frame: pd.DataFrame, metric: str, *, row: str, column: str, heading: str) -> None:
-    """Draw the paired ratios of one metric to `REFERENCE`: a row for each policy of `SEVEN`, a panel for each world.
+def overall(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
+    """Return `ratios` over all worlds together: the geometric mean over worlds of each seed, then as for one world."""
+    logs = runs.assign(**{metric: np.log(runs[metric]) for metric in variants.METRICS})
+    means = logs.groupby(["title", "repetition"], sort=False)[list(variants.METRICS)].mean().apply(np.exp)
+    return ratios(means.reset_index().assign(**dict.fromkeys(by, ALL), provenance="emulated"), by, rng)
 
-    `axes` has the shape (values of `row`, values of `column`). A rival with HeShare's placement is an open mark in
-    the rival's row.
+
+ALL = "all"
+"""The group of all worlds together."""
+_TICKS, _WIDE_TICKS = (0.7, 0.85, 1.0, 1.2, 1.5, 2.0), (0.5, 1.0, 2.0, 5.0, 10.0)
+"""Ticks of ratios over a narrow and a wide range."""
+Published = Mapping[tuple[str, str], tuple[str, str, str]]
+"""Claims by group and policy: the claim's id and part, and HeShare's plan with which it compares the policy."""
+
+
+def panels(
+    axes: Sequence[Axes],
+    frame: pd.DataFrame,
+    total: pd.DataFrame,
+    metric: str,
+    *,
+    by: Sequence[str],
+    paper: Published,
+) -> None:
+    """Draw ratios of one metric to `REFERENCE`: a row for each policy, a panel for all worlds and one for each group.
+
+    The first panel has the numbers of `total`, as from `overall`. The others are of the groups in the column `by[0]` of
+    `frame`, as from `ratios`, with a mark for each value of the column `by[1]`. A tick is where the paper's reduction
+    would put the policy.
     """
-    part = frame[(frame["metric"] == metric) & frame["title"].isin([*SEVEN, *(title + PLACED for title in SEVEN)])]
-    places = {title: place for place, title in enumerate(SEVEN)}
-    for down, (label, rows) in enumerate(part.groupby(row, sort=False)):
-        for across, (name, cell) in enumerate(rows.groupby(column, sort=False)):
-            ax = axes[down, across]
-            ax.axvline(1.0, color=GUIDE, linewidth=0.6, zorder=0)
-            for title, *ends in cell[["title", *_RATIO]].itertuples(index=False):
-                shift = 0.28 if title.endswith(PLACED) else 0.0
-                _ratio_mark(ax, str(title), places[title.removesuffix(PLACED)] + shift, *ends)
-            ax.set_yticks(range(len(SEVEN)), SEVEN, fontsize=6)
-            ax.set_ylim(len(SEVEN) - 0.4, -0.6)
-            ax.grid(axis="x")
-            ax.grid(visible=False, axis="y")
-            plots.log_axis(ax, "x")
-            ax.tick_params(axis="x", labelsize=6)
-            if down == 0:
-                ax.set_title(heading.format(name), fontsize=6, pad=2)
-            if across == axes.shape[1] - 1:
-                ax.set_ylabel(str(label), fontsize=6.5, rotation=270, labelpad=8)
-                ax.yaxis.set_label_position("right")
+    rows = [title for title in ROWS if title in set(total["title"])]
+    worlds = list(frame[by[1]].unique())
+    groups = [(ALL, total), *frame.groupby(by[0], sort=False)]
+    for ax, (group, every) in zip(axes, groups, strict=True):
+        part = every[every["metric"] == metric]
+        of_world = {name: cell.set_index("title") for name, cell in part.groupby(by[1], sort=False)}
+        ax.axvline(1.0, color=GUIDE, linewidth=0.6, zorder=0)
+        for place, title in enumerate(rows):
+            if place % 2:
+                ax.axhspan(place - 0.5, place + 0.5, color=BAND, alpha=0.5, linewidth=0, zorder=0)
+            for name, cell in of_world.items():
+                alone = group == ALL
+                shift = 0.0 if alone else 0.72 * ((worlds.index(name) + 0.5) / len(worlds) - 0.5)
+                shape = {"markersize": 4.0} if alone else {"marker": _SHAPES[worlds.index(name)]}
+                _ratio_mark(ax, title, place + shift, *cell.loc[title, list(_RATIO)], **shape)
+            if group == ALL:
+                number = f"{100 * (of_world[ALL].loc[title, 'ratio'] - 1):+.0f} %"
+                ax.text(1.0, place, number, transform=ax.get_yaxis_transform(), fontsize=6.5, va="center", ha="right")
+            if (group, title) in paper:
+                id, claimed, plan = paper[group, title]
+                over = np.exp(np.mean([np.log(cell.loc[plan, "ratio"]) for cell in of_world.values()]))
+                value = over / (1 + paper_claims()[id, claimed].value / 100)
+                ax.plot([value] * 2, [place - 0.42, place + 0.42], color=EDGE, linewidth=1.4)
+        ax.set_yticks(range(len(rows)), [title.replace(PLACED, ", placed") for title in rows], fontsize=6.5)
+        ax.set_ylim(len(rows) - 0.5, -0.5)
+        ax.grid(visible=False, axis="y")
+        plots.log_axis(ax, "x")
+        ax.grid(axis="x")
+        ax.tick_params(axis="y", length=0)
+        ax.set_title("all together" if group == ALL else str(group), fontsize=7, pad=3)
+    ends = np.array([ax.get_xlim() for ax in axes[1:]])
+    for ax in axes[1:]:
+        ax.set_xlim(ends[:, 0].min(), ends[:, 1].max())
+    low, high = axes[0].get_xlim()
+    axes[0].set_xlim(low, high * (high / low) ** 0.35)
+    for ax in axes:
+        low, high = ax.get_xlim()
+        ax.xaxis.set_major_locator(FixedLocator(_TICKS if high < 4 * low else _WIDE_TICKS))
     words = {variants.JCT: "Average JCT", variants.ENERGY: "Energy"}[metric]
-    before, even = divmod(axes.shape[1] - 1, 2)
-    axes[-1, before].set_xlabel(f"{words} over Trade-off's", fontsize=6.5, x=1.05 if even else 0.5)
-    axes[0, 0].figure.legend(handles=_placements(), loc="outside upper center", ncols=2)
+    labels = [each if isinstance(each, str) else f"{each} {by[1]}" for each in worlds]
+    axes[0].figure.supxlabel(f"{words} over Trade-off's", fontsize=7)
+    axes[0].figure.legend(handles=_handles(labels, bool(paper)), loc="outside upper center", ncols=6)
 
 
-def _ratio_mark(ax: Axes, title: str, at: float, ratio: float, low: float, high: float) -> None:
-    how = series_style(title).line_arguments(linestyle="", markersize=2.6, markeredgewidth=0.6)
-    spread = [[ratio - low], [high - ratio]]
-    ax.errorbar([ratio], [at], xerr=spread, elinewidth=0.7, capsize=0, label=title, **how)
+_SHAPES = ("o", "s", "^", "D", "v", "P")
+"""Markers of the values within a group."""
 
 
-def _placements() -> list[Line2D]:
-    named = ((EDGE, "as in the paper"), ("white", "rival with HeShare's placement"))
-    style: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 3, "color": EDGE}
-    return [Line2D([], [], **style, markerfacecolor=face, label=label) for face, label in named]
+def _ratio_mark(ax: Axes, title: str, at: float, ratio: float, low: float, high: float, **shape: Any) -> None:
+    how = series_style(title).line_arguments(linestyle="", **{"markersize": 2.8, "markeredgewidth": 0.6, **shape})
+    ax.plot([low, high], [at, at], color=how["color"], linewidth=0.7)
+    ax.plot([ratio], [at], **how)
 
 
-def panel_counts(frame: pd.DataFrame, by: Sequence[str], metric: str) -> dict[str, Any]:
-    """Return the number of panels, and that of those in which Trade-off is wholly below or above others of `SEVEN`.
+def _handles(worlds: Sequence[str], has_paper: bool) -> list[Line2D]:
+    style: dict[str, Any] = {"ls": "", "markersize": 3.2, "color": EDGE}
+    found = [Line2D([], [], marker=shape, label=name, **style) for shape, name in zip(_SHAPES, worlds, strict=False)]
+    tick = Line2D([], [], ls="", color=EDGE, marker="|", markersize=7, markeredgewidth=1.4, label="the paper")
+    return [*found, tick] if has_paper else found
 
-    `frame` is as from `ratios`, `by` its columns that name a panel.
+
+def seen(total: pd.DataFrame, metric: str, paper: Published) -> str:
+    """Return the sentence with which a caption begins: Trade-off against both rivals, here and in the paper.
+
+    `total` is as from `overall`; the claims of `ALL` in `paper` have the paper's values.
     """
-    part = frame[frame["metric"] == metric]
-    of_title = {title: part[part["title"] == title] for title in SEVEN if title != REFERENCE}
-    above = {title: int((rows["ratio_low"] > 1).sum()) for title, rows in of_title.items()}
-    below = {title: int((rows["ratio_high"] < 1).sum()) for title, rows in of_title.items()}
-    found = {name: {title: n for title, n in each.items() if n} for name, each in (("above", above), ("below", below))}
-    return {"count": len(part.groupby(list(by))), **found}
+    rows = total[total["metric"] == metric].set_index("title")["ratio"]
+    sizes = {rival: 100 * (1 / float(rows[rival]) - 1) for rival in ("Morak", "μ-Serve")}
+    placed = {rival: 100 * (1 / float(rows[rival + PLACED]) - 1) for rival in sizes}
+    claimed = {rival: paper_claims()[paper[ALL, rival][:2]].value for rival in sizes if (ALL, rival) in paper}
+    return _words("seen", word=_METRIC_WORDS[metric], sizes=sizes, placed=placed, paper=claimed)
+
+
+_METRIC_WORDS = {variants.JCT: "JCT", variants.ENERGY: "energy"}
 
 
 def own_plan_changes(runs: pd.DataFrame, by: str, rng: np.random.Generator) -> pd.DataFrame:

@@ -93,11 +93,6 @@ CONDITIONS: Sequence[Condition] = (
     Condition("tasks", "double", scale=2.0),
 )
 """The reference, and the conditions that differ from it in one thing each."""
-RANGES: Mapping[str, tuple[str, ...]] = {
-    "power": ("idle power", "dynamic power", "lowest voltage", "T4's power", "V100's power", "A100's power"),
-    "sharing": ("contention", "taking turns", "co-run power"),
-}
-"""The axes of what is uncertain about the GPUs' power and about tasks that share a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +220,7 @@ def runs(
     seed: int,
     seeds: int,
     interval_s: float,
+    batch_sizes: Sequence[int] = (4, 8),
     folder: str | Path | None = None,
 ) -> pd.DataFrame:
     """Return the runs of all systems in a setting under a condition.
@@ -246,6 +242,7 @@ def runs(
         loads=setting.loads,
         arrivals=(condition.arrivals,),
         intervals_s=(interval_s,),
+        batch_sizes=tuple(batch_sizes),
         predictors=(_named("predictor", changed) or resolve.KEPT,),
         devices=(_named("devices", changed) or resolve.EMULATED,),
         draws=(_named("draw", condition.draw) or resolve.RECIPE,),

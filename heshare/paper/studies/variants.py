@@ -1,11 +1,10 @@
-"""Comparison of variants: rivals in three forms, HeShare with one part removed, HeShare+ at equal energy or JCT.
+"""Comparison of variants: rivals in three forms, HeShare with one part removed.
 
 The forms of a rival are the one of the paper, the one with HeShare's placement, and its own best setting of those
 tried on other seeds (`best_settings`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,26 +12,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from heshare.devices.task_sizes import draw
-from heshare.lab.plus import heshare_plus
-from heshare.lab.plus.search_settings import SearchSettings
-from heshare.lab.sweeps import resolve
-from heshare.lab.sweeps.random_streams import Repetition
-from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, group_means, median_interval
-from heshare.lab.sweeps.study_runs import repeat
-from heshare.lab.sweeps.sweep import repetition
+from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, group_means
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import GUIDE, category_style
 from heshare.paper.texts import render
 from heshare.policies import registry
 from heshare.policies.heshare import ABLATIONS
-from heshare.policies.plan_release import PlanReleasePolicy
-from heshare.policies.policy import Policy, Traits
-from heshare.scheduling.pareto import Front
-from heshare.scheduling.plan import Batch
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.world.cluster import Cluster
-from heshare.world.task import Task
 
 PAPER, PLACED, BEST = "paper's set-up", "HeShare's placement", "own best"
 RIVALS: Mapping[str, str] = {"Morak": "morak", "mu-Serve": "mu-serve"}
@@ -209,90 +195,3 @@ def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> None:
 
 BY_WORDS = tuple(f"heshare:{plan}/literal" for plan in ("trade-off", "en-opt", "jct-opt"))
 """Names in the registry of HeShare's plans by the paper's words."""
-
-
-KNEE, POINT = "HeShare+", "HeShare+, other plans"
-
-
-class FrontPoint(PlanReleasePolicy):
-    """A policy that runs one plan of HeShare+'s front; policies that share `fronts` compute the front once.
-
-    `along` is the position on the front: 0 is the least energy, 1 the least average JCT, None the knee.
-    """
-
-    traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
-
-    def __init__(self, fronts: list[Front], along: float | None, effort: SearchSettings) -> None:
-        self.name = "heshare+" if along is None else f"heshare+ at {along:.3f}"
-        self._fronts, self._along, self._effort = fronts, along, effort
-
-    def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
-        if not self._fronts:
-            found = heshare_plus.optimise(tasks, self.cluster, self.predictor, rng=self.rng, effort=self._effort)
-            self._fronts.append(found)
-        front = self._fronts[0]
-        if self._along is None:
-            return front.trade_off.queues
-        order = np.argsort(front.objectives[:, 0], kind="stable")
-        return front.plans[int(order[round(self._along * (len(order) - 1))])].queues
-
-
-def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: SearchSettings) -> pd.DataFrame:
-    """Return runs of the knee of HeShare+'s front and of plans spread along it.
-
-    The task sets are those of a sweep with the same seed. `points` is the number of plans besides the knee.
-
-    Returns:
-        One row a repetition and plan: repetition, policy, title (`KNEE` or `POINT`), then those of `Run.summary` but
-        wall time and predictor calls, which the plans of a front share.
-    """
-    predictor = resolve.predictor_maker(
-        resolve.FOREST
-    )()  # shared by all policies, because its calls are not reported here
-    positions = [None, *np.linspace(0, 1, points).tolist()]
-
-    def run_one(drawn: Repetition) -> Iterator[dict[str, object]]:
-        fronts: list[Front] = []
-        makers: list[Callable[[], Policy]] = [partial(FrontPoint, fronts, along, effort) for along in positions]
-        tasks: Any = partial(draw, n)
-        for done in repetition(drawn, tasks, Cluster.parse(cluster), makers, lambda: predictor):
-            title = KNEE if done.policy == "heshare+" else POINT
-            yield {"policy": done.policy, "title": title, **done.summary()}
-
-    rows = repeat(run_one, seed=seed, seeds=seeds, progress="HeShare+")
-    return rows.drop(columns=["planning_s", "predictor_calls"])
-
-
-def plans_at_equal(plus: pd.DataFrame, rival: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return HeShare+'s plan at equal energy and at equal average JCT to a rival, for each repetition.
-
-    Nothing is interpolated. At equal energy, the plan is the fastest of those that used no more energy than the
-    rival when run on the same task set. At equal JCT, it is the plan of least energy of those that were no slower.
-    `rival` has one row a repetition, `name` is its name in the result.
-
-    Returns:
-        Two rows a repetition: rival, at, metric (that is compared), repetition, plan, theirs, ours, change_pct,
-        provenance. Where no plan is within the rival's energy or JCT, plan is empty, ours is NaN and the change 0.
-    """
-    rows = []
-    for (at, metric, within), theirs in product(_EQUAL, rival.to_dict("records")):
-        plans = plus[(plus["repetition"] == theirs["repetition"]) & (plus[within] <= theirs[within])]
-        found = {"plan": "", "ours": np.nan, "change_pct": 0.0}
-        if len(plans):
-            best = plans.loc[plans[metric].idxmin()]
-            change = 100 * (best[metric] / theirs[metric] - 1)
-            found = {"plan": best["policy"], "ours": best[metric], "change_pct": change}
-        known = {"rival": name, "at": at, "metric": metric, "repetition": theirs["repetition"]}
-        rows.append({**known, "theirs": theirs[metric], **found})
-    return pd.DataFrame(rows).assign(provenance="emulated")
-
-
-_EQUAL = (("equal energy", JCT, ENERGY), ("equal average JCT", ENERGY, JCT))
-
-
-def changes_at_equal(plans: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    rows = []
-    for (rival, at, metric), part in plans.groupby(["rival", "at", "metric"], sort=False):
-        change = median_interval(part["change_pct"], rng).columns(*_CHANGE)
-        rows.append({"rival": rival, "at": at, "metric": metric, **change, "reached": int((part["plan"] != "").sum())})
-    return pd.DataFrame(rows).assign(provenance="emulated")

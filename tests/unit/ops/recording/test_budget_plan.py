@@ -70,7 +70,7 @@ def test_budget_plan_varies_clocks_only_on_request() -> None:
 def test_budget_plan_has_the_settings_of_the_papers_figures_first(clocks: bool) -> None:
     early = [setup for setup, _ in _steps(100, clocks=clocks)]
     pairs = {tuple(sorted(task.workload.model for task in setup.residents)) for setup in early if _is_figure_4(setup)}
-    assert pairs == {tuple(sorted(pair)) for pair in budget_plan.PAIRS}
+    assert {tuple(sorted(pair)) for pair in budget_plan.PAIRS} <= pairs
     sweep = [setup for setup in early if str(setup).startswith(("resnet152:16@100/", "resnet152:32@100/"))]
     assert len(sweep) == (12 if clocks else 2)
     assert {1410} <= {setup.sm_mhz for setup in sweep}

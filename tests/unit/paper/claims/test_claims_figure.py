@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
@@ -59,6 +60,18 @@ def test_plotted_has_a_row_for_every_claim_of_the_paper(folder: Path) -> None:
     assert rows["H5 Random poorest, Sched-only never best"]["value"] == 50
     assert rows["P3 SVR: relative error"]["paper"] == 29.12
     assert frame["value"].notna().sum() == 3
+
+
+def test_claims_are_drawn_by_group_and_gap_and_orderings_as_squares(folder: Path) -> None:
+    frame = claims_figure.plotted(claim_table.merge(folder))
+    shown = claims_figure.by_gap(frame[(frame["kind"] == "change") & (frame["section"] == claims_figure.OWN)])
+    assert shown["id"].str[0].drop_duplicates().tolist() == ["H", "G", "O"]
+    assert shown["id"].iloc[0] == "H1", "the only one of its group with a value"
+    fig, ax = plt.subplots()
+    claims_figure.panel(ax, frame[frame["id"] == "H5"])
+    assert [line.get_markerfacecolor() == "white" for line in ax.lines] == [False, True]
+    assert [text.get_text() for text in ax.texts] == ["Random poorest in energy."]
+    plt.close(fig)
 
 
 @pytest.mark.slow

@@ -8,23 +8,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.container import BarContainer
-from matplotlib.patches import FancyBboxPatch
+from matplotlib.colors import to_rgba
+from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from heshare.paper import tables
-from heshare.paper.figures import diagram, panels, plots, style
+from heshare.paper.figures import comparison_plane, diagram, panels, style
+from heshare.paper.figures.series_styles import category_style
+from heshare.paper.figures.timelines import LOAD_CLASSES
 from heshare.paper.notebooks import notebook, notebook_parameters
 from heshare.paper.notebooks.execute_notebook import missing_files
 from heshare.paper.provenance import sidecar as provenance
 from heshare.paper.provenance.run_record import RunRecord
 from heshare.prediction.features import FEATURES
+from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.display import head
 from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.files import root, sha256
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
 
+PLANNED = {"batch_sizes": [4, 8], "tasks": 12, "cluster": "1xT4"}
 FRAME = pd.DataFrame(
     {"group": ["a", "a", "b"], "gpu": ["T4", "A100", "T4"], "value": [1.0, 2.0, 3.0], "low": 0.5, "high": 4.0}
 )
@@ -58,19 +66,42 @@ def test_cells_of_a_context_are_in_build_unless_set(tmp_path: Path) -> None:
     assert by_hand.cells == root() / "build/mine/cells", "a kernel may have changed the package that it runs"
 
 
-def test_boxes_of_the_system_diagram_hold_their_text_and_fill_the_papers_numbers_only(ax: Axes) -> None:
-    ax.figure.set_size_inches(style.COLUMN_IN, 4.1)
-    diagram.system(ax, diagram.steps())
+def test_the_systems_diagram_draws_each_task_of_the_plan_as_high_as_its_share(ax: Axes) -> None:
+    batches = (Batch((2, 0), (50, 100), 1005), Batch((1,), (80,)))
+    tasks = tuple(Task(id=at, workload=Workload("resnet50", 8), iterations=9.0) for at in range(3))
+    frame = diagram.batches(Plan(Cluster.parse("1xA100"), tasks, (batches,), 1.0, 1.0))
+    assert frame[["task", "mps_pct", "sm_mhz", "top_mhz"]].to_numpy().tolist() == [
+        [2, 50, 1005, 1410], [0, 100, 1005, 1410], [1, 80, 1410, 1410]
+    ]  # fmt: skip
+    ax.figure.set_size_inches(style.PAGE_IN, 2.9)
+    diagram.system(ax, frame)
+    assert [text.get_text() for text in ax.texts].count("2") == 3, "in the set, the queue and the batch"
+    colour = to_rgba(category_style(LOAD_CLASSES.index("medium")).colour)
+    drawn = [patch for patch in ax.patches if isinstance(patch, Rectangle) and patch.get_facecolor() == colour]
+    full, *others = sorted({round(patch.get_height(), 3) for patch in drawn if patch.get_x() > 5.3}, reverse=True)
+    assert others == pytest.approx([0.8 * full, 0.5 * full], abs=2e-3)
     ax.set_position((0, 0, 1, 1))
     ax.figure.draw_without_rendering()
     boxes = [patch.get_window_extent() for patch in ax.patches if isinstance(patch, FancyBboxPatch)]
-    texts = [text for text in ax.texts if text.get_style() != "italic"]
-    assert len(boxes) == 6
-    for text in texts:
+    for text in ax.texts:
         extent = text.get_window_extent()
         assert any(box.x0 <= extent.x0 and extent.x1 <= box.x1 and box.y0 <= extent.y0 for box in boxes), text
-    circles = [text.get_bbox_patch() for text in texts if text.get_text().isdigit()]
-    assert [circle.get_facecolor() != (1, 1, 1, 1) for circle in circles if circle] == [True] * 4 + [False] * 2
+
+
+def test_fig_6_has_a_mark_for_each_policy_the_paper_and_an_arrow_between_forms(ax: Axes) -> None:
+    titles = ["Trade-off", "En-opt", "Morak", "Morak, HeShare's placement", "Morak, HeShare's placement (cap 1.0)"]
+    rows = [
+        {"title": title, "metric": metric, "median": size * (at + 2), "paper": np.nan if at != 2 else 3 * size}
+        for metric, size in (("avg_jct_s", 1e3), ("energy_active_j", 1e6))
+        for at, title in enumerate(titles)
+    ]
+    frame = pd.DataFrame(rows).assign(low=lambda rows: 0.9 * rows["median"], high=lambda rows: 1.1 * rows["median"])
+    comparison_plane.draw(ax, frame, forms=[titles[2:]], plans=["Trade-off", "En-opt"])
+    arrows = [(text.xyann, text.xy) for text in ax.texts if text.arrow_patch is not None and text.xyann[0] >= 4]
+    assert arrows == [((4, 4), (5, 5)), ((5, 5), (6, 6))]
+    assert [line.get_xydata().tolist() for line in ax.lines if line.get_marker() == "x"] == [[[3, 3]]]
+    words = {text.get_text() for text in ax.texts}
+    assert {"Trade-off", "Morak, the paper", "Morak, placed", "Morak, placed, own best"} <= words
 
 
 def test_smallest_text_is_that_in_print(ax: Axes) -> None:
@@ -102,7 +133,7 @@ def test_save_writes_four_files_with_the_same_bytes_each_time(tmp_path: Path) ->
         ctx = context(tmp_path / name)
         with style.using():
             fig, ax = ctx.figure()
-            plots.bars(ax, FRAME, group="group", series="gpu", value="value")
+            ax.set_xticks([0, 1], ["a", "b"])
             preview = ctx.save(fig, "fig01_toy", data=FRAME, caption="a caption " * 20, rows="emulated")
         assert preview.path.is_file()
     for suffix in (".pdf", ".png", ".csv", ".json"):
@@ -172,7 +203,7 @@ def test_save_refuses_an_undeclared_figure_empty_data_and_an_unknown_provenance(
 
 
 def test_setup_refuses_the_live_profile_without_a_gpu() -> None:
-    values = {"profile": "live", "seed": 0, "batch_size": 8, "out_dir": ""}
+    values = {"profile": "live", "seed": 0, "batch_size": 8, "out_dir": ""} | PLANNED
     with pytest.raises(DeviceError, match="live"):
         notebook.setup("02_system", values, outputs=[])
 
@@ -274,13 +305,3 @@ def test_error_shares_rise_to_all_times_of_a_kind(ax: Axes) -> None:
     found = panels.error_shares(ax, points).set_index("kind")
     assert found.loc["clock (2)"].to_numpy().tolist() == [[5.0, 50.0], [20.0, 100.0]]
     assert {text.get_text() for text in ax.get_legend().get_texts()} == {"clock (2)", "pairs (1)", "other (1)"}
-
-
-def test_bars_have_the_heights_of_the_frame_and_a_gap_for_a_missing_row(ax: Axes) -> None:
-    plots.bars(ax, FRAME, group="group", series="gpu", value="value")
-    drawn = [container for container in ax.containers if isinstance(container, BarContainer)]
-    heights = [[bar.get_height() for bar in container] for container in drawn]
-    assert heights[0] == [1.0, 3.0]
-    assert heights[1][0] == 2.0
-    assert [container.get_label() for container in drawn] == ["T4", "A100"]
-    assert drawn[0].patches[0].get_hatch() != drawn[1].patches[0].get_hatch(), "not by colour alone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -40,11 +41,9 @@ def test_class_medians_are_over_workloads() -> None:
     assert motivation.class_medians(frame, found).to_dict() == {"low": 2.0, "medium": 3.0, "high": 4.0}
 
 
-def test_unmeasured_names_what_was_measured_on_no_gpu() -> None:
-    rows = [("A", "T4", False), ("A", "A100", True), ("B", "T4", False), ("B", "A100", False)]
-    frame = pd.DataFrame(rows, columns=["title", "gpu", "anchored"]).assign(provenance="emulated")
-    assert motivation.unmeasured(frame) == ["B"]
-    assert motivation.unmeasured(frame.iloc[:2]) == []
+def test_the_slowdown_of_a_pair_is_that_of_the_drawn_times() -> None:
+    row = motivation.pair_row("T4", ("resnet50", "gpt2"), np.array([1.0, 4.0]), np.array([2.0, 32.0]))
+    assert (row["alone_s"], row["together_s"], row["degradation_pct"]) == pytest.approx((2.0, 8.0, 300.0))
 
 
 def test_clock_gains_compare_half_of_the_top_clock_with_all_of_it() -> None:

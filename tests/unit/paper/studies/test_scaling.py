@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -35,8 +36,25 @@ def test_ratios_are_paired_by_seed_beside_the_absolute_medians() -> None:
     assert frame["median"].to_numpy() == pytest.approx(10 * wanted)
 
 
-def test_panels_in_which_trade_off_is_wholly_below_or_above_are_counted() -> None:
-    frame = scaling.ratios(runs(), ["Load", "Mix"], np.random.default_rng(0))
-    found = scaling.panel_counts(frame, ["Load", "Mix"], variants.ENERGY)
-    others = ("Random", "Sched-only", "En-opt", "Morak", "μ-Serve")
-    assert found == {"count": 4, "above": dict.fromkeys(others, 4), "below": {"JCT-opt": 4}}
+def test_panels_have_all_worlds_with_numbers_first_and_ticks_where_the_paper_puts_a_policy() -> None:
+    by, rng = ["Load", "Mix"], np.random.default_rng(0)
+    frame, total = scaling.ratios(runs(), by, rng), scaling.overall(runs(), by, rng)
+    assert total["ratio"].to_numpy() == pytest.approx(total["title"].map(FACTORS).to_numpy())
+    paper = {(scaling.ALL, "Morak"): ("G2", "Morak", "Trade-off"), ("low load", "Morak"): ("O3", "T4", "En-opt")}
+    fig, axes = plt.subplots(1, 3)
+    scaling.panels(axes, frame, total, variants.ENERGY, by=by, paper=paper)
+    assert [ax.get_title() for ax in axes] == ["all together", "low load", "high load"]
+    assert [text.get_text() for text in axes[0].texts] == [
+        "+100 %",
+        "+50 %",
+        "+20 %",
+        "-20 %",
+        "+80 %",
+        "+10 %",
+        "+60 %",
+    ]
+    ticks = [[line.get_xdata()[0] for line in ax.lines if line.get_linewidth() == 1.4] for ax in axes]
+    assert ticks == [[pytest.approx(1 / 0.8)], [pytest.approx(1.2 / 0.72)], []]
+    words = scaling.seen(total.replace("Random", "μ-Serve" + PLACED), variants.ENERGY, paper)
+    assert "44 % less energy than Morak (9 % less if placed like HeShare; the paper -20 %)" in words
+    plt.close(fig)

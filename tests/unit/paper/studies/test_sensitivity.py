@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.devices.task_sizes import draw, time_alone_s
 from heshare.paper.claims import verdict_plots
+from heshare.paper.figures import series_styles
 from heshare.paper.studies import sensitivity
 from heshare.paper.studies import sensitivity_worlds as worlds
 from heshare.paper.studies.sensitivity import BETTER, CONDITIONS, MEASURES, ClaimSetting, Condition
@@ -202,13 +204,19 @@ def test_claims_over_conditions_counts_conditions_and_names_the_worst() -> None:
     for condition, ours in ((REFERENCE, 60.0), (CONDITIONS[1], 90.0), (CONDITIONS[2], 120.0)):
         found = dict.fromkeys(["mix", "loads", "T4", "V100", "A100"], made_up(ours, 100.0, 100.0))
         frames.append(sensitivity.verdicts(found, condition, rng()))
-    ranges = {"cap": ["Morak's cap"], "power": ["idle power"]}
-    table = verdict_plots.claims_over_conditions(pd.concat(frames, ignore_index=True), ranges)
+    table = verdict_plots.claims_over_conditions(pd.concat(frames, ignore_index=True))
     row: pd.DataFrame = table[
         (table["form"] == PAPER) & table["claim"].str.startswith("H1") & table["claim"].str.endswith("JCT")
     ]
-    assert row[["cap_low_pct", "cap_high_pct"]].to_numpy().tolist() == [[pytest.approx(-40), pytest.approx(20)]]
-    assert row[["power_low_pct", "power_high_pct"]].to_numpy().tolist() == [[pytest.approx(-40)] * 2]
+    assert row["least_pct"].tolist() == [pytest.approx(-40)]
+    fig, ax = plt.subplots()
+    verdict_plots.range_rows(ax, table)
+    assert len(ax.get_yticks()) == table["claim"].nunique()
+    bars = {(round(x[0]), round(x[1])) for line in ax.lines if len(x := line.get_xdata()) == 2}
+    assert bars == {(-40, 20), (-10, -10), (0, 0)}, "every range, that of two policies of ours, and the line at zero"
+    colours = {line.get_color() for line in ax.lines if line.get_alpha() and line.get_xdata()[1] > 0}
+    assert colours == {series_styles.FAILS}
+    plt.close(fig)
     kept = ["change_pct", "conditions", "as large", "smaller", "not below zero", "worst_pct", "worst", "fails"]
     (found_row,) = row[kept].to_numpy().tolist()
     assert found_row == [pytest.approx(-40), 3, 1, 1, 1, pytest.approx(20), "Morak's cap 1.0", "Morak's cap 1.0"]
