@@ -20,6 +20,7 @@ from heshare.lab.sweeps.study_runs import paired_change
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
 from heshare.lab.systems.miso.policy import PUBLISHED
 from heshare.lab.systems.shared import training
+from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.figures import plots
 from heshare.paper.figures.direct_labels import draw_points, label_frame
 from heshare.paper.figures.series_styles import FAINT, GUIDE
@@ -43,7 +44,7 @@ FREE = "miso(overhead_s=0.001,probe_s=0.0,settle_s=0.001)"
 """MISO if probing, saving and partitioning took no time."""
 WHOLE, MPS, STATIC, MISO = "fifo", "miso:mps", "miso:static", "miso"
 JCT = "avg_jct_s"
-PAPER_PCT = {WHOLE: -49, STATIC: -16}
+PAPER_PCT = {WHOLE: paper_claims()["X2", "unpartitioned"].value, STATIC: paper_claims()["X2", "static"].value}
 """Changes of average JCT in MISO's abstract, %, against whole GPUs and the best static partition."""
 REFERENCES = {WHOLE: "Unpartitioned", STATIC: "Best static"}
 _TITLES = {
@@ -192,7 +193,7 @@ def scatter(ax: Axes, found: pd.DataFrame, best: str) -> None:
     levels, lines = rows.set_index("policy")["y"], [rows[other][["x", "y"]].to_numpy(float)]
     for policy, key, name, line in ((WHOLE, WHOLE, "unpartitioned", "--"), (best, STATIC, "the best static", ":")):
         level = float(levels[policy]) * (1 + PAPER_PCT[key] / 100)
-        label = f"the paper: {-PAPER_PCT[key]} % below {name}"
+        label = f"the paper: {-PAPER_PCT[key]:g} % below {name}"
         ax.axhline(level, color=GUIDE, linewidth=0.8, linestyle=line, zorder=0, label=label)
         lines.append(np.column_stack([np.linspace(*ax.get_xlim(), 60), np.full(60, level)]))
     ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), borderaxespad=0.2)

@@ -26,6 +26,7 @@ from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.cluster_nodes import average_active, node_energy_j
 from heshare.lab.systems.shared.exclusive import Exclusive
 from heshare.lab.systems.shared.trace_jobs import venus_trainings
+from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.figures import plots
 from heshare.paper.figures.direct_labels import PointLabel, label_points
 from heshare.paper.figures.series_styles import GUIDE, series_style
@@ -43,7 +44,7 @@ START_S = 10.0
 """Time that a start, or a change of GPUs, takes, s; assumed."""
 FIFO, SJF, SRTF, POWER_FLOW = "FIFO", "SJF", "SRTF", "PowerFlow"
 SLOWER = "SRTF, lower clocks"
-PAPER_LEAST, PAPER_MOST = 1.57, 3.39
+PAPER_LEAST, PAPER_MOST = paper_claims()["W1", ""].ends
 """The range of gains in average JCT in PowerFlow's abstract."""
 COMPARATORS: Mapping[str, Callable[[], Policy]] = {
     FIFO: Exclusive,
