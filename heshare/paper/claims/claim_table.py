@@ -11,9 +11,9 @@ from heshare.paper import tables
 from heshare.paper.claims import claims_page
 from heshare.paper.claims.verdicts import (
     EXCEEDS,
-    FEWEST,
     NOT_YET,
     REPRODUCED,
+    UNSCORED,
     UNTESTABLE,
     VERDICTS,
     Claim,
@@ -33,8 +33,8 @@ COLUMNS = (
 _OF_PAPER = ("id", "part", "where", "statement", "paper")
 NONE_RUN = "none run"
 _PROFILES = ("paper", "smoke", CUSTOM)
-_BOOTSTRAP = "95 % bootstrap"
-"""The kind of an interval unless the claim has another one."""
+_OF_DRAWS = "95 %"
+"""The kind of an interval unless the claim has another one: of the median of draws. Those of draws begin with it."""
 _UNITS = {"reduction": "%", "error": "%", "limit": "%", "ratio": "x", "floor": "x", "value": "x", "ordering": ""}
 """Unit of the measured value by the kind of claim, unless the claim has another one."""
 LONGEST = 120
@@ -87,16 +87,18 @@ def evaluate_claim(
         require(place, found, good, expected, "Correct what the notebook passes.")
     why = why or _result(claim, measured, parts, {form: size[0] for form, size in changes.items()})
     require(place, why, len(why) <= LONGEST, f"at most {LONGEST} characters", "Shorten it.")
-    interval = claim.interval or _BOOTSTRAP
-    independent = n if interval == _BOOTSTRAP else FEWEST
-    word = verdict(claim, measured, low, high, n=independent, holds=parts) if testable else UNTESTABLE
+    interval = claim.interval or _OF_DRAWS
+    draws = n if interval.startswith(_OF_DRAWS) else None
+    word = verdict(claim, measured, low, high, n=draws, holds=parts) if testable else UNTESTABLE
+    if testable and not claim.is_scored:
+        word, note = UNSCORED, f"{render('claims', 'reading', reading=claim.reading, verdict=word)} {note}".strip()
     try:
         source = claim.source.format(**(at or {}))
     except KeyError as error:
         raise InputError(f"no {error}", f"what is open in {claim.source}", "Pass it in `at`.", column=place) from None
     against: dict[str, object] = {}
     for form, (value, least, most) in changes.items():
-        against |= {form: value, f"{form}_verdict": verdict(claim, value, least, most, n=independent)}
+        against |= {form: value, f"{form}_verdict": verdict(claim, value, least, most, n=draws)}
     return {
         "id": claim.id,
         "part": claim.part,

@@ -37,11 +37,11 @@ def ratios(solo: pd.DataFrame, clocks: pd.DataFrame, pairs: pd.DataFrame, rng: n
         solo: as from `motivation.solo`.
         clocks: as from `motivation.clocks`.
         pairs: as from `motivation.pairs`.
-        rng: draws the bootstrap's samples.
+        rng: not used.
 
     Returns:
         Columns measure, item (workload, GPU or pair), batch_size (as text; empty for pairs), value, low and high (two
-        standard deviations of the device model, or a 95 % bootstrap interval; NaN without one), n, unmeasured (the GPUs
+        standard deviations of the device model, or a 95 % interval; NaN without one), n, unmeasured (the GPUs
         on which the workload's time follows from features, not from a measurement), provenance.
     """
     rows = pd.concat([pd.DataFrame([*_spreads(solo), *_elasticities(clocks)]), *_slowdowns(pairs, rng)])

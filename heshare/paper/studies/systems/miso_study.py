@@ -137,7 +137,7 @@ def against(runs: pd.DataFrame, ours: str, theirs: str, rng: np.random.Generator
 def table(runs: pd.DataFrame, best: str, rng: np.random.Generator) -> pd.DataFrame:
     """Return a row for each policy: medians of its metrics, its average JCT against whole GPUs and `best`, %.
 
-    Columns that end with `_low` and `_high` are 95 % bootstrap intervals over n repetitions.
+    Columns that end with `_low` and `_high` are 95 % intervals over n repetitions.
     """
     rows = []
     for policy, part in runs.groupby("policy", sort=False):

@@ -214,7 +214,8 @@ def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
     return value.claim_arguments(
         _words("jct", least=least, idle=idle, others=others, slower=slower, parts=parts),
         at={"title": least["title"]},
-        why=_words("jct_in_short", least=least, slower=slower),
+        testable=False,
+        why=_words("jct_in_short", least=least),
     )
 
 

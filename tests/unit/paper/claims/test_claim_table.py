@@ -24,7 +24,7 @@ def claim(kind: str, value: float) -> Claim:
 
 def test_evaluate_claim_of_an_ordering_names_its_parts() -> None:
     row = evaluate_claim(claim("ordering", math.nan), holds={"one": True, "two": False}, **COMMON)  # type: ignore[arg-type]
-    assert row["verdict"] == "direction"
+    assert row["verdict"] == "not reproduced"
     assert row["details"] == "holds: one; FAILS: two."
     assert row["why"] == "1 of 2 parts hold; not: two."
 
@@ -142,7 +142,7 @@ def test_results_of_another_profile_are_not_counted(tmp_path: Path) -> None:
         row = evaluate_claim(paper_claims()[id, part], **found, **{**COMMON, "profile": profile})  # type: ignore[arg-type]
         (tmp_path / f"claims/{name}.json").write_text(json.dumps([row]))
     table = claim_table.write(tmp_path).set_index("id")
-    assert claim_table.count_text(table) == f"1 exceeds, {len(table) - 1} not yet"
+    assert claim_table.count_text(table) == f"1 larger than published, {len(table) - 1} not yet"
     why = "The result of 05_comparison is of the profile custom, not paper: not counted."
     assert why in set(table.loc["H3", "why"])
     assert table.loc["H3", "measured"].isna().all()
