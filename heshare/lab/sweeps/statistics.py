@@ -60,7 +60,7 @@ def outer_rank(n: int) -> int:
     The pair misses it if fewer than k values lie on one side: twice P(B < k), B binomial(n, 1/2). At least 1.
     """
     fewer = accumulate(math.comb(n, below) for below in range(n // 2))
-    return max(1, sum(20 * 2 * cases <= 2**n for cases in fewer))
+    return max(1, len([cases for cases in fewer if 20 * 2 * cases <= 2**n]))
 
 
 def group_means(values: FloatArray, groups: IntArray, count: int) -> FloatArray:

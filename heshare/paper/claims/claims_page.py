@@ -11,8 +11,9 @@ from typing import Any
 
 import pandas as pd
 
+from heshare.lab.sweeps.statistics import FEWEST
 from heshare.paper import tables
-from heshare.paper.claims.verdicts import FEWEST, NOT_YET, VERDICTS
+from heshare.paper.claims.verdicts import NOT_YET, VERDICTS
 from heshare.paper.texts import render
 
 WIDTH = 110

@@ -154,7 +154,8 @@ def verdict(
     elif claim.kind == "limit":
         word = REPRODUCED if high <= claim.value else DIRECTION if measured <= claim.value else FAILED
     else:
-        word = _effect_verdict(claim, *sorted(map(claim.effect, (low, high))), claim.effect(measured))
+        least, most = sorted([claim.effect(low), claim.effect(high)])
+        word = _effect_verdict(claim, least, most, claim.effect(measured))
     return DIRECTION if few and word in (REPRODUCED, EXCEEDS) else word
 
 

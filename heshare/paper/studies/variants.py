@@ -110,10 +110,10 @@ def median_change(
     Pairs are of one world and seed. A seed's value is the geometric mean over its worlds. The interval is over seeds
     alone, because worlds of one seed share their task sets and are not independent.
     """
-    return change_pct(_by_seed(runs, ours, metric), _by_seed(runs, theirs, metric), rng)
+    return change_pct(seed_means(runs, ours, metric), seed_means(runs, theirs, metric), rng)
 
 
-def _by_seed(runs: pd.DataFrame, title: str, metric: str) -> FloatArray:
+def seed_means(runs: pd.DataFrame, title: str, metric: str) -> FloatArray:
     """Return a policy's geometric means of a metric over worlds, (repetitions,); NaN where it has no run."""
     seed, seeds = _numbered(runs["repetition"])
     world, worlds = _numbered(runs["world"]) if "world" in runs else (np.zeros_like(seed), 1)
