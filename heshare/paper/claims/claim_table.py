@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from heshare.paper import tables
 from heshare.paper.claims import claims_page
 from heshare.paper.claims.verdicts import (
     EXCEEDS,
+    FAILED,
     NOT_YET,
     REPRODUCED,
     UNSCORED,
@@ -28,7 +30,7 @@ from heshare.shared.errors import InputError, require
 
 COLUMNS = (
     "id", "part", "where", "statement", "unit", "paper", "measured", "low", "high", "interval", "n", "of", "verdict",
-    "placed", "placed_verdict", "best", "best_verdict", "why", "source", "notebook", "provenance", "details",
+    "placed", "placed_verdict", "best", "best_verdict", "why", "reason", "source", "notebook", "provenance", "details",
 )  # fmt: skip
 _OF_PAPER = ("id", "part", "where", "statement", "paper")
 NONE_RUN = "none run"
@@ -169,10 +171,17 @@ def merge(folder: Path) -> pd.DataFrame:
         result = found.get(key, nothing)
         if key in reasons and result["verdict"] not in (NOT_YET, REPRODUCED, EXCEEDS):
             result = {**result, "details": f"{result['details']} Why: {reasons[key]}"}
+        if result["verdict"] == FAILED:
+            found_reason = claim.why_not or _first_sentence(reasons.get(key, ""))
+            result = {**result, "reason": found_reason or render("claims", "no_reason")}
         rows.append({name: getattr(claim, name) for name in _OF_PAPER} | result)
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     numbers = dict.fromkeys(("measured", "low", "high", "placed", "best"), float)
     return table.astype({**numbers, "n": "Int64"})
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.])\s", text, maxsplit=1)[0]
 
 
 def _found(folder: Path) -> list[tuple[Path, dict[str, object]]]:

@@ -69,6 +69,7 @@ class Claim:
         interval: the kind of its interval; that of a median of draws unless given.
         of: what the values behind the interval are; seeds unless given.
         reading: what is read otherwise than the paper writes it; such a claim is shown, but not scored.
+        why_not: the reason in one sentence, should it not be reproduced and no study give another.
         source: the published table, column and row of the value, as `sources` writes and reads it; what a run decides
             stands in braces.
     """
@@ -86,6 +87,7 @@ class Claim:
     interval: str = ""
     of: str = ""
     reading: str = ""
+    why_not: str = ""
     source: str = ""
 
     @property
