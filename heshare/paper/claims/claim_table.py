@@ -209,8 +209,15 @@ def profile_text(folder: Path) -> str:
 
 
 def count_text(table: pd.DataFrame) -> str:
-    counts = table["verdict"].value_counts()
-    return ", ".join(f"{counts[word]} {word}" for word in VERDICTS if word in counts)
+    """Return how many claims have each verdict: those of the HeShare paper first, then those of the other systems."""
+    keys = zip(table["id"], table["part"].fillna(""), strict=True)
+    own = pd.Series([paper_claims()[key].is_own for key in keys], index=table.index)
+    texts = []
+    for rows, whose in ((table[own], "of the HeShare paper"), (table[~own], "of the other systems")):
+        counts = rows["verdict"].value_counts()
+        listed = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if word in counts)
+        texts.append(f"{len(rows)} {whose}: {listed}")
+    return "; ".join(texts)
 
 
 def write(folder: Path) -> pd.DataFrame:

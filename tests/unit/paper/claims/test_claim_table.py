@@ -104,7 +104,9 @@ def test_merge_keeps_the_papers_order_and_leaves_the_rest_not_yet(tmp_path: Path
     assert evaluated["measured"].item() == -31.0
     assert evaluated["notebook"].item() == "05"
     assert evaluated["unit"].item() == "%"
-    assert claim_table.count_text(table) == f"1 reproduced, {len(table) - 1} not yet"
+    own = sum(one.is_own for one in paper_claims().values())
+    counts = f"{own} of the HeShare paper: 1 reproduced, {own - 1} not yet; {len(table) - own} of the other systems: "
+    assert claim_table.count_text(table) == f"{counts}{len(table) - own} not yet"
     assert (tmp_path / "claims.csv").read_text().startswith(",".join(claim_table.COLUMNS) + "\n")
     assert json.loads((tmp_path / "claims.json").read_text())["provenance"] == {"emulated": 1}
 
@@ -167,7 +169,7 @@ def test_results_of_another_profile_are_not_counted(tmp_path: Path) -> None:
         row = evaluate_claim(paper_claims()[id, part], **found, **{**COMMON, "profile": profile})  # type: ignore[arg-type]
         (tmp_path / f"claims/{name}.json").write_text(json.dumps([row]))
     table = claim_table.write(tmp_path).set_index("id")
-    assert claim_table.count_text(table) == f"1 larger than published, {len(table) - 1} not yet"
+    assert "of the HeShare paper: 1 larger than published, " in claim_table.count_text(table.reset_index())
     why = "The result of 05_comparison is of the profile custom, not paper: not counted."
     assert why in set(table.loc["H3", "why"])
     assert table.loc["H3", "measured"].isna().all()
