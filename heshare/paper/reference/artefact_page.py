@@ -33,6 +33,7 @@ def page() -> str:
     origin = reference_results.origin()
     notebooks: dict[str, dict[str, float | None]] = origin["notebooks"]
     claims = pd.read_csv(io.StringIO(reference_results.read("claims.csv")), keep_default_na=False, na_values=[""])
+    headline: list[Any] = claims[claims["id"].isin(HEADLINE)].to_dict("records")
     seconds = sum(notebook["seconds"] or 0 for notebook in notebooks.values())
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string((Path(__file__).parent / "artefact.md.j2").read_text("utf-8"))
@@ -44,10 +45,7 @@ def page() -> str:
         mib=sum(notebook["kib"] or 0 for notebook in notebooks.values()) / 1024,
         minutes=math.ceil(seconds / 60 / min(2, origin["processors"])),
         experiments=[_experiment(*each, notebooks) for each in EXPERIMENTS],
-        rows=tables.to_markdown(
-            pd.DataFrame(_row(row) for row in claims[claims["id"].isin(HEADLINE)].to_dict("records"))
-        ),
-        files=len(origin["notebooks"]),
+        rows=tables.to_markdown(pd.DataFrame(map(_row, headline))),
     )
 
 
