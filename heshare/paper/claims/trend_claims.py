@@ -148,4 +148,5 @@ def place_claim(table: pd.DataFrame) -> dict[str, Any]:
     t4, a100 = rows.loc["T4"], rows.loc["A100"]
     holds = {"En-opt has more on the T4": t4["low"] > 0, "JCT-opt has more on the A100": a100["high"] < 0}
     note = render("10_mixes", "places", rows=table.to_dict("records"))
-    return ConfidenceInterval(*t4[[*_ENDS, "n"]]).claim_arguments(note, holds={key: bool(holds[key]) for key in holds})
+    size = ConfidenceInterval(*map(float, t4[list(_ENDS)]), int(t4["n"]))
+    return size.claim_arguments(note, holds={part: bool(good) for part, good in holds.items()})
