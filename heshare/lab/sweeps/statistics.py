@@ -1,6 +1,8 @@
-"""Medians and paired changes with 95 % bootstrap intervals."""
+"""Medians and paired changes with 95 % intervals, between two order statistics: exact, and without random draws."""
 
+import math
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -9,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import InputError
 
-RESAMPLES = 2000
+FEWEST = 6
+"""The fewest values with a 95 % interval of their median: the range of 6 misses it with 3 %, that of 5 with 6 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceInterval:
-    """A median of n values with its 95 % bootstrap interval: the 2.5th and 97.5th percentile of resampled medians."""
+    """A median of n values with its interval, as from `median_interval`."""
 
     value: float
     low: float
@@ -31,20 +34,33 @@ class ConfidenceInterval:
         return {**numbers, "provenance": provenance, "note": note, **more}
 
 
-def median_interval(values: ArrayLike, rng: np.random.Generator, resamples: int = RESAMPLES) -> ConfidenceInterval:
-    """Return the median of `values`, shape (n,), with its 95 % percentile bootstrap interval.
+def median_interval(values: ArrayLike, _rng: object = None) -> ConfidenceInterval:
+    """Return the median of `values`, shape (n,), with its 95 % interval between two order statistics.
+
+    The ends are the k-th value from below and from above, with the largest k that covers the median of any continuous
+    distribution with at least 95 % (`outer_rank`). Fewer than `FEWEST` values have no such pair, and get their range.
+    `_rng` is not used.
 
     Raises:
         InputError: no value, or one that is not finite.
     """
-    sample: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
-    if sample.ndim != 1 or sample.size == 0 or not np.isfinite(sample).all():
+    sample: NDArray[np.float64] = np.sort(np.asarray(values, dtype=np.float64).ravel())
+    if np.ndim(values) != 1 or sample.size == 0 or not np.isfinite(sample).all():
+        shape = np.shape(values)
         raise InputError(
-            f"values of shape {sample.shape}", "a row of finite numbers, at least one", "Check what the runs returned."
+            f"values of shape {shape}", "a row of finite numbers, at least one", "Check what the runs returned."
         )
-    drawn = sample[rng.integers(0, sample.size, size=(resamples, sample.size))]
-    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
-    return ConfidenceInterval(float(np.median(sample)), float(low), float(high), int(sample.size))
+    rank = outer_rank(sample.size)
+    return ConfidenceInterval(float(np.median(sample)), float(sample[rank - 1]), float(sample[-rank]), sample.size)
+
+
+def outer_rank(n: int) -> int:
+    """Return the largest k for which the k-th of n values from below and from above cover their median with 95 %.
+
+    The pair misses it if fewer than k values lie on one side: twice P(B < k), B binomial(n, 1/2). At least 1.
+    """
+    fewer = accumulate(math.comb(n, below) for below in range(n // 2))
+    return max(1, len([cases for cases in fewer if 20 * 2 * cases <= 2**n]))
 
 
 def group_means(values: FloatArray, groups: IntArray, count: int) -> FloatArray:
@@ -72,10 +88,10 @@ def group_means(values: FloatArray, groups: IntArray, count: int) -> FloatArray:
     return means
 
 
-def change_pct(ours: ArrayLike, theirs: ArrayLike, rng: np.random.Generator) -> ConfidenceInterval:
+def change_pct(ours: ArrayLike, theirs: ArrayLike, _rng: object = None) -> ConfidenceInterval:
     """Return the median change of `ours` against `theirs`, paired by seed, %; -30 is a reduction of 30 %.
 
-    `ours` and `theirs` have shape (n,), one value a seed, those of `theirs` above zero. `rng` draws the samples.
+    `ours` and `theirs` have shape (n,), one value a seed, those of `theirs` above zero. `_rng` is not used.
 
     Raises:
         InputError: the shapes differ, or `theirs` holds a value that is not above zero.
@@ -87,4 +103,4 @@ def change_pct(ours: ArrayLike, theirs: ArrayLike, rng: np.random.Generator) -> 
             "paired values of one shape, the second above zero",
             "Compare policies over the same seeds.",
         )
-    return median_interval(100.0 * (left / right - 1.0), rng)
+    return median_interval(100.0 * (left / right - 1.0))

@@ -44,7 +44,7 @@ def paired_change(
     """Return by how many percent a measure of the system `ours` differs from that of `theirs`, paired by repetition.
 
     `frame` has one row for each repetition and system, which the column `by` names; `pair` is the column whose values
-    make pairs. `rng` draws the bootstrap's samples.
+    make pairs.
 
     Raises:
         InputError: a repetition lacks one of the systems, or a value of `theirs` is not above zero.
@@ -62,7 +62,7 @@ def medians(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 def median_intervals(
     frame: pd.DataFrame, by: Sequence[str], measures: Iterable[str], rng: np.random.Generator
 ) -> pd.DataFrame:
-    """Return the median of each measure with its 95 % bootstrap interval, by the columns `by`.
+    """Return the median of each measure with its 95 % interval, by the columns `by`.
 
     Returns:
         The columns of `by`, then metric, median, low, high, n, provenance.
@@ -82,7 +82,7 @@ def compact_runs(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def with_median(values: pd.Series, rng: np.random.Generator, **same: object) -> pd.DataFrame:
-    """Return values and, as the last row, their median with its 95 % bootstrap interval.
+    """Return values and, as the last row, their median with its 95 % interval.
 
     Returns:
         The columns `same`, item (the index of `values`, and `MEDIAN`), value, low and high (of the median), n.

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from heshare.paper import tables
 from heshare.paper.claims import claims_page
 from heshare.paper.claims.verdicts import (
     EXCEEDS,
-    FEWEST,
+    FAILED,
     NOT_YET,
     REPRODUCED,
+    UNSCORED,
     UNTESTABLE,
     VERDICTS,
     Claim,
@@ -28,13 +30,13 @@ from heshare.shared.errors import InputError, require
 
 COLUMNS = (
     "id", "part", "where", "statement", "unit", "paper", "measured", "low", "high", "interval", "n", "of", "verdict",
-    "placed", "placed_verdict", "best", "best_verdict", "why", "source", "notebook", "provenance", "details",
+    "placed", "placed_verdict", "best", "best_verdict", "why", "reason", "source", "notebook", "provenance", "details",
 )  # fmt: skip
 _OF_PAPER = ("id", "part", "where", "statement", "paper")
 NONE_RUN = "none run"
 _PROFILES = ("paper", "smoke", CUSTOM)
-_BOOTSTRAP = "95 % bootstrap"
-"""The kind of an interval unless the claim has another one."""
+_OF_DRAWS = "95 %"
+"""The kind of an interval unless the claim has another one: of the median of draws. Those of draws begin with it."""
 _UNITS = {"reduction": "%", "error": "%", "limit": "%", "ratio": "x", "floor": "x", "value": "x", "ordering": ""}
 """Unit of the measured value by the kind of claim, unless the claim has another one."""
 LONGEST = 120
@@ -87,16 +89,18 @@ def evaluate_claim(
         require(place, found, good, expected, "Correct what the notebook passes.")
     why = why or _result(claim, measured, parts, {form: size[0] for form, size in changes.items()})
     require(place, why, len(why) <= LONGEST, f"at most {LONGEST} characters", "Shorten it.")
-    interval = claim.interval or _BOOTSTRAP
-    independent = n if interval == _BOOTSTRAP else FEWEST
-    word = verdict(claim, measured, low, high, n=independent, holds=parts) if testable else UNTESTABLE
+    interval = claim.interval or _OF_DRAWS
+    draws = n if interval.startswith(_OF_DRAWS) else None
+    word = verdict(claim, measured, low, high, n=draws, holds=parts) if testable else UNTESTABLE
+    if testable and not claim.is_scored:
+        word, note = UNSCORED, f"{render('claims', 'reading', reading=claim.reading, verdict=word)} {note}".strip()
     try:
         source = claim.source.format(**(at or {}))
     except KeyError as error:
         raise InputError(f"no {error}", f"what is open in {claim.source}", "Pass it in `at`.", column=place) from None
     against: dict[str, object] = {}
     for form, (value, least, most) in changes.items():
-        against |= {form: value, f"{form}_verdict": verdict(claim, value, least, most, n=independent)}
+        against |= {form: value, f"{form}_verdict": verdict(claim, value, least, most, n=draws)}
     return {
         "id": claim.id,
         "part": claim.part,
@@ -167,10 +171,17 @@ def merge(folder: Path) -> pd.DataFrame:
         result = found.get(key, nothing)
         if key in reasons and result["verdict"] not in (NOT_YET, REPRODUCED, EXCEEDS):
             result = {**result, "details": f"{result['details']} Why: {reasons[key]}"}
+        if result["verdict"] == FAILED:
+            found_reason = claim.why_not or _first_sentence(reasons.get(key, ""))
+            result = {**result, "reason": found_reason or render("claims", "no_reason")}
         rows.append({name: getattr(claim, name) for name in _OF_PAPER} | result)
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     numbers = dict.fromkeys(("measured", "low", "high", "placed", "best"), float)
     return table.astype({**numbers, "n": "Int64"})
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.])\s", text, maxsplit=1)[0]
 
 
 def _found(folder: Path) -> list[tuple[Path, dict[str, object]]]:
@@ -198,8 +209,15 @@ def profile_text(folder: Path) -> str:
 
 
 def count_text(table: pd.DataFrame) -> str:
-    counts = table["verdict"].value_counts()
-    return ", ".join(f"{counts[word]} {word}" for word in VERDICTS if word in counts)
+    """Return how many claims have each verdict: those of the HeShare paper first, then those of the other systems."""
+    keys = zip(table["id"], table["part"].fillna(""), strict=True)
+    own = pd.Series([paper_claims()[key].is_own for key in keys], index=table.index)
+    texts = []
+    for rows, whose in ((table[own], "of the HeShare paper"), (table[~own], "of the other systems")):
+        counts = rows["verdict"].value_counts()
+        listed = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if word in counts)
+        texts.append(f"{len(rows)} {whose}: {listed}")
+    return "; ".join(texts)
 
 
 def write(folder: Path) -> pd.DataFrame:

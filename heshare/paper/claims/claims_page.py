@@ -1,4 +1,4 @@
-"""The page `claims.md`: counts and words of the verdicts, a short table, and each claim with its details.
+"""The page `claims.md`: counts and words of the verdicts, a short table, and each claim with its reason.
 
 No line is longer than `WIDTH` characters, but for a table row, which is at most 200.
 """
@@ -11,19 +11,18 @@ from typing import Any
 
 import pandas as pd
 
+from heshare.lab.sweeps.statistics import FEWEST
 from heshare.paper import tables
-from heshare.paper.claims.verdicts import FEWEST, NOT_YET, VERDICTS
+from heshare.paper.claims.verdicts import VERDICTS
 from heshare.paper.texts import render
 
 WIDTH = 110
-OF_MODEL = "two standard deviations"
-"""The kind of an interval that the device model states."""
 FORMS: Mapping[str, str] = {"placed": "rival placed like HeShare", "best": "rival at its own best"}
 """Words for the other forms of a rival."""
 
 
 def common() -> list[str]:
-    names = ("rivals", "arrivals", "changes", "few", "errors", "mps", "n")
+    names = ("rivals", "arrivals", "changes", "few", "errors", "mps", "n", "details")
     return [render("claims", f"common_{name}", **({"fewest": FEWEST} if name == "few" else {})) for name in names]
 
 
@@ -32,7 +31,8 @@ def page(table: pd.DataFrame, caption: str, counts: str) -> str:
     parts = ["# The paper's claims", _wrap(caption), f"**{len(table)} claims**: {counts}."]
     parts.append("\n".join(_wrap(f"- *{word}*: {meaning}.") for word, meaning in VERDICTS.items()))
     parts += [tables.to_markdown(pd.DataFrame([_short(row) for row in found])).rstrip(), "## Common to many claims"]
-    parts += [*map(_wrap, common()), "## Each claim", *map(_block, found)]
+    said: set[str] = set()
+    parts += [*map(_wrap, common()), "## Each claim", *(_block(row, said) for row in found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -62,21 +62,16 @@ def _short(row: Mapping[str, Any]) -> dict[str, str]:
     measured = str(row["unit"]) in ("%", "x")
     cells = {"claim": name(row), "paper": str(row["paper"])}
     cells["here"] = number(row["measured"]) if measured else ""
-    cells |= {"interval": interval(row["low"], row["high"]) if measured else "", "verdict": str(row["verdict"])}
+    cells |= {"interval": interval(row["low"], row["high"]) if measured else ""}
+    cells |= {"n": f"{row['n']} {row['of']}" if math.isfinite(row["measured"]) else "", "verdict": str(row["verdict"])}
     against = {form: number(row[form]) for form in FORMS}
     return cells | {FORMS[form]: f"{row[f'{form}_verdict']} ({size})" if size else "" for form, size in against.items()}
 
 
-def _block(row: Mapping[str, Any]) -> str:
-    lines = [_wrap(f"### {name(row)}: {row['verdict']}"), "", _wrap(f"{row['where']}: {row['statement']}"), ""]
-    if row["verdict"] == NOT_YET:
-        return "\n".join([*lines, str(row["why"])])
-    texts = [str(row["why"])]
-    if math.isfinite(row["measured"]):
-        # The standard deviations of a model are not those of n values.
-        count = f" of the {row['of']}" if row["interval"] == OF_MODEL else f"; n = {row['n']} {row['of']}"
-        here = f"{number(row['measured'])} {row['unit']} {interval(row['low'], row['high'])}"
-        texts.append(f"Paper: {row['paper']}. Here: {here} ({row['interval']}{count}).")
-    texts += [f"Source: {row['source']} ({row['notebook']})"] if row["source"] else []
-    texts += [f"Details: {row['details']}"] if row["details"] else []
-    return "\n".join([*lines, *(_wrap(f"- {text}") for text in texts)])
+def _block(row: Mapping[str, Any], said: set[str]) -> str:
+    """Return a claim's heading, statement, result and reason, without the sentences that another claim has said."""
+    texts = [f"{row['where']}: {row['statement']}.", str(row["why"])]
+    texts += [f"Reason: {row['reason']}"] if isinstance(row["reason"], str) else []
+    new = [sentence for text in texts for sentence in re.split(r"(?<=[.])\s+(?=[A-Z])", text) if sentence not in said]
+    said |= {*new}
+    return "\n".join([_wrap(f"### {name(row)}: {row['verdict']}"), "", _wrap(" ".join(new))])

@@ -2,15 +2,15 @@
 
 Verdicts on an effect (a reduction, or a ratio above 1):
 
-- *reproduced*: the interval has the right sign and holds the paper's value;
-- *exceeds*: it lies wholly beyond the paper's value;
-- *direction*: it has the right sign, but is smaller, or too uncertain to say more;
+- *reproduced*: the whole interval lies within `WITHIN` of the paper's value;
+- *larger than published*: it has the right sign and lies wholly beyond the paper's value: a discrepancy, no success;
+- *direction*: it has the right sign, and is smaller or too uncertain to say more;
 - *not reproduced*: it does not have the right sign.
 
-Uncertainty never helps: with fewer than `FEWEST` values, or with an interval wider than the paper's whole effect, a
-verdict is *direction* at best. A value, such as a ratio of times, is reproduced or not, and cannot exceed. An error is
-*reproduced*, *smaller error* or *larger error*. Of an ordering all parts hold (*reproduced*), some (*direction*) or
-none.
+The width of an interval never helps: a wider one with the same median has the same verdict or a worse one, and so has
+one of fewer than `FEWEST` draws, which is *direction* at best. A value, such as a ratio of times, is no contest: far
+beyond the paper's it is not reproduced. An error is *reproduced*, *smaller error* or *larger error*. An ordering of
+which one part fails is not reproduced.
 """
 
 import csv
@@ -21,24 +21,30 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from heshare.lab.sweeps.statistics import FEWEST
 from heshare.shared import files
 
-REPRODUCED, EXCEEDS, DIRECTION, FAILED = "reproduced", "exceeds", "direction", "not reproduced"
+REPRODUCED, EXCEEDS, DIRECTION, FAILED = "reproduced", "larger than published", "direction", "not reproduced"
 SMALLER, LARGER = "smaller error", "larger error"
-UNTESTABLE, NOT_YET = "not testable", "not yet"
+UNTESTABLE, UNSCORED, NOT_YET = "not testable", "not scored", "not yet"
 VERDICTS: Mapping[str, str] = {
-    REPRODUCED: "right sign, and the interval holds the paper's value; all parts of an ordering hold",
-    EXCEEDS: "right sign, and the whole interval lies beyond the paper's value",
-    DIRECTION: "right sign, but smaller, or too uncertain to say more; some parts of an ordering hold",
-    FAILED: "not certainly the right sign; of a value: too large; no part of an ordering holds",
+    REPRODUCED: "the whole interval lies within a quarter of the paper's value; all parts of an ordering hold",
+    EXCEEDS: "right sign, the whole interval beyond the paper's value: a discrepancy, not a success",
+    DIRECTION: "right sign, but smaller, or too uncertain to say more",
+    FAILED: "not certainly the right sign; of a value: too large; of an ordering: a part fails",
     SMALLER: "an error below the paper's, which of a poor technique is no success",
     LARGER: "an error above the paper's",
     UNTESTABLE: "an assumption alone decides, or the platform lacks what the claim is about",
+    UNSCORED: "our reading of a sentence, beside the row of the sentence as written",
     NOT_YET: "no notebook has evaluated the claim",
 }
 """Every verdict and what it means."""
-FEWEST = 6
-"""The fewest values for which an interval of a median can have 95 %: the range of 6 misses it with 2 / 2**6 = 3 %."""
+WITHIN = 0.25
+"""How far the ends of an interval may be from the paper's effect, as a part of it, if it is to be *reproduced*.
+
+The interval is then at most half as wide as the effect. The rule does not ask whether the interval holds the paper's
+value: then a wider interval could hold it where a narrower one does not.
+"""
 
 
 KINDS = ("reduction", "ratio", "floor", "value", "error", "limit", "ordering")
@@ -60,8 +66,10 @@ class Claim:
         far: the other end where the paper has a range, else NaN.
         label: the statement in a few words, for the figure of all claims.
         unit: of the value that is measured, where it is not that of the kind.
-        interval: the kind of its interval; a bootstrap unless given.
+        interval: the kind of its interval; that of a median of draws unless given.
         of: what the values behind the interval are; seeds unless given.
+        reading: what is read otherwise than the paper writes it; such a claim is shown, but not scored.
+        why_not: the reason in one sentence, should it not be reproduced and no study give another.
         source: the published table, column and row of the value, as `sources` writes and reads it; what a run decides
             stands in braces.
     """
@@ -78,6 +86,8 @@ class Claim:
     unit: str = ""
     interval: str = ""
     of: str = ""
+    reading: str = ""
+    why_not: str = ""
     source: str = ""
 
     @property
@@ -85,6 +95,10 @@ class Claim:
         """The least and the largest value that the paper has."""
         ends = sorted([self.value, self.value if math.isnan(self.far) else self.far])
         return ends[0], ends[1]
+
+    def effect(self, value: float) -> float:
+        """Return how far a value in the claim's unit is from no change, above zero if it has the paper's sign."""
+        return -value if self.kind == "reduction" else value - 1.0
 
     @property
     def printed(self) -> float:
@@ -99,8 +113,13 @@ class Claim:
 
     @property
     def is_own(self) -> bool:
-        """Whether the HeShare paper makes it, in one of its figures or tables, and not the paper of another system."""
-        return self.where.startswith(("Fig.", "Table"))
+        """Whether the HeShare paper makes it, and not the paper of another system."""
+        return self.where.startswith(("Fig.", "Table", "Section"))
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether it is a sentence of the paper, and not our reading of one."""
+        return not self.reading
 
 
 @cache
@@ -113,34 +132,42 @@ def paper_claims() -> dict[tuple[str, str], Claim]:
 
 
 def verdict(
-    claim: Claim, measured: float, low: float, high: float, *, n: int = FEWEST, holds: Mapping[str, bool] | None = None
+    claim: Claim,
+    measured: float,
+    low: float,
+    high: float,
+    *,
+    n: int | None = None,
+    holds: Mapping[str, bool] | None = None,
 ) -> str:
     """Return the verdict on one claim from a measured value and the ends of its interval, in the claim's unit.
 
-    `n` counts the independent values behind the interval. An ordering has its parts in `holds`, and no number.
+    `n` counts the draws behind the interval, such as seeds; None if nothing is drawn, as with the interval that the
+    device model states. An ordering has its parts in `holds`, and no number.
     """
-    if claim.kind == "ordering":
-        kept = list((holds or {}).values())
-        return REPRODUCED if kept and all(kept) else DIRECTION if any(kept) else FAILED
+    few = n is not None and n < FEWEST
     if claim.kind == "error":
-        if low <= claim.value <= high and high - low <= claim.value:
+        least, most = claim.value * (1 - WITHIN), claim.value * (1 + WITHIN)
+        if least <= low and high <= most and not few:
             return REPRODUCED
         return LARGER if measured > claim.value else SMALLER
-    if claim.kind == "limit":
-        return REPRODUCED if high <= claim.value else DIRECTION if measured <= claim.value else FAILED
-    return _effect_verdict(claim, low, high, n)
+    if claim.kind == "ordering":
+        word = REPRODUCED if holds and all(holds.values()) else FAILED
+    elif claim.kind == "limit":
+        word = REPRODUCED if high <= claim.value else DIRECTION if measured <= claim.value else FAILED
+    else:
+        least, most = sorted([claim.effect(low), claim.effect(high)])
+        word = _effect_verdict(claim, least, most, claim.effect(measured))
+    return DIRECTION if few and word in (REPRODUCED, EXCEEDS) else word
 
 
-def _effect_verdict(claim: Claim, low: float, high: float, n: int) -> str:
-    """Return the verdict on a reduction or ratio, as an effect above zero: how far it is from no change."""
-    least, most = (-high, -low) if claim.kind == "reduction" else (low - 1.0, high - 1.0)
-    near, far = sorted([abs(end) for end in claim.ends] if claim.kind == "reduction" else [e - 1.0 for e in claim.ends])
-    if least <= 0:
+def _effect_verdict(claim: Claim, least: float, most: float, middle: float) -> str:
+    """Return the verdict on a reduction or ratio from its effect, which is above zero if it has the right sign."""
+    near, far = sorted(map(claim.effect, claim.ends))
+    if least <= 0 or (claim.kind == "value" and middle > far * (1 + WITHIN)):
         return FAILED
-    if most < near or n < FEWEST:
-        return DIRECTION
     if claim.kind == "floor":
         return REPRODUCED if least >= near else DIRECTION
-    if least > far:
-        return FAILED if claim.kind == "value" else EXCEEDS
-    return REPRODUCED if most - least <= near else DIRECTION
+    if near * (1 - WITHIN) <= least and most <= far * (1 + WITHIN):
+        return REPRODUCED
+    return EXCEEDS if least > far and claim.kind != "value" else DIRECTION

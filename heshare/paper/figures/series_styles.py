@@ -54,12 +54,13 @@ STAGES: Mapping[str, str] = {
 """Insides of the boxes of Fig. 5, by stage."""
 VERDICTS: Mapping[str, tuple[str, str]] = {
     "reproduced": ("#009E73", "o"),
-    "exceeds": (_BLUE, "D"),
+    "larger than published": ("#A65628", "D"),
     "direction": (_ORANGE, "s"),
     "not reproduced": (_VERMILION, "X"),
     "smaller error": (_BLUE, "v"),
     "larger error": (_VERMILION, "^"),
     "not testable": (GUIDE, "*"),
+    "not scored": (GUIDE, "."),
     "not yet": (GUIDE, "_"),
 }
 """Colour and marker of each verdict of a claim."""

@@ -1,4 +1,4 @@
-"""The page `ARTIFACT.md` for evaluators: what to run, how long it takes, what it needs, what to expect of each claim.
+"""The page `ARTIFACT.md` for evaluators: what to run, how long it takes, what to expect.
 
 Everything in it comes from the reference results, so that it needs no run. The words are in `artefact.md.j2`.
 """
@@ -19,27 +19,33 @@ from heshare.paper.reference import reference_results
 from heshare.shared import files
 
 NAME = "ARTIFACT.md"
+EXPERIMENTS = (
+    ("E1", "Figs. 1 to 4 and Table V: GPUs differ, and how well time and power are predicted", "01 04"),
+    ("E2", "Figs. 6, 8 to 11: HeShare against its rivals, and the claims on them", "05 10 11"),
+    ("E3", "Fig. 7 and what each part is worth", "06 07"),
+)
+"""Name, what it shows, and its notebooks, of the experiments behind contributions C1 to C3."""
+HEADLINE = ("M2", "P1", "H1", "H2", "H3", "H4", "S1")
+"""Claims that the page shows; `figures/claims.md` has all."""
 
 
 def page() -> str:
     origin = reference_results.origin()
     notebooks: dict[str, dict[str, float | None]] = origin["notebooks"]
     claims = pd.read_csv(io.StringIO(reference_results.read("claims.csv")), keep_default_na=False, na_values=[""])
+    headline: list[Any] = claims[claims["id"].isin(HEADLINE)].to_dict("records")
     seconds = sum(notebook["seconds"] or 0 for notebook in notebooks.values())
-    costs = {name: _cost(name, notebooks[name]) for name in sorted(notebooks)}
-    others = [costs[name] for name in costs if name not in set(claims["notebook"])]
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string((Path(__file__).parent / "artefact.md.j2").read_text("utf-8"))
     return template.render(
-        summary=textwrap.fill(f"{len(claims)} claims are evaluated: {claim_table.count_text(claims)}.", 120),
+        summary=textwrap.fill(f"Claims: {claim_table.count_text(claims)}.", 120),
         platform=origin["platform"],
         processors=origin["processors"],
         python=".".join(origin["versions"]["python"].split(".")[:2]),
         mib=sum(notebook["kib"] or 0 for notebook in notebooks.values()) / 1024,
         minutes=math.ceil(seconds / 60 / min(2, origin["processors"])),
-        claims={str(name): _table(rows) for name, rows in claims.groupby("notebook")},
-        costs=costs,
-        without_claims=tables.to_markdown(pd.DataFrame({**row, "command": f"`{row['command']}`"} for row in others)),
+        experiments=[_experiment(*each, notebooks) for each in EXPERIMENTS],
+        rows=tables.to_markdown(pd.DataFrame(map(_row, headline))),
     )
 
 
@@ -52,30 +58,16 @@ def write() -> bool:
     return True
 
 
-def _cost(name: str, notebook: Mapping[str, float | None]) -> dict[str, str]:
-    seconds, kib = notebook["seconds"], notebook["kib"] or 0
-    minutes = "?" if seconds is None else f"{seconds / 60:.1f}"
-    return {
-        "command": f".venv/bin/heshare notebook run {name[:2]}",
-        "minutes": minutes,
-        "disk": f"{kib / 1024:.1f} MiB",
-    }
+def _experiment(name: str, what: str, numbers: str, notebooks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    chosen = [cost for notebook, cost in notebooks.items() if notebook[:2] in numbers.split()]
+    minutes = sum(cost["seconds"] or 0 for cost in chosen) / 60
+    command = f".venv/bin/heshare notebook run {numbers}"
+    return {"name": name, "what": what, "command": command, "minutes": f"{math.ceil(minutes)}"}
 
 
-def _table(rows: pd.DataFrame) -> str:
-    found: list[Any] = rows.to_dict("records")
-    return tables.to_markdown(
-        pd.DataFrame(
-            {
-                "claim": claims_page.name({**row, "part": _text(row["part"])}),
-                "where": row["where"],
-                "statement": row["statement"],
-                "paper": row["paper"],
-                "expect": _expected(row),
-            }
-            for row in found
-        )
-    )
+def _row(row: Mapping[str, Any]) -> dict[str, str]:
+    names = {"claim": claims_page.name({**row, "part": _text(row["part"])}), "statement": row["statement"]}
+    return {**names, "paper": row["paper"], "expect": _expected(row)}
 
 
 def _text(value: object) -> str:

@@ -1,6 +1,6 @@
-"""Quality indicators of fronts: hypervolume and IGD+ against the union front, attainment surfaces, paired tests."""
+"""Quality indicators of fronts: hypervolume and IGD+ against the union front, attainment, extent, spacing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
@@ -85,3 +85,27 @@ def wilcoxon(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
     difference = np.asarray(ours, dtype=float) - np.asarray(theirs, dtype=float)
     return 1.0 if not difference.any() else float(signed_rank(difference).pvalue)
+
+
+def unit_square(fronts: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """Return fronts, each of shape (m, 2), scaled so that the union front goes from (0, 1) to (1, 0)."""
+    together = np.concatenate(list(fronts.values()))
+    union = together[non_dominated(together)]
+    least, most = ideal(union), union.max(axis=0)
+    size = np.where(most > least, most - least, 1.0)
+    return {title: (front - least) / size for title, front in fronts.items()}
+
+
+def extent(front: FloatArray) -> float:
+    """Return the diagonal of the box around a front, shape (m, 2); more is a wider choice of plans."""
+    return float(np.hypot(*np.ptp(front, axis=0)))
+
+
+def spacing(front: FloatArray) -> float:
+    """Return the standard deviation of the gaps between neighbours on a front over their mean; 0 is uniform.
+
+    Fewer than three points, shape (m, 2), have no two gaps to compare: 0.
+    """
+    points = np.unique(front, axis=0)
+    gaps = np.hypot(*np.diff(points, axis=0).T)
+    return float(gaps.std() / gaps.mean()) if len(gaps) > 1 else 0.0

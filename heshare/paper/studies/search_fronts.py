@@ -248,7 +248,7 @@ def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Gene
     `against` has the systems whose change over each row is given, by the name of its column.
 
     Returns:
-        The columns of `final` that describe a system, then hypervolume, low, high (median, 95 % bootstrap interval),
+        The columns of `final` that describe a system, then hypervolume, low, high (median, 95 % interval),
         igd_plus (median), for each name of `against` `name_pct`, `name_low_pct`, `name_high_pct`, p_value (Wilcoxon,
         two-sided, for the first of `against`), n, provenance.
     """

@@ -104,7 +104,7 @@ def run_systems(
 
 
 def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
-    """Return the median and 95 % bootstrap interval of each measure of each system in each world.
+    """Return the median and 95 % interval of each measure of each system in each world.
 
     Returns:
         The columns of `by`, title, then for each of `MEASURES` three columns (with `_low` and `_high`), `n`,

@@ -74,15 +74,17 @@ def changes(
     several.
 
     Returns:
-        One row each: ours, rival, form, setting, metric, change_pct, low_pct, high_pct, n, provenance. Changes are
-        paired by seed.
+        One row each: ours, rival, form, setting, metric, change_pct, low_pct, high_pct, n, over_random_pct (of the
+        rival against Random; NaN without its runs), provenance. Changes are paired by seed.
     """
-    rows = []
+    rows, has_random = [], "Random" in set(runs["title"])
     for metric, title, (rival, each) in product(METRICS, ours, forms.items()):
         for form, policy in each.items():
             theirs = registry.title(policy)
             row = {"ours": title, "rival": rival, "form": form, "setting": theirs, "metric": metric}
-            rows.append({**row, **median_change(runs, title, theirs, metric, rng).columns(*_CHANGE)})
+            change = median_change(runs, title, theirs, metric, rng).columns(*_CHANGE)
+            over = median_change(runs, theirs, "Random", metric, rng).value if has_random else np.nan
+            rows.append({**row, **change, "over_random_pct": over})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
@@ -94,10 +96,10 @@ def median_change(
     Pairs are of one world and seed. A seed's value is the geometric mean over its worlds. The interval is over seeds
     alone, because worlds of one seed share their task sets and are not independent.
     """
-    return change_pct(_by_seed(runs, ours, metric), _by_seed(runs, theirs, metric), rng)
+    return change_pct(seed_means(runs, ours, metric), seed_means(runs, theirs, metric), rng)
 
 
-def _by_seed(runs: pd.DataFrame, title: str, metric: str) -> FloatArray:
+def seed_means(runs: pd.DataFrame, title: str, metric: str) -> FloatArray:
     """Return a policy's geometric means of a metric over worlds, (repetitions,); NaN where it has no run."""
     seed, seeds = _numbered(runs["repetition"])
     world, worlds = _numbered(runs["world"]) if "world" in runs else (np.zeros_like(seed), 1)
@@ -113,7 +115,10 @@ def _numbered(keys: pd.Series) -> tuple[IntArray, int]:
 
 
 def rival_claim(table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "") -> dict[str, Any]:
-    """Return the arguments of a claim on a rival: the value in the paper's set-up, and those with the other forms."""
+    """Return the arguments of a claim on a rival: the value in the paper's set-up, and those with the other forms.
+
+    Where the rival takes more than Random, the claim's sentence says so.
+    """
     chosen = (table["ours"] == ours) & (table["rival"] == rival)
     sizes = intervals(table[chosen], "form", "metric")
     details = render(
@@ -131,7 +136,11 @@ def rival_claim(table: pd.DataFrame, ours: str, rival: str, metric: str, more: s
     )
     forms = {"placed": sizes[PLACED, metric], "best": sizes[BEST, metric]}
     ends = {form: (size.value, size.low, size.high) for form, size in forms.items()}
-    return sizes[PAPER, metric].claim_arguments(details, forms=ends)
+    own = sizes[PAPER, metric]
+    of_set_up = table[chosen & (table["form"] == PAPER) & (table["metric"] == metric)]
+    over = float(of_set_up["over_random_pct"].iloc[0])
+    why = render("claims", "rival_above_random", measured=own.value, rival=rival, over=over, placed=ends["placed"][0])
+    return own.claim_arguments(details, forms=ends, why=why if over > 0 else "")
 
 
 def intervals(table: pd.DataFrame, *keys: str) -> dict[tuple[object, ...], ConfidenceInterval]:

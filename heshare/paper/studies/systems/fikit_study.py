@@ -24,6 +24,7 @@ from heshare.lab.systems.fikit.kernel_rules import (
 from heshare.lab.systems.fikit.kernel_table import read
 from heshare.lab.systems.fikit.kernel_trace import KernelTrace, traces, traces_of
 from heshare.lab.systems.fikit.priority_sharing import demand_of_trace, speeds
+from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import BAND, EFFECT, GUIDE, category_style
 from heshare.policies.registry import make
@@ -47,9 +48,9 @@ EACH = 0
 _PIECES = 20_000
 TASKS = ("urgent", "other")
 _MANY = 40  # requests, so that the first gap, for which there is no prediction, does not matter
-PAPER_RANGE = (1.32, 16.41)
+PAPER_RANGE = (paper_claims()["F1", "least"].value, paper_claims()["F1", "most"].value)
 """Least and largest speed-up of the paper's cases."""
-FEW = 3.4
+FEW = paper_claims()["F1", "median"].value
 """Speed-up that more than half of the paper's cases exceed."""
 _TITLES = {
     "bert": "BERT",

@@ -19,6 +19,7 @@ from heshare.lab.sweeps.study_runs import paired_change
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
 from heshare.lab.systems.miso.policy import PUBLISHED
 from heshare.lab.systems.shared import training
+from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.figures import plots
 from heshare.paper.figures.rows import interval_rows
 from heshare.paper.figures.series_styles import GUIDE
@@ -42,7 +43,7 @@ FREE = "miso(overhead_s=0.001,probe_s=0.0,settle_s=0.001)"
 """MISO if probing, saving and partitioning took no time."""
 WHOLE, MPS, STATIC, MISO = "fifo", "miso:mps", "miso:static", "miso"
 JCT = "avg_jct_s"
-PAPER_PCT = {WHOLE: -49, STATIC: -16}
+PAPER_PCT = {WHOLE: paper_claims()["X2", "unpartitioned"].value, STATIC: paper_claims()["X2", "static"].value}
 """Changes of average JCT in MISO's abstract, %, against whole GPUs and the best static partition."""
 REFERENCES = {WHOLE: "Unpartitioned", STATIC: "Best static"}
 _TITLES = {
@@ -135,7 +136,7 @@ def against(runs: pd.DataFrame, ours: str, theirs: str, rng: np.random.Generator
 def table(runs: pd.DataFrame, best: str, rng: np.random.Generator) -> pd.DataFrame:
     """Return a row for each policy: medians of its metrics, its average JCT against whole GPUs and `best`, %.
 
-    Columns that end with `_low` and `_high` are 95 % bootstrap intervals over n repetitions.
+    Columns that end with `_low` and `_high` are 95 % intervals over n repetitions.
     """
     rows = []
     for policy, part in runs.groupby("policy", sort=False):
@@ -184,7 +185,7 @@ def jct_rows(ax: Axes, found: pd.DataFrame, best: str) -> None:
     interval_rows(ax, rows, row="label", value=JCT, low="low", high="high")
     for policy, key, line, name in ((WHOLE, WHOLE, "--", "unpartitioned"), (best, STATIC, ":", "the best static")):
         level = float(rows.set_index("policy")[JCT][policy]) * (1 + PAPER_PCT[key] / 100)
-        words = f"the paper: {-PAPER_PCT[key]} % below {name}"
+        words = f"the paper: {-PAPER_PCT[key]:g} % below {name}"
         ax.axvline(level, color=GUIDE, linewidth=0.9, linestyle=line, zorder=0, label=words)
     handles = [each for each in ax.lines if str(each.get_label()).startswith("the paper")]
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.3, 1.0), borderaxespad=0.2)

@@ -24,6 +24,7 @@ from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
 from heshare.lab.sweeps.study_runs import paired_change, repeat
 from heshare.paper.claims.sources import claim_of_row
+from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.figures.rows import TITLE, interval_rows
 from heshare.paper.figures.series_styles import BAND, GUIDE, TEXT, series_style
 from heshare.paper.texts import render
@@ -43,7 +44,7 @@ AIMED, MIXED = "μ-Serve, 0.6 of the limit", "μ-Serve, mixed groups"
 BY_ITERATION = "μ-Serve, limits of iterations"
 SHOWN = (SLOWER, MU_SERVE, AIMED)
 """The systems that are compared with one at a time at the top clock under every load."""
-PAPER = (1.2, 2.6)
+PAPER = (paper_claims()["U1", "least"].value, paper_claims()["U1", "most"].value)
 """The range of the paper's power savings."""
 NO_CONTROL = "mu-serve:no-control"
 RESPONSES = "mu-serve(latency=response,limit={limit},step=2)"

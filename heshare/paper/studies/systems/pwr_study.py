@@ -17,6 +17,7 @@ from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.study_runs import paired_change, repeat, with_median
 from heshare.lab.systems.pwr.fragmentation import WHOLE, Nodes, Request, choices, power_w, scores, weighed
 from heshare.paper.claims.sources import claim_of_row
+from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import BAND
 from heshare.paper.texts import render
@@ -43,7 +44,7 @@ PARTS_MILLI, SEVERAL = tuple(range(100, 1000, 100)), (2, 4, 8)
 """Requested parts of a GPU, milli (assumed), and numbers of GPUs, each as likely as the others."""
 TASK_VCPUS, NO_GPU_VCPUS = 6.0, 8.0
 """Virtual CPUs for each GPU or part of one, and of a task of processors alone (assumed)."""
-PAPER_PCT = (-16.0, -13.0)
+PAPER_PCT = paper_claims()["X1", ""].ends
 """Range of the change in power in PWR's abstract, before GPUs run out, %."""
 PLACERS = ("pwr", "fgd", "random")
 LEVELS = np.round(np.arange(0.05, 1.201, 0.05), 2)

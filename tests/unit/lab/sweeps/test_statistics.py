@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 
-from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, group_means, median_interval
+from heshare.lab.sweeps.statistics import (
+    FEWEST,
+    ConfidenceInterval,
+    change_pct,
+    group_means,
+    median_interval,
+    outer_rank,
+)
 from heshare.shared.errors import InputError
-
-
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
 
 
 def test_claim_arguments_are_the_interval_its_provenance_and_the_note() -> None:
@@ -23,42 +29,46 @@ def test_claim_arguments_are_the_interval_its_provenance_and_the_note() -> None:
 
 def test_change_pct_is_paired_by_seed() -> None:
     theirs = np.array([100.0, 1000.0, 10.0])
-    found = change_pct(0.7 * theirs, theirs, rng())
+    found = change_pct(0.7 * theirs, theirs)
     assert found.value == pytest.approx(-30)
     assert (found.low, found.high) == (pytest.approx(-30), pytest.approx(-30))
     assert found.n == 3
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20))
-def test_median_interval_contains_the_median_and_lies_in_the_data(values: list[float]) -> None:
-    found = median_interval(values, rng(), resamples=200)
-    assert min(values) <= found.low <= found.high <= max(values)
-    assert found.value == np.median(values)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.randoms())
+def test_median_interval_is_a_pair_of_order_statistics_around_the_median(values: list[float], draw: Random) -> None:
+    found = median_interval(values)
+    assert {found.low, found.high} <= {*values}
+    assert found.low <= found.value == np.median(values) <= found.high
+    draw.shuffle(values)
+    assert median_interval(values) == found
 
 
-def test_median_interval_covers_the_true_median_about_as_often_as_stated() -> None:
-    source = np.random.default_rng(2)
-    hits = [
-        found.low <= 0 <= found.high
-        for found in (median_interval(source.normal(size=10), source, resamples=400) for _ in range(200))
-    ]
-    assert 0.85 < np.mean(hits) <= 1.0
+@pytest.mark.parametrize(
+    ("n", "rank", "covered"), [(5, 1, 0.9375), (6, 1, 0.96875), (9, 2, 0.9609), (10, 2, 0.9785), (20, 6, 0.9586)]
+)
+def test_median_interval_is_the_narrowest_pair_that_covers_the_median_with_95_percent(n, rank, covered) -> None:
+    assert outer_rank(n) == rank
+    assert 1 - 2 * binom.cdf(rank - 1, n, 0.5) == pytest.approx(covered, abs=1e-4)
+    assert n < FEWEST or 1 - 2 * binom.cdf(rank, n, 0.5) < 0.95 <= covered
+    found = median_interval(np.arange(1.0, n + 1))
+    assert (found.low, found.high) == (rank, n + 1 - rank)
 
 
 @pytest.mark.parametrize("values", [[], [np.nan], [[1.0]], [np.inf]])
 def test_median_interval_refuses_bad_values(values: list[object]) -> None:
     with pytest.raises(InputError):
-        median_interval(values, rng())
+        median_interval(values)
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [([1.0], [1.0, 2.0]), ([1.0], [0.0])])
 def test_change_pct_refuses_unpaired_values(ours: list[float], theirs: list[float]) -> None:
     with pytest.raises(InputError):
-        change_pct(ours, theirs, rng())
+        change_pct(ours, theirs)
 
 
 def test_group_means_are_those_of_pandas_to_the_last_bit() -> None:
-    draw = rng()
+    draw = np.random.default_rng(0)
     values, groups = np.exp(draw.normal(0.0, 9.0, size=300)), draw.integers(0, 20, size=300)
     groups[groups == 7] = 8
     expected = pd.Series(values).groupby(groups).mean().reindex(range(20)).to_numpy()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from heshare.paper.claims import claim_table, claims_page, sources
+from heshare.paper.claims import claim_table, sources
 from heshare.paper.claims.claim_table import evaluate_claim
 from heshare.paper.claims.verdicts import Claim, paper_claims
+from heshare.shared import files
 from heshare.shared.errors import InputError
 
 COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
@@ -24,7 +26,7 @@ def claim(kind: str, value: float) -> Claim:
 
 def test_evaluate_claim_of_an_ordering_names_its_parts() -> None:
     row = evaluate_claim(claim("ordering", math.nan), holds={"one": True, "two": False}, **COMMON)  # type: ignore[arg-type]
-    assert row["verdict"] == "direction"
+    assert row["verdict"] == "not reproduced"
     assert row["details"] == "holds: one; FAILS: two."
     assert row["why"] == "1 of 2 parts hold; not: two."
 
@@ -50,7 +52,7 @@ def test_evaluate_claim_of_what_the_platform_lacks_needs_no_value() -> None:
 def test_few_values_count_for_an_interval_over_seeds_only() -> None:
     found = {"measured": 2.5, "low": 2.4, "high": 2.6, **COMMON, "n": 1}
     assert evaluate_claim(claim("value", 2.5), **found)["verdict"] == "direction"  # type: ignore[arg-type]
-    row = evaluate_claim(replace(claim("value", 2.5), interval=claims_page.OF_MODEL), **found)  # type: ignore[arg-type]
+    row = evaluate_claim(replace(claim("value", 2.5), interval="two standard deviations"), **found)  # type: ignore[arg-type]
     assert row["verdict"] == "reproduced"
 
 
@@ -102,7 +104,9 @@ def test_merge_keeps_the_papers_order_and_leaves_the_rest_not_yet(tmp_path: Path
     assert evaluated["measured"].item() == -31.0
     assert evaluated["notebook"].item() == "05"
     assert evaluated["unit"].item() == "%"
-    assert claim_table.count_text(table) == f"1 reproduced, {len(table) - 1} not yet"
+    own = sum(one.is_own for one in paper_claims().values())
+    counts = f"{own} of the HeShare paper: 1 reproduced, {own - 1} not yet; {len(table) - own} of the other systems: "
+    assert claim_table.count_text(table) == f"{counts}{len(table) - own} not yet"
     assert (tmp_path / "claims.csv").read_text().startswith(",".join(claim_table.COLUMNS) + "\n")
     assert json.loads((tmp_path / "claims.json").read_text())["provenance"] == {"emulated": 1}
 
@@ -122,8 +126,31 @@ def test_the_page_has_every_claim_and_no_long_line(tmp_path: Path) -> None:
     for id, part in paper_claims():
         assert f"### {id} {part}".rstrip() + ":" in text
     assert "direction (-20.0)" in text
-    assert "4.20 x [3.00, 6.00] (two standard deviations of the device model)" in text, "not of n values"
+    assert "not reproduced" in text.split("### M2: ")[1]
+    words = re.findall(r"[^\s|]*\w[^\s|]*", text)
+    assert len(words) <= 5000
+    claims = [block.partition("\n")[2] for block in text.split("## Each claim")[1].split("### ")]
+    sentences = [set(re.split(r"(?<=[.])\s+(?=[A-Z])", " ".join(block.split()))) - {""} for block in claims]
+    assert sum(map(len, sentences)) == len(set().union(*sentences)), "a sentence stands in two claims"
     assert "not reproduced (2.00)" in text
+
+
+def test_every_claim_that_is_not_reproduced_has_a_reason_of_one_sentence(tmp_path: Path) -> None:
+    reference = pd.read_csv(files.root() / "reference/claims.csv.gz", keep_default_na=False)
+    (tmp_path / "claims").mkdir()
+    failed = {"measured": 5.0, "low": 4.0, "high": 6.0, "holds": {"a part": False}, **COMMON}
+    rows = [
+        evaluate_claim(replace(one, source="", reading=""), **failed)  # type: ignore[arg-type]
+        for one in paper_claims().values()
+        if one.kind in ("ordering", "reduction")
+    ]
+    (tmp_path / "claims/05.json").write_text(json.dumps(rows))
+    table = claim_table.merge(tmp_path)
+    assert (table["verdict"] == "not reproduced").sum() == len(rows)
+    reasons = table.loc[table["verdict"] == "not reproduced", "reason"]
+    assert reasons.str.fullmatch(r"[A-Z].{20,200}\.").all()
+    known = {(row.id, row.part) for row in reference.itertuples() if row.verdict == "not reproduced"}
+    assert not [key for key in known & {*paper_claims()} if not paper_claims()[key].why_not]
 
 
 def test_write_refuses_an_unknown_claim(tmp_path: Path) -> None:
@@ -142,7 +169,7 @@ def test_results_of_another_profile_are_not_counted(tmp_path: Path) -> None:
         row = evaluate_claim(paper_claims()[id, part], **found, **{**COMMON, "profile": profile})  # type: ignore[arg-type]
         (tmp_path / f"claims/{name}.json").write_text(json.dumps([row]))
     table = claim_table.write(tmp_path).set_index("id")
-    assert claim_table.count_text(table) == f"1 exceeds, {len(table) - 1} not yet"
+    assert "of the HeShare paper: 1 larger than published, " in claim_table.count_text(table.reset_index())
     why = "The result of 05_comparison is of the profile custom, not paper: not counted."
     assert why in set(table.loc["H3", "why"])
     assert table.loc["H3", "measured"].isna().all()

@@ -11,7 +11,7 @@ import pytest
 
 from heshare.paper.claims import claim_table, claims_figure
 from heshare.paper.claims.claim_table import evaluate_claim, explain_failure
-from heshare.paper.claims.verdicts import paper_claims
+from heshare.paper.claims.verdicts import EXCEEDS, paper_claims
 
 COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
 
@@ -56,7 +56,7 @@ def test_plotted_has_a_row_for_every_claim_of_the_paper(folder: Path) -> None:
     assert set(frame[frame["section"] == claims_figure.OTHERS]["id"].str[0]) >= set("EWFXRU")
     rows = frame.to_dict("index")
     first = rows["H1 Trade-off / Morak: energy"]
-    assert [first[name] for name in ("paper", "value", "low", "high", "verdict")] == [-26, -40, -41, -39, "exceeds"]
+    assert [first[name] for name in ("paper", "value", "low", "high", "verdict")] == [-26, -40, -41, -39, EXCEEDS]
     assert rows["H5 Random poorest, Sched-only never best"]["value"] == 50
     assert rows["P3 SVR: relative error"]["paper"] == 29.12
     assert frame["value"].notna().sum() == 3

@@ -71,16 +71,14 @@ def test_comparison_seen_has_the_changes_of_the_table(morak: float, word: str) -
     assert f"Morak's JCT is {abs(morak - 100):.0f} % {word} Random's." in text
 
 
-@pytest.mark.parametrize(
-    ("sched_only", "fails"), [([60.0, 60.0], []), ([10.0, 10.0], ["not best in energy", "not best in JCT"])]
-)
-def test_poorest_and_best(sched_only: list[float], fails: list[str]) -> None:
-    table = runs(Random=[100.0, 90.0], **{"Sched-only": sched_only, "En-opt": [30.0, 30.0]})
+@pytest.mark.parametrize(("sched_only", "word"), [(10.0, "reproduced"), (95.0, "not reproduced")])
+def test_h5_is_about_random_alone(sched_only: float, word: str) -> None:
+    table = runs(Random=[90.0] * 6, **{"Sched-only": [sched_only] * 6, "En-opt": [30.0] * 6})
     row = claim_table.evaluate_claim(
         paper_claims()["H5", ""], profile="smoke", **findings.poorest_and_best(table, rng())
     )
-    assert [text for text in fails if f"FAILS: Sched-only {text}" in str(row["details"])] == fails
-    assert row["verdict"] == ("reproduced" if not fails else "direction")
+    assert row["verdict"] == word
+    assert "Sched-only not best" not in str(row["details"])
 
 
 def made_up_errors() -> pd.DataFrame:

@@ -90,7 +90,7 @@ def test_compare_lets_values_but_no_columns_move_under_other_versions(run: Path)
         ("M1,,1.99,1.0,9.0,direction", []),
         ("M1,,2.01,2.0,2.1,direction", ["measured"]),
         ("M1,,,,,direction", ["measured"]),
-        ("M1,,1.5,1.0,2.0,exceeds", ["verdict"]),
+        ("M1,,1.5,1.0,2.0,reproduced", ["verdict"]),
         ("M2,,1.5,1.0,2.0,direction", ["verdict", "measured"]),
     ],
 )
