@@ -86,7 +86,7 @@ def exact_front(
 ) -> Front:
     """Return the exact Pareto front of a small task set, with every non-dominated plan of the kept choices.
 
-    Vectors of MPS percentages that are never the best one at the top clock are not among them (`heshare.lab.plus.rates`).
+    Vectors of MPS percentages that are never the best at the top clock are left out (`heshare.lab.plus.rates`).
 
     Args:
         tasks: the task set, at most `MAX_TASKS`.
