@@ -1,8 +1,8 @@
-"""Quality indicators of fronts: hypervolume and IGD+ against the union front, attainment, extent, spacing."""
+"""Quality indicators of fronts: hypervolume and IGD+ against the union front, extent, spacing, paired tests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import Self
 
 import numpy as np
 
@@ -63,20 +63,6 @@ class FrontIndicators:
         import moocore
 
         return float(moocore.igd_plus(self.normalised(front), ref=self.union))
-
-
-def attainment(fronts: Sequence[FloatArray], share: float = 0.5) -> FloatArray:
-    """Return the attainment surface that a share of the runs reaches: corners in order of energy, shape (m, 2).
-
-    `fronts` has one front a run, each of shape (m, 2); a share of 0.5 gives the median surface.
-    """
-    import moocore
-
-    data = np.concatenate(
-        [np.column_stack((front, np.full(len(front), float(run + 1)))) for run, front in enumerate(fronts)]
-    )
-    corners = cast(FloatArray, moocore.eaf(data[:, :2], data[:, 2].astype(np.int64), percentiles=[100 * share]))[:, :2]
-    return corners[np.lexsort((corners[:, 1], corners[:, 0]))]
 
 
 def wilcoxon(ours: Sequence[float], theirs: Sequence[float]) -> float:

@@ -9,10 +9,12 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from heshare.devices.constants import Constants, Timing, default
 from heshare.devices.device_model import co_run
@@ -37,7 +39,7 @@ tasks have ended, and the sum of their completion times. A task keeps its share 
 LENGTHS = (1.0, 4.0)
 """Times alone of the two tasks in `energy` and `jct`, s; each of a pair is the longer one once."""
 STEPS = tuple(range(10, 100, 10))
-"""Percentages of the first task of a pair."""
+"""Percentages of the first task of a pair that are tried."""
 AS_CALIBRATED = "as calibrated"
 INSENSITIVE = "SMs matter to one of the two only"
 
@@ -68,45 +70,28 @@ def _insensitive(known: Constants) -> Constants:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One change of the device model or of the shares.
+    """One change of the device model.
 
     Attributes:
         change: of the constants.
-        steps: percentages of the first task of a pair.
-        whole_sms: whether a share is rounded down to whole SMs, and then to a whole percentage.
         mixed: whether a pair has one network of even and one of odd place in the catalogue.
     """
 
     change: Change = lambda known: known
-    steps: tuple[int, ...] = STEPS
-    whole_sms: bool = False
     mixed: bool = False
 
 
 TERMS: Mapping[str, Term] = {
     AS_CALIBRATED: Term(),
-    "no contention": Term(scaled_contention(0.0)),
     "contention x5": Term(scaled_contention(5.0)),
-    "no host part": Term(_timings(lambda timing: replace(timing, host_s=0.0))),
-    "host part x2": Term(_timings(lambda timing: replace(timing, host_s=2.0 * timing.host_s))),
-    "no fill": Term(_timings(lambda timing: replace(timing, fill_s=0.0))),
-    "fill x2": Term(_timings(lambda timing: replace(timing, fill_s=2.0 * timing.fill_s))),
     "latency is work": Term(
         _timings(lambda timing: replace(timing, latency_s=0.0, work_s=timing.work_s + timing.latency_s))
     ),
-    "half of work is latency": Term(
-        _timings(
-            lambda timing: replace(timing, latency_s=timing.latency_s + 0.5 * timing.work_s, work_s=0.5 * timing.work_s)
-        )
-    ),
     "no idle power": Term(scaled_power("idle_w", 0.0)),
-    "no co-run power": Term(scaled_power("sharing", 0.0)),
-    "steps of 25 %": Term(steps=(25, 50, 75)),
-    "whole SMs": Term(whole_sms=True),
     INSENSITIVE: Term(_insensitive, mixed=True),
 }
-"""One change each: of contention, of the parts of a time that a share does not change (host, fill, latency), of power,
-of the shares that can be set. The last is a what-if: one task of each pair needs few SMs."""
+"""One change each: of contention, of the part of a time that a share does not change, of power. The last is a what-if:
+one task of each pair needs few SMs."""
 
 
 def gains(gpus: Sequence[str], batch_size: int, terms: Sequence[str] = tuple(TERMS)) -> pd.DataFrame:
@@ -123,14 +108,14 @@ def gains(gpus: Sequence[str], batch_size: int, terms: Sequence[str] = tuple(TER
 
 
 def _pairs(gpu: Gpu, batch_size: int, term: Term) -> Iterator[dict[str, float]]:
-    device = _Shares(gpu, batch_size, term.change(default()), whole_sms=term.whole_sms)
+    device = _Shares(gpu, batch_size, term.change(default()))
     order = {model: place % 2 for place, model in enumerate(catalogue.paper_models())}
     for pair in combinations(order, 2):
         alike = term.mixed and order[pair[0]] == order[pair[1]]
         if alike or sum(catalogue.memory_mib(Workload(model, batch_size)) for model in pair) > gpu.memory_mib:
             continue
         equal, full = (device.measures(pair, (pct, pct)) for pct in (50, 100))
-        best = np.max([equal, *(device.measures(pair, (pct, 100 - pct)) for pct in term.steps)], axis=0)
+        best = np.max([equal, *(device.measures(pair, (pct, 100 - pct)) for pct in STEPS)], axis=0)
         chosen_pct, full_pct = (100.0 * (found / equal - 1.0).mean(axis=1) for found in (best, full))
         yield {f"{measure}_chosen_pct": float(size) for measure, size in zip(MEASURES, chosen_pct, strict=True)} | {
             f"{measure}_full_pct": float(size) for measure, size in zip(MEASURES, full_pct, strict=True)
@@ -138,14 +123,11 @@ def _pairs(gpu: Gpu, batch_size: int, term: Term) -> Iterator[dict[str, float]]:
 
 
 class _Shares:
-    def __init__(self, gpu: Gpu, batch_size: int, known: Constants, *, whole_sms: bool) -> None:
-        self._gpu, self._batch_size, self._known, self._whole_sms = gpu, batch_size, known, whole_sms
+    def __init__(self, gpu: Gpu, batch_size: int, known: Constants) -> None:
+        self._gpu, self._batch_size, self._known = gpu, batch_size, known
         self._single: dict[tuple[str, int], tuple[float, float]] = {}
 
     def _resident(self, model: str, pct: int) -> Resident:
-        if self._whole_sms:
-            sms = max(pct * self._gpu.sm_count // 100, 1)
-            pct = max(100 * sms // self._gpu.sm_count, 1)
         return Resident(Workload(model, self._batch_size), pct)
 
     def _alone(self, model: str, pct: int) -> tuple[float, float]:
@@ -176,35 +158,17 @@ class _Shares:
         return np.array(values).T
 
 
-def spans(table: pd.DataFrame, measure: str) -> pd.Series:
-    """Return how far each term alone moves the mean gain over the GPUs from the calibrated one, points, largest first.
-
-    The what-if `INSENSITIVE` is left out.
-    """
-    means = table[table["measure"] == measure].groupby("term", sort=False)["gain_pct"].mean()
-    moved: pd.Series = (means - means[AS_CALIBRATED]).drop([AS_CALIBRATED, INSENSITIVE], errors="ignore")
-    return moved.iloc[np.argsort(-moved.abs().to_numpy(), kind="stable")]
-
-
-def summary(table: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:
-    """Return the gain on each GPU, and the three terms that move the mean gain most, by the words of a measure."""
+def summary(table: pd.DataFrame) -> dict[str, pd.Series]:
+    """Return the gain on each GPU as calibrated, by the words of a measure."""
     here = table[table["term"] == AS_CALIBRATED].set_index("gpu")
-    return {
-        words: (here[here["measure"] == measure]["gain_pct"], spans(table, measure).head(3))
-        for measure, words in list(MEASURES.items())[:2]
-    }
+    return {words: here[here["measure"] == measure]["gain_pct"] for measure, words in list(MEASURES.items())[:2]}
 
 
-def better_at_full_pct(table: pd.DataFrame) -> pd.Series:
-    """Return how much better completion times are with 100 and 100 % than with the best p and 100 - p %, by GPU."""
-    part = table[(table["measure"] == "jct") & (table["term"] == AS_CALIBRATED)].set_index("gpu")
-    return 100.0 * ((100.0 + part["full_pct"]) / (100.0 + part["gain_pct"]) - 1.0)
-
-
-def at_full(fronts: Sequence[Front]) -> tuple[int, int]:
-    """Return (tasks at 100 %, tasks) of the fronts' Trade-off plans."""
-    pcts = [pct for front in fronts for queue in front.trade_off.queues for batch in queue for pct in batch.mps_pct]
-    return sum(pct == 100 for pct in pcts), len(pcts)
+def at_full(fronts: Sequence[Front]) -> tuple[int, int, int]:
+    """Return (tasks that share at 100 %, tasks that share, tasks) of the fronts' Trade-off plans."""
+    batches = [batch.mps_pct for front in fronts for queue in front.trade_off.queues for batch in queue]
+    shared = [pct for each in batches if len(each) > 1 for pct in each]
+    return sum(pct == 100 for pct in shared), len(shared), sum(map(len, batches))
 
 
 def draw(axes: Sequence[Axes], table: pd.DataFrame) -> None:
@@ -224,4 +188,8 @@ def draw(axes: Sequence[Axes], table: pd.DataFrame) -> None:
         ax.set(ylim=(len(terms) - 0.5, -0.5))
         ax.set_xlabel(textwrap.fill(f"Gain (%), {words}", 22))
         ax.grid(axis="both")
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    mark: Any = {"color": EDGE, "marker": "o", "linestyle": "", "markersize": 3}
+    words = (("best p and 100 - p %", EDGE), ("100 % for both", "white"))
+    meaning = [Line2D([], [], label=label, markerfacecolor=face, **mark) for label, face in words]
+    handles = [*axes[0].get_legend_handles_labels()[0], *meaning]
+    axes[0].figure.legend(handles=handles, loc="outside upper center", ncols=3)

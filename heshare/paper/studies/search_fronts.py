@@ -1,4 +1,4 @@
-"""Comparison of searches on the same task sets: their fronts, hypervolume, IGD+ and convergence (Fig. 7)."""
+"""Comparison of searches on the same task sets, by their final plans as run and as predicted (Fig. 7)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +15,15 @@ from heshare.lab.plus.heshare_plus import optimise
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.paper.figures import plots
-from heshare.paper.figures.series_styles import GUIDE, LITERALLY, category_style, series_style
+from heshare.paper.figures.series_styles import GUIDE, LITERALLY, series_style
 from heshare.paper.studies import pymoo_searches
-from heshare.paper.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
+from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean, wilcoxon
 from heshare.paper.studies.pymoo_searches import SearchCheckpoint, genetic_checkpoints, search_checkpoints
 from heshare.paper.texts import render
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import BatchModel
 from heshare.scheduling.configuration import configure
-from heshare.scheduling.genetic import Schemes, search
+from heshare.scheduling.genetic import search
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import LITERAL, Settings
@@ -91,15 +91,13 @@ class Study:
 
     Attributes:
         final: one row a seed and system: `system`, `rate`, `start`, `seed`, `hypervolume`, `igd_plus` of its final
-            plans, `points`.
+            plans as run, `predicted_hypervolume`, `points`.
         curves: one row a seed, system and checkpoint: `system`, `rate`, `start`, `seed`, `evaluations`, `hypervolume`
-            of stage 1's front.
-        fronts: the final fronts, [J, s], shape (m, 2), by system, one a seed.
+            of stage 1's front, as predicted.
     """
 
     final: pd.DataFrame
     curves: pd.DataFrame
-    fronts: Mapping[str, list[FloatArray]]
 
 
 def systems(settings: Settings, names: Mapping[pymoo_searches.Rate, Sequence[str]]) -> dict[str, System]:
@@ -127,33 +125,31 @@ def compare(
     cluster: Cluster,
     predictor: Predictor,
     *,
+    device: Predictor,
     searches: Mapping[str, System],
     improved: SearchSettings | None = DEFAULT_SETTINGS,
 ) -> Study:
     """Return a study of searches of the same task sets, whose final plans are judged by one evaluator.
 
-    `sets` has the task sets by seed, which is also the seed of the searches; `improved=None` omits HeShare+.
+    `sets` has the task sets by seed, which is also the seed of the searches; with `device`, a predictor without errors,
+    the plans are run; `improved=None` omits HeShare+.
     """
     final, curves = [], []
-    fronts: dict[str, list[FloatArray]] = {}
     for number, tasks in sets.items():
         world = make_instance(tasks, cluster, predictor)
         model = BatchModel(world, predictor)
         stages = {title: each.run(world, rng=_rng(number, 1)) for title, each in searches.items()}
         found = {
-            title: final_objectives(own[-1].schemes, world, model, searches[title].settings)
+            title: configure(own[-1].schemes, world, model, searches[title].settings)[0]
             for title, own in stages.items()
         }
         if improved is not None:
             better = optimise(world.tasks, cluster, predictor, rng=_rng(number, 2), effort=improved)
-            found[IMPROVED] = better.objectives
-        level = random_plan_mean(world, _rng(number, 3))
-        final += _measured(found, level, number)
-        curves += _curves(stages, level, number)
-        for title, front in found.items():
-            fronts.setdefault(title, []).append(front)
+            found[IMPROVED] = better.plans
+        final += _measured(found, world, model, device, number)
+        curves += _curves(stages, random_plan_mean(world, _rng(number, 3)), number)
     known = {title: {"rate": str(each.rate), "start": each.start} for title, each in searches.items()}
-    return Study(_described(final, known), _described(curves, known), fronts)
+    return Study(_described(final, known), _described(curves, known))
 
 
 def _described(rows: Sequence[Mapping[str, object]], known: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
@@ -165,9 +161,9 @@ def _described(rows: Sequence[Mapping[str, object]], known: Mapping[str, Mapping
 
 
 def ablation(
-    sets: Mapping[int, Sequence[Task]], cluster: Cluster, predictor: Predictor, *, base: Settings
+    sets: Mapping[int, Sequence[Task]], cluster: Cluster, predictor: Predictor, *, device: Predictor, base: Settings
 ) -> pd.DataFrame:
-    """Return results of the settings of `ABLATIONS`, whose final plans are all judged by one evaluator."""
+    """Return results of the settings of `ABLATIONS`, whose final plans are judged as in `compare`."""
     rows = []
     settings = {name: replace(base, **changes) for group in ABLATIONS.values() for name, changes in group.items()}
     groups = {name: group for group, names in ABLATIONS.items() for name in names}
@@ -175,18 +171,12 @@ def ablation(
         world = make_instance(tasks, cluster, predictor)
         model = BatchModel(world, predictor)
         found = {
-            name: final_objectives(search(world, own, _rng(number, 1)), world, model, own)
-            for name, own in settings.items()
+            name: configure(search(world, own, _rng(number, 1)), world, model, own)[0] for name, own in settings.items()
         }
-        rows += _measured(found, random_plan_mean(world, _rng(number, 3)), number)
+        rows += _measured(found, world, model, device, number)
     frame = pd.DataFrame(rows)
     frame.insert(0, "group", frame["system"].map(groups))
     return frame
-
-
-def final_objectives(schemes: Schemes, world: Instance, model: BatchModel, settings: Settings) -> FloatArray:
-    """Return [energy in J, average JCT in s] of the plans that stage 2 makes of schemes, by `plan_objectives`."""
-    return plan_objectives(configure(schemes, world, model, settings)[0], world, model)
 
 
 def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor | BatchModel) -> FloatArray:
@@ -214,17 +204,26 @@ def _rng(seed: int, stream: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([seed, stream]))
 
 
-def _measured(found: Mapping[str, FloatArray], level: FloatArray, seed: int) -> list[dict[str, object]]:
-    indicators = FrontIndicators.of(list(found.values()), level)
+def _measured(
+    found: Mapping[str, Sequence[Plan]], world: Instance, model: BatchModel, device: Predictor, seed: int
+) -> list[dict[str, object]]:
+    true = make_instance(world.tasks, world.cluster, device)
+    fronts = {title: plan_objectives(plans, world, model) for title, plans in found.items()}
+    runs = {title: plan_objectives(plans, true, device) for title, plans in found.items()}
+    predicted, run = (
+        FrontIndicators.of(list(each.values()), random_plan_mean(own, _rng(seed, 3)))
+        for each, own in ((fronts, world), (runs, true))
+    )
     return [
         {
             "system": title,
             "seed": seed,
-            "hypervolume": indicators.hypervolume(front),
-            "igd_plus": indicators.igd_plus(front),
+            "hypervolume": run.hypervolume(runs[title]),
+            "igd_plus": run.igd_plus(runs[title]),
+            "predicted_hypervolume": predicted.hypervolume(front),
             "points": len(front),
         }
-        for title, front in found.items()
+        for title, front in fronts.items()
     ]
 
 
@@ -243,27 +242,32 @@ def _curves(stages: Mapping[str, list[SearchCheckpoint]], level: FloatArray, see
 
 
 def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Generator) -> pd.DataFrame:
-    """Return each system's hypervolume and IGD+, and the changes of some systems over it, paired by seed.
+    """Return each system's hypervolume and IGD+ as run, and the changes of some systems over it, paired by seed.
 
     `against` has the systems whose change over each row is given, by the name of its column.
 
     Returns:
         The columns of `final` that describe a system, then hypervolume, low, high (median, 95 % interval),
-        igd_plus (median), for each name of `against` `name_pct`, `name_low_pct`, `name_high_pct`, p_value (Wilcoxon,
-        two-sided, for the first of `against`), n, provenance.
+        igd_plus (median), for each name of `against` `name_pct`, `name_low_pct`, `name_high_pct`, the same of the first
+        as predicted, with `predicted` as its name, p_value (Wilcoxon, two-sided, of the first as run), n, provenance.
     """
-    table = final.pivot_table(index="seed", columns="system", values="hypervolume")
+    table, predicted = (
+        final.pivot_table(index="seed", columns="system", values=name)
+        for name in ("hypervolume", "predicted_hypervolume")
+    )
     igd_plus = final.groupby("system")["igd_plus"].median()
     described = final.columns[: list(final.columns).index("seed")]
-    first = table[next(iter(against.values()))].tolist()
+    ours_first = next(iter(against.values()))
+    first = table[ours_first].tolist()
     rows = []
     kinds: list[Any] = final[described].drop_duplicates().to_dict("records")
     for known in kinds:
         title = str(known["system"])
         row: dict[str, Any] = {**known, **median_interval(table[title], rng).columns("hypervolume")}
         row["igd_plus"] = igd_plus[title]
-        for name, ours in against.items():
-            change = change_pct(table[ours], table[title], rng)
+        changes = {name: (table, ours) for name, ours in against.items()} | {"predicted": (predicted, ours_first)}
+        for name, (values, ours) in changes.items():
+            change = change_pct(values[ours], values[title], rng)
             row |= change.columns(f"{name}_pct", f"{name}_low_pct", f"{name}_high_pct")
         rows.append({**row, "p_value": wilcoxon(first, table[title].tolist())})
     found = pd.DataFrame(rows)
@@ -274,18 +278,6 @@ def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Gene
 def search_table(final: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Return `summary` of the searches with the changes of HeShare and of HeShare by the paper's words over each."""
     return summary(final, {"change": OURS, "literal": WORDS}, rng)
-
-
-def surfaces(study: Study, titles: Sequence[str]) -> pd.DataFrame:
-    """Return the median attainment surfaces over the seeds: `system`, `energy`, `jct`, relative to the best found."""
-    rows = []
-    for title in titles:
-        scaled = [
-            front / np.min([own[at].min(axis=0) for own in study.fronts.values()], axis=0)
-            for at, front in enumerate(study.fronts[title])
-        ]
-        rows += [{"system": title, "energy": x, "jct": y} for x, y in attainment(scaled)]
-    return pd.DataFrame(rows)
 
 
 def nearest(table: pd.DataFrame, start: Start, lead: str = "change") -> Any:
@@ -357,38 +349,30 @@ def convergence_stages(medians: pd.DataFrame) -> dict[int, tuple[float, float, p
     return stages
 
 
-def front_panels(axes: Sequence[Axes], study: Study, seed: int) -> pd.DataFrame:
-    """Draw Fig. 7 at the paper's mutation rate: median attainment surfaces over the seeds, then the fronts of one seed.
+def change_dots(axes: Sequence[Axes], table: pd.DataFrame) -> None:
+    """Draw Fig. 7: the change of HeShare's hypervolume over each system's, a panel for each start of the rivals."""
+    for ax, (start, words) in zip(axes, STARTS.items(), strict=True):
+        others = table["system"].isin([WORDS, IMPROVED] if start == "random" else [])
+        rows = table[others | table["system"].isin(_rivals(table, start)["system"])]
+        _run_and_predicted(ax, rows["system"].str.removesuffix(words).tolist(), rows)
+        ax.axvline(0.0, color=GUIDE, lw=0.8)
+        ax.set_title(words.removeprefix(", ") or "rivals from a random start", fontsize=7)
+        ax.set_xlabel("HeShare's hypervolume over it (%)")
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
-    `axes` are three for the drawing, and a fourth for the legend.
 
-    Returns:
-        What is drawn: `panel`, `system`, `energy`, `jct`, over the best found by any system.
-    """
-    one = replace(study, fronts={title: own[:1] for title, own in study.fronts.items()})
-    by_start = {start: _drawn_titles(study.final, start) for start in STARTS}
-    data = [
-        surfaces(study, by_start["random"]).assign(panel="median, random start"),
-        surfaces(study, by_start["rank"]).assign(panel="median, HeShare's start"),
-        surfaces(one, by_start["random"]).assign(panel=f"seed {seed}, random start"),
-    ]
-    for ax, part in zip(axes, data, strict=False):
-        for title, front in part.groupby("system", sort=False):
-            how = series_style(str(title))
-            style: dict[str, Any] = {"color": how.colour, "linestyle": how.line, "drawstyle": "steps-post"}
-            ax.plot(front["energy"], front["jct"], label=_short(title), lw=2.2 if title == OURS else 1.0, **style)
-        ax.set_title(part["panel"].iloc[0], fontsize=7)
-        ax.grid(visible=True, axis="both")
-    shown = pd.concat(data)
-    axes[0].set_ylim(0.95, 1.05 * shown[shown["system"] != WORDS]["jct"].max())  # the paper's words go far above it
-    for place in (0, 2):
-        axes[place].set_ylabel("Average JCT (best: 1)")
-    for place in (1, 2):
-        axes[place].tick_params(labelbottom=True)
-        axes[place].set_xlabel("Energy (best: 1)")
-    axes[3].axis("off")
-    axes[3].legend(*axes[0].get_legend_handles_labels(), loc="center")
-    return pd.concat(data, ignore_index=True)[["panel", "system", "energy", "jct"]]
+def _run_and_predicted(ax: Axes, names: Sequence[str], rows: pd.DataFrame, at: FloatArray | None = None) -> None:
+    # A row a name: the change as run, filled, and as predicted, open, with their intervals.
+    at = np.arange(len(names), dtype=float) if at is None else at
+    for place, (name, label) in enumerate((("change", "run"), ("predicted", "predicted"))):
+        ends = (f"{name}_pct", f"{name}_low_pct", f"{name}_high_pct")
+        style = series_style(OURS).line_arguments(linestyle="", markersize=3.5)
+        style |= {"markerfacecolor": "white"} if name == "predicted" else {}
+        spread = plots.interval_lengths(rows, *ends)
+        ax.errorbar(rows[ends[0]].to_numpy(float), at + 0.3 * (place - 0.5), xerr=spread, label=label, **style)
+    ax.set_yticks(at, names)
+    ax.set_ylim(at[-1] + 0.6, at[0] - 0.6)
+    ax.grid(visible=True, axis="x")
 
 
 def _drawn_titles(frame: pd.DataFrame, start: Start) -> list[str]:
@@ -398,7 +382,7 @@ def _drawn_titles(frame: pd.DataFrame, start: Start) -> list[str]:
 
 
 def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
-    """Draw the median hypervolume of stage 1's fronts against evaluations, a panel for each start of the rivals.
+    """Draw the median predicted hypervolume of stage 1's fronts, a panel for each start of the rivals.
 
     Returns the medians of all systems, those that are not drawn as well.
     """
@@ -420,17 +404,10 @@ def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def ablation_dots(ax: Axes, table: pd.DataFrame) -> None:
-    groups = list(dict.fromkeys(table["group"]))
-    place = np.arange(len(table)) + 0.6 * table["group"].map(groups.index).to_numpy(float)
-    value = table["hypervolume"].to_numpy(float)
-    spread = plots.interval_lengths(table, "hypervolume", "low", "high")
-    for index, group in enumerate(groups):
-        chosen = (table["group"] == group).to_numpy(bool)
-        how = category_style(index) if group else series_style(OURS)
-        style = how.line_arguments(linestyle="")
-        ax.errorbar(value[chosen], place[chosen], xerr=spread[:, chosen], label=group or OURS, **style)
-    ax.axvline(value[0], color=GUIDE, lw=0.8)
-    ax.set_yticks(place, table["system"])
-    ax.set(xlabel="Relative hypervolume", ylim=(place[-1] + 0.6, -0.6))
-    ax.grid(visible=True, axis="both")
+    """Draw the change of hypervolume of HeShare as it is over each other setting, as run and as predicted."""
+    rows = table[table["group"] != ""].reset_index(drop=True)
+    gap = 0.6 * rows["group"].map(list(dict.fromkeys(rows["group"])).index).to_numpy(float)
+    _run_and_predicted(ax, rows["system"].tolist(), rows, np.arange(len(rows)) + gap)
+    ax.axvline(0.0, color=GUIDE, lw=0.8)
+    ax.set_xlabel("HeShare's hypervolume over it (%)")
     ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)

@@ -10,7 +10,7 @@ from heshare.lab.calibration.public_mps_record import published_samples
 from heshare.lab.plus.physics.physics_predictor import PHYSICS_TECHNIQUE
 from heshare.prediction.features import is_reference
 from heshare.prediction.samples import SPLITS, folds
-from heshare.prediction.table5 import TECHNIQUES, prediction_errors
+from heshare.prediction.table5 import DEFAULTS, SETTINGS, TECHNIQUES, prediction_errors
 from heshare.profiles import store
 from heshare.shared.errors import InputError
 
@@ -88,8 +88,20 @@ def test_folds_hold_out_rows_workloads_or_gpus(profiles: pd.DataFrame, kind: str
             assert not set(samples[kind].iloc[train]) & set(samples[kind].iloc[test])
 
 
-def test_prediction_errors_refuse_unknown_splits_and_targets(profiles: pd.DataFrame) -> None:
+def test_prediction_errors_refuse_unknown_splits_and_settings(profiles: pd.DataFrame) -> None:
     with pytest.raises(InputError, match="row or workload or gpu"):
         prediction_errors(profiles, splits=("column",), quick=True, others=PHYSICS_TECHNIQUE)
-    with pytest.raises(InputError, match="load or literal"):
-        prediction_errors(profiles, target="cubic", quick=True, others=PHYSICS_TECHNIQUE)
+    with pytest.raises(InputError, match="defaults, defaults, throughput, tuned"):
+        prediction_errors(profiles, settings="best", quick=True)
+
+
+def test_throughput_is_learned_and_judged_as_such(profiles: pd.DataFrame) -> None:
+    keys = ["technique", "quantity", "error"]
+    time, rate = (
+        prediction_errors(profiles, quick=True, splits=("row",), settings=each).set_index(keys)["mean_pct"]
+        for each in SETTINGS[:2]
+    )
+    assert set(time.index.get_level_values("technique")) == set(DEFAULTS) == {one.name for one in TECHNIQUES}
+    assert time["LR", "power", "absolute"] == pytest.approx(rate["LR", "power", "absolute"]), "outputs apart"
+    assert rate["LR", "time", "absolute"] != pytest.approx(time["LR", "time", "absolute"])
+    assert rate["RF", "both", "absolute"] < min(rate[name, "both", "absolute"] for name in DEFAULTS if name != "RF")

@@ -84,7 +84,9 @@ class FrontPoints:
 def exact_front(
     tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, *, choices: BatchChoices = DEFAULT_CHOICES
 ) -> Front:
-    """Return the exact Pareto front of a small task set, with every non-dominated plan.
+    """Return the exact Pareto front of a small task set, with every non-dominated plan of the kept choices.
+
+    Vectors of MPS percentages that are never the best at the top clock are left out (`heshare.lab.plus.rates`).
 
     Args:
         tasks: the task set, at most `MAX_TASKS`.

@@ -1,4 +1,4 @@
-"""Quality indicators of fronts: hypervolume, IGD+, attainment surfaces, paired tests."""
+"""Quality indicators of fronts: hypervolume, IGD+, paired tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.toy_predictor import instance_from_tables
 
-from heshare.paper.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
+from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean, wilcoxon
 
 ONE = np.array([[0.0, 4.0], [2.0, 2.0]])
 OTHER = np.array([[4.0, 0.0], [3.0, 3.0]])
@@ -39,13 +39,6 @@ def test_indicators_do_not_depend_on_units() -> None:
 def test_random_plan_mean_of_one_task() -> None:
     instance = instance_from_tables([[10.0, 30.0]], [[100.0, 50.0]], "1xT4,1xA100")
     np.testing.assert_allclose(random_plan_mean(instance, np.random.default_rng(0), 4000), [75.0, 20.0], rtol=0.03)
-
-
-def test_attainment_of_three_runs() -> None:
-    runs = [np.array([[1.0, 3.0], [3.0, 1.0]]), np.array([[2.0, 2.0]]), np.array([[5.0, 5.0]])]
-    np.testing.assert_allclose(attainment(runs, 1 / 3), [[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]])
-    np.testing.assert_allclose(attainment(runs), [[2.0, 3.0], [3.0, 2.0]])
-    np.testing.assert_allclose(attainment(runs, 1.0), [[5.0, 5.0]])
 
 
 def test_wilcoxon_is_paired() -> None:

@@ -23,12 +23,14 @@ from heshare.world.cluster import Cluster
 SETTINGS = Settings(generations=20, solutions=20)
 CLUSTER = Cluster.parse("1xT4,1xV100,1xA100")
 SEARCHES = search_fronts.systems(SETTINGS, {0.1: ["nsga2"], "1/n": ["spea2"]})
+DEVICE = Toy(demand={name: 2 * each for name, each in DEMANDS.items()})
+"""What plans are run on: sharing costs more than the predictor of `compare` says."""
 SETS = {seed: mixed_tasks(12, seed) for seed in (3, 4)}
 
 
 @pytest.fixture(scope="module")
 def study() -> search_fronts.Study:
-    return search_fronts.compare(SETS, CLUSTER, Toy(demand=DEMANDS), searches=SEARCHES, improved=None)
+    return search_fronts.compare(SETS, CLUSTER, Toy(demand=DEMANDS), device=DEVICE, searches=SEARCHES, improved=None)
 
 
 def test_compare_runs_every_system_with_every_seed(study: search_fronts.Study) -> None:
@@ -69,7 +71,10 @@ def table(**hypervolumes: list[float]) -> pd.DataFrame:
         own = {"HeShare": "HeShare", "literally": "HeShare, literally"}
         title = own.get(name) or f"{short} at 0.1{', HeShare' + chr(39) + 's start' if start else ''}"
         known = {"system": title, "rate": "0.1", "start": start or ("rank" if name in own else "random")}
-        rows += [{**known, "seed": at, "hypervolume": value, "igd_plus": 0.1} for at, value in enumerate(values)]
+        rows += [
+            {**known, "seed": at, "hypervolume": value, "igd_plus": 0.1, "predicted_hypervolume": 1.0}
+            for at, value in enumerate(values)
+        ]
     return search_fronts.search_table(pd.DataFrame(rows), np.random.default_rng(0))
 
 
@@ -92,6 +97,27 @@ def test_covers_more_names_the_leads_with_either_start_and_by_the_papers_words()
     assert len(claim_table.evaluate_claim(paper_claims()["S1", ""], profile="paper", **claim)["why"]) <= LONGEST
 
 
+def test_plans_are_judged_as_run_and_as_predicted(study: search_fronts.Study) -> None:
+    assert study.final["predicted_hypervolume"].between(0, 1 + 1e-12).all()
+    assert (study.final["predicted_hypervolume"] - study.final["hypervolume"]).abs().max() > 0.01
+    once = {3: SETS[3]}
+    same = search_fronts.compare(
+        once, CLUSTER, Toy(demand=DEMANDS), device=Toy(demand=DEMANDS), searches=SEARCHES, improved=None
+    ).final
+    assert same["hypervolume"].tolist() == pytest.approx(same["predicted_hypervolume"].tolist())
+
+
+def test_change_dots_draw_each_rival_once_as_run_and_as_predicted(study: search_fronts.Study) -> None:
+    found = search_fronts.search_table(study.final, np.random.default_rng(0))
+    fig, axes = plt.subplots(1, 2)
+    search_fronts.change_dots(axes, found)
+    assert [len(ax.get_yticks()) for ax in axes] == [3, 2]
+    run, predicted = (each.lines[0].get_xdata()[0] for each in axes[0].containers)
+    row = found[found["system"] == "HeShare, literally"].iloc[0]
+    assert (run, predicted) == (row["change_pct"], row["predicted_pct"])
+    plt.close(fig)
+
+
 def test_convergence_returns_the_medians_of_both_rates(study: search_fronts.Study) -> None:
     fig, axes = plt.subplots(1, 2)
     medians = search_fronts.convergence(axes, study.curves)
@@ -111,10 +137,11 @@ def test_ablation_replaces_one_part_at_a_time_and_a_whole_group_at_once() -> Non
             assert len(changed) == expected.get(name, 1), (group, name)
     words = search_fronts.ABLATIONS[search_fronts.BY_WORDS]
     assert replace(base, **words[search_fronts.ALL_WORDS]) == Settings.literal(generations=5, solutions=10)
-    found = search_fronts.ablation({3: SETS[3]}, CLUSTER, Toy(demand=DEMANDS), base=base)
+    found = search_fronts.ablation({3: SETS[3]}, CLUSTER, Toy(demand=DEMANDS), device=DEVICE, base=base)
     assert len(found) == sum(map(len, search_fronts.ABLATIONS.values()))
-    hypervolume = found.set_index("system")["hypervolume"]
-    assert hypervolume["as it is"] > hypervolume["no sharing"]
+    predicted, run = (found.set_index("system")[name] for name in ("predicted_hypervolume", "hypervolume"))
+    assert predicted["as it is"] > predicted["no sharing"]
+    assert run["as it is"] < run["no sharing"], "sharing costs more on the device than the predictor says"
 
 
 def test_plan_objectives_are_those_that_plans_were_chosen_by() -> None:
