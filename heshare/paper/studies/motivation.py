@@ -76,17 +76,11 @@ def solo_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def clocks(
-    model: str,
-    *,
-    batch_sizes: Iterable[int],
-    points: int,
-    gpus: Sequence[str] = PAPER_GPUS,
-    constants: Constants | None = None,
-    precision: str = "fp32",
+    model: str, *, batch_sizes: Iterable[int], points: int, constants: Constants | None = None, precision: str = "fp32"
 ) -> pd.DataFrame:
     """Return one workload alone at the SM clocks of each GPU's own grid, thinned to `points` (Fig. 3)."""
     rows = []
-    for batch_size, name in product(batch_sizes, gpus):
+    for batch_size, name in product(batch_sizes, PAPER_GPUS):
         grid = card(name).clocks_mhz
         chosen = sorted({grid[round(i)] for i in np.linspace(0, len(grid) - 1, points)})
         for mhz in chosen:
@@ -99,17 +93,10 @@ def clocks(
     return frame.assign(relative_time=frame["time_s"] / slowest)
 
 
-def pairs(
-    chosen: Iterable[Sequence[str]] = PAIRS,
-    *,
-    batch_size: int,
-    gpus: Sequence[str] = PAPER_GPUS,
-    constants: Constants | None = None,
-    precision: str = "fp32",
-) -> pd.DataFrame:
+def pairs(*, batch_size: int, constants: Constants | None = None, precision: str = "fp32") -> pd.DataFrame:
     """Return pairs of workloads alone and together on each GPU with enough memory for both (Fig. 4)."""
     rows = []
-    for name, pair in product(gpus, chosen):
+    for name, pair in product(PAPER_GPUS, PAIRS):
         both = tuple(Resident(Workload(model, batch_size, precision)) for model in pair)
         if sum(memory_mib(resident.workload) for resident in both) > card(name).memory_mib:
             continue
