@@ -17,20 +17,22 @@ BASES = {
     "delivered, never wrong": "planned on the truth, run",
 }
 """Series of the worth of mechanisms, with the names of their styles."""
+_BEHIND = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 
 
 def draw_strips(axes: Sequence[Axes], table: pd.DataFrame) -> None:
     """Draw each strip: ours with its band over the sizes, the paper's value as a line, our own sizes in grey."""
     sizes = list(table.sort_values("batch_sizes", key=_places, kind="stable")["batch_sizes"].unique())
     for ax, (title, strip) in zip(axes, table.groupby("strip", sort=False), strict=True):
-        ax.set_title(str(title), fontsize=7.5, loc="left")
+        ax.set_title(f"{title} ({strip['unit'].iloc[0]})", fontsize=7.5, loc="left")
         is_worth = bool((strip["id"] == WORTH).all())
         value, claim = float(strip["paper"].iloc[0]), str(strip["id"].iloc[0])
         said = "close to alone" if np.isnan(value) else f"{value:g} %" if value < 0 else f"{value:g}x"
         text = "" if is_worth else f"paper: {'more than ' if claim == 'M3' else ''}{said}"
         line, at = (GUIDE if is_worth else EDGE), float(np.nan_to_num(value))
         ax.axhline(at, color=line, linewidth=0.9, linestyle="-" if is_worth else "--")
-        ax.text(0.99, at, text, color=line, fontsize=6, ha="right", va="bottom", transform=ax.get_yaxis_transform())
+        where: Any = {"ha": "right", "va": "bottom", "transform": ax.get_yaxis_transform()}
+        ax.text(0.99, at, text, color=line, fontsize=6, zorder=4, **where).set_bbox(_BEHIND)
         for index, (part, rows) in enumerate(strip.groupby("part", sort=False)):
             name = str(part).rpartition(": ")[2].replace("jct", "JCT") if is_worth else ""
             _curve(ax, rows, sizes, category_style(index).colour if is_worth else EFFECT, name)
@@ -60,7 +62,8 @@ def _curve(ax: Axes, rows: pd.DataFrame, sizes: Sequence[str], colour: str, name
     small: Any = {"textcoords": "offset points", "fontsize": 6}
     for place, size in zip(at[own], value[own], strict=True):
         ax.annotate(f"{size:.2g}", (place, size), (0, 5), ha="center", color=TEXT, **small)
-    ax.annotate(name, (at[0], value[0]), (2, 5), color=colour, **small)
+    last = np.flatnonzero(joined)[-1]
+    ax.annotate(name, (at[last], value[last]), (0, 5), ha="center", color=colour, **small)
 
 
 def draw_worth(axes: Any, table: pd.DataFrame) -> None:
