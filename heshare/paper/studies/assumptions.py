@@ -197,6 +197,7 @@ def _of_section_2(choice: Choice, rng: np.random.Generator) -> Iterator[dict[str
     table = motivation_claims.ratios(
         solo, motivation.clocks(CLOCK_MODEL, batch_sizes=sizes, points=12, **how), pairs, rng
     )
+    # The clock of a T4 stands in the notes of M2 and M3 alone, which are not used here.
     found = {
         "M1": motivation_claims.energy_spread(table, size),
         "M2": motivation_claims.time_ratio(table, "resnet50", size, 0.0),
