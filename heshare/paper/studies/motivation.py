@@ -26,7 +26,11 @@ _SOLO = (
 
 
 def solo(
-    gpus: Sequence[str] = PAPER_GPUS, *, batch_sizes: Iterable[int], constants: Constants | None = None
+    gpus: Sequence[str] = PAPER_GPUS,
+    *,
+    batch_sizes: Iterable[int],
+    constants: Constants | None = None,
+    precision: str = "fp32",
 ) -> pd.DataFrame:
     """Return every workload alone on every GPU at its default clock (Figs. 1 and 2); columns as from `solo_columns`.
 
@@ -35,7 +39,7 @@ def solo(
     """
     rows = []
     for model, batch_size, name in product(paper_models().values(), batch_sizes, gpus):
-        found = co_run(card(name), (Resident(Workload(model.name, batch_size)),), constants=constants)
+        found = co_run(card(name), (Resident(Workload(model.name, batch_size, precision)),), constants=constants)
         task = found.tasks[0]
         row = {"workload": model.name, "batch_size": batch_size, "gpu": name, "time_s": task.time_s}
         row |= {"power_w": found.power_w, "energy_j": found.power_w * task.time_s, "sm_mhz": found.sm_mhz}
@@ -71,14 +75,16 @@ def solo_columns(frame: pd.DataFrame) -> pd.DataFrame:
     return found[list(_SOLO)]
 
 
-def clocks(model: str, *, batch_sizes: Iterable[int], points: int, gpus: Sequence[str] = PAPER_GPUS) -> pd.DataFrame:
+def clocks(
+    model: str, *, batch_sizes: Iterable[int], points: int, constants: Constants | None = None, precision: str = "fp32"
+) -> pd.DataFrame:
     """Return one workload alone at the SM clocks of each GPU's own grid, thinned to `points` (Fig. 3)."""
     rows = []
-    for batch_size, name in product(batch_sizes, gpus):
+    for batch_size, name in product(batch_sizes, PAPER_GPUS):
         grid = card(name).clocks_mhz
         chosen = sorted({grid[round(i)] for i in np.linspace(0, len(grid) - 1, points)})
         for mhz in chosen:
-            found = co_run(card(name), (Resident(Workload(model, batch_size)),), mhz)
+            found = co_run(card(name), (Resident(Workload(model, batch_size, precision)),), mhz, constants=constants)
             time_s = found.tasks[0].time_s
             measures = (found.sm_mhz, time_s, found.power_w, found.power_w * time_s, found.sm_mhz < mhz - 1e-6)
             rows.append((model, batch_size, name, mhz, *measures, "emulated"))
@@ -87,17 +93,15 @@ def clocks(model: str, *, batch_sizes: Iterable[int], points: int, gpus: Sequenc
     return frame.assign(relative_time=frame["time_s"] / slowest)
 
 
-def pairs(
-    chosen: Iterable[Sequence[str]] = PAIRS, *, batch_size: int, gpus: Sequence[str] = PAPER_GPUS
-) -> pd.DataFrame:
+def pairs(*, batch_size: int, constants: Constants | None = None, precision: str = "fp32") -> pd.DataFrame:
     """Return pairs of workloads alone and together on each GPU with enough memory for both (Fig. 4)."""
     rows = []
-    for name, pair in product(gpus, chosen):
-        both = tuple(Resident(Workload(model, batch_size)) for model in pair)
+    for name, pair in product(PAPER_GPUS, PAIRS):
+        both = tuple(Resident(Workload(model, batch_size, precision)) for model in pair)
         if sum(memory_mib(resident.workload) for resident in both) > card(name).memory_mib:
             continue
-        alone_s = np.array([co_run(card(name), (resident,)).tasks[0].time_s for resident in both])
-        together_s = np.array([task.time_s for task in co_run(card(name), both).tasks])
+        alone_s = np.array([co_run(card(name), (each,), constants=constants).tasks[0].time_s for each in both])
+        together_s = np.array([task.time_s for task in co_run(card(name), both, constants=constants).tasks])
         rows.append(pair_row(name, pair, alone_s, together_s) | {"provenance": "emulated"})
     return pd.DataFrame(rows)
 

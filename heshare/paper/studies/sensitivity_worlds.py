@@ -16,12 +16,14 @@ from scipy.special import ndtri
 
 from heshare.devices.constants import Constants, Contention, Timing, default
 from heshare.devices.device import Device
+from heshare.devices.device_model import co_run
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import POWER_CV, TIME_CV, NoiseModel
 from heshare.devices.task_sizes import draw as recipe
 from heshare.devices.task_sizes import time_alone_s
 from heshare.lab.calibration.power_fit import t4_power_curve
 from heshare.ops.recording.regenerate_profiles import GPUS
+from heshare.paper.claims.verdicts import paper_claims
 from heshare.prediction.features import ReferenceFeatures
 from heshare.prediction.forest import Forest, ForestPredictor, train_forest
 from heshare.prediction.record_predictor import PredictionCache
@@ -36,7 +38,7 @@ from heshare.world import catalogue
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_set import PERCENTILES, helios_durations_s, task_set
-from heshare.world.workload import Workload
+from heshare.world.workload import Resident, Workload
 
 HERE = __name__
 PART = design.split_evenly(design.SAMPLES, len(GPUS))[0]
@@ -73,13 +75,32 @@ def with_shifted_times(model: str, sign: int) -> Constants:
     off = {gpu: 1 + known.timing[gpu, "eager", model].total_uncertainty for gpu in GPUS}
     factors = {gpu: size ** (-sign if gpu == "A100" else sign) for gpu, size in off.items()}
 
-    def scaled(timing: Timing, factor: float) -> Timing:
-        return replace(timing, **{name: factor * s for name, s in asdict(timing).items() if name.endswith("_s")})
-
     timing = {
-        key: scaled(each, factors[key[0]]) if key[2] == model and key[0] in factors else each
+        key: _scaled(each, factors[key[0]]) if key[2] == model and key[0] in factors else each
         for key, each in known.timing.items()
     }
+    return replace(known, timing=timing)
+
+
+def _scaled(timing: Timing, factor: float) -> Timing:
+    return replace(timing, **{name: factor * s for name, s in asdict(timing).items() if name.endswith("_s")})
+
+
+def _host(factor: float) -> Change:
+    """Return the change of the time in which the host launches kernels, on every GPU and in either precision."""
+
+    def scaled(rows: Mapping[tuple[str, str, str], Timing]) -> dict[tuple[str, str, str], Timing]:
+        return {key: replace(each, host_s=factor * each.host_s) for key, each in rows.items()}
+
+    return lambda known: replace(known, timing=scaled(known.timing), half_timing=scaled(known.half_timing))
+
+
+def _published_ratio(known: Constants) -> Constants:
+    """Return constants with a faster T4: at inference batch size 8 ResNet-50's time over the A100's is the paper's."""
+    of = (Resident(Workload("resnet50", 8)),)
+    t4, a100 = (co_run(catalogue.gpu(gpu), of, constants=known).tasks[0].time_s for gpu in ("T4", "A100"))
+    factor = paper_claims()["M2", ""].value * a100 / t4
+    timing = {key: _scaled(each, factor) if key[0] == "T4" else each for key, each in known.timing.items()}
     return replace(known, timing=timing)
 
 
@@ -169,6 +190,9 @@ WORLDS: Mapping[str, tuple[tuple[str, ...], Change]] = {
     "co-run-x2": (GPUS, scaled_power("sharing", 2.0)),
     "gpt2-apart": (GPUS, lambda _: with_shifted_times("gpt2", 1)),
     "gpt2-close": (GPUS, lambda _: with_shifted_times("gpt2", -1)),
+    "host-x0": (GPUS, _host(0.0)),
+    "host-x2": (GPUS, _host(2.0)),
+    "t4-published-ratio": (("T4",), _published_ratio),
 }
 """By name: the GPUs that the world changes, and the change of the calibrated constants.
 

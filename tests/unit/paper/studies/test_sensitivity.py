@@ -54,7 +54,8 @@ def test_constants_of_a_world_differ_only_for_the_gpus_that_it_names(world: str)
         low_mhz = card.clocks_mhz[len(card.clocks_mhz) // 2]
         usual, here = (co_run(card, pair, low_mhz, constants=each) for each in (known, other))
         assert (usual != here) == (name in changed)
-    assert all(other.timing[key] == known.timing[key] for key in known.timing if key[2] != "gpt2")
+    if not world.startswith(("host", "t4-published")):
+        assert all(other.timing[key] == known.timing[key] for key in known.timing if key[2] != "gpt2")
 
 
 @pytest.mark.parametrize("name", ["idle_w", "dynamic_w", "v_min"])
