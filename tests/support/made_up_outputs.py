@@ -105,7 +105,7 @@ def _strips(folder: Path) -> None:
             verdict = "" if not paper else "reproduced" if near else "not reproduced"
             rest = {"id": id, "part": part, **found, "verdict": verdict, "provenance": "emulated"}
             rows.append({"strip": strip, "unit": unit, "batch_sizes": sizes, "is_default": sizes == "4 8", **rest})
-            choices.append({"axis": "inference batch size", "choice": sizes, **rest})
+            choices.append({"axis": "inference batch size", "choice": sizes, "batch_sizes": sizes, **rest})
             if sizes == "4 8":
                 choices += [{"axis": "precision", "choice": each, **rest} for each in ("FP32", "TF32")]
     for name, table in (("x24a_strips", rows), ("x24b_choices", choices)):

@@ -11,18 +11,25 @@ STRIPS, CHOICES = "x24a_strips.csv", "x24b_choices.csv"
 def strips(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the rows of each strip by batch sizes, None for an empty cell; empty without notebook 24.
 
-    The sizes are in the same order for all: one size each, then several together, the shipped ones last.
+    Of a strip with several parts the first one is taken. A strip that has no value for the shipped sizes of a task set
+    has the row of its own shipped size there.
     """
-    table = _read(folder / STRIPS)
+    rows: list[Any] = _read(folder / STRIPS).to_dict("records")
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in sorted(table.to_dict("records"), key=_order):
-        found.setdefault(row["strip"], {})[row["batch_sizes"]] = {str(key): value for key, value in row.items()}
-    return {title: found[title] for title in table.get("strip", pd.Series()).unique()}
+    for row in rows:
+        own = found.setdefault(row["strip"], {})
+        if all(other["part"] == row["part"] for other in own.values()):
+            own[row["batch_sizes"]] = row
+            if row["is_default"] == "True":
+                own.setdefault(sizes(folder)[-1], row)
+    return found
 
 
-def _order(row: Any) -> tuple[bool, bool, int]:
-    sizes = row["batch_sizes"]
-    return not sizes.isdigit(), row["is_default"] == "True", int(sizes) if sizes.isdigit() else 0
+def sizes(folder: Path) -> list[str]:
+    """Return the choices of batch sizes: one size each, then several together, the shipped ones last."""
+    rows: list[Any] = _read(folder / STRIPS).to_dict("records")
+    order = {row["batch_sizes"]: row["is_default"] == "True" for row in rows}
+    return sorted(order, key=lambda each: (not each.isdigit(), order[each], int(each) if each.isdigit() else 0))
 
 
 def by_size(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
@@ -30,7 +37,7 @@ def by_size(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
     found: dict[tuple[str, str], dict[str, str]] = {}
     for row in _read(folder / CHOICES).to_dict("records"):
         if "batch size" in row["axis"] and row["verdict"]:
-            found.setdefault((row["id"], row["part"] or ""), {})[row["choice"]] = row["verdict"]
+            found.setdefault((row["id"], row["part"] or ""), {})[row["batch_sizes"]] = row["verdict"]
     return found
 
 
