@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from heshare.paper.provenance import sidecar as provenance
 from heshare.shared import files
 
 COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
+SIZES = ("1", "2", "4", "5", "8", "16", "32", "mixed", "4 8")
 FIGURES = ("fig01_energy", "fig06_comparison", "x12a_sensitivity", "x03a_errors", "x05e_parts")
 _SOURCE = "x05c_forms.csv: change_pct where ours=x"
 _FORMS = {"placed": (-20.0, -25.0, -15.0), "best": (2.0, 1.0, 3.0)}
@@ -31,6 +33,7 @@ def write_outputs(folder: Path) -> Path:
     for name in FIGURES:
         _figure(folder, name)
     _tables(folder)
+    _strips(folder)
     _claims(folder)
     claim_table.write(folder)
     copies = folder.parent / "copies"
@@ -79,6 +82,35 @@ def _tables(folder: Path) -> None:
         _sidecar(folder, name, provenance.TABLE_SUFFIXES, "05_comparison" if name[0] == "x" else "04_prediction")
     files.write_text(folder / "x05a_runs.csv", "a\n1\n")
     _sidecar(folder, "x05a_runs", provenance.DATA_SUFFIXES, "05_comparison")
+
+
+def _strips(folder: Path) -> None:
+    """Write notebook 24's tables: six claims over the inference batch sizes, and claims by choice."""
+    strips = [
+        ("ResNet-50, T4 over A100", "M2", "", "x", "2.5x", 1.0, 0.6),
+        ("BERT, T4 over A100", "M3", "", "x", "> 5x", 3.5, 1.3),
+        ("Slowdown of pairs on the A100", "M7", "", "%", "", 2.0, 9.0),
+        ("Energy against Morak", "H1", "energy", "%", "-26", -29.0, -1.8),
+        ("Average JCT against Random", "H4", "Random", "%", "-48", -46.0, -4.0),
+        ("Energy without sharing", "", "", "%", "", 8.4, -1.0),
+    ]
+    rows: list[dict[str, object]] = []
+    choices: list[dict[str, object]] = []
+    for place, sizes in enumerate(SIZES):
+        step = {"4 8": 3.5, "mixed": 4.5}.get(sizes, place)
+        for strip, id, part, unit, paper, start, slope in strips:
+            value, number = start + slope * step, float(re.sub("[^-0-9.]", "", paper) or "nan")
+            found = {"value": value, "low": value - abs(slope), "high": value + abs(slope), "paper": paper, "n": 6}
+            near = abs(value - number) <= abs(slope)
+            verdict = "" if not paper else "reproduced" if near else "not reproduced"
+            rest = {"id": id, "part": part, **found, "verdict": verdict, "provenance": "emulated"}
+            rows.append({"strip": strip, "unit": unit, "batch_sizes": sizes, "is_default": sizes == "4 8", **rest})
+            choices.append({"axis": "inference batch size", "choice": sizes, "batch_sizes": sizes, **rest})
+            if sizes == "4 8":
+                choices += [{"axis": "precision", "choice": each, **rest} for each in ("FP32", "TF32")]
+    for name, table in (("x24a_strips", rows), ("x24b_choices", choices)):
+        files.write_text(folder / f"{name}.csv", tables.to_csv(pd.DataFrame(table)))
+        _sidecar(folder, name, provenance.DATA_SUFFIXES, "05_comparison")
 
 
 def _claims(folder: Path) -> None:

@@ -128,9 +128,9 @@ def smallest_text_pt(fig: Figure) -> float:
 
 def write_figure(fig: Figure, out: Path, name: str, caption: str) -> Path:
     """Write a figure as `name.pdf` and with its caption as `name.png`, and close it; returns the PNG's path."""
-    # Without dates and versions two runs write the same bytes. `savefig` would draw everything twice: first for the
-    # layout alone, which drawing begins with anyway.
+    # Without dates and versions two runs write the same bytes. A constrained layout settles at the second drawing.
     fig.dpi = DPI
+    fig.draw_without_rendering()
     pdf = partial(FigureCanvasPdf(fig).print_pdf, metadata={"CreationDate": None, "Title": name})
     files.write_atomic(out / f"{name}.pdf", pdf)
     _write_caption(fig, caption)

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from heshare.paper.claims import claims_page
-from heshare.paper.claims.verdicts import EXCEEDS, REPRODUCED, VERDICTS, Claim, paper_claims
+from heshare.paper.claims.verdicts import VERDICTS, Claim, paper_claims
 from heshare.paper.figures import series_styles
 from heshare.paper.report.published_outputs import ROMAN
 
@@ -61,6 +61,13 @@ class ClaimRow:
     def paper_ends(self) -> list[float]:
         """The places of the paper's values, px: two where it has a range."""
         return sorted({self.place(end) for end in (self.claim.printed, self.claim.far) if math.isfinite(end)})
+
+    @property
+    def gap(self) -> float:
+        """How far the value here is from the paper's, px on the scale of its kind; -1 without a value."""
+        if self.found["measured"] is None or not self.paper_ends:
+            return -1.0
+        return min(abs(self.place(self.found["measured"]) - end) for end in self.paper_ends)
 
     def number(self, value: float | None) -> str:
         unit = "x" if self.claim.kind in _RATIOS else " %"
@@ -131,27 +138,14 @@ def css_class(verdict: str) -> str:
     return f"v-{verdict.replace(' ', '-')}"
 
 
-def counts(table: pd.DataFrame) -> list[VerdictCount]:
+def counts(verdicts: "pd.Series[str]") -> list[VerdictCount]:
     """Return how many claims have each verdict, those that occur, in the order of `VERDICTS`."""
-    found = table["verdict"].value_counts()
+    found = verdicts.value_counts()
     return [
         VerdictCount(verdict, meaning, int(found[verdict]), *colours(verdict))
         for verdict, meaning in VERDICTS.items()
         if verdict in found
     ]
-
-
-def forms_summary(rows: Sequence[ClaimRow]) -> dict[str, int]:
-    """Return, of the claims on rivals in several forms, how many there are and in how many the effect is as large.
-
-    Keys: `all`; `set_up`, `placed` and `best`, the claims that are reproduced or exceeded against each form.
-    """
-    several = [row.found for row in rows if len(row.forms) == 2]
-    columns = {"set_up": "verdict", "placed": "placed_verdict", "best": "best_verdict"}
-    large = {REPRODUCED, EXCEEDS}
-    return {"all": len(several)} | {
-        key: sum(row[column] in large for row in several) for key, column in columns.items()
-    }
 
 
 def colours(verdict: str) -> tuple[str, str]:

@@ -1,17 +1,23 @@
-"""The executed notebooks as HTML pages behind the page of results, without anything of the machine that ran them."""
+"""The executed notebooks as HTML pages behind the page of results, without anything of the machine that ran them.
+
+A page begins with the notebook's first figure and its caption, and code is folded.
+"""
 
 import base64
 import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from jinja2 import FileSystemLoader
+
 from heshare.paper.figures.style import png_size
+from heshare.paper.report.published_outputs import PublishedOutput
 from heshare.shared import files
 from heshare.shared.extras import without_uri_grammars
 
@@ -22,11 +28,11 @@ _TEMPORARY = re.compile(r"/\.\d\w*-[a-z0-9_]{8}(?![a-z0-9_])")
 """The runner's temporary folder, in the folder of the outputs."""
 
 
-def write(folder: Path, copies: Path, render: Any) -> dict[str, str]:
+def write(folder: Path, copies: Path, outputs: Sequence[PublishedOutput], render: Any) -> dict[str, str]:
     """Write a page for each executed notebook in `copies` whose outputs went into `folder`; remove the others.
 
-    `render` takes `name`, `title`, `body` and `highlighting`, and returns the page. The pages are returned by notebook,
-    relative to `folder`.
+    `outputs` are those in `folder`; `render` takes `name`, `title`, `lead` (the first figure, or None), `body` and
+    `highlighting`, and returns the page. The pages are returned by notebook, relative to `folder`.
     """
     pictures = {_hash(path.read_bytes()): path.name for path in sorted(folder.glob("*.png"))}
     pages = {}
@@ -36,7 +42,9 @@ def write(folder: Path, copies: Path, render: Any) -> dict[str, str]:
             continue
         title, body = _body(text, pictures)
         target = folder / FOLDER / f"{path.stem}.html"
-        files.write_text(target, render(name=path.stem, title=title, body=body, highlighting=_highlighting()))
+        lead = next((each for each in outputs if each.notebook == path.stem and each.picture), None)
+        text = render(name=path.stem, title=title, lead=lead, body=body, highlighting=_highlighting())
+        files.write_text(target, text)
         pages[path.stem] = f"{FOLDER}/{target.name}"
     for old in (folder / FOLDER).glob("*.html"):
         if f"{FOLDER}/{old.name}" not in pages.values():
@@ -74,7 +82,12 @@ def _body(text: str, pictures: Mapping[str, str]) -> tuple[str, str]:
 def _exporter() -> Any:
     with without_uri_grammars():
         nbconvert: Any = import_module("nbconvert")
-    return nbconvert.HTMLExporter(template_name="basic", exclude_anchor_links=True)
+    return nbconvert.HTMLExporter(
+        template_name="basic",
+        template_file="folded.html.j2",
+        extra_loaders=[FileSystemLoader(Path(__file__).parent / "templates")],
+        exclude_anchor_links=True,
+    )
 
 
 def _kept(output: Mapping[str, Any]) -> bool:
@@ -95,8 +108,8 @@ def _referenced(output: dict[str, Any], pictures: Mapping[str, str]) -> dict[str
 
 
 def _lowered(body: str) -> str:
-    # Without ids, and with a stop for the keyboard at what may scroll sideways.
-    body = re.sub(r' id="cell-id=[^"]*"', "", body)
+    # Without ids and the title, which stands above the first figure; with a stop for the keyboard at what may scroll.
+    body = re.sub(r"<h1.*?</h1>", "", re.sub(r' id="cell-id=[^"]*"', "", body), count=1, flags=re.DOTALL)
     body = body.replace('<div class="highlight hl-ipython3">', '<div class="highlight">')
     body = re.sub(r'<(pre|div class="output_html[^"]*")>', r'<\1 tabindex="0">', body)
     return re.sub(r"<style scoped.*?</style>", "", body, flags=re.DOTALL)

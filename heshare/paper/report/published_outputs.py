@@ -68,7 +68,7 @@ class PublishedOutput:
 
     @property
     def command(self) -> str:
-        return f"heshare notebook run {self.notebook.split('_')[0]}" if self.notebook else "heshare claims"
+        return f".venv/bin/heshare {f'notebook run {self.notebook[:2]}' if self.notebook else 'claims'}"
 
 
 def paper_number(key: str) -> str:

@@ -1,9 +1,9 @@
-"""The page of results, `index.html`: claims, figures, tables, robustness and provenance, for a browser, offline."""
+"""The pages of results, for a browser, offline: `index.html` on the paper, `beyond.html` on what it does not have."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,20 +12,21 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+from matplotlib.ticker import MaxNLocator
 
 from heshare.paper.claims import claim_table, claims_figure, claims_page
 from heshare.paper.claims.sources import look_up
-from heshare.paper.report import claim_rows, notebook_pages, published_outputs
+from heshare.paper.report import claim_rows, fig6_plans, notebook_pages, published_outputs, strips
 from heshare.paper.report.claim_rows import ClaimRow
 from heshare.paper.report.published_outputs import NotebookFamily, PublishedOutput
 from heshare.paper.texts import render
 from heshare.scheduling.settings import LITERAL
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.shared.extras import require_extra
 from heshare.shared.yaml_nodes import read_values
 
-NAME = "index.html"
+NAME, BEYOND = "index.html", "beyond.html"
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 _ROBUSTNESS = ("12_sensitivity",)
 _SURENESS = ("03_platform", "04_prediction", "13_recorded", "90_live")
@@ -47,7 +48,7 @@ class PaperOutput:
 
 
 def write(folder: Path, copies: Path | None = None) -> Path:
-    """Write the page of the outputs in `folder` and the pages of the notebooks behind it; return the page's path.
+    """Write the pages of the outputs in `folder` and of the notebooks behind them; return the path of the first.
 
     `folder` has the outputs and `claims.csv`, `copies` the executed notebooks (by default of the outputs' profile).
 
@@ -63,11 +64,17 @@ def write(folder: Path, copies: Path | None = None) -> Path:
     profile = "paper" if reported == claim_table.NONE_RUN else reported
     copies = copies or files.root() / "build" / "notebooks" / profile
     notebook = environment.get_template("notebook.html.j2")
-    pages = notebook_pages.write(folder, copies, lambda **values: notebook.render(**values) + "\n")
-    content = _content(folder, table, outputs, profile)
-    environment.filters["linked"] = _linked(content["numbers"])
-    page = environment.get_template("index.html.j2").render(pages=pages, **content)
-    return files.write_text(folder / NAME, page + "\n")
+    pages = notebook_pages.write(folder, copies, outputs, lambda **values: notebook.render(**values) + "\n")
+    known = [output for output in outputs if output.key == "fig06" and "tasks" in output.about["parameters"]]
+    explorer = fig6_plans.write(folder, known[0]) if known else ""
+    content = _content(folder, table, outputs, profile) | {"pages": pages, "explorer": explorer}
+    for name in (BEYOND, NAME):
+        homes = {output.key: f"{BEYOND if output.name.startswith('x') else NAME}#{output.key}" for output in outputs}
+        links = {key: home.removeprefix(name) for key, home in homes.items()}
+        environment.filters["linked"] = _linked(content["numbers"], links)
+        page = environment.get_template(f"{name}.j2").render(links=links, **content)
+        written = files.write_text(folder / name, page + "\n")
+    return written
 
 
 def _environment() -> Environment:
@@ -78,19 +85,21 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+    found.filters["linked"] = escape  # each page has its own
     found.filters["slug"] = lambda group: f"group-{group.replace(' ', '-')}"
     found.filters["verdict_class"] = claim_rows.css_class
     found.filters["claim_number"] = claims_page.number
     found.filters["heading"] = lambda group: _HEADINGS.get(group, f"{group[:1].upper()}{group[1:]}")
+    found.globals["ticks"] = lambda values: list(MaxNLocator(4).tick_values(min(values), max(values)))
     for name in ("style.css", "script.js"):
         found.globals[name.partition(".")[0]] = (_TEMPLATES / name).read_text(encoding="utf-8")
     return found
 
 
-def _linked(numbers: Mapping[str, str]) -> Callable[[str], Markup]:
+def _linked(numbers: Mapping[str, str], links: Mapping[str, str]) -> Callable[[str], Markup]:
     """Return a filter that escapes a text, links the outputs that it names, and sets what stands in backquotes as code.
 
-    `numbers` has what each output is called, by its key.
+    `numbers` has what each output is called, `links` where it is, by its key.
     """
     called = {number: key for key, number in numbers.items()}
     names = "|".join(re.escape(number) for number in sorted(called, key=len, reverse=True))
@@ -101,7 +110,7 @@ def _linked(numbers: Mapping[str, str]) -> Callable[[str], Markup]:
         if code:
             return f"<code>{code}</code>"
         target = called[number] if number else key
-        return f'<a href="#{target}">{found[0]}</a>' if target in numbers else found[0]
+        return f'<a href="{links[target]}">{found[0]}</a>' if target in links else found[0]
 
     return lambda text: Markup(pattern.sub(link, str(escape(text))))
 
@@ -124,12 +133,16 @@ def _content(folder: Path, table: pd.DataFrame, outputs: list[PublishedOutput], 
     paper = _paper_outputs(outputs, rows)
     return {
         "claims": rows,
-        "counts": claim_rows.counts(table),
-        "forms": claim_rows.forms_summary(rows),
-        "own": sum(1 for row in rows if row.output),
+        "counts": claim_rows.counts(table["verdict"]),
+        "own_counts": claim_rows.counts(pd.Series([row.found["verdict"] for row in rows if row.claim.is_own])),
+        "own": [row for row in rows if row.claim.is_own],
         "wheres": list(dict.fromkeys(row.claim.where for row in rows)),
         "common": claims_page.common(),
         "overview": claims_figure.NAME if (folder / f"{claims_figure.NAME}.png").is_file() else "",
+        "summary": summary(folder),
+        "strips": strips.strips(folder),
+        "sizes": strips.sizes(folder),
+        "by_size": strips.by_size(folder),
         "objections": objections(folder, table, measured),
         "measured": measured,
         "profile": profile,
@@ -166,12 +179,9 @@ def _shown_tables(folder: Path, outputs: Sequence[PublishedOutput]) -> dict[str,
 def _provenance(outputs: Sequence[PublishedOutput]) -> dict[str, Any]:
     """Return what the outputs were made with and from, each value with how many outputs have it."""
     inputs: dict[str, set[str]] = {}
-    notebooks: dict[str, Mapping[str, Any]] = {}
     for output in outputs:
         for path, sha in output.about["input_files"].items():
             inputs.setdefault(path, set()).add(sha)
-        if output.notebook:
-            notebooks.setdefault(output.notebook, output.about)
     every = [output.about for output in outputs]
     return {
         "commits": _count(str(about["git_commit"] or "not in git") for about in every),
@@ -180,13 +190,6 @@ def _provenance(outputs: Sequence[PublishedOutput]) -> dict[str, Any]:
         "platforms": _count(str(about["platform"]) for about in every),
         "versions": _count(", ".join(f"{name} {its}" for name, its in about["versions"].items()) for about in every),
         "inputs": {path: sorted(shas) for path, shas in sorted(inputs.items())},
-        "notebooks": {
-            name: {
-                "sha256": about["notebook_sha256"] or "",
-                "parameters": {key: value for key, value in about["parameters"].items() if key != "profile"},
-            }
-            for name, about in sorted(notebooks.items())
-        },
     }
 
 
@@ -201,11 +204,22 @@ def _count(values: Iterable[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """One objection: what it is in a few words, the sentences, and the keys of the outputs that show it."""
+    """An objection, or a sentence of the summary: a few words, the text, and the keys of the outputs that show it."""
 
     title: str
     text: str
     evidence: tuple[str, ...]
+
+
+def summary(folder: Path) -> list[Objection]:
+    """Return what HeShare is worth, what of it is sharing, and which choices decide."""
+    value = partial(look_up, folder)
+    sentence = partial(render, "summary")
+    return _those_with_numbers(
+        ("What HeShare is worth", ("fig06", "x05c"), lambda: sentence("worth", value=value)),
+        ("What of it is sharing", ("x05e",), lambda: sentence("sharing", value=value)),
+        ("Which choices decide", ("x24a", "x24b"), lambda: sentence("decides", axes=_axes(folder))),
+    )
 
 
 def objections(folder: Path, table: pd.DataFrame, measured: int) -> list[Objection]:
@@ -213,27 +227,28 @@ def objections(folder: Path, table: pd.DataFrame, measured: int) -> list[Objecti
     kinds, value = table["provenance"].value_counts(), partial(look_up, folder)
     about = {"emulated": int(kinds.get("emulated", 0)), "evaluated": int(kinds.sum()), "measured": measured}
     words = partial(render, "objections")
-    made: tuple[tuple[str, tuple[str, ...], Callable[[], str]], ...] = (
-        ("Emulated GPUs", ("x03a",), lambda: words("emulated", **about)),
-        ("Random placement of the rivals", ("x05c", "x05e"), lambda: words("rivals", value=value)),
-        ("A simple baseline", ("fig06", "x05c"), lambda: words("simple", value=value)),
-        ("Not the paper's words", ("x07a",), lambda: words("literal", value=value, settings=len(LITERAL))),
-        ("What the search adds", ("x07a", "x05e", "fig07"), lambda: words("search", value=value)),
-        ("What the predictor shares with the device", ("table5", "x04b"), lambda: words("predictor", value=value)),
-        ("Tasks that arrive one by one", ("x20a",), lambda: words("online", sentence=_on_online(folder))),
+    return _those_with_numbers(
+        ("Sharing is worth little", ("x05e", "x07a"), lambda: words("sharing", value=value)),
+        ("The inference batch size decides", ("x24a", "x24b"), lambda: words("batch_size", axes=_axes(folder))),
+        ("The rivals are placed at random", ("x05c", "x05e"), lambda: words("rivals", value=value)),
+        ("A simple baseline comes close", ("fig06", "x05c"), lambda: words("simple", value=value)),
+        ("The GPUs are emulated", ("x03a",), lambda: words("emulated", **about)),
+        ("HeShare is not as in the text", ("x07a",), lambda: words("literal", value=value, settings=len(LITERAL))),
+        ("The operators add little", ("x07a", "fig07"), lambda: words("search", value=value)),
+        ("The predictor knows the device", ("table5", "x04b"), lambda: words("predictor", value=value)),
+        ("All tasks are there at the start", ("x20a",), lambda: words("online", value=value)),
     )
-    found = []
-    for title, evidence, text in made:
-        try:
-            found.append(Objection(title, text(), evidence))
-        except (InputError, OSError):
-            continue
+
+
+def _axes(folder: Path) -> list[tuple[str, int, int]]:
+    found = strips.deciding(folder)
+    require("x24b_choices.csv", "no rows", bool(found), "claims by choice", "Run notebook 24.")
     return found
 
 
-def _on_online(folder: Path) -> str:
-    caption = json.loads((folder / "x20a_together.json").read_text(encoding="utf-8"))["caption"]
-    sentences = [part for part in caption.split(". ") if part.startswith("HeShare online against")]
-    if not sentences:
-        raise InputError("no sentence on HeShare online", "one in the caption of x20a", "Run notebook 20 again.")
-    return str(sentences[0].rstrip("."))
+def _those_with_numbers(*made: tuple[str, tuple[str, ...], Callable[[], str]]) -> list[Objection]:
+    found = []
+    for title, evidence, text in made:
+        with suppress(InputError, OSError):
+            found.append(Objection(title, text(), evidence))
+    return found

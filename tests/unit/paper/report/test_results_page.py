@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.made_up_outputs import write_outputs
+from support.made_up_outputs import SIZES, write_outputs
 from typer.testing import CliRunner
 
 from heshare.cli import app
@@ -19,7 +19,7 @@ from heshare.paper import tables
 from heshare.paper.claims import claim_table
 from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.notebooks import notebook_parameters
-from heshare.paper.report import claim_rows, published_outputs, results_page
+from heshare.paper.report import claim_rows, published_outputs, results_page, strips
 from heshare.shared import files
 from heshare.shared.errors import InputError
 from heshare.shared.yaml_nodes import read_values
@@ -56,22 +56,29 @@ def page(folder: Path) -> str:
 
 def test_the_same_outputs_give_the_same_bytes(folder: Path, page: str) -> None:
     before = {path: path.read_bytes() for path in folder.rglob("*.html")}
-    assert len(before) == 2
+    assert len(before) == 3
     results_page.write(folder, folder.parent / "copies")
     assert {path: path.read_bytes() for path in folder.rglob("*.html")} == before
 
 
-def test_every_claim_is_there_once_and_every_link_leads_somewhere(folder: Path, page: str) -> None:
+@pytest.mark.parametrize("name", [results_page.NAME, results_page.BEYOND])
+def test_every_link_leads_somewhere(folder: Path, name: str) -> None:
+    ids = {path.name: Parsed(path.read_text("utf-8")).ids for path in folder.glob("*.html")}
+    assert [id for id, count in Counter(ids[name]).items() if count > 1] == []
+    for link in Parsed((folder / name).read_text("utf-8")).links:
+        path, _, anchor = link.partition("#")
+        assert link.startswith("data:") or (folder / path).exists(), link
+        assert not anchor or anchor in ids[path or name], link
+
+
+def test_every_claim_is_there_once(folder: Path, page: str) -> None:
     parsed = Parsed(page)
-    assert [id for id, count in Counter(parsed.ids).items() if count > 1] == []
     rows = claim_rows.rows(pd.read_csv(folder / "claims.csv"), folder)
     assert {row.anchor for row in rows} <= set(parsed.ids)
     assert {claim.id for claim in paper_claims().values()} <= set(parsed.ids)
-    missing = [link for link in parsed.links if link.startswith("#") and link[1:] not in parsed.ids]
-    relative = {link for link in parsed.links if not link.startswith(("#", "data:"))}
-    assert missing == []
-    assert {"fig06_comparison.png", "notebooks/05_comparison.html", "claims.csv", "x05c_forms.csv"} <= relative
-    assert [link for link in relative if not (folder / link).is_file()] == []
+    assert {"fig06_comparison.png", "notebooks/05_comparison.html", "beyond.html#x05c", "x05c_forms.csv"} <= set(
+        parsed.links
+    )
 
 
 def test_no_network_and_no_path_of_this_machine(folder: Path) -> None:
@@ -84,10 +91,12 @@ def test_no_network_and_no_path_of_this_machine(folder: Path) -> None:
 
 def test_counts_and_rows_are_those_of_the_csv(folder: Path, page: str) -> None:
     table = pd.read_csv(folder / "claims.csv")
-    shown = Counter(re.findall(r'<tr role="row" id="[^"]+" class="[^"]+" data-verdict="([^"]+)"', page))
+    shown = Counter(re.findall(r'<details id="[^"]+" class="claim[^"]+" data-verdict="([^"]+)"', page))
     assert shown == table["verdict"].value_counts().to_dict()
-    for each in claim_rows.counts(table):
-        assert f"<b>{each.count}</b></a> {each.meaning}".replace("'", "&#39;") in page
+    for each in claim_rows.counts(table["verdict"]):
+        assert f"<b>{each.count}</b> {each.meaning}".replace("'", "&#39;") in page
+    own = sum(claim.is_own for claim in paper_claims().values())
+    assert f">{own} claims of the paper<" in page
 
 
 @pytest.mark.slow
@@ -100,8 +109,9 @@ def test_what_was_not_made_is_said(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.output.strip() == f"Open {tmp_path}/index.html"
     text = (tmp_path / "index.html").read_text("utf-8")
-    assert text.count("Not made in this run.") == len(_words()) + 3
-    assert f"{len(paper_claims())}</b></a> no notebook has evaluated the claim" in text
+    assert text.count("Not made in this run.") == len(_words())
+    assert (tmp_path / "beyond.html").read_text("utf-8").count("Not made in this run.") == 3
+    assert f"{len(paper_claims())}</b> no notebook has evaluated the claim" in text
 
 
 def test_without_claims_there_is_one_message_and_no_page(tmp_path: Path) -> None:
@@ -113,7 +123,10 @@ def test_without_claims_there_is_one_message_and_no_page(tmp_path: Path) -> None
 def test_a_notebooks_page_has_its_pictures_by_reference_and_no_progress(folder: Path) -> None:
     assert [path.name for path in (folder / "notebooks").iterdir()] == ["05_comparison.html"], "06 wrote elsewhere"
     text = (folder / "notebooks/05_comparison.html").read_text("utf-8")
-    (picture,) = re.findall("<img[^>]*>", text)
+    lead, picture = re.findall("<img[^>]*>", text)
+    assert 'src="../fig06_comparison.png"' in lead
+    assert text.index("<img") < text.index("<pre"), "the figure comes first"
+    assert text.count('<details class="code">') == 2
     assert 'src="../fig06_comparison.png"' in picture
     assert 'width="999"' in picture
     assert "base64" not in text
@@ -132,8 +145,31 @@ def test_a_head_with_a_bar_in_its_words_is_one_head(tmp_path: Path) -> None:
 
 
 def test_outputs_named_in_a_caption_are_linked(page: str) -> None:
-    assert '(<a href="#x05e">Fig. x05e</a>)' in page
+    assert '(<a href="beyond.html#x05e">Fig. x05e</a>)' in page
     assert "<code>metric</code>" in page
+
+
+def test_the_strips_have_every_size_and_the_shipped_one_is_chosen(folder: Path, page: str) -> None:
+    assert page.count('<figure class="strip">') == 6
+    assert re.findall(r'name="size" id="[^"]+" value="([^"]+)"', page) == [*SIZES]
+    assert page.count('" checked>') == 1
+    assert 'value="4 8" checked>' in page
+    strip = strips.strips(folder)["ResNet-50, T4 over A100"]
+    assert list(strip) == [*SIZES]
+    assert (strip["1"]["paper"], strip["1"]["part"]) == ("2.5x", None)
+    axis, changed, count = strips.deciding(folder)[0]
+    assert (axis, 0 < changed <= count) == ("inference batch size", True)
+    assert strips.deciding(folder)[1][:2] == ("precision", 0)
+
+
+def test_without_notebook_24_the_page_begins_with_fig_6(folder: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(folder, tmp_path / "other")
+    for path in other.glob("x24*"):
+        path.unlink()
+    results_page.write(other)
+    text = (other / "index.html").read_text("utf-8")
+    assert '<figure class="strip">' not in text
+    assert text.index("fig06_comparison.png") < text.index("<article")
 
 
 def test_what_is_of_another_profile_is_said(folder: Path, tmp_path: Path) -> None:
@@ -165,10 +201,11 @@ def test_another_profile_than_the_papers_gets_a_warning(folder: Path, tmp_path: 
 def test_objections_have_numbers_from_the_outputs(folder: Path) -> None:
     table = pd.read_csv(folder / "claims.csv")
     found = {each.title: each.text for each in results_page.objections(folder, table, 0)}
-    assert list(found) == ["Emulated GPUs", "A simple baseline"], "others lack their outputs"
-    assert "3 % more energy and 3 % less average JCT than SRTF" in found["A simple baseline"]
-    assert f"{len(table) - 2} of {len(table) - 2} evaluated claims" in found["Emulated GPUs"]
-    assert "12 rows of the outputs were measured" in results_page.objections(folder, table, 12)[0].text
+    batch, simple, emulated = found
+    assert (batch, emulated) == ("The inference batch size decides", "The GPUs are emulated"), "others lack outputs"
+    assert "3 % more energy and 3 % less average JCT than SRTF" in found[simple]
+    assert f"{len(table) - 2} of {len(table) - 2} evaluated claims" in found[emulated]
+    assert "12 rows of the outputs were measured" in results_page.objections(folder, table, 12)[-1].text
 
 
 def test_the_papers_sentences_name_its_figures_tables_and_claims() -> None:
