@@ -109,7 +109,8 @@ def _mps_score(run: BatchExecutions, position: int, behind: IntArray, settings: 
     if settings.mps_goal == "own":
         return run.time_s[:, position]
     if settings.mps_goal == "both":
-        return run.energy_j * run.time_s.sum(axis=1)
+        both: FloatArray = run.energy_j * run.time_s.sum(axis=1)
+        return both
     return run.jct_s(behind if settings.mps_goal == "queue" else np.zeros_like(behind))
 
 

@@ -17,7 +17,6 @@ from heshare.devices.constants import default
 from heshare.devices.task_sizes import draw
 from heshare.lab.plus.costs import BatchCosts
 from heshare.lab.plus.optimum.lower_bound import lower_bound
-from heshare.lab.plus.physics.physics_predictor import PHYSICS_TECHNIQUE
 from heshare.lab.plus.search_settings import BatchChoices
 from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.grid import Grid
@@ -35,7 +34,6 @@ from heshare.policies import registry
 from heshare.prediction.forest import Forest
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.samples import folds, profile_samples
-from heshare.prediction.table5 import prediction_errors
 from heshare.profiles import design, store
 from heshare.profiles.design import Point
 from heshare.scheduling.objectives import make_instance
@@ -311,24 +309,3 @@ def _errors(table: pd.DataFrame, seed: int) -> dict[tuple[str, str], ConfidenceI
         key: ConfidenceInterval(round(float(np.mean(sizes)), 2), round(min(sizes), 2), round(max(sizes), 2), len(sizes))
         for key, sizes in found.items()
     }
-
-
-def learners(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
-    shipped = store.read_shipped()
-    rows, sizes = [], {}
-    for target, word in (("load", "over first guesses from the load"), ("literal", "as they are")):
-        errors = prediction_errors(
-            shipped, seed=seed, splits=("row",), target=target, quick=True, others=PHYSICS_TECHNIQUE
-        )
-        both = errors[errors["quantity"] == "both"].set_index(["technique", "error"])["mean_pct"]
-        for technique, error in both.index:
-            size = float(both[technique, error])
-            sizes[target, technique, error] = size
-            rows.append(row("learners", f"{technique}, learned {word}", f"{error} error of both, %", _exact(size)))
-    reasons: Reasons = {}
-    named = [("P2", "MLP", ""), *(("P3", technique, f"{technique} ") for technique in ("LR", "DT", "SVR"))]
-    for id, technique, prefix in named:
-        for error in ("absolute", "relative"):
-            its = {target: sizes[target, technique, error] for target in ("literal", "load")}
-            reasons[id, f"{prefix}{error}"] = _words("learner", **its)
-    return pd.DataFrame(rows), reasons

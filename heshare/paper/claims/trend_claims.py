@@ -4,7 +4,7 @@ For each there is a table, whose rows have the column `part`, the name of the cl
 the arguments of one `Context.claim`: a part holds if its whole interval has the right sign.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -14,7 +14,6 @@ import pandas as pd
 from heshare.lab.sweeps.random_streams import POLICY, Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.paper.studies import variants
-from heshare.paper.studies.front_indicators import extent, spacing, unit_square
 from heshare.paper.studies.search_fronts import OURS, PAPER_RATE, STARTS, Study
 from heshare.paper.texts import render
 from heshare.policies import registry
@@ -22,7 +21,6 @@ from heshare.prediction.predictor import Predictor
 from heshare.scheduling.pareto import PlanChoice
 from heshare.scheduling.planner import plan
 from heshare.scheduling.settings import Settings
-from heshare.shared.arrays import FloatArray
 from heshare.world.cluster import Cluster
 
 _ENDS = ("change", "low", "high")
@@ -55,22 +53,19 @@ def search_indicators(study: Study) -> pd.DataFrame:
     rows: list[dict[str, object]] = []
     curves = study.curves[study.curves["evaluations"] == study.curves["evaluations"].min()]
     early = curves.pivot_table(index="seed", columns="system", values="hypervolume")
-    rivals = [title for title in study.fronts if title.endswith(f" at {PAPER_RATE}")]
+    rivals = [title for title in early if str(title).endswith(f" at {PAPER_RATE}")]
     for title in rivals:
         size = change_pct(early[title + STARTS["rank"]], early[title]).columns(*_ENDS)
         rows.append({"claim": "S2", "system": title, "part": f"{_name(title)} covers more", **size})
-    igd_plus = study.final.pivot_table(index="seed", columns="system", values="igd_plus")
-    squares = [
-        unit_square({title: fronts[at] for title, fronts in study.fronts.items()}) for at in range(len(igd_plus))
-    ]
-    indicators: dict[str, tuple[str, int, Callable[[str], FloatArray]]] = {
-        "SPEA2": ("SPEA2 is farther from the union front", 1, lambda one: igd_plus[one].to_numpy(float)),
-        "NSGA-II": ("NSGA-II has the smaller extent", -1, lambda one: np.array([extent(at[one]) for at in squares])),
-        "MOEA/D": ("MOEA/D has the larger spacing", 1, lambda one: np.array([spacing(at[one]) for at in squares])),
+    indicators = {
+        "SPEA2": ("SPEA2 is farther from the union front", 1, "igd_plus"),
+        "NSGA-II": ("NSGA-II has the smaller extent", -1, "extent"),
+        "MOEA/D": ("MOEA/D has the larger spacing", 1, "spacing"),
     }
     for title in rivals:
-        word, sign, values = indicators[_name(title)]
-        size = median_interval(sign * (values(title) - values(OURS))).columns(*_ENDS)
+        word, sign, column = indicators[_name(title)]
+        values = study.final.pivot_table(index="seed", columns="system", values=column)
+        size = median_interval(sign * (values[title] - values[OURS])).columns(*_ENDS)
         rows.append({"claim": "S3", "system": title, "part": word, **size})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
@@ -148,5 +143,6 @@ def place_claim(table: pd.DataFrame) -> dict[str, Any]:
     t4, a100 = rows.loc["T4"], rows.loc["A100"]
     holds = {"En-opt has more on the T4": t4["low"] > 0, "JCT-opt has more on the A100": a100["high"] < 0}
     note = render("10_mixes", "places", rows=table.to_dict("records"))
-    size = ConfidenceInterval(*map(float, t4[list(_ENDS)]), int(t4["n"]))
+    change, low, high = (float(t4[end]) for end in _ENDS)
+    size = ConfidenceInterval(change, low, high, int(t4["n"]))
     return size.claim_arguments(note, holds={part: bool(good) for part, good in holds.items()})

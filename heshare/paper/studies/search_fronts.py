@@ -17,7 +17,14 @@ from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import GUIDE, LITERALLY, series_style
 from heshare.paper.studies import pymoo_searches
-from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean, wilcoxon
+from heshare.paper.studies.front_indicators import (
+    FrontIndicators,
+    extent,
+    random_plan_mean,
+    spacing,
+    unit_square,
+    wilcoxon,
+)
 from heshare.paper.studies.pymoo_searches import SearchCheckpoint, genetic_checkpoints, search_checkpoints
 from heshare.paper.texts import render
 from heshare.prediction.predictor import Predictor
@@ -91,7 +98,7 @@ class Study:
 
     Attributes:
         final: one row a seed and system: `system`, `rate`, `start`, `seed`, `hypervolume`, `igd_plus` of its final
-            plans as run, `predicted_hypervolume`, `points`.
+            plans as run, `predicted_hypervolume`, `extent`, `spacing`, `points` of its final front as predicted.
         curves: one row a seed, system and checkpoint: `system`, `rate`, `start`, `seed`, `evaluations`, `hypervolume`
             of stage 1's front, as predicted.
     """
@@ -139,7 +146,7 @@ def compare(
         world = make_instance(tasks, cluster, predictor)
         model = BatchModel(world, predictor)
         stages = {title: each.run(world, rng=_rng(number, 1)) for title, each in searches.items()}
-        found = {
+        found: dict[str, Sequence[Plan]] = {
             title: configure(own[-1].schemes, world, model, searches[title].settings)[0]
             for title, own in stages.items()
         }
@@ -214,6 +221,7 @@ def _measured(
         FrontIndicators.of(list(each.values()), random_plan_mean(own, _rng(seed, 3)))
         for each, own in ((fronts, world), (runs, true))
     )
+    squares = unit_square(fronts)
     return [
         {
             "system": title,
@@ -221,6 +229,8 @@ def _measured(
             "hypervolume": run.hypervolume(runs[title]),
             "igd_plus": run.igd_plus(runs[title]),
             "predicted_hypervolume": predicted.hypervolume(front),
+            "extent": extent(squares[title]),
+            "spacing": spacing(squares[title]),
             "points": len(front),
         }
         for title, front in fronts.items()

@@ -12,7 +12,6 @@ from heshare.lab.plus.search_settings import BatchChoices
 from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.paper.claims import failure_reasons as reasons
 from heshare.paper.claims import failure_reasons as uncertain
-from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.studies.optimality_gap import device_front
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
@@ -108,15 +107,3 @@ def test_light_models_ratios_depend_on_mobilenet_and_not_on_densenet201() -> Non
         assert values == sorted(values) or measure.startswith("energy")
         assert sizes["densenet201, closer", measure] == sizes["densenet201, further apart", measure]
     assert set(why) == {("M1", ""), ("M4", "")}
-
-
-@pytest.mark.slow
-def test_learners_have_larger_errors_on_literal_targets() -> None:
-    rows, why = uncertain.learners()
-    sizes = rows.set_index(["variant", "measure"])["value"].to_dict()
-    for name in ("LR", "DT", "SVR", "MLP"):
-        first, plain = (f"{name}, learned {word}" for word in ("over first guesses from the load", "as they are"))
-        measure = "absolute error of both, %"
-        assert sizes[plain, measure] > sizes[first, measure]
-    assert set(why) <= set(paper_claims())
-    assert len(why) == 8
