@@ -28,7 +28,7 @@ def common() -> list[str]:
 
 def page(table: pd.DataFrame, caption: str, counts: str) -> str:
     found: list[Any] = table.to_dict("records")
-    parts = ["# The paper's claims", _wrap(caption), f"**{len(table)} claims**: {counts}."]
+    parts = ["# The paper's claims", _wrap(caption), _wrap(f"**{len(table)} claims**, {counts}.")]
     parts.append("\n".join(_wrap(f"- *{word}*: {meaning}.") for word, meaning in VERDICTS.items()))
     parts += [tables.to_markdown(pd.DataFrame([_short(row) for row in found])).rstrip(), "## Common to many claims"]
     said: set[str] = set()
