@@ -189,7 +189,7 @@ def draw(axes: Sequence[Axes], table: pd.DataFrame) -> None:
         ax.set_xlabel(textwrap.fill(f"Gain (%), {words}", 22))
         ax.grid(axis="both")
     mark: Any = {"color": EDGE, "marker": "o", "linestyle": "", "markersize": 3}
-    words = (("best p and 100 - p %", EDGE), ("100 % for both", "white"))
-    meaning = [Line2D([], [], label=label, markerfacecolor=face, **mark) for label, face in words]
+    faces = (("best p and 100 - p %", EDGE), ("100 % for both", "white"))
+    meaning = [Line2D([], [], label=label, markerfacecolor=face, **mark) for label, face in faces]
     handles = [*axes[0].get_legend_handles_labels()[0], *meaning]
     axes[0].figure.legend(handles=handles, loc="outside upper center", ncols=3)
