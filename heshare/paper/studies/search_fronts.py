@@ -360,14 +360,13 @@ def convergence_stages(medians: pd.DataFrame) -> dict[int, tuple[float, float, p
 
 
 def change_dots(axes: Sequence[Axes], table: pd.DataFrame) -> None:
-    """Draw Fig. 7: the change of HeShare's hypervolume over each system's, a panel for each start of the rivals."""
+    """Draw Fig. 7: the change of HeShare's hypervolume over each rival's, a panel for each start of the rivals."""
     for ax, (start, words) in zip(axes, STARTS.items(), strict=True):
-        others = table["system"].isin([WORDS, IMPROVED] if start == "random" else [])
-        rows = table[others | table["system"].isin(_rivals(table, start)["system"])]
+        rows = _rivals(table, start)
         _run_and_predicted(ax, rows["system"].str.removesuffix(words).tolist(), rows)
         ax.axvline(0.0, color=GUIDE, lw=0.8)
-        ax.set_title(words.removeprefix(", ") or "rivals from a random start", fontsize=7)
-        ax.set_xlabel("HeShare's hypervolume over it (%)")
+        ax.set_title(words.removeprefix(", ") or "random start", fontsize=7)
+    axes[0].figure.supxlabel("HeShare's hypervolume over the rival's (%)", fontsize=8)
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
