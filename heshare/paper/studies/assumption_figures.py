@@ -17,7 +17,6 @@ BASES = {
     "delivered, never wrong": "planned on the truth, run",
 }
 """Series of the worth of mechanisms, with the names of their styles."""
-_BEHIND = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 
 
 def draw_strips(axes: Sequence[Axes], table: pd.DataFrame) -> None:
@@ -32,13 +31,13 @@ def draw_strips(axes: Sequence[Axes], table: pd.DataFrame) -> None:
         line, at = (GUIDE if is_worth else EDGE), float(np.nan_to_num(value))
         ax.axhline(at, color=line, linewidth=0.9, linestyle="-" if is_worth else "--")
         where: Any = {"ha": "right", "va": "bottom", "transform": ax.get_yaxis_transform()}
-        ax.text(0.99, at, text, color=line, fontsize=6, zorder=4, **where).set_bbox(_BEHIND)
+        ax.text(0.99, at, text, color=line, fontsize=6, **where)
         for index, (part, rows) in enumerate(strip.groupby("part", sort=False)):
             name = str(part).rpartition(": ")[2].replace("jct", "JCT") if is_worth else ""
             _curve(ax, rows, sizes, category_style(index).colour if is_worth else EFFECT, name)
         for size in strip[strip["is_default"]]["batch_sizes"].unique():
             ax.axvspan(sizes.index(size) - 0.4, sizes.index(size) + 0.4, color=BAND, zorder=0)
-        ax.set_xticks(range(len(sizes)), [size.replace(" ", "+") for size in sizes])
+        ax.set_xticks(range(len(sizes)), [size.replace(" ", "+").replace(MIXED, "mix") for size in sizes])
         ax.set_xlim(-0.5, len(sizes) - 0.5)
         ax.margins(y=0.18)
 
@@ -61,7 +60,7 @@ def _curve(ax: Axes, rows: pd.DataFrame, sizes: Sequence[str], colour: str, name
         ax.plot(at[chosen], value[chosen], "o", color=colour, markerfacecolor=face, markersize=3.5)
     small: Any = {"textcoords": "offset points", "fontsize": 6}
     for place, size in zip(at[own], value[own], strict=True):
-        ax.annotate(f"{size:.2g}", (place, size), (0, 5), ha="center", color=TEXT, **small)
+        ax.annotate(f"{size:.2g}", (place, size), (0, -10 if name == "energy" else 5), ha="center", color=TEXT, **small)
     last = np.flatnonzero(joined)[-1]
     ax.annotate(name, (at[last], value[last]), (0, 5), ha="center", color=colour, **small)
 
