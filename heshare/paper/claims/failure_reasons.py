@@ -5,7 +5,7 @@ returns sentences with these numbers. `heshare.paper.claims.claim_table.merge` a
 claims that fall short.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from heshare.devices.constants import default
 from heshare.devices.task_sizes import draw
 from heshare.lab.plus.costs import BatchCosts
 from heshare.lab.plus.optimum.lower_bound import lower_bound
@@ -23,23 +22,15 @@ from heshare.lab.sweeps.grid import Grid
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.lab.sweeps.sweep import sweep
-from heshare.ops.recording.regenerate_profiles import GPUS
 from heshare.paper.claims.verdict_plots import size_word
 from heshare.paper.claims.verdicts import paper_claims
-from heshare.paper.studies import motivation, variants
-from heshare.paper.studies import sensitivity_worlds as worlds
+from heshare.paper.studies import variants
 from heshare.paper.studies.variants import ENERGY, JCT
 from heshare.paper.texts import render
 from heshare.policies import registry
-from heshare.prediction.forest import Forest
 from heshare.prediction.oracle import DevicePredictor
-from heshare.prediction.samples import folds, profile_samples
-from heshare.profiles import design, store
-from heshare.profiles.design import Point
 from heshare.scheduling.objectives import make_instance
-from heshare.world import catalogue
 from heshare.world.cluster import Cluster
-from heshare.world.gpu import Gpu
 
 _words = partial(render, "12_sensitivity")
 Reasons = dict[tuple[str, str], str]
@@ -173,139 +164,3 @@ def _why_o4(table: pd.DataFrame, paper: float, size: str) -> str:
     sizes = _sizes(table, _ENERGY)
     found = {"bound": sizes[BOUND], "least": sizes["En-opt"], "own": sizes["Trade-off"]}
     return _words("o4", paper=paper, size=size, **found)
-
-
-def random_and_rivals(
-    cluster: str,
-    n: int,
-    *,
-    shares: Sequence[int],
-    caps: Sequence[float],
-    seed: int,
-    seeds: int,
-    rng: np.random.Generator,
-    folder: str | Path | None = None,
-) -> tuple[pd.DataFrame, Reasons]:
-    """Study claim H5: compare Random with every setting of Morak, and with random placement without sharing."""
-    # mu-Serve without slack and first come, first served: one task at a time at the top clock.
-    alone = "mu-serve(limit=1.0,order=fifo)"
-    settings = _of_morak(shares, caps)
-    policies = tuple(dict.fromkeys(["random", alone, *settings]))
-    runs = sweep(Grid(policies, (cluster,), (n,), seeds=seeds, seed=seed), folder=folder)
-    found = {
-        (title, metric): variants.median_change(runs, title, "Random", metric, rng)
-        for title, metric in product([registry.title(each) for each in [alone, *settings]], (JCT, ENERGY))
-    }
-    names = {registry.title(alone): "random placement, one task at a time"}
-    rows = [
-        row("Random", names.get(title, title), f"{_WORDS[metric]} against Random, %", size)
-        for (title, metric), size in found.items()
-    ]
-    jct = {title: size for (title, metric), size in found.items() if metric == JCT and title not in names}
-    best = min(jct, key=lambda title: jct[title].value)
-    better = sum(size.value < 0 for size in jct.values())
-    own = registry.title(alone)
-    about = {"jct": found[own, JCT], "energy": found[own, ENERGY], "settings": len(jct), "best_jct": jct[best]}
-    size_of_study = f"{n} tasks on {cluster}, {seeds} seeds"
-    why = _words("h5", better=better, best=best, size=size_of_study, **about)
-    return pd.DataFrame(rows), {("H5", ""): why}
-
-
-LIGHT, HEAVY = "mobilenet", "densenet201"
-
-
-def light_models(batch_size: int) -> tuple[pd.DataFrame, Reasons]:
-    """Study claims M1 and M4: MobileNet's and DenseNet-201's spread over GPUs, with MobileNet's times varied."""
-    rows, spreads = [], {}
-    variants = {
-        "as calibrated": default(),
-        "closer": worlds.with_shifted_times(LIGHT, -1),
-        "further apart": worlds.with_shifted_times(LIGHT, 1),
-    }
-    for variant, known in variants.items():
-        frame = motivation.solo(GPUS, batch_sizes=(batch_size,), constants=known)
-        for column, word in (("energy_j", "energy"), ("time_s", "time")):
-            sizes = motivation.spread(frame, column)
-            light, heavy = float(sizes[LIGHT]), float(sizes[HEAVY])
-            spreads[variant, word] = f"{light:.1f}x against {heavy:.1f}x"
-            for model, size in ((LIGHT, light), (HEAVY, heavy)):
-                rows.append(row("light models", f"{model}, {variant}", f"{word}, largest over smallest", _exact(size)))
-
-    why = {
-        word: _words("light", word=word, spreads={variant: spreads[variant, word] for variant in variants})
-        for word in ("energy", "time")
-    }
-    return pd.DataFrame(rows), {("M1", ""): why["energy"], ("M4", ""): why["time"]}
-
-
-def _exact(value: float) -> ConfidenceInterval:
-    return ConfidenceInterval(value, value, value, 1)
-
-
-def forest(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
-    """Study claim P1: the forest's error on samples that are simpler than those of the shipped profiles."""
-    shipped = store.read_shipped()
-    tables = {
-        "as profiled": shipped,
-        "at most one co-runner": _recorded(_pairs, seed),
-        "at most one co-runner, top clock": _recorded(_top_pairs, seed),
-    }
-    rows, sizes = [], {}
-    for variant, table in tables.items():
-        for (quantity, error), found in _errors(table, seed).items():
-            rows.append(row("forest", variant, f"{error} error of {quantity}, %", found))
-            sizes[variant, quantity, error] = found.value
-    first, pairs, top = tables
-    most = 1 + int(shipped["co_runners"].str.count(r"\+").max())
-
-    def why(error: str) -> str:
-        whole = {quantity: sizes[first, quantity, error] for quantity in ("both", "time", "power")}
-        narrow = {"pairs": sizes[pairs, "both", error], "top": sizes[top, "both", error]}
-        return _words("forest", most=most, shipped=whole, **narrow)
-
-    return pd.DataFrame(rows), {("P1", error): why(error) for error in ("absolute", "relative")}
-
-
-def _pairs(card: Gpu, rng: np.random.Generator) -> Iterator[Point]:
-    while True:
-        yield from (point for point in design.samples(card, worlds.PART, rng=rng) if len(point.co_runners) <= 1)
-
-
-def _top_pairs(card: Gpu, rng: np.random.Generator) -> Iterator[Point]:
-    return (Point(point.target, point.co_runners, card.max_mhz) for point in _pairs(card, rng))
-
-
-def _recorded(draw: Callable[[Gpu, np.random.Generator], Iterator[Point]], seed: int) -> pd.DataFrame:
-    # As many samples as in the shipped profile, each once.
-    tables = []
-    for name in GPUS:
-        card, rng = catalogue.gpu(name), np.random.default_rng(np.random.SeedSequence([seed, *name.encode(), 2]))
-        known, chosen = set(map(str, design.references(card))), dict[str, Point]()
-        points = draw(card, rng)
-        while len(chosen) < worlds.PART:
-            point = next(points)
-            if str(point) not in known:
-                chosen.setdefault(str(point), point)
-        tables.append(worlds.profile(name, default(), list(chosen.values()), seed=seed))
-    return pd.concat(tables, ignore_index=True)
-
-
-def _errors(table: pd.DataFrame, seed: int) -> dict[tuple[str, str], ConfidenceInterval]:
-    # Of time, power and both, %, as in Table V: mean and range over splits by row.
-    samples = profile_samples(table)
-    x, true_values = samples.features(), samples.truth
-    found: dict[tuple[str, str], list[float]] = {}
-    for train, test in folds("row", samples.rows, seed, quick=False):
-        model = Forest(seed=seed).fit(x[train], *true_values[train].T)
-        gap = np.abs(np.column_stack(model.predict(x[test])) - true_values[test])
-        absolute, relative = (
-            100 * gap.mean(axis=0) / true_values[test].mean(axis=0),
-            100 * (gap / true_values[test]).mean(axis=0),
-        )
-        for error, (time, power) in (("absolute", absolute), ("relative", relative)):
-            for quantity, size in (("time", time), ("power", power), ("both", (time + power) / 2)):
-                found.setdefault((quantity, error), []).append(float(size))
-    return {
-        key: ConfidenceInterval(round(float(np.mean(sizes)), 2), round(min(sizes), 2), round(max(sizes), 2), len(sizes))
-        for key, sizes in found.items()
-    }
