@@ -13,6 +13,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.patches import FancyBboxPatch
+from support.pdf_text import texts_outside
 
 from heshare.paper import tables
 from heshare.paper.figures import diagram, panels, plots, style
@@ -284,3 +285,12 @@ def test_bars_have_the_heights_of_the_frame_and_a_gap_for_a_missing_row(ax: Axes
     assert heights[1][0] == 2.0
     assert [container.get_label() for container in drawn] == ["T4", "A100"]
     assert drawn[0].patches[0].get_hatch() != drawn[1].patches[0].get_hatch(), "not by colour alone"
+
+
+@pytest.mark.parametrize("place", [0.5, 0.99])
+def test_a_text_outside_the_page_of_a_pdf_is_found(tmp_path: Path, place: float) -> None:
+    with style.using():
+        fig = plt.figure(figsize=(3, 1))
+        fig.text(place, 0.5, "inside (or not) µ")
+        style.write_figure(fig, tmp_path, "one", "A caption.")
+    assert texts_outside(tmp_path / "one.pdf") == ([] if place == 0.5 else ["inside (or not) µ"])
