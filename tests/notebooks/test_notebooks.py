@@ -16,6 +16,7 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
+from support.pdf_text import texts_outside
 
 from heshare.paper.claims import claim_table, sources
 from heshare.paper.claims.verdicts import VERDICTS, paper_claims
@@ -447,3 +448,10 @@ def test_table_3_is_the_papers(smoke_results: Path) -> None:
     assert frame["Power (TDP, W)"].tolist() == [70, 250, 400]
     assert frame["Memory (GB)"].tolist() == [16, 32, 80]
     assert frame.columns[:5].str.startswith(("GPU Platform", "SM Count", "CUDA Cores", "Power", "Memory")).all()
+
+
+@pytest.mark.slow
+def test_no_text_of_a_figure_lies_outside_its_page(smoke_results: Path) -> None:
+    outside = {path.name: texts_outside(path) for path in sorted(smoke_results.glob("*.pdf"))}
+    assert outside
+    assert {name: texts for name, texts in outside.items() if texts} == {}

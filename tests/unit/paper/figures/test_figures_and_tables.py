@@ -14,6 +14,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch, Rectangle
+from support.pdf_text import texts_outside
 
 from heshare.paper import tables
 from heshare.paper.figures import comparison_plane, diagram, panels, style
@@ -308,3 +309,12 @@ def test_error_shares_rise_to_all_times_of_a_kind(ax: Axes) -> None:
     found = panels.error_shares(ax, points).set_index("kind")
     assert found.loc["clock (2)"].to_numpy().tolist() == [[5.0, 50.0], [20.0, 100.0]]
     assert {text.get_text() for text in ax.get_legend().get_texts()} == {"clock (2)", "pairs (1)", "other (1)"}
+
+
+@pytest.mark.parametrize("place", [0.5, 0.99])
+def test_a_text_outside_the_page_of_a_pdf_is_found(tmp_path: Path, place: float) -> None:
+    with style.using():
+        fig = plt.figure(figsize=(3, 1))
+        fig.text(place, 0.5, "inside (or not) µ")
+        style.write_figure(fig, tmp_path, "one", "A caption.")
+    assert texts_outside(tmp_path / "one.pdf") == ([] if place == 0.5 else ["inside (or not) µ"])
