@@ -16,7 +16,8 @@ PENALTY = 3.0
 class Quadratic:
     """Outputs as weighted sums of columns and of their products, two at a time.
 
-    Columns are held within the range of the training rows, so that a row far from them is predicted like the nearest.
+    Columns and products are held within the range of the training rows, so that a row far from them is predicted like
+    the nearest. Without it for products, a type of GPU between two trained ones has squares that none of them has.
     """
 
     def fit(self, columns: FloatArray, outputs: FloatArray) -> Quadratic:
@@ -30,26 +31,29 @@ class Quadratic:
         terms, means = (products - middle) / spread, outputs.mean(axis=0)
         weights = np.linalg.solve(terms.T @ terms + PENALTY * np.eye(len(middle)), terms.T @ (outputs - means))
         weights = (weights / spread[:, None]).round(10)  # the last bits depend on the processor
-        self._weights = np.zeros((scaled.shape[1], scaled.shape[1], outputs.shape[1]))
+        size = scaled.shape[1]
+        self._weights, self._products = np.zeros((size, size, outputs.shape[1])), np.ones((2, size, size))
         self._weights[first, second] = weights
+        self._products[:, first, second] = products.min(axis=0), products.max(axis=0)
         self._weights[0, 0] = (means - (middle[:, None] * weights).sum(axis=0)).round(10)
         return self
 
     def predict(self, columns: FloatArray) -> FloatArray:
         """Return the outputs of columns, shape (rows, c), as (rows, k)."""
         scaled = (np.clip(columns, *self._range) - self._centre) / self._scale
-        found: FloatArray = _sums(np.column_stack([np.ones(len(columns)), scaled]), self._weights)
+        found: FloatArray = _sums(np.column_stack([np.ones(len(columns)), scaled]), self._weights, *self._products)
         return found
 
 
 @compiled
-def _sums(rows: Any, weights: Any) -> Any:
+def _sums(rows: Any, weights: Any, least: Any, most: Any) -> Any:
     # In one order for every row, which a BLAS product does not promise, so that no bit depends on the other rows.
     total = np.zeros((len(rows), weights.shape[2]))
     for row in range(len(rows)):
         for first in range(weights.shape[0]):
             for second in range(first + 1):
                 product = rows[row, first] * rows[row, second]
+                product = min(max(product, least[first, second]), most[first, second])
                 for output in range(weights.shape[2]):
                     total[row, output] += product * weights[first, second, output]
     return total

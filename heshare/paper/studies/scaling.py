@@ -117,7 +117,7 @@ def panels(
         ax.xaxis.set_major_locator(FixedLocator(_TICKS if high < 4 * low else _WIDE_TICKS))
     words = {variants.JCT: "Average JCT", variants.ENERGY: "Energy"}[metric]
     labels = [each if isinstance(each, str) else f"{each} {by[1]}" for each in worlds]
-    axes[0].figure.supxlabel(f"{words} over Trade-off's", fontsize=7)
+    axes[len(axes) // 2].set_xlabel(f"{words} over Trade-off's", fontsize=7)
     axes[0].figure.legend(handles=_handles(labels, bool(paper)), loc="outside upper center", ncols=6)
 
 

@@ -29,3 +29,9 @@ def test_no_bit_of_a_row_depends_on_the_other_rows(rng: np.random.Generator) -> 
     fitted = Quadratic().fit(columns, _outputs(columns))
     together = fitted.predict(columns)
     assert np.array_equal(together, np.vstack([fitted.predict(row[None]) for row in columns]))
+
+
+def test_a_value_between_two_trained_ones_is_predicted_between_them() -> None:
+    columns = np.array([[-1.0], [1.0]] * 100 + [[1.001]])
+    found = Quadratic().fit(columns, columns).predict(np.zeros((1, 1)))
+    assert -1.1 < found[0, 0] < 1.1, "the square of every trained value is 1"
