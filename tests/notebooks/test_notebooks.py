@@ -331,7 +331,7 @@ def test_changes_of_the_sensitivity_study_follow_from_its_published_runs(smoke_r
         assert 100 * (wide["Trade-off"] / wide["Morak"] - 1).median() == pytest.approx(row["change_pct"])
 
 
-@pytest.mark.parametrize(("runs", "summary"), [("x06c_runs", "x06a_search"), ("x07c_runs", "x07a_ablation")])
+@pytest.mark.parametrize(("runs", "summary"), [("x06c_runs", "x06a_search"), ("x07b_runs", "x07a_ablation")])
 def test_medians_of_searches_are_those_of_their_runs(smoke_results: Path, runs: str, summary: str) -> None:
     medians = table(smoke_results, summary).set_index("system")
     wide = table(smoke_results, runs).pivot_table(index="seed", columns="system", values="hypervolume")

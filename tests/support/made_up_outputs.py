@@ -22,7 +22,7 @@ from heshare.shared import files
 
 COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
 SIZES = ("1", "2", "4", "5", "8", "16", "32", "mixed", "4 8")
-FIGURES = ("fig01_energy", "fig06_comparison", "x12a_sensitivity", "x03a_errors", "x05e_parts")
+FIGURES = ("fig01_energy", "fig06_comparison", "x12a_sensitivity", "x03a_errors", "x05d_parts")
 _SOURCE = "x05c_forms.csv: change_pct where ours=x"
 _FORMS = {"placed": (-20.0, -25.0, -15.0), "best": (2.0, 1.0, 3.0)}
 
@@ -46,7 +46,7 @@ def write_outputs(folder: Path) -> Path:
 def _sidecar(folder: Path, name: str, suffixes: tuple[str, ...], notebook: str) -> None:
     text = provenance.sidecar_json(
         name=name,
-        caption=f"Trade-off takes 38 % less energy in {name}. Medians of `metric` (Fig. x05e). Emulated.",
+        caption=f"Trade-off takes 38 % less energy in {name}. Medians of `metric` (Fig. x05d). Emulated.",
         rows={"emulated": 3},
         suffixes=suffixes,
         notebook=files.root() / "notebooks" / f"{notebook}.ipynb",

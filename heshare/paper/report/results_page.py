@@ -217,7 +217,7 @@ def summary(folder: Path) -> list[Objection]:
     sentence = partial(render, "summary")
     return _those_with_numbers(
         ("What HeShare is worth", ("fig06", "x05c"), lambda: sentence("worth", value=value)),
-        ("What of it is sharing", ("x05e",), lambda: sentence("sharing", value=value)),
+        ("What of it is sharing", ("x05d",), lambda: sentence("sharing", value=value)),
         ("Which choices decide", ("x24a", "x24b"), lambda: sentence("decides", axes=_axes(folder))),
     )
 
@@ -228,9 +228,9 @@ def objections(folder: Path, table: pd.DataFrame, measured: int) -> list[Objecti
     about = {"emulated": int(kinds.get("emulated", 0)), "evaluated": int(kinds.sum()), "measured": measured}
     words = partial(render, "objections")
     return _those_with_numbers(
-        ("Sharing is worth little", ("x05e", "x07a"), lambda: words("sharing", value=value)),
+        ("Sharing is worth little", ("x05d", "x07a"), lambda: words("sharing", value=value)),
         ("The inference batch size decides", ("x24a", "x24b"), lambda: words("batch_size", axes=_axes(folder))),
-        ("The rivals are placed at random", ("x05c", "x05e"), lambda: words("rivals", value=value)),
+        ("The rivals are placed at random", ("x05c", "x05d"), lambda: words("rivals", value=value)),
         ("A simple baseline comes close", ("fig06", "x05c"), lambda: words("simple", value=value)),
         ("The GPUs are emulated", ("x03a",), lambda: words("emulated", **about)),
         ("HeShare is not as in the text", ("x07a",), lambda: words("literal", value=value, settings=len(LITERAL))),

@@ -145,7 +145,7 @@ def test_a_head_with_a_bar_in_its_words_is_one_head(tmp_path: Path) -> None:
 
 
 def test_outputs_named_in_a_caption_are_linked(page: str) -> None:
-    assert '(<a href="beyond.html#x05e">Fig. x05e</a>)' in page
+    assert '(<a href="beyond.html#x05d">Fig. x05d</a>)' in page
     assert "<code>metric</code>" in page
 
 

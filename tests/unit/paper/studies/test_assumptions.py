@@ -9,8 +9,9 @@ import pytest
 from heshare.lab.sweeps.random_streams import POLICY, Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.paper.claims.verdicts import paper_claims
-from heshare.paper.studies import assumptions, mechanism_worth, motivation
-from heshare.paper.studies.assumptions import OVER, PROMISED, SIZE, WORTH, Choice
+from heshare.paper.studies import motivation
+from heshare.paper.studies.assumptions import choices, mechanism_worth
+from heshare.paper.studies.assumptions.choices import OVER, PROMISED, SIZE, WORTH, Choice
 from heshare.policies.heshare import HeShare
 from heshare.prediction.oracle import DevicePredictor
 from heshare.scheduling.settings import Settings
@@ -34,7 +35,7 @@ CLUSTER = "1xT4,1xA100"
 def test_a_number_holds_near_the_papers_and_a_wide_interval_is_not_enough(
     id: str, part: str, value: float, low: float, high: float, held: bool
 ) -> None:
-    assert assumptions._row((id, part), ConfidenceInterval(value, low, high, 6))["holds"] == held
+    assert choices._row((id, part), ConfidenceInterval(value, low, high, 6))["holds"] == held
 
 
 def test_without_a_mechanism_a_plan_lacks_it_and_states_what_a_predictor_never_wrong_sees() -> None:
@@ -68,8 +69,8 @@ def table() -> pd.DataFrame:
         Choice("T4 over A100", "the paper's", "8", world="t4-published-ratio"),
         Choice("precision", "FP16", "8", precision="fp16", is_true=True),
     ]
-    runs = assumptions.runs(choices, tasks=3, cluster=CLUSTER, seed=0, seeds=2, generations=5)
-    return assumptions.values(choices, runs, np.random.default_rng(0)).set_index(["axis", "id", "part"]).sort_index()
+    runs = choices.runs(choices, tasks=3, cluster=CLUSTER, seed=0, seeds=2, generations=5)
+    return choices.values(choices, runs, np.random.default_rng(0)).set_index(["axis", "id", "part"]).sort_index()
 
 
 def test_a_plan_delivers_what_it_promises_if_the_predictor_is_never_wrong(table: pd.DataFrame) -> None:
@@ -84,7 +85,7 @@ def test_worlds_change_section_2_and_admissions_change_numbers_against_morak_alo
     assert ratio["T4 over A100"] == pytest.approx(paper_claims()["M2", ""].value)
     in_fp32, _, _ = motivation.ratio(motivation.solo(batch_sizes=[8]), "resnet50")
     assert ratio["precision"] < in_fp32 / 1.5
-    admissions = table.loc[assumptions.ADMISSION]
+    admissions = table.loc[choices.ADMISSION]
     counts = admissions.groupby(["id", "part"])["value"].nunique()
     assert (counts.drop("H1", level="id") == 1).all()
     assert counts["H1"].max() > 1

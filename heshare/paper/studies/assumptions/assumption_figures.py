@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from heshare.paper.figures.series_styles import BAND, EDGE, EFFECT, GUIDE, TEXT, category_style, series_style
-from heshare.paper.studies.assumptions import METRICS, MIXED, WORTH
-from heshare.paper.studies.mechanism_worth import REMOVED
+from heshare.paper.studies.assumptions.choices import METRICS, MIXED, WORTH
+from heshare.paper.studies.assumptions.mechanism_worth import REMOVED
 
 BASES = {
     "promised": "planned on predictions, as predicted",

@@ -18,7 +18,7 @@ from heshare.paper.claims import motivation_claims
 from heshare.paper.claims.verdicts import REPRODUCED, paper_claims, verdict
 from heshare.paper.studies import motivation
 from heshare.paper.studies import sensitivity_worlds as worlds
-from heshare.paper.studies.mechanism_worth import REMOVED, WHOLE, plans, promised, without
+from heshare.paper.studies.assumptions.mechanism_worth import REMOVED, WHOLE, plans, promised, without
 from heshare.paper.studies.variants import ENERGY, JCT
 from heshare.policies import registry
 from heshare.prediction.oracle import DevicePredictor
