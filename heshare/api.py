@@ -94,9 +94,9 @@ def plan(
         >>> import heshare as hs
         >>> front = hs.plan(4, "1xT4,1xA100")
         >>> front
-        Front(18 plans, 343 to 469 kJ, average JCT 1,340 to 1,504 s)
+        Front(16 plans, 382 to 441 kJ, average JCT 1,515 to 1,760 s)
         >>> front.trade_off
-        Plan(4 tasks in 2 batches on 1xT4,1xA100, 374 kJ, average JCT 1,420 s)
+        Plan(4 tasks in 3 batches on 1xT4,1xA100, 403 kJ, average JCT 1,609 s)
     """
     from heshare import arguments
     from heshare.lab.sweeps.random_streams import POLICY
@@ -145,7 +145,7 @@ def optimise(
     Example:
         >>> import heshare as hs
         >>> hs.optimise(4, "1xT4,1xA100")
-        Front(18 plans, 343 to 469 kJ, average JCT 1,340 to 1,504 s)
+        Front(69 plans, 370 to 443 kJ, average JCT 1,504 to 1,800 s)
     """
     from time import perf_counter
 
@@ -204,7 +204,7 @@ def run(
         >>> hs.run(4, "1xT4,1xA100", "sjf")
         Run(sjf, 4 tasks on 1xT4,1xA100, 694 kJ, average JCT 2,246 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", hs.plan(4, "1xT4,1xA100").trade_off)
-        Run(plan, 4 tasks on 1xT4,1xA100, 362 kJ, average JCT 1,511 s, emulated)
+        Run(plan, 4 tasks on 1xT4,1xA100, 383 kJ, average JCT 1,574 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=200)
         Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 693 kJ, average JCT 2,246 s, emulated)
 

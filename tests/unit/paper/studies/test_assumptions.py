@@ -63,14 +63,14 @@ def test_without_a_mechanism_a_plan_lacks_it_and_states_what_a_predictor_never_w
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
     parts = mechanism_worth.REMOVED
-    choices = [
+    options = [
         Choice(SIZE, "4", "4", parts=parts),
         Choice("predictor", "never wrong", "4", is_true=True),
         Choice("T4 over A100", "the paper's", "8", world="t4-published-ratio"),
         Choice("precision", "FP16", "8", precision="fp16", is_true=True),
     ]
-    runs = choices.runs(choices, tasks=3, cluster=CLUSTER, seed=0, seeds=2, generations=5)
-    return choices.values(choices, runs, np.random.default_rng(0)).set_index(["axis", "id", "part"]).sort_index()
+    runs = choices.runs(options, tasks=3, cluster=CLUSTER, seed=0, seeds=2, generations=5)
+    return choices.values(options, runs, np.random.default_rng(0)).set_index(["axis", "id", "part"]).sort_index()
 
 
 def test_a_plan_delivers_what_it_promises_if_the_predictor_is_never_wrong(table: pd.DataFrame) -> None:

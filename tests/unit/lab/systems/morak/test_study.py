@@ -77,4 +77,5 @@ def test_claims_on_morak_follow_from_the_runs() -> None:
     parts = study.parts_claim(found)
     assert list(parts["holds"].values()) == [False, True]
     for key, arguments in {("R1", "BatchDVFS"): throughput, ("R2", ""): kept, ("R3", ""): parts}.items():
-        assert evaluate_claim(paper_claims()[key], profile="paper", **arguments)["verdict"] == "direction"
+        verdict = "not testable" if key[0] == "R1" else "not reproduced"
+        assert evaluate_claim(paper_claims()[key], profile="paper", **arguments)["verdict"] == verdict
