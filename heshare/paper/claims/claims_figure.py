@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -32,7 +31,7 @@ PANELS: Mapping[tuple[str, str], str] = {
     (OTHERS, "change"): "Other papers: changes (%)",
     (OWN, "ratio"): "Ratios",
     (OWN, "error"): "Errors (%)",
-    (OWN, "ordering"): "Orderings: filled if a part holds",
+    (OWN, "ordering"): "Orderings (filled: holds)",
     (OTHERS, "ratio"): "Other papers: ratios",
     (OTHERS, "ordering"): "Other papers: orderings",
 }
@@ -87,7 +86,7 @@ def panel(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw a row for each claim: bars at the paper's values, and ours with its interval in the verdict's colour.
 
     A hollow circle is the value against a rival placed like HeShare, spokes that against a rival at its own best. An
-    ordering has a square for each of its parts, and the reason at the right. Lines separate the groups of claims.
+    ordering has a square for each of its parts. Lines separate the groups of claims.
     """
     key = str(frame["section"].iloc[0]), str(frame["kind"].iloc[0])
     frame = by_gap(frame)
@@ -96,17 +95,9 @@ def panel(ax: Axes, frame: pd.DataFrame) -> None:
         if at and frame["id"].iloc[at - 1][0] != str(row["id"])[0]:
             ax.axhline(at - 0.5, color=series_styles.GUIDE, linewidth=0.5)
         if key[1] == "ordering":
-            for place in range(parts := row["holds"] + row["fails"]):
+            for place in range(row["holds"] + row["fails"]):
                 face = colour if place < row["holds"] else "white"
                 ax.plot([place], [at], "s", color=colour, markerfacecolor=face, markersize=4.2, markeredgewidth=0.8)
-            if row["fails"] or not parts:
-                # In place of the count, which the squares show. Not in the layout, which would make the axes narrower.
-                why = shorten(
-                    str(row["why"]).partition(" parts hold; not: ")[2] or str(row["why"]),
-                    36 - 2 * parts,
-                    placeholder=" ...",
-                )
-                ax.text(max(parts, 1), at, why, fontsize=6, va="center").set_in_layout(False)
             continue
         ends = [each for each in (row["paper"], row["paper_far"]) if np.isfinite(each)]
         ax.plot(ends, [at] * len(ends), "-|", color="black", linewidth=0.6, markersize=7, markeredgewidth=1.4)
@@ -129,7 +120,7 @@ def panel(ax: Axes, frame: pd.DataFrame) -> None:
     elif key[1] == "ratio":
         plots.log_axis(ax, "x")
     elif key[1] == "ordering":
-        ax.set(xlim=(-0.6, 20), xticks=[])
+        ax.set(xlim=(-0.6, 9.6), xticks=[])
         ax.grid(visible=False)
     else:
         ax.set_xlim(left=-0.03 * ax.get_xlim()[1])
@@ -142,7 +133,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     sizes = [[len(parts[key]) + 3 for key in column] for column in columns]
     height_in = 0.5 + _ROW_IN * max(map(sum, sizes))
     figure = plt.figure(figsize=(style.PAGE_IN, height_in), layout="constrained")
-    halves = figure.add_gridspec(1, 2, width_ratios=[1, 1.25])
+    halves = figure.add_gridspec(1, 2, width_ratios=[1.2, 1])
     for side, (column, own) in enumerate(zip(columns, sizes, strict=True)):
         cells = halves[0, side].subgridspec(len(column), 1, height_ratios=own)
         for place, key in enumerate(column):

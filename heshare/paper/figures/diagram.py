@@ -22,7 +22,7 @@ _STEPS = (
 """Stage, left and right edge, lower and upper edge, and title of the steps, numbered as in the paper."""
 _BOXES = (
     (1.95, "profiles of workloads"),
-    (1.25, "random forest"),
+    (1.25, "forest of trees"),
     (0.45, "time and power of each\nbatch, share and clock"),
 )
 _ARROWS = (
