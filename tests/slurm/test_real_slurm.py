@@ -143,8 +143,8 @@ def test_jobs_planned_by_heshare_run_together_with_their_shares_and_clocks(slurm
     ]
     plan = json.loads(heshare("plan", "--types", types, "--json"))
     assert sorted(row["job"] for row in plan["rows"]) == jobs
-    assert {row["mps_pct"] for row in plan["rows"]} == {80, 100}
-    assert sum(bool(row["after"]) for row in plan["rows"]) == 2
+    assert {row["mps_pct"] for row in plan["rows"]} == {70, 80, 90, 100}
+    assert sum(bool(row["after"]) for row in plan["rows"]) == 3
     assert {row["gpu"] for row in plan["rows"]} == {f"{NODE}/T4a", f"{NODE}/V100a"}
     assert [job for job in others if any(f"Job {job} is left alone" in note for note in plan["notes"])] == others[1:]
     assert all(job.held for job in slurm_queue.read_queue())

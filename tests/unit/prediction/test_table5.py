@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_table(profiles: pd.DataFrame, table: pd.Da
 def test_folds_hold_out_rows_workloads_or_gpus(profiles: pd.DataFrame, kind: str) -> None:
     samples = profiles[~is_reference(profiles)].reset_index(drop=True)
     splits = list(folds(kind, samples, 0, False))
-    assert len(splits) == {"row": 5, "workload": 5, "gpu": 3}[kind]
+    assert len(splits) == {"row": 6, "workload": 5, "gpu": 3}[kind]
     for train, test in splits:
         assert not set(train) & set(test)
         assert len(train) + len(test) == len(samples)
