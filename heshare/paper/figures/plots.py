@@ -56,13 +56,6 @@ def interval_lengths(part: pd.DataFrame, value: str, low: str, high: str) -> Flo
     return np.maximum([middle - bottom, top - middle], 0.0)
 
 
-def slanted(ax: Axes, degrees: float = 50) -> None:
-    """Rotate the labels of the x axis so that they end at their ticks."""
-    ax.tick_params(axis="x", length=0)
-    for label in ax.get_xticklabels():
-        label.set(rotation=degrees, ha="right", va="top", rotation_mode="anchor")
-
-
 class LogTicks(Locator):
     """Ticks of a logarithmic axis: at 1, 10, 100 if there are three of those, otherwise at more round numbers."""
 

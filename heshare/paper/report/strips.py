@@ -15,13 +15,14 @@ def strips(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
     has the row of its own shipped size there.
     """
     rows: list[Any] = _read(folder / STRIPS).to_dict("records")
+    shipped = next(reversed(sizes(folder)), "")
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
         own = found.setdefault(row["strip"], {})
         if all(other["part"] == row["part"] for other in own.values()):
             own[row["batch_sizes"]] = row
             if row["is_default"] == "True":
-                own.setdefault(sizes(folder)[-1], row)
+                own.setdefault(shipped, row)
     return found
 
 
