@@ -14,6 +14,7 @@ from heshare.paper.claims.verdicts import (
     EXCEEDS,
     FAILED,
     NOT_YET,
+    OF_DRAWS,
     REPRODUCED,
     UNSCORED,
     UNTESTABLE,
@@ -35,8 +36,6 @@ COLUMNS = (
 _OF_PAPER = ("id", "part", "where", "statement", "paper")
 NONE_RUN = "none run"
 _PROFILES = ("paper", "smoke", CUSTOM)
-_OF_DRAWS = "95 %"
-"""The kind of an interval unless the claim has another one: of the median of draws. Those of draws begin with it."""
 _UNITS = {"reduction": "%", "error": "%", "limit": "%", "ratio": "x", "floor": "x", "value": "x", "ordering": ""}
 """Unit of the measured value by the kind of claim, unless the claim has another one."""
 LONGEST = 120
@@ -89,9 +88,7 @@ def evaluate_claim(
         require(place, found, good, expected, "Correct what the notebook passes.")
     why = why or _result(claim, measured, parts, {form: size[0] for form, size in changes.items()})
     require(place, why, len(why) <= LONGEST, f"at most {LONGEST} characters", "Shorten it.")
-    interval = claim.interval or _OF_DRAWS
-    draws = n if interval.startswith(_OF_DRAWS) else None
-    word = verdict(claim, measured, low, high, n=draws, holds=parts) if testable else UNTESTABLE
+    word = verdict(claim, measured, low, high, n=n, holds=parts) if testable else UNTESTABLE
     if testable and not claim.is_scored:
         word, note = UNSCORED, f"{render('claims', 'reading', reading=claim.reading, verdict=word)} {note}".strip()
     try:
@@ -100,7 +97,7 @@ def evaluate_claim(
         raise InputError(f"no {error}", f"what is open in {claim.source}", "Pass it in `at`.", column=place) from None
     against: dict[str, object] = {}
     for form, (value, least, most) in changes.items():
-        against |= {form: value, f"{form}_verdict": verdict(claim, value, least, most, n=draws)}
+        against |= {form: value, f"{form}_verdict": verdict(claim, value, least, most, n=n)}
     return {
         "id": claim.id,
         "part": claim.part,
@@ -108,7 +105,7 @@ def evaluate_claim(
         "measured": measured,
         "low": low,
         "high": high,
-        "interval": interval,
+        "interval": claim.interval or OF_DRAWS,
         "n": n,
         "of": claim.of or "seeds",
         "verdict": word,

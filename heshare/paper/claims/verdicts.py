@@ -131,6 +131,10 @@ def paper_claims() -> dict[tuple[str, str], Claim]:
     return {(claim.id, claim.part): claim for claim in claims}
 
 
+OF_DRAWS = "95 %"
+"""The kind of an interval unless the claim has another one: of the median of draws. Those of draws begin with it."""
+
+
 def verdict(
     claim: Claim,
     measured: float,
@@ -142,10 +146,10 @@ def verdict(
 ) -> str:
     """Return the verdict on one claim from a measured value and the ends of its interval, in the claim's unit.
 
-    `n` counts the draws behind the interval, such as seeds; None if nothing is drawn, as with the interval that the
-    device model states. An ordering has its parts in `holds`, and no number.
+    `n` counts the values behind the interval, such as seeds; it counts only where these were drawn, and not with an
+    interval that the device model states. An ordering has its parts in `holds`, and no number.
     """
-    few = n is not None and n < FEWEST
+    few = n is not None and n < FEWEST and (claim.interval or OF_DRAWS).startswith(OF_DRAWS)
     if claim.kind == "error":
         least, most = claim.value * (1 - WITHIN), claim.value * (1 + WITHIN)
         if least <= low and high <= most and not few:
