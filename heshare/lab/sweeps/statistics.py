@@ -34,12 +34,11 @@ class ConfidenceInterval:
         return {**numbers, "provenance": provenance, "note": note, **more}
 
 
-def median_interval(values: ArrayLike, _rng: object = None) -> ConfidenceInterval:
+def median_interval(values: ArrayLike) -> ConfidenceInterval:
     """Return the median of `values`, shape (n,), with its 95 % interval between two order statistics.
 
     The ends are the k-th value from below and from above, with the largest k that covers the median of any continuous
     distribution with at least 95 % (`outer_rank`). Fewer than `FEWEST` values have no such pair, and get their range.
-    `_rng` is not used.
 
     Raises:
         InputError: no value, or one that is not finite.
@@ -88,10 +87,10 @@ def group_means(values: FloatArray, groups: IntArray, count: int) -> FloatArray:
     return means
 
 
-def change_pct(ours: ArrayLike, theirs: ArrayLike, _rng: object = None) -> ConfidenceInterval:
+def change_pct(ours: ArrayLike, theirs: ArrayLike) -> ConfidenceInterval:
     """Return the median change of `ours` against `theirs`, paired by seed, %; -30 is a reduction of 30 %.
 
-    `ours` and `theirs` have shape (n,), one value a seed, those of `theirs` above zero. `_rng` is not used.
+    `ours` and `theirs` have shape (n,), one value a seed, those of `theirs` above zero.
 
     Raises:
         InputError: the shapes differ, or `theirs` holds a value that is not above zero.

@@ -7,7 +7,6 @@ tasks, so every change is paired by repetition.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
@@ -36,7 +35,6 @@ def paired_change(
     ours: str,
     theirs: str,
     column: str,
-    rng: np.random.Generator,
     *,
     by: str = "title",
     pair: str = REPETITION,
@@ -50,7 +48,7 @@ def paired_change(
         InputError: a repetition lacks one of the systems, or a value of `theirs` is not above zero.
     """
     wide = frame.pivot_table(index=pair, columns=by, values=column)
-    return change_pct(wide[ours], wide[theirs], rng)
+    return change_pct(wide[ours], wide[theirs])
 
 
 def medians(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -59,9 +57,7 @@ def medians(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return frame.groupby(list(by), sort=False)[list(numbers)].median().reset_index()
 
 
-def median_intervals(
-    frame: pd.DataFrame, by: Sequence[str], measures: Iterable[str], rng: np.random.Generator
-) -> pd.DataFrame:
+def median_intervals(frame: pd.DataFrame, by: Sequence[str], measures: Iterable[str]) -> pd.DataFrame:
     """Return the median of each measure with its 95 % interval, by the columns `by`.
 
     Returns:
@@ -69,7 +65,7 @@ def median_intervals(
     """
     names = list(measures)
     rows = [
-        {**dict(zip(by, key, strict=True)), "metric": name, **median_interval(part[name], rng).columns("median")}
+        {**dict(zip(by, key, strict=True)), "metric": name, **median_interval(part[name]).columns("median")}
         for key, part in frame.groupby(list(by), sort=False)
         for name in names
     ]
@@ -81,14 +77,14 @@ def compact_runs(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return frame[[*by, REPETITION, "title", "energy_active_j", "energy_cluster_j", "avg_jct_s"]]
 
 
-def with_median(values: pd.Series, rng: np.random.Generator, **same: object) -> pd.DataFrame:
+def with_median(values: pd.Series, **same: object) -> pd.DataFrame:
     """Return values and, as the last row, their median with its 95 % interval.
 
     Returns:
         The columns `same`, item (the index of `values`, and `MEDIAN`), value, low and high (of the median), n.
     """
     rows = [{**same, "item": str(item), "value": float(value), "n": 1} for item, value in values.items()]
-    rows.append({**same, "item": MEDIAN, **median_interval(values, rng).columns("value")})
+    rows.append({**same, "item": MEDIAN, **median_interval(values).columns("value")})
     return pd.DataFrame(rows).reindex(columns=[*same, "item", "value", "low", "high", "n"])
 
 

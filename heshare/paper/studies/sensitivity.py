@@ -269,7 +269,7 @@ def _named(function: str, text: str) -> str:
     return f"{worlds.HERE}:{function}:{text}" if text else ""
 
 
-def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.random.Generator) -> pd.DataFrame:
+def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition) -> pd.DataFrame:
     """Return the size of every claim's change under one condition, with the rivals in both forms."""
     rows = []
     single = pd.concat([found[kind] for kind in KINDS], ignore_index=True)
@@ -280,8 +280,7 @@ def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.ra
         for form in [form for form in (PAPER, PLACED) if (theirs["form"] == form).any()] or [PAPER]:
             here = part[part["form"].isin(["", form])]
             sizes = {
-                rival: variants.median_change(here, measure.ours, rival, measure.metric, rng)
-                for rival in measure.rivals
+                rival: variants.median_change(here, measure.ours, rival, measure.metric) for rival in measure.rivals
             }
             rival = max(sizes, key=lambda name: sizes[name].value)
             rows.append(_row(measure, condition, form, rival, sizes[rival]))

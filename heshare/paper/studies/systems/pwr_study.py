@@ -186,26 +186,24 @@ def fill_all(placers: Mapping[str, tuple[str, float]], *, seed: int, seeds: int,
     return repeat(run_one, seed=seed, seeds=seeds)
 
 
-def saved(fills: pd.DataFrame, against: str, rng: np.random.Generator) -> pd.DataFrame:
+def saved(fills: pd.DataFrame, against: str) -> pd.DataFrame:
     """Compare the estimated power of each placer with another's at each level of demand, paired by repetition."""
     rows = []
     for title in fills["title"].unique():
         for demand, part in fills.groupby("demand"):
-            change = paired_change(part, title, against, "power_w", rng).columns("change_pct")
+            change = paired_change(part, title, against, "power_w").columns("change_pct")
             granted = part[part["title"] == title]["granted"].median()
             rows.append({"title": title, "demand": demand, **change, "granted": granted})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def mean_change(
-    fills: pd.DataFrame, ours: str, against: str, rng: np.random.Generator, below: float = 0.9
-) -> pd.DataFrame:
+def mean_change(fills: pd.DataFrame, ours: str, against: str, below: float = 0.9) -> pd.DataFrame:
     """Return the mean change in power over demand up to `below`, with free GPUs, by repetition, and its median, %."""
     free = fills[fills["demand"] <= below]
     wide = free.pivot_table(index=["repetition", "demand"], columns="title", values="power_w")
     change = 100.0 * (wide[ours] / wide[against] - 1.0)
     means = change.groupby(level="repetition").mean()
-    return with_median(means, rng, ours=ours, against=against, up_to=below).assign(provenance="emulated")
+    return with_median(means, ours=ours, against=against, up_to=below).assign(provenance="emulated")
 
 
 def evaluate_power(change: pd.DataFrame, saved: pd.DataFrame) -> dict[str, Any]:
