@@ -59,12 +59,11 @@ class Forest:
 
     Args:
         seed: of the bootstrap and of the features tried at each split.
-        target: the form in which the outputs are learned, see `Targets`.
     """
 
-    def __init__(self, *, seed: int, target: str = "load") -> None:
+    def __init__(self, *, seed: int) -> None:
         self._seed = seed
-        self._targets = Targets(target)
+        self._targets = Targets()
         self._scale = np.ones(2)
 
     def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> Forest:
@@ -175,20 +174,19 @@ class ForestPredictor(RecordPredictor):
         return time_s, np.array(power_w)
 
 
-def train_forest(profiles: pd.DataFrame, *, seed: int, target: str = "load") -> tuple[Forest, ReferenceFeatures]:
+def train_forest(profiles: pd.DataFrame, *, seed: int) -> tuple[Forest, ReferenceFeatures]:
     """Return a forest fitted to 75 % of a profile table's samples (Section III-A), and the profiles' task features.
 
     Args:
         profiles: a table of the profile schema, with its reference rows.
         seed: of the split and of the forest.
-        target: the form in which the outputs are learned, see `Targets`.
 
     Raises:
         InputError: the reference row of a workload is missing.
     """
     references = ReferenceFeatures(profiles)
     rows = training_rows(profiles, seed=seed)
-    forest = Forest(seed=seed, target=target).fit(
+    forest = Forest(seed=seed).fit(
         profile_features(rows, references), rows["time_s"].to_numpy(), rows["power_w"].to_numpy()
     )
     return forest, references

@@ -336,8 +336,8 @@ def load_predictor(seed: int = 0, kind: str = "forest", *, shared_cache: bool = 
     Args:
         seed: of the split and of the learner.
         kind: `forest`, the random forest of Section III-A, or `physics`, the roofline with learned residuals. The
-            forest is not literally the paper's: it learns time and power over first guesses from the load (`Targets`);
-            `train_forest(..., target="literal")` learns them as they are, with several times the error (Table V).
+            forest is not literally the paper's: it learns time and power over first guesses from the load (`Targets`),
+            since learned as they are they have several times the error (Table V).
         shared_cache: of the forest, see `load_forest_predictor`.
 
     Raises:

@@ -254,7 +254,7 @@ def gains(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def sensitivity(seed: int, seeds: int) -> pd.DataFrame:
+def sensitivity(*, seed: int, seeds: int) -> pd.DataFrame:
     """Compare Morak with the others with one assumed setting changed at a time (`VARIANTS`)."""
     titles = (MORAK, BATCH_DVFS, POWER_LIMIT)
     found = {
