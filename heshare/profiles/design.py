@@ -74,11 +74,8 @@ def references(
 ) -> list[Point]:
     """Return the reference points, from which Table II's task features come: workloads alone at 100 %, top clock.
 
-    Args:
-        gpu: the GPU.
-        workloads: by default every model of `model_names(more_models)` at every size of `BATCH_SIZES`; those that fit
-            are measured.
-        more_models: models of the catalogue beside those of Table IV.
+    By default they are every model of `model_names(more_models)` at every size of `BATCH_SIZES`; those that fit are
+    measured.
     """
     names = model_names(more_models)
     chosen = workloads if workloads is not None else (Workload(name, size) for name in names for size in BATCH_SIZES)

@@ -154,12 +154,8 @@ def clock_curves(
 ) -> ClockCurves:
     """Predict every batch at every candidate clock (Algorithm 1, lines 11-13) and add up the queues (Eqs. 14, 15).
 
-    Args:
-        split: the queues split into batches.
-        mps_pct: the batches' MPS percentages, shape (b, w).
-        clocks_mhz: candidates of each type of GPU, shape (kinds, c).
-        model: predicts batches.
-        settings: whether tasks speed up when others end (`piecewise`).
+    `mps_pct` has the shape of the batches, (b, w), `clocks_mhz` candidates of each type of GPU, shape (kinds, c). The
+    setting `piecewise` says whether tasks speed up when others end.
     """
     batches, count, queues = split.batches, clocks_mhz.shape[1], int(split.queue[-1]) + 1
     rows = np.repeat(np.arange(len(batches)), count)
@@ -175,13 +171,9 @@ def clock_curves(
 def combine_clocks(queue_of_gpu: IntArray, curves: ClockCurves, settings: Settings) -> tuple[FloatArray, IntArray]:
     """Return the Pareto front of one scheme over the clocks of its GPUs (Algorithm 1, lines 12-21).
 
-    Energy and the sum of JCTs add up over GPUs. So the front of k GPUs is the non-dominated part of all sums of a
-    point of the first k - 1 and a point of the last. With `clock_scope="plan"` all GPUs take the same step.
-
-    Args:
-        queue_of_gpu: the queue of each GPU, `EMPTY` for none, shape (k,).
-        curves: the queues at each clock.
-        settings: scope and the number of partial plans kept.
+    Energy and the sum of JCTs add up over GPUs. So the front of k GPUs is the non-dominated part of all sums of a point
+    of the first k - 1 and a point of the last. With `clock_scope="plan"` all GPUs take the same step. `queue_of_gpu`
+    has the queue of each GPU, `EMPTY` for none, shape (k,).
 
     Returns:
         [energy in J, sum of JCTs in s] of m plans, shape (m, 2), and the index of each GPU's clock, shape (m, k).
@@ -214,13 +206,8 @@ def build_plan(
 ) -> Plan:
     """Return a plan (Algorithm 1, line 15) of some of the queues of a split.
 
-    Args:
-        queue_of_gpu: the queue of each GPU, `EMPTY` for none, shape (k,).
-        clocks_mhz: the clock of each GPU, MHz, or `DEFAULT_CLOCK`, shape (k,).
-        split: the queues split into batches.
-        mps_pct: the batches' MPS percentages, shape (b, w).
-        instance: the task set on its cluster.
-        objectives: energy, J, and average JCT, s.
+    `queue_of_gpu`, `EMPTY` for none, and `clocks_mhz`, or `DEFAULT_CLOCK`, have the shape (k,); `mps_pct` has that of
+    the batches, (b, w). `objectives` are energy, J, and average JCT, s.
     """
     queues = []
     for queue, clock_mhz in zip(queue_of_gpu.tolist(), clocks_mhz.tolist(), strict=True):

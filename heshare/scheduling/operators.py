@@ -101,11 +101,8 @@ class GeneticOperators:
     """The operators of one search.
 
     The time of a generation grows with tasks times GPU types, and with moved tasks times GPUs: migration compares all
-    GPUs for each task (Section III-B 2c), so with tasks for each GPU fixed it is quadratic, as in the paper.
-
-    Args:
-        instance: the task set on its cluster; GPUs of one type have equal columns.
-        settings: selects the operators and their variants.
+    GPUs for each task (Section III-B 2c), so with tasks for each GPU fixed it is quadratic, as in the paper. GPUs of
+    one type have equal columns in the instance.
     """
 
     def __init__(self, instance: Instance, settings: Settings) -> None:

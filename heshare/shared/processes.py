@@ -48,12 +48,8 @@ def start_module(
 ) -> subprocess.Popen[bytes]:
     """Start a module of this package as a process in a session of its own.
 
-    Args:
-        name: of the module.
-        *arguments: of its command line.
-        inherited: file descriptors that the process keeps.
-        marked: whether it is ended with the run's processes (`MARK`).
-        **streams: stdin, stdout and stderr, as of `subprocess.Popen`; nowhere unless given.
+    It keeps the file descriptors `inherited`; `marked` says whether it is ended with the run's processes (`MARK`).
+    `streams` are stdin, stdout and stderr, as of `subprocess.Popen`; nowhere unless given.
     """
     environment = child_environment()
     if not marked:

@@ -131,9 +131,7 @@ class LimitExcess:
 def largest_excess(segments: Sequence[Segment], budget: PowerBudget) -> LimitExcess | None:
     """Return the moment of a timeline at which power is furthest above a budget, or None if it never is.
 
-    Args:
-        segments: of all GPUs; power is their sum at each moment.
-        budget: the limits.
+    Power is the sum over the segments of all GPUs at each moment.
     """
     times_s, power_w = power_steps(segments)
     if not len(times_s):

@@ -84,14 +84,9 @@ def expects_room(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float, 
 def choose_clocks(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float, floor: float) -> bool:
     """Choose the clock of each GPU so that the sum of power is at most a limit; return whether that is possible.
 
-    From the wished clocks on, the step down is taken that saves most power for the slowdown of the tasks, until the
-    sum is low enough. Idle GPUs keep their wish.
-
-    Args:
-        gpus: their levels are set.
-        bounds: of their power.
-        limit_w: the limit, W.
-        floor: no clock goes below this part of the card's top clock; 0 is the lowest of the grid.
+    From the wished clocks on, the step down is taken that saves most power for the slowdown of the tasks, until the sum
+    is low enough. Idle GPUs keep their wish. No clock goes below `floor`, a part of the card's top clock; 0 is the
+    lowest of the grid.
     """
     for gpu in gpus:
         gpu.level = 0

@@ -42,10 +42,8 @@ class RunTerms:
     ) -> Self:
         """Return the terms of values as users write them.
 
-        Args:
-            power_limit: see `PowerLimit`.
-            price: a signal or the path of its file, or terms with a saving of their own.
-            hold_s: longest wait for cheap energy; None is `HOLD_S`.
+        `price` is a signal, the path of its file, or terms with a saving of their own; `hold_s` is the longest wait for
+        cheap energy, None for `HOLD_S`.
 
         Raises:
             InputError: no limit that `PowerBudget.parse` reads, or no price that `PriceTerms.parse` reads.

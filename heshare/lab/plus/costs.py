@@ -77,10 +77,7 @@ class BatchOptions:
 class BatchCosts:
     """The options of any set of tasks on any type of GPU, from tables of predictions.
 
-    Args:
-        world: the task set on its cluster.
-        predictor: predicts times and powers, each set of workloads once and many at a time.
-        choices: the clocks and MPS percentages that a batch may have.
+    Each set of workloads is predicted once, and many at a time.
 
     Attributes:
         world: the task set on its cluster.
@@ -148,9 +145,8 @@ class BatchCosts:
     def options(self, kind: int, tasks: IntArray) -> BatchOptions:
         """Return the options of each of m sets of tasks on a type of GPU.
 
-        Args:
-            kind: index in the instance's `kinds`.
-            tasks: task indices, members first, `EMPTY` beyond, shape (m, w) with w at most `choices.width`.
+        `kind` is an index in `kinds`; `tasks` has indices, members first, `EMPTY` beyond, shape (m, w), w at most
+        `choices.width`.
 
         Raises:
             InputError: a set is larger than the width.

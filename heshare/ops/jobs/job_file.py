@@ -95,9 +95,8 @@ class JobSpec:
 def read_jobs(path: str | Path) -> tuple[JobSpec, ...]:
     """Read `jobs.yaml` and return its entries, checked.
 
-    Args:
-        path: a YAML file with the one key `jobs`, a list; each entry has a `name` and either a `command` (with `like`)
-            or a `workload`, and `iterations` or `expected_time_s`.
+    The file is YAML with the one key `jobs`, a list; each entry has a `name` and either a `command` (with `like`) or a
+    `workload`, and `iterations` or `expected_time_s`.
 
     Raises:
         InputError: the file is bad; the message names row and field.

@@ -82,13 +82,8 @@ def plan(
     4. The first settings again, which shows how well they repeat.
 
     Then rounds of the same with other inference batch sizes, MPS percentages and workloads, each level far from those
-    before. A setup that comes again is a further visit to it.
-
-    Args:
-        gpu: the GPU.
-        rng: of the order within a round and of the chains.
-        clocks: whether the SM clock may be set: every other round after the first runs below the top clock.
-        more_models: models of the catalogue beside those of Table IV.
+    before. A setup that comes again is a further visit to it. With `clocks` every other round after the first runs
+    below the top clock; `more_models` are recorded beside those of Table IV.
     """
     visits = Counter[Setup]()
     for setup in _rounds(gpu, model_names(more_models), rng, clocks):

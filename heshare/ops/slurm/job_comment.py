@@ -57,9 +57,7 @@ def placed_gpu(text: str) -> str:
 def read_comment(text: str, job: int) -> JobComment:
     """Return what a comment that begins with `heshare` states.
 
-    Args:
-        text: the comment.
-        job: the job's id, for messages.
+    `job` is its id, for messages.
 
     Raises:
         InputError: an unknown key, a bad value, or no amount of work.

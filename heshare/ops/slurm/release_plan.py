@@ -229,12 +229,8 @@ class ReleaseWatch:
 
     A new plan is made when jobs have arrived and a GPU is free, of all jobs that are held (a rolling horizon, as
     `policies/plan_release.py` has it); where that leaves every free GPU without a job, they are planned on the free
-    GPUs alone. Nothing is kept between rounds but the plan: another watch can continue.
-
-    Args:
-        settings: how jobs are planned.
-        tell: is called with each line for the operator.
-        carry_out: whether jobs are released; else only the commands are told.
+    GPUs alone. Nothing is kept between rounds but the plan: another watch can continue. `tell` is called with each line
+    for the operator; unless `carry_out`, the commands are only told.
     """
 
     def __init__(self, settings: PlanSettings, tell: Callable[[str], None], *, carry_out: bool) -> None:

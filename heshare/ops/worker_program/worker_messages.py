@@ -93,11 +93,8 @@ class Channel:
     """Writing end of the pipe on which a worker reports.
 
     Counts are totals, so a `progress` that finds the pipe full is left out and nothing is lost. The worker never waits
-    for a parent that does not read, apart from its last message.
-
-    Args:
-        descriptor: the pipe's file descriptor, inherited from the parent.
-        patience_s: how long the last message waits for room in the pipe, s.
+    for a parent that does not read, apart from its last message. The descriptor is inherited from the parent;
+    `patience_s` is how long the last message waits for room in the pipe, s.
     """
 
     def __init__(self, descriptor: int, *, patience_s: float = 5.0) -> None:

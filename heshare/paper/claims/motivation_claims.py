@@ -39,10 +39,7 @@ _Row = dict[str, object]
 def ratios(solo: pd.DataFrame, clocks: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     """Return what claims M1 to M8 are about, with the inputs of each value.
 
-    Args:
-        solo: as from `motivation.solo`.
-        clocks: as from `motivation.clocks`.
-        pairs: as from `motivation.pairs`.
+    The frames are those of the functions of `motivation` with these names.
 
     Returns:
         Columns measure, item (workload, GPU or pair), batch_size (as text; empty for pairs), value, low and high (two

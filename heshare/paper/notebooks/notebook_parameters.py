@@ -189,9 +189,7 @@ def longest() -> list[str]:
 def check(notebook: Notebook, given: Mapping[str, object]) -> dict[str, object]:
     """Check the parameters given for a notebook, and return each with the type of its default.
 
-    Args:
-        notebook: the notebook.
-        given: values by name; text is parsed as the default's type (`10`, `1e-3`, `true`, `[1, 2]`).
+    Text is parsed as the default's type (`10`, `1e-3`, `true`, `[1, 2]`).
 
     Raises:
         InputError: an unknown name (the message gives the nearest known one) or a value of another type.

@@ -249,13 +249,9 @@ def _samples(gpu: str, seed: int) -> tuple[Point, ...]:
 def draw(kind: str, n: int, *, rng: np.random.Generator, **how: Any) -> tuple[Task, ...]:
     """Return a task set that differs in one thing from the recipe's for the same random state.
 
-    Args:
-        kind: `without-gpt2` (each such task is BERT Large, alone on an A100 for the same time), `alike` (every task
-            has the mean duration), `heavy` (log-normal durations of the same mean), or `bursts` (tasks arrive four at
-            a time).
-        n: number of tasks.
-        rng: the source of randomness.
-        how: the other arguments of `heshare.devices.task_sizes.draw`.
+    The kinds are `without-gpt2` (each such task is BERT Large, alone on an A100 for the same time), `alike` (every task
+    has the mean duration), `heavy` (log-normal durations of the same mean) and `bursts` (tasks arrive four at a time);
+    `how` are the other arguments of `heshare.devices.task_sizes.draw`.
 
     Raises:
         InputError: no such kind.

@@ -207,13 +207,7 @@ class _GpuHolds:
 
 
 class PriceAwarePolicy(HoldingPolicy):
-    """The wrapper of `price_aware`.
-
-    Args:
-        policy: the wrapped policy.
-        rule: when a start is worth holding.
-        hold_s: the bound, s.
-    """
+    """The wrapper of `price_aware`."""
 
     def __init__(self, policy: Policy, rule: HoldRule, hold_s: float) -> None:
         super().__init__(policy)

@@ -74,11 +74,7 @@ def run_cost(run: Run, signal: EnergySignal) -> EnergyCost:
 def period_cost(run: Run, signal: EnergySignal, until_s: float, rest_w: FloatArray) -> float:
     """Return what all GPUs cost from the start to a time after the end of a run, for runs of different lengths.
 
-    Args:
-        run: with its timeline.
-        signal: price or carbon over the time of the run.
-        until_s: the end of the period, s, at least the makespan.
-        rest_w: power of each GPU from the makespan on, W, shape (k,).
+    `until_s` is at least the makespan; `rest_w` is the power of each GPU from the makespan on, W, shape (k,).
     """
     return run_cost(run, signal).cluster + signal.amount(float(rest_w.sum()), run.makespan_s, until_s)
 
