@@ -19,12 +19,6 @@ class PlanReleasePolicy(ABC):
 
     If tasks arrive one after the other, all tasks that have not started are planned again together with the new
     ones, as soon as a GPU is free to start some of them; running batches finish first (a rolling horizon).
-
-    Attributes:
-        name: on the command line and in results.
-        traits: the declared traits (Table I).
-        gangs: False; each task runs on one GPU.
-        tick_s: None; the policy needs no ticks.
     """
 
     name: str

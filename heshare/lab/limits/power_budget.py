@@ -117,10 +117,7 @@ class PowerBudget:
 class LimitExcess:
     """A moment at which power is above a limit.
 
-    Attributes:
-        time_s: when, s.
-        power_w: the sum of the GPUs' power from then on, W.
-        limit_w: the limit, W.
+    `power_w` is the sum of the GPUs' power from then on, W.
     """
 
     time_s: float

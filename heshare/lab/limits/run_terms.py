@@ -26,12 +26,7 @@ PowerLimit = PowerBudget | float | str | Path | None
 
 @dataclass(frozen=True, slots=True)
 class RunTerms:
-    """Terms of a run; without any, `wrap` returns the policy itself.
-
-    Attributes:
-        power_limit: limit on the sum of the GPUs' power at every moment.
-        price: price or carbon of energy over time, and how starts wait for cheap energy.
-    """
+    """Terms of a run; without any, `wrap` returns the policy itself."""
 
     power_limit: PowerBudget | None = None
     price: PriceTerms | None = None

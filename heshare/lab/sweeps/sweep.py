@@ -189,9 +189,8 @@ def _rows(
 class _Job:
     """The part of a sweep that one process computes: cells by name.
 
-    Attributes:
-        store: where to store them; None if the caller does.
-        version: the caller's version of the code that computes the cells, for workers of other machines.
+    `store` is where to store them, None if the caller does; `version` is that of the caller's code that computes them,
+    for workers of other machines.
     """
 
     cells: dict[str, Description]

@@ -78,11 +78,7 @@ class MeasuredRun:
 class LoadedJobs:
     """Jobs that loaded together on a GPU.
 
-    Attributes:
-        jobs: their keys.
-        started_s: when the first of them was started, s.
-        begun_s: when all of them began, s.
-        ended_s: when the last of them ended, s.
+    The first was started at `started_s`, all began at `begun_s`, and the last ended at `ended_s`, s.
     """
 
     jobs: tuple[str, ...]
@@ -158,15 +154,8 @@ def loaded_jobs(state: RunState) -> Iterator[LoadedJobs]:
 class LiveRuns:
     """The live runs of one comparison.
 
-    Attributes:
-        folder: of the runs and their job files.
-        devices: the GPUs, such as `nvml`.
-        conditions: what a run depends on besides its policy, such as GPUs, driver and profiles; runs made under other
-            conditions are not reused.
-        predictor: makes the policies' predictor; called for each run.
-        seed: of the policies.
-        allow_clocks: let policies lock clocks.
-        options: of the executor.
+    `folder` is for the runs and their job files. `conditions` are what a run depends on besides its policy, such as
+    GPUs, driver and profiles; runs made under other conditions are not reused. `predictor` is called for each run.
     """
 
     folder: Path

@@ -55,12 +55,8 @@ START_S = 5.0
 class PlannedVisit:
     """One visit of a forecast recording.
 
-    Attributes:
-        what: the setup.
-        begin_s: when it begins, s from the start of the recording.
-        start_s: time of starting and stopping tasks, s.
-        took_s: time of the whole visit, s.
-        points: rows of the profile that are new with it.
+    All times are s, `begin_s` from the start of the recording; `start_s` is for starting and stopping tasks, part of
+    `took_s`. `points` are rows of the profile that are new with it.
     """
 
     what: str

@@ -27,10 +27,7 @@ _ACTION = "The user corrects it: scontrol update JobId={job} Comment='heshare li
 class JobComment:
     """What the comment of a job states.
 
-    Attributes:
-        workload: what it is planned as.
-        iterations: its size in iterations of that workload.
-        work: the user's part of the comment.
+    `work` is the user's part of the comment.
     """
 
     workload: Workload

@@ -33,12 +33,8 @@ class PlanSettings:
 class SlurmState:
     """Jobs and GPUs of Slurm at one moment.
 
-    Attributes:
-        jobs: all that wait or run.
-        cards: the GPUs that jobs can share.
-        waiting: what each held job without a place is planned as, by its number.
-        unreleased: held jobs that have a place: an earlier release was cut off, or their user holds them again.
-        notes: what is left out or alone, and why.
+    `waiting` says what each held job without a place is planned as, by its number. `unreleased` are held jobs that have
+    a place: an earlier release was cut off, or their user holds them again.
     """
 
     jobs: tuple[SlurmJob, ...]

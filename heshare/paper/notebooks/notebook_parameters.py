@@ -27,10 +27,8 @@ _NO_NOTEBOOK = ("something that is no notebook", "a Jupyter notebook, format 4")
 class Notebook:
     """A source notebook, read but not run.
 
-    Attributes:
-        defaults: its parameters cell, name to literal value.
-        outputs: the names that its `setup(...)` call promises to write.
-        optional: the names that it writes in some runs only.
+    `outputs` are the names that its `setup(...)` call promises to write, `optional` those that it writes in some runs
+    only.
     """
 
     path: Path

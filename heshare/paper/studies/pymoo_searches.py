@@ -31,9 +31,8 @@ Rate = float | Literal["1/n"]
 class SearchCheckpoint:
     """Result of a search after some evaluations.
 
-    Attributes:
-        schemes: the Pareto set so far.
-        seconds: wall time of the search until then, s; the archive of a pymoo search is filled afterwards, outside it.
+    `schemes` is the Pareto set so far, `seconds` the wall time until then, without filling the archive of a pymoo
+    search.
     """
 
     schemes: Schemes
@@ -106,11 +105,7 @@ def gene_rate(rate: Rate, instance: Instance) -> float:
 
 
 class SearchRecord:
-    """Evaluates the schemes of a search and records each with its objectives and its time.
-
-    Attributes:
-        evaluations: how many schemes were evaluated.
-    """
+    """Evaluates the schemes of a search and records each with its objectives and its time."""
 
     def __init__(self, instance: Instance) -> None:
         self._operators, self.instance = GeneticOperators(instance, Settings()), instance

@@ -280,10 +280,7 @@ class _Master:
 class Pricer:
     """Finds the cheapest queues of one type of GPU for one weight when every task that they hold has a price.
 
-    Attributes:
-        kind: the type's index.
-        batches: all batches that it could run.
-        weights: of energy (1/J) and of the sum of JCTs (1/s).
+    `weights` are of energy (1/J) and of the sum of JCTs (1/s).
     """
 
     kind: int
