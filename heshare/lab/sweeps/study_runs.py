@@ -8,7 +8,6 @@ tasks, so every change is paired by repetition.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
-from tqdm import tqdm
 
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
@@ -18,36 +17,24 @@ MEDIAN = "median"
 """The item of the row of `with_median` that has the median."""
 
 
-def repeat(
-    run_one: Callable[[Repetition], Iterable[Mapping[str, object]]], *, seed: int, seeds: int, progress: str = ""
-) -> pd.DataFrame:
+def repeat(run_one: Callable[[Repetition], Iterable[Mapping[str, object]]], *, seed: int, seeds: int) -> pd.DataFrame:
     """Return the rows of `seeds` repetitions as one frame whose first column is `repetition`.
 
-    `run_one` runs one repetition and returns its rows, one for each system. `progress` labels a progress bar.
+    `run_one` runs one repetition and returns its rows, one for each system.
     """
     repetitions = [Repetition(number, seed) for number in range(seeds)]
-    shown = tqdm(repetitions, desc=progress, disable=not progress)
-    return pd.DataFrame([{REPETITION: each.number, **row} for each in shown for row in run_one(each)])
+    return pd.DataFrame([{REPETITION: each.number, **row} for each in repetitions for row in run_one(each)])
 
 
-def paired_change(
-    frame: pd.DataFrame,
-    ours: str,
-    theirs: str,
-    column: str,
-    *,
-    by: str = "title",
-    pair: str = REPETITION,
-) -> ConfidenceInterval:
+def paired_change(frame: pd.DataFrame, ours: str, theirs: str, column: str, *, by: str = "title") -> ConfidenceInterval:
     """Return by how many percent a measure of the system `ours` differs from that of `theirs`, paired by repetition.
 
-    `frame` has one row for each repetition and system, which the column `by` names; `pair` is the column whose values
-    make pairs.
+    `frame` has one row for each repetition and system, which the column `by` names.
 
     Raises:
         InputError: a repetition lacks one of the systems, or a value of `theirs` is not above zero.
     """
-    wide = frame.pivot_table(index=pair, columns=by, values=column)
+    wide = frame.pivot_table(index=REPETITION, columns=by, values=column)
     return change_pct(wide[ours], wide[theirs])
 
 
