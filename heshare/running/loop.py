@@ -30,14 +30,8 @@ class Loop:
     """The event loop of one run. It can be pickled between two events.
 
     The policy is already reset. `start_cost_s` is as for `run`; a run that reaches `max_time_s` gives up. The
-    `observer` is called with decisions and results before they take effect.
-
-    Attributes:
-        tasks: the tasks of the run, by id.
-        gpus: the GPUs of the run.
-        recorder: records the timeline.
-        planning_s: wall time spent in the policy, s.
-        events: how many events the policy has received.
+    `observer` is called with decisions and results before they take effect. `recorder` records the timeline,
+    `planning_s` is wall time spent in the policy, s, and `events` counts those that it has received.
     """
 
     def __init__(

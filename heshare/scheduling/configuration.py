@@ -28,15 +28,9 @@ def configure(
 ) -> tuple[tuple[Plan, ...], FloatArray]:
     """Algorithm 1: batches, MPS percentages and clocks for Pareto schemes (Eq. 16).
 
-    Minimises energy and average JCT of each scheme over the MPS percentages and clocks of its batches. All schemes
-    are configured at once (line 2), so that the predictor gets few, large calls. Queues that several schemes have in
-    common are configured once.
-
-    Args:
-        schemes: PS, the Pareto set of stage 1.
-        instance: the task set on its cluster.
-        predictor: predicts time and power of tasks that share a GPU; or the instance's model of batches, to share it.
-        settings: the MPS percentages and clocks to choose from, and the variants of each line.
+    Minimises energy and average JCT of each scheme over the MPS percentages and clocks of its batches. All schemes are
+    configured at once (line 2), so that the predictor gets few, large calls. Queues that several schemes have in common
+    are configured once. The predictor may be the instance's model of batches, to share it.
 
     Returns:
         PS' (line 23): the plans of the final front in order of energy, and their [energy in J, average JCT in s],

@@ -72,11 +72,7 @@ class Attempt:
 class ExecutorDevice:
     """A GPU that runs jobs: a `Device` with accounts of its jobs and of its energy.
 
-    Args:
-        gpu, uuid: the GPU.
-        host: the name of its host; empty for this machine.
-        now_s: the time that all devices of the run share, s.
-        latest: a first reading.
+    An empty `host` is this machine; `now_s` is the time that all devices of the run share.
 
     Attributes:
         latest: the latest reading of the GPU.
