@@ -80,7 +80,6 @@ class BatchCosts:
     Each set of workloads is predicted once, and many at a time.
 
     Attributes:
-        world: the task set on its cluster.
         choices: the clocks and MPS percentages that a batch may have.
         time_s: time alone of each task on each type of GPU at the default clock, s, shape (n, kinds).
         energy_j: energy likewise, J, shape (n, kinds).
@@ -91,7 +90,6 @@ class BatchCosts:
         iterations: iterations of each task, shape (n,).
         memory_mib: memory of each type of GPU, MiB, shape (kinds,).
         clients: MPS clients of each type of GPU, shape (kinds,).
-        rates: the tables of each type of GPU.
     """
 
     def __init__(

@@ -66,8 +66,6 @@ class Rates:
     """The tables of one type of GPU, filled by the predictor as far as they are needed.
 
     Attributes:
-        gpu: the type of GPU.
-        workloads: the workloads, ascending.
         width: the largest number of members of a set.
         tables: times and powers, for compiled code.
         clocks_mhz: the clocks, MHz, shape (c,).

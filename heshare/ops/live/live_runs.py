@@ -50,13 +50,11 @@ class MeasuredRun:
     Attributes:
         jobs: one row a job: job, gpu (of its last attempt), attempts, jct_s, loading_s (from the start of that attempt
             to its first iteration), sm_mhz (at its end).
-        makespan_s: when the last job completed, s.
         energy_active_j: each GPU until its last job ends, by its counter, J.
         energy_cluster_j: all GPUs until the makespan, by their counters, J.
         before_s: from the start of the run until the first decision: opening the GPUs, and planning, s.
         sharing: `mps` or `time-slice`: how jobs shared each GPU.
         limits: limits that were observed to hold clocks down.
-        notes: notes for the operator.
     """
 
     jobs: pd.DataFrame

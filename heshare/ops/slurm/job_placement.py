@@ -24,15 +24,10 @@ class JobPlacement:
     """The place of a job in a plan.
 
     Attributes:
-        job: its number.
-        card: the GPU.
-        mps_pct: its MPS percentage.
         count: how much of the card's gres it gets: the percentage of it, or less where those that run together
             have more than 100 % in sum, since Slurm gives no more than there is.
         sm_mhz: the SM clock, MHz; None is the GPU's own.
         after: jobs of the plan on that GPU that must have ended; it starts after their predecessors, too.
-        start_s: predicted start, s from now.
-        end_s: predicted end, s from now.
     """
 
     job: int

@@ -28,14 +28,10 @@ class Order:
     """Task for a worker process: a workload, its batch size, precision and iterations.
 
     Attributes:
-        model: a name of Table IV.
-        batch_size: inference batch size, samples.
-        precision: `fp32`, `tf32` or `fp16`.
         iterations: how many; None runs until it is stopped.
         environment: variables to set before the process has a CUDA context, such as the GPU and the share.
         keep: whether the process takes another order when the task is over: its CUDA context and its share stay.
         period_s: seconds from report to report; a longer iteration is reported when it is complete.
-        warmup: iterations of warm-up, at least.
         warmup_s: seconds of warm-up, at least.
     """
 

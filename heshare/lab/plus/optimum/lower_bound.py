@@ -194,12 +194,6 @@ class _Master:
     """Column generation for one weight.
 
     `gpus` is the number of GPUs of each type, shape (kinds,), `weights` are of energy (1/J) and the sum of JCTs (1/s).
-
-    Attributes:
-        columns: those that there are now.
-        bound: the best bound so far.
-        relaxed: the program's value.
-        iterations: the iterations done.
     """
 
     def __init__(

@@ -51,9 +51,7 @@ class Choice:
         batch_sizes: inference batch sizes that tasks are drawn with, such as `4 8`.
         size: that of Section II, where there are two; with more it says nothing of Section II.
         world: a world of `sensitivity_worlds.WORLDS`, or none.
-        precision: of all workloads.
         is_true: whether the predictor of all policies is the device model.
-        goal: `Settings.mps_goal`.
         parts: mechanisms of Trade-off that are removed in turn.
     """
 

@@ -91,7 +91,6 @@ class StudySetting:
     """Setting of Morak's study.
 
     Attributes:
-        gpu: the card.
         size: inference batch size at the beginning (published: 96, in an earlier version 1).
         k: number of instances, at equal MPS percentages (published: 2).
         caps: factor on the published caps.

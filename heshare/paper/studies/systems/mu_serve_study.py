@@ -86,11 +86,8 @@ class StudySetting:
     """Setting of μ-Serve's study; all assumed.
 
     Attributes:
-        gpu: the card.
-        gpus: number of cards.
         load: time that the requests of a card need alone at the top clock, as a share of all time.
         limit: latency limit of a request's response, as a multiple of its time alone at the top clock.
-        batch_size: inference batch size.
         request_s: mean time of a request alone at the top clock, s.
         spread: standard deviation of the logarithm of that time.
         burstiness: coefficient of variation of the time between two arrivals; 1 is Poisson.
