@@ -75,19 +75,22 @@ def cell_point(
     *,
     unit: str = "s",
     item: str = "",
+    setting: str = "",
+    sm_mhz: int | None = None,
 ) -> LeftOutPoint:
     """Return the point of the first of `residents`, with the uncertainty that `co_run` states for it.
 
-    `unit` is s or W (board power); `item` is what was left out, the workload unless given.
+    `unit` is s or W (board power); `item` is what was left out, the workload unless given; `setting` are words for the
+    residents; `sm_mhz` is the locked clock, None for the card's own.
     """
     workload = residents[0].workload
-    stated = co_run(catalogue.gpu(gpu), residents, constants=constants)
+    stated = co_run(catalogue.gpu(gpu), residents, sm_mhz, constants=constants)
     parts = stated.power_uncertainty_parts if unit == "W" else stated.tasks[0].uncertainty_parts
     return LeftOutPoint(
         test,
         gpu,
         item or workload.model,
-        " beside ".join(map(str, residents)),
+        setting or " beside ".join(map(str, residents)),
         unit,
         measured,
         modelled,
