@@ -103,10 +103,7 @@ def record(
     """Measure every point on a device, in random order, as often as the protocol requires.
 
     The device is idle before, and idle with no clock set afterwards. Each point is given once; `seed` is of their
-    order.
-
-    Returns:
-        A table of the profile schema, one row for each point, in the order of `points`.
+    order. The table of the profile schema has a row for each point, in their order.
 
     Raises:
         DeviceError: the device refuses a point or does not report a utilisation.

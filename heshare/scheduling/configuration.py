@@ -167,10 +167,8 @@ def combine_clocks(queue_of_gpu: IntArray, curves: ClockCurves, settings: Settin
 
     Energy and the sum of JCTs add up over GPUs. So the front of k GPUs is the non-dominated part of all sums of a point
     of the first k - 1 and a point of the last. With `clock_scope="plan"` all GPUs take the same step. `queue_of_gpu`
-    has the queue of each GPU, `EMPTY` for none, shape (k,).
-
-    Returns:
-        [energy in J, sum of JCTs in s] of m plans, shape (m, 2), and the index of each GPU's clock, shape (m, k).
+    has the queue of each GPU, `EMPTY` for none, shape (k,). Returned are [energy in J, sum of JCTs in s] of m plans,
+    shape (m, 2), and the index of each GPU's clock, shape (m, k).
     """
     count = curves.energy_j.shape[1]
     used = np.flatnonzero(queue_of_gpu != EMPTY)

@@ -49,11 +49,9 @@ def random_schemes(allowed: BoolArray, count: int, rng: np.random.Generator) -> 
 def initialise(instance: Instance, settings: Settings, rng: np.random.Generator) -> IntArray:
     """Return the initial population, by default by multi-objective initialisation (Section III-B 2a).
 
-    Each task goes to a GPU with the least average rank; equal ranks are drawn for each individual. The rule alone
-    gives nearly equal individuals, so all but the first are then mutated at random, each at its own rate.
-
-    Returns:
-        Schemes, shape (population, n).
+    Each task goes to a GPU with the least average rank; equal ranks are drawn for each individual. The rule alone gives
+    nearly equal individuals, so all but the first are then mutated at random, each at its own rate. Schemes have the
+    shape (population, n).
     """
     if settings.initialisation == "random":
         return random_schemes(instance.fits, settings.population, rng)

@@ -37,9 +37,6 @@ def non_dominated_indices(energy_j: FloatArray, jct_s: FloatArray, tolerance: fl
     The sweep goes through the points in order of energy and keeps each one whose JCT is below all JCTs before it. Of
     equal points it keeps the first. Compiled, so that other compiled functions can call it. A point must be better in
     JCT by more than the share `tolerance` of it.
-
-    Returns:
-        Shape (f,).
     """
     order = np.argsort(energy_j, kind="mergesort")
     kept, place, lowest_s = 0, 0, np.inf

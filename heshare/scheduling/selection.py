@@ -56,10 +56,8 @@ def environmental_selection(
 
     The crowding distance of a point is the sum over both objectives of the gap between its neighbours in its front,
     over the front's span; at both ends it is infinite. The objectives of parents and offspring, and those `rounded` by
-    `round_significant`, have the shape (m, 2).
-
-    Returns:
-        Their indices, fronts (0 is the best) and crowding distances, each of shape (count,).
+    `round_significant`, have the shape (m, 2). Returned are the indices, fronts (0 is the best) and crowding distances
+    of those that stay, each of shape (count,).
     """
     m = len(rounded)
     order, rank, begins, spare = _fronts(rounded)

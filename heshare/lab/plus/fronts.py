@@ -234,10 +234,8 @@ def sum_fronts(fronts: Sequence[FloatArray], limit: int) -> tuple[FloatArray, In
     """Return the Minkowski sum of fronts, exact as long as partial sums stay within the limit.
 
     The halves are summed first, so that the work grows with the number of fronts and no faster. Fronts are [energy in
-    J, sum of JCTs in s] by energy, shape (m, 2) each; a partial sum keeps about `limit` points.
-
-    Returns:
-        The points of the sum, shape (f, 2), and the chosen point of each front, shape (f, q).
+    J, sum of JCTs in s] by energy, shape (m, 2) each; a partial sum keeps about `limit` points. Returned are the points
+    of the sum, shape (f, 2), and the chosen point of each front, shape (f, q).
     """
     if not fronts:
         return np.zeros((1, 2)), np.zeros((1, 0), dtype=np.int64)

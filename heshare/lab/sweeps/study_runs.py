@@ -47,8 +47,7 @@ def medians(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 def median_intervals(frame: pd.DataFrame, by: Sequence[str], measures: Iterable[str]) -> pd.DataFrame:
     """Return the median of each measure with its 95 % interval, by the columns `by`.
 
-    Returns:
-        The columns of `by`, then metric, median, low, high, n, provenance.
+    Columns are those of `by`, then metric, median, low, high, n, provenance.
     """
     names = list(measures)
     rows = [
@@ -67,8 +66,7 @@ def compact_runs(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 def with_median(values: pd.Series, **same: object) -> pd.DataFrame:
     """Return values and, as the last row, their median with its 95 % interval.
 
-    Returns:
-        The columns `same`, item (the index of `values`, and `MEDIAN`), value, low and high (of the median), n.
+    Columns are those of `same`, item (the index of `values`, and `MEDIAN`), value, low and high (of the median), n.
     """
     rows = [{**same, "item": str(item), "value": float(value), "n": 1} for item, value in values.items()]
     rows.append({**same, "item": MEDIAN, **median_interval(values).columns("value")})

@@ -115,10 +115,8 @@ def place_jobs(
     """Plan jobs that all wait on cards that are all idle.
 
     The policy runs on emulated cards. A plan's batches become an order on each card: a job starts after those that had
-    ended there. `jobs` says what each job is planned as, by its number.
-
-    Returns:
-        The places in order of their starts, predicted totals, and lines on what Slurm does not follow.
+    ended there. `jobs` says what each job is planned as, by its number. Returned are the places in order of their
+    starts, predicted totals, and lines on what Slurm does not follow.
 
     Raises:
         InputError: an unknown policy, one that Slurm cannot follow, or a job that no card holds.

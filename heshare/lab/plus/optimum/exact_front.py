@@ -215,10 +215,8 @@ def _improving_sums(
     """Return the non-dominated sums of a point of each of two fronts that could, with `ideal` added, improve a front.
 
     The points are of shapes (a, 2) and (b, 2), `ideal` is the least that the GPUs to come add to each objective, shape
-    (2,), and `front` is that so far, by energy, shape (m, 2).
-
-    Returns:
-        The sums, shape (r, 2), and the indices of the points that they are made of, (r,) each.
+    (2,), and `front` is that so far, by energy, shape (m, 2). With the sums, shape (r, 2), come the indices of the
+    points that they are made of, (r,) each.
     """
     points, pair = np.empty((len(left) * len(right), 2)), np.empty((len(left) * len(right), 2), dtype=np.int64)
     used = 0

@@ -299,10 +299,8 @@ class Pricer:
     def __call__(self, prices: FloatArray) -> tuple[float, QueueColumns]:
         """Return the cheapest queues under prices, one for each number of tasks if it costs less than its prices.
 
-        `prices` has the shape (n,).
-
-        Returns:
-            The least of cost less prices, at most 0 for the empty queue; and the queues.
+        `prices` has the shape (n,). Returned are the least of cost less prices, at most 0 for the empty queue, and the
+        queues.
         """
         first, sets, size, cost, option = self._tables
         order, options = self.batches.order, self.batches.options

@@ -152,10 +152,8 @@ def _scores_of_node(*state: Any) -> tuple[Any, ...]:
 def fill(placer: str, *, rng: np.random.Generator, alpha: float = 0.1, scale: float = 0.05) -> pd.DataFrame:
     """Fill the datacentre up to the last level of demand.
 
-    The same state of `rng` gives every placer the same tasks; `scale` is over the published size.
-
-    Returns:
-        One row for each of `LEVELS`: demand, power_w, granted (allocated of requested GPUs, GRAR).
+    The same state of `rng` gives every placer the same tasks; `scale` is over the published size. There is a row for
+    each of `LEVELS`: demand, power_w, granted (allocated of requested GPUs, GRAR).
     """
     draw, ties = rng.spawn(2)
     filling = Filling(datacentre(scale), placer, alpha if placer == "pwr" else 0.0)
