@@ -197,7 +197,8 @@ class FeatureEncoder:
         """Return the features of every task of m sets, with the rest of its set as co-runners.
 
         `sets` are ids of residents, shape (m, k), -1 beyond a set's size; `sm_mhz` is the clock of each, MHz, shape
-        (m,). The result has the shape (m, k, 15), columns as in `FEATURES` and `GUESSED_POWER`, NaN beyond a set's size.
+        (m,). The result is NaN beyond a set's size, of the shape (m, k, 15), columns as in `FEATURES` and
+        `GUESSED_POWER`.
         """
         if len(self._table) < len(self._rows):
             self._table = np.array(self._rows)
