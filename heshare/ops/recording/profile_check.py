@@ -37,12 +37,8 @@ LEAST_REPEATS = 2
 class Finding:
     """One finding of the check.
 
-    Attributes:
-        level: `error`, with which the profile is not to be used, or `note`.
-        file: the file.
-        row: the row in it, as an editor counts lines; None for the whole file.
-        column: the column; None for the whole row or file.
-        text: what was found, what is expected and what to do.
+    The `level` is `error`, with which the profile is not to be used, or `note`. `row` is as an editor counts lines,
+    None for the whole file; `column` may be None too.
     """
 
     level: str

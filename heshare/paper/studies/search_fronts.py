@@ -251,7 +251,7 @@ def _curves(stages: Mapping[str, list[SearchCheckpoint]], level: FloatArray, see
     ]
 
 
-def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Generator) -> pd.DataFrame:
+def summary(final: pd.DataFrame, against: Mapping[str, str]) -> pd.DataFrame:
     """Return each system's hypervolume and IGD+ as run, and the changes of some systems over it, paired by seed.
 
     `against` has the systems whose change over each row is given, by the name of its column.
@@ -273,11 +273,11 @@ def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Gene
     kinds: list[Any] = final[described].drop_duplicates().to_dict("records")
     for known in kinds:
         title = str(known["system"])
-        row: dict[str, Any] = {**known, **median_interval(table[title], rng).columns("hypervolume")}
+        row: dict[str, Any] = {**known, **median_interval(table[title]).columns("hypervolume")}
         row["igd_plus"] = igd_plus[title]
         changes = {name: (table, ours) for name, ours in against.items()} | {"predicted": (predicted, ours_first)}
         for name, (values, ours) in changes.items():
-            change = change_pct(values[ours], values[title], rng)
+            change = change_pct(values[ours], values[title])
             row |= change.columns(f"{name}_pct", f"{name}_low_pct", f"{name}_high_pct")
         rows.append({**row, "p_value": wilcoxon(first, table[title].tolist())})
     found = pd.DataFrame(rows)
@@ -285,9 +285,9 @@ def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Gene
     return found.assign(n=n, provenance="emulated")
 
 
-def search_table(final: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def search_table(final: pd.DataFrame) -> pd.DataFrame:
     """Return `summary` of the searches with the changes of HeShare and of HeShare by the paper's words over each."""
-    return summary(final, {"change": OURS, "literal": WORDS}, rng)
+    return summary(final, {"change": OURS, "literal": WORDS})
 
 
 def nearest(table: pd.DataFrame, start: Start, lead: str = "change") -> Any:

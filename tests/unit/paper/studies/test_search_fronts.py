@@ -75,7 +75,7 @@ def table(**hypervolumes: list[float]) -> pd.DataFrame:
             {**known, "seed": at, "hypervolume": value, "igd_plus": 0.1, "predicted_hypervolume": 1.0}
             for at, value in enumerate(values)
         ]
-    return search_fronts.search_table(pd.DataFrame(rows), np.random.default_rng(0))
+    return search_fronts.search_table(pd.DataFrame(rows))
 
 
 def test_covers_more_holds_only_if_the_whole_interval_does() -> None:
@@ -108,7 +108,7 @@ def test_plans_are_judged_as_run_and_as_predicted(study: search_fronts.Study) ->
 
 
 def test_change_dots_draw_each_rival_once_as_run_and_as_predicted(study: search_fronts.Study) -> None:
-    found = search_fronts.search_table(study.final, np.random.default_rng(0))
+    found = search_fronts.search_table(study.final)
     fig, axes = plt.subplots(1, 2)
     search_fronts.change_dots(axes, found)
     assert [len(ax.get_yticks()) for ax in axes] == [2, 2]
