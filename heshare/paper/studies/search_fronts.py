@@ -366,7 +366,6 @@ def change_dots(axes: Sequence[Axes], table: pd.DataFrame) -> None:
         _run_and_predicted(ax, rows["system"].str.removesuffix(words).tolist(), rows)
         ax.axvline(0.0, color=GUIDE, lw=0.8)
         ax.set_title(words.removeprefix(", ") or "random start", fontsize=7)
-        ax.set_xlabel("Change (%)", fontsize=7)
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
@@ -407,7 +406,6 @@ def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
         ax.xaxis.set_minor_locator(NullLocator())
         ax.set_xlabel("Evaluations")
         ax.set_title(words.removeprefix(", ") or "random start", fontsize=7)
-        ax.set_xlabel("Change (%)", fontsize=7)
     axes[0].set_ylabel("Relative hypervolume")
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return medians
