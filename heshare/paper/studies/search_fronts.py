@@ -45,7 +45,6 @@ Start = Literal["random", "rank"]
 STARTS: Mapping[Start, str] = {"random": "", "rank": ", HeShare's start"}
 """Endings of the rivals' titles by their initial population: random, as published, or HeShare's."""
 PAPER_RATE = "0.1"
-CHECKPOINTS = (500, 1000, 2500, 5000, 10_000, 25_000)
 WHOLE, ALL_WORDS, NO_OPERATOR = "as it is", "all seven", "all four of these"
 OPERATOR, BY_WORDS = "operator", "paper's words"
 OPERATORS: Mapping[str, dict[str, Any]] = {
@@ -107,22 +106,26 @@ class Study:
     curves: pd.DataFrame
 
 
-def systems(settings: Settings, names: Mapping[pymoo_searches.Rate, Sequence[str]]) -> dict[str, System]:
-    """Return the searches by title: HeShare, HeShare by the paper's words, and the rivals with either start.
+def systems(
+    ours: Mapping[str, Settings], rivals: Mapping[pymoo_searches.Rate, Sequence[str]], checkpoints: Sequence[int]
+) -> dict[str, System]:
+    """Return the searches by title: HeShare's with their settings, and the rivals with either start.
 
-    `names` has the rivals, keys of `pymoo_searches.TITLES`, at each mutation rate.
+    `rivals` has keys of `pymoo_searches.TITLES`, at each mutation rate; their population, generations and second stage
+    are those of the first settings. Fronts are kept after those `checkpoints` (evaluations) that end a generation.
     """
+    settings = next(iter(ours.values()))
     total = settings.population * settings.generations
-    checkpoints = sorted({total, *(at for at in CHECKPOINTS if at < total and at % settings.population == 0)})
+    ends = sorted({total, *(at for at in checkpoints if at < total and at % settings.population == 0)})
     found = {
-        title: System(partial(genetic_checkpoints, settings=own, checkpoints=checkpoints), own, own.mutation_rate)
-        for title, own in ((OURS, settings), (WORDS, replace(settings, **LITERAL)))
+        title: System(partial(genetic_checkpoints, settings=own, checkpoints=ends), own, own.mutation_rate)
+        for title, own in ours.items()
     }
-    for start, (rate, those) in product(STARTS, names.items()):
+    for start, (rate, those) in product(STARTS, rivals.items()):
         initial = replace(settings, initialisation=start)
         for name in those:
             title = f"{pymoo_searches.TITLES[name].removesuffix(', batched')} at {rate}{STARTS[start]}"
-            run = partial(search_checkpoints, name, settings=initial, checkpoints=checkpoints, rate=rate)
+            run = partial(search_checkpoints, name, settings=initial, checkpoints=ends, rate=rate)
             found[title] = System(run, settings, rate, start)
     return found
 

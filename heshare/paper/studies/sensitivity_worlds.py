@@ -208,6 +208,16 @@ def constants(world: str) -> Constants:
     return WORLDS[world][1](default())
 
 
+def moved(world: str, gpu: str) -> str:
+    """Return the constants of a GPU's power, contention and GPT-2 that a world moves, such as `idle_w 28 to 22`."""
+    pairs = [
+        (asdict(one.power[gpu]) | asdict(one.contention[gpu]) | asdict(one.timing[gpu, "eager", "gpt2"]))
+        for one in (default(), constants(world))
+    ]
+    both = zip(pairs[0].items(), pairs[1].values(), strict=True)
+    return ", ".join(f"{name} {old:.3g} to {new:.3g}" for (name, old), new in both if old != new)
+
+
 def devices(world: str, cluster: Cluster) -> Sequence[Device]:
     known = constants(world)
     return [EmulatedDevice(gpu, sleep_w=known.power[gpu.name].parked_w, constants=known) for gpu in cluster.gpus]
