@@ -122,7 +122,7 @@ def trainable_rows(one: Recording) -> tuple[pd.DataFrame, str]:
     gone = len(one.table) - len(kept)
     lost = f", {gone} rows left out whose tasks were not all recorded alone" if gone else ""
     holes = [name for name in UTILISATIONS if kept[name].isna().any()]
-    modelled = f"; not measured, with values of the device model: {', '.join(holes)}" if holes else ""
+    modelled = f" ({', '.join(holes)} modelled)" if holes else ""
     return kept, f" {one.label}: {len(samples)} samples{lost}{modelled}."
 
 
