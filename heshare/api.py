@@ -6,9 +6,9 @@ unless another is given. The stages' own functions, named in each docstring, hav
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # each function imports what it calls, so that importing this module takes no time
     import pandas as pd
@@ -21,8 +21,10 @@ if TYPE_CHECKING:  # each function imports what it calls, so that importing this
     from heshare.paper.explore.results import DrawableRun, ExplorableFront
     from heshare.policies.policy import Policy
     from heshare.prediction.predictor import Predictor
+    from heshare.running.result import Run
     from heshare.scheduling.plan import Plan
     from heshare.scheduling.settings import Settings
+    from heshare.world.arrivals import Arrivals
     from heshare.world.cluster import Cluster
     from heshare.world.task import TaskSet
 
@@ -33,9 +35,11 @@ def task_set(
     seed: int = 0,
     repetition: int = 0,
     load: str = "mixed",
-    arrivals: str = "at_once",
+    arrivals: Arrivals = "at_once",
+    interval_s: float | None = None,
     batch_sizes: Sequence[int] = (4, 8),
     trace: str | Path | None = None,
+    cluster: Cluster | str | None = None,
 ) -> TaskSet:
     """Return a task set by MISO's recipe (Section IV); see `heshare.world.task_set.task_set`.
 
@@ -44,9 +48,13 @@ def task_set(
         seed: of the random numbers.
         repetition: which one of `compare` with the same seed.
         load: `low`, `medium`, `high` or `mixed`.
-        arrivals: `at_once`, `poisson` or `front_loaded`.
+        arrivals: `at_once`, `exponential` (a Poisson process), `miso` (whole seconds near the mean), `front_loaded`,
+            or a trace: seconds in ascending order, or a CSV file, see `heshare.world.arrivals`. `exponential@0.8` is at
+            that load of `cluster`, see `heshare.devices.task_sizes.offered_load`.
+        interval_s: mean time between two arrivals that are drawn, s; 60 if None.
         batch_sizes: inference batch sizes to draw from.
         trace: a trace file to take the durations from, instead of the shipped Helios percentiles.
+        cluster: that of an offered load; of no effect without one.
 
     Raises:
         InputError: an argument is out of its range, or the trace is bad.
@@ -58,12 +66,17 @@ def task_set(
         TaskSet(4 tasks of 3 models, at once)
         >>> str(tasks[0].workload)
         'mobilenetv2:8'
+        >>> hs.task_set(4, arrivals="exponential@0.8", cluster="2xT4")
+        X
     """
     from heshare import arguments
+    from heshare.world.cluster import Cluster
     from heshare.world.task import TaskSet
 
     streams = arguments.as_repetition(seed, repetition)
-    return TaskSet(streams.task_set(n, load=load, arrivals=arrivals, batch_sizes=batch_sizes, trace=trace))
+    how: dict[str, Any] = {"load": load, "batch_sizes": batch_sizes, "trace": trace}
+    drawn = arguments.as_drawn(0, arrivals=arrivals, interval_s=interval_s, **how)
+    return TaskSet(streams.task_set(n, cluster=None if cluster is None else Cluster.parse(cluster), **drawn))
 
 
 def plan(
@@ -232,14 +245,17 @@ def run(
 def compare(
     tasks: TasksLike = 60,
     cluster: Cluster | str = "4xT4,2xV100,2xA100",
-    policies: Sequence[str] | str | None = None,
+    policies: Sequence[str | Policy] | str | Policy | None = None,
     *,
     seed: int = 0,
     seeds: int = 10,
     load: str = "mixed",
-    arrivals: str = "at_once",
+    arrivals: Arrivals = "at_once",
+    interval_s: float | None = None,
     batch_sizes: Sequence[int] = (4, 8),
     trace: str | Path | None = None,
+    predictor: Predictor | None = None,
+    metrics: Mapping[str, Callable[[Run], float]] | None = None,
     n_jobs: int = 1,
     progress: bool = False,
     cells: str | Path | None = None,
@@ -252,13 +268,16 @@ def compare(
     Args:
         tasks: the number of tasks to draw in each repetition, or a task set for all of them, as in `run`.
         cluster: the GPUs, or their notation.
-        policies: names of `policy_names()`; by default all.
+        policies: names of `policy_names()`, `module:function` that returns a policy, or policies; by default all.
         seed: of all repetitions; `task_set` and `run` with the same seed and `repetition=i` give repetition i.
         seeds: number of repetitions.
         load: load class of the models, as in `task_set`.
-        arrivals: kind of arrivals, as in `task_set`.
+        arrivals: as in `task_set`; a load is that of `cluster`.
+        interval_s: as in `task_set`, s.
         batch_sizes: inference batch sizes, as in `task_set`.
         trace: as in `task_set`.
+        predictor: of all policies, as in `run`.
+        metrics: more columns by name: functions that return a number of a run.
         n_jobs: number of processes; see `heshare.lab.sweeps.parallel` for other machines.
         progress: show a progress bar.
         cells: a folder that caches finished runs; None caches nothing.
@@ -270,7 +289,8 @@ def compare(
         The columns of `sweep` from repetition on.
 
     Raises:
-        InputError: an unknown policy, or an argument out of its range.
+        InputError: an unknown policy, an argument out of its range, or objects (policies, a predictor, metrics) with
+            `cells` or `n_jobs`.
 
     Example:
         >>> import heshare as hs
@@ -281,31 +301,48 @@ def compare(
         1           0     SJF     2246.0
         2           1  Random    12232.0
         3           1     SJF     8542.0
+        >>> import numpy as np
+        >>> p95 = lambda run: np.percentile(run.jct_s, 95)
+        >>> hs.compare(4, "1xT4,1xA100", "sjf", seeds=1, metrics={"p95_s": p95})["p95_s"].round().tolist()
+        [0]
     """
     from heshare import arguments
     from heshare.lab.limits.run_terms import RunTerms
     from heshare.lab.sweeps.grid import Grid
-    from heshare.lab.sweeps.resolve import SHIPPED
+    from heshare.lab.sweeps.resolve import SHIPPED, given_predictor
     from heshare.lab.sweeps.sweep import sweep
+    from heshare.policies.registry import given_policies
+    from heshare.world.arrivals import INTERVAL_S, check_arrivals
     from heshare.world.cluster import Cluster
 
-    table = sweep(
-        Grid(
-            policies=arguments.as_policies(policies),
-            clusters=(Cluster.parse(cluster),),
-            tasks=(arguments.as_grid_tasks(tasks),),
-            loads=(load,),
-            arrivals=(arrivals,),
-            batch_sizes=arguments.as_sizes(batch_sizes),
-            traces=(SHIPPED if trace is None else str(trace),),
-            seeds=arguments.as_whole("seeds", seeds, least=1),
-            seed=arguments.as_whole("seed", seed, least=0),
-            terms=RunTerms.parse(power_limit, price, hold_s),
-        ),
-        folder=cells,
-        n_jobs=n_jobs,
-        progress=progress,
-    )
+    sizes = arguments.as_sizes(batch_sizes)
+    how: dict[str, Any] = {"load": load, "batch_sizes": sizes, "trace": trace}
+    drawn = arguments.as_drawn(tasks, arrivals=arrivals, interval_s=interval_s, **how)
+    chosen, metrics = arguments.as_policies(policies), arguments.as_metrics(metrics)
+    arguments.check_here(chosen, predictor, metrics, elsewhere=cells is not None or n_jobs != 1)
+    if predictor is not None:
+        arguments.as_predictor(predictor)
+    with given_policies(chosen) as names, given_predictor(predictor) as predicts:
+        table = sweep(
+            Grid(
+                policies=names,
+                clusters=(Cluster.parse(cluster),),
+                tasks=(arguments.as_grid_tasks(tasks),),
+                loads=(load,),
+                arrivals=(arrivals if isinstance(arrivals, str) else check_arrivals(arrivals),),
+                intervals_s=(drawn.get("interval_s", INTERVAL_S),),
+                batch_sizes=sizes,
+                predictors=(predicts,),
+                traces=(SHIPPED if trace is None else str(trace),),
+                seeds=arguments.as_whole("seeds", seeds, least=1),
+                seed=arguments.as_whole("seed", seed, least=0),
+                terms=RunTerms.parse(power_limit, price, hold_s),
+            ),
+            folder=cells,
+            n_jobs=n_jobs,
+            progress=progress,
+            metrics=metrics,
+        )
     return table.loc[:, "repetition":]
 
 
