@@ -77,14 +77,14 @@ def test_the_notation_of_a_load_leaves_other_texts_alone(tmp_path: Path) -> None
 
 def test_grids_take_arrivals_with_loads_files_and_seconds(tmp_path: Path) -> None:
     trace, grid = tmp_path / "trace.csv", tmp_path / "grid.yaml"
-    trace.write_text("arrival_s\n0\n400\n")
-    text = f"arrivals: [exponential@0.8, {trace}, {trace}@0.5, [0, 400]]\ntasks: 2\nseeds: 1\nclusters: 1xT4,1xA100\n"
+    trace.write_text("arrival_s\n0\n40\n")
+    text = f"arrivals: [exponential@0.8, {trace}, {trace}@0.5, [0, 40]]\ntasks: 2\nseeds: 1\nclusters: 1xA100\n"
     grid.write_text(f"policies: sjf\n{text}")
     cells = tmp_path / "cells"
     table = sweep(read_grid(grid), folder=cells)
     assert table["arrivals"].tolist() == ["exponential@0.8", str(trace), f"{trace}@0.5", "given"]
     assert table["avg_jct_s"][1] == table["avg_jct_s"][3] != table["avg_jct_s"][2]
-    trace.write_text("arrival_s\n0\n40\n")
+    trace.write_text("arrival_s\n0\n9\n")
     assert sweep(read_grid(grid), folder=cells)["avg_jct_s"][1] != table["avg_jct_s"][1]
     with pytest.raises(InputError, match="one of at_once, exponential, miso"):
         Grid(policies=("sjf",), arrivals=("none.csv",))
