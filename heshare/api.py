@@ -18,12 +18,14 @@ if TYPE_CHECKING:  # each function imports what it calls, so that importing this
     from heshare.lab.limits.run_terms import PowerLimit
     from heshare.lab.plus.search_settings import SearchSettings
     from heshare.lab.plus.weighted_search import Progress
-    from heshare.paper.explore.results import DrawableRun, ExplorableFront
+    from heshare.paper.explore.evaluation import Evaluation
+    from heshare.paper.explore.results import DrawableRun, Front
     from heshare.policies.policy import Policy
     from heshare.prediction.predictor import Predictor
     from heshare.running.result import Run
-    from heshare.scheduling.plan import Plan
+    from heshare.scheduling.plan import Batch, Plan
     from heshare.scheduling.settings import Settings
+    from heshare.shared.arrays import IntArray
     from heshare.world.arrivals import Arrivals
     from heshare.world.cluster import Cluster
     from heshare.world.task import TaskSet
@@ -67,7 +69,7 @@ def task_set(
         >>> str(tasks[0].workload)
         'mobilenetv2:8'
         >>> hs.task_set(4, arrivals="exponential@0.8", cluster="2xT4")
-        X
+        TaskSet(4 tasks of 3 models, arriving 5,156 to 10,413 s)
     """
     from heshare import arguments
     from heshare.world.cluster import Cluster
@@ -88,7 +90,7 @@ def plan(
     predictor: Predictor | None = None,
     settings: Settings | None = None,
     progress: bool = False,
-) -> ExplorableFront:
+) -> Front:
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
     Args:
@@ -113,7 +115,7 @@ def plan(
     """
     from heshare import arguments
     from heshare.lab.sweeps.random_streams import POLICY
-    from heshare.paper.explore.results import ExplorableFront
+    from heshare.paper.explore.results import Front
     from heshare.scheduling.planner import plan as plan_tasks
     from heshare.scheduling.settings import DEFAULTS, Settings
     from heshare.shared.progress import bar
@@ -124,7 +126,7 @@ def plan(
     settings, predictor = arguments.as_kind("settings", settings, Settings, DEFAULTS), arguments.as_predictor(predictor)
     with bar("plan", "generation", progress) as update:
         front = plan_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), settings=settings, progress=update)
-    return ExplorableFront.of(front, predictor, piecewise=settings.piecewise)
+    return Front.of(front, predictor, piecewise=settings.piecewise)
 
 
 def optimise(
@@ -137,7 +139,7 @@ def optimise(
     predictor: Predictor | None = None,
     effort: SearchSettings | None = None,
     progress: bool | Progress = False,
-) -> ExplorableFront:
+) -> Front:
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.lab.plus.heshare_plus.optimise`.
 
     Args:
@@ -166,7 +168,7 @@ def optimise(
     from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
     from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
     from heshare.lab.sweeps.random_streams import POLICY
-    from heshare.paper.explore.results import ExplorableFront
+    from heshare.paper.explore.results import Front
     from heshare.shared.progress import bar, rounds_of
     from heshare.world.cluster import Cluster
 
@@ -181,7 +183,7 @@ def optimise(
         shown = progress if callable(progress) else rounds_of(update, rounds) if progress else None
         left_s = None if budget_s is None else max(0.0, budget_s - (perf_counter() - start_s))
         front = optimise_tasks(to_plan, gpus, predictor, rng=rng, effort=effort, budget_s=left_s, progress=shown)
-    return ExplorableFront.of(front, predictor, series="HeShare+")
+    return Front.of(front, predictor, series="HeShare+")
 
 
 def run(
@@ -240,6 +242,114 @@ def run(
     chosen, predictor = arguments.as_policy(policy, to_run, gpus), arguments.as_predictor(predictor)
     chosen = RunTerms.parse(power_limit, price, hold_s).wrap(chosen)
     return DrawableRun.of(run_policy(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY)))
+
+
+def evaluate(
+    plan: Plan | Sequence[Sequence[Batch]],
+    tasks: TasksLike | None = None,
+    cluster: Cluster | str | None = None,
+    *,
+    seed: int = 0,
+    repetition: int = 0,
+    predictor: Predictor | None = None,
+) -> Evaluation:
+    """Return what a plan of your own promises and what a run of it gives; see `heshare.paper.explore.evaluation`.
+
+    Args:
+        plan: a plan, or the queue of each GPU: its batches in order of execution.
+        tasks: the task set, all there from the start; a plan's own unless given.
+        cluster: the GPUs, or their notation; a plan's own unless given.
+        seed: of the tasks of a number.
+        repetition: of the tasks of a number.
+        predictor: of the promise; by default the trained forest.
+
+    Raises:
+        InputError: queues without tasks and a cluster, tasks or a cluster that are not the plan's, or tasks that arrive
+            later.
+        PlanError: queues that no GPU could run, or that miss a task.
+
+    Example:
+        >>> import heshare as hs
+        >>> from heshare.scheduling.plan import Batch
+        >>> tasks = hs.task_set(2)
+        >>> found = hs.evaluate([[Batch((0, 1), (50, 50), sm_mhz=1410)]], tasks, "1xA100")
+        >>> found
+        Evaluation(predicted 102 kJ, 303.2 s; run 103 kJ, 298.6 s)
+        >>> found.plan == hs.Front.of([found.plan]).trade_off
+        True
+    """
+    from heshare import arguments
+    from heshare.paper.explore.evaluation import evaluation
+    from heshare.scheduling.plan import Plan
+    from heshare.shared.errors import require
+    from heshare.world.cluster import Cluster
+
+    own = plan if isinstance(plan, Plan) else None
+    given = own is not None or (tasks is not None and cluster is not None)
+    require("plan", "queues alone", given, "queues, their tasks and their cluster", "Pass the tasks and the cluster.")
+    streams = arguments.as_repetition(seed, repetition)
+    to_run = arguments.as_tasks(own.tasks if own and tasks is None else tasks, streams, at_once=True)
+    gpus = own.cluster if own and cluster is None else Cluster.parse(cluster or "")
+    if own is not None:
+        arguments.check_plan(own, to_run, gpus)
+    queues = arguments.as_queues(plan if own is None else own.queues)
+    return evaluation(queues, to_run, gpus, arguments.as_predictor(predictor))
+
+
+def problem(
+    tasks: TasksLike,
+    cluster: Cluster | str,
+    *,
+    seed: int = 0,
+    repetition: int = 0,
+    predictor: Predictor | None = None,
+    settings: Settings | None = None,
+) -> Any:
+    """Return stage 1, the GPU of each task, as a problem for any algorithm of pymoo.
+
+    `problem.front(x)` makes plans of schemes x, numbers of GPUs of shape (p, n), by stage 2.
+
+    Args:
+        tasks: the task set, all there from the start; see `heshare.arguments.TasksLike`.
+        cluster: the GPUs, or their notation.
+        seed: of the tasks of a number.
+        repetition: of the tasks of a number.
+        predictor: of the scheduler; by default the trained forest.
+        settings: the choices of stage 2.
+
+    Raises:
+        InputError: no task, or a task that fits no GPU.
+
+    Example:
+        >>> import heshare as hs
+        >>> from pymoo.algorithms.moo.age import AGEMOEA
+        >>> from pymoo.optimize import minimize
+        >>> problem = hs.problem(4, "1xT4,1xA100")
+        >>> found = minimize(problem, AGEMOEA(pop_size=20), ("n_gen", 10), seed=1)
+        >>> problem.front(found.X)
+        Front(16 plans, 382 to 441 kJ, average JCT 1,515 to 1,760 s)
+    """
+    from heshare import arguments
+    from heshare.paper.explore.results import Front
+    from heshare.paper.studies.pymoo_searches import problem as pymoo_problem
+    from heshare.scheduling.configuration import configure
+    from heshare.scheduling.genetic import Schemes
+    from heshare.scheduling.objectives import evaluate_schemes, make_instance
+    from heshare.scheduling.pareto import Front as StageFront
+    from heshare.scheduling.settings import DEFAULTS, Settings
+    from heshare.world.cluster import Cluster
+
+    streams = arguments.as_repetition(seed, repetition)
+    to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
+    settings, predictor = arguments.as_kind("settings", settings, Settings, DEFAULTS), arguments.as_predictor(predictor)
+    instance = make_instance(to_plan, gpus, predictor)
+
+    def configured(schemes: IntArray) -> Front:
+        found = Schemes(schemes, evaluate_schemes(schemes, instance), len(schemes))
+        plans, objectives = configure(found, instance, predictor, settings)
+        return Front.of(StageFront(plans, objectives), predictor, piecewise=settings.piecewise)
+
+    return pymoo_problem(instance, lambda schemes: evaluate_schemes(schemes, instance), configured)
 
 
 def compare(
@@ -304,7 +414,7 @@ def compare(
         >>> import numpy as np
         >>> p95 = lambda run: np.percentile(run.jct_s, 95)
         >>> hs.compare(4, "1xT4,1xA100", "sjf", seeds=1, metrics={"p95_s": p95})["p95_s"].round().tolist()
-        [0]
+        [5317.0]
     """
     from heshare import arguments
     from heshare.lab.limits.run_terms import RunTerms
@@ -320,9 +430,8 @@ def compare(
     drawn = arguments.as_drawn(tasks, arrivals=arrivals, interval_s=interval_s, **how)
     chosen, metrics = arguments.as_policies(policies), arguments.as_metrics(metrics)
     arguments.check_here(chosen, predictor, metrics, elsewhere=cells is not None or n_jobs != 1)
-    if predictor is not None:
-        arguments.as_predictor(predictor)
-    with given_policies(chosen) as names, given_predictor(predictor) as predicts:
+    own = None if predictor is None else arguments.as_predictor(predictor)
+    with given_policies(chosen) as names, given_predictor(own) as predicts:
         table = sweep(
             Grid(
                 policies=names,

@@ -18,10 +18,11 @@ from heshare.lab.sweeps.random_streams import Repetition
 from heshare.policies import registry
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.policies.policy import Policy
+from heshare.prediction.checked import checked
 from heshare.prediction.predictor import LazyPredictor, Predictor
 from heshare.running.result import Run
 from heshare.scheduling.pareto import Front
-from heshare.scheduling.plan import Plan
+from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.errors import InputError, require
 from heshare.world.arrivals import DRAWN, INTERVAL_S, split_load
 from heshare.world.cluster import Cluster
@@ -140,6 +141,15 @@ def check_plan(plan: Plan, tasks: Iterable[Task], cluster: Cluster) -> None:
     require("plan", f"the cluster {cluster}", cluster == plan.cluster, expected, action)
 
 
+def as_queues(queues: Any) -> tuple[tuple[Batch, ...], ...]:
+    """Return the queues of a plan, the batches of each GPU in order of execution."""
+    rows = [queue if isinstance(queue, list | tuple) else (None,) for queue in _listed(queues)]
+    good = bool(rows) and all(isinstance(batch, Batch) for queue in rows for batch in queue)
+    action = "Import Batch from heshare.scheduling.plan."
+    require("plan", _short(queues), good, "a Plan, or a list of Batch(...) for each GPU", action)
+    return tuple([tuple(queue) for queue in rows])
+
+
 def as_kind(column: str, value: Any, kind: type[_Kind], default: _Kind) -> _Kind:
     """Return an object of a class, or the default for None.
 
@@ -162,11 +172,11 @@ def as_predictor(predictor: Any) -> Predictor:
     """
     if predictor is None:
         return LazyPredictor(load_predictor)
-    good = hasattr(predictor, "co_run") and hasattr(predictor, "calls")
+    good = hasattr(predictor, "co_run") and hasattr(predictor, "calls") and not isinstance(predictor, type)
     action = "Pass hs.load_predictor(kind='forest') or hs.load_predictor(kind='physics'), for example."
     require("predictor", _short(predictor), good, "a Predictor", action)
     made: Predictor = predictor
-    return made
+    return checked(made)
 
 
 def check_budget(budget_s: Any) -> None:

@@ -100,8 +100,9 @@ def compare(
     drawn = [name for name in ("loads", "arrivals", "intervals_s") if lists[name] and grid is None]
     good = not drawn or any(map(is_count, tasks or ["60"]))
     require("--tasks", f"files of tasks and {', '.join(drawn)}", good, "a number of tasks to draw", "Leave them out.")
-    for kind in (arrivals or ["at_once"]) if interval is not None else ():
-        as_drawn(0, arrivals=kind, interval_s=interval[0])
+    if interval:
+        for kind in arrivals or ["at_once"]:
+            as_drawn(0, arrivals=kind, interval_s=interval[0])
     if trace is not None:
         check_trace(trace, all(map(is_count, tasks or ())))
         lists["traces"] = [str(trace)]

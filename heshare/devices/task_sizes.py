@@ -39,7 +39,7 @@ def iterations(workload: Workload | str, duration_s: float, card: str | Gpu = SI
     Example:
         >>> import heshare as hs
         >>> round(hs.iterations("resnet50:8", 3600))
-        0
+        714451
     """
     require("duration_s", duration_s, 0 < duration_s < float("inf"), "finite seconds above zero", "Correct the time.")
     given = workload if isinstance(workload, Workload) else resident(workload).workload

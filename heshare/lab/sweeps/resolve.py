@@ -18,6 +18,7 @@ from heshare.devices.device import Device
 from heshare.devices.task_sizes import draw as recipe
 from heshare.lab.plus.physics.physics_predictor import PREDICTOR_KINDS, load_predictor
 from heshare.policies import registry
+from heshare.prediction.checked import checked
 from heshare.prediction.forest import Forest, ForestPredictor, train_forest
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
@@ -61,7 +62,8 @@ def predictor_maker(name: str) -> MakePredictor:
     if ":" not in name:
         known = ", ".join((*PREDICTOR_KINDS, KEPT, TRUTH, "profile:PATH"))
         raise InputError(repr(name), f"{known} or module:function", "Choose one.", column="predictors")
-    return _function(name)
+    make = _function(name)
+    return lambda: checked(make())
 
 
 @contextmanager

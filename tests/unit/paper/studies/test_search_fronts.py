@@ -30,7 +30,7 @@ SETS = {seed: mixed_tasks(12, seed) for seed in (3, 4)}
 
 @pytest.fixture(scope="module")
 def study() -> search_fronts.Study:
-    return search_fronts.compare(SETS, CLUSTER, Toy(demand=DEMANDS), device=DEVICE, searches=SEARCHES, improved=None)
+    return search_fronts.compare(SETS, CLUSTER, Toy(demand=DEMANDS), device=DEVICE, searches=SEARCHES, planners={})
 
 
 def test_compare_runs_every_system_with_every_seed(study: search_fronts.Study) -> None:
@@ -102,7 +102,7 @@ def test_plans_are_judged_as_run_and_as_predicted(study: search_fronts.Study) ->
     assert (study.final["predicted_hypervolume"] - study.final["hypervolume"]).abs().max() > 0.01
     once = {3: SETS[3]}
     same = search_fronts.compare(
-        once, CLUSTER, Toy(demand=DEMANDS), device=Toy(demand=DEMANDS), searches=SEARCHES, improved=None
+        once, CLUSTER, Toy(demand=DEMANDS), device=Toy(demand=DEMANDS), searches=SEARCHES, planners={}
     ).final
     assert same["hypervolume"].tolist() == pytest.approx(same["predicted_hypervolume"].tolist())
 
