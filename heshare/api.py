@@ -72,13 +72,12 @@ def task_set(
         TaskSet(4 tasks of 3 models, arriving 5,156 to 10,413 s)
     """
     from heshare import arguments
-    from heshare.world.cluster import Cluster
     from heshare.world.task import TaskSet
 
     streams = arguments.as_repetition(seed, repetition)
     how: dict[str, Any] = {"load": load, "batch_sizes": batch_sizes, "trace": trace}
     drawn = arguments.as_drawn(0, arrivals=arrivals, interval_s=interval_s, **how)
-    return TaskSet(streams.task_set(n, cluster=None if cluster is None else Cluster.parse(cluster), **drawn))
+    return TaskSet(streams.task_set(n, cluster=None if cluster is None else arguments.as_cluster(cluster), **drawn))
 
 
 def plan(
@@ -103,7 +102,7 @@ def plan(
         progress: show a progress bar over the generations.
 
     Raises:
-        InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
+        InputError: no task, a task that fits no GPU or is a gang, tasks that arrive later, or an unknown GPU.
 
     Example:
         >>> import heshare as hs
@@ -119,11 +118,13 @@ def plan(
     from heshare.scheduling.planner import plan as plan_tasks
     from heshare.scheduling.settings import DEFAULTS, Settings
     from heshare.shared.progress import bar
-    from heshare.world.cluster import Cluster
 
     streams = arguments.as_repetition(seed, repetition)
-    to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
-    settings, predictor = arguments.as_kind("settings", settings, Settings, DEFAULTS), arguments.as_predictor(predictor)
+    to_plan, predictor = arguments.as_tasks(tasks, streams, at_once=True), arguments.as_predictor(predictor)
+    settings, gpus = (
+        arguments.as_kind("settings", settings, Settings, DEFAULTS),
+        arguments.as_cluster(cluster, predictor),
+    )
     with bar("plan", "generation", progress) as update:
         front = plan_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), settings=settings, progress=update)
     return Front.of(front, predictor, piecewise=settings.piecewise)
@@ -155,7 +156,7 @@ def optimise(
             objectives, shape (m, 2); what returns False stops the search.
 
     Raises:
-        InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
+        InputError: no task, a task that fits no GPU or is a gang, tasks that arrive later, or an unknown GPU.
 
     Example:
         >>> import heshare as hs
@@ -170,14 +171,13 @@ def optimise(
     from heshare.lab.sweeps.random_streams import POLICY
     from heshare.paper.explore.results import Front
     from heshare.shared.progress import bar, rounds_of
-    from heshare.world.cluster import Cluster
 
     start_s = perf_counter()
     streams = arguments.as_repetition(seed, repetition)
-    to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
+    to_plan, predictor = arguments.as_tasks(tasks, streams, at_once=True), arguments.as_predictor(predictor)
+    gpus = arguments.as_cluster(cluster, predictor)
     arguments.check_budget(budget_s)
     effort = arguments.as_kind("effort", effort, SearchSettings, DEFAULT_SETTINGS)
-    predictor = arguments.as_predictor(predictor)
     rng, rounds = streams.rng(POLICY), effort.rounds if budget_s is None else None
     with bar("optimise", "round", progress is True) as update:
         shown = progress if callable(progress) else rounds_of(update, rounds) if progress else None
@@ -235,10 +235,9 @@ def run(
     from heshare.lab.sweeps.random_streams import POLICY
     from heshare.paper.explore.results import DrawableRun
     from heshare.running.run import run as run_policy
-    from heshare.world.cluster import Cluster
 
     streams = arguments.as_repetition(seed, repetition)
-    to_run, gpus = arguments.as_tasks(tasks, streams), Cluster.parse(cluster)
+    to_run, gpus = arguments.as_tasks(tasks, streams), arguments.as_cluster(cluster)
     chosen, predictor = arguments.as_policy(policy, to_run, gpus), arguments.as_predictor(predictor)
     chosen = RunTerms.parse(power_limit, price, hold_s).wrap(chosen)
     return DrawableRun.of(run_policy(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY)))
@@ -282,14 +281,13 @@ def evaluate(
     from heshare.paper.explore.evaluation import evaluation
     from heshare.scheduling.plan import Plan
     from heshare.shared.errors import require
-    from heshare.world.cluster import Cluster
 
     own = plan if isinstance(plan, Plan) else None
     given = own is not None or (tasks is not None and cluster is not None)
     require("plan", "queues alone", given, "queues, their tasks and their cluster", "Pass the tasks and the cluster.")
     streams = arguments.as_repetition(seed, repetition)
     to_run = arguments.as_tasks(own.tasks if own and tasks is None else tasks, streams, at_once=True)
-    gpus = own.cluster if own and cluster is None else Cluster.parse(cluster or "")
+    gpus = arguments.as_cluster(own.cluster if own and cluster is None else cluster)
     if own is not None:
         arguments.check_plan(own, to_run, gpus)
     queues = arguments.as_queues(plan if own is None else own.queues)
@@ -337,11 +335,13 @@ def problem(
     from heshare.scheduling.objectives import evaluate_schemes, make_instance
     from heshare.scheduling.pareto import Front as StageFront
     from heshare.scheduling.settings import DEFAULTS, Settings
-    from heshare.world.cluster import Cluster
 
     streams = arguments.as_repetition(seed, repetition)
-    to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
-    settings, predictor = arguments.as_kind("settings", settings, Settings, DEFAULTS), arguments.as_predictor(predictor)
+    to_plan, predictor = arguments.as_tasks(tasks, streams, at_once=True), arguments.as_predictor(predictor)
+    settings, gpus = (
+        arguments.as_kind("settings", settings, Settings, DEFAULTS),
+        arguments.as_cluster(cluster, predictor),
+    )
     instance = make_instance(to_plan, gpus, predictor)
 
     def configured(schemes: IntArray) -> Front:
@@ -423,7 +423,6 @@ def compare(
     from heshare.lab.sweeps.sweep import sweep
     from heshare.policies.registry import given_policies
     from heshare.world.arrivals import INTERVAL_S, check_arrivals
-    from heshare.world.cluster import Cluster
 
     sizes = arguments.as_sizes(batch_sizes)
     how: dict[str, Any] = {"load": load, "batch_sizes": sizes, "trace": trace}
@@ -435,7 +434,7 @@ def compare(
         table = sweep(
             Grid(
                 policies=names,
-                clusters=(Cluster.parse(cluster),),
+                clusters=(arguments.as_cluster(cluster),),
                 tasks=(arguments.as_grid_tasks(tasks),),
                 loads=(load,),
                 arrivals=(arrivals if isinstance(arrivals, str) else check_arrivals(arrivals),),

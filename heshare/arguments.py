@@ -18,13 +18,14 @@ from heshare.lab.sweeps.random_streams import Repetition
 from heshare.policies import registry
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.policies.policy import Policy
-from heshare.prediction.checked import checked
+from heshare.prediction.checked import CheckedPredictor, checked
 from heshare.prediction.predictor import LazyPredictor, Predictor
 from heshare.running.result import Run
 from heshare.scheduling.pareto import Front
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.errors import InputError, require
 from heshare.world.arrivals import DRAWN, INTERVAL_S, split_load
+from heshare.world.catalogue import check_card
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_file import read_frame, read_tasks
@@ -79,6 +80,14 @@ def as_tasks(source: Any, streams: Repetition, *, at_once: bool = False, **drawn
             "the arrivals to 0.",
             column="arrival_s",
         )
+    gang = next((task for task in tasks if at_once and task.gpus > 1), None)
+    if gang is not None:
+        raise InputError(
+            f"task {gang.id}, for {gang.gpus} GPUs",
+            "tasks on one GPU each, since plans have no gangs",
+            "Run such tasks under a policy, such as fifo.",
+            column="gpus",
+        )
     return tasks
 
 
@@ -100,6 +109,18 @@ def as_drawn(source: Any, *, arrivals: Any = "at_once", interval_s: Any = None, 
     found = f"tasks that are given, and {', '.join(changed)}"
     require("tasks", found, not changed, "a number of tasks to draw", "Leave it out, or give a number.")
     return {}
+
+
+def as_cluster(cluster: Any, predictor: Predictor | None = None) -> Cluster:
+    """Return a cluster; its GPUs must be those of the catalogue, unless a predictor of one's own answers for them.
+
+    Raises:
+        InputError: no cluster, or a GPU that `heshare.world.catalogue.check_card` refuses.
+    """
+    made = Cluster.parse(cluster)
+    for kind in made.kinds if not isinstance(predictor, CheckedPredictor) else ():
+        check_card(kind)
+    return made
 
 
 def as_policy(policy: Any, tasks: tuple[Task, ...], cluster: Cluster) -> Policy:

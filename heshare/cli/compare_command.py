@@ -130,7 +130,7 @@ def medians(frame: pd.DataFrame) -> pd.DataFrame:
     """
     axes = [name for name in _AXES if len(frame[name].unique()) > 1]
     groups = frame.groupby([*axes, "title"], sort=False, dropna=False)
-    costs = [name for name in frame if str(name).startswith(("cost_", "co2_"))]
+    costs = [name for name in frame if str(name).startswith(("cost_", "co2_", "deadline_"))]
     values = groups[[*_METRICS, *costs, "predictor_calls", "planning_s"]].median().reset_index()
     return values.rename(columns={"title": "policy"})
 

@@ -14,6 +14,7 @@ from heshare.shared.errors import InputError, require, unknown
 from heshare.shared.inputs.bounds import MOST_CELLS
 from heshare.shared.yaml_nodes import read_values
 from heshare.world.arrivals import ARRIVALS, INTERVAL_S, Arrivals, check_arrivals, split_load
+from heshare.world.catalogue import check_card
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_file import read_tasks
@@ -31,7 +32,8 @@ class Grid:
 
     Attributes:
         policies: names of the registry, with parameters in parentheses: `random`, `morak(cap=0.7,k=3)`.
-        clusters: such as `4xT4,2xV100,2xA100`, or clusters, whose GPUs need not be those of the catalogue.
+        clusters: such as `4xT4,2xV100,2xA100`, or clusters, whose GPUs may differ from the
+            catalogue in memory, clocks and TDP.
         tasks: how many to draw, or a CSV file of tasks, or the tasks themselves.
         loads: which models are drawn: `low`, `medium`, `high`, `mixed`.
         arrivals: `at_once`, `exponential`, `miso`, `front_loaded`, a file, or seconds, see
@@ -86,7 +88,9 @@ class Grid:
         require("seeds", cells, len(self) <= MOST_CELLS, f"at most {MOST_CELLS} cells", "Split the grid.")
         # An unknown name is an error now, not when its cell is computed.
         for cluster in self.clusters:
-            self.terms.check(Cluster.parse(cluster))
+            self.terms.check(parsed := Cluster.parse(cluster))
+            for card in parsed.kinds if resolve.EMULATED in self.devices else ():
+                check_card(card)
         for make, names in (
             (registry.make, self.policies),
             (resolve.predictor_maker, self.predictors),
