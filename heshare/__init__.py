@@ -20,6 +20,7 @@ _MODULES = {
     "InputError": "heshare.shared.errors",
     "task_set": "heshare.api",
     "estimate": "heshare.device_query",
+    "import_jobs": "heshare.devices.job_import",
     "iterations": "heshare.devices.task_sizes",
     "load_predictor": "heshare.lab.plus.physics.physics_predictor",
     "plan": "heshare.api",

@@ -162,7 +162,7 @@ class Rates:
         # Sets with a workload that is too large for the GPU are never used, and may have no prediction.
         fits = np.where(keys < 0, True, self._fits[keys // CODES]).all(axis=1)
         if not fits.all():
-            every_s, every_w = np.ones((len(keys), count, self.width)), np.zeros((len(keys), count))
+            every_s, every_w = np.ones((len(keys), count, self.width)), np.ones((len(keys), count))
             if fits.any():
                 every_s[fits], every_w[fits] = self._predict(keys[fits], clocks_mhz)
             return every_s, every_w
