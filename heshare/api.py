@@ -121,10 +121,8 @@ def plan(
 
     streams = arguments.as_repetition(seed, repetition)
     to_plan, predictor = arguments.as_tasks(tasks, streams, at_once=True), arguments.as_predictor(predictor)
-    settings, gpus = (
-        arguments.as_kind("settings", settings, Settings, DEFAULTS),
-        arguments.as_cluster(cluster, predictor),
-    )
+    gpus = arguments.as_cluster(cluster, predictor)
+    settings = arguments.as_kind("settings", settings, Settings, DEFAULTS)
     with bar("plan", "generation", progress) as update:
         front = plan_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), settings=settings, progress=update)
     return Front.of(front, predictor, piecewise=settings.piecewise)
@@ -248,8 +246,6 @@ def evaluate(
     tasks: TasksLike | None = None,
     cluster: Cluster | str | None = None,
     *,
-    seed: int = 0,
-    repetition: int = 0,
     predictor: Predictor | None = None,
 ) -> Evaluation:
     """Return what a plan of your own promises and what a run of it gives; see `heshare.paper.explore.evaluation`.
@@ -258,13 +254,10 @@ def evaluate(
         plan: a plan, or the queue of each GPU: its batches in order of execution.
         tasks: the task set, all there from the start; a plan's own unless given.
         cluster: the GPUs, or their notation; a plan's own unless given.
-        seed: of the tasks of a number.
-        repetition: of the tasks of a number.
         predictor: of the promise; by default the trained forest.
 
     Raises:
-        InputError: queues without tasks and a cluster, tasks or a cluster that are not the plan's, or tasks that arrive
-            later.
+        InputError: queues without tasks and a cluster, those of another plan, or tasks that arrive later.
         PlanError: queues that no GPU could run, or that miss a task.
 
     Example:
@@ -285,8 +278,7 @@ def evaluate(
     own = plan if isinstance(plan, Plan) else None
     given = own is not None or (tasks is not None and cluster is not None)
     require("plan", "queues alone", given, "queues, their tasks and their cluster", "Pass the tasks and the cluster.")
-    streams = arguments.as_repetition(seed, repetition)
-    to_run = arguments.as_tasks(own.tasks if own and tasks is None else tasks, streams, at_once=True)
+    to_run = arguments.as_tasks(own.tasks if own and tasks is None else tasks, arguments.as_repetition(0), at_once=True)
     gpus = arguments.as_cluster(own.cluster if own and cluster is None else cluster)
     if own is not None:
         arguments.check_plan(own, to_run, gpus)
@@ -333,21 +325,17 @@ def problem(
     from heshare.scheduling.configuration import configure
     from heshare.scheduling.genetic import Schemes
     from heshare.scheduling.objectives import evaluate_schemes, make_instance
-    from heshare.scheduling.pareto import Front as StageFront
     from heshare.scheduling.settings import DEFAULTS, Settings
 
     streams = arguments.as_repetition(seed, repetition)
     to_plan, predictor = arguments.as_tasks(tasks, streams, at_once=True), arguments.as_predictor(predictor)
-    settings, gpus = (
-        arguments.as_kind("settings", settings, Settings, DEFAULTS),
-        arguments.as_cluster(cluster, predictor),
-    )
+    gpus = arguments.as_cluster(cluster, predictor)
+    settings = arguments.as_kind("settings", settings, Settings, DEFAULTS)
     instance = make_instance(to_plan, gpus, predictor)
 
     def configured(schemes: IntArray) -> Front:
         found = Schemes(schemes, evaluate_schemes(schemes, instance), len(schemes))
-        plans, objectives = configure(found, instance, predictor, settings)
-        return Front.of(StageFront(plans, objectives), predictor, piecewise=settings.piecewise)
+        return Front.of(configure(found, instance, predictor, settings)[0], predictor, piecewise=settings.piecewise)
 
     return pymoo_problem(instance, lambda schemes: evaluate_schemes(schemes, instance), configured)
 
