@@ -169,7 +169,7 @@ def plan(
     _check_improved_options(improved, budget, bound)
     terms = price_terms(price, price_start, hold, saving)
     gpus, streams = Cluster.parse(cluster), Repetition(repetition, seed)
-    tasks_to_plan = task_set(tasks, streams, load, arrivals, trace, at_once=True)
+    tasks_to_plan = task_set(tasks, streams, load=load, arrivals=arrivals, trace=trace, at_once=True)
     until_s = None if budget is None else start_s + parse_duration_s(budget)
     with told("plan", quiet):
         predictor, shows = predictor_factory(profiles)(), shows_bar(quiet)

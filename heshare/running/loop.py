@@ -8,6 +8,7 @@ policy gets the event and a view of the cluster, and its actions are executed at
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from time import perf_counter
 from types import GeneratorType, MappingProxyType
 
@@ -21,7 +22,9 @@ from heshare.shared.errors import PolicyError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
-_MAX_IDLE_TICKS = 1_000
+_MAX_IDLE_TICKS, _MAX_IDLE_WAITS = 1_000, 100_000
+_MOST_ACTIONS = 1_000_000
+"""Most actions of one decision; a generator that never ends would fill the memory."""
 _USUAL = (GeneratorType, list, tuple)
 """Usual types of a policy's answer, which need no further look."""
 
@@ -71,7 +74,7 @@ class Loop:
         self._arrivals: deque[list[TaskRun]] | None = None
         self._pending = len(self.tasks)
         self._scheduled_ticks = 0
-        self._idle_ticks = 0
+        self._idle_ticks = self._idle_waits = 0
         # In virtual time nothing changes between events, so such a policy returns the same for every tick there.
         self._skips_ticks = isinstance(clock, VirtualClock) and bool(getattr(policy, "ticks_on_change", False))
         self._views = GpuViews(self.gpus)
@@ -138,7 +141,10 @@ class Loop:
         answer = self.policy.decide(event, view)
         if type(answer) not in _USUAL and not isinstance(answer, Iterable):
             raise self._no_actions(answer)
-        actions = list(answer)
+        actions = list(islice(answer, _MOST_ACTIONS + 1))
+        if len(actions) > _MOST_ACTIONS:
+            at = f"{self.policy.name}, at {self._clock.now_s():g} s"
+            raise PolicyError(f"{at}: decide returned more than {_MOST_ACTIONS} actions. End its loop.")
         self.planning_s += perf_counter() - before_s
         self.events += 1
         self._observer.on_decision(event, actions)
@@ -176,6 +182,9 @@ class Loop:
     def _tick(self, now_s: float, number: int) -> None:
         self._scheduled_ticks -= 1
         acted = self._notify(Event(EventKind.TICK, now_s))
+        self._idle_waits = 0 if self._pending or any(gpu.tasks for gpu in self.gpus) else self._idle_waits + 1
+        if self._idle_waits > _MAX_IDLE_WAITS and self._executor.unfinished:
+            raise self._stranded(f"nothing runs, nothing is still to come, and {_MAX_IDLE_WAITS} ticks started nothing")
         if number and self.policy.tick_s is not None:
             self._check_idle(acted)
             # Multiples, not sums, so that the thousandth tick is where it should be; ticks missed live are dropped.

@@ -164,12 +164,16 @@ def make_instance(
     iterations = np.array([task.iterations for task in tasks])
     time_s, energy_j = np.full(fits.shape, np.inf), np.full(fits.shape, np.inf)
     for kind in cluster.kinds:
-        alone = predictor.solo(workloads, kind)
-        whole_s = alone.time_s[workload_of, 0] * iterations
-        gpus = [index for index, gpu in enumerate(cluster.gpus) if gpu == kind]
-        time_s[:, gpus] = whole_s[:, None]
-        energy_j[:, gpus] = (whole_s * alone.power_w[workload_of])[:, None]
-    time_s[~fits], energy_j[~fits] = np.inf, np.inf
+        gpus = np.array([index for index, gpu in enumerate(cluster.gpus) if gpu == kind])
+        fitting = np.flatnonzero(fits[:, gpus[0]])
+        # A workload that is too large for this type may have no prediction there.
+        known, place = np.unique(workload_of[fitting], return_inverse=True)
+        if not len(known):
+            continue
+        alone = predictor.solo([workloads[number] for number in known], kind)
+        whole_s = alone.time_s[place, 0] * iterations[fitting]
+        time_s[np.ix_(fitting, gpus)] = whole_s[:, None]
+        energy_j[np.ix_(fitting, gpus)] = (whole_s * alone.power_w[place])[:, None]
     needs_mib = np.array([memory_mib(task.workload) for task in tasks])
     begin_s = np.zeros(0) if ready_s is None else np.asarray(ready_s, dtype=np.float64)
     return Instance(tuple(tasks), cluster, time_s, energy_j, fits, needs_mib, begin_s)

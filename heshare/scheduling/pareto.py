@@ -12,7 +12,7 @@ from heshare.scheduling.plan import Plan
 from heshare.shared import display
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.compiling import compiled
-from heshare.shared.errors import require
+from heshare.shared.errors import require, unknown
 
 PlanChoice = Literal["trade-off", "en-opt", "jct-opt"]
 """The three plans of a front that the paper names (Section IV, baselines 3 and 4)."""
@@ -197,8 +197,11 @@ class Front:
         return self.choose("jct-opt")
 
     def choose(self, choice: PlanChoice) -> Plan:
-        """Return one of the three named plans."""
-        return self.plans[self._named()[choice]]
+        """Return one of the three named plans; an `InputError` for another name."""
+        named = self._named()
+        if choice not in named:
+            raise unknown(choice, named, column="choice")
+        return self.plans[named[choice]]
 
     def _named(self) -> dict[PlanChoice, int]:
         energy_j, jct_s = self.objectives.T

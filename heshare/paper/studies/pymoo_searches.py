@@ -6,7 +6,7 @@ their schemes are configured by the same stage 2 (`configure`). Objectives are s
 MOEA/D weighs raw objectives, and joules would outweigh seconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Literal
@@ -22,6 +22,8 @@ from heshare.shared.errors import require
 
 TITLES = {"nsga2": "NSGA-II", "spea2": "SPEA2", "moead": "MOEA/D", "moead-batched": "MOEA/D, batched"}
 EVALUATIONS = 25_000
+_NEVER = 1e30
+"""Objectives of a scheme that breaks a constraint; infinite ones have no crowding distance."""
 RANDOM_START = Settings(initialisation="random")
 """Settings of a pymoo search that begins with random schemes, as published."""
 Rate = float | Literal["1/n"]
@@ -65,7 +67,9 @@ def search_checkpoints(
     algorithm = _algorithm(name, instance, settings, gene_rate(rate, instance), rng)
     seed = int(rng.integers(2**31))
     record.begin()
-    minimize(_problem(record), algorithm, ("n_eval", max(checkpoints)), seed=seed, copy_algorithm=False)
+    minimize(
+        problem(instance, record.evaluate), algorithm, ("n_eval", max(checkpoints)), seed=seed, copy_algorithm=False
+    )
     return record.at_checkpoints(checkpoints, settings)
 
 
@@ -148,15 +152,35 @@ class SearchRecord:
         return results
 
 
-def _problem(record: SearchRecord) -> Any:
+def problem(
+    instance: Instance, evaluate: Callable[[IntArray], FloatArray], configured: Callable[[IntArray], Any] | None = None
+) -> Any:
+    """Return stage 1 as a `pymoo.core.problem.Problem`: the GPU of each task, and what `evaluate` says of p schemes.
+
+    With `configured`, which makes plans of schemes, `problem.front(x)` returns them, and a task on a GPU that it does
+    not fit breaks a constraint.
+    """
     from pymoo.core.problem import Problem
 
     class Scheduling(Problem):  # type: ignore[misc]
         def __init__(self) -> None:
-            super().__init__(n_var=record.instance.n, n_obj=2, xl=0, xu=record.instance.k - 1, vtype=int)
+            limits = int(configured is not None and not instance.fits.all())
+            super().__init__(n_var=instance.n, n_obj=2, n_ieq_constr=limits, xl=0, xu=instance.k - 1, vtype=int)
 
-        def _evaluate(self, x: IntArray, out: dict[str, FloatArray], *args: Any, **kwargs: Any) -> None:
-            out["F"] = record.evaluate(np.asarray(x, dtype=np.int64))
+        def _evaluate(self, x: FloatArray, out: dict[str, FloatArray], *args: Any, **kwargs: Any) -> None:
+            schemes = self.schemes(x)
+            out["F"] = evaluate(schemes)
+            if self.n_ieq_constr:
+                too_large = (~instance.fits[np.arange(instance.n), schemes]).sum(axis=1)
+                out["F"] = np.where(too_large[:, None] > 0, _NEVER, out["F"])
+                out["G"] = too_large[:, None].astype(np.float64)
+
+        def schemes(self, x: FloatArray) -> IntArray:
+            """Return schemes, GPU indices of shape (p, n); numbers that are not whole are rounded."""
+            return np.rint(np.atleast_2d(x)).astype(np.int64)
+
+        def front(self, x: FloatArray) -> Any:
+            return None if configured is None else configured(self.schemes(x))
 
     return Scheduling()
 

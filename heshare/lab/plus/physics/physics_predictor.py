@@ -275,7 +275,14 @@ def with_modelled_rows(profiles: pd.DataFrame, gpu: str, workloads: Workloads) -
     The table does not hold these workloads; rows are made of those that fit the GPU, without noise.
     """
     recorded = profiles[is_reference(profiles) & (profiles["gpu"] == gpu)]
-    names = ", ".join(sorted({workload.model for workload in workloads}))
+    plain = Workload("", 1)
+    kinds = {
+        workload.model
+        + f" in {workload.precision.upper()}" * (workload.precision != plain.precision)
+        + f" by {workload.engine}" * (workload.engine != plain.engine)
+        for workload in workloads
+    }
+    names = ", ".join(sorted(kinds))
     warnings.warn(
         f"no profile of {gpu if recorded.empty else f'{names} on {gpu}'}: predicted from the device model's answers "
         f"for each workload alone. To plan with a profile: heshare profile --device emulated:{gpu} --out FOLDER "

@@ -255,7 +255,7 @@ def by_class(policies: Sequence[str], cluster: str, tasks: int, *, seeds: int, s
     def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
         streams = np.random.SeedSequence([seed, repetition.number]).spawn(2)
         rng = np.random.default_rng(streams[0])
-        drawn = draw(tasks, rng=rng, load="mixed", arrivals="poisson")
+        drawn = draw(tasks, rng=rng, load="mixed", arrivals="miso")
         urgent = set(rng.choice(tasks, max(1, tasks // 5), replace=False).tolist())
         ranked = [replace(task, priority=0 if task.id in urgent else 1) for task in drawn]
         for policy in policies:

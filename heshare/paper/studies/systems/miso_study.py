@@ -27,10 +27,11 @@ from heshare.policies.registry import split_description, title
 from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.shared.inputs.csv_table import read_table
+from heshare.world.arrivals import arrivals_s
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
-from heshare.world.task_set import arrivals_s, helios_durations_s
+from heshare.world.task_set import helios_durations_s
 from heshare.world.workload import Workload
 
 MEMORY_MIB = 40_536.0

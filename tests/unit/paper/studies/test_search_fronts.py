@@ -31,7 +31,7 @@ SETS = {seed: mixed_tasks(12, seed) for seed in (3, 4)}
 
 @pytest.fixture(scope="module")
 def study() -> search_fronts.Study:
-    return search_fronts.compare(SETS, CLUSTER, Toy(demand=DEMANDS), device=DEVICE, searches=SEARCHES, improved=None)
+    return search_fronts.compare(SETS, CLUSTER, Toy(demand=DEMANDS), device=DEVICE, searches=SEARCHES, planners={})
 
 
 def test_compare_runs_every_system_with_every_seed(study: search_fronts.Study) -> None:
@@ -103,7 +103,7 @@ def test_plans_are_judged_as_run_and_as_predicted(study: search_fronts.Study) ->
     assert (study.final["predicted_hypervolume"] - study.final["hypervolume"]).abs().max() > 0.01
     once = {3: SETS[3]}
     same = search_fronts.compare(
-        once, CLUSTER, Toy(demand=DEMANDS), device=Toy(demand=DEMANDS), searches=SEARCHES, improved=None
+        once, CLUSTER, Toy(demand=DEMANDS), device=Toy(demand=DEMANDS), searches=SEARCHES, planners={}
     ).final
     assert same["hypervolume"].tolist() == pytest.approx(same["predicted_hypervolume"].tolist())
 
@@ -156,3 +156,22 @@ def test_plan_objectives_are_those_that_plans_were_chosen_by() -> None:
     judged = search_fronts.plan_objectives(plans, world, toy)
     assert (judged <= own * (1 + 1e-9)).all(), "tasks that speed up when others end are no slower than by Eq. 13"
     assert (judged < own * (1 - 1e-3)).any()
+
+
+def test_a_planner_of_whole_plans_is_judged_and_drawn_beside_the_searches() -> None:
+    def everything_alone(tasks, cluster, predictor, *, rng):
+        world = make_instance(tasks, cluster, predictor)
+        return configure(search(world, SETTINGS, rng), world, predictor, replace(SETTINGS, batching="single"))[0]
+
+    study = search_fronts.compare(
+        SETS, CLUSTER, Toy(demand=DEMANDS), device=DEVICE, searches=SEARCHES, planners={"Alone": everything_alone}
+    )
+    table = search_fronts.search_table(study.final, np.random.default_rng(0))
+    (row,) = table[table["system"] == "Alone"].to_dict("records")
+    assert (row["rate"], row["start"]) == ("", "")
+    assert row["predicted_pct"] > 0, "sharing is what the planner leaves out"
+    fig, axes = plt.subplots(1, 2)
+    search_fronts.change_dots(axes, table)
+    labels = [[each.get_text() for each in ax.get_yticklabels()] for ax in axes]
+    assert [each[-1] for each in labels] == ["Alone", "Alone"]
+    plt.close(fig)
