@@ -27,8 +27,8 @@ SLACK = 1.25
 """How much faster a larger batch, a lower clock or a shared GPU may seem before it counts as an error; repeat noise of
 real GPUs is a few per cent."""
 HOST_BOUND_PCT = 10.0
-"""SM activity of a workload alone, %, below which its time is the host's: it varies with what the host does besides, and
-on a busy host it can be shorter. On an H100 a decoding Transformer alone took 5.1 to 5.5 ms and beside others 3.6 ms."""
+"""SM activity of a workload alone, %, below which the host sets its time: it varies, and on a busy host it can be
+shorter. On an H100 a decoding Transformer took 5.1 to 5.5 ms alone and 3.6 ms beside others."""
 LEAST_REPEATS = 2
 """Visits to a workload alone below which its noise is not known."""
 
