@@ -27,7 +27,7 @@ MOST = 7
 SMALL = 0.03
 """A way that is better than a simpler one by less is not recommended: the model cannot tell so little."""
 BATCH_FACTORS = (0.5, 2.0, 0.25, 4.0, 0.125, 8.0)
-HOST_FACTORS = tuple(2.0 ** (sign * step / 2) for step in range(1, 9) for sign in (-1, 1))
+HOST_FACTORS = (0.5, 2.0, 0.25, 4.0, 0.125, 8.0, 0.0625, 16.0)
 """Changes of all inference batch sizes, and of the hosts' time, that are tried, the nearest first."""
 
 
@@ -207,19 +207,22 @@ def _changes(case: _Case, best: Option) -> str:
 
     A change that decides whether sharing pays goes before a nearer one that only changes how to share.
     """
-    sized = [replace(case, workloads=_sized(case.workloads, factor)) for factor in BATCH_FACTORS]
     able = all(one.phase == "inference" for one in case.workloads)
-    batches = [(each, 1.0) for each in sized if able and max(each.needs_mib) <= case.gpu.memory_mib]
+    sized = [replace(case, workloads=_sized(case.workloads, factor)) for factor in BATCH_FACTORS if able]
+    batches = [(each, 1.0) for each in sized if max(each.needs_mib) <= case.gpu.memory_mib]
     found = []
     for inputs in (batches, [(case, factor) for factor in HOST_FACTORS]):
-        names = [_best(changed.options([changed.world(host=host)])).way.name for changed, host in inputs]
-        others = [at for at, name in enumerate(names) if name != best.way.name]
-        for at in sorted(others, key=lambda at: (names[at] == ALONE) is (best.way.name == ALONE))[:1]:
-            changed, host = inputs[at]
-            text = f"a host {max(host, 1 / host):.2g} times as {'slow' if host > 1 else 'fast'}"
-            if host == 1.0:
-                text = "inference batch sizes of " + ", ".join(str(one.batch_size) for one in changed.workloads)
-            found.append(f"{text} ({TITLES[names[at]]})")
+        nearest = ""
+        for changed, host in inputs:
+            name = _best(changed.options([changed.world(host=host)])).way.name
+            decides = (name == ALONE) is not (best.way.name == ALONE)
+            if decides or (name != best.way.name and not nearest):
+                sizes = "inference batch sizes of " + ", ".join(str(one.batch_size) for one in changed.workloads)
+                hosts = f"a host {max(host, 1 / host):g} times as {'slow' if host > 1 else 'fast'}"
+                nearest = f"{hosts if changed is case else sizes} ({TITLES[name]})"
+            if decides:
+                break
+        found += [nearest] * bool(nearest)
     return f"It would change with {', or with '.join(found) or 'no batch size and no host that was tried'}."
 
 

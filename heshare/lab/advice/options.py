@@ -36,7 +36,7 @@ from heshare.world.workload import Resident, Workload
 
 ALONE, MPS, MIG = "alone", "mps", "mig"
 TITLES = {ALONE: "one after the other", MPS: "MPS", TIME_SLICE: "time slices", MIG: "MIG"}
-CLOCKS = 24
+CLOCKS = DEFAULTS.clocks
 """Clocks that are tried, evenly spread over the card's."""
 
 
@@ -123,8 +123,10 @@ def alone_of(way: Way) -> Way:
 
 def _estimates(gpu: Gpu, way: Way, sm_mhz: int | None, constants: Constants) -> list[Estimate]:
     # Of all residents together; of each by itself where they run one after the other.
-    sets = [(one,) for one in way.residents] if way.name == ALONE else [way.residents]
-    return [co_run(gpu, each, sm_mhz, constants=constants) for each in sets]
+    if way.name != ALONE:
+        return [co_run(gpu, way.residents, sm_mhz, constants=constants)]
+    known = {one: co_run(gpu, (one,), sm_mhz, constants=constants) for one in dict.fromkeys(way.residents)}
+    return [known[one] for one in way.residents]
 
 
 def _times(found: Sequence[Estimate]) -> list[Range]:
