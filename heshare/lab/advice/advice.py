@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import pandas as pd
 
@@ -64,15 +63,12 @@ class Advice:
         rows = []
         for each in self.options:
             for at, name in enumerate(self.names):
-                row = {"option": each.way.name, "workload": name, "share": each.way.shares[at], "sm_mhz": each.sm_mhz}
+                row: dict[str, object] = {"option": each.way.name, "workload": name, "share": each.way.shares[at]}
+                row |= {"sm_mhz": each.sm_mhz, "power_w": each.power_w, "per_s": each.per_s[at]}
                 ranges = {"speed": each.speed, "energy": each.energy, "time_s": each.time_s[at]}
-                ends = [
-                    {key: found.value, f"{key}_low": found.low, f"{key}_high": found.high}
-                    for key, found in {**ranges, "energy_j": each.energy_j[at]}.items()
-                ]
-                numbers = dict(chain.from_iterable(each.items() for each in ends))
-                more = {"power_w": each.power_w, "per_s": each.per_s[at], **numbers, "best": each is self.best}
-                rows.append({**row, **more})
+                for key, found in (ranges | {"energy_j": each.energy_j[at]}).items():
+                    row |= {key: found.value, f"{key}_low": found.low, f"{key}_high": found.high}
+                rows.append(row | {"best": each is self.best})
         return pd.DataFrame(rows).astype({"sm_mhz": "Int64"})
 
     def export(self, target: str) -> str:
@@ -102,7 +98,7 @@ def advise(
         >>> import heshare as hs
         >>> advice = hs.advise("A100", "resnet50:1")
         >>> print(advice.best, "does", advice.best.speed, "times the work")
-        MPS at 100, 100 %, 465 MHz does 1.97 [0.878, 2] times the work
+        MPS at 100, 100 %, 435 MHz does 1.94 [0.815, 2] times the work
     """
     found, measured = _parsed(workloads, precision, engine)
     case = _Case(catalogue.gpu(gpu), found, measured)
@@ -115,7 +111,8 @@ def advise(
     notes = [f"Without sharing: together they need {sum(case.needs_mib):.0f} MiB or more of {case.gpu.memory_mib:.0f}."]
     if MPS in rates:
         ratios = [fast / slow for fast, slow in zip(rates[MPS], rates[TIME_SLICE], strict=True)]
-        notes = [limit_note(case.gpu.name, [Resident(one) for one in found], ratios=ratios)]
+        note = limit_note(case.gpu.name, [Resident(one) for one in found], ratios=ratios)
+        notes = [note[:1].upper() + note[1:]]
     if best.way.name == MIG:
         notes.append("No power was measured in MIG instances: the model lacks what residents draw beside each other.")
     sentences = _recommendation(options, best), _changes(case, best)
@@ -135,20 +132,15 @@ class _Case:
 
     def world(self, end: int = 0, host: float = 1.0) -> Constants:
         """Return constants with the hosts' time multiplied by `host`; at an end, -1 or 1, of what is not known."""
-        constants = default()
-        constants = place(
-            constants, self.gpu, [(one, busy_parts(one, constants)[end]) for one in self.measured.values()]
-        )
+        measured = self.measured.values()
+        constants = place(default(), self.gpu, [(one, busy_parts(one, default())[end]) for one in measured])
         far = host * math.exp(end * NORMAL_90 * constants.spreads.host)
-        names = {(self.gpu.name, one.engine, one.model): far for one in self.workloads}
-        names |= {(self.gpu.name, MEASURED, one.name): host for one in self.measured.values()}
-        timing, half = (
-            {
-                **table,
-                **{key: replace(table[key], host_s=k * table[key].host_s) for key, k in names.items() if key in table},
-            }
-            for table in (constants.timing, constants.half_timing)
-        )
+        factors = {(self.gpu.name, one.engine, one.model): far for one in self.workloads}
+        factors |= {(self.gpu.name, MEASURED, one.name): host for one in measured}
+        timing, half = dict(constants.timing), dict(constants.half_timing)
+        for table in (timing, half):
+            for key in factors.keys() & table.keys():
+                table[key] = replace(table[key], host_s=factors[key] * table[key].host_s)
         return replace(constants, timing=timing, half_timing=half)
 
     def options(self, worlds: Sequence[Constants]) -> list[Option]:
@@ -164,19 +156,15 @@ def _parsed(workloads: object, precision: str, engine: str) -> tuple[tuple[Workl
     found: list[Workload] = []
     measured: dict[Workload, Measured] = {}
     for each in listed if isinstance(listed, Sequence) else ():
-        copies, text = re.findall(r"^(?:([1-9])x)?(.*)$", each.strip())[0] if isinstance(each, str) else ("", "=")
+        copies, text = re.findall(r"(?s)^(?:([1-9])x)?(.*)$", each.strip())[0] if isinstance(each, str) else ("", "=")
+        require("workloads", repr(text), "@" not in text, "workloads without shares", "Leave out @ and the share.")
         if "=" in text:
             one = each if isinstance(each, Measured) else Measured.parse(text)
-            require(
-                "workloads", one.name, measured.setdefault(one.workload, one) == one, "each name once", "Rename one."
-            )
-            workload = one.workload
+            known = measured.setdefault(one.workload, one)
+            require("workloads", one.name, known == one, "each name once", "Rename one.")
+            found += [one.workload] * int(copies or 1)
         else:
-            require(
-                "workloads", repr(text), "@" not in text, "workloads without shares", "Leave out @ and what follows."
-            )
-            workload = catalogue.resident(text, precision=precision, engine=engine).workload
-        found += [workload] * int(copies or 1)
+            found += [catalogue.resident(text, precision=precision, engine=engine).workload] * int(copies or 1)
     require("workloads", f"{len(found)} workloads", len(found) <= MOST, f"at most {MOST}", "Leave some out.")
     return tuple(found * 2 if len(found) == 1 else found), measured
 
@@ -193,9 +181,7 @@ def _recommendation(options: Sequence[Option], best: Option) -> str:
     pays, text = best.way.name != ALONE, "Sharing does not pay"
     if pays:
         own = next(each for each in options if each.way == best.way)  # at the card's own clock
-        text = (
-            "Sharing pays" if own.speed.low > 1.0 else f"Sharing may pay (without that clock {own.speed}: measure it)"
-        )
+        text = "Sharing pays" if own.speed.low > 1.0 else f"Sharing may pay (at its own clock {own.speed}: measure it)"
     text += f": {best} does {best.speed} times the work a second with {best.energy} of the energy"
     others = [each for each in options if (each.way.name == ALONE) is pays]
     other = max(others, key=lambda each: each.score, default=None)
@@ -207,24 +193,23 @@ def _changes(case: _Case, best: Option) -> str:
 
     A change that decides whether sharing pays goes before a nearer one that only changes how to share.
     """
-    able = all(one.phase == "inference" for one in case.workloads)
-    sized = [replace(case, workloads=_sized(case.workloads, factor)) for factor in BATCH_FACTORS if able]
-    batches = [(each, 1.0) for each in sized if max(each.needs_mib) <= case.gpu.memory_mib]
-    found = []
+    found, batches = [], []
+    for factor in BATCH_FACTORS if all(one.phase == "inference" for one in case.workloads) else ():
+        sizes = [min(MOST_BATCH, max(1, round(factor * one.batch_size))) for one in case.workloads]
+        workloads = [replace(one, batch_size=size) for one, size in zip(case.workloads, sizes, strict=True)]
+        batches.append((replace(case, workloads=tuple(workloads)), 1.0))
+    batches = [each for each in batches if max(each[0].needs_mib) <= case.gpu.memory_mib]
     for inputs in (batches, [(case, factor) for factor in HOST_FACTORS]):
         nearest = ""
         for changed, host in inputs:
             name = _best(changed.options([changed.world(host=host)])).way.name
             decides = (name == ALONE) is not (best.way.name == ALONE)
             if decides or (name != best.way.name and not nearest):
-                sizes = "inference batch sizes of " + ", ".join(str(one.batch_size) for one in changed.workloads)
-                hosts = f"a host {max(host, 1 / host):g} times as {'slow' if host > 1 else 'fast'}"
-                nearest = f"{hosts if changed is case else sizes} ({TITLES[name]})"
+                nearest = f"a host {max(host, 1 / host):g} times as {'slow' if host > 1 else 'fast'}"
+                if changed is not case:
+                    nearest = "inference batch sizes of " + ", ".join(str(one.batch_size) for one in changed.workloads)
+                nearest += f" ({TITLES[name]})"
             if decides:
                 break
         found += [nearest] * bool(nearest)
     return f"It would change with {', or with '.join(found) or 'no batch size and no host that was tried'}."
-
-
-def _sized(workloads: Sequence[Workload], factor: float) -> tuple[Workload, ...]:
-    return tuple(replace(one, batch_size=min(MOST_BATCH, max(1, round(factor * one.batch_size)))) for one in workloads)

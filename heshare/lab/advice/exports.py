@@ -117,9 +117,8 @@ def _dra(gpu: Gpu, option: Option, labels: Sequence[str]) -> list[dict[str, Any]
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": _CLAIM}}
     documents = [{**claim, "spec": {"devices": devices}}]
     for at, label in enumerate(labels):
-        pod = _pod(
-            option, at, label, {"claims": [{"name": "gpu"} | ({"request": f"mig-{at}"} if way.name == MIG else {})]}
-        )
+        request = {"request": f"mig-{at}"} if way.name == MIG else {}
+        pod = _pod(option, at, label, {"claims": [{"name": "gpu"} | request]})
         pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": _CLAIM}]
         documents.append(pod)
     return documents

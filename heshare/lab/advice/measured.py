@@ -38,6 +38,11 @@ class Measured:
         dram_pct: activity of the memory interface, % (`DCGM_FI_PROF_DRAM_ACTIVE`).
         gpu_pct: part of the time in which some kernel runs, % (nvidia-smi's `utilization.gpu`); None if unknown.
         memory_mib: device memory, MiB; 0 if unknown: then everything fits.
+
+    Example:
+        >>> from heshare import Measured
+        >>> Measured.parse("asr=per_s:104,w:155,sm:6") == Measured("asr", 104, 6, power_w=155)
+        True
     """
 
     name: str

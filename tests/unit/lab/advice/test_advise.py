@@ -79,17 +79,17 @@ def test_wrong_uses_are_refused_with_a_sentence(gpu, workloads, said):
 
 
 def test_the_command_prints_the_table_the_json_and_the_exports():
-    done = CliRunner().invoke(app, ["advise", "A100", "resnet50:1"])
-    advice = hs.advise("A100", "resnet50:1")
+    done = CliRunner().invoke(app, ["advise", "T4", "mobilenet:1"])
+    advice = hs.advise("T4", "mobilenet:1")
     assert done.exit_code == 0
     assert f">{advice.best}" in done.stdout
     assert done.stdout.endswith(f"{advice}\n")
-    document = json.loads(CliRunner().invoke(app, ["advise", "A100", "resnet50:1", "--json"]).stdout)
+    document = json.loads(CliRunner().invoke(app, ["advise", "T4", "mobilenet:1", "--json"]).stdout)
     assert document["recommendation"] == advice.recommendation
     assert len(document["rows"]) == 2 * len(advice.options)
     assert sum(row["best"] for row in document["rows"]) == 2
-    shown = CliRunner().invoke(app, ["advise", "A100", "resnet50:1", "--export", "slurm"])
+    shown = CliRunner().invoke(app, ["advise", "T4", "mobilenet:1", "--export", "slurm"])
     assert shown.stdout == advice.export("slurm")
-    wrong = CliRunner().invoke(app, ["advise", "A100", "resnet50:1", "--export", "nomad"])
+    wrong = CliRunner().invoke(app, ["advise", "T4", "mobilenet:1", "--export", "nomad"])
     assert wrong.exit_code == 2
     assert "expected one of mps, slurm, hami, dra" in wrong.stderr

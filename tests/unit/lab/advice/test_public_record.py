@@ -66,6 +66,7 @@ def test_at_least_six_cases_are_compared_and_the_misses_are_those_that_the_page_
     assert missed == MISSED
 
 
+@pytest.mark.slow
 def test_commands_of_the_page_run():
     shell = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("heshare ")]
     lines = [line.partition("  #")[0].split()[1:] for line in shell]
