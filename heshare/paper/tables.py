@@ -204,8 +204,7 @@ def paper_error_pct(technique: str, error: str) -> float:
 def table_5(errors: pd.DataFrame) -> pd.DataFrame:
     """Return Table V: the paper's errors, ours with rows held out as in the paper, and with whole workloads or GPUs.
 
-    Args:
-        errors: as from `heshare.prediction.table5.prediction_errors`; the published record is left out.
+    `errors` is as from `heshare.prediction.table5.prediction_errors`; the published record is left out.
 
     Returns:
         One row a technique of each `settings`, in the paper's order; errors in %, time and power together.
