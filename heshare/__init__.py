@@ -19,6 +19,8 @@ _MODULES = {
     "HeShareError": "heshare.shared.errors",
     "InputError": "heshare.shared.errors",
     "task_set": "heshare.api",
+    "advise": "heshare.lab.advice.advice",
+    "Measured": "heshare.lab.advice.measured",
     "estimate": "heshare.device_query",
     "import_jobs": "heshare.devices.job_import",
     "iterations": "heshare.devices.task_sizes",

@@ -28,7 +28,7 @@ PAGES = (
     "reference/README.md",
 )
 STAGES = ("world", "devices", "profiles", "prediction", "scheduling", "policies", "running")
-ROOMS = ("device_query", "paper.explore", "lab.sweeps", "testing", "shared.errors")
+ROOMS = ("device_query", "lab.advice", "paper.explore", "lab.sweeps", "testing", "shared.errors")
 """What is documented beside the stages: what users import."""
 _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 

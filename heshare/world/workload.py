@@ -10,6 +10,8 @@ from heshare.shared.inputs.bounds import MOST_BATCH, parse_whole
 PRECISIONS = ("fp32", "tf32", "fp16")
 ENGINES = ("eager", "tensorrt")
 PHASES = ("inference", "training")
+MEASURED = "measured"
+"""The phase of a workload that is known by what was measured of it alone (`heshare.lab.advice`), in no task set."""
 KINDS = ("cnn", "transformer", "decode")
 """Kinds of network: convolutions on images, whole sequences, one output position at a time."""
 SHARINGS = (
@@ -66,7 +68,7 @@ class Workload:
         batch_size: inference batch size, samples per iteration; in training, samples per step on one GPU.
         precision: `fp32` (PyTorch's default then: TF32 on Ampere and later), `tf32` or `fp16`.
         engine: `eager` (PyTorch, host-bound when layers are small) or `tensorrt` (no host floor).
-        phase: `inference` or `training`.
+        phase: `inference`, `training` or `measured`.
 
     Example:
         >>> from heshare import Workload
@@ -97,7 +99,7 @@ class Workload:
         for column, value, names in (
             ("precision", self.precision, PRECISIONS),
             ("engine", self.engine, ENGINES),
-            ("phase", self.phase, PHASES),
+            ("phase", self.phase, (*PHASES, MEASURED)),
         ):
             if value not in names:
                 raise InputError(repr(value), " or ".join(names), f"Choose one {column}.", column=column)

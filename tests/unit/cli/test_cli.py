@@ -36,7 +36,7 @@ def test_help_lists_every_command() -> None:
         check=True,
     )
     commands = "compare plan run live profile estimate claims notebook calibrate trace-kernels regenerate-profiles"
-    for command in (*commands.split(), "compile", "doctor", "restore"):
+    for command in (*commands.split(), "advise", "compile", "doctor", "restore"):
         assert f"  {command} " in done.stdout
 
 

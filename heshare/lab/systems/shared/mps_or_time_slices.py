@@ -31,15 +31,20 @@ def modelled(gpu: str, residents: Sequence[Resident], sm_mhz: int | None = None)
     return [slow.time_s / fast.time_s for slow, fast in zip(slices, mps, strict=True)]
 
 
-def limit_note(gpu: str, residents: Sequence[Resident], sm_mhz: int | None = None) -> str:
-    """Return that MPS was measured to win and to lose against time slices, for residents like these; else nothing."""
+def limit_note(
+    gpu: str, residents: Sequence[Resident], sm_mhz: int | None = None, *, ratios: Sequence[float] | None = None
+) -> str:
+    """Return that MPS was measured to win and to lose against time slices, for residents like these; else nothing.
+
+    `ratios` are what `modelled` returns, if they are known.
+    """
     alike = catalogue.gpu(gpu).architecture == "hopper" or residents[0].workload.engine == "tensorrt"
     if len(residents) < 2 or residents[0].sharing != "mps" or not alike:
         return ""
     rows = measured().set_index("cuda_graphs")
-    ratios = ", ".join(f"{ratio:.2f}" for ratio in modelled(gpu, residents, sm_mhz))
+    text = ", ".join(f"{ratio:.2f}" for ratio in (modelled(gpu, residents, sm_mhz) if ratios is None else ratios))
     return (
-        f"by the model MPS gives these residents {ratios} times the rates of time slices; it lacks a term: of "
+        f"by the model MPS gives these residents {text} times the rates of time slices; it lacks a term: of "
         f"{rows.workload['no']} on an {rows.gpu['no']}, {rows.ratio['no']:.3f} was measured without CUDA graphs and "
         f"{rows.ratio['yes']:.3f} with them (data/calibration/mps_or_time_slices.csv)."
     )

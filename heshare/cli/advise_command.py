@@ -1,0 +1,54 @@
+"""`heshare advise`: whether sharing a GPU pays for given workloads, with which shares, and what would change that."""
+
+from typing import Annotated
+
+import typer
+
+from heshare.cli.options import Json, gpu_names, model_names, print_json, to_records
+
+
+def advise(
+    gpu: Annotated[str, typer.Argument(help="A GPU, such as T4, V100, A100, H100.", autocompletion=gpu_names)],
+    workloads: Annotated[
+        list[str],
+        typer.Argument(
+            help="What is to run: resnet50:8, 3xresnet50:8 (copies), or as measured asr=per_s:104,w:155,sm:6.",
+            autocompletion=model_names,
+        ),
+    ],
+    precision: Annotated[str, typer.Option(help="fp32 (framework default), tf32 or fp16.")] = "fp32",
+    engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
+    export: Annotated[
+        str | None, typer.Option(help="Print the recommendation as mps (shell), slurm, hami or dra (Kubernetes YAML).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say whether sharing a GPU pays, in which way, with which shares and clock; one workload means two copies of it.
+
+    Speed and energy are over those of the same work one after the other at the card's own clock; s and J are of an
+    iteration; ranges hold 90 %. What was measured of a workload alone on this card is written per_s (iterations a
+    second), sm (SM activity, %) and, where known, w (board power, W), dram (memory activity, %), gpu (nvidia-smi's
+    utilisation, %) and mib (memory, MiB).
+    """
+    import pandas as pd
+
+    from heshare.lab.advice.advice import advise as advise_on
+    from heshare.paper.tables import to_text
+
+    advice = advise_on(gpu, workloads, precision=precision, engine=engine)
+    if export is not None:
+        typer.echo(advice.export(export), nl=False)
+        return
+    if json:
+        sentences = {name: getattr(advice, name) for name in ("recommendation", "changes", "notes")}
+        print_json({"gpu": advice.gpu.name, **sentences, "rows": to_records(advice.to_frame())})
+        return
+    first = {name: advice.names.index(name) for name in advice.names}
+    rows = [
+        {"option": ">" * (each is advice.best) + str(each), "power_w": each.power_w}
+        | {"speed": str(each.speed), "energy": str(each.energy)}
+        | {f"{name} s": str(each.time_s[at]) for name, at in first.items()}
+        | {f"{name} J": str(each.energy_j[at]) for name, at in first.items()}
+        for each in advice.options
+    ]
+    typer.echo(f"{to_text(pd.DataFrame(rows))}\n\n{advice}")

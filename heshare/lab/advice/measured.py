@@ -1,0 +1,134 @@
+"""Workloads known by what was measured of them alone on a card: their place in the device model.
+
+An iteration of T seconds with SMs active for the part S and memory for the part D has the memory time M and the SM time
+W with which the model reports that activity (W gives way where both do not fit into T). Some kernel runs for the part B
+of T, between (W + M) / T and 1: the rest of B are kernels that do not fill the GPU, the rest of T waits for the host.
+Where B was not measured, both ends are asked as well. Power above that of the idle card goes with W and M.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from heshare.devices.constants import Constants, Load, Timing
+from heshare.devices.device_model import register_iteration_model
+from heshare.devices.iteration_time import BATCH_EXPONENT, OVERLAP, Iteration, WorkPower, iteration_at
+from heshare.devices.uncertainty import Uncertainty, outside
+from heshare.shared.errors import InputError, require
+from heshare.world.gpu import Gpu
+from heshare.world.workload import MEASURED, Resident, Workload
+
+TIME_SPREAD, POWER_SPREAD = 0.03, 0.05
+"""Relative standard uncertainty of a measured rate and power; assumed."""
+_FORM = "name=per_s:104,sm:6 and any of w:155, dram:20, gpu:60, mib:9000"
+_FIELDS = {"per_s": "per_s", "sm": "sm_pct", "w": "power_w", "dram": "dram_pct", "gpu": "gpu_pct", "mib": "memory_mib"}
+_LEAST = {"per_s": 1e-9, "sm_pct": 0.1, "power_w": 1.0, "dram_pct": 0.0, "gpu_pct": 0.1, "memory_mib": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of a workload alone on the card at its own clock; `InputError` for values out of range.
+
+    Attributes:
+        name: any name of small letters, digits and `_`.
+        per_s: iterations a second, whatever an iteration is: batches, requests, tokens.
+        sm_pct: SM activity, % (DCGM's `DCGM_FI_PROF_SM_ACTIVE`).
+        power_w: board power, W; None takes the power of SMs that compute a CNN in FP32.
+        dram_pct: activity of the memory interface, % (`DCGM_FI_PROF_DRAM_ACTIVE`).
+        gpu_pct: part of the time in which some kernel runs, % (nvidia-smi's `utilization.gpu`); None if unknown.
+        memory_mib: device memory, MiB; 0 if unknown: then everything fits.
+
+    Example:
+        >>> from heshare import Measured
+        >>> Measured.parse("asr=per_s:104,w:155,sm:6") == Measured("asr", 104, 6, power_w=155)
+        True
+    """
+
+    name: str
+    per_s: float
+    sm_pct: float
+    power_w: float | None = None
+    dram_pct: float = 0.0
+    gpu_pct: float | None = None
+    memory_mib: float = 0.0
+
+    def __post_init__(self) -> None:
+        good = isinstance(self.name, str) and re.fullmatch("[a-z0-9_]+", self.name) is not None
+        require("name", repr(self.name), good, "small letters, digits and _", "Rename the workload.")
+        for field, least in _LEAST.items():
+            value, most = getattr(self, field), 100.0 if field.endswith("_pct") else 1e9
+            good = type(value) in (int, float) and least <= value <= most
+            good = good or (value is None and field in ("power_w", "gpu_pct"))
+            require(field, f"{value!r} of {self.name}", good, f"a number from {least:g} to {most:g}", "Correct it.")
+
+    @classmethod
+    def parse(cls, text: str) -> "Measured":
+        """Return the measurement of a text such as `asr=per_s:104,w:155,sm:6`."""
+        name, _, rest = text.partition("=")
+        values = {
+            _FIELDS.get(key.strip(), ""): number for key, _, number in (each.partition(":") for each in rest.split(","))
+        }
+        good = len(values) == rest.count(",") + 1 and {"per_s", "sm_pct"} <= set(values) <= set(_FIELDS.values())
+        require("workload", repr(text), good, _FORM, "Write each field once.")
+        try:
+            return cls(name.strip(), **{field: float(number) for field, number in values.items()})
+        except ValueError as error:
+            raise error if isinstance(error, InputError) else InputError(repr(text), _FORM, "Write numbers.") from None
+
+    @property
+    def workload(self) -> Workload:
+        """Return the workload that stands for it, of batch size 1: an iteration is what was counted."""
+        return Workload(self.name, 1, phase=MEASURED)
+
+
+def busy_parts(one: Measured, constants: Constants) -> tuple[float, float, float]:
+    """Return the part of the time in which some kernel runs, 0 to 1: a likely one, the least, the most."""
+    least = sum(_parts(one, constants))
+    if one.gpu_pct is None:
+        return 0.5 * (least + 1.0), least, 1.0
+    return (max(least, one.gpu_pct / 100.0),) * 3
+
+
+def place(constants: Constants, gpu: Gpu, each: Sequence[tuple[Measured, float]]) -> Constants:
+    """Return constants that hold measured workloads on a card, each with the part B of its time."""
+    timing, loads, power, spreads = {}, {}, constants.power[gpu.name], constants.spreads
+    for one, busy in each:
+        work, memory = _parts(one, constants)
+        # The fill with which `filled(work, fill)` is what kernels take beside memory time.
+        fill = max(0.0, (busy - memory) ** BATCH_EXPONENT - work**BATCH_EXPONENT) ** (1.0 / BATCH_EXPONENT)
+        host, time_s = max(0.0, 1.0 - busy**OVERLAP) ** (1.0 / OVERLAP), 1.0 / one.per_s
+        parts = {"memory_s": memory, "work_per_sample_s": work, "fill_s": fill, "host_s": host}
+        known = {name: part * time_s for name, part in parts.items()}
+        timing[gpu.name, MEASURED, one.name] = Timing(0.0, work_s=0.0, uncertainty=TIME_SPREAD, anchored=True, **known)
+        load = Load(1.0, 0.0, 0.0, spreads.load)
+        if one.power_w is not None:
+            found, expected = f"{one.power_w:g} W of {one.name}", f"more than the idle {power.idle_w:g} W of {gpu.name}"
+            require("power_w", found, one.power_w > power.idle_w, expected, "Measure board power under load.")
+            above_w = max(0.0, one.power_w - power.idle_w - power.idle_clock_w - power.clock_w * busy)
+            load = Load(above_w / (power.dynamic_w * (work + power.memory * memory)), 0.0, 0.0, POWER_SPREAD)
+        loads[gpu.name, one.name, MEASURED] = load
+    if each:  # how they wait for each other's kernels is as little known as in time slices
+        spreads = replace(spreads, contention=max(spreads.contention, spreads.time_slice))
+    both = {**constants.timing, **timing}, {**constants.loads, **loads}
+    return replace(constants, timing=both[0], loads=both[1], spreads=spreads)
+
+
+def _parts(one: Measured, constants: Constants) -> tuple[float, float]:
+    # W and M over T.
+    utilisation, active = constants.utilisation, one.sm_pct / 100.0
+    memory = max(0.0, one.dram_pct / 100.0 - utilisation.dram_per_sm * active) / utilisation.dram_per_memory
+    memory = min(memory, 0.99)
+    return min(active, 1.0 - memory), memory
+
+
+@lru_cache(maxsize=4096)
+def measured_iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:
+    name, share = resident.workload.model, resident.mps_pct / 100.0
+    timing, load = constants.timing[gpu, MEASURED, name], constants.loads[gpu, name, MEASURED]
+    iteration = iteration_at(timing, 1, share, None, WorkPower(load.intensity))
+    known = Uncertainty(timing.uncertainty, transfer=constants.spreads.share * outside(timing.share_low, 1.0, share))
+    return replace(iteration, uncertainty=known, load_uncertainty=load.uncertainty)
+
+
+register_iteration_model(MEASURED, measured_iteration)

@@ -1,0 +1,205 @@
+"""Ways to run several workloads on one card: one after the other, in time slices, under MPS, in MIG instances.
+
+All ways are judged for the same work. With the rates r_i, a shared card does in a second what takes `sum r_i t_i`
+seconds one after the other at the default clock, its *speed*, and `sum r_i t_i P_i` joules, over which its power is its
+*energy* (t_i, P_i: time of an iteration and power alone). One after the other, each workload has the same time at the
+default clock. The joules of an iteration are those alone times that energy.
+
+Intervals are 90 %. Those of speed and energy hold what the way adds to the uncertainty alone (co-runners, share, clock,
+limit), and both ends of what decides sharing and is not known: the host's speed, or `measured.busy_parts`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from heshare.devices.constants import Constants
+from heshare.devices.device_model import Estimate, co_run
+from heshare.devices.uncertainty import NORMAL_90, Uncertainty
+from heshare.lab.systems.miso.mig import SLICES, has_mig, least, sharing_of
+from heshare.lab.systems.miso.policy import best, choices
+from heshare.lab.systems.shared.time_slicing import TIME_SLICE
+from heshare.prediction.oracle import DevicePredictor
+from heshare.scheduling.batch_model import BatchModel, unconfigured_batches
+from heshare.scheduling.batching import BatchSplit
+from heshare.scheduling.configuration import mps_percentages
+from heshare.scheduling.objectives import Instance
+from heshare.scheduling.settings import DEFAULTS
+from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu, spread_clocks
+from heshare.world.task import Task
+from heshare.world.workload import Resident, Workload
+
+ALONE, MPS, MIG = "alone", "mps", "mig"
+TITLES = {ALONE: "one after the other", MPS: "MPS", TIME_SLICE: "time slices", MIG: "MIG"}
+CLOCKS = DEFAULTS.clocks
+"""Clocks that are tried, evenly spread over the card's."""
+
+
+class Range(NamedTuple):
+    """A value and the ends of its 90 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+class Way(NamedTuple):
+    """A way to run workloads: `alone`, `mps`, `time-slice` or `mig`, and what runs where."""
+
+    name: str
+    residents: tuple[Resident, ...]
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """Return the MPS percentage or MIG instance of each workload; nothing in another way."""
+        if self.name == MPS:
+            return tuple(str(one.mps_pct) for one in self.residents)
+        return tuple(one.sharing.removeprefix("mig-") if self.name == MIG else "" for one in self.residents)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A way to run workloads at one clock.
+
+    Attributes:
+        way: how.
+        sm_mhz: the requested clock, MHz; None leaves it to the card.
+        power_w: board power, W; one after the other, the mean.
+        speed, energy: work a second and joules, over those of the same work one after the other at the default clock.
+        per_s: iterations a second of each workload; one after the other, over the time of all.
+        time_s, energy_j: seconds of an iteration of each while it runs, and its joules.
+    """
+
+    way: Way
+    sm_mhz: int | None
+    power_w: float
+    speed: Range
+    energy: Range
+    per_s: tuple[float, ...]
+    time_s: tuple[Range, ...]
+    energy_j: tuple[Range, ...]
+
+    @property
+    def score(self) -> float:
+        """Return the work over the energy and the time that it takes: what is recommended has most."""
+        return self.speed.value / self.energy.value
+
+    def __str__(self) -> str:
+        shares = " at " + ", ".join(self.way.shares) + " %" * (self.way.name == MPS) if self.way.shares[0] else ""
+        return TITLES[self.way.name] + shares + ("" if self.sm_mhz is None else f", {self.sm_mhz} MHz")
+
+
+def option(gpu: Gpu, way: Way, sm_mhz: int | None, worlds: Sequence[Constants]) -> Option:
+    """Return an option by the first of `worlds`, with the ends of its intervals in all of them."""
+    n, alone = len(way.residents), alone_of(way)
+    found = [(_estimates(gpu, way, sm_mhz, world), _estimates(gpu, alone, None, world)) for world in worlds]
+    relative = [_relative(own, base) for own, base in found]
+    speed, energy = (_envelope([each[place] for each in relative]) for place in (0, 1))
+    # Neither a co-runner nor a lower clock speeds anything up.
+    speed = speed._replace(high=min(speed.high, 1.0 if way.name == ALONE else n))
+    times = [_envelope([_times(own)[at] for own, _ in found]) for at in range(n)]
+    apart, joules = 0.5 * math.log(energy.high / energy.low), []
+    for each in found[0][1]:
+        spread = NORMAL_90 * math.hypot(each.tasks[0].uncertainty, each.power_uncertainty)
+        joules.append(_around(each.power_w * each.tasks[0].time_s * energy.value, math.hypot(spread, apart)))
+    per_s, power_w = [1.0 / each.value for each in times], found[0][0][0].power_w
+    if way.name == ALONE:
+        per_s = [speed.value / (n * each.tasks[0].time_s) for each in found[0][1]]
+        power_w = energy.value * speed.value * sum(each.power_w for each in found[0][1]) / n
+    return Option(way, sm_mhz, power_w, speed, energy, tuple(per_s), tuple(times), tuple(joules))
+
+
+def alone_of(way: Way) -> Way:
+    return Way(ALONE, tuple(Resident(one.workload) for one in way.residents))
+
+
+def _estimates(gpu: Gpu, way: Way, sm_mhz: int | None, constants: Constants) -> list[Estimate]:
+    # Of all residents together; of each by itself where they run one after the other.
+    if way.name != ALONE:
+        return [co_run(gpu, way.residents, sm_mhz, constants=constants)]
+    known = {one: co_run(gpu, (one,), sm_mhz, constants=constants) for one in dict.fromkeys(way.residents)}
+    return [known[one] for one in way.residents]
+
+
+def _times(found: Sequence[Estimate]) -> list[Range]:
+    tasks = [task for each in found for task in each.tasks]
+    return [Range(task.time_s, *task.uncertainty_parts.interval(task.time_s)) for task in tasks]
+
+
+def _relative(own: Sequence[Estimate], base: Sequence[Estimate]) -> tuple[Range, Range]:
+    # Speed and energy over those of the same work one after the other.
+    tasks, before = [task for each in own for task in each.tasks], [each.tasks[0] for each in base]
+    pairs = list(zip(tasks, before, strict=True))
+    rates = [one.time_s / task.time_s for task, one in pairs]
+    if len(own) > 1:  # one after the other
+        speed, powers = len(base) / sum(1.0 / rate for rate in rates), list(zip(own, base, strict=True))
+        energy = sum(one.power_w / rate for rate, one in zip(rates, own, strict=True)) / sum(e.power_w for e in base)
+    else:
+        speed, powers = sum(rates), [(own[0], each) for each in base]
+        energy = own[0].power_w / sum(rate * each.power_w for rate, each in zip(rates, base, strict=True))
+    spreads = [_added(task.uncertainty_parts, one.uncertainty_parts) for task, one in pairs]
+    of_time = sum(rate * spread for rate, spread in zip(rates, spreads, strict=True)) / sum(rates)
+    of_power = max(_added(one.power_uncertainty_parts, each.power_uncertainty_parts) for one, each in powers)
+    return _around(speed, NORMAL_90 * of_time), _around(energy, NORMAL_90 * math.hypot(of_time, of_power))
+
+
+def _added(parts: Uncertainty, base: Uncertainty) -> float:
+    return math.sqrt(max(0.0, parts.total**2 - base.total**2))
+
+
+def _around(value: float, spread: float) -> Range:
+    return Range(value, value * math.exp(-spread), value * math.exp(spread))
+
+
+def _envelope(ranges: Sequence[Range]) -> Range:
+    return Range(ranges[0].value, min(one.low for one in ranges), max(one.high for one in ranges))
+
+
+def best_clock(gpu: Gpu, way: Way, constants: Constants) -> int:
+    """Return the SM clock at which a way takes the least energy for its work, MHz, of `CLOCKS` of the card's."""
+    base = _estimates(gpu, alone_of(way), None, constants)
+    clocks = reversed(spread_clocks(gpu.clocks_mhz, CLOCKS))
+    return min(clocks, key=lambda mhz: _relative(_estimates(gpu, way, mhz, constants), base)[1].value)
+
+
+def ways(gpu: Gpu, workloads: Sequence[Workload], needs_mib: Sequence[float], constants: Constants) -> list[Way]:
+    """Return the ways to run workloads on a card, the simplest first.
+
+    Under MPS all have 100 %, equal shares, or the shares of HeShare's step (Algorithm 1, lines 6-10, with the goal of
+    Eq. 16). MIG has the partition with the least mean slowdown (MISO's search) whose instances hold the workloads.
+    """
+    n, found = len(workloads), [Way(ALONE, tuple(map(Resident, workloads)))]
+    if sum(needs_mib) <= gpu.memory_mib:
+        shares = ((100,) * n, (100 // n,) * n, _best_shares(gpu, workloads, constants))
+        found.append(Way(TIME_SLICE, tuple(Resident(one, sharing=TIME_SLICE) for one in workloads)))
+        found += [Way(MPS, tuple(map(Resident, workloads, pcts))) for pcts in dict.fromkeys(shares)]
+    if has_mig(gpu):
+        table = []
+        for one, needed_mib in zip(workloads, needs_mib, strict=True):
+            inside = [Resident(one, sharing=sharing_of(gpu, slices)) for slices in SLICES]
+            times_s = [co_run(gpu, (each,), constants=constants).tasks[0].time_s for each in inside]
+            holds = np.array(SLICES) >= (least(gpu, needed_mib) or np.inf)
+            table.append(np.where(holds, np.array(times_s) / times_s[-1], np.inf))
+        if partition := best(table, choices("all")):
+            pairs = zip(workloads, partition, strict=True)
+            found.append(Way(MIG, tuple(Resident(one, sharing=sharing_of(gpu, slices)) for one, slices in pairs)))
+    return found
+
+
+def _best_shares(gpu: Gpu, workloads: Sequence[Workload], constants: Constants) -> tuple[int, ...]:
+    model, n = partial(co_run, constants=constants), len(workloads)
+    # Each task takes one second alone.
+    tasks = [Task(at, one, 1.0 / model(gpu, (Resident(one),)).tasks[0].time_s) for at, one in enumerate(workloads)]
+    ones, queue = np.ones((n, 1)), np.zeros(1, dtype=np.int64)
+    instance = Instance(tuple(tasks), Cluster((gpu,)), ones, ones, ones > 0, np.zeros(n))
+    split = BatchSplit(unconfigured_batches(queue, np.arange(n)[None, :]), queue, queue)
+    found = mps_percentages(split, BatchModel(instance, DevicePredictor(model)), replace(DEFAULTS, mps_goal="both"))
+    return tuple(found[0].tolist())

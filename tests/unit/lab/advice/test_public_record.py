@@ -1,0 +1,92 @@
+"""What `advise` says of public measurements of shared cards, as the table of `docs/advise.md` has it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import heshare as hs
+from heshare.cli import app
+from heshare.shared import files
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "advise.md"
+WAYS = {"time-slice": "time slices", "mps": "MPS", "mig": "MIG"}
+QUANTITIES = {"speed": "speed", "energy": "energy", "per_s": "iterations/s", "energy_j": "J an iteration"}
+MISSED = {("H100", "2xhiggs"): 2, ("H100", "3xhiggs"): 1, ("H100", "bert_large"): 1, ("H100", "densenet201"): 1}
+"""Rows whose interval does not hold what was measured, by GPU and workloads."""
+
+
+def rows() -> pd.DataFrame:
+    return pd.read_csv(files.data("calibration", "advice.csv"), keep_default_na=False)
+
+
+@cache
+def advice(gpu: str, workloads: str, precision: str, engine: str):
+    return hs.advise(gpu, workloads.split(), precision=precision, engine=engine)
+
+
+def said(row):
+    found = advice(row.gpu, row.workloads, row.precision, row.engine)
+    of_way = [each for each in found.options if each.way.name == row.way and each.sm_mhz is None]
+    (option,) = [each for each in of_way if not row.mps_pct or set(each.way.shares) == {row.mps_pct}]
+    if row.quantity in ("speed", "energy"):
+        return getattr(option, row.quantity)
+    if row.quantity == "energy_j":
+        return option.energy_j[0]
+    time_s, n = option.time_s[0], len(option.time_s)
+    return type(time_s)(n / time_s.value, n / time_s.high, n / time_s.low)
+
+
+def line(row) -> str:
+    found = said(row)
+    holds = "yes" if found.low <= row.measured <= found.high else "no"
+    what = " + ".join(each.partition("=")[0] for each in row.workloads.split())
+    way = WAYS[row.way] + (f" {row.mps_pct} %" if row.mps_pct else "")
+    cells = row.case, row.gpu, what, way, QUANTITIES[row.quantity], found, f"{row.measured:.3g}", holds
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+@pytest.mark.parametrize("row", list(rows().itertuples()), ids=lambda row: f"{row.case} {row.way} {row.quantity}")
+def test_the_page_has_what_is_said_and_what_was_measured(row):
+    assert line(row) in PAGE.read_text("utf-8").splitlines()
+
+
+def test_at_least_six_cases_are_compared_and_the_misses_are_those_that_the_page_names():
+    table = rows()
+    assert table.groupby(["case", "gpu"]).ngroups >= 6
+    missed = {}
+    for row in table.itertuples():
+        if line(row).endswith("| no |"):
+            key = row.gpu, row.workloads.partition("=")[0]
+            missed[key] = missed.get(key, 0) + 1
+    assert missed == MISSED
+
+
+@pytest.mark.slow
+def test_commands_of_the_page_run():
+    shell = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("heshare ")]
+    lines = [line.partition("  #")[0].split()[1:] for line in shell]
+    assert len(lines) >= 4
+    for words in lines:
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, (words, done.output)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "workloads", "engine", "pays"),
+    [
+        ("H200", "5xhiggs=per_s:50.5,sm:20.1", "eager", True),
+        ("H100", "2xasr=per_s:104,w:155,sm:6", "eager", True),
+        ("H100", "2xmoss=per_s:2.5,w:500,sm:64", "eager", True),
+        ("A100", "2xresnet50:8", "eager", True),
+        ("V100-SXM2", "resnet50:16 ssd=per_s:22.93,w:290.75,sm:95", "tensorrt", False),
+        # On an H100 this server lost by sharing; by its SM activity it should not.
+        ("H100", "2xhiggs=per_s:20.35,sm:29", "eager", True),
+    ],
+)
+def test_whether_it_says_that_sharing_pays(gpu, workloads, engine, pays):
+    assert (advice(gpu, workloads, "fp32", engine).best.way.name != "alone") is pays
