@@ -106,7 +106,8 @@ class Iteration:
         work_power: dynamic power of its work.
         load_uncertainty: relative standard uncertainty of board power under its kind of load.
         arithmetic: in what it computes, `fp32`, `tf32` or `fp16`; empty where this is not recorded.
-        serial_s: time of the host that no GPU work hides, whatever the clock and the share (training).
+        serial_s: time of the host that no GPU work hides, whatever the clock and the share (training, servers).
+        bandwidth_s: part of `memory_s` in which it uses the whole memory bandwidth (language models).
         sms_s: time of the SMs of its share at the top clock, `base / s + ((batch / s)^r + fill^r)^(1/r)`, s.
         duty: the part of its time alone at the top clock for which the GPU works for it.
     """
@@ -126,6 +127,7 @@ class Iteration:
     load_uncertainty: float = 0.0
     arithmetic: str = ""
     serial_s: float = 0.0
+    bandwidth_s: float = 0.0
     sms_s: float = field(init=False)
     duty: float = field(init=False)
 
