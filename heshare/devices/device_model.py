@@ -32,8 +32,7 @@ from heshare.devices.board_power import (
 )
 from heshare.devices.constants import Constants, Power, default
 from heshare.devices.crowding import contention_factors, resident_parts, stretches
-from heshare.devices.iteration_time import Iteration
-from heshare.devices.language_models import inference_iteration, with_shared_bandwidth
+from heshare.devices.iteration_time import Iteration, iteration_of
 from heshare.devices.uncertainty import PowerDraw, Spreads, Uncertainty, limit_spread, of_power, of_task
 from heshare.shared import plugins
 from heshare.shared.errors import InputError
@@ -66,7 +65,7 @@ class SharingModel(Protocol):
         ...
 
 
-_ITERATION_MODELS: dict[str, IterationModel] = {"inference": inference_iteration}
+_ITERATION_MODELS: dict[str, IterationModel] = {"inference": iteration_of}
 _SHARING_MODELS: dict[str, SharingModel] = {}
 
 
@@ -194,23 +193,16 @@ def co_run(
     factors = contention_factors(contention, iterations)
     parts = resident_parts(iterations, power.cache_mb, factors)
 
-    def times_at(mhz: float) -> list[float]:
-        slowdowns = top_mhz / mhz, memory_slowdown_at(power, mhz)
-        turns = stretches(contention, parts, *slowdowns)
-        times_s = [
-            iteration.time_s(*slowdowns, turn * factor, wait_s)
-            for iteration, turn, (factor, wait_s) in zip(iterations, turns, factors, strict=True)
-        ]
-        return with_shared_bandwidth(iterations, times_s, slowdowns[1])
-
     def model_w(mhz: float) -> float:
-        if len(iterations) > 1 and any(iteration.bandwidth_s for iteration in iterations):
-            return power_at_times_w(power, iterations, times_at(mhz), mhz, top_mhz)
         return board_power_w(power, parts, mhz, top_mhz, contention)
 
     reached_mhz = highest_clock_mhz(model_w, cap_w, request_mhz, top_mhz)
     sm_slowdown, memory_slowdown = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
-    times_s = times_at(reached_mhz)
+    turns = stretches(contention, parts, sm_slowdown, memory_slowdown)
+    times_s = [
+        iteration.time_s(sm_slowdown, memory_slowdown, turn * factor, wait_s)
+        for iteration, turn, (factor, wait_s) in zip(iterations, turns, factors, strict=True)
+    ]
     power_w = min(cap_w, model_w(reached_mhz))
     beside = [constants.spreads.beside("mps", len(residents) - 1)] * len(residents)
     if len(residents) > 1 and any(resident.workload.phase in _CO_RUN_RECORDS for resident in residents):

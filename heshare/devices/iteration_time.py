@@ -192,10 +192,18 @@ def overlap_arrays(host_s: FloatArray, gpu_s: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=65536)
 def iteration_of(constants: Constants, gpu: str, resident: Resident) -> Iteration:
-    """Return the iteration of an inference resident on the GPU of that name, or an `InputError` without constants."""
+    """Return the iteration of an inference resident on the GPU of that name, or an `InputError` without constants.
+
+    That of a language model follows from its shape (`heshare.devices.language_models`).
+    """
     workload = resident.workload
     key = gpu, workload.engine, workload.model
     check_precision(gpu, workload.precision)
+    shape = catalogue.shape(workload.model)
+    if shape is not None:
+        from heshare.devices.language_models import language_iteration  # few runs need it
+
+        return language_iteration(constants, gpu, resident, shape)
     try:
         timing = constants.timing[key]
     except KeyError:

@@ -17,20 +17,16 @@ grows where a process has few SMs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-
-from scipy.optimize import brentq
+from functools import cache
 
 from heshare.devices.constants import Constants, fitted
-from heshare.devices.iteration_time import Iteration, WorkPower, arithmetic, check_precision, iteration_of, overlap
+from heshare.devices.iteration_time import Iteration, WorkPower, arithmetic, overlap
 from heshare.devices.uncertainty import Spreads, Uncertainty, outside
-from heshare.shared.errors import InputError
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
-from heshare.world.language_model import LARGEST_DECODE_M, LanguageModel
-from heshare.world.workload import Model, Resident
+from heshare.world.language_model import LanguageModel
+from heshare.world.workload import Resident
 
 FITTED_ON = "H100"
 """The GPU of the record."""
@@ -91,43 +87,15 @@ def default_law() -> LanguageLaw:
     return LanguageLaw(**fitted("language model")["", "", ""])
 
 
-def inference_iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:
-    """Return the iteration of an inference resident on the GPU of that name, by the law of its kind of network.
-
-    Raises:
-        InputError: no constants, or a decoder too large for the law of other networks, without a shape of its own.
-    """
-    if shape_of(resident.workload.model) is not None:
-        return _language_iteration(constants, gpu, resident)
-    if resident.workload.model in catalogue.models():
-        _check_law(catalogue.model(resident.workload.model))
-    return iteration_of(constants, gpu, resident)
-
-
-def _check_law(model: Model) -> None:
-    if model.kind == "decode" and model.language is None and model.params_m > LARGEST_DECODE_M:
-        raise InputError(
-            f"{model.name}, which decodes with {model.params_m:g} million parameters, without heads, kv_heads, "
-            "head_dim and context",
-            f"these for more than {LARGEST_DECODE_M:g} million: the law of smaller decoders reads no parameters",
-            "Add the rows to its description (docs/guide.md, Add a language model).",
-            column="workload",
-        )
-
-
-@lru_cache(maxsize=65536)
-def _language_iteration(constants: Constants, gpu_name: str, resident: Resident) -> Iteration:
+def language_iteration(constants: Constants, gpu_name: str, resident: Resident, shape: LanguageModel) -> Iteration:
+    """Return an iteration of a language model on the GPU of that name under the resident's MPS percentage."""
     workload, law, gpu = resident.workload, default_law(), catalogue.gpu(gpu_name)
-    check_precision(gpu_name, workload.precision)
-    shape = catalogue.model(workload.model).language
-    assert shape is not None
     size, precision = workload.batch_size, workload.precision
     moved, operations = shape.moved_bytes(size, precision), shape.operations(size)
     share = resident.mps_pct / 100.0
     memory_s, compute_s = law.gpu_parts_s(gpu, moved, operations, precision)
     memory_s *= max(1.0, STREAMING_SHARE / share)
-    # What the operations add to the time of memory is the time of the SMs.
-    added_s = overlap(memory_s, compute_s / share) - memory_s
+    gpu_s = overlap(memory_s, compute_s / share)
     traffic_s, operations_s = law.energy_s(gpu, moved, operations, precision)
     load_spread = law.power_spread
     if gpu_name != FITTED_ON and constants.laws.power is not None:
@@ -137,14 +105,16 @@ def _language_iteration(constants: Constants, gpu_name: str, resident: Resident)
         fixed_s=0.0,
         memory_s=memory_s,
         base_s=0.0,
-        batch_s=added_s * share,
+        batch_s=(gpu_s - memory_s) * share,  # what the operations add is the time of the SMs
         fill_s=0.0,
         share=share,
         host_s=0.0,
         kernels=KERNELS_PER_LAYER * shape.layers,
         batch_size=size,
         anchored=False,
-        uncertainty=_uncertainty(law, constants.spreads, resident, gpu_name, server_s / (server_s + memory_s + added_s)),
+        uncertainty=_uncertainty(
+            law, constants.spreads, resident, gpu_name, server_s / (server_s + gpu_s), shape.prefill
+        ),
         work_power=WorkPower(intensity=0.0, operations_s=operations_s + traffic_s),
         load_uncertainty=load_spread,
         arithmetic=arithmetic(gpu_name, precision),
@@ -153,10 +123,11 @@ def _language_iteration(constants: Constants, gpu_name: str, resident: Resident)
     )
 
 
-def _uncertainty(law: LanguageLaw, spreads: Spreads, resident: Resident, gpu: str, server: float) -> Uncertainty:
+def _uncertainty(
+    law: LanguageLaw, spreads: Spreads, resident: Resident, gpu: str, server: float, prefill: bool
+) -> Uncertainty:
     # `server` is the server's part of the time, which differs between hosts.
-    shape = shape_of(resident.workload.model)
-    alone = law.prefill_spread if shape and shape.prefill else 0.0
+    alone = law.prefill_spread if prefill else 0.0
     size = 0.0 if alone else outside(1, MOST_BATCH, resident.workload.batch_size)
     share = outside(1.0, 1.0, resident.mps_pct / 100.0)
     elsewhere = 0.0 if gpu == FITTED_ON else law.gpu_spread
@@ -165,28 +136,3 @@ def _uncertainty(law: LanguageLaw, spreads: Spreads, resident: Resident, gpu: st
         host=spreads.host * server,
         transfer=math.hypot(elsewhere, alone, spreads.batch * size, spreads.share * share),
     )
-
-
-def shape_of(model_name: str) -> LanguageModel | None:
-    """Return the shape of a language model of the catalogue; None for other networks."""
-    return catalogue.models()[model_name].language if model_name in catalogue.models() else None
-
-
-def with_shared_bandwidth(
-    iterations: Sequence[Iteration], times_s: Sequence[float], memory_slowdown: float
-) -> list[float]:
-    """Return the seconds per iteration of co-runners, of which some are language models, that share the bandwidth.
-
-    All wait for memory by the same factor longer, such that together they use no more than the whole bandwidth. The
-    times are as they were where it suffices, and where no resident is a language model.
-    """
-    demands = [(each.bandwidth_s or each.memory_s) * memory_slowdown for each in iterations]
-    languages = any(each.bandwidth_s for each in iterations)
-
-    def used(extra: float) -> float:
-        return sum(part / (time_s + extra * part) for part, time_s in zip(demands, times_s, strict=True))
-
-    if not languages or used(0.0) <= 1.0:
-        return list(times_s)
-    extra = float(brentq(lambda value: used(value) - 1.0, 0.0, len(demands)))
-    return [time_s + extra * part for part, time_s in zip(demands, times_s, strict=True)]

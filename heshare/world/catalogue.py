@@ -14,7 +14,7 @@ from heshare.shared import files, plugins
 from heshare.shared.errors import InputError, unknown
 from heshare.shared.inputs.csv_table import Row, read_table
 from heshare.world.gpu import Gpu
-from heshare.world.language_model import SHAPE_KINDS, LanguageModel
+from heshare.world.language_model import DECODE, LARGEST_DECODE_M, PREFILL, SHAPE_KINDS, LanguageModel
 from heshare.world.task import Task
 from heshare.world.workload import KINDS, Model, Resident, Workload, parse_resident
 
@@ -58,17 +58,8 @@ _SIZES = {
 }
 """Fields of a network that has no shape of a language model, from which they follow."""
 _SHAPE = {"heads": _WHOLE, "kv_heads": _WHOLE, "head_dim": _WHOLE, "context": "tokens"}
-_SHAPE_OPTIONS = {
-    "active_params_m": "1e6",
-    "full_layers": _WHOLE,
-    "window_layers": _WHOLE,
-    "window": _WHOLE,
-    "embedding_m": "1e6",
-    "experts": _WHOLE,
-    "experts_used": _WHOLE,
-    "state_mib": "MiB",
-    "weight_bytes": "B",
-}
+_SHAPE_OPTIONS = {"active_params_m": "1e6", "embedding_m": "1e6", "state_mib": "MiB", "weight_bytes": "B"}
+_SHAPE_OPTIONS |= dict.fromkeys(("full_layers", "window_layers", "window", "experts", "experts_used"), _WHOLE)
 _CLOCKS = re.compile(r"^(\d+:\d+:[1-9]\d*|\d+( \d+)*)$")
 
 
@@ -156,9 +147,10 @@ def _read_models(path: Path) -> dict[str, dict[str, Any]]:
 
 def _described(path: Path, name: str, fact: dict[str, Any]) -> dict[str, Any]:
     # The fields of `Model`: those that the file gives, or those that follow from the shape of a language model.
-    if fact["kind"] not in KINDS:
-        raise InputError(f"{name} of the kind {fact['kind']}", " or ".join(KINDS), "Choose one.", file=path)
-    shaped = fact["kind"] == "prefill" or not _SHAPE.keys().isdisjoint(fact)
+    if fact["kind"] not in (*KINDS, PREFILL):
+        found = f"{name} of the kind {fact['kind']}"
+        raise InputError(found, " or ".join((*KINDS, PREFILL)), "Choose one.", file=path, column="kind")
+    shaped = fact["kind"] == PREFILL or not _SHAPE.keys().isdisjoint(fact)
     missing = [field for field in (_SHAPE if shaped else _SIZES) if field not in fact]
     if missing or (shaped and fact["kind"] not in SHAPE_KINDS):
         found = f"{name} of the kind {fact['kind']} without {', '.join(missing) or 'tokens to decode or prompts'}"
@@ -173,8 +165,8 @@ def _described(path: Path, name: str, fact: dict[str, Any]) -> dict[str, Any]:
         "language": shape,
         "gflops": 1e-9 * shape.operations(1),
         "activations_m": 1e-6 * shape.layers * shape.heads * shape.head_dim * shape.tokens(1),
-        "memory_fixed_mib": shape.fixed_mib("fp16"),
-        "memory_per_sample_mib": shape.sequence_mib("fp16"),
+        "memory_fixed_mib": shape.memory_mib(0, "fp16"),
+        "memory_per_sample_mib": shape.memory_mib(1, "fp16") - shape.memory_mib(0, "fp16"),
     }
 
 
@@ -271,6 +263,26 @@ def model(name: str) -> Model:
 def kind(model_name: str) -> str:
     """Return the kind of a network, one of `KINDS`; `cnn` for one that is not in the catalogue."""
     return models()[model_name].kind if model_name in models() else "cnn"
+
+
+@cache
+def shape(model_name: str) -> LanguageModel | None:
+    """Return the shape of a language model; None for other networks, and for one that is not in the catalogue.
+
+    Raises:
+        InputError: a decoder without a shape that is too large for the law of other networks.
+    """
+    facts = models().get(model_name)
+    if facts is None or facts.language is not None:
+        return None if facts is None else facts.language
+    if facts.kind == DECODE and facts.params_m > LARGEST_DECODE_M:
+        raise InputError(
+            f"{model_name}, which decodes with {facts.params_m:g} million parameters, without {', '.join(_SHAPE)}",
+            f"these for more than {LARGEST_DECODE_M:g} million: the law of smaller decoders reads no parameters",
+            "Add the rows to its description (docs/guide.md, Add a language model).",
+            column="workload",
+        )
+    return None
 
 
 def load_class(model_name: str) -> str:

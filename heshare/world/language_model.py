@@ -15,8 +15,9 @@ CONTEXT_MIB = 540.0
 """Device memory of a CUDA context and its libraries, MiB; assumed, as in `data/workloads.csv`."""
 LARGEST_DECODE_M = 1000.0
 """Parameters, millions, up to which a workload of the kind `decode` needs no shape."""
-SHAPE_KINDS = ("decode", "prefill")
-_MIB = 2.0**20
+SHAPE_KINDS = DECODE, PREFILL = "decode", "prefill"
+"""Kinds of workloads of a language model: one token of every sequence, and prompts."""
+_MIB, _BYTES = 2.0**20, {"fp16": 2.0, "tf32": 4.0, "fp32": 4.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class LanguageModel:
         own = {name: value for name, value in shape.items() if name in cls.__dataclass_fields__}
         own.setdefault("active_params_m", facts["params_m"])
         own.setdefault("full_layers", facts["layers"] - own.get("window_layers", 0))
-        model = cls(facts["layers"], facts["params_m"], prefill=facts["kind"] == "prefill", **own)
+        model = cls(facts["layers"], facts["params_m"], prefill=facts["kind"] == PREFILL, **own)
         active = 0 <= model.embedding_m < model.active_params_m <= model.params_m
         found = f"{model.active_params_m:g} of {model.params_m:g} million parameters, {model.embedding_m:g} of a table"
         require("active_params_m", found, active, "at most all, and more than the table", "Correct the parameters.")
@@ -92,13 +93,9 @@ class LanguageModel:
             read_m -= in_experts_m * (1.0 - used) ** tokens
         return 1e6 * read_m
 
-    def bytes_of_weight(self, precision: str) -> float:
-        """Return the bytes of a stored parameter."""
-        return self.weight_bytes or element_bytes(precision)
-
     def cache_bytes(self, precision: str) -> float:
         """Return the keys and values of a sequence at its context, bytes."""
-        return 2.0 * self.kv_heads * self.head_dim * self._attended * element_bytes(precision)
+        return 2.0 * self.kv_heads * self.head_dim * self._attended * _BYTES[precision]
 
     @property
     def _attended(self) -> float:
@@ -107,7 +104,7 @@ class LanguageModel:
 
     def moved_bytes(self, batch_size: float, precision: str, *, prompt_tokens: float = 0.0) -> float:
         """Return the bytes that an iteration moves; `prompt_tokens` of other sequences are processed with it."""
-        weights = self.bytes_of_weight(precision) * self.read_params(self.tokens(batch_size) + prompt_tokens)
+        weights = (self.weight_bytes or _BYTES[precision]) * self.read_params(self.tokens(batch_size) + prompt_tokens)
         states = 2.0 * self.state_mib * _MIB
         return weights + batch_size * (self.cache_bytes(precision) + states)
 
@@ -119,18 +116,6 @@ class LanguageModel:
         return dense + 4.0 * self.heads * self.head_dim * attended * batch_size
 
     def memory_mib(self, batch_size: float, precision: str) -> float:
-        """Return the device memory of a process that serves so many sequences, MiB."""
-        return self.fixed_mib(precision) + batch_size * self.sequence_mib(precision)
-
-    def fixed_mib(self, precision: str) -> float:
-        """Return the device memory without sequences, MiB: the CUDA context and all weights."""
-        return CONTEXT_MIB + 1e6 * self.params_m * self.bytes_of_weight(precision) / _MIB
-
-    def sequence_mib(self, precision: str) -> float:
-        """Return the device memory of a sequence, MiB: its keys, values and recurrent state."""
-        return self.cache_bytes(precision) / _MIB + self.state_mib
-
-
-def element_bytes(precision: str) -> float:
-    """Return the bytes of an element of a precision, `fp32`, `tf32` or `fp16`."""
-    return 2.0 if precision == "fp16" else 4.0
+        """Return the device memory of a process, MiB: CUDA context, all weights, keys, values and recurrent states."""
+        weights_mib = 1e6 * self.params_m * (self.weight_bytes or _BYTES[precision]) / _MIB
+        return CONTEXT_MIB + weights_mib + batch_size * (self.cache_bytes(precision) / _MIB + self.state_mib)

@@ -11,9 +11,8 @@ from heshare.world.language_model import LanguageModel
 PRECISIONS = ("fp32", "tf32", "fp16")
 ENGINES = ("eager", "tensorrt")
 PHASES = ("inference", "training")
-KINDS = ("cnn", "transformer", "decode", "prefill")
-"""Kinds of network: convolutions on images, whole sequences, one output position at a time, prompts of a language
-model."""
+KINDS = ("cnn", "transformer", "decode")
+"""Kinds of network: convolutions on images, whole sequences, one output position at a time."""
 SHARINGS = (
     "mps",
     "time-slice",
@@ -37,7 +36,7 @@ class Model:
         description: Table IV's description.
         load: `low`, `medium` or `high`, the load class of Section V-B; `none` for a network that is not in Table IV,
             which no drawn task set holds.
-        kind: one of `KINDS`.
+        kind: one of `KINDS`, or `prefill` (prompts of a language model).
         layers: number of layers, whose operators eager execution launches one by one.
         gflops: floating-point operations of one sample's forward pass, GFLOP.
         params_m: parameters, millions.

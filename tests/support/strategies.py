@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from heshare.world.catalogue import gpus, models
+from heshare.world.catalogue import gpus, models, paper_models
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
@@ -25,7 +25,7 @@ def gpu_types() -> SearchStrategy[Gpu]:
 
 def workloads(batch_sizes: tuple[int, ...] = BATCH_SIZES) -> SearchStrategy[Workload]:
     """A model of Table IV with an inference batch size."""
-    return st.builds(Workload, st.sampled_from(list(models())), st.sampled_from(batch_sizes))
+    return st.builds(Workload, st.sampled_from(list(paper_models())), st.sampled_from(batch_sizes))
 
 
 def residents(mps_pcts: tuple[int, ...] = MPS_PCTS) -> SearchStrategy[Resident]:

@@ -27,8 +27,8 @@ BANDWIDTH = 0.92
 ASSUMED = {"gpu_spread": 0.2, "prefill_spread": 0.2}
 """Relative standard uncertainties beyond that of a model left out: other GPUs, a prefill by itself; assumed."""
 PROMPT_TOKENS = {"gpqa": 250.0, "lm-arena-chat": 500.0, "sourcegraph-fim": 4000.0}
-"""Mean tokens of a prompt by the set of requests; assumed, the record does not say. With them the reached rate is 0.54 of
-the peak; large matrix products alone reach 0.7 (`gemm_power.csv`)."""
+"""Mean tokens of a prompt by the set of requests; assumed, the record does not say. With them the reached rate is 0.54
+of the peak; large matrix products alone reach 0.7 (`gemm_power.csv`)."""
 MEAN_PLACE = 0.6
 """Tokens written so far over the mean output, in the mean over running sequences: long ones run longer; assumed."""
 PRECISION = "fp16"
@@ -39,8 +39,11 @@ _START = np.log([3e-3, 3e-5, 0.4])
 
 @dataclass(frozen=True)
 class ServerRows:
-    """n servers: models by name, settings as words, sequences, prompts a step, bytes and operations of a decode step
-    and of one that also processes a prompt, (n, 2) each, and what was measured by `QUANTITIES`, (n,) each."""
+    """n servers: models, settings as words, sequences, prompts a step, what a step moves and computes, measurements.
+
+    Bytes and operations are those of a decode step and of one that also processes a prompt, (n, 2) each; `measured` is
+    by `QUANTITIES`, (n,) each.
+    """
 
     models: Sequence[str]
     settings: Sequence[str]
@@ -135,7 +138,8 @@ def left_out_laws(power: Power) -> dict[str, LanguageLaw]:
     rows = server_rows()
     laws = {model: fit_law(power, ~rows.of(model)) for model in sorted(set(rows.models))}
     errors = {model: _log_errors(law, power, model) for model, law in laws.items()}
-    return {model: _with_spreads(law, [errors[name] for name in errors if name != model]) for model, law in laws.items()}
+    others = {model: [errors[name] for name in errors if name != model] for model in laws}
+    return {model: _with_spreads(law, others[model]) for model, law in laws.items()}
 
 
 def _log_errors(law: LanguageLaw, power: Power, model: str) -> dict[str, FloatArray]:

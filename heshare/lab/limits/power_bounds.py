@@ -23,7 +23,6 @@ from heshare.devices.board_power import idle_power_w, switching
 from heshare.devices.constants import default
 from heshare.devices.derived_constants import FULL_BATCH
 from heshare.devices.iteration_time import iteration_of
-from heshare.devices.language_models import shape_of
 from heshare.prediction.predictor import Predictor
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
@@ -194,7 +193,7 @@ def saturated_w(gpu: Gpu, residents: Residents, sm_mhz: Clock) -> float:
     power = constants.power.get(gpu.name)
     if power is None or any(resident.workload.phase != "inference" for resident in residents):
         return gpu.tdp_w
-    if any(shape_of(resident.workload.model) is not None for resident in residents):
+    if any(catalogue.shape(resident.workload.model) is not None for resident in residents):
         return gpu.tdp_w
     full_w = power.clock_w + power.dynamic_w * _strongest(gpu, residents) * (1.0 + power.sharing)
     return min(gpu.tdp_w, _rest_w(gpu, top_mhz(gpu, sm_mhz)) + _switching(gpu, top_mhz(gpu, sm_mhz)) * full_w)

@@ -30,7 +30,8 @@ TARGETS = {
 def left_out_models(quantity: str, calibration: Calibration) -> Iterator[LeftOutPoint]:
     power, rows = calibration.fitted.power[FITTED_ON], language_fit.server_rows()
     for model, law in language_fit.left_out_laws(power).items():
-        own, spreads = rows.of(model), {"power": law.power_spread, "joules": math.hypot(law.time_spread, law.power_spread)}
+        spreads = {"power": law.power_spread, "joules": math.hypot(law.time_spread, law.power_spread)}
+        own = rows.of(model)
         values = rows.measured[quantity][own], language_fit.predicted(law, power, rows)[quantity][own]
         settings, unit = np.array(rows.settings)[own].tolist(), language_fit.QUANTITIES[quantity]
         about = NAMES[quantity], FITTED_ON, model, settings, unit

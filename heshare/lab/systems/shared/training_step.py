@@ -22,8 +22,7 @@ from functools import lru_cache
 
 from heshare.devices.constants import Constants, default, fitted
 from heshare.devices.device_model import register_iteration_model
-from heshare.devices.iteration_time import BATCH_EXPONENT, Iteration, WorkPower, filled, iteration_at
-from heshare.devices.language_models import inference_iteration
+from heshare.devices.iteration_time import BATCH_EXPONENT, Iteration, WorkPower, filled, iteration_at, iteration_of
 from heshare.devices.uncertainty import Uncertainty
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.training import TrainingStep
@@ -74,7 +73,7 @@ def busy_alone(gpu: Gpu, workload: Workload) -> float:
 
     This is the driver's measure: the part of the time in which some kernel runs.
     """
-    iteration_model = training_iteration if workload.phase == "training" else inference_iteration
+    iteration_model = training_iteration if workload.phase == "training" else iteration_of
     iteration = iteration_model(default(), gpu.name, Resident(workload))
     return min(1.0, iteration.gpu_s(1.0, 1.0) / iteration.time_s(1.0, 1.0))
 
