@@ -62,9 +62,9 @@ def estimate(
 
 
 def least_memory_mib(workload: Workload) -> float:
-    """Return the device memory without which a process cannot run the workload, MiB; a training's is as recorded."""
+    """Return the device memory without which a process cannot run the workload, MiB: of trainings and servers all."""
     needed_mib = catalogue.memory_mib(workload)
-    if workload.phase == "training":
+    if workload.phase == "training" or catalogue.shape(workload.model) is not None:
         return needed_mib
     fixed_mib = catalogue.model(workload.model).memory_fixed_mib
     return fixed_mib + LIVE * (needed_mib - fixed_mib)

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 
 from heshare.devices.constants import Contention
 from heshare.devices.iteration_time import OVERLAP, Iteration, rated_energies_s
@@ -55,7 +56,7 @@ def resident_parts(
 
 
 def contention_factors(contention: Contention, iterations: Sequence[Iteration]) -> list[tuple[float, float]]:
-    """Return (1 + strength S_i, wait kernels_i D_i in s) for each resident i, shape (n, 2).
+    """Return (1 + strength S_i, wait kernels_i D_i + wait for memory in s) for each resident i, shape (n, 2).
 
     D_i is the sum of its co-runners' duty cycles, S_i that sum with each weighted by its share over the resident's own.
     The duty cycle of a resident is its GPU part over its time, alone at the top clock. Neither factor depends on the
@@ -70,8 +71,10 @@ def contention_factors(contention: Contention, iterations: Sequence[Iteration]) 
         return [sum(values[:index]) + sum(values[index + 1 :]) for index in range(len(values))]
 
     return [
-        (1.0 + contention.strength * beside / iteration.share, contention.wait_s * iteration.kernels * duty)
-        for iteration, duty, beside in zip(iterations, others(duties), others(weighted), strict=True)
+        (1.0 + contention.strength * beside / iteration.share, contention.wait_s * iteration.kernels * duty + memory_s)
+        for iteration, duty, beside, memory_s in zip(
+            iterations, others(duties), others(weighted), bandwidth_waits_s(iterations), strict=True
+        )
     ]
 
 
@@ -94,6 +97,24 @@ def common_stretch(contention: Contention, parts: FloatArray, sm_slowdown: float
     if len(parts) < 2:
         return 1.0
     return float(_common_stretch(parts, *_numbers(contention), sm_slowdown, memory_slowdown))
+
+
+def bandwidth_waits_s(iterations: Sequence[Iteration]) -> list[float]:
+    """Return for how much longer each resident waits for memory, s, shape (n,), if some are language models.
+
+    All wait longer in proportion, such that together they use at most the whole bandwidth when each runs as fast as
+    alone at the top clock. Without a language model nothing is added: `Contention.memory` is fitted to pairs.
+    """
+    parts_s = [each.bandwidth_s or each.memory_s for each in iterations]
+    times_s = [each.time_s(1.0, 1.0) for each in iterations]
+
+    def used(longer: float) -> float:
+        return sum(part_s / (time_s + longer * part_s) for part_s, time_s in zip(parts_s, times_s, strict=True))
+
+    if not any(each.bandwidth_s for each in iterations) or used(0.0) <= 1.0:
+        return [0.0] * len(iterations)
+    longer = float(brentq(lambda value: used(value) - 1.0, 0.0, len(iterations)))
+    return [longer * part_s for part_s in parts_s]
 
 
 def _numbers(contention: Contention) -> tuple[float, float, float]:

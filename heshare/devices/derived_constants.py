@@ -40,8 +40,9 @@ _TINY = 1e-9
 
 
 def complete_catalogue(constants: Constants) -> Constants:
-    """Return constants that also hold every GPU and network of the catalogue."""
-    return complete(constants, catalogue.gpus(), catalogue.models())
+    """Return constants that also hold every GPU and network of the catalogue; language models have their own law."""
+    networks = {name: model for name, model in catalogue.models().items() if model.language is None}
+    return complete(constants, catalogue.gpus(), networks)
 
 
 def complete(constants: Constants, gpus: Mapping[str, Gpu], models: Mapping[str, Model]) -> Constants:

@@ -104,7 +104,8 @@ class Iteration:
         uncertainty: relative standard uncertainty of its time.
         load_uncertainty: relative standard uncertainty of board power under its kind of load.
         arithmetic: in what it computes, `fp32`, `tf32` or `fp16`; empty where this is not recorded.
-        serial_s: time of the host that no GPU work hides, whatever the clock and the share (training).
+        serial_s: time of the host that no GPU work hides, whatever the clock and the share (training, servers).
+        bandwidth_s: part of `memory_s` in which it uses the whole memory bandwidth (language models).
         sms_s: time of the SMs of its share at the top clock, `base / s + ((batch / s)^r + fill^r)^(1/r)`, s.
         duty: the part of its time alone at the top clock for which the GPU works for it.
     """
@@ -124,6 +125,7 @@ class Iteration:
     load_uncertainty: float = 0.0
     arithmetic: str = ""
     serial_s: float = 0.0
+    bandwidth_s: float = 0.0
     sms_s: float = field(init=False)
     duty: float = field(init=False)
 
@@ -188,10 +190,18 @@ def overlap_arrays(host_s: FloatArray, gpu_s: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=65536)
 def iteration_of(constants: Constants, gpu: str, resident: Resident) -> Iteration:
-    """Return the iteration of an inference resident on the GPU of that name, or an `InputError` without constants."""
+    """Return the iteration of an inference resident on the GPU of that name, or an `InputError` without constants.
+
+    That of a language model follows from its shape (`heshare.devices.language_models`).
+    """
     workload = resident.workload
     key = gpu, workload.engine, workload.model
     check_precision(gpu, workload.precision)
+    shape = catalogue.shape(workload.model)
+    if shape is not None:
+        from heshare.devices.language_models import language_iteration  # few runs need it
+
+        return language_iteration(constants, gpu, resident, shape)
     try:
         timing = constants.timing[key]
     except KeyError:

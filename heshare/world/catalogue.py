@@ -14,8 +14,9 @@ from heshare.shared import files, plugins
 from heshare.shared.errors import InputError, unknown
 from heshare.shared.inputs.csv_table import Row, read_table
 from heshare.world.gpu import Gpu
+from heshare.world.language_model import DECODE, LARGEST_DECODE_M, PREFILL, SHAPE_KINDS, LanguageModel
 from heshare.world.task import Task
-from heshare.world.workload import Model, Resident, Workload, parse_resident
+from heshare.world.workload import KINDS, Model, Resident, Workload, parse_resident
 
 PAPER_GPUS = ("T4", "V100", "A100")
 """The GPUs of Table III, in its order: the paper's figures and the shipped profiles are of these."""
@@ -58,12 +59,18 @@ _MODEL_FIELDS = {
     "load": _TEXT,
     "kind": _TEXT,
     "layers": _WHOLE,
-    "gflops": "GFLOP/sample",
     "params_m": "1e6",
+}
+_SIZES = {
+    "gflops": "GFLOP/sample",
     "activations_m": "1e6/sample",
     "memory_fixed_mib": "MiB",
     "memory_per_sample_mib": "MiB/sample",
 }
+"""Fields of a network that has no shape of a language model, from which they follow."""
+_SHAPE = {"heads": _WHOLE, "kv_heads": _WHOLE, "head_dim": _WHOLE, "context": "tokens"}
+_SHAPE_OPTIONS = {"active_params_m": "1e6", "embedding_m": "1e6", "state_mib": "MiB", "weight_bytes": "B"}
+_SHAPE_OPTIONS |= dict.fromkeys(("full_layers", "window_layers", "window", "experts", "experts_used"), _WHOLE)
 _CLOCKS = re.compile(r"^(\d+:\d+:[1-9]\d*|\d+( \d+)*)$")
 
 
@@ -137,8 +144,39 @@ def models() -> dict[str, Model]:
     """Return every model of `data/workloads.csv` (Table IV) by name, in the file's order, then those of plug-ins."""
     plugins.load_others(plugins.WORKLOADS)
     shipped, more = files.data("workloads.csv"), _MORE["workload"]
-    facts = _joined([shipped, *more], "workload", lambda path: read_facts(path, "workload", _MODEL_FIELDS))
+    facts = _joined([shipped, *more], "workload", _read_models)
     return {name: Model(name=name, **fact) for name, fact in facts.items()}
+
+
+def _read_models(path: Path) -> dict[str, dict[str, Any]]:
+    more = {**_SIZES, **_SHAPE, **_SHAPE_OPTIONS}
+    facts = read_facts(path, "workload", {**_MODEL_FIELDS, **more}, optional=tuple(more))
+    return {name: _described(path, name, fact) for name, fact in facts.items()}
+
+
+def _described(path: Path, name: str, fact: dict[str, Any]) -> dict[str, Any]:
+    # The fields of `Model`: those that the file gives, or those that follow from the shape of a language model.
+    if fact["kind"] not in (*KINDS, PREFILL):
+        found = f"{name} of the kind {fact['kind']}"
+        raise InputError(found, " or ".join((*KINDS, PREFILL)), "Choose one.", file=path, column="kind")
+    shaped = fact["kind"] == PREFILL or not _SHAPE.keys().isdisjoint(fact)
+    missing = [field for field in (_SHAPE if shaped else _SIZES) if field not in fact]
+    if missing or (shaped and fact["kind"] not in SHAPE_KINDS):
+        found = f"{name} of the kind {fact['kind']} without {', '.join(missing) or 'tokens to decode or prompts'}"
+        needed = f"{', '.join(_SHAPE)} of a language model (kind {' or '.join(SHAPE_KINDS)}), or {', '.join(_SIZES)}"
+        raise InputError(found, needed, "Add the rows, with unit and source.", file=path, column="field")
+    if not shaped:
+        return {field: value for field, value in fact.items() if field in _MODEL_FIELDS or field in _SIZES}
+    own = {field: fact.pop(field) for field in (*_SHAPE, *_SHAPE_OPTIONS, *_SIZES) if field in fact}
+    shape = LanguageModel.of(fact, own)
+    return {
+        **fact,
+        "language": shape,
+        "gflops": 1e-9 * shape.operations(1),
+        "activations_m": 1e-6 * shape.layers * shape.heads * shape.head_dim * shape.tokens(1),
+        "memory_fixed_mib": shape.memory_mib(0, "fp16"),
+        "memory_per_sample_mib": shape.memory_mib(1, "fp16") - shape.memory_mib(0, "fp16"),
+    }
 
 
 def paper_models() -> dict[str, Model]:
@@ -169,7 +207,7 @@ def register_models(path: str | Path) -> None:
     Raises:
         InputError: a bad file, a network with a load class, or something has read the catalogue already.
     """
-    facts = read_facts(path, "workload", _MODEL_FIELDS)
+    facts = _read_models(Path(path))
     for name, fact in facts.items():
         if fact["load"] != "none":
             found, action = f"{name} with the load {fact['load']}", "Write none; give its tasks as a file or a list."
@@ -252,6 +290,26 @@ def kind(model_name: str) -> str:
     return models()[model_name].kind if model_name in models() else "cnn"
 
 
+@cache
+def shape(model_name: str) -> LanguageModel | None:
+    """Return the shape of a language model; None for other networks, and for one that is not in the catalogue.
+
+    Raises:
+        InputError: a decoder without a shape that is too large for the law of other networks.
+    """
+    facts = models().get(model_name)
+    if facts is None or facts.language is not None:
+        return None if facts is None else facts.language
+    if facts.kind == DECODE and facts.params_m > LARGEST_DECODE_M:
+        raise InputError(
+            f"{model_name}, which decodes with {facts.params_m:g} million parameters, without {', '.join(_SHAPE)}",
+            f"these for more than {LARGEST_DECODE_M:g} million: the law of smaller decoders reads no parameters",
+            "Add the rows to its description (docs/guide.md, Add a language model).",
+            column="workload",
+        )
+    return None
+
+
 def load_class(model_name: str) -> str:
     """Return the load class of a network (Section V-B), `low`, `medium` or `high`; `none` for one without."""
     return models()[model_name].load if model_name in models() else "none"
@@ -269,6 +327,8 @@ def memory_mib(workload: Workload) -> float:
     """Return the device memory that a process running this workload needs, mem_i of Section III-C, MiB."""
     if workload.phase == INFERENCE:
         facts = model(workload.model)
+        if facts.language is not None:
+            return facts.language.memory_mib(workload.batch_size, workload.precision)
         return facts.memory_fixed_mib + facts.memory_per_sample_mib * workload.batch_size
     return _phase(workload).memory_mib(workload)
 

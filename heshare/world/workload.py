@@ -6,6 +6,7 @@ from numbers import Integral
 
 from heshare.shared.errors import InputError
 from heshare.shared.inputs.bounds import MOST_BATCH, parse_whole
+from heshare.world.language_model import LanguageModel
 
 PRECISIONS = ("fp32", "tf32", "fp16")
 ENGINES = ("eager", "tensorrt")
@@ -37,13 +38,14 @@ class Model:
         description: Table IV's description.
         load: `low`, `medium` or `high`, the load class of Section V-B; `none` for a network that is not in Table IV,
             which no drawn task set holds.
-        kind: `cnn`, `transformer` or `decode`.
+        kind: one of `KINDS`, or `prefill` (prompts of a language model).
         layers: number of layers, whose operators eager execution launches one by one.
         gflops: floating-point operations of one sample's forward pass, GFLOP.
         params_m: parameters, millions.
         activations_m: elements of all layer outputs for one sample, millions.
         memory_fixed_mib: device memory of a process that runs it, without samples (context, weights), MiB.
-        memory_per_sample_mib: device memory for each sample of an inference batch, MiB.
+        memory_per_sample_mib: device memory for each sample of an inference batch, MiB; of a language model in FP16.
+        language: shape of a language model, from which the sizes follow; None for other networks.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Model:
     activations_m: float
     memory_fixed_mib: float
     memory_per_sample_mib: float
+    language: LanguageModel | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)

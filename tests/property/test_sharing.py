@@ -15,7 +15,7 @@ from heshare.world.workload import Resident, Workload
 
 ROUNDING = 1e-9
 
-inference = st.builds(Workload, st.sampled_from(sorted(catalogue.models())), st.integers(1, 64))
+inference = st.builds(Workload, st.sampled_from(sorted(catalogue.paper_models())), st.integers(1, 64))
 workloads = inference | st.sampled_from(training.workloads())
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from heshare.world.catalogue import gpus, models
+from heshare.world.catalogue import gpus, paper_models
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
@@ -25,7 +25,7 @@ def gpu_types() -> SearchStrategy[Gpu]:
 
 def workloads(batch_sizes: tuple[int, ...] = BATCH_SIZES) -> SearchStrategy[Workload]:
     """A model of Table IV with an inference batch size."""
-    return st.builds(Workload, st.sampled_from(list(models())), st.sampled_from(batch_sizes))
+    return st.builds(Workload, st.sampled_from(list(paper_models())), st.sampled_from(batch_sizes))
 
 
 def residents(mps_pcts: tuple[int, ...] = MPS_PCTS) -> SearchStrategy[Resident]:
@@ -34,9 +34,9 @@ def residents(mps_pcts: tuple[int, ...] = MPS_PCTS) -> SearchStrategy[Resident]:
 
 
 def any_residents(largest_batch_size: int, precisions: Sequence[str]) -> SearchStrategy[Resident]:
-    """A model of the catalogue at any inference batch size, precision, engine and MPS percentage."""
+    """A model of Table IV at any inference batch size, precision, engine and MPS percentage."""
     engines = st.sampled_from(["eager", "tensorrt"])
-    sizes, names = st.integers(1, largest_batch_size), st.sampled_from(sorted(models()))
+    sizes, names = st.integers(1, largest_batch_size), st.sampled_from(sorted(paper_models()))
     return st.builds(
         Resident, st.builds(Workload, names, sizes, st.sampled_from(precisions), engines), st.integers(1, 100)
     )

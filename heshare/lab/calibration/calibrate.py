@@ -17,6 +17,7 @@ from heshare.devices.uncertainty import NORMAL_90
 from heshare.lab.calibration import copies_fit
 from heshare.lab.calibration.contention_fit import PAIRS_GPU, left_out_fits
 from heshare.lab.calibration.device_model_fit import Calibration, fit_device_model
+from heshare.lab.calibration.language_fit import language_constants
 from heshare.lab.calibration.power_fit import RangedValue
 from heshare.lab.calibration.time_fit import PARAMETERS, FittedTiming
 from heshare.lab.calibration.training_fit import training_constants
@@ -101,6 +102,7 @@ def _constants(calibration: Calibration) -> _Ranges:
     yield ("uncertainty", "", "", ""), calibration.spreads
     yield from _law_constants(constants.laws)
     yield from training_constants(constants)
+    yield from language_constants(constants)
     for kind, timings in (("timing", calibration.timings), ("fp16 timing", calibration.half_timings)):
         for key, fitted in sorted(timings.items()):
             yield (kind, *key), _timing_ranges(fitted)

@@ -185,11 +185,13 @@ def idle_w(gpu: Gpu) -> float:
 def saturated_w(gpu: Gpu, residents: Residents, sm_mhz: Clock) -> float:
     """Return the power of the card at a clock with all SMs busy under its strongest load, at most its TDP, W.
 
-    The loads of inference are known; for residents that train it is the TDP.
+    The loads of inference are known; for residents that train and for language models it is the TDP.
     """
     constants = default()
     power = constants.power.get(gpu.name)
     if power is None or any(resident.workload.phase != "inference" for resident in residents):
+        return gpu.tdp_w
+    if any(catalogue.shape(resident.workload.model) is not None for resident in residents):
         return gpu.tdp_w
     full_w = power.clock_w + power.dynamic_w * _strongest(gpu, residents) * (1.0 + power.sharing)
     return min(gpu.tdp_w, _rest_w(gpu, top_mhz(gpu, sm_mhz)) + _switching(gpu, top_mhz(gpu, sm_mhz)) * full_w)
@@ -199,7 +201,7 @@ def saturated_w(gpu: Gpu, residents: Residents, sm_mhz: Clock) -> float:
 def _strongest(gpu: Gpu, residents: Residents) -> float:
     """Return the most work of residents that keep all SMs busy, over the GPU's dynamic power; (): of FP32 networks."""
     constants = default()
-    asked = residents or [Resident(Workload(name, FULL_BATCH)) for name in catalogue.models()]
+    asked = residents or [Resident(Workload(name, FULL_BATCH)) for name in catalogue.paper_models()]
     found = [load.intensity for (name, _, _), load in constants.loads.items() if name == gpu.name]
     # Tasks that take turns use the SMs for at most 2^(1 / sharpness) of the time together (`heshare.devices.crowding`).
     together = 2.0 ** (1.0 / constants.contention[gpu.name].sharpness)

