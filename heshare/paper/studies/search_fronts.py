@@ -35,6 +35,7 @@ from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import LITERAL, Settings
 from heshare.shared.arrays import FloatArray
+from heshare.shared.errors import require
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -114,6 +115,8 @@ def systems(settings: Settings, names: Mapping[pymoo_searches.Rate, Sequence[str
 
     `names` has the rivals, keys of `pymoo_searches.TITLES`, at each mutation rate.
     """
+    rivals = names.get(0.1, ())
+    require("rivals", "none at the rate 0.1", bool(rivals), "at least one, which the claims compare", "Name one.")
     total = settings.population * settings.generations
     checkpoints = sorted({total, *(at for at in CHECKPOINTS if at < total and at % settings.population == 0)})
     found = {
