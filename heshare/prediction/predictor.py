@@ -32,9 +32,8 @@ class CoRuns:
 class CodedSets(Sequence[tuple[Resident, ...]]):
     """Sets of residents as an array, which a predictor can read faster than tuples.
 
-    Args:
-        residents: the residents of all sets, each once.
-        members: the members of each set as places in `residents`, -1 beyond its size, shape (m, w).
+    `residents` has those of all sets, each once, `members` the places in it of each set's members, -1 beyond its size,
+    shape (m, w).
     """
 
     def __init__(self, residents: Sequence[Resident], members: IntArray) -> None:

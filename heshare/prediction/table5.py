@@ -1,9 +1,8 @@
 """Table V: five learning techniques on the same features and splits, with scikit-learn's defaults and tuned."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -12,17 +11,16 @@ import pandas as pd
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
-from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neural_network import MLPRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
 from heshare.prediction.features import OCCUPIED_POWER, TABLE_II
-from heshare.prediction.forest import FOREST_SETTINGS, Forest
+from heshare.prediction.forest import Forest
 from heshare.prediction.samples import SPLITS, Samples, folds, profile_samples
 from heshare.prediction.targets import Targets
 from heshare.shared.arrays import FloatArray, IntArray
@@ -36,44 +34,20 @@ ERRORS = ("absolute", "relative")
 
 @dataclass(frozen=True, slots=True)
 class Technique:
-    """A row of Table V: how to build the regressor, and the settings among which inner cross-validation chooses."""
+    """How to build a regressor from a seed, and the settings among which inner cross-validation chooses, if any."""
 
-    name: str
     build: Callable[[int], Any]
-    grid: dict[str, list[object]]
+    grid: Mapping[str, Sequence[object]] = field(default_factory=dict)
+
+
+def on_logarithms(model: Any) -> Any:
+    """Return a model of standardised logarithms of the features, for techniques that compare distances."""
+    return make_pipeline(FunctionTransformer(_log), StandardScaler(), model)
 
 
 def _log(features: FloatArray) -> FloatArray:
     return np.log(1e-3 + features)
 
-
-def _scaled(model: Any) -> Any:
-    return make_pipeline(FunctionTransformer(_log), StandardScaler(), model)
-
-
-TECHNIQUES = (
-    Technique(
-        "SVR",
-        # A kernel computed ahead for all rows takes less time than libsvm's own.
-        lambda seed: _scaled(MultiOutputRegressor(SVR(epsilon=0.02, C=10, kernel=partial(rbf_kernel, gamma=0.05)))),
-        {
-            "multioutputregressor__estimator__C": [3, 30],
-            "multioutputregressor__estimator__kernel": [partial(rbf_kernel, gamma=gamma) for gamma in (0.03, 0.1)],
-        },
-    ),
-    Technique("DT", lambda seed: DecisionTreeRegressor(random_state=seed), {"min_samples_leaf": [1, 2, 4, 8]}),
-    Technique("LR", lambda seed: _scaled(LinearRegression()), {}),
-    Technique(
-        "MLP",
-        lambda seed: _scaled(
-            MLPRegressor(hidden_layer_sizes=(32, 32), solver="lbfgs", alpha=1.0, max_iter=200, random_state=seed)
-        ),
-        {"mlpregressor__alpha": [0.3, 1.0, 3.0]},
-    ),
-    # With the settings of the schedulers' forest: no inner cross-validation.
-    Technique("RF", lambda seed: RandomForestRegressor(random_state=seed, n_jobs=1, **FOREST_SETTINGS), {}),
-)
-"""Table V's techniques, in its order. Those that compare distances get standardised logarithms of the features."""
 
 DEFAULTS: Mapping[str, Callable[[int], Any]] = {
     "SVR": lambda seed: MultiOutputRegressor(SVR()),
@@ -82,10 +56,10 @@ DEFAULTS: Mapping[str, Callable[[int], Any]] = {
     "MLP": lambda seed: MLPRegressor(random_state=seed),
     "RF": lambda seed: RandomForestRegressor(random_state=seed, n_jobs=1),
 }
-"""The same techniques with the defaults of the pages that the paper's footnotes cite, on features as they are."""
+"""Table V's techniques with the defaults of the pages that the paper's footnotes cite, on features as they are."""
 SETTINGS = ("defaults", "defaults, throughput", "tuned")
 """How techniques are built: `DEFAULTS` for time and power, `DEFAULTS` for the paper's outputs (throughput and power,
-Section III-A), or `TECHNIQUES` with outputs relative to a first guess (`heshare.prediction.targets.Targets`)."""
+Section III-A), or techniques that are given, with outputs relative to a first guess (`prediction.targets.Targets`)."""
 
 FittedPredictor = Callable[[IntArray, IntArray], FloatArray]
 """Returns times (s) and powers (W) of test rows, shape (rows, 2), from (training rows, test rows)."""
@@ -101,6 +75,7 @@ def prediction_errors(
     splits: tuple[str, ...] = SPLITS,
     settings: str = "tuned",
     quick: bool = False,
+    techniques: Mapping[str, Technique] = MappingProxyType({}),
     others: OtherTechniques = MappingProxyType({}),
 ) -> pd.DataFrame:
     """Return Table V: errors of the five techniques, by row, by workload and by type of GPU.
@@ -115,6 +90,7 @@ def prediction_errors(
         splits: which of `SPLITS`; a split by GPU is left out where there is one GPU.
         settings: one of `SETTINGS`; with throughput its errors are those of `time`.
         quick: one split of each kind and no tuning, for a smoke run.
+        techniques: those of `tuned`, such as notebook 04's.
         others: further techniques to compare.
 
     Returns:
@@ -128,7 +104,7 @@ def prediction_errors(
     """
     require("settings", repr(settings), settings in SETTINGS, ", ".join(SETTINGS), "Choose known settings.")
     samples = data if isinstance(data, Samples) else profile_samples(data)
-    errors = pd.DataFrame(list(_errors(samples, seed, splits, settings, quick, others)))
+    errors = pd.DataFrame(list(_errors(samples, seed, splits, settings, quick, techniques, others)))
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(2)[1])
     rows = []
     for key, group in errors.groupby(list(_COLUMNS), sort=False):
@@ -145,7 +121,13 @@ def bootstrap_interval(values: FloatArray, rng: np.random.Generator) -> tuple[fl
 
 
 def _errors(
-    samples: Samples, seed: int, splits: tuple[str, ...], settings: str, quick: bool, others: OtherTechniques
+    samples: Samples,
+    seed: int,
+    splits: tuple[str, ...],
+    settings: str,
+    quick: bool,
+    techniques: Mapping[str, Technique],
+    others: OtherTechniques,
 ) -> Iterator[dict[str, object]]:
     x, truth = samples.features(), samples.truth
     if settings == "defaults, throughput":
@@ -161,8 +143,8 @@ def _errors(
             groups = None if kind == "row" else samples.rows[kind].iloc[train]
             if settings == "tuned":
                 predictions = {
-                    technique.name: _predict(technique, x[train], known, x[test], groups, seed, quick, no_power)
-                    for technique in TECHNIQUES
+                    name: _predict(technique, x[train], known, x[test], groups, seed, quick, no_power)
+                    for name, technique in techniques.items()
                 }
             else:
                 predictions = {
@@ -225,18 +207,21 @@ def _predict(
     centre, scale = learned.mean(axis=0), learned.std(axis=0)
     y = (learned - centre) / scale
     model = technique.build(seed)
+    # A single output must be flat for scikit-learn, except for the regressor that takes one column an output.
+    takes_columns = isinstance(model[-1] if isinstance(model, Pipeline) else model, MultiOutputRegressor)
     if technique.grid and not quick:
         inner = (
             KFold(INNER_FOLDS, shuffle=True, random_state=seed)
             if groups is None
             else GroupKFold(min(INNER_FOLDS, groups.nunique()))
         )
-        model = GridSearchCV(model, technique.grid, cv=inner, scoring="neg_mean_absolute_error", error_score="raise")
+        model = GridSearchCV(
+            model, dict(technique.grid), cv=inner, scoring="neg_mean_absolute_error", error_score="raise"
+        )
     with warnings.catch_warnings():
         # The limit of iterations keeps this network from overfitting, so reaching it is no failure.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        # A single output must be flat for scikit-learn, except for the regressor that takes one column an output.
-        shaped = y if technique.name == "SVR" or not no_power else y[:, 0]
+        shaped = y if takes_columns or not no_power else y[:, 0]
         model.fit(x[:, TABLE_II], shaped, **({"groups": groups} if isinstance(model, GridSearchCV) else {}))
     predicted = model.predict(test_x[:, TABLE_II]).reshape(len(test_x), -1) * scale + centre
     return np.column_stack(targets.decode(test_x, predicted[:, [0, -1]]))

@@ -32,22 +32,9 @@ _USUAL = (GeneratorType, list, tuple)
 class Loop:
     """The event loop of one run. It can be pickled between two events.
 
-    Args:
-        tasks: the task set, task i with id i.
-        cluster: the GPUs.
-        policy: decides what starts where and when; already reset.
-        devices: one for each GPU.
-        clock: the time that the devices share.
-        max_time_s: give up when the run reaches this time, s.
-        start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
-        observer: is called with decisions and results before they take effect.
-
-    Attributes:
-        tasks: the tasks of the run, by id.
-        gpus: the GPUs of the run.
-        recorder: records the timeline.
-        planning_s: wall time spent in the policy, s.
-        events: how many events the policy has received.
+    The policy is already reset. `start_cost_s` is as for `run`; a run that reaches `max_time_s` gives up. The
+    `observer` is called with decisions and results before they take effect. `recorder` records the timeline,
+    `planning_s` is wall time spent in the policy, s, and `events` counts those that it has received.
     """
 
     def __init__(
@@ -100,8 +87,7 @@ class Loop:
     def run(self, *, on_end: Callable[[int], object] | None = None) -> float:
         """Run until every task has completed; return the time of the last completion, s.
 
-        Args:
-            on_end: is called with how many tasks have just ended.
+        `on_end` is called with how many tasks have just ended.
 
         Raises:
             PolicyError: an impossible action, or tasks that no action will ever start.

@@ -153,13 +153,8 @@ def make_instance(
     """Return the instance of a task set: predict each task alone on each type of GPU at its default clock.
 
     The predictor returns the total power (Eq. 5), which Eq. 4 splits into static, dynamic and idle power. Energy is
-    power times time; Eq. 6 of the paper equates energy and power.
-
-    Args:
-        tasks: the task set.
-        cluster: the GPUs.
-        predictor: predicts time and power.
-        ready_s: time at which each GPU can begin with these tasks, s from now, shape (k,); at once unless given.
+    power times time; Eq. 6 of the paper equates energy and power. `ready_s` is the time at which each GPU can begin
+    with these tasks, s from now, shape (k,); at once unless given.
 
     Raises:
         InputError: there is no task, or a task fits no GPU.

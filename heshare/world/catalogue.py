@@ -72,11 +72,9 @@ def read_facts(
 ) -> dict[str, dict[str, Any]]:
     """Return {name: {field: value}} of a long table; rows of one name need not be together.
 
-    Args:
-        path: a CSV file with the columns `key`, `field`, `value`, `unit` (and others, which are not read).
-        key: the column of names.
-        fields: the kind of each field: `text`, `whole`, or the unit of a number. Rows of other fields are skipped.
-        optional: those of them that a name may lack.
+    The CSV file has the columns `key`, `field`, `value`, `unit` (and others, which are not read), `key` being that of
+    names. `fields` has the kind of each field, `text`, `whole`, or the unit of a number, and `optional` those that a
+    name may lack. Rows of other fields are skipped.
 
     Raises:
         InputError: a missing column, an empty or doubled value, a wrong unit, something that is not a number, or a

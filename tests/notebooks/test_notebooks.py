@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -183,6 +184,16 @@ def test_a_caption_is_short(smoke_results: Path) -> None:
     assert len(texts) > 70
     words = {name: len(text.split()) for name, text in texts.items()}
     assert {name: count for name, count in words.items() if count > MOST_WORDS} == {}
+
+
+def test_every_equation_and_every_line_of_algorithm_1_is_checked(smoke_results: Path) -> None:
+    frame = table(smoke_results, "x00b_equations")
+    assert (frame["plain Python"] == frame["the library"]).all()
+    checked: dict[str, set[int]] = {"Eq": set(), "Line": set()}
+    for kind, text in frame["in the paper"].str.extract(r"^(Eq|Line)s?\.? ([\d to,]+)$").dropna().to_numpy():
+        numbers = [int(number) for number in re.findall(r"\d+", text)]
+        checked[kind] |= set(range(numbers[0], numbers[-1] + 1)) if " to " in text else set(numbers)
+    assert checked == {"Eq": set(range(1, 17)), "Line": set(range(1, 24))}
 
 
 def test_times_and_energies_of_figs_1_and_2(smoke_results: Path) -> None:

@@ -67,10 +67,7 @@ _TIED = 1 + 1e-9
 class SetPredictions:
     """Predictions of sets of workloads at a few clocks of each GPU, and their costs; each set is predicted once.
 
-    Args:
-        predictor: predicts times and powers.
-        clocks: the number of clocks of a GPU's grid, spread evenly.
-        price_w: p, the cost of a second in the system, W.
+    The clocks are spread evenly over a GPU's grid; `price_w` is p, the cost of a second in the system, W.
     """
 
     def __init__(self, predictor: Predictor, clocks: int, price_w: float) -> None:

@@ -66,16 +66,7 @@ def multiset_terms(workloads: int, width: int) -> IntArray:
 class Rates:
     """The tables of one type of GPU, filled by the predictor as far as they are needed.
 
-    Args:
-        gpu: the type of GPU.
-        workloads: the workloads of the task set, ascending.
-        predictor: predicts times and powers.
-        clocks_mhz: clocks, MHz, ascending, shape (c,).
-        choices: the sizes of sets and their MPS percentages.
-
     Attributes:
-        gpu: the type of GPU.
-        workloads: the workloads, ascending.
         width: the largest number of members of a set.
         tables: times and powers, for compiled code.
         clocks_mhz: the clocks, MHz, shape (c,).

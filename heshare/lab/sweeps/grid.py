@@ -150,9 +150,7 @@ _TERMS = ("power_limit", "price")
 def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> Grid:
     """Return a grid from plain values, where a single value means a list of one.
 
-    Args:
-        values: by attribute of `Grid`; `policies` is required.
-        file: where they come from, for messages.
+    `values` are by attribute of `Grid`; `policies` is required. `file` is where they come from, for messages.
 
     Raises:
         InputError: an unknown or missing name, or a bad value.

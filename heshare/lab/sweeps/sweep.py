@@ -147,17 +147,9 @@ def repetition(
 ) -> Iterator[Run]:
     """Yield the runs of policies, one after the other, on the same tasks.
 
-    Policies that plan the same front plan it once, and each is charged for the planning.
-
-    Args:
-        streams: the streams of the tasks and of the policies, the same for each policy.
-        tasks: a task set, or a function that draws one, called as `tasks(rng=...)`.
-        cluster: the GPUs.
-        make_policies: return the policies.
-        make_predictor: returns a predictor; called for each run that predicts, so that none uses those of another.
-        make_devices: returns the devices of a run; by default emulated ones.
-        start_cost_s: see `run`.
-        terms: power limit and price of energy in each run.
+    Policies that plan the same front plan it once, and each is charged for the planning. `tasks` is a task set, or a
+    function that draws one, called as `tasks(rng=...)`. A predictor is made for each run that predicts, so that none
+    uses those of another; devices are emulated ones by default.
 
     Yields:
         The run of each policy, as soon as it is over. A run does not depend on the policies that run before it.
@@ -223,9 +215,8 @@ def _rows(
 class _Job:
     """The part of a sweep that one process computes: cells by name.
 
-    Attributes:
-        store: where to store them; None if the caller does.
-        version: the caller's version of the code that computes the cells, for workers of other machines.
+    `store` is where to store them, None if the caller does; `version` is that of the caller's code that computes them,
+    for workers of other machines.
     """
 
     cells: dict[str, Description]

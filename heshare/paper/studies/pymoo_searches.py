@@ -33,9 +33,8 @@ Rate = float | Literal["1/n"]
 class SearchCheckpoint:
     """Result of a search after some evaluations.
 
-    Attributes:
-        schemes: the Pareto set so far.
-        seconds: wall time of the search until then, s; the archive of a pymoo search is filled afterwards, outside it.
+    `schemes` is the Pareto set so far, `seconds` the wall time until then, without filling the archive of a pymoo
+    search.
     """
 
     schemes: Schemes
@@ -53,14 +52,10 @@ def search_checkpoints(
 ) -> list[SearchCheckpoint]:
     """Return the Pareto set of a pymoo search after each of some numbers of evaluations; the last one ends it.
 
-    Args:
-        name: one of `TITLES`; `moead` evaluates one child at a time as published, `moead-batched` a generation at once.
-        instance: the task set on its cluster.
-        settings: `population`, `archive` and `initialisation`: `RANDOM_START` has `random`; `rank` gives the search
-            HeShare's initial population.
-        rng: the only source of randomness.
-        checkpoints: numbers of evaluated schemes, the initial ones included; multiples of the population.
-        rate: chance that a gene mutates; `1/n` is one task of each scheme on average.
+    Of the searches in `TITLES`, `moead` evaluates one child at a time as published, `moead-batched` a generation at
+    once. Of the settings `population`, `archive` and `initialisation` count: `RANDOM_START` has `random`; `rank` gives
+    the search HeShare's initial population. `checkpoints` count evaluated schemes, the initial ones included, and are
+    multiples of the population. `rate` is the chance that a gene mutates; `1/n` is one task of each scheme on average.
 
     Raises:
         InputError: there is no such search.
@@ -114,11 +109,7 @@ def gene_rate(rate: Rate, instance: Instance) -> float:
 
 
 class SearchRecord:
-    """Evaluates the schemes of a search and records each with its objectives and its time.
-
-    Attributes:
-        evaluations: how many schemes were evaluated.
-    """
+    """Evaluates the schemes of a search and records each with its objectives and its time."""
 
     def __init__(self, instance: Instance) -> None:
         self._operators, self.instance = GeneticOperators(instance, Settings()), instance

@@ -46,7 +46,6 @@ Start = Literal["random", "rank"]
 STARTS: Mapping[Start, str] = {"random": "", "rank": ", HeShare's start"}
 """Endings of the rivals' titles by their initial population: random, as published, or HeShare's."""
 PAPER_RATE = "0.1"
-CHECKPOINTS = (500, 1000, 2500, 5000, 10_000, 25_000)
 WHOLE, ALL_WORDS, NO_OPERATOR = "as it is", "all seven", "all four of these"
 OPERATOR, BY_WORDS = "operator", "paper's words"
 OPERATORS: Mapping[str, dict[str, Any]] = {
@@ -110,24 +109,28 @@ class Study:
     curves: pd.DataFrame
 
 
-def systems(settings: Settings, names: Mapping[pymoo_searches.Rate, Sequence[str]]) -> dict[str, System]:
-    """Return the searches by title: HeShare, HeShare by the paper's words, and the rivals with either start.
+def systems(
+    ours: Mapping[str, Settings], rivals: Mapping[pymoo_searches.Rate, Sequence[str]], checkpoints: Sequence[int]
+) -> dict[str, System]:
+    """Return the searches by title: HeShare's with their settings, and the rivals with either start.
 
-    `names` has the rivals, keys of `pymoo_searches.TITLES`, at each mutation rate.
+    `rivals` has keys of `pymoo_searches.TITLES`, at each mutation rate; their population, generations and second stage
+    are those of the first settings. Fronts are kept after those `checkpoints` (evaluations) that end a generation.
     """
-    rivals = names.get(0.1, ())
-    require("rivals", "none at the rate 0.1", bool(rivals), "at least one, which the claims compare", "Name one.")
+    at_rate = rivals.get(0.1, ())
+    require("rivals", "none at the rate 0.1", bool(at_rate), "at least one, which the claims compare", "Name one.")
+    settings = next(iter(ours.values()))
     total = settings.population * settings.generations
-    checkpoints = sorted({total, *(at for at in CHECKPOINTS if at < total and at % settings.population == 0)})
+    ends = sorted({total, *(at for at in checkpoints if at < total and at % settings.population == 0)})
     found = {
-        title: System(partial(genetic_checkpoints, settings=own, checkpoints=checkpoints), own, own.mutation_rate)
-        for title, own in ((OURS, settings), (WORDS, replace(settings, **LITERAL)))
+        title: System(partial(genetic_checkpoints, settings=own, checkpoints=ends), own, own.mutation_rate)
+        for title, own in ours.items()
     }
-    for start, (rate, those) in product(STARTS, names.items()):
+    for start, (rate, those) in product(STARTS, rivals.items()):
         initial = replace(settings, initialisation=start)
         for name in those:
             title = f"{pymoo_searches.TITLES[name].removesuffix(', batched')} at {rate}{STARTS[start]}"
-            run = partial(search_checkpoints, name, settings=initial, checkpoints=checkpoints, rate=rate)
+            run = partial(search_checkpoints, name, settings=initial, checkpoints=ends, rate=rate)
             found[title] = System(run, settings, rate, start)
     return found
 
@@ -234,7 +237,7 @@ def _curves(stages: Mapping[str, list[SearchCheckpoint]], level: FloatArray, see
     ]
 
 
-def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Generator) -> pd.DataFrame:
+def summary(final: pd.DataFrame, against: Mapping[str, str]) -> pd.DataFrame:
     """Return each system's hypervolume and IGD+ as run, and the changes of some systems over it, paired by seed.
 
     `against` has the systems whose change over each row is given, by the name of its column.
@@ -256,11 +259,11 @@ def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Gene
     kinds: list[Any] = final[described].drop_duplicates().to_dict("records")
     for known in kinds:
         title = str(known["system"])
-        row: dict[str, Any] = {**known, **median_interval(table[title], rng).columns("hypervolume")}
+        row: dict[str, Any] = {**known, **median_interval(table[title]).columns("hypervolume")}
         row["igd_plus"] = igd_plus[title]
         changes = {name: (table, ours) for name, ours in against.items()} | {"predicted": (predicted, ours_first)}
         for name, (values, ours) in changes.items():
-            change = change_pct(values[ours], values[title], rng)
+            change = change_pct(values[ours], values[title])
             row |= change.columns(f"{name}_pct", f"{name}_low_pct", f"{name}_high_pct")
         rows.append({**row, "p_value": wilcoxon(first, table[title].tolist())})
     found = pd.DataFrame(rows)
@@ -268,9 +271,9 @@ def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Gene
     return found.assign(n=n, provenance="emulated")
 
 
-def search_table(final: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def search_table(final: pd.DataFrame) -> pd.DataFrame:
     """Return `summary` of the searches with the changes of HeShare and of HeShare by the paper's words over each."""
-    return summary(final, {"change": OURS, "literal": WORDS}, rng)
+    return summary(final, {"change": OURS, "literal": WORDS})
 
 
 def nearest(table: pd.DataFrame, start: Start, lead: str = "change") -> Any:
@@ -352,7 +355,6 @@ def change_dots(axes: Sequence[Axes], table: pd.DataFrame) -> None:
         _run_and_predicted(ax, rows["system"].str.removesuffix(words).tolist(), rows)
         ax.axvline(0.0, color=GUIDE, lw=0.8)
         ax.set_title(words.removeprefix(", ") or "random start", fontsize=7)
-        ax.set_xlabel("Change (%)", fontsize=7)
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
@@ -393,7 +395,6 @@ def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
         ax.xaxis.set_minor_locator(NullLocator())
         ax.set_xlabel("Evaluations")
         ax.set_title(words.removeprefix(", ") or "random start", fontsize=7)
-        ax.set_xlabel("Change (%)", fontsize=7)
     axes[0].set_ylabel("Relative hypervolume")
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return medians

@@ -6,9 +6,10 @@ single kinds of GPU of Figs. 10 and 11.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,8 @@ from heshare.paper.studies.variants import CLUSTER, ENERGY, JCT, PAPER, PLACED, 
 from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 
+Levels = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""The fields of a `Condition` that differ from the reference, by axis and level."""
 PLUS, BETTER = "HeShare+", "better rival"
 PLANS = {"Trade-off": "heshare:trade-off", "En-opt": "heshare:en-opt", "JCT-opt": "heshare:jct-opt"}
 PARTS = {"Sched-only": "sched-only", "Random": "random"}
@@ -37,15 +40,9 @@ ROUNDS = 1
 class Condition:
     """One thing that differs from the reference.
 
-    Attributes:
-        axis: what differs, such as `idle power`.
-        level: how, such as `low`.
-        cap: Morak's power cap, as a share of the TDP; None for its default.
-        limit: both rivals' latency limit, as a multiple of the time alone; None for their default.
-        world: a world of `sensitivity_worlds.WORLDS`, or none.
-        draw: a kind of `sensitivity_worlds.draw`, or none.
-        arrivals: as in `heshare.world.task_set.arrivals_s`.
-        scale: factor on the number of tasks.
+    `cap` is Morak's power cap, as a share of the TDP, `limit` both rivals' latency limit, as a multiple of the time
+    alone; None is their default. `world` is of `sensitivity_worlds.WORLDS`, `draw` a kind of `sensitivity_worlds.draw`,
+    and `scale` a factor on the number of tasks.
     """
 
     axis: str
@@ -58,54 +55,12 @@ class Condition:
     scale: float = 1.0
 
 
-CONDITIONS: Sequence[Condition] = (
-    Condition("", BASE),
-    Condition("Morak's cap", "0.6", cap=0.6),
-    Condition("Morak's cap", "1.0", cap=1.0),
-    Condition("latency limit", "1.1", limit=1.1),
-    Condition("latency limit", "2.0", limit=2.0),
-    Condition("idle power", "low", world="idle-low"),
-    Condition("idle power", "high", world="idle-high"),
-    Condition("dynamic power", "low", world="dynamic-low"),
-    Condition("dynamic power", "high", world="dynamic-high"),
-    Condition("lowest voltage", "low", world="voltage-low"),
-    Condition("lowest voltage", "high", world="voltage-high"),
-    Condition("T4's power", "low", world="t4-low"),
-    Condition("T4's power", "high", world="t4-high"),
-    Condition("V100's power", "low", world="v100-low"),
-    Condition("V100's power", "high", world="v100-high"),
-    Condition("A100's power", "low", world="a100-low"),
-    Condition("A100's power", "high", world="a100-high"),
-    Condition("contention", "x0.5", world="contention-x0.5"),
-    Condition("contention", "x5", world="contention-x5"),
-    Condition("taking turns", "least", world="turns-least"),
-    Condition("taking turns", "most", world="turns-most"),
-    Condition("co-run power", "x0.5", world="co-run-x0.5"),
-    Condition("co-run power", "x2", world="co-run-x2"),
-    Condition("GPT-2", "none", draw="without-gpt2"),
-    Condition("GPT-2", "apart", world="gpt2-apart"),
-    Condition("GPT-2", "close", world="gpt2-close"),
-    Condition("arrivals", "Poisson", arrivals="miso"),
-    Condition("arrivals", "bursts", draw="bursts"),
-    Condition("task sizes", "alike", draw="alike"),
-    Condition("task sizes", "heavy tail", draw="heavy"),
-    Condition("tasks", "half", scale=0.5),
-    Condition("tasks", "double", scale=2.0),
-)
-"""The reference, and the conditions that differ from it in one thing each."""
-
-
 @dataclass(frozen=True, slots=True)
 class ClaimSetting:
     """The cluster, tasks and policies with which some claims are measured.
 
-    Attributes:
-        name: the setting's name.
-        cluster: the GPUs.
-        tasks: number of tasks.
-        loads: load classes; claims are over all of them.
-        plans: titles of our policies.
-        forms: the rivals' forms; where all GPUs are alike, only the paper's placement.
+    Claims are over all `loads`; `plans` are titles of our policies, `forms` the rivals' forms: where all GPUs are
+    alike, only the paper's placement.
     """
 
     name: str
@@ -120,13 +75,9 @@ class ClaimSetting:
 class Measure:
     """One number of a claim: its setting, the two sides of the comparison, and the metric.
 
-    Attributes:
-        id: the claim's id; `+` for HeShare+ against the better rival, which is not in the paper.
-        part: which of the claim's numbers.
-        setting: the name of a `ClaimSetting`, or `single` for those of single kinds together.
-        ours: the title of our policy.
-        rivals: the rivals; of several, the one over which the gain is smallest.
-        metric: `energy_active_j` or `avg_jct_s`.
+    The id is the claim's, `+` for HeShare+ against the better rival, which is not in the paper. `setting` is the name
+    of a `ClaimSetting`, or `single` for those of single kinds together. Of several rivals that counts over which the
+    gain is smallest.
     """
 
     id: str
@@ -174,13 +125,24 @@ MEASURES: Sequence[Measure] = (
 """H1 to H5, G1, G2, O1 to O4, and HeShare+ against the better rival. Of H5, Random against Sched-only."""
 
 
-def conditions(axes: Sequence[str]) -> list[Condition]:
-    """Return the reference condition and those that differ from it in one of `axes`."""
-    known = list(dict.fromkeys(each.axis for each in CONDITIONS if each.axis))
+def conditions(levels: Levels, axes: Sequence[str]) -> list[Condition]:
+    """Return the reference condition and those that differ from it in one of `axes`, whose levels `levels` has."""
     for axis in axes:
-        if axis not in known:
-            raise InputError(repr(axis), ", ".join(known), "Choose among them.", column="axes")
-    return [each for each in CONDITIONS if each.axis in ("", *axes)]
+        if axis not in levels:
+            raise InputError(repr(axis), ", ".join(levels), "Choose among them.", column="axes")
+    kept = {axis: own for axis, own in levels.items() if axis in axes}
+    return [Condition("", BASE), *(Condition(axis, level, **how) for axis in kept for level, how in kept[axis].items())]
+
+
+def level_table(shown: Sequence[Condition]) -> pd.DataFrame:
+    """Return one row a condition: its axis and level, what is set, and the constants of each GPU that move."""
+    rows = []
+    for each in shown:
+        how = {field.name: getattr(each, field.name) for field in fields(each)[2:]}
+        given = ", ".join(f"{name} {how[name]}" for name in how if how[name] != getattr(Condition("", ""), name))
+        moved = {gpu: worlds.moved(each.world, gpu) if each.world else "" for gpu in KINDS}
+        rows.append({"axis": each.axis, "level": each.level, "set": given, **moved})
+    return pd.DataFrame(rows)
 
 
 def claim_settings(cluster: str, tasks: int, loads: Sequence[str], single: int) -> tuple[ClaimSetting, ...]:
@@ -269,7 +231,7 @@ def _named(function: str, text: str) -> str:
     return f"{worlds.HERE}:{function}:{text}" if text else ""
 
 
-def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.random.Generator) -> pd.DataFrame:
+def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition) -> pd.DataFrame:
     """Return the size of every claim's change under one condition, with the rivals in both forms."""
     rows = []
     single = pd.concat([found[kind] for kind in KINDS], ignore_index=True)
@@ -280,8 +242,7 @@ def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.ra
         for form in [form for form in (PAPER, PLACED) if (theirs["form"] == form).any()] or [PAPER]:
             here = part[part["form"].isin(["", form])]
             sizes = {
-                rival: variants.median_change(here, measure.ours, rival, measure.metric, rng)
-                for rival in measure.rivals
+                rival: variants.median_change(here, measure.ours, rival, measure.metric) for rival in measure.rivals
             }
             rival = max(sizes, key=lambda name: sizes[name].value)
             rows.append(_row(measure, condition, form, rival, sizes[rival]))

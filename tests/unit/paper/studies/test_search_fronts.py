@@ -22,7 +22,8 @@ from heshare.world.cluster import Cluster
 
 SETTINGS = Settings(generations=20, solutions=20)
 CLUSTER = Cluster.parse("1xT4,1xV100,1xA100")
-SEARCHES = search_fronts.systems(SETTINGS, {0.1: ["nsga2"], "1/n": ["spea2"]})
+OURS = {"HeShare": SETTINGS, "HeShare, literally": Settings.literal(generations=20, solutions=20)}
+SEARCHES = search_fronts.systems(OURS, {0.1: ["nsga2"], "1/n": ["spea2"]}, [500, 25_000])
 DEVICE = Toy(demand={name: 2 * each for name, each in DEMANDS.items()})
 """What plans are run on: sharing costs more than the predictor of `compare` says."""
 SETS = {seed: mixed_tasks(12, seed) for seed in (3, 4)}
@@ -50,7 +51,7 @@ def test_compare_runs_every_system_with_every_seed(study: search_fronts.Study) -
 def test_rivals_with_heshares_start_begin_with_its_initial_population() -> None:
     world = make_instance(SETS[3], CLUSTER, Toy(demand=DEMANDS))
     once = replace(SETTINGS, generations=1)
-    searches = search_fronts.systems(once, {0.1: ["nsga2"]})
+    searches = search_fronts.systems({"HeShare": once}, {0.1: ["nsga2"]}, [])
     first = {
         title: each.run(world, rng=np.random.default_rng(7))[-1].schemes.objectives for title, each in searches.items()
     }
@@ -75,7 +76,7 @@ def table(**hypervolumes: list[float]) -> pd.DataFrame:
             {**known, "seed": at, "hypervolume": value, "igd_plus": 0.1, "predicted_hypervolume": 1.0}
             for at, value in enumerate(values)
         ]
-    return search_fronts.search_table(pd.DataFrame(rows), np.random.default_rng(0))
+    return search_fronts.search_table(pd.DataFrame(rows))
 
 
 def test_covers_more_holds_only_if_the_whole_interval_does() -> None:
@@ -108,7 +109,7 @@ def test_plans_are_judged_as_run_and_as_predicted(study: search_fronts.Study) ->
 
 
 def test_change_dots_draw_each_rival_once_as_run_and_as_predicted(study: search_fronts.Study) -> None:
-    found = search_fronts.search_table(study.final, np.random.default_rng(0))
+    found = search_fronts.search_table(study.final)
     fig, axes = plt.subplots(1, 2)
     search_fronts.change_dots(axes, found)
     assert [len(ax.get_yticks()) for ax in axes] == [2, 2]

@@ -14,7 +14,7 @@ from heshare.paper.claims import verdict_plots
 from heshare.paper.figures import series_styles
 from heshare.paper.studies import sensitivity
 from heshare.paper.studies import sensitivity_worlds as worlds
-from heshare.paper.studies.sensitivity import BETTER, CONDITIONS, MEASURES, ClaimSetting, Condition
+from heshare.paper.studies.sensitivity import BASE, BETTER, MEASURES, ClaimSetting, Condition
 from heshare.paper.studies.variants import ENERGY, JCT, PAPER, PLACED
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
@@ -22,7 +22,8 @@ from heshare.world.cluster import Cluster
 from heshare.world.task_set import helios_durations_s
 from heshare.world.workload import Resident, Workload
 
-REFERENCE = CONDITIONS[0]
+REFERENCE = Condition("", BASE)
+CAPS = {"Morak's cap": {"0.6": {"cap": 0.6}, "1.0": {"cap": 1.0}}}
 V100 = ClaimSetting("V100", "1xV100", 3, ("mixed",), ("Trade-off",), (PAPER,))
 
 
@@ -142,7 +143,7 @@ def test_draw_differs_from_the_recipe_in_one_property() -> None:
 
 
 def test_unknown_worlds_conditions_and_draws_are_refused() -> None:
-    for bad in (lambda: worlds.constants("t4"), lambda: sensitivity.conditions(["cap"])):
+    for bad in (lambda: worlds.constants("t4"), lambda: sensitivity.conditions(CAPS, ["cap"])):
         with pytest.raises(InputError, match="Choose"):
             bad()
     with pytest.raises(InputError, match="draws"):
@@ -183,7 +184,7 @@ def made_up(ours: float, morak: float, mu_serve: float) -> pd.DataFrame:
 
 def test_verdicts_compare_the_median_with_the_paper_and_use_the_nearer_rival() -> None:
     found = dict.fromkeys(["mix", "loads", "T4", "V100", "A100"], made_up(75.0, 100.0, 90.0))
-    table = sensitivity.verdicts(found, REFERENCE, rng())
+    table = sensitivity.verdicts(found, REFERENCE)
     paper_only = [measure for measure in MEASURES if measure.id in ("H3", "H4", "H5")]
     assert len(table) == 2 * len(MEASURES) - len(paper_only)
     rows = table[table["form"] == PAPER].set_index(["id", "part"])
@@ -200,11 +201,24 @@ def test_verdicts_compare_the_median_with_the_paper_and_use_the_nearer_rival() -
     assert rows["change_pct"].to_dict()["O2", "V100"] == pytest.approx(100 * (75 / 90 - 1))
 
 
+def test_level_table_names_what_is_set_and_the_constants_that_move() -> None:
+    levels = {**CAPS, "T4's power": {"low": {"world": "t4-low"}}, "contention": {"x5": {"world": "contention-x5"}}}
+    table = sensitivity.level_table(sensitivity.conditions(levels, list(levels)))
+    rows = {(row["axis"], row["level"]): row for row in table.to_dict("records")}
+    assert [rows["Morak's cap", "0.6"][name] for name in ("set", "T4", "V100", "A100")] == ["cap 0.6", "", "", ""]
+    assert list(rows["", BASE].values()) == ["", BASE, "", "", "", ""]
+    low, other = default().power["T4"], worlds.constants("t4-low").power["T4"]
+    assert f"idle_w {low.idle_w:.3g} to {other.idle_w:.3g}" in str(rows["T4's power", "low"]["T4"])
+    assert rows["T4's power", "low"]["A100"] == ""
+    strength = default().contention["V100"].strength
+    assert str(rows["contention", "x5"]["V100"]).startswith(f"strength {strength:.3g} to {5 * strength:.3g}, wait_s")
+
+
 def test_claims_over_conditions_counts_conditions_and_names_the_worst() -> None:
     frames = []
-    for condition, ours in ((REFERENCE, 60.0), (CONDITIONS[1], 90.0), (CONDITIONS[2], 120.0)):
+    for condition, ours in zip(sensitivity.conditions(CAPS, list(CAPS)), (60.0, 90.0, 120.0), strict=True):
         found = dict.fromkeys(["mix", "loads", "T4", "V100", "A100"], made_up(ours, 100.0, 100.0))
-        frames.append(sensitivity.verdicts(found, condition, rng()))
+        frames.append(sensitivity.verdicts(found, condition))
     table = verdict_plots.claims_over_conditions(pd.concat(frames, ignore_index=True))
     row: pd.DataFrame = table[
         (table["form"] == PAPER) & table["claim"].str.startswith("H1") & table["claim"].str.endswith("JCT")

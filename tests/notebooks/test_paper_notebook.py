@@ -1,0 +1,42 @@
+"""Notebook 00_paper is a test: it fails when the library's last digit, or one of its choices, is another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = """
+import json, sys
+import numpy as np
+from heshare.devices import device_model
+from heshare.scheduling import batch_model, configuration, objectives
+from heshare.shared.files import root
+up = lambda call: lambda *given, **named: np.nextafter(call(*given, **named), np.inf)
+least = configuration._first_least
+{change}
+for cell in json.loads((root() / "notebooks/00_paper.ipynb").read_text("utf-8"))["cells"]:
+    if cell["cell_type"] == "code":
+        exec("".join(cell["source"]).replace('out_dir = ""', "out_dir = sys.argv[1]"))
+"""
+CHANGES = {
+    "": "",
+    "Eq. 4": "device_model.board_power_w = up(device_model.board_power_w)",
+    "Eq. 7": "objectives.sum_segments = up(objectives.sum_segments)",
+    "Eq. 15": "batch_model.BatchExecutions.jct_s = up(batch_model.BatchExecutions.jct_s)",
+    "Lines 6 to 10": "configuration._first_least = lambda score: least(-score)",
+    "Lines 1 to 23": "configuration.non_dominated = lambda points: np.arange(len(points)) % 2 == 0",
+}
+"""Changes of the library, by the first check that must fail: a last digit, the worst percentages, other plans."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", CHANGES)
+def test_the_notebook_fails_when_the_library_is_another(check: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RUN.format(change=CHANGES[check]), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = [line for line in done.stderr.splitlines() if line.startswith("AssertionError")]
+    assert done.returncode == bool(check), done.stderr
+    assert [line.partition(",")[0] for line in said] == ([f"AssertionError: {check}"] if check else [])
