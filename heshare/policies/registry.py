@@ -39,9 +39,9 @@ PUBLISHED = MappingProxyType(
 
 _DESCRIPTION = re.compile(r"^\s*(?P<name>[^()]+?)\s*(\((?P<parameters>[^()]*)\))?\s*$")
 _BOOLEANS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
-# Fig. 6's order; other policies follow by name.
-_ORDER = ("random", "sched-only", "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt", "morak", "mu-serve")
-_RANKS = {name: rank for rank, name in enumerate(_ORDER)}
+FIG_6 = ("random", "sched-only", "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt", "morak", "mu-serve")
+"""Names of the policies of Fig. 6 in its order; other policies follow by name."""
+_RANKS = {name: rank for rank, name in enumerate(FIG_6)}
 
 
 @dataclass(frozen=True, slots=True)

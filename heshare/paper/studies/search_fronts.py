@@ -35,6 +35,7 @@ from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import LITERAL, Settings
 from heshare.shared.arrays import FloatArray
+from heshare.shared.errors import require
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -116,6 +117,8 @@ def systems(
     `rivals` has keys of `pymoo_searches.TITLES`, at each mutation rate; their population, generations and second stage
     are those of the first settings. Fronts are kept after those `checkpoints` (evaluations) that end a generation.
     """
+    at_rate = rivals.get(0.1, ())
+    require("rivals", "none at the rate 0.1", bool(at_rate), "at least one, which the claims compare", "Name one.")
     settings = next(iter(ours.values()))
     total = settings.population * settings.generations
     ends = sorted({total, *(at for at in checkpoints if at < total and at % settings.population == 0)})

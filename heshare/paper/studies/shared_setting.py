@@ -173,8 +173,9 @@ def pareto_panels(axes: Sequence[Axes], table: pd.DataFrame, named: Sequence[str
         **{f"x{end}": table[f"{ENERGY}{end}"] / 1e6 for end in ends},
         **{f"y{end}": table[f"{JCT}{end}"] / 1e3 for end in ends},
     )
+    panels = np.atleast_1d(np.asarray(axes))
     marked = {*named, *points["title"][points["dominated_by"] == ""]}
-    for ax, (load, part) in zip(axes, points.groupby("load", sort=False), strict=True):
+    for ax, (load, part) in zip(panels, points.groupby("load", sort=False), strict=True):
         known = part["title"].isin(marked)
         for title, own in part[known].groupby("title", sort=False):
             draw_points(ax, own)
@@ -182,10 +183,10 @@ def pareto_panels(axes: Sequence[Axes], table: pd.DataFrame, named: Sequence[str
         line, other = part[part["dominated_by"] == ""].sort_values("x"), part[~known]
         ax.plot(line["x"], line["y"], color=FAINT, linewidth=0.9, zorder=0, label="none is better in both")
         ax.plot(other["x"], other["y"], ".", color=FAINT, markersize=4, label="all others")
-        ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)" if ax is axes[0] else "")
+        ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)" if ax is panels[0] else "")
         ax.set_title(f"{load} load", **TITLE)
         plots.log_axis(ax)
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    panels[0].figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
 
 
 def _in_words(title: str) -> str:
