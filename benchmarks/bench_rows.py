@@ -67,7 +67,7 @@ def with_spread(row: Row) -> Row:
     values = row.get("values", ())
     if len(values) < 2:
         return row
-    found = median_interval(values, np.random.default_rng(0))
+    found = median_interval(values)
     if not np.isclose(found.value, row["value"]):
         return row  # the value is another statistic than the median, such as the largest
     return {**row, "low": found.low, "high": found.high}

@@ -5,11 +5,12 @@ A task set may be tasks, how many to draw, a `pandas.DataFrame` or CSV file with
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from heshare.lab.plus.physics.physics_predictor import load_predictor
@@ -17,10 +18,14 @@ from heshare.lab.sweeps.random_streams import Repetition
 from heshare.policies import registry
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.policies.policy import Policy
+from heshare.prediction.checked import CheckedPredictor, checked
 from heshare.prediction.predictor import LazyPredictor, Predictor
+from heshare.running.result import Run
 from heshare.scheduling.pareto import Front
-from heshare.scheduling.plan import Plan
+from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.errors import InputError, require
+from heshare.world.arrivals import DRAWN, INTERVAL_S, split_load
+from heshare.world.catalogue import check_card
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_file import read_frame, read_tasks
@@ -29,6 +34,7 @@ TasksLike = int | str | Path | pd.DataFrame | Iterable[Task]
 """How many tasks to draw, a CSV file, a frame with its columns, or tasks."""
 _Kind = TypeVar("_Kind")
 
+_DRAWN = {"load": "mixed", "arrivals": "at_once", "interval_s": INTERVAL_S, "batch_sizes": (4, 8), "trace": None}
 _TASKS = "tasks, how many to draw, a DataFrame, or the path of a CSV file"
 _POLICY = "a policy's name, a Policy, or a Plan"
 
@@ -74,7 +80,47 @@ def as_tasks(source: Any, streams: Repetition, *, at_once: bool = False, **drawn
             "the arrivals to 0.",
             column="arrival_s",
         )
+    gang = next((task for task in tasks if at_once and task.gpus > 1), None)
+    if gang is not None:
+        raise InputError(
+            f"task {gang.id}, for {gang.gpus} GPUs",
+            "tasks on one GPU each, since plans have no gangs",
+            "Run such tasks under a policy, such as fifo.",
+            column="gpus",
+        )
     return tasks
+
+
+def as_drawn(source: Any, *, arrivals: Any = "at_once", interval_s: Any = None, **how: Any) -> dict[str, Any]:
+    """Return how the tasks of a number are drawn, the arguments of `Repetition.task_set`.
+
+    Raises:
+        InputError: an interval that arrivals do not take, or tasks that are given and not drawn.
+    """
+    kind, load = split_load(arrivals)
+    counts = isinstance(kind, str) and kind in DRAWN and load is None
+    found = f"{_short(interval_s)} with {'a load' if load is not None else f'the arrivals {_short(kind)}'}"
+    action = "Choose such arrivals, or leave out the interval."
+    require("interval_s", found, interval_s is None or counts, f"arrivals {', '.join(DRAWN)}", action)
+    drawn = {"arrivals": arrivals, "interval_s": INTERVAL_S if interval_s is None else interval_s, **how}
+    if isinstance(source, Integral):
+        return drawn
+    changed = [name for name, value in drawn.items() if _plain(value) != _DRAWN[name]]
+    found = f"tasks that are given, and {', '.join(changed)}"
+    require("tasks", found, not changed, "a number of tasks to draw", "Leave it out, or give a number.")
+    return {}
+
+
+def as_cluster(cluster: Any, predictor: Predictor | None = None) -> Cluster:
+    """Return a cluster; its GPUs must be those of the catalogue, unless a predictor of one's own answers for them.
+
+    Raises:
+        InputError: no cluster, or a GPU that `heshare.world.catalogue.check_card` refuses.
+    """
+    made = Cluster.parse(cluster)
+    for kind in made.kinds if not isinstance(predictor, CheckedPredictor) else ():
+        check_card(kind)
+    return made
 
 
 def as_policy(policy: Any, tasks: tuple[Task, ...], cluster: Cluster) -> Policy:
@@ -88,6 +134,10 @@ def as_policy(policy: Any, tasks: tuple[Task, ...], cluster: Cluster) -> Policy:
     if isinstance(policy, Plan):
         check_plan(policy, tasks, cluster)
         return FixedPlanPolicy(policy)
+    return _as_object(policy)
+
+
+def _as_object(policy: Any) -> Policy:
     missing = [name for name in ("name", "traits", "tick_s", "reset", "decide") if not hasattr(policy, name)]
     if missing or isinstance(policy, type):
         action = "Choose a name of hs.policy_names(), or pass an object of a class such as docs/guide.md describes."
@@ -112,6 +162,15 @@ def check_plan(plan: Plan, tasks: Iterable[Task], cluster: Cluster) -> None:
     require("plan", f"the cluster {cluster}", cluster == plan.cluster, expected, action)
 
 
+def as_queues(queues: Any) -> tuple[tuple[Batch, ...], ...]:
+    """Return the queues of a plan, the batches of each GPU in order of execution."""
+    rows = [queue if isinstance(queue, list | tuple) else (None,) for queue in _listed(queues)]
+    good = bool(rows) and all(isinstance(batch, Batch) for queue in rows for batch in queue)
+    action = "Import Batch from heshare.scheduling.plan."
+    require("plan", _short(queues), good, "a Plan, or a list of Batch(...) for each GPU", action)
+    return tuple([tuple(queue) for queue in rows])
+
+
 def as_kind(column: str, value: Any, kind: type[_Kind], default: _Kind) -> _Kind:
     """Return an object of a class, or the default for None.
 
@@ -134,11 +193,11 @@ def as_predictor(predictor: Any) -> Predictor:
     """
     if predictor is None:
         return LazyPredictor(load_predictor)
-    good = hasattr(predictor, "co_run") and hasattr(predictor, "calls")
+    good = hasattr(predictor, "co_run") and hasattr(predictor, "calls") and not isinstance(predictor, type)
     action = "Pass hs.load_predictor(kind='forest') or hs.load_predictor(kind='physics'), for example."
     require("predictor", _short(predictor), good, "a Predictor", action)
     made: Predictor = predictor
-    return made
+    return checked(made)
 
 
 def check_budget(budget_s: Any) -> None:
@@ -163,19 +222,36 @@ def as_sizes(batch_sizes: Any) -> tuple[int, ...]:
     return tuple([as_whole("batch_sizes", size, least=1) for size in sizes])
 
 
-def as_policies(policies: Any) -> tuple[str, ...]:
-    """Return names of policies; a single name means a list of one, None means all.
+def as_policies(policies: Any) -> tuple[str | Policy, ...]:
+    """Return policies and names of policies; a single one means a list of one, None means all.
 
     Raises:
-        InputError: an empty list, or something else than names.
+        InputError: an empty list, or something else than names and policies.
     """
     if policies is None:
         return tuple(registry.policies())
-    names = (policies,) if isinstance(policies, str) else _listed(policies)
-    good = len(names) > 0 and all(isinstance(name, str) for name in names)
-    action = "Choose from hs.policy_names(); register a policy of your own (docs/guide.md)."
-    require("policies", _short(policies), good, "at least one name of a policy, or None for all", action)
-    return tuple(names)
+    listed = (policies,) if isinstance(policies, str) or hasattr(policies, "decide") else _listed(policies)
+    action = "Choose from hs.policy_names(); pass or register a policy of your own (docs/guide.md)."
+    require("policies", _short(policies), bool(listed), "at least one name of a policy, or None for all", action)
+    return tuple([each if isinstance(each, str) else _as_object(each) for each in listed])
+
+
+def check_here(policies: Iterable[str | Policy], predictor: Any, metrics: Any, *, elsewhere: bool) -> None:
+    """Refuse objects in a comparison whose runs are stored or in other processes, which know them by name alone."""
+    here = predictor is not None or metrics or not all(isinstance(policy, str) for policy in policies)
+    action = "Leave out cells and n_jobs, or use a grid with module:function."
+    found = "a policy, a predictor or metrics as objects, with cells or n_jobs"
+    require("policies", found, not (here and elsewhere), "objects in one process that stores nothing", action)
+
+
+def as_metrics(metrics: Any) -> dict[str, Callable[[Run], float]]:
+    """Return metrics by name, functions of a run; none for None."""
+    given = {} if metrics is None else metrics
+    good = isinstance(given, Mapping) and all(isinstance(name, str) and callable(given[name]) for name in given)
+    require(
+        "metrics", _short(metrics), good, 'functions of a run by name, such as {"p95_s": f}', "Correct the argument."
+    )
+    return dict(given)
 
 
 def _tasks(source: Any, streams: Repetition, drawn: dict[str, Any]) -> list[Task]:
@@ -193,6 +269,10 @@ def _tasks(source: Any, streams: Repetition, drawn: dict[str, Any]) -> list[Task
     good = bool(tasks) and not wrong
     require("tasks", found, good, f"{_TASKS}; at least one", "Tasks come first, then the cluster.")
     return list(tasks)
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | np.ndarray) else value
 
 
 def _listed(values: Any) -> tuple[Any, ...]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heshare.cli.options import (
+    ARRIVALS_HELP,
+    INTERVAL_HELP,
     PAPER_CLUSTER,
     Hold,
     Json,
@@ -30,7 +32,7 @@ from heshare.cli.options import (
     told,
     writable_folder,
 )
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.shared.inputs.bounds import MOST_PROCESSES, MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def compare(
     policy: Annotated[
         Texts,
         typer.Option(
-            help="A policy, such as random. Options up to --arrivals may be repeated. All policies if none.",
+            help="A policy, such as random. Options up to --interval may be repeated. All policies if none.",
             autocompletion=policy_names,
         ),
     ] = None,
@@ -57,7 +59,8 @@ def compare(
     ] = None,
     tasks: Annotated[Texts, typer.Option(help="How many tasks to draw (60), or a CSV file of tasks.")] = None,
     load: Annotated[Texts, typer.Option(help="Which models are drawn: low, medium, high or mixed.")] = None,
-    arrivals: Annotated[Texts, typer.Option(help="at_once, poisson or front_loaded.")] = None,
+    arrivals: Annotated[Texts, typer.Option(help=ARRIVALS_HELP)] = None,
+    interval: Annotated[list[float] | None, typer.Option(help=INTERVAL_HELP)] = None,
     grid: Annotated[
         Path | None, typer.Option(help="A YAML file with the whole grid, instead of these options.")
     ] = None,
@@ -84,13 +87,22 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare policies on the same task sets; print medians over the repetitions."""
+    from heshare.arguments import as_drawn
+
     lists: dict[str, Any] = {
         "policies": policy,
         "clusters": cluster,
         "tasks": tasks,
         "loads": load,
         "arrivals": arrivals,
+        "intervals_s": interval,
     }
+    drawn = [name for name in ("loads", "arrivals", "intervals_s") if lists[name] and grid is None]
+    good = not drawn or any(map(is_count, tasks or ["60"]))
+    require("--tasks", f"files of tasks and {', '.join(drawn)}", good, "a number of tasks to draw", "Leave them out.")
+    if interval:
+        for kind in arrivals or ["at_once"]:
+            as_drawn(0, arrivals=kind, interval_s=interval[0])
     if trace is not None:
         check_trace(trace, all(map(is_count, tasks or ())))
         lists["traces"] = [str(trace)]
@@ -118,7 +130,7 @@ def medians(frame: pd.DataFrame) -> pd.DataFrame:
     """
     axes = [name for name in _AXES if len(frame[name].unique()) > 1]
     groups = frame.groupby([*axes, "title"], sort=False, dropna=False)
-    costs = [name for name in frame if str(name).startswith(("cost_", "co2_"))]
+    costs = [name for name in frame if str(name).startswith(("cost_", "co2_", "deadline_"))]
     values = groups[[*_METRICS, *costs, "predictor_calls", "planning_s"]].median().reset_index()
     return values.rename(columns={"title": "policy"})
 

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from heshare.lab.limits.run_terms import RunTerms
     from heshare.lab.sweeps.random_streams import Repetition
     from heshare.prediction.predictor import Predictor
+    from heshare.world.cluster import Cluster
     from heshare.world.task import Task
 
+ARRIVALS_HELP = "at_once, exponential, miso, front_loaded, or a CSV file; @LOAD adds a load, as in exponential@0.8."
+INTERVAL_HELP = "Mean time between two arrivals that are drawn, s (60)."
 PAPER_CLUSTER = "4xT4,2xV100,2xA100"
 LONGEST_BUDGET_S = 30 * 86_400.0
 """The longest time for a recording or a search, s: a month. A plan is made of all that fits into it."""
@@ -95,7 +98,8 @@ RepetitionNumber = Annotated[
     int, typer.Option("--repetition", min=0, help="Which repetition of a comparison with the same seed.")
 ]
 Load = Annotated[str, typer.Option("--load", help="Which models are drawn: low, medium, high or mixed.")]
-Arrivals = Annotated[str, typer.Option("--arrivals", help="at_once, poisson or front_loaded.")]
+Arrivals = Annotated[str, typer.Option("--arrivals", help=ARRIVALS_HELP)]
+Interval = Annotated[float | None, typer.Option("--interval", help=INTERVAL_HELP)]
 Trace = Annotated[Path | None, typer.Option("--trace", help="A Helios trace (CSV) to take the durations from.")]
 Profiles = Annotated[Path | None, typer.Option("--profiles", help="Profile (CSV or folder) to train the predictor on.")]
 PowerLimit = Annotated[
@@ -163,14 +167,18 @@ def check_trace(trace: Path | None, counts: bool) -> None:
 
 
 def task_set(
-    text: str, streams: Repetition, load: str, arrivals: str, trace: Path | None, *, at_once: bool = False
+    text: str, streams: Repetition, *, cluster: Cluster | None = None, at_once: bool = False, **how: Any
 ) -> Sequence[Task]:
-    """Return the tasks of a file, or draw the given number of tasks; `at_once` refuses tasks that arrive later."""
+    """Return the tasks of a file, or draw the given number of tasks; `at_once` refuses tasks that arrive later.
+
+    `how` has what `arguments.as_drawn` takes.
+    """
     from heshare import arguments
 
-    check_trace(trace, is_count(text))
+    check_trace(how.get("trace"), is_count(text))
     source = parse_whole(text, "n", least=1, most=MOST_TASKS) if is_count(text) else Path(text)
-    return arguments.as_tasks(source, streams, at_once=at_once, load=load, arrivals=arrivals, trace=trace)
+    drawn = arguments.as_drawn(source, **how)
+    return arguments.as_tasks(source, streams, at_once=at_once, cluster=cluster, **drawn)
 
 
 def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:

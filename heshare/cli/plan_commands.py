@@ -162,21 +162,21 @@ def plan(
     With --price, each plan has its predicted cost if it begins at once, and after the wait that saves most.
     """
     start_s = perf_counter()
+    from heshare import api
     from heshare.lab.sweeps.random_streams import POLICY, Repetition
     from heshare.world.cluster import Cluster
 
     _check_improved_options(improved, budget, bound)
     terms = price_terms(price, price_start, hold, saving)
     gpus, streams = Cluster.parse(cluster), Repetition(repetition, seed)
-    tasks_to_plan = task_set(tasks, streams, load, arrivals, trace, at_once=True)
+    tasks_to_plan = task_set(tasks, streams, load=load, arrivals=arrivals, trace=trace, at_once=True)
     until_s = None if budget is None else start_s + parse_duration_s(budget)
     with told("plan", quiet):
-        predictor = predictor_factory(profiles)()
-        rng, shows = streams.rng(POLICY), shows_bar(quiet)
+        predictor, shows = predictor_factory(profiles)(), shows_bar(quiet)
         if improved:
-            front = _improved_front(tasks_to_plan, gpus, predictor, rng, until_s, shows)
+            front = _improved_front(tasks_to_plan, gpus, predictor, streams.rng(POLICY), until_s, shows)
         else:
-            front = _front(tasks_to_plan, gpus, predictor, rng, shows)
+            front = api.plan(tasks_to_plan, gpus, seed=seed, repetition=repetition, predictor=predictor, progress=shows)
         frame = front.to_frame()
         no_gap = _gap_note(improved, bound, len(tasks_to_plan), budget is not None)
         if improved and not no_gap:
@@ -210,14 +210,6 @@ def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) 
     for name, chosen in (("trade-off", front.trade_off), ("en-opt", front.en_opt), ("jct-opt", front.jct_opt)):
         files.write_text(out / f"plan-{name}.csv", to_csv(chosen.to_frame()))
         write_plan(out / f"plan-{name}.json", chosen)
-
-
-def _front(tasks: Sequence[Task], gpus: Cluster, predictor: Predictor, rng: np.random.Generator, shows: bool) -> Front:
-    from heshare.scheduling.planner import plan as plan_tasks
-    from heshare.shared.progress import bar
-
-    with bar("plan", "generation", shows) as update:
-        return plan_tasks(tasks, gpus, predictor, rng=rng, progress=update)
 
 
 def _improved_front(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from heshare.cli.options import (
     Arrivals,
     ClusterText,
     Hold,
+    Interval,
     Json,
     Load,
     OnePolicy,
@@ -54,8 +55,9 @@ if TYPE_CHECKING:
     from heshare.world.task import Task
 
 VENUS = "venus:"
-_NOT_WITH_A_PLAN = {"policy", "load", "arrivals", "trace", "profiles"}
+_NOT_WITH_A_PLAN = {"policy", "load", "arrivals", "interval", "trace", "profiles"}
 """Options that `--plan` excludes; `--tasks` and `--cluster` must name what the plan was made for."""
+_OF_DRAWN_TASKS = {"load", "arrivals", "interval"}
 
 
 def run(
@@ -69,6 +71,7 @@ def run(
     tasks: TasksText = "60",
     load: Load = "mixed",
     arrivals: Arrivals = "at_once",
+    interval: Interval = None,
     trace: Trace = None,
     profiles: Profiles = None,
     seed: Seed = 0,
@@ -115,12 +118,16 @@ def run(
         made, to_run, gpus = _read_plan(plan, *own, streams)
     else:
         made, gpus = make(one_policy(policy)), Cluster.parse(cluster)
-        if Path(tasks).suffix in (".yaml", ".yml"):
+        jobs = Path(tasks).suffix in (".yaml", ".yml")
+        refused = sorted(given & _OF_DRAWN_TASKS) if jobs or from_venus else []
+        require("--tasks", f"{tasks} and {', '.join(refused)}", not refused, "one of the two", "Leave the others out.")
+        if jobs:
             to_run, job_names = _read_job_tasks(Path(tasks))
         elif from_venus:
             to_run = _venus_tasks(tasks, streams.rng(TASKS), gpus, trace, skip_bad)
         else:
-            to_run = task_set(tasks, streams, load, arrivals, trace)
+            how: dict[str, Any] = {"arrivals": arrivals, "interval_s": interval, "load": load, "trace": trace}
+            to_run = task_set(tasks, streams, cluster=gpus, **how)
     with told("run", quiet or progress):
         result = run_tasks(
             to_run,
@@ -139,7 +146,7 @@ def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tup
     from heshare.world.cluster import Cluster
 
     plan = read_plan(file)
-    given = task_set(tasks, streams, "mixed", "at_once", None) if tasks else plan.tasks
+    given = task_set(tasks, streams) if tasks else plan.tasks
     to_run = arguments.as_tasks(given, streams)
     gpus = Cluster.parse(cluster) if cluster else plan.cluster
     return arguments.as_policy(plan, to_run, gpus), to_run, gpus

@@ -217,11 +217,7 @@ def workload_timing(law: WorkloadLaw, model: Model, known: Mapping[str, Timing],
 class CompletedTimings(Mapping[Key, Timing]):
     """Timing of every network on every GPU: measured, or derived when it is asked for.
 
-    Attributes:
-        constants: measured timings, and the other constants of every GPU.
-        gpus: the GPUs, by name.
-        models: the networks, by name.
-        bases: the GPU whose cells a GPU takes, by name.
+    `bases` has the GPU whose cells a GPU takes, by name.
     """
 
     constants: Constants

@@ -100,10 +100,8 @@ class Iteration:
         share: its share of the SMs, 0 to 1.
         host_s: time of the host.
         kernels: kernels that an iteration launches.
-        batch_size: inference batch size.
         anchored: whether measurements of this workload on this GPU went into the fit.
         uncertainty: relative standard uncertainty of its time.
-        work_power: dynamic power of its work.
         load_uncertainty: relative standard uncertainty of board power under its kind of load.
         arithmetic: in what it computes, `fp32`, `tf32` or `fp16`; empty where this is not recorded.
         serial_s: time of the host that no GPU work hides, whatever the clock and the share (training).

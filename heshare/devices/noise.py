@@ -23,11 +23,8 @@ def repeat_cv(cv: ArrayLike, repeats: ArrayLike) -> float:
 
     The sample deviation of each setting is divided by its median for unit noise, the square root of the median of
     chi-square over its degrees of freedom, so that settings read twice and five times agree. The median over settings
-    is robust against outliers. NaN where no setting was read twice.
-
-    Args:
-        cv: sample standard deviation over mean of each setting, (n,).
-        repeats: how often each was read, (n,); those read once are left out.
+    is robust against outliers. NaN where no setting was read twice. `cv` is the sample standard deviation over the mean
+    of each setting, `repeats` how often it was read; both are (n,).
     """
     spread, degrees = np.asarray(cv, dtype=np.float64), np.asarray(repeats, dtype=np.float64) - 1
     spread, degrees = spread[degrees > 0], degrees[degrees > 0]

@@ -37,10 +37,7 @@ class _RunningTask:
 class VirtualDevice(ABC):
     """A device in virtual time. A subclass estimates times and power of a set of residents.
 
-    Args:
-        gpu: the GPU.
-        provenance: of its readings, `emulated` or `measured`.
-        noise: repeat noise on readings; None is none. Progress and energy are never noisy.
+    `provenance` is that of its readings; `noise` is repeat noise on readings, never on progress and energy.
     """
 
     def __init__(self, gpu: Gpu, *, provenance: str, noise: NoiseModel | None = None) -> None:

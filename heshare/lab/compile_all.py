@@ -35,8 +35,7 @@ _POLICIES = ("fikit", "heshare+-online:trade-off")
 def compile_all(tell: Callable[[str], None] = lambda text: None) -> int:
     """Compile what is not compiled yet, and return how many functions that were.
 
-    Args:
-        tell: is called with what comes next.
+    `tell` is called with what comes next.
     """
     before = compilations.count
     with compilation_told_by(lambda text: None):

@@ -43,10 +43,8 @@ def _nvml(name: str, clocks: bool) -> Device:
 def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:
     """Return the device that `text` names; close a live one with `close()`, or use `opened`.
 
-    Args:
-        text: the kind of device and which: `emulated:GPU`, `nvml:INDEX`, `nvml:UUID` or `replay:PATH`.
-        seed: of an emulated device's repeat noise.
-        clocks: whether a live device may set clocks, if the machine allows it; the others always may.
+    `text` is `emulated:GPU`, `nvml:INDEX`, `nvml:UUID` or `replay:PATH`; `seed` is for an emulated device's repeat
+    noise, and `clocks` says whether a live device may set clocks, if the machine allows it; the others always may.
     """
     kind, _, name = text.partition(":")
     openers: dict[str, Callable[[], Device]] = {

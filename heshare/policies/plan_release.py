@@ -19,12 +19,6 @@ class PlanReleasePolicy(ABC):
 
     If tasks arrive one after the other, all tasks that have not started are planned again together with the new
     ones, as soon as a GPU is free to start some of them; running batches finish first (a rolling horizon).
-
-    Attributes:
-        name: on the command line and in results.
-        traits: the declared traits (Table I).
-        gangs: False; each task runs on one GPU.
-        tick_s: None; the policy needs no ticks.
     """
 
     name: str
@@ -73,18 +67,16 @@ def start_batch(batch: Batch, gpu: GpuView) -> Iterator[Action]:
 class FixedPlanPolicy(PlanReleasePolicy):
     """Releases a given plan, for the task set and the cluster of that plan.
 
-    Args:
-        plan: the plan.
-        name: in results.
-        traits: the declared traits; derived from the plan's batches unless given. A plan does not show the reason of
-            its placement, so `heterogeneous` is then true on a cluster of several types.
+    The declared traits are those of its batches. A plan does not show the reason of its placement, so `heterogeneous`
+    is true on a cluster of several types.
     """
 
-    def __init__(self, plan: Plan, *, name: str = "plan", traits: Traits | None = None) -> None:
-        self.name = name
+    name = "plan"
+
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
         batches = [batch for queue in plan.queues for batch in queue]
-        self.traits = traits or Traits(
+        self.traits = Traits(
             frequency=any(batch.sm_mhz is not None for batch in batches),
             multi_task=any(len(batch.tasks) > 1 for batch in batches),
             heterogeneous=len(plan.cluster.kinds) > 1,

@@ -268,12 +268,7 @@ def check_arguments(function: Callable[..., Any], arguments: str, count: int, po
 
 @dataclass(frozen=True, slots=True)
 class ReusedPlanning:
-    """Cost of planning that a policy reused, such as a front that another policy planned.
-
-    Attributes:
-        planning_s: wall time of the planning, s.
-        predictor_calls: rows predicted.
-    """
+    """Cost of planning that a policy reused, such as another policy's front: wall time, s, and rows predicted."""
 
     planning_s: float = 0.0
     predictor_calls: int = 0

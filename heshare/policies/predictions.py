@@ -12,9 +12,7 @@ from heshare.world.workload import Resident, Workload
 class TaskPredictions:
     """Predictions of tasks alone and of sets of tasks, each computed once.
 
-    Args:
-        predictor: predicts time and power.
-        limit: the latency limit, as a multiple of the time alone at the top clock.
+    `limit` is the latency limit, as a multiple of the time alone at the top clock.
     """
 
     def __init__(self, predictor: Predictor, limit: float = 1.5) -> None:

@@ -6,8 +6,11 @@ A description such as `morak(cap=0.7,k=3)` names a policy and changes some of it
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from itertools import count
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -69,6 +72,8 @@ class RegisteredPolicy:
 
 
 _ENTRIES: dict[str, RegisteredPolicy] = {}
+_GIVEN: dict[str, Policy] = {}
+"""Policies that are objects, by name, while `given_policies` lends them to grids of this process."""
 
 
 def register(
@@ -124,9 +129,13 @@ def policies(*, variants: bool = False) -> dict[str, RegisteredPolicy]:
 def make(text: str) -> Policy:
     """Return the policy of a name such as `morak` or a description such as `morak(cap=0.7,k=3)`.
 
+    A name may be `module:function`: a function or class of your own that returns a policy.
+
     Raises:
         InputError: no such policy or parameter, or a bad value; the message lists the known names.
     """
+    if text in _GIVEN:
+        return _GIVEN[text]
     entry, changed = _parse(text)
     return entry.make(**changed)
 
@@ -137,8 +146,45 @@ def canonical(text: str) -> str:
     Raises:
         InputError: as `make`, apart from values that only the policy itself checks.
     """
+    if text in _GIVEN:
+        return text
     entry, changed = _parse(text)
     return write_description(entry.name, changed)
+
+
+@contextmanager
+def given_policies(given: Iterable[str | Policy]) -> Iterator[tuple[str, ...]]:
+    """Give policies that are objects names of grids meanwhile: their own, with a number where that is taken."""
+    given = tuple(given)
+    taken = {*_ENTRIES, *[policy for policy in given if isinstance(policy, str)]}
+    names = []
+    try:
+        for policy in given:
+            if isinstance(policy, str):
+                names.append(policy)
+                continue
+            numbered = (policy.name if number == 1 else f"{policy.name}#{number}" for number in count(1))
+            name = next(name for name in numbered if name not in taken and name not in _GIVEN)
+            _GIVEN[name] = policy
+            names.append(name)
+        yield tuple(names)
+    finally:
+        _GIVEN.clear()
+
+
+def names_function(name: str) -> bool:
+    """Return whether a policy's name is `module:function`, and neither registered nor that of a plug-in."""
+    module, _, attribute = name.partition(":")
+    written = attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
+    return written and name not in _ENTRIES and module.lower() not in plugins.names(plugins.POLICIES)
+
+
+@cache
+def _function_entry(name: str) -> RegisteredPolicy:
+    factory = plugins.function(name, "policy")
+    good = inspect.isclass(factory) or inspect.isfunction(factory)
+    require("policy", name, good, "a function or class that returns a policy", "Name one that does.")
+    return RegisteredPolicy(name, name, factory, parameters_of(factory))
 
 
 def entry(text: str) -> RegisteredPolicy:
@@ -183,6 +229,9 @@ def _parse(text: str) -> tuple[RegisteredPolicy, dict[str, Value]]:
     name, texts = split_description(text)
     if name not in _ENTRIES:
         plugins.load(plugins.POLICIES, re.split("[:/]", name)[0])
+    if names_function(name):
+        own = _function_entry(name)
+        return own, parse_parameters(name, texts, own.parameters)
     if name not in _ENTRIES:
         entries = policies(variants=True)
         action = "Choose one (`heshare list policies`), or register yours (docs/guide.md)."

@@ -106,9 +106,6 @@ class ReferenceFeatures:
 
     A utilisation that the GPU's counters did not report is the device model's, with a `ModelledUtilisationWarning`.
 
-    Args:
-        profiles: a table of the profile schema.
-
     Attributes:
         idle_w: power with nothing running, W, by the name of the GPU.
     """
@@ -151,10 +148,6 @@ class FeatureEncoder:
     and adds r c v / u of the power above idle that it draws alone. The occupied features are sums over the co-runners
     (above 100 % when they demand more than there is); the occupied power is idle power plus the sum. The guessed power
     is idle power plus what all tasks add, the target included, over their demand for SMs where that exceeds 100 %.
-
-    Args:
-        gpu: the GPU that is shared.
-        references: task features of the profiles.
 
     Attributes:
         gpu: the GPU that is shared.
@@ -203,12 +196,9 @@ class FeatureEncoder:
     def rows(self, sets: IntArray, sm_mhz: IntArray) -> FloatArray:
         """Return the features of every task of m sets, with the rest of its set as co-runners.
 
-        Args:
-            sets: ids of residents, shape (m, k), -1 beyond a set's size.
-            sm_mhz: the clock of each set, MHz, shape (m,).
-
-        Returns:
-            shape (m, k, 15), columns as in `FEATURES` and `GUESSED_POWER`, NaN beyond a set's size.
+        `sets` are ids of residents, shape (m, k), -1 beyond a set's size; `sm_mhz` is the clock of each, MHz, shape
+        (m,). The result is NaN beyond a set's size, of the shape (m, k, 15), columns as in `FEATURES` and
+        `GUESSED_POWER`.
         """
         if len(self._table) < len(self._rows):
             self._table = np.array(self._rows)

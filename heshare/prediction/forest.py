@@ -55,16 +55,13 @@ class Forest:
     A tree is a step function, so the trees correct a smooth part, `Quadratic` over the load (`Targets.columns`).
 
     scikit-learn checks its input once a tree, about 0.5 ms for 100 trees, which is most of the time of a small
-    prediction. So the nodes of all trees are one set of arrays, which compiled code steps through.
-
-    Args:
-        seed: of the bootstrap and of the features tried at each split.
-        target: the form in which the outputs are learned, see `Targets`.
+    prediction. So the nodes of all trees are one set of arrays, which compiled code steps through. `seed` is of the
+    bootstrap and of the features tried at each split.
     """
 
-    def __init__(self, *, seed: int, target: str = "load") -> None:
+    def __init__(self, *, seed: int) -> None:
         self._seed = seed
-        self._targets = Targets(target)
+        self._targets = Targets()
         self._scale = np.ones(2)
 
     def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> Forest:
@@ -145,13 +142,8 @@ class ForestPredictor(RecordPredictor):
     """Predictor of time and power by Table II's features and a forest of trees (Section III-A, Eq. 5).
 
     The power of a set is the mean over its members of the power that the forest predicts with that member as the task
-    and the others as its co-runners. Reference rows and cached sets are as in `RecordPredictor`.
-
-    Args:
-        forest: a fitted forest, or a function that returns it when a set is first predicted.
-        references: task features of the profiles.
-        cache: see `RecordPredictor`.
-        fallback: see `RecordPredictor`.
+    and the others as its co-runners. Reference rows and cached sets are as in `RecordPredictor`. The forest may be a
+    function that returns it when a set is first predicted.
     """
 
     def __init__(
@@ -175,20 +167,17 @@ class ForestPredictor(RecordPredictor):
         return time_s, np.array(power_w)
 
 
-def train_forest(profiles: pd.DataFrame, *, seed: int, target: str = "load") -> tuple[Forest, ReferenceFeatures]:
+def train_forest(profiles: pd.DataFrame, *, seed: int) -> tuple[Forest, ReferenceFeatures]:
     """Return a forest fitted to 75 % of a profile table's samples (Section III-A), and the profiles' task features.
 
-    Args:
-        profiles: a table of the profile schema, with its reference rows.
-        seed: of the split and of the forest.
-        target: the form in which the outputs are learned, see `Targets`.
+    The table has its reference rows; `seed` is of the split and of the forest.
 
     Raises:
         InputError: the reference row of a workload is missing.
     """
     references = ReferenceFeatures(profiles)
     rows = training_rows(profiles, seed=seed)
-    forest = Forest(seed=seed, target=target).fit(
+    forest = Forest(seed=seed).fit(
         profile_features(rows, references), rows["time_s"].to_numpy(), rows["power_w"].to_numpy()
     )
     return forest, references

@@ -32,9 +32,8 @@ class CoRuns:
 class CodedSets(Sequence[tuple[Resident, ...]]):
     """Sets of residents as an array, which a predictor can read faster than tuples.
 
-    Args:
-        residents: the residents of all sets, each once.
-        members: the members of each set as places in `residents`, -1 beyond its size, shape (m, w).
+    `residents` has those of all sets, each once, `members` the places in it of each set's members, -1 beyond its size,
+    shape (m, w).
     """
 
     def __init__(self, residents: Sequence[Resident], members: IntArray) -> None:
@@ -101,14 +100,16 @@ class LazyPredictor(Predictor):
     def __init__(self, make: Callable[[], Predictor]) -> None:
         self._make = make
         self._made: Predictor | None = None
+        self._before = 0
 
     @property
     def calls(self) -> int:
-        """Number of rows predicted so far."""
-        return 0 if self._made is None else self._made.calls
+        """Number of rows predicted so far, here."""
+        return 0 if self._made is None else self._made.calls - self._before
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         """Predict sets of residents, each at its clock."""
         if self._made is None:
             self._made = self._make()
+            self._before = self._made.calls
         return self._made.co_run(sets, gpu, sm_mhz)

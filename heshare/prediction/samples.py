@@ -80,11 +80,7 @@ def split_rows(rows: int, *, rng: np.random.Generator) -> tuple[IntArray, IntArr
 def folds(kind: str, samples: pd.DataFrame, seed: int, quick: bool) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield the training and test rows of each test set of a split.
 
-    Args:
-        kind: one of `SPLITS`.
-        samples: one row a sample, with columns workload and gpu.
-        seed: of random splits by row.
-        quick: the first test set only.
+    `seed` is of random splits by row; `quick` yields the first test set only.
 
     Raises:
         InputError: an unknown kind of split.

@@ -1,4 +1,4 @@
-"""Outputs of the predictor, time under sharing and GPU power, in forms that a regressor learns well (Section III-A)."""
+"""Outputs of the predictor, time under sharing and GPU power, as a regressor learns them well (Section III-A)."""
 
 import numpy as np
 
@@ -17,19 +17,15 @@ from heshare.prediction.features import (
     SM_COUNT,
 )
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.errors import require
-
-FORMS = ("load", "literal")
-"""Forms in which the outputs can be learned; the first is the default."""
 
 
 class Targets:
     """Both outputs of the predictor as columns to learn, and the conversion back to seconds and watts.
 
-    `literal`: time (s) and power (W) as they are. `load`: the logarithms of time and power over first guesses from the
-    load, so that a set larger than any recorded one is not predicted like the largest recorded one (a tree cannot
-    extrapolate). With u the SM utilisation alone, s the MPS percentage, c the clock over the top clock and o the
-    co-runners' occupied SMs, all as fractions, the guesses are
+    The columns are the logarithms of time and power over first guesses from the load, so that a set larger than any
+    recorded one is not predicted like the largest recorded one (a tree cannot extrapolate). With u the SM utilisation
+    alone, s the MPS percentage, c the clock over the top clock and o the co-runners' occupied SMs, all as fractions,
+    the guesses are
 
         time:  alone_s (1 - u + u / (c s) max(1, a)),  a = min(u, s) + o
         power: min(guessed_w, p),
@@ -38,20 +34,12 @@ class Targets:
     power is that of the column `GUESSED_POWER` up to a limit p: the highest power among the training rows of this type
     of GPU (identified by its number of SMs), none for a type that was not among them.
 
-    Args:
-        form: one of `FORMS`.
-
     Attributes:
         known_sms: number of SMs of each type of GPU among the training rows, ascending, shape (g,).
         limits_w: p of each of them, and infinity, shape (g + 1,).
-
-    Raises:
-        InputError: no such form.
     """
 
-    def __init__(self, form: str = FORMS[0]) -> None:
-        require("target", repr(form), form in FORMS, " or ".join(FORMS), "Choose one form.")
-        self.form = form
+    def __init__(self) -> None:
         self.known_sms = np.empty(0)
         self.limits_w = np.full(1, np.inf)
 
@@ -60,15 +48,11 @@ class Targets:
         self.known_sms = np.unique(features[:, SM_COUNT])
         by_gpu = [features[:, SM_COUNT] == sms for sms in self.known_sms]
         self.limits_w = np.array([*(power_w[rows].max() for rows in by_gpu), np.inf])
-        if self.form == "literal":
-            return np.column_stack([time_s, power_w])
         base_s, base_w = self._bases(features)
         return np.column_stack([np.log(time_s / base_s), np.log(power_w / base_w)])
 
     def decode(self, features: FloatArray, learned: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return times (s) and powers (W), each (rows,), from features (rows, 15) and learned columns (rows, 2)."""
-        if self.form == "literal":
-            return learned[:, 0], learned[:, 1]
         base_s, base_w = self._bases(features)
         return base_s * np.exp(learned[:, 0]), base_w * np.exp(learned[:, 1])
 

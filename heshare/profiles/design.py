@@ -74,11 +74,8 @@ def references(
 ) -> list[Point]:
     """Return the reference points, from which Table II's task features come: workloads alone at 100 %, top clock.
 
-    Args:
-        gpu: the GPU.
-        workloads: by default every model of `model_names(more_models)` at every size of `BATCH_SIZES`; those that fit
-            are measured.
-        more_models: models of the catalogue beside those of Table IV.
+    By default they are every model of `model_names(more_models)` at every size of `BATCH_SIZES`; those that fit are
+    measured.
     """
     names = model_names(more_models)
     chosen = workloads if workloads is not None else (Workload(name, size) for name in names for size in BATCH_SIZES)
@@ -99,14 +96,8 @@ def samples(
     Workload, inference batch size, MPS percentage, clock and number of co-runners are each balanced over their levels
     and shuffled against one another (a Latin hypercube); the co-runners themselves are drawn. In half of the points
     with co-runners all tasks have 100 %, as most sets do that a plan considers; a quarter splits 100 % among the tasks,
-    and a quarter draws the shares freely, as MPS allows.
-
-    Args:
-        gpu: the GPU.
-        count: how many points.
-        rng: of the shuffles and draws.
-        clocks: whether the clock is a level; without it all points run at the top clock.
-        more_models: models of the catalogue beside those of Table IV.
+    and a quarter draws the shares freely, as MPS allows. Without `clocks` all points run at the top clock;
+    `more_models` are models of the catalogue beside those of Table IV.
 
     Raises:
         InputError: `count` is negative, or there is no such model.

@@ -35,11 +35,8 @@ Step = tuple[Setup, int]
 class VisitLog:
     """The visits of a recording so far, in memory.
 
-    Attributes:
-        visits: by setup and number, in the order in which they were made.
-        idle_w: power with nothing running, W, or None until it is measured.
-        idle_s: the device's time that measuring it took, s.
-        spent_s: the device's time that everything took, s.
+    The visits are by setup and number, in the order in which they were made. `idle_w` is power with nothing running, W,
+    None until it is measured; that took `idle_s` of the device's time, and everything `spent_s`.
     """
 
     def __init__(self) -> None:
@@ -105,15 +102,8 @@ def record(
 ) -> pd.DataFrame:
     """Measure every point on a device, in random order, as often as the protocol requires.
 
-    Args:
-        device: an idle device; afterwards it is idle again and no clock is set.
-        points: the points, each once.
-        protocol: how to measure.
-        seed: of the order.
-        progress: show a progress bar on a terminal.
-
-    Returns:
-        A table of the profile schema, one row for each point, in the order of `points`.
+    The device is idle before, and idle with no clock set afterwards. Each point is given once; `seed` is of their
+    order. The table of the profile schema has a row for each point, in their order.
 
     Raises:
         DeviceError: the device refuses a point or does not report a utilisation.

@@ -26,11 +26,8 @@ class ReplayDevice(VirtualDevice):
     """A device that looks up recorded points; a set of tasks runs if each of them was measured in it, at that clock.
 
     A clock of None is the top clock, as in the record. Tasks may be started and stopped freely: only a set that runs
-    for any time, or is read, must have been recorded.
-
-    Args:
-        table: rows of the profile schema, of one GPU and one provenance.
-        source: the table's place, for messages.
+    for any time, or is read, must have been recorded. The table has rows of the profile schema, of one GPU and one
+    provenance; `source` is its place, for messages.
 
     Raises:
         InputError: the table is empty, or holds more than one GPU or provenance.

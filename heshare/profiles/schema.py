@@ -260,10 +260,7 @@ RULES = (
 def check(table: pd.DataFrame, *, file: str | Path | None = None, first_row: int = 2) -> pd.DataFrame:
     """Return `table` if it has the columns of the schema and every row satisfies `RULES`.
 
-    Args:
-        table: measurements, n rows, columns as in `COLUMNS`.
-        file: named in the message.
-        first_row: the row of the file that holds the table's first row.
+    `file` is named in the message; its row `first_row` holds the table's first row.
 
     Raises:
         InputError: other columns, or the first bad cell by row and column, and how many more there are.

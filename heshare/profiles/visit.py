@@ -94,7 +94,6 @@ class Visit:
 
     Attributes:
         setup: the setup, as text.
-        number: which visit to it, from 1.
         took_s: the device's time that the whole visit took, s.
         window_s: length of the window, s.
         spent_j: increase of the board's energy counter in the window, J.

@@ -44,22 +44,10 @@ class Observer:
 class ActionExecutor:
     """Starts, stops and clocks tasks and GPUs, and keeps their state, the timeline and the scheduled checks up to date.
 
-    Only GPUs that an event changes are advanced, read and scheduled again.
-
-    Attributes:
-        policy: the policy's name, for messages.
-        tasks: the tasks of the run, by id.
-        gpus: the GPUs of the run.
-        clock: the time that the devices share.
-        events: the queue of scheduled events.
-        recorder: records the timeline.
-        observer: is called with decisions and results.
-        notify: passes an event to the policy and executes its actions.
-        start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
-        waiting: the tasks that wait.
-        remaining: iterations still to do, by the id of a waiting task.
-        unfinished: number of tasks that have neither completed nor finally failed.
-        unreported: ids of tasks that completed or failed and whose event the policy has not received yet.
+    Only GPUs that an event changes are advanced, read and scheduled again. `notify` passes an event to the policy and
+    executes its actions. `start_cost_s` is the time that a task holds its memory and does nothing whenever it starts on
+    a GPU, s. `unfinished` counts tasks that have neither completed nor finally failed; of `unreported` tasks, which
+    have, the policy has not received the event yet.
     """
 
     policy: str

@@ -8,9 +8,7 @@ from heshare.running.state import GpuState, TaskRun
 def keep_lockstep(changed: list[GpuState], advance: Callable[[GpuState], None]) -> None:
     """Set the pace of every gang that a change may have slowed down or sped up to that of its slowest GPU.
 
-    Args:
-        changed: GPUs that changed and are at the present; the GPUs of their gangs are appended.
-        advance: brings a GPU to the present and appends it to `changed`.
+    `changed` are at the present; the GPUs of their gangs are appended by `advance`, which brings them to the present.
     """
     gangs: dict[int, TaskRun] = {}
     at = 0

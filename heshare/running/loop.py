@@ -8,6 +8,7 @@ policy gets the event and a view of the cluster, and its actions are executed at
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from time import perf_counter
 from types import GeneratorType, MappingProxyType
 
@@ -21,7 +22,9 @@ from heshare.shared.errors import PolicyError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
-_MAX_IDLE_TICKS = 1_000
+_MAX_IDLE_TICKS, _MAX_IDLE_WAITS = 1_000, 100_000
+_MOST_ACTIONS = 1_000_000
+"""Most actions of one decision; a generator that never ends would fill the memory."""
 _USUAL = (GeneratorType, list, tuple)
 """Usual types of a policy's answer, which need no further look."""
 
@@ -29,22 +32,9 @@ _USUAL = (GeneratorType, list, tuple)
 class Loop:
     """The event loop of one run. It can be pickled between two events.
 
-    Args:
-        tasks: the task set, task i with id i.
-        cluster: the GPUs.
-        policy: decides what starts where and when; already reset.
-        devices: one for each GPU.
-        clock: the time that the devices share.
-        max_time_s: give up when the run reaches this time, s.
-        start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
-        observer: is called with decisions and results before they take effect.
-
-    Attributes:
-        tasks: the tasks of the run, by id.
-        gpus: the GPUs of the run.
-        recorder: records the timeline.
-        planning_s: wall time spent in the policy, s.
-        events: how many events the policy has received.
+    The policy is already reset. `start_cost_s` is as for `run`; a run that reaches `max_time_s` gives up. The
+    `observer` is called with decisions and results before they take effect. `recorder` records the timeline,
+    `planning_s` is wall time spent in the policy, s, and `events` counts those that it has received.
     """
 
     def __init__(
@@ -84,7 +74,7 @@ class Loop:
         self._arrivals: deque[list[TaskRun]] | None = None
         self._pending = len(self.tasks)
         self._scheduled_ticks = 0
-        self._idle_ticks = 0
+        self._idle_ticks = self._idle_waits = 0
         # In virtual time nothing changes between events, so such a policy returns the same for every tick there.
         self._skips_ticks = isinstance(clock, VirtualClock) and bool(getattr(policy, "ticks_on_change", False))
         self._views = GpuViews(self.gpus)
@@ -97,8 +87,7 @@ class Loop:
     def run(self, *, on_end: Callable[[int], object] | None = None) -> float:
         """Run until every task has completed; return the time of the last completion, s.
 
-        Args:
-            on_end: is called with how many tasks have just ended.
+        `on_end` is called with how many tasks have just ended.
 
         Raises:
             PolicyError: an impossible action, or tasks that no action will ever start.
@@ -152,7 +141,10 @@ class Loop:
         answer = self.policy.decide(event, view)
         if type(answer) not in _USUAL and not isinstance(answer, Iterable):
             raise self._no_actions(answer)
-        actions = list(answer)
+        actions = list(islice(answer, _MOST_ACTIONS + 1))
+        if len(actions) > _MOST_ACTIONS:
+            at = f"{self.policy.name}, at {self._clock.now_s():g} s"
+            raise PolicyError(f"{at}: decide returned more than {_MOST_ACTIONS} actions. End its loop.")
         self.planning_s += perf_counter() - before_s
         self.events += 1
         self._observer.on_decision(event, actions)
@@ -190,6 +182,9 @@ class Loop:
     def _tick(self, now_s: float, number: int) -> None:
         self._scheduled_ticks -= 1
         acted = self._notify(Event(EventKind.TICK, now_s))
+        self._idle_waits = 0 if self._pending or any(gpu.tasks for gpu in self.gpus) else self._idle_waits + 1
+        if self._idle_waits > _MAX_IDLE_WAITS and self._executor.unfinished:
+            raise self._stranded(f"nothing runs, nothing is still to come, and {_MAX_IDLE_WAITS} ticks started nothing")
         if number and self.policy.tick_s is not None:
             self._check_idle(acted)
             # Multiples, not sums, so that the thousandth tick is where it should be; ticks missed live are dropped.

@@ -96,6 +96,12 @@ class Run:
         """Average job completion time T_avg (Eq. 9), s."""
         return float(self.jct_s.mean())
 
+    @property
+    def deadline_misses(self) -> int:
+        """Number of tasks that completed after their deadline."""
+        deadline_s = np.array([task.deadline_s for task in self.tasks], dtype=np.float64)
+        return int((self.completion_s > deadline_s * (1 + 1e-9)).sum())
+
     @cached_property
     def makespan_s(self) -> float:
         """Time of the last completion, s after the start."""
@@ -142,7 +148,11 @@ class Run:
         return pd.DataFrame({"time_s": times_s, "power_w": power_w})
 
     def summary(self) -> dict[str, float | int | str]:
-        """Return the metrics by name, one row of a comparison; planning_s is wall time and differs from run to run."""
+        """Return the metrics by name, one row of a comparison; planning_s is wall time and differs from run to run.
+
+        deadline_misses is there if a task has a deadline.
+        """
+        limited = any(task.deadline_s < float("inf") for task in self.tasks)
         return {
             "policy": self.policy,
             "cluster": str(self.cluster),
@@ -154,6 +164,7 @@ class Run:
             "energy_active_j": self.energy_active_j,
             "energy_cluster_j": self.energy_cluster_j,
             "utilisation": float(self.utilisation.mean()),
+            **({"deadline_misses": self.deadline_misses} if limited else {}),
             "predictor_calls": self.predictor_calls,
             "events": self.events,
             "provenance": self.provenance,

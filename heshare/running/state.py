@@ -37,20 +37,13 @@ class TaskRun:
     """A task during a run.
 
     Attributes:
-        spec: the task as it was given.
-        id: the task's id.
-        state: its state.
         remaining: iterations still to do (at the task's own inference batch size and number of GPUs) when it last
             started or stopped.
         gpus: its GPUs while it runs or loads, else none; the first counts its iterations.
-        indices: their indices in the cluster.
-        mps_pct: its MPS percentage there.
-        sharing: how it shares them.
         workload: what it runs there; its inference batch size is the policy's choice.
         scale: iterations of the task for one iteration as it runs there.
         memory_mib: device memory that it needs on each GPU, MiB.
         slowed: whether devices hold it to the pace of the slowest GPU of its gang.
-        started_s: when it was put on its GPUs, s.
         starts: how often it was started; a scheduled end of loading is valid for one start.
     """
 
@@ -143,15 +136,10 @@ class GpuState:
     """One GPU during a run.
 
     Attributes:
-        index: the GPU's index in the cluster.
-        device: the device.
-        clock: the time of the run.
         tasks: the tasks that run or load on it, by task id.
         gangs: those of them that are on other GPUs too, by task id.
         reading: the latest reading; set to None when something changes.
         read_s: when that reading was taken, s.
-        total_mib: device memory, MiB.
-        free_mib: that of it which is free, MiB.
         version: counts changes; a scheduled check of an older version is void.
         listed: whether it is on the executor's list of changed GPUs.
         loss_reported: whether the policy has been notified that the GPU is lost.

@@ -195,12 +195,8 @@ def sum_up(record: Timeline, tasks: Sequence[Task], /) -> Totals:
 def energy_j(segments: Sequence[Segment], until_s: FloatArray, /) -> FloatArray:
     """Return the energy of each GPU, E^m of Eq. 6: the integral of its power from the start to `until_s`, J, (k,).
 
-    Eq. 6 prints E^m = P^m; Section II-A sums power over time.
-
-    Args:
-        segments: of all GPUs, in any order.
-        until_s: where each GPU's account ends, s, shape (k,). The active account ends with its last task, the
-            cluster account with the makespan.
+    Eq. 6 prints E^m = P^m; Section II-A sums power over time. The account of each GPU ends at `until_s`, s, shape (k,):
+    the active account with its last task, the cluster account with the makespan.
     """
     if not segments:
         return np.zeros(len(until_s))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -72,10 +72,8 @@ class BatchExecutions:
         """Return what each batch adds to the sum of JCTs of its queue (Eqs. 13 and 15), s, shape (b,).
 
         By Eq. 13 a task's JCT is its own time plus the times of all batches before. So in the sum over the queue each
-        batch counts the times of its tasks, and its own length once for every task behind it.
-
-        Args:
-            behind: number of tasks in later batches of the queue, shape (b,).
+        batch counts the times of its tasks, and its own length once for every task behind it. `behind` is the number of
+        tasks in later batches of the queue, shape (b,).
         """
         return cast(FloatArray, self.time_s.sum(axis=1) + behind * self.end_s)
 
@@ -84,10 +82,6 @@ class BatchModel:
     """Predicts the execution of batches and caches the predictions.
 
     Tasks with the same workload are equal for the predictor; only their iterations differ.
-
-    Args:
-        instance: the task set on its cluster.
-        predictor: predicts time and power of tasks that share a GPU.
     """
 
     def __init__(self, instance: Instance, predictor: Predictor) -> None:
@@ -118,10 +112,8 @@ class BatchModel:
     def execute(self, batches: Batches, *, piecewise: bool = False) -> BatchExecutions:
         """Predict batches whose tasks start together and which end with their last task (Eqs. 13 and 14).
 
-        Args:
-            batches: the batches.
-            piecewise: whether the remaining tasks speed up when a task ends, as on a device. Otherwise each task runs
-                as if all stayed until the end of the batch (Eq. 13, literally).
+        With `piecewise` the remaining tasks speed up when a task ends, as on a device. Otherwise each task runs as if
+        all stayed until the end of the batch (Eq. 13, literally).
         """
         return self._execute_piecewise(batches) if piecewise else self._execute_literally(batches)
 
@@ -181,3 +173,24 @@ class BatchModel:
             time_s[rows, : answer.time_s.shape[1]] = answer.time_s
             power_w[rows] = answer.power_w
         self._sets.add(time_s, power_w)
+
+
+def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor | BatchModel) -> FloatArray:
+    """Return [energy in J, average JCT in s] of plans whose tasks speed up when others end, shape (m, 2).
+
+    So plans that were chosen by Eq. 13 are judged as all others are. The tasks of `world` arrive at once. In place of
+    the predictor may be the model of batches of `world` that made the plans.
+    """
+    model = predictor if isinstance(predictor, BatchModel) else BatchModel(world, predictor)
+    number, behind = [], []
+    for place, plan in enumerate(plans):
+        for queue in plan.queues:
+            after = sum(len(batch.tasks) for batch in queue)
+            for batch in queue:
+                after -= len(batch.tasks)
+                number.append(place)
+                behind.append(after)
+    done = model.execute(model.batches_of(plans), piecewise=True)
+    energy_j = np.bincount(number, done.energy_j, len(plans))
+    jct_s = np.bincount(number, done.jct_s(np.array(behind)), len(plans)) / len(world.tasks)
+    return np.column_stack((energy_j, jct_s))

@@ -44,10 +44,8 @@ class BatchSplit:
 def distinct_queues(schemes: IntArray, instance: Instance) -> tuple[SptQueues, IntArray]:
     """Return the distinct queues of p schemes, shape (p, n) (Algorithm 1, lines 3 and 4).
 
-    GPUs of one type with the same tasks have the same queue, in one scheme or in several.
-
-    Returns:
-        The queues, and the index of the queue of each GPU of each scheme, `EMPTY` for none, shape (p, k).
+    GPUs of one type with the same tasks have the same queue, in one scheme or in several. The second array
+    is the index of the queue of each GPU of each scheme, `EMPTY` for none, shape (p, k).
     """
     p, n = schemes.shape
     kind = instance.kind_of[schemes]

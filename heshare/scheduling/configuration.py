@@ -28,15 +28,9 @@ def configure(
 ) -> tuple[tuple[Plan, ...], FloatArray]:
     """Algorithm 1: batches, MPS percentages and clocks for Pareto schemes (Eq. 16).
 
-    Minimises energy and average JCT of each scheme over the MPS percentages and clocks of its batches. All schemes
-    are configured at once (line 2), so that the predictor gets few, large calls. Queues that several schemes have in
-    common are configured once.
-
-    Args:
-        schemes: PS, the Pareto set of stage 1.
-        instance: the task set on its cluster.
-        predictor: predicts time and power of tasks that share a GPU; or the instance's model of batches, to share it.
-        settings: the MPS percentages and clocks to choose from, and the variants of each line.
+    Minimises energy and average JCT of each scheme over the MPS percentages and clocks of its batches. All schemes are
+    configured at once (line 2), so that the predictor gets few, large calls. Queues that several schemes have in common
+    are configured once. The predictor may be the instance's model of batches, to share it.
 
     Returns:
         PS' (line 23): the plans of the final front in order of energy, and their [energy in J, average JCT in s],
@@ -154,12 +148,8 @@ def clock_curves(
 ) -> ClockCurves:
     """Predict every batch at every candidate clock (Algorithm 1, lines 11-13) and add up the queues (Eqs. 14, 15).
 
-    Args:
-        split: the queues split into batches.
-        mps_pct: the batches' MPS percentages, shape (b, w).
-        clocks_mhz: candidates of each type of GPU, shape (kinds, c).
-        model: predicts batches.
-        settings: whether tasks speed up when others end (`piecewise`).
+    `mps_pct` has the shape of the batches, (b, w), `clocks_mhz` candidates of each type of GPU, shape (kinds, c). The
+    setting `piecewise` says whether tasks speed up when others end.
     """
     batches, count, queues = split.batches, clocks_mhz.shape[1], int(split.queue[-1]) + 1
     rows = np.repeat(np.arange(len(batches)), count)
@@ -175,16 +165,10 @@ def clock_curves(
 def combine_clocks(queue_of_gpu: IntArray, curves: ClockCurves, settings: Settings) -> tuple[FloatArray, IntArray]:
     """Return the Pareto front of one scheme over the clocks of its GPUs (Algorithm 1, lines 12-21).
 
-    Energy and the sum of JCTs add up over GPUs. So the front of k GPUs is the non-dominated part of all sums of a
-    point of the first k - 1 and a point of the last. With `clock_scope="plan"` all GPUs take the same step.
-
-    Args:
-        queue_of_gpu: the queue of each GPU, `EMPTY` for none, shape (k,).
-        curves: the queues at each clock.
-        settings: scope and the number of partial plans kept.
-
-    Returns:
-        [energy in J, sum of JCTs in s] of m plans, shape (m, 2), and the index of each GPU's clock, shape (m, k).
+    Energy and the sum of JCTs add up over GPUs. So the front of k GPUs is the non-dominated part of all sums of a point
+    of the first k - 1 and a point of the last. With `clock_scope="plan"` all GPUs take the same step. `queue_of_gpu`
+    has the queue of each GPU, `EMPTY` for none, shape (k,). Returned are [energy in J, sum of JCTs in s] of m plans,
+    shape (m, 2), and the index of each GPU's clock, shape (m, k).
     """
     count = curves.energy_j.shape[1]
     used = np.flatnonzero(queue_of_gpu != EMPTY)
@@ -214,13 +198,8 @@ def build_plan(
 ) -> Plan:
     """Return a plan (Algorithm 1, line 15) of some of the queues of a split.
 
-    Args:
-        queue_of_gpu: the queue of each GPU, `EMPTY` for none, shape (k,).
-        clocks_mhz: the clock of each GPU, MHz, or `DEFAULT_CLOCK`, shape (k,).
-        split: the queues split into batches.
-        mps_pct: the batches' MPS percentages, shape (b, w).
-        instance: the task set on its cluster.
-        objectives: energy, J, and average JCT, s.
+    `queue_of_gpu`, `EMPTY` for none, and `clocks_mhz`, or `DEFAULT_CLOCK`, have the shape (k,); `mps_pct` has that of
+    the batches, (b, w). `objectives` are energy, J, and average JCT, s.
     """
     queues = []
     for queue, clock_mhz in zip(queue_of_gpu.tolist(), clocks_mhz.tolist(), strict=True):

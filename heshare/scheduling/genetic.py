@@ -44,14 +44,8 @@ def search(
 ) -> Schemes:
     """Search the schemes with the least energy and average JCT (Eq. 10) by the genetic algorithm.
 
-    Each generation evaluates `population` schemes, the initial one included.
-
-    Args:
-        instance: the task set on its cluster.
-        settings: population, generations and the variants of the operators.
-        rng: the only source of randomness.
-        progress: called after each generation.
-        seeds: schemes that replace as many initial ones, shape (m, n).
+    Each generation evaluates `population` schemes, the initial one included. `progress` is called after each
+    generation; `seeds` replace as many initial schemes, shape (m, n).
     """
     for done, schemes in enumerate(evolve(instance, settings, rng, seeds=seeds), start=1):
         result = schemes
@@ -120,11 +114,7 @@ class Archive:
     ) -> Archive:
         """Return the non-dominated schemes of the archive and the new ones, thinned along the front to `limit`.
 
-        Args:
-            gpus: the new schemes, shape (p, n).
-            objectives: of the new schemes, shape (p, 2).
-            rounded: the objectives after `round_significant`, if available.
-            limit: the largest size.
+        The new schemes have the shape (p, n), their objectives (p, 2), `rounded` by `round_significant` if available.
         """
         rounded = round_significant(objectives) if rounded is None else rounded
         kept = archive_order(self.rounded, rounded)

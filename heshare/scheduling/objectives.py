@@ -153,13 +153,8 @@ def make_instance(
     """Return the instance of a task set: predict each task alone on each type of GPU at its default clock.
 
     The predictor returns the total power (Eq. 5), which Eq. 4 splits into static, dynamic and idle power. Energy is
-    power times time; Eq. 6 of the paper equates energy and power.
-
-    Args:
-        tasks: the task set.
-        cluster: the GPUs.
-        predictor: predicts time and power.
-        ready_s: time at which each GPU can begin with these tasks, s from now, shape (k,); at once unless given.
+    power times time; Eq. 6 of the paper equates energy and power. `ready_s` is the time at which each GPU can begin
+    with these tasks, s from now, shape (k,); at once unless given.
 
     Raises:
         InputError: there is no task, or a task fits no GPU.
@@ -169,12 +164,16 @@ def make_instance(
     iterations = np.array([task.iterations for task in tasks])
     time_s, energy_j = np.full(fits.shape, np.inf), np.full(fits.shape, np.inf)
     for kind in cluster.kinds:
-        alone = predictor.solo(workloads, kind)
-        whole_s = alone.time_s[workload_of, 0] * iterations
-        gpus = [index for index, gpu in enumerate(cluster.gpus) if gpu == kind]
-        time_s[:, gpus] = whole_s[:, None]
-        energy_j[:, gpus] = (whole_s * alone.power_w[workload_of])[:, None]
-    time_s[~fits], energy_j[~fits] = np.inf, np.inf
+        gpus = np.array([index for index, gpu in enumerate(cluster.gpus) if gpu == kind])
+        fitting = np.flatnonzero(fits[:, gpus[0]])
+        # A workload that is too large for this type may have no prediction there.
+        known, place = np.unique(workload_of[fitting], return_inverse=True)
+        if not len(known):
+            continue
+        alone = predictor.solo([workloads[number] for number in known], kind)
+        whole_s = alone.time_s[place, 0] * iterations[fitting]
+        time_s[np.ix_(fitting, gpus)] = whole_s[:, None]
+        energy_j[np.ix_(fitting, gpus)] = (whole_s * alone.power_w[place])[:, None]
     needs_mib = np.array([memory_mib(task.workload) for task in tasks])
     begin_s = np.zeros(0) if ready_s is None else np.asarray(ready_s, dtype=np.float64)
     return Instance(tuple(tasks), cluster, time_s, energy_j, fits, needs_mib, begin_s)

@@ -49,11 +49,9 @@ def random_schemes(allowed: BoolArray, count: int, rng: np.random.Generator) -> 
 def initialise(instance: Instance, settings: Settings, rng: np.random.Generator) -> IntArray:
     """Return the initial population, by default by multi-objective initialisation (Section III-B 2a).
 
-    Each task goes to a GPU with the least average rank; equal ranks are drawn for each individual. The rule alone
-    gives nearly equal individuals, so all but the first are then mutated at random, each at its own rate.
-
-    Returns:
-        Schemes, shape (population, n).
+    Each task goes to a GPU with the least average rank; equal ranks are drawn for each individual. The rule alone gives
+    nearly equal individuals, so all but the first are then mutated at random, each at its own rate. Schemes have the
+    shape (population, n).
     """
     if settings.initialisation == "random":
         return random_schemes(instance.fits, settings.population, rng)
@@ -101,11 +99,8 @@ class GeneticOperators:
     """The operators of one search.
 
     The time of a generation grows with tasks times GPU types, and with moved tasks times GPUs: migration compares all
-    GPUs for each task (Section III-B 2c), so with tasks for each GPU fixed it is quadratic, as in the paper.
-
-    Args:
-        instance: the task set on its cluster; GPUs of one type have equal columns.
-        settings: selects the operators and their variants.
+    GPUs for each task (Section III-B 2c), so with tasks for each GPU fixed it is quadratic, as in the paper. GPUs of
+    one type have equal columns in the instance.
     """
 
     def __init__(self, instance: Instance, settings: Settings) -> None:

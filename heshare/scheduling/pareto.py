@@ -12,7 +12,7 @@ from heshare.scheduling.plan import Plan
 from heshare.shared import display
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.compiling import compiled
-from heshare.shared.errors import require
+from heshare.shared.errors import require, unknown
 
 PlanChoice = Literal["trade-off", "en-opt", "jct-opt"]
 """The three plans of a front that the paper names (Section IV, baselines 3 and 4)."""
@@ -34,16 +34,9 @@ def round_significant(values: FloatArray, digits: int = 10) -> FloatArray:
 def non_dominated_indices(energy_j: FloatArray, jct_s: FloatArray, tolerance: float = 0.0) -> IntArray:
     """Return the indices of the points that no other point dominates, in order of energy.
 
-    The sweep goes through the points in order of energy and keeps each one whose JCT is below all JCTs before it.
-    Of equal points it keeps the first. Compiled, so that other compiled functions can call it.
-
-    Args:
-        energy_j: first objective, shape (m,).
-        jct_s: second objective, shape (m,).
-        tolerance: a point must be better in JCT by more than this share of it.
-
-    Returns:
-        Shape (f,).
+    The sweep goes through the points in order of energy and keeps each one whose JCT is below all JCTs before it. Of
+    equal points it keeps the first. Compiled, so that other compiled functions can call it. A point must be better in
+    JCT by more than the share `tolerance` of it.
     """
     order = np.argsort(energy_j, kind="mergesort")
     kept, place, lowest_s = 0, 0, np.inf
@@ -73,9 +66,7 @@ def non_dominated(objectives: FloatArray) -> BoolArray:
 def thin(objectives: FloatArray, limit: int) -> IntArray:
     """Return the indices of at most `limit` points of a front, in order of energy, evenly spaced, with both ends.
 
-    Args:
-        objectives: mutually non-dominated points, shape (m, 2).
-        limit: number of points to keep, at least 2.
+    The objectives are mutually non-dominated, shape (m, 2); `limit` is at least 2.
     """
     order = np.lexsort((objectives[:, 1], objectives[:, 0]))
     if len(order) <= limit:
@@ -206,8 +197,11 @@ class Front:
         return self.choose("jct-opt")
 
     def choose(self, choice: PlanChoice) -> Plan:
-        """Return one of the three named plans."""
-        return self.plans[self._named()[choice]]
+        """Return one of the three named plans; an `InputError` for another name."""
+        named = self._named()
+        if choice not in named:
+            raise unknown(choice, named, column="choice")
+        return self.plans[named[choice]]
 
     def _named(self) -> dict[PlanChoice, int]:
         energy_j, jct_s = self.objectives.T

@@ -55,15 +55,9 @@ def environmental_selection(
     """Select the `count` of m points that stay: by front, then by crowding distance, then by index.
 
     The crowding distance of a point is the sum over both objectives of the gap between its neighbours in its front,
-    over the front's span; at both ends it is infinite.
-
-    Args:
-        objectives: of parents and offspring, shape (m, 2).
-        rounded: the objectives after `round_significant`, shape (m, 2).
-        count: number of points.
-
-    Returns:
-        Their indices, fronts (0 is the best) and crowding distances, each of shape (count,).
+    over the front's span; at both ends it is infinite. The objectives of parents and offspring, and those `rounded` by
+    `round_significant`, have the shape (m, 2). Returned are the indices, fronts (0 is the best) and crowding distances
+    of those that stay, each of shape (count,).
     """
     m = len(rounded)
     order, rank, begins, spare = _fronts(rounded)
@@ -136,11 +130,8 @@ def archive_order(archived: FloatArray, rounded: FloatArray) -> IntArray:
     """Return the non-dominated of archived and new points in order of energy; empty if no new one is among them.
 
     The archived points do not dominate each other and are in order of energy, so a search finds the only one that can
-    dominate a new point.
-
-    Args:
-        archived: rounded objectives of the archive, shape (a, 2).
-        rounded: of the new points, shape (p, 2), which have the indices a .. a + p - 1.
+    dominate a new point. `archived` (a, 2) and `rounded` (p, 2) are rounded objectives; the new points have the indices
+    a .. a + p - 1.
     """
     a, p = len(archived), len(rounded)
     new, columns = np.empty(p, dtype=np.int64), np.empty((2, p))

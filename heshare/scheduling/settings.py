@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
@@ -97,7 +98,10 @@ class Settings:
         for name, choices in _CHOICES.items():
             require(name, getattr(self, name), getattr(self, name) in choices, "one of " + ", ".join(choices))
         for name, least in _LEAST.items():
-            require(name, getattr(self, name), getattr(self, name) >= least, f"at least {least}")
+            value = getattr(self, name)
+            whole = isinstance(value, Integral) and not isinstance(value, bool)
+            good = value >= least and (whole or name == "overload")
+            require(name, value, good, f"a {'' if name == 'overload' else 'whole '}number of at least {least}")
         for name in ("mutation_rate", "seed_mutation"):
             require(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a chance from 0 to 1")
         pcts = self.mps_pcts

@@ -39,11 +39,9 @@ def journal_entry(line: bytes) -> dict[str, Any] | None:
 class Journal:
     """A journal that is open for writing, and locked until it is closed.
 
-    Args:
-        path: the file; made with its folder if it is not there.
-        subject: the key of its first entry, such as `run`; a file that begins with anything else is refused.
-        opener: opens the file instead of `os.open`, given its path and flags.
-        remedy: what to do about a damaged line, for the message.
+    `path` is made with its folder if it is not there. A file whose first entry has another key than `subject`, such as
+    `run`, is refused. `opener` opens it instead of `os.open`, given its path and flags; `remedy` says what to do about
+    a damaged line.
 
     Attributes:
         entries: the entries that it had when it was opened. A last line that a crash cut off is left out, and the next

@@ -10,11 +10,14 @@ A distribution names its plug-ins as entry points, and so does this package, in 
 | `heshare.commands` | a command | nothing: the entry point is a Typer application or a function |
 """  # noqa: E501 (a table)
 
+import sys
 import tomllib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
-from importlib import metadata
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
 
 from heshare.shared import files
 from heshare.shared.errors import InputError
@@ -70,6 +73,23 @@ def _load_each(wanted: Iterable[str], group: str) -> list[str]:
 def load_others(group: str) -> None:
     """Import the plug-ins of other distributions; for one that cannot be imported, a `PluginWarning`."""
     _load_each([name for name, point in _points(group).items() if not point.module.startswith(f"{_OWN}.")], group)
+
+
+def function(name: str, column: str) -> Callable[..., Any]:
+    """Return the function or class of a name `module:function`; modules are also looked up in the current folder.
+
+    Raises:
+        InputError: there is none.
+    """
+    module, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        found: Callable[..., Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise InputError(f"{name!r} ({error})", "module:function", "Name one that exists.", column=column) from None
+    return found
 
 
 def modules(group: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,8 @@ def start_module(
 ) -> subprocess.Popen[bytes]:
     """Start a module of this package as a process in a session of its own.
 
-    Args:
-        name: of the module.
-        *arguments: of its command line.
-        inherited: file descriptors that the process keeps.
-        marked: whether it is ended with the run's processes (`MARK`).
-        **streams: stdin, stdout and stderr, as of `subprocess.Popen`; nowhere unless given.
+    It keeps the file descriptors `inherited`; `marked` says whether it is ended with the run's processes (`MARK`).
+    `streams` are stdin, stdout and stderr, as of `subprocess.Popen`; nowhere unless given.
     """
     environment = child_environment()
     if not marked:
@@ -107,19 +103,17 @@ def marked(token: str) -> list[int]:
     return sorted(_marked(token))
 
 
-def end_marked(token: str, *, grace_s: float = 3.0, among: Iterable[int] | None = None) -> int:
+def end_marked(token: str, *, grace_s: float = 3.0) -> int:
     """End every process of a run, SIGTERM first and SIGKILL after `grace_s`, and return how many there were.
 
-    `among` are further processes of the run, whose environment cannot be read. A process that was being started when
-    its run was killed has its mark only a moment later. So two searches in a row must find nothing.
+    A process that was being started when its run was killed has its mark only a moment later. So two searches in a row
+    must find nothing.
     """
     seen: set[int] = set()
-    further = {pid: started_at(pid) for pid in among or ()}
     until = time.monotonic() + grace_s
     quiet = 0
     while quiet < 2:
-        running = {pid: started for pid, started in further.items() if started and alive(pid, started)}
-        running |= _marked(token)
+        running = _marked(token)
         late = time.monotonic() >= until
         for pid in running if late else running.keys() - seen:
             signal_process(pid, signal.SIGKILL if late else signal.SIGTERM, started=running[pid])

@@ -41,6 +41,17 @@ _GPU_FIELDS = {
     "mig_slices": _WHOLE,
 }
 _OPTIONAL = ("mig_slices",)
+_BY_NAME = (
+    "architecture",
+    "sm_count",
+    "cuda_cores",
+    "mem_bw_gbs",
+    "l2_mib",
+    "fp32_tflops",
+    "fp16_tflops",
+    "idle_w",
+)
+"""Properties of a GPU from which constants follow, which are kept by its name."""
 _MODEL_FIELDS = {
     "title": _TEXT,
     "description": _TEXT,
@@ -61,11 +72,9 @@ def read_facts(
 ) -> dict[str, dict[str, Any]]:
     """Return {name: {field: value}} of a long table; rows of one name need not be together.
 
-    Args:
-        path: a CSV file with the columns `key`, `field`, `value`, `unit` (and others, which are not read).
-        key: the column of names.
-        fields: the kind of each field: `text`, `whole`, or the unit of a number. Rows of other fields are skipped.
-        optional: those of them that a name may lack.
+    The CSV file has the columns `key`, `field`, `value`, `unit` (and others, which are not read), `key` being that of
+    names. `fields` has the kind of each field, `text`, `whole`, or the unit of a number, and `optional` those that a
+    name may lack. Rows of other fields are skipped.
 
     Raises:
         InputError: a missing column, an empty or doubled value, a wrong unit, something that is not a number, or a
@@ -201,6 +210,22 @@ def gpu(name: str) -> Gpu:
         if card is not None:
             return card
     raise unknown(name, gpus(), "Choose one, or describe the GPU in data/gpus.csv.", column="gpu")
+
+
+def check_card(card: Gpu) -> None:
+    """Refuse a GPU for which the emulated devices and the trained predictors would take another card's constants.
+
+    They know a card by its name. Of the object itself they use memory, clocks, TDP, MPS clients and MIG slices.
+
+    Raises:
+        InputError: a name that is not in the catalogue, or other properties than the catalogue has for it.
+    """
+    known = gpus().get(card.name)
+    changed = [name for name in _BY_NAME if known is not None and getattr(card, name) != getattr(known, name)]
+    if known is None or changed:
+        found = f"a GPU {card.name!r} with another {', '.join(changed)}" if changed else f"a GPU {card.name!r}"
+        action = "Write its rows to a CSV file as in data/gpus.csv, under a name of its own, and call register_gpus."
+        raise InputError(found, "a GPU as the catalogue describes it (hs.gpus())", action, column="cluster")
 
 
 @cache

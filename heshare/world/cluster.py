@@ -38,6 +38,8 @@ class Cluster:
 
     def __post_init__(self) -> None:
         require("cluster", "a cluster of zero GPUs", bool(self.gpus), "at least one GPU", _ACTION)
+        wrong = next((each for each in self.gpus if not isinstance(each, Gpu)), None)
+        require("cluster", f"{wrong!r} in a Cluster", wrong is None, "GPUs", f"{_ACTION[:-1]}, for Cluster.parse.")
 
     @classmethod
     def parse(cls, text: str | Cluster) -> Cluster:

@@ -50,7 +50,7 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
     r"""Return the task set of a file.
 
     Args:
-        path: a CSV file with the columns `id` (0, 1, 2, ... in order), `workload` (a model of Table IV),
+        path: a CSV file with the columns `id` (0, 1, 2, ... in order), `workload` (a model, see `hs.models()`),
             `batch_size`, `iterations`, `arrival_s` and any of `OPTIONAL`.
 
     Raises:

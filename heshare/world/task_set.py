@@ -18,13 +18,13 @@ from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError, require, unknown
 from heshare.shared.inputs.bounds import MOST_TASKS
 from heshare.shared.inputs.csv_table import read_table
+from heshare.world.arrivals import INTERVAL_S, Arrivals, arrivals_s
 from heshare.world.catalogue import paper_models
 from heshare.world.helios_trace import TraceJob, stream_jobs
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 LOADS = ("low", "medium", "high", "mixed")
-ARRIVALS = ("at_once", "poisson", "front_loaded")
 SHORTEST_S, LONGEST_S, FLOOR_S = 60.0, 7200.0, 120.0
 PERCENTILES = 100
 _ACTION = "Correct the argument."
@@ -63,30 +63,6 @@ def sample_durations_s(n: int, *, rng: np.random.Generator, percentiles: ArrayLi
     return durations_s[index]
 
 
-def arrivals_s(n: int, *, rng: np.random.Generator, arrivals: str = "at_once", interval_s: float = 60.0) -> FloatArray:
-    """Return the arrivals of n tasks, s, never decreasing, shape (n,).
-
-    Args:
-        n: how many tasks.
-        rng: the source of randomness; `at_once` draws nothing.
-        arrivals: `at_once`: all at zero. `poisson`: steps are whole seconds, Poisson with mean `interval_s`.
-            `front_loaded`: the same, but half the mean for the first third of the tasks (MISO's own recipe).
-        interval_s: mean time between two arrivals, s.
-
-    Raises:
-        InputError: an unknown kind of arrivals or an interval that is not a finite number above zero.
-    """
-    if arrivals not in ARRIVALS:
-        raise unknown(arrivals, ARRIVALS, column="arrivals")
-    _require_positive("interval_s", interval_s)
-    if arrivals == "at_once":
-        return np.zeros(n)
-    mean_s = np.full(n, float(interval_s))
-    if arrivals == "front_loaded":
-        mean_s[: n // 3] /= 2
-    return np.cumsum(rng.poisson(mean_s)).astype(np.float64)
-
-
 def models_of(load: str) -> tuple[str, ...]:
     """Return the models of a load class (Section V-B) in Table IV's order; all of them for `mixed`."""
     if load not in LOADS:
@@ -100,8 +76,8 @@ def task_set(
     rng: np.random.Generator,
     time_alone_s: Callable[[Workload], float],
     load: str = "mixed",
-    arrivals: str = "at_once",
-    interval_s: float = 60.0,
+    arrivals: Arrivals = "at_once",
+    interval_s: float = INTERVAL_S,
     batch_sizes: Sequence[int] = (4, 8),
     percentiles: ArrayLike | None = None,
     trace: str | Path | Iterable[TraceJob] | None = None,
@@ -117,8 +93,8 @@ def task_set(
         time_alone_s: seconds per iteration of a workload alone on an A100 at its top clock; iterations are the
             duration divided by it.
         load: `low`, `medium`, `high` (Section V-B) or `mixed`, the class of the models, which are drawn uniformly.
-        arrivals: as in `arrivals_s`.
-        interval_s: as in `arrivals_s`, s.
+        arrivals: as in `heshare.world.arrivals.arrivals_s`.
+        interval_s: as there, s.
         batch_sizes: inference batch sizes, drawn uniformly.
         percentiles: durations to draw from, s; the shipped Helios percentiles unless given.
         trace: a trace (file or jobs) to make the percentiles from, instead.

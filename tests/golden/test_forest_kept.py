@@ -16,8 +16,6 @@ def test_forest(num_regression: NumericRegressionFixture) -> None:
     x[:, 10:14] = np.array([[40, 300, 4, 20], [80, 900, 6, 25], [108, 2000, 40, 62]])[rng.integers(3, size=240)]
     time_s = x[:, 3] * (1 + x[:, 6] / 100) * 100 / x[:, 4]
     power_w = x[:, 13] * (1 + x[:, 0] / 50) + x[:, 5] / 10
-    predictions = {}
-    for target in ("load", "literal"):
-        forest = Forest(seed=5, target=target).fit(x[:200], time_s[:200], power_w[:200])
-        predictions[f"{target}_time_s"], predictions[f"{target}_power_w"] = forest.predict(x[200:])
+    load_time_s, load_power_w = Forest(seed=5).fit(x[:200], time_s[:200], power_w[:200]).predict(x[200:])
+    predictions = {"load_time_s": load_time_s, "load_power_w": load_power_w}
     num_regression.check(predictions, default_tolerance={"rtol": 1e-9, "atol": 0.0})

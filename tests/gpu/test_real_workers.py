@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -40,9 +41,16 @@ def test_every_model_runs(model: str, precision: str, launcher: ProcessLauncher,
     worker.go()
     _until(worker, lambda: worker.done >= 20)
     first, first_s = worker.done, worker.at_s
-    _until(worker, lambda: worker.at_s > first_s + 1.0)
+    reported_s: list[float] = []
+
+    def one_second_on() -> bool:
+        reported_s.append(worker.time_s)
+        return worker.at_s > first_s + 1.0
+
+    _until(worker, one_second_on)
     mean_s = (worker.at_s - first_s) / (worker.done - first)
-    assert worker.time_s == pytest.approx(mean_s, rel=0.3)
+    # One report covers 0.1 s, in which a host-bound model can be much faster or slower than in the mean.
+    assert median(reported_s) == pytest.approx(mean_s, rel=0.3)
     assert worker.stop() >= worker.done > 20
     assert worker.failure is None
 

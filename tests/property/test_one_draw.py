@@ -15,6 +15,7 @@ import heshare as hs
 from heshare.cli import app
 from heshare.lab.sweeps.grid import Grid
 from heshare.lab.sweeps.sweep import sweep
+from heshare.world.arrivals import ARRIVALS, DRAWN
 from heshare.world.task_file import read_tasks
 
 CLUSTER = "1xT4,1xA100"
@@ -75,10 +76,11 @@ def test_plans_of_a_seed_are_equal_at_every_entry(n: int, seed: int, repetition:
 
 
 @settings(max_examples=10, deadline=None)
-@given(n=st.integers(1, 5), seed=st.integers(0, 2**32), arrivals=st.sampled_from(["poisson", "front_loaded"]))
+@given(n=st.integers(1, 5), seed=st.integers(0, 2**32), arrivals=st.sampled_from(ARRIVALS))
 def test_how_tasks_are_drawn_is_the_same_in_task_set_and_compare(n: int, seed: int, arrivals: str) -> None:
-    tasks = hs.task_set(n, seed=seed, load="high", arrivals=arrivals, batch_sizes=[2, 16])
     drawn = {"load": "high", "arrivals": arrivals, "batch_sizes": [2, 16]}
+    drawn |= {"interval_s": 30} if arrivals in DRAWN else {}
+    tasks = hs.task_set(n, seed=seed, **drawn)
     compared = hs.compare(n, CLUSTER, "random", seed=seed, seeds=1, **drawn)
     own = hs.run(tasks, CLUSTER, "random", seed=seed).summary()
     assert of_the_run(compared.iloc[0].to_dict()) == of_the_run(own)

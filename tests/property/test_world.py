@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import clusters, residents, task_sets, trace_rows
 
+from heshare.world.arrivals import ARRIVALS, arrivals_s
 from heshare.world.catalogue import resident
 from heshare.world.cluster import Cluster
 from heshare.world.helios_trace import TraceJob, read_trace
 from heshare.world.task import Task
 from heshare.world.task_file import read_tasks, write_tasks
-from heshare.world.task_set import ARRIVALS, FLOOR_S, LOADS, LONGEST_S, recipe_durations_s, task_set
+from heshare.world.task_set import FLOOR_S, LOADS, LONGEST_S, recipe_durations_s, task_set
 from heshare.world.workload import Resident, Workload
 
 
@@ -55,6 +56,15 @@ def test_task_set_is_reproducible_and_within_its_ranges(
     assert (durations_s > FLOOR_S * (1 - 1e-12)).all()
     assert (durations_s < LONGEST_S).all()
     assert {task.workload.batch_size for task in tasks} <= set(batch_sizes)
+
+
+@given(seed=st.integers(0, 2**32), interval_s=st.floats(1.0, 600.0))
+def test_exponential_arrivals_are_a_poisson_process_and_misos_are_none(seed: int, interval_s: float) -> None:
+    for arrivals, variation in (("exponential", 1.0), ("miso", interval_s**-0.5)):
+        times_s = arrivals_s(4000, rng=np.random.default_rng(seed), arrivals=arrivals, interval_s=interval_s)
+        steps_s = np.diff(times_s)
+        assert np.isclose(steps_s.mean(), interval_s, rtol=0.1)
+        assert np.isclose(steps_s.std() / steps_s.mean(), variation, rtol=0.2)
 
 
 @given(st.lists(st.floats(0, 10**5), min_size=1, max_size=200))

@@ -117,6 +117,8 @@ import heshare as hs
 for again in range(2):
     table = hs.compare(4, "1xT4,1xA100", ["duo", "random"], seeds=2, cells={str(tmp_path)!r})
 print(table["title"].tolist(), hs.run(4, "1xT4,1xX1", "duo").cluster)
+from heshare.cli import app
+app("compare --policy duo --tasks 3 --cluster 1xT4 --seeds 1".split(), standalone_mode=False)
 """
     assert "['Duo', 'Random', 'Duo', 'Random'] 1xT4,1xX1" in printed(outside, program)
     assert len(list(tmp_path.rglob("*.json"))) == 4

@@ -23,7 +23,7 @@ from heshare.shared.errors import InputError, suggestion, unknown
         (lambda: hs.Cluster.parse("2xRTX4091"), "RTX-4090"),
         (lambda: hs.estimate("V100", ["resnet51:8"]), "resnet50"),
         (lambda: hs.task_set(4, load="meduim"), "medium"),
-        (lambda: hs.task_set(4, arrivals="Poison"), "poisson"),
+        (lambda: hs.task_set(4, arrivals="exponentail"), "exponential"),
         (lambda: notebook_parameters.find(["05_comparson"]), "05_comparison"),
         (lambda: output_folders.folder_for("papper"), "paper"),
         (lambda: parse_grid({"policy": "random"}), "policies"),

@@ -15,11 +15,8 @@ _SPREADS = tuple(0.005 * step for step in range(201))
 def interval_score(error: FloatArray, half_width: FloatArray) -> FloatArray:
     """Return the interval score of central 90 % intervals of a logarithm, (n,): width, and what errors exceed it by.
 
-    Gneiting and Raftery (2007), Journal of the American Statistical Association 102:359. Smaller is better.
-
-    Args:
-        error: absolute error of each logarithm, (n,).
-        half_width: half the width of each interval, (n,).
+    Gneiting and Raftery (2007), Journal of the American Statistical Association 102:359. Smaller is better. `error` is
+    absolute.
     """
     return np.asarray(2.0 * (half_width + np.maximum(0.0, error - half_width) / (1.0 - INSIDE)), dtype=np.float64)
 

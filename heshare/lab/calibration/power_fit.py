@@ -303,13 +303,9 @@ def consumer_cards(energy: WorkEnergy, law: PowerLaw) -> dict[str, PowerRanges]:
 def t4_power_curve(memory: float, idle_w: float, v_min: float, capped_mhz: float = T4_CAPPED_MHZ) -> Power:
     """Return a T4 with another idle power or lowest voltage to which 70 W leave the same clock under FP32 BERT.
 
-    A T4's power by clock was never published; this is the family of curves that the public record allows.
-
-    Args:
-        memory: weight of memory time (`Power.memory`).
-        idle_w: idle power with a context, W: 26 to 31.
-        v_min: lowest voltage over the voltage at the top clock: 0.72 to 0.88.
-        capped_mhz: the clock that the limit leaves, MHz: 950 (73 C) to 1080 (40 C).
+    A T4's power by clock was never published; this is the family of curves that the public record allows. `idle_w` is
+    with a context, 26 to 31 W, `v_min` is over the voltage at the top clock, 0.72 to 0.88, `capped_mhz` is the clock
+    that the limit leaves, 950 (73 C) to 1080 MHz (40 C), and `memory` is `Power.memory`.
     """
     t4 = catalogue.gpu("T4")
     clock_w = _reading("T4", "clock").value

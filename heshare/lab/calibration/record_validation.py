@@ -1,5 +1,7 @@
 """Validation of the device model's forms on one GPU's profiles: fitted to half of its settings, tested on the rest."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -18,6 +20,7 @@ SPLITS = 5
 """Random halves over which errors are taken."""
 _KEYS = ["gpu", "provenance", "form", "quantity"]
 _VALUES = ("measured", "fitted", "shipped")
+_COLUMNS = ["split", *_KEYS[:3], "workload", "setting", "quantity", *_VALUES, "inside"]
 
 
 def form_tested(table: pd.DataFrame) -> pd.Series:
@@ -54,7 +57,8 @@ def left_out_points(table: pd.DataFrame, *, seed: int = 0, splits: int = SPLITS)
 
     Returns:
         Two rows a left-out setting, time and power: split, gpu, provenance, form, workload, setting, quantity (`time`
-        or `power`), measured, fitted and shipped (s or W).
+        or `power`), measured, fitted and shipped (s or W), and inside: whether the shipped model's 90 % interval holds
+        what was measured.
     """
     table = table[table["precision"] == "fp32"].reset_index(drop=True)
     gpu, forms, idle_w = find_gpu(table["gpu"].iloc[0]), form_tested(table), float(table["idle_w"].mean())
@@ -68,7 +72,7 @@ def left_out_points(table: pd.DataFrame, *, seed: int = 0, splits: int = SPLITS)
                 keys = {"split": split, "gpu": gpu.name, "provenance": table["provenance"].iloc[row]}
                 mhz = int(table["sm_mhz"].iloc[row])
                 rows += _point_rows(gpu, constants, settings[row], mhz, {**keys, "form": forms[row]})
-    return pd.DataFrame(rows, columns=["split", *_KEYS[:3], "workload", "setting", "quantity", *_VALUES])
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def _point_rows(
@@ -80,9 +84,14 @@ def _point_rows(
     base = {**keys, "workload": residents[0].workload.model, "setting": text}
     times = (setting.time_s, fitted.tasks[0].time_s, shipped.tasks[0].time_s)
     powers = (setting.power_w, fitted.power_w, shipped.power_w)
+    known = (
+        ("time", times, shipped.tasks[0].uncertainty_parts),
+        ("power", powers, shipped.power_uncertainty_parts),
+    )
     return [
-        {**base, "quantity": name, **dict(zip(_VALUES, values, strict=True))}
-        for name, values in (("time", times), ("power", powers))
+        {**base, "quantity": name, **dict(zip(_VALUES, values, strict=True)), "inside": low <= values[0] <= high}
+        for name, values, parts in known
+        for low, high in [parts.interval(values[-1])]
     ]
 
 
@@ -92,7 +101,7 @@ def errors_by_form(points: pd.DataFrame) -> pd.DataFrame:
     Returns:
         One row for each GPU, form and quantity: gpu, provenance, form, quantity, n, then mean and 90th percentile of
         |error| of the fitted model (fitted_pct, fitted_p90_pct) and of the shipped one with nothing fitted
-        (shipped_pct, shipped_p90_pct).
+        (shipped_pct, shipped_p90_pct), and how many of its 90 % intervals hold what was measured (inside_pct).
     """
     rows = []
     for key, part in points.groupby(_KEYS, sort=False):
@@ -101,6 +110,17 @@ def errors_by_form(points: pd.DataFrame) -> pd.DataFrame:
             error = 100 * (part[name] / part["measured"] - 1).abs()
             mean, p90 = float(error.mean()), float(error.quantile(0.9))
             row |= {f"{name}_pct": round(mean, 3), f"{name}_p90_pct": round(p90, 3)}
-        rows.append(row)
+        rows.append(row | {"inside_pct": round(100 * float(part["inside"].mean()), 1)})
     rows.sort(key=lambda row: (row["gpu"], row["quantity"] == "power", FORMS.index(str(row["form"]))))
     return pd.DataFrame(rows)
+
+
+def errors_by_gpu(points: pd.DataFrame) -> dict[str, Any]:
+    """Return median |error| (fitted_pct, shipped_pct) and inside_pct of each measured GPU, by time and power."""
+    measured = points[points["provenance"] == "measured"]
+    errors = {f"{name}_pct": 100 * (measured[name] / measured["measured"] - 1).abs() for name in ("fitted", "shipped")}
+    found = measured.assign(inside_pct=100.0 * measured["inside"], **errors)[["gpu", "quantity", *errors, "inside_pct"]]
+    how = {**dict.fromkeys(errors, "median"), "inside_pct": "mean"}
+    return {
+        str(gpu): part.groupby("quantity").agg(how).to_dict("index") for gpu, part in found.groupby("gpu", sort=False)
+    }

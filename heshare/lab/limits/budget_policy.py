@@ -90,13 +90,7 @@ def within_budget(policy: Policy, budget: Any, settings: BudgetSettings | None =
 
 
 class BudgetPolicy(HoldingPolicy):
-    """The wrapper of `within_budget`.
-
-    Args:
-        policy: the wrapped policy.
-        budget: the limits on the sum of power.
-        settings: of the wrapper.
-    """
+    """The wrapper of `within_budget`."""
 
     def __init__(self, policy: Policy, budget: PowerBudget, settings: BudgetSettings | None = None) -> None:
         super().__init__(policy)
@@ -177,13 +171,7 @@ class BudgetPolicy(HoldingPolicy):
 
 
 class _Answer:
-    """The answer to one event: what the policy wants, what there is power for, and what makes room for it.
-
-    Args:
-        owner: the wrapper, whose state it reads and changes.
-        view: the cluster as it is.
-        wanted: the policy's actions.
-    """
+    """The answer to one event: what the policy wants, what there is power for, and what makes room for it."""
 
     def __init__(self, owner: BudgetPolicy, view: View, wanted: Sequence[Action]) -> None:
         self._owner, self._view, self._wanted = owner, view, wanted

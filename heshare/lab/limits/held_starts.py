@@ -30,11 +30,7 @@ def as_start(move: Migrate) -> Start:
 
 
 class HoldingPolicy:
-    """A policy around another one, which holds its starts back; tells what the other one tells.
-
-    Args:
-        policy: the wrapped policy.
-    """
+    """A policy around another one, which holds its starts back; tells what the other one tells."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -70,12 +66,7 @@ class HoldingPolicy:
 
 
 class RunningOrHeld(Mapping[int, Running]):
-    """The tasks of a GPU: those that run, and those whose start is held back, which seem to load.
-
-    Args:
-        running: those that run.
-        held: those that are held back, by task id.
-    """
+    """The tasks of a GPU: those that run, and those whose start is held back, which seem to load."""
 
     def __init__(self, running: Mapping[int, Running], held: Mapping[int, Running]) -> None:
         self._running, self._held = running, held
@@ -146,11 +137,8 @@ class HeldStarts:
         """Return the view of a policy whose starts are held back and whose clocks may be lowered.
 
         Held tasks are on their GPUs, take memory there and make no progress; requested clocks are those that the policy
-        wished. Power and the clock reached are as they are.
-
-        Args:
-            view: the cluster as it is.
-            wishes: the clocks that the policy requested, MHz, by GPU, where they may differ from those that are set.
+        wished. Power and the clock reached are as they are. `wishes` has the clocks that the policy requested, MHz, by
+        GPU, where they may differ from those that are set.
         """
         held = self.on_gpus()
         changed = {gpu for gpu, wish in wishes.items() if view.gpus[gpu].requested_mhz != wish} | set(held)

@@ -62,9 +62,7 @@ class ClockPrediction:
 class PowerBounds:
     """Upper bounds of the power of GPUs by their residents and requested clocks, which learn from readings.
 
-    Args:
-        predictor: of the scheduler.
-        margin: part by which power may be above its prediction.
+    `margin` is the part by which power may be above its prediction.
     """
 
     def __init__(self, predictor: Predictor, margin: float = MARGIN) -> None:

@@ -117,10 +117,7 @@ class PowerBudget:
 class LimitExcess:
     """A moment at which power is above a limit.
 
-    Attributes:
-        time_s: when, s.
-        power_w: the sum of the GPUs' power from then on, W.
-        limit_w: the limit, W.
+    `power_w` is the sum of the GPUs' power from then on, W.
     """
 
     time_s: float
@@ -131,9 +128,7 @@ class LimitExcess:
 def largest_excess(segments: Sequence[Segment], budget: PowerBudget) -> LimitExcess | None:
     """Return the moment of a timeline at which power is furthest above a budget, or None if it never is.
 
-    Args:
-        segments: of all GPUs; power is their sum at each moment.
-        budget: the limits.
+    Power is the sum over the segments of all GPUs at each moment.
     """
     times_s, power_w = power_steps(segments)
     if not len(times_s):

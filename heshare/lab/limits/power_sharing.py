@@ -22,15 +22,9 @@ the same work costs less energy. Below that a lower clock saves little, but a ta
 class GpuPower:
     """One GPU while a limit is divided: its residents, the clocks that it may have, and the chosen one.
 
-    Attributes:
-        gpu: its type.
-        residents: the tasks that are to run on it.
-        wish: the clock that its policy requested, MHz; None is the card's own.
-        present_w: its power now, W, if neither clock nor residents change; None if it is not known.
-        present: the residents and the clock for which that holds.
-        level: place of the chosen clock in `levels`.
-        fixed: whether the clock cannot be set.
-        levels: the clocks from the wish down.
+    `wish` is the clock that its policy requested, MHz, None for the card's own. `present_w` is its power now, W, with
+    the residents and the clock of `present`; None if it is not known. `levels` are the clocks from the wish down,
+    `level` is the place of the chosen one; a `fixed` clock cannot be set.
     """
 
     gpu: Gpu
@@ -84,14 +78,9 @@ def expects_room(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float, 
 def choose_clocks(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float, floor: float) -> bool:
     """Choose the clock of each GPU so that the sum of power is at most a limit; return whether that is possible.
 
-    From the wished clocks on, the step down is taken that saves most power for the slowdown of the tasks, until the
-    sum is low enough. Idle GPUs keep their wish.
-
-    Args:
-        gpus: their levels are set.
-        bounds: of their power.
-        limit_w: the limit, W.
-        floor: no clock goes below this part of the card's top clock; 0 is the lowest of the grid.
+    From the wished clocks on, the step down is taken that saves most power for the slowdown of the tasks, until the sum
+    is low enough. Idle GPUs keep their wish. No clock goes below `floor`, a part of the card's top clock; 0 is the
+    lowest of the grid.
     """
     for gpu in gpus:
         gpu.level = 0

@@ -26,12 +26,7 @@ PowerLimit = PowerBudget | float | str | Path | None
 
 @dataclass(frozen=True, slots=True)
 class RunTerms:
-    """Terms of a run; without any, `wrap` returns the policy itself.
-
-    Attributes:
-        power_limit: limit on the sum of the GPUs' power at every moment.
-        price: price or carbon of energy over time, and how starts wait for cheap energy.
-    """
+    """Terms of a run; without any, `wrap` returns the policy itself."""
 
     power_limit: PowerBudget | None = None
     price: PriceTerms | None = None
@@ -42,10 +37,8 @@ class RunTerms:
     ) -> Self:
         """Return the terms of values as users write them.
 
-        Args:
-            power_limit: see `PowerLimit`.
-            price: a signal or the path of its file, or terms with a saving of their own.
-            hold_s: longest wait for cheap energy; None is `HOLD_S`.
+        `price` is a signal, the path of its file, or terms with a saving of their own; `hold_s` is the longest wait for
+        cheap energy, None for `HOLD_S`.
 
         Raises:
             InputError: no limit that `PowerBudget.parse` reads, or no price that `PriceTerms.parse` reads.

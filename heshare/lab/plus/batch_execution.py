@@ -104,11 +104,9 @@ def run_batch(
 def run_batches(time_s: FloatArray, power_w: FloatArray, states: IntArray, iterations: FloatArray) -> FloatArray:
     """Return E_B in J, the sum of execution times in s, and tau_B in s of r batches at the first clock, shape (r, 3).
 
-    Args:
-        time_s: seconds per iteration of the residents of each state at each clock, s, shape (states, c, w).
-        power_w: power of each state, W, shape (states, c).
-        states: the state of every subset of each batch's members (bit i: member i runs), shape (r, 2**s).
-        iterations: work of each member, above zero, shape (r, s).
+    Per state and clock there are `time_s`, seconds per iteration of its residents, shape (states, c, w), and `power_w`,
+    W, shape (states, c). `states` are those of every subset of the members (bit i: member i runs), shape (r, 2**s),
+    `iterations` the work of each member, above zero, shape (r, s).
     """
     rows, size = iterations.shape
     values, remaining, need_s = np.empty((rows, 3)), np.empty(size), np.empty(size)
@@ -154,14 +152,9 @@ def batch_options(
 ) -> int:
     """Fill `scratch` with the non-dominated options of one batch; return how many, or `UNKNOWN` if not predicted yet.
 
-    Args:
-        rates: the tables of one type of GPU, or of several, one after the other.
-        first: the place of the type's first multiset in them.
-        members: the members' task indices, shape (w,), of which the first `size` count.
-        size: the number of members.
-        workload: the workload of every task, shape (n,).
-        iterations: the iterations of every task, shape (n,).
-        scratch: filled.
+    `rates` are of one type of GPU, or of several, one after the other; `first` is the place of the type's first
+    multiset in them. Of `members`, task indices of shape (w,), the first `size` count. `workload` and `iterations` are
+    those of every task, shape (n,).
     """
     values, sources, by_workload, steps = scratch
     # Insertion sort: the sets have at most eight members, and the order of equal workloads has to stay.

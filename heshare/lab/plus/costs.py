@@ -77,13 +77,9 @@ class BatchOptions:
 class BatchCosts:
     """The options of any set of tasks on any type of GPU, from tables of predictions.
 
-    Args:
-        world: the task set on its cluster.
-        predictor: predicts times and powers, each set of workloads once and many at a time.
-        choices: the clocks and MPS percentages that a batch may have.
+    Each set of workloads is predicted once, and many at a time.
 
     Attributes:
-        world: the task set on its cluster.
         choices: the clocks and MPS percentages that a batch may have.
         time_s: time alone of each task on each type of GPU at the default clock, s, shape (n, kinds).
         energy_j: energy likewise, J, shape (n, kinds).
@@ -94,7 +90,6 @@ class BatchCosts:
         iterations: iterations of each task, shape (n,).
         memory_mib: memory of each type of GPU, MiB, shape (kinds,).
         clients: MPS clients of each type of GPU, shape (kinds,).
-        rates: the tables of each type of GPU.
     """
 
     def __init__(
@@ -148,9 +143,8 @@ class BatchCosts:
     def options(self, kind: int, tasks: IntArray) -> BatchOptions:
         """Return the options of each of m sets of tasks on a type of GPU.
 
-        Args:
-            kind: index in the instance's `kinds`.
-            tasks: task indices, members first, `EMPTY` beyond, shape (m, w) with w at most `choices.width`.
+        `kind` is an index in `kinds`; `tasks` has indices, members first, `EMPTY` beyond, shape (m, w), w at most
+        `choices.width`.
 
         Raises:
             InputError: a set is larger than the width.

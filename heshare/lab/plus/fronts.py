@@ -107,11 +107,9 @@ class QueueFronts:
 def suffix_fronts(length: int, width: int, options: BatchOptions, limit: int) -> QueueFronts:
     """Return the front of each suffix of a queue, over all ways to cut it into batches and to configure them.
 
-    Args:
-        length: tasks in the queue; suffix i has its last i tasks.
-        width: the largest number of tasks of a batch.
-        options: of the sets of 1, 2 .. width tasks from every position, as `suffix_sets` lists them.
-        limit: about how many points a suffix keeps; a queue whose fronts are smaller has its exact front.
+    Suffix i has the last i of `length` tasks. `options` are of the sets of 1, 2 .. `width` tasks from every position,
+    as `suffix_sets` lists them. A suffix keeps about `limit` points; a queue whose fronts are smaller has its exact
+    front.
     """
     suffix, taken = np.arange(length + 1)[:, None], np.arange(width)
     row = np.where(taken < suffix, (length - suffix) * width + taken, -1)
@@ -235,14 +233,9 @@ def _sum_of_two(left: FloatArray, right: FloatArray, limit: int) -> tuple[FloatA
 def sum_fronts(fronts: Sequence[FloatArray], limit: int) -> tuple[FloatArray, IntArray]:
     """Return the Minkowski sum of fronts, exact as long as partial sums stay within the limit.
 
-    The halves are summed first, so that the work grows with the number of fronts and no faster.
-
-    Args:
-        fronts: [energy in J, sum of JCTs in s] by energy, shape (m, 2) each.
-        limit: about how many points a partial sum keeps.
-
-    Returns:
-        The points of the sum, shape (f, 2), and the chosen point of each front, shape (f, q).
+    The halves are summed first, so that the work grows with the number of fronts and no faster. Fronts are [energy in
+    J, sum of JCTs in s] by energy, shape (m, 2) each; a partial sum keeps about `limit` points. Returned are the points
+    of the sum, shape (f, 2), and the chosen point of each front, shape (f, q).
     """
     if not fronts:
         return np.zeros((1, 2)), np.zeros((1, 0), dtype=np.int64)
@@ -259,10 +252,6 @@ def sum_fronts(fronts: Sequence[FloatArray], limit: int) -> tuple[FloatArray, In
 
 class FrontArchive:
     """The assignments found by a search and the front of all their plans; the front of each queue is computed once.
-
-    Args:
-        costs: the options of batches.
-        settings: the limits of labels, sums and the front.
 
     Attributes:
         points: [energy in J, sum of JCTs in s] of the front so far, by energy, shape (m, 2).

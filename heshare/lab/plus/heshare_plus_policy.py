@@ -34,11 +34,7 @@ from heshare.world.task import Task
 
 
 class CachedPlusPlanner(CachedPlanner):
-    """Plans task sets with the improved scheduler; the same task set with the same random state is planned once.
-
-    Args:
-        effort: the limits of the search.
-    """
+    """Plans task sets with the improved scheduler; the same task set with the same random state is planned once."""
 
     def __init__(self, effort: SearchSettings = DEFAULT_SETTINGS) -> None:
         super().__init__()

@@ -247,13 +247,9 @@ def construct(
 ) -> None:
     """Assign tasks one by one to the GPU where the cost rises least; of each type, the one with the fewest is tried.
 
-    Args:
-        table: the options of batches.
-        queues: empty queues; filled.
-        longest: the tasks in the order of insertion, longest first, shape (n,).
-        fits: whether a task fits a type, shape (n, kinds).
-        groups: GPUs of each type, `NO_GPU` beyond, shape (kinds, most).
-        weight: weight of the sum of JCTs against energy, J / s.
+    `longest` has the tasks in the order of insertion, shape (n,), `fits` whether a task fits a type, (n, kinds),
+    `groups` the GPUs of each type, `NO_GPU` beyond, (kinds, most). `weight` is that of the sum of JCTs against energy,
+    J / s.
     """
     lengths = queues.head * 0
     for task in longest:
@@ -290,15 +286,9 @@ def descend(
 ) -> float:
     """Relocate and swap tasks until no move lowers the cost (a local optimum); return its cost.
 
-    Args:
-        table: the options of batches.
-        queues: evaluated queues; changed.
-        order: the tasks in the order of trying, shape (t,).
-        targets: GPUs to try for each of them, shape (t, s).
-        fits: whether a task fits a type, shape (n, kinds).
-        swaps: whether tasks are swapped too; `targets` are then all GPUs.
-        passes: stop after so many, even if the last one still moved tasks.
-        weight: weight of the sum of JCTs against energy, J / s.
+    `order` has the tasks in the order of trying, shape (t,), `targets` the GPUs to try for each, (t, s), `fits` whether
+    a task fits a type, (n, kinds). With `swaps` tasks are swapped too, and `targets` are all GPUs. The search ends
+    after `passes`, even if the last one still moved tasks; `weight` is that of the sum of JCTs against energy, J / s.
     """
     n = len(queues.gpu_of)
     relocated, swapped = np.full(n, -1), np.full(n, -1)

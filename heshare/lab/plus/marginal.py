@@ -37,6 +37,7 @@ doi:10.1145/1290672.1290686. Little's law: Little 1961, doi:10.1287/opre.9.3.383
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -66,10 +67,7 @@ _TIED = 1 + 1e-9
 class SetPredictions:
     """Predictions of sets of workloads at a few clocks of each GPU, and their costs; each set is predicted once.
 
-    Args:
-        predictor: predicts times and powers.
-        clocks: the number of clocks of a GPU's grid, spread evenly.
-        price_w: p, the cost of a second in the system, W.
+    The clocks are spread evenly over a GPU's grid; `price_w` is p, the cost of a second in the system, W.
     """
 
     def __init__(self, predictor: Predictor, clocks: int, price_w: float) -> None:
@@ -252,10 +250,16 @@ class Marginal:
     def _fastest_s(self, workload: Workload) -> float:
         """Return the seconds per iteration alone on the fastest type of GPU."""
         if workload not in self._alone_s:
-            for kind in self._kinds:
+            able = self._able(workload)
+            for kind in able:
                 self._sets.predict(kind, [(workload,)])
-            self._alone_s[workload] = min(self._sets.alone_s(kind, workload) for kind in self._kinds)
+            self._alone_s[workload] = min([self._sets.alone_s(kind, workload) for kind in able], default=math.inf)
         return self._alone_s[workload]
+
+    def _able(self, workload: Workload) -> list[Gpu]:
+        # A workload may have no prediction on a type of GPU that cannot hold it.
+        need_mib = memory_mib(workload)
+        return [kind for kind in self._kinds if need_mib <= kind.memory_mib]
 
     def _state(self, gpu: GpuView, costs: bool) -> _GpuState:
         """Return a GPU as an event finds it; without `costs`, only what clocks need."""
@@ -305,10 +309,11 @@ class Marginal:
     def _placements(self, workload: Workload, iterations: float, states: Sequence[_GpuState]) -> Iterator[_Placement]:
         need_mib = memory_mib(workload)
         beside = [state for state in states if self._may_start(state, need_mib)]
-        for kind in self._kinds:
+        able = self._able(workload)
+        for kind in able:
             joined = [tuple(sorted((*state.workloads, workload))) for state in beside if state.view.gpu == kind]
             self._sets.predict(kind, [(workload,), *joined])
-        alone = {kind.name: self._sets.drain(kind, [(workload, iterations)]) for kind in self._kinds}
+        alone = {kind.name: self._sets.drain(kind, [(workload, iterations)]) for kind in able}
         for state in states:
             if (state.running or state.queued) and need_mib <= state.view.gpu.memory_mib:
                 alone_j, alone_s = alone[state.view.gpu.name]

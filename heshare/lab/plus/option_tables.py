@@ -178,11 +178,8 @@ def _recompute(table: OptionTable, missing: IntArray) -> None:
 def find_options(table: OptionTable, kind: int, size: int, code: int) -> int:
     """Return the place of the options of the set in `table.members`: `MAX_OPTIONS` times the first, plus their number.
 
-    Args:
-        table: the table; the options are computed and stored if they are not in it.
-        kind: the type of GPU.
-        size: members of the set.
-        code: the members plus 1 as digits of a number of base n + 1.
+    Options that are not in the table are computed and stored. `size` is the number of members, `code` the members plus
+    1 as digits of a number of base n + 1.
     """
     key = code * len(table.clients) + kind
     slot = key % _PRIME % len(table.slots)

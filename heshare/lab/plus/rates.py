@@ -52,6 +52,7 @@ from heshare.lab.plus.search_settings import BatchChoices
 from heshare.prediction.predictor import CODES, CodedSets, Predictor
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.caches.row_table import EMPTY, RowTable, distinct_rows
+from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Workload
 
@@ -65,16 +66,7 @@ def multiset_terms(workloads: int, width: int) -> IntArray:
 class Rates:
     """The tables of one type of GPU, filled by the predictor as far as they are needed.
 
-    Args:
-        gpu: the type of GPU.
-        workloads: the workloads of the task set, ascending.
-        predictor: predicts times and powers.
-        clocks_mhz: clocks, MHz, ascending, shape (c,).
-        choices: the sizes of sets and their MPS percentages.
-
     Attributes:
-        gpu: the type of GPU.
-        workloads: the workloads, ascending.
         width: the largest number of members of a set.
         tables: times and powers, for compiled code.
         clocks_mhz: the clocks, MHz, shape (c,).
@@ -91,6 +83,7 @@ class Rates:
     ) -> None:
         self.gpu, self.width, self.clocks_mhz = gpu, choices.width, clocks_mhz
         self.workloads, self._predictor, self._choices = workloads, predictor, choices
+        self._fits = np.array([memory_mib(workload) <= gpu.memory_mib for workload in workloads])
         # The codes of each state; the last ones have no predictions yet where predicting them was interrupted.
         self._states_known = RowTable()
         # Kept with the predictor, because other task sets have the same workloads and need the same percentages.
@@ -157,6 +150,13 @@ class Rates:
     def _predict(self, keys: IntArray, clocks_mhz: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return times, shape (m, c, w), 1 beyond a set's size, and powers, shape (m, c), of sets of resident codes."""
         count, keys = len(clocks_mhz), keys[:, : self.width]
+        # Sets with a workload that is too large for the GPU are never used, and may have no prediction.
+        fits = np.where(keys < 0, True, self._fits[keys // CODES]).all(axis=1)
+        if not fits.all():
+            every_s, every_w = np.ones((len(keys), count, self.width)), np.ones((len(keys), count))
+            if fits.any():
+                every_s[fits], every_w[fits] = self._predict(keys[fits], clocks_mhz)
+            return every_s, every_w
         distinct = CodedSets.of_codes(keys, self.workloads)
         sets = CodedSets(distinct.residents, np.repeat(distinct.members, count, axis=0))
         clocks: list[int | None] = clocks_mhz.tolist() * len(keys)

@@ -49,11 +49,7 @@ Progress = Callable[[int, FloatArray], object]
 class WeightedSearch:
     """The iterated local search over weights, with the archive of all assignments that it finds.
 
-    Args:
-        costs: the options of batches.
-        settings: the limits of the search.
-        rng: the only source of chance.
-        seeds: assignments to begin with in addition, GPU of each task, shape (n,), such as the last plan's.
+    `seeds` are assignments to begin with in addition, GPU of each task, shape (n,), such as the last plan's.
 
     Attributes:
         archive: the assignments found and their fronts.
@@ -80,9 +76,8 @@ class WeightedSearch:
     def run(self, until_s: float | None = None, progress: Progress | None = None) -> None:
         """Search round by round, until the rounds are done or the time is over; the first round is always finished.
 
-        Args:
-            until_s: stop at this moment of `perf_counter`, s; None to do `settings.rounds` rounds.
-            progress: called after every round; False stops the search.
+        `until_s` is a moment of `perf_counter`, s, None for `settings.rounds` rounds; `progress` is called after every
+        round, and False stops the search.
         """
         self._costs.fill_tables(FEW_SETS)
         self._find_weights()

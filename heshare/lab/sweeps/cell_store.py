@@ -46,11 +46,7 @@ def plain_row(row: Mapping[str, Any]) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class CellStore:
-    """A folder of finished cells.
-
-    Attributes:
-        folder: the folder; made when the first cell is written.
-    """
+    """A folder of finished cells, made when the first one is written."""
 
     folder: Path
 

@@ -13,10 +13,12 @@ from heshare.policies import registry
 from heshare.shared.errors import InputError, require, unknown
 from heshare.shared.inputs.bounds import MOST_CELLS
 from heshare.shared.yaml_nodes import read_values
+from heshare.world.arrivals import ARRIVALS, INTERVAL_S, Arrivals, check_arrivals, split_load
+from heshare.world.catalogue import check_card
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_file import read_tasks
-from heshare.world.task_set import ARRIVALS, LOADS
+from heshare.world.task_set import LOADS
 
 GridTasks = int | str | tuple[Task, ...]
 """How many tasks to draw, a CSV file of tasks, or the tasks."""
@@ -30,10 +32,12 @@ class Grid:
 
     Attributes:
         policies: names of the registry, with parameters in parentheses: `random`, `morak(cap=0.7,k=3)`.
-        clusters: such as `4xT4,2xV100,2xA100`, or clusters, whose GPUs need not be those of the catalogue.
+        clusters: such as `4xT4,2xV100,2xA100`, or clusters, whose GPUs may differ from the
+            catalogue in memory, clocks and TDP.
         tasks: how many to draw, or a CSV file of tasks, or the tasks themselves.
         loads: which models are drawn: `low`, `medium`, `high`, `mixed`.
-        arrivals: `at_once`, `poisson`, `front_loaded`.
+        arrivals: `at_once`, `exponential`, `miso`, `front_loaded`, a file, or seconds, see
+            `heshare.world.arrivals`; drawn ones and a file also at an offered load of the cluster: `exponential@0.8`.
         intervals_s: mean time between two arrivals, s.
         batch_sizes: inference batch sizes that tasks are drawn with; one list for the whole grid.
         predictors: the policies' predictors: `forest` (see `load_predictor`), `forest-kept` (the same predictions, kept
@@ -59,8 +63,8 @@ class Grid:
     clusters: tuple[str | Cluster, ...] = ("4xT4,2xV100,2xA100",)
     tasks: tuple[GridTasks, ...] = (60,)
     loads: tuple[str, ...] = ("mixed",)
-    arrivals: tuple[str, ...] = ("at_once",)
-    intervals_s: tuple[float, ...] = (60.0,)
+    arrivals: tuple[Arrivals, ...] = ("at_once",)
+    intervals_s: tuple[float, ...] = (INTERVAL_S,)
     batch_sizes: tuple[int, ...] = (4, 8)
     predictors: tuple[str, ...] = (resolve.FOREST,)
     devices: tuple[str, ...] = (resolve.EMULATED,)
@@ -84,7 +88,9 @@ class Grid:
         require("seeds", cells, len(self) <= MOST_CELLS, f"at most {MOST_CELLS} cells", "Split the grid.")
         # An unknown name is an error now, not when its cell is computed.
         for cluster in self.clusters:
-            self.terms.check(Cluster.parse(cluster))
+            self.terms.check(parsed := Cluster.parse(cluster))
+            for card in parsed.kinds if resolve.EMULATED in self.devices else ():
+                check_card(card)
         for make, names in (
             (registry.make, self.policies),
             (resolve.predictor_maker, self.predictors),
@@ -105,13 +111,19 @@ class Grid:
             labels = {"task_set": label, **dict(zip(_LABELS.values(), rest, strict=True))}
             labels |= {name: float(labels[name]) for name in ("interval_s", "start_cost_s")}
             drawn = {name: labels[name] for name in ("load", "arrivals", "interval_s", "draw", "trace")}
+            kind = check_arrivals(split_load(drawn["arrivals"])[0])
+            if not isinstance(kind, str):
+                drawn["arrivals"], labels["arrivals"] = list(kind), "given"
+            recorded = [kind] if isinstance(kind, str) and kind not in ARRIVALS else []
             description = {
                 "cluster": resolve.cluster_to_json(Cluster.parse(cluster)),
                 "tasks": tasks,
                 # A task set that is given does not depend on how others would be drawn.
                 "drawn": {**drawn, "batch_sizes": list(self.batch_sizes)} if isinstance(tasks, int) else None,
                 **{name: labels[name] for name in ("predictor", "devices", "start_cost_s")},
-                "sources": resolve.source_hashes(labels[name] for name in ("predictor", "devices", "draw", "trace")),
+                "sources": resolve.source_hashes(
+                    [*[labels[name] for name in ("predictor", "devices", "draw", "trace")], *recorded]
+                ),
                 "modules": resolve.modules_of(labels[name] for name in ("predictor", "devices", "draw")),
                 **self.terms.to_json(),
             }
@@ -138,9 +150,7 @@ _TERMS = ("power_limit", "price")
 def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> Grid:
     """Return a grid from plain values, where a single value means a list of one.
 
-    Args:
-        values: by attribute of `Grid`; `policies` is required.
-        file: where they come from, for messages.
+    `values` are by attribute of `Grid`; `policies` is required. `file` is where they come from, for messages.
 
     Raises:
         InputError: an unknown or missing name, or a bad value.
@@ -197,9 +207,11 @@ def _rule(name: str, value: Any) -> tuple[bool, str]:
         return number and least <= value < float("inf"), "seconds"
     if name == "clusters":
         return isinstance(value, str | Cluster), "text such as 4xT4,2xV100,2xA100"
-    choices = {"loads": LOADS, "arrivals": ARRIVALS}.get(name)
-    if choices:
-        return value in choices, "one of " + ", ".join(choices)
+    if name == "loads":
+        return value in LOADS, "one of " + ", ".join(LOADS)
+    if name == "arrivals":
+        check_arrivals(split_load(value)[0])
+        return True, ""
     return isinstance(value, str) and bool(value), "text"
 
 

@@ -22,10 +22,8 @@ def calls_elsewhere() -> bool:
 def map_unordered(function: Callable[[Job], Result], jobs: Sequence[Job], *, n_jobs: int = 1) -> Iterator[Result]:
     """Call a function on every job; yield results in the order in which the calls end.
 
-    Args:
-        function: a function of a module, or one that cloudpickle can send.
-        jobs: its arguments.
-        n_jobs: processes of this machine; Dask's workers take the jobs whatever it is.
+    The function is one of a module, or one that cloudpickle can send. `n_jobs` is for processes of this machine; Dask's
+    workers take the jobs whatever it is.
     """
     elsewhere = calls_elsewhere()
     if not elsewhere and (n_jobs == 1 or len(jobs) == 1):

@@ -4,13 +4,14 @@ Repetition i of seed s is child i of `SeedSequence(s)`. Its child `TASKS` draws 
 policy's. `heshare.task_set`, `plan`, `run` and `compare`, the commands of these names, and sweeps all draw here.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from heshare.devices.task_sizes import draw
+from heshare.devices.task_sizes import draw, draw_for
+from heshare.world.arrivals import Arrivals
+from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 TASKS, POLICY = 0, 1
@@ -40,14 +41,15 @@ class Repetition:
         self,
         n: int = 60,
         *,
-        load: str = "mixed",
-        arrivals: str = "at_once",
-        batch_sizes: Sequence[int] = (4, 8),
-        trace: str | Path | None = None,
+        arrivals: Arrivals = "at_once",
+        cluster: Cluster | None = None,
+        **how: Any,
     ) -> tuple[Task, ...]:
         """Return the repetition's task set; arguments as `heshare.devices.task_sizes.draw`.
+
+        `cluster` is that of arrivals with a load, such as `exponential@0.8`.
 
         Raises:
             InputError: an argument is out of its range, or the trace is bad.
         """
-        return draw(n, rng=self.rng(TASKS), load=load, arrivals=arrivals, batch_sizes=batch_sizes, trace=trace)
+        return draw_for(draw, n, cluster, rng=self.rng(TASKS), arrivals=arrivals, **how)

@@ -5,10 +5,10 @@ form `module:function` is that function, imported where the cell runs; the modul
 `module:function:text` is the same function with a text as its first argument.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from heshare.devices.device import Device
 from heshare.devices.task_sizes import draw as recipe
 from heshare.lab.plus.physics.physics_predictor import PREDICTOR_KINDS, load_predictor
 from heshare.policies import registry
+from heshare.prediction.checked import checked
 from heshare.prediction.forest import Forest, ForestPredictor, train_forest
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
 from heshare.profiles import store
+from heshare.shared import plugins
 from heshare.shared.code_version import files_hash
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
@@ -30,6 +32,9 @@ from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
+GIVEN = "given"
+"""The name of a predictor that is an object, in this process alone."""
+_GIVEN: dict[str, Predictor] = {}
 FOREST, KEPT, TRUTH, PROFILE = "forest", "forest-kept", "truth", "profile:"
 EMULATED, RECIPE, SHIPPED = "emulated", "recipe", "shipped"
 DrawTasks = Callable[..., Sequence[Task]]
@@ -43,6 +48,8 @@ def predictor_maker(name: str) -> MakePredictor:
     Raises:
         InputError: an unknown name.
     """
+    if name in _GIVEN:
+        return lambda: _GIVEN[name]
     if name in PREDICTOR_KINDS:
         return partial(load_predictor, kind=name)
     if name == KEPT:
@@ -55,7 +62,21 @@ def predictor_maker(name: str) -> MakePredictor:
     if ":" not in name:
         known = ", ".join((*PREDICTOR_KINDS, KEPT, TRUTH, "profile:PATH"))
         raise InputError(repr(name), f"{known} or module:function", "Choose one.", column="predictors")
-    return _function(name)
+    make = _function(name)
+    return lambda: checked(make())
+
+
+@contextmanager
+def given_predictor(predictor: Predictor | None) -> Iterator[str]:
+    """Give a predictor a name of grids meanwhile; None is the trained forest."""
+    if predictor is None:
+        yield FOREST
+        return
+    _GIVEN[GIVEN] = predictor
+    try:
+        yield GIVEN
+    finally:
+        del _GIVEN[GIVEN]
 
 
 def device_maker(name: str) -> MakeDevices | None:
@@ -70,10 +91,7 @@ def task_drawer(name: str) -> DrawTasks:
 def _function(name: str) -> Callable[..., Any]:
     module, _, rest = name.partition(":")
     function_name, _, text = rest.partition(":")
-    try:
-        function: Callable[..., Any] = getattr(import_module(module), function_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{name!r} ({error})", "module:function", "Name one that exists.", column="grid") from None
+    function = plugins.function(f"{module}:{function_name}", "grid")
     return partial(function, text) if text else function
 
 
@@ -87,7 +105,7 @@ def source_hashes(names: Iterable[str]) -> dict[str, str]:
     for name in names:
         if name.startswith(PROFILE):
             by_name[name] = files_hash(_tables(name.removeprefix(PROFILE)))
-        elif not (_names_function(name) or name in (*PREDICTOR_KINDS, KEPT, TRUTH, EMULATED, RECIPE, SHIPPED)):
+        elif not (_names_function(name) or name in (*PREDICTOR_KINDS, *_GIVEN, KEPT, TRUTH, EMULATED, RECIPE, SHIPPED)):
             by_name[name] = files_hash([_existing(name)])
     return dict(sorted(by_name.items()))
 
@@ -100,8 +118,11 @@ def _names_function(name: str) -> bool:
     return ":" in name and not name.startswith(PROFILE) and not Path(name).is_file()
 
 
-def policy_module(policy: str) -> str:
-    return registry.entry(policy).factory.__module__
+def policy_modules(policy: str) -> list[str]:
+    """Return the module that registers a policy, and that of its name if it is `module:function`."""
+    entry = registry.entry(policy)
+    named = entry.name.partition(":")[0] if registry.names_function(entry.name) else ""
+    return sorted({entry.factory.__module__, named} - {""})
 
 
 def cluster_to_json(cluster: Cluster) -> list[Any]:

@@ -34,12 +34,11 @@ class ConfidenceInterval:
         return {**numbers, "provenance": provenance, "note": note, **more}
 
 
-def median_interval(values: ArrayLike, _rng: object = None) -> ConfidenceInterval:
+def median_interval(values: ArrayLike) -> ConfidenceInterval:
     """Return the median of `values`, shape (n,), with its 95 % interval between two order statistics.
 
     The ends are the k-th value from below and from above, with the largest k that covers the median of any continuous
     distribution with at least 95 % (`outer_rank`). Fewer than `FEWEST` values have no such pair, and get their range.
-    `_rng` is not used.
 
     Raises:
         InputError: no value, or one that is not finite.
@@ -66,12 +65,8 @@ def outer_rank(n: int) -> int:
 def group_means(values: FloatArray, groups: IntArray, count: int) -> FloatArray:
     """Return the means of groups of values, (count,), by Kahan's sum in the order of the values as pandas has them.
 
-    For small tables this takes a tenth of the time of a pandas grouping.
-
-    Args:
-        values: (n,).
-        groups: the group of each value, (n,), 0 to count - 1; a group without values has the mean NaN.
-        count: the number of groups.
+    For small tables this takes a tenth of the time of a pandas grouping. Groups are numbered from 0 to count - 1; one
+    without values has the mean NaN.
     """
     order = np.argsort(groups, kind="stable")
     sizes = np.bincount(groups, minlength=count)
@@ -88,10 +83,10 @@ def group_means(values: FloatArray, groups: IntArray, count: int) -> FloatArray:
     return means
 
 
-def change_pct(ours: ArrayLike, theirs: ArrayLike, _rng: object = None) -> ConfidenceInterval:
+def change_pct(ours: ArrayLike, theirs: ArrayLike) -> ConfidenceInterval:
     """Return the median change of `ours` against `theirs`, paired by seed, %; -30 is a reduction of 30 %.
 
-    `ours` and `theirs` have shape (n,), one value a seed, those of `theirs` above zero. `_rng` is not used.
+    `ours` and `theirs` have shape (n,), one value a seed, those of `theirs` above zero.
 
     Raises:
         InputError: the shapes differ, or `theirs` holds a value that is not above zero.

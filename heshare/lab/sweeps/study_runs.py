@@ -7,9 +7,7 @@ tasks, so every change is paired by repetition.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
-from tqdm import tqdm
 
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
@@ -19,38 +17,25 @@ MEDIAN = "median"
 """The item of the row of `with_median` that has the median."""
 
 
-def repeat(
-    run_one: Callable[[Repetition], Iterable[Mapping[str, object]]], *, seed: int, seeds: int, progress: str = ""
-) -> pd.DataFrame:
+def repeat(run_one: Callable[[Repetition], Iterable[Mapping[str, object]]], *, seed: int, seeds: int) -> pd.DataFrame:
     """Return the rows of `seeds` repetitions as one frame whose first column is `repetition`.
 
-    `run_one` runs one repetition and returns its rows, one for each system. `progress` labels a progress bar.
+    `run_one` runs one repetition and returns its rows, one for each system.
     """
     repetitions = [Repetition(number, seed) for number in range(seeds)]
-    shown = tqdm(repetitions, desc=progress, disable=not progress)
-    return pd.DataFrame([{REPETITION: each.number, **row} for each in shown for row in run_one(each)])
+    return pd.DataFrame([{REPETITION: each.number, **row} for each in repetitions for row in run_one(each)])
 
 
-def paired_change(
-    frame: pd.DataFrame,
-    ours: str,
-    theirs: str,
-    column: str,
-    rng: np.random.Generator,
-    *,
-    by: str = "title",
-    pair: str = REPETITION,
-) -> ConfidenceInterval:
+def paired_change(frame: pd.DataFrame, ours: str, theirs: str, column: str, *, by: str = "title") -> ConfidenceInterval:
     """Return by how many percent a measure of the system `ours` differs from that of `theirs`, paired by repetition.
 
-    `frame` has one row for each repetition and system, which the column `by` names; `pair` is the column whose values
-    make pairs.
+    `frame` has one row for each repetition and system, which the column `by` names.
 
     Raises:
         InputError: a repetition lacks one of the systems, or a value of `theirs` is not above zero.
     """
-    wide = frame.pivot_table(index=pair, columns=by, values=column)
-    return change_pct(wide[ours], wide[theirs], rng)
+    wide = frame.pivot_table(index=REPETITION, columns=by, values=column)
+    return change_pct(wide[ours], wide[theirs])
 
 
 def medians(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -59,17 +44,14 @@ def medians(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return frame.groupby(list(by), sort=False)[list(numbers)].median().reset_index()
 
 
-def median_intervals(
-    frame: pd.DataFrame, by: Sequence[str], measures: Iterable[str], rng: np.random.Generator
-) -> pd.DataFrame:
+def median_intervals(frame: pd.DataFrame, by: Sequence[str], measures: Iterable[str]) -> pd.DataFrame:
     """Return the median of each measure with its 95 % interval, by the columns `by`.
 
-    Returns:
-        The columns of `by`, then metric, median, low, high, n, provenance.
+    Columns are those of `by`, then metric, median, low, high, n, provenance.
     """
     names = list(measures)
     rows = [
-        {**dict(zip(by, key, strict=True)), "metric": name, **median_interval(part[name], rng).columns("median")}
+        {**dict(zip(by, key, strict=True)), "metric": name, **median_interval(part[name]).columns("median")}
         for key, part in frame.groupby(list(by), sort=False)
         for name in names
     ]
@@ -81,14 +63,13 @@ def compact_runs(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return frame[[*by, REPETITION, "title", "energy_active_j", "energy_cluster_j", "avg_jct_s"]]
 
 
-def with_median(values: pd.Series, rng: np.random.Generator, **same: object) -> pd.DataFrame:
+def with_median(values: pd.Series, **same: object) -> pd.DataFrame:
     """Return values and, as the last row, their median with its 95 % interval.
 
-    Returns:
-        The columns `same`, item (the index of `values`, and `MEDIAN`), value, low and high (of the median), n.
+    Columns are those of `same`, item (the index of `values`, and `MEDIAN`), value, low and high (of the median), n.
     """
     rows = [{**same, "item": str(item), "value": float(value), "n": 1} for item, value in values.items()]
-    rows.append({**same, "item": MEDIAN, **median_interval(values, rng).columns("value")})
+    rows.append({**same, "item": MEDIAN, **median_interval(values).columns("value")})
     return pd.DataFrame(rows).reindex(columns=[*same, "item", "value", "low", "high", "n"])
 
 

@@ -5,11 +5,12 @@ repetition are computed together, so that policies of one planner plan their fro
 sweep that was stopped continues with the others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import chain
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import msgspec
 import pandas as pd
 from tqdm import tqdm
 
+from heshare.devices.task_sizes import draw_for
 from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
 from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row
@@ -38,6 +40,8 @@ from heshare.world.task import Task
 _SEARCHES: Searches = {}
 """Searches of this process; cells of other scenarios, such as with other rivals or co-run times, may need the same."""
 _MOST_SEARCHES = 200
+Metric = Callable[[Run], float]
+"""A measure of a run."""
 WALL_TIME = ("planning_s",)
 """Columns of a sweep that are wall time: they differ from run to run and are left out of recorded results."""
 
@@ -49,6 +53,7 @@ def sweep(
     n_jobs: int = 1,
     progress: bool = False,
     again: bool = False,
+    metrics: Mapping[str, Metric] | None = None,
 ) -> pd.DataFrame:
     """Return the results of every cell of a grid.
 
@@ -61,6 +66,7 @@ def sweep(
             depends on neither.
         progress: show a progress bar over cells; those of the folder are counted from the start.
         again: compute every cell again, even if it is in the folder.
+        metrics: more columns by name, functions that return a number of a run; not with a folder.
 
     Returns:
         One row a cell, in the grid's order, policies innermost: the scenario's columns, then repetition, policy, title
@@ -86,11 +92,11 @@ def sweep(
                 [{**cell, "policy": policy, "modules": [*cell["modules"], *modules[policy]]} for policy in names]
             )
             labels += [scenario_labels] * len(names)
-    rows = _rows(bundles, folder, n_jobs, progress, again)
+    rows = _rows(bundles, folder, n_jobs, progress, again, metrics or {})
     return pd.DataFrame([{**label, **row} for label, row in zip(labels, rows, strict=True)])
 
 
-def _compute(cells: Sequence[Description]) -> Iterator[Row]:
+def _compute(cells: Sequence[Description], metrics: Mapping[str, Metric]) -> Iterator[Row]:
     """Yield the rows of cells that differ in their policies alone."""
     scenario = cells[0]
     for cell in cells:
@@ -98,10 +104,11 @@ def _compute(cells: Sequence[Description]) -> Iterator[Row]:
             import_module(module)
     names = [cell["policy"] for cell in cells]
     terms = RunTerms.of_json(scenario)
+    cluster = resolve.cluster_from_json(scenario["cluster"])
     runs = repetition(
         Repetition(scenario["repetition"], scenario["seed"]),
-        _tasks(scenario["tasks"], scenario["drawn"]),
-        resolve.cluster_from_json(scenario["cluster"]),
+        _tasks(scenario["tasks"], scenario["drawn"], cluster),
+        cluster,
         [partial(registry.make, name) for name in names],
         resolve.predictor_maker(scenario["predictor"]),
         resolve.device_maker(scenario["devices"]),
@@ -111,8 +118,21 @@ def _compute(cells: Sequence[Description]) -> Iterator[Row]:
     for name, result in zip(names, runs, strict=True):
         row = {**result.summary(), "policy": name}
         planning_s = row.pop("planning_s")
-        row = {**row, **terms.columns(result), "planning_s": planning_s}
+        row |= {**terms.columns(result), **_own_columns(metrics, result, row), "planning_s": planning_s}
         yield {"repetition": scenario["repetition"], "policy": name, "title": registry.title(name), **row}
+
+
+def _own_columns(metrics: Mapping[str, Metric], result: Run, row: Mapping[str, object]) -> dict[str, float]:
+    values = {}
+    for name, metric in metrics.items():
+        require("metrics", f"the name {name}", name not in row, "a name of its own", "Choose another name.")
+        value = metric(result)
+        good = isinstance(value, Real) and not isinstance(value, bool)
+        require(
+            "metrics", f"{type(value).__name__} from {name}", good, "a function that returns a number", "Correct it."
+        )
+        values[name] = float(value)
+    return values
 
 
 def repetition(
@@ -127,17 +147,9 @@ def repetition(
 ) -> Iterator[Run]:
     """Yield the runs of policies, one after the other, on the same tasks.
 
-    Policies that plan the same front plan it once, and each is charged for the planning.
-
-    Args:
-        streams: the streams of the tasks and of the policies, the same for each policy.
-        tasks: a task set, or a function that draws one, called as `tasks(rng=...)`.
-        cluster: the GPUs.
-        make_policies: return the policies.
-        make_predictor: returns a predictor; called for each run that predicts, so that none uses those of another.
-        make_devices: returns the devices of a run; by default emulated ones.
-        start_cost_s: see `run`.
-        terms: power limit and price of energy in each run.
+    Policies that plan the same front plan it once, and each is charged for the planning. `tasks` is a task set, or a
+    function that draws one, called as `tasks(rng=...)`. A predictor is made for each run that predicts, so that none
+    uses those of another; devices are emulated ones by default.
 
     Yields:
         The run of each policy, as soon as it is over. A run does not depend on the policies that run before it.
@@ -160,12 +172,18 @@ def repetition(
 
 
 def _rows(
-    bundles: Sequence[Sequence[Description]], folder: str | Path | None, n_jobs: int, progress: bool, again: bool
+    bundles: Sequence[Sequence[Description]],
+    folder: str | Path | None,
+    n_jobs: int,
+    progress: bool,
+    again: bool,
+    metrics: Mapping[str, Metric],
 ) -> list[Row]:
     """Return the rows of cells in the order given; computed rows are converted by JSON as if read.
 
     One process computes the cells of a bundle. The key of a cell depends on the import closure of its modules.
     """
+    require("metrics", "metrics with a folder", not (metrics and folder), "one of the two", "Leave out the folder.")
     store = None if folder is None else CellStore(Path(folder).resolve())
     elsewhere = calls_elsewhere()
     # Rows that are neither kept nor computed elsewhere need no version: reading the closure takes a second.
@@ -181,7 +199,7 @@ def _rows(
             planned |= missing
             # Other machines may have no access to the folder: this process stores what they compute.
             own_store, version = (None, _version(*missing.values())) if elsewhere else (store, "")
-            jobs.append(_Job(missing, own_store, version))
+            jobs.append(_Job(missing, own_store, version, metrics))
     total = len(known) + len(planned)
     with tqdm(total=total, initial=len(known), desc="cells", unit="cell", disable=not progress) as bar:
         for rows in map_unordered(_run_job, jobs, n_jobs=n_jobs):
@@ -197,14 +215,14 @@ def _rows(
 class _Job:
     """The part of a sweep that one process computes: cells by name.
 
-    Attributes:
-        store: where to store them; None if the caller does.
-        version: the caller's version of the code that computes the cells, for workers of other machines.
+    `store` is where to store them, None if the caller does; `version` is that of the caller's code that computes them,
+    for workers of other machines.
     """
 
     cells: dict[str, Description]
     store: CellStore | None
     version: str
+    metrics: Mapping[str, Metric]
 
 
 def _run_job(job: _Job) -> dict[str, Row]:
@@ -217,7 +235,7 @@ def _run_job(job: _Job) -> dict[str, Row]:
             column="workers",
         )
     rows = {}
-    for (name, cell), row in zip(job.cells.items(), _compute(list(job.cells.values())), strict=True):
+    for (name, cell), row in zip(job.cells.items(), _compute(list(job.cells.values()), job.metrics), strict=True):
         rows[name] = plain_row(row)
         if job.store is not None:
             job.store.write(name, cell, rows[name])
@@ -230,25 +248,27 @@ def _version(*cells: Description) -> str:
 
 
 def _policy_modules(policy: str, one_process: bool) -> list[str]:
-    """Return the module that registers a policy, as a list."""
-    module = resolve.policy_module(policy)
-    if module == "__main__" and not one_process:
+    """Return the modules that register a policy."""
+    modules = resolve.policy_modules(policy)
+    if "__main__" in modules and not one_process:
         raise InputError(
             f"{policy}, which a notebook or script registers",
             "policies that other processes can import",
             "Put it into a .py file and import that, or run it in one process.",
             column="policies",
         )
-    return [module] if module else []
+    return modules
 
 
-def _tasks(tasks: int | list[Any], drawn: Any) -> DrawTasks | list[Task]:
+def _tasks(tasks: int | list[Any], drawn: Any, cluster: Cluster) -> DrawTasks | list[Task]:
     """Return the given tasks, or the function that draws so many."""
     if not isinstance(tasks, int):
         return msgspec.convert(tasks, list[Task])
     return partial(
+        draw_for,
         resolve.task_drawer(drawn["draw"]),
         tasks,
+        cluster,
         load=drawn["load"],
         arrivals=drawn["arrivals"],
         interval_s=drawn["interval_s"],

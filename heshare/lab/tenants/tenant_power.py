@@ -103,10 +103,7 @@ class TenantPower:
     def above_idle_w(self, gpu: Gpu, resident: Resident, sm_mhz: float = math.nan) -> float:
         """Return the power above idle of a resident alone at its share, W; NaN if neither record nor model has it.
 
-        Args:
-            gpu: the GPU.
-            resident: the workload and its share.
-            sm_mhz: the SM clock, of which the nearest on the grid counts, MHz; NaN is the top clock.
+        `sm_mhz` is the SM clock, MHz, of which the nearest on the grid counts; NaN is the top clock.
         """
         key = gpu, resident, nearest_clock(gpu.clocks_mhz, sm_mhz)
         if key not in self._found:
@@ -118,12 +115,7 @@ class TenantPower:
     ) -> list[float]:
         """Return the parts of a GPU's energy of its residents, J; they sum to `energy_j`.
 
-        Args:
-            gpu: the GPU.
-            residents: those that were there.
-            sm_mhz: the SM clock, MHz; NaN is the top clock.
-            energy_j: the GPU's energy meanwhile, J.
-            duration_s: how long, s.
+        The SM clock, MHz, may be NaN for the top clock; the GPU used `energy_j` within `duration_s`.
         """
         weights_w = [self.above_idle_w(gpu, resident, sm_mhz) for resident in residents]
         return split_energy(energy_j, self.idle_w(gpu) * duration_s, weights_w)

@@ -135,12 +135,8 @@ def resume(
 ) -> RunOutcome:
     """Continue a run that ended early: jobs that are over stay so, jobs that ran are started again.
 
-    Args:
-        folder: the run's.
-        predictor: the predictor of the policy.
-        hosts: where the scheduler of a run on several hosts is now, if not where it was.
-        salvage: leave damaged lines of the journal out; a job whose end was in one runs again.
-        options: of the executor.
+    `salvage` leaves damaged lines of the journal out; a job whose end was in one runs again. `hosts` says where the
+    scheduler of a run on several hosts is now, if not where it was.
 
     Raises:
         InputError: no run in this folder, or one that another process writes.

@@ -44,14 +44,12 @@ class Attempt:
     """The record of one attempt at a job.
 
     Attributes:
-        number: from 1.
         began_s: when its process had been started, s; NaN if it never was.
         released_s: when it had loaded and was allowed to begin, s; NaN if it never was.
         energy_j: its share of the GPU's energy, which its residents of each moment share equally, J. NVML does not
             report the energy of one client, so this is an attribution, not a measurement.
         energy_model_j: its share with the power above idle divided by what each draws alone (`heshare.lab.tenants`), J.
         exit_code: of its process, None where that does not apply.
-        log: its output.
         sm_mhz: the clock at its end, MHz.
         limits: what held the clock down while it ran.
         gpu_j: the energy of the GPU by its end, J, on the account of its device.
@@ -72,14 +70,9 @@ class Attempt:
 class ExecutorDevice:
     """A GPU that runs jobs: a `Device` with accounts of its jobs and of its energy.
 
-    Args:
-        gpu, uuid: the GPU.
-        host: the name of its host; empty for this machine.
-        now_s: the time that all devices of the run share, s.
-        latest: a first reading.
+    An empty `host` is this machine; `now_s` is the time that all devices of the run share.
 
     Attributes:
-        latest: the latest reading of the GPU.
         requested_mhz: the clock that was requested, MHz; None for the card's own.
         lost: why the GPU can no longer be used; empty as long as it can.
         drained: why nothing new may start on it, for now or for good, while its jobs run on; empty as long as it may.
@@ -88,7 +81,6 @@ class ExecutorDevice:
         counter_j: its energy counter when it was taken for the run, J; None where that is unknown.
         estimated_j: the part of its energy that is an integral of power readings, J; the rest is its counter's.
         unknown_s: time whose energy is unknown, and on no account, s.
-        notes: notes for the operator, in order.
     """
 
     provenance = "measured"

@@ -111,12 +111,9 @@ class CommandWorker:
     """A `Worker` that runs a command; exit code 0 is success.
 
     It has no privileges (`start_unprivileged`) and leads a session of its own; whatever it started ends with it
-    (`ReapedProcess`). All of its iterations count as done once it has succeeded.
-
-    Args:
-        name: of the job, for messages.
-        grace_s: how long it may take to end after SIGTERM, s.
-        limit_output: called with `log` once it has started; returns what is called when it has ended.
+    (`ReapedProcess`). All of its iterations count as done once it has succeeded. `name` is for messages, `grace_s` how
+    long it may take to end after SIGTERM, s. `limit_output` is called with `log` once it has started, and returns what
+    is called when it has ended.
     """
 
     ready = True

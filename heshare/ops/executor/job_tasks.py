@@ -31,10 +31,7 @@ def remaining_tasks(
 ) -> tuple[tuple[Task, ...], dict[int, AssignedJob]]:
     """Return the tasks of the jobs that are not over, and the jobs by task id.
 
-    Args:
-        jobs: every job.
-        history: of the run's earlier sessions.
-        elapsed_s: time since the first start of the run, s.
+    `history` is of the run's earlier sessions; `elapsed_s` is the time since the first start of the run, s.
     """
     tasks: list[Task] = []
     assigned: dict[int, AssignedJob] = {}

@@ -60,11 +60,9 @@ def planned_cluster(uuids: Sequence[str], *, clocks: bool) -> Cluster:
 class LocalGpus(GpuSet):
     """GPUs of this machine; beginning the `with` raises `GpuInUseError` where another run has one of them.
 
-    Attributes:
-        folder: the run's folder; outputs go to its `outputs`.
-        launcher: makes the launcher of workloads of Table IV; by default PyTorch workers.
-        hidden: the UUIDs of GPUs that CUDA_VISIBLE_DEVICES hides.
-        uses: by UUID, what processes of others were found on GPUs before the run.
+    Outputs go to `outputs` in the run's folder. `launcher` makes the launcher of workloads of Table IV, by default
+    PyTorch workers. `hidden` are the UUIDs of GPUs that CUDA_VISIBLE_DEVICES hides, `uses` what processes of others
+    were found on GPUs before the run, by UUID.
     """
 
     folder: Path

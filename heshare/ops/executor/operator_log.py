@@ -34,11 +34,9 @@ class Note(str):
 class OperatorLog:
     """Where the operator is told of events and progress.
 
-    Args:
-        stream: standard error, or None to say nothing.
-        as_json: write events as JSON objects, one a line, with `time` (ISO 8601), `event`, `gpu` (UUID), `job`,
-            `text`; progress is then an event like the others.
-        now: the time of day.
+    `stream` is standard error, or None to say nothing. With `as_json` events are JSON objects, one a line, with `time`
+    (ISO 8601), `event`, `gpu` (UUID), `job`, `text`; progress is then an event like the others. `now` is the time of
+    day.
     """
 
     def __init__(

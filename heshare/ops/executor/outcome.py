@@ -45,8 +45,6 @@ class RunOutcome:
             session that was killed to the next session: unknown in part; NaN where the card's counter began again),
             planned_mhz (the clocks that the plan could choose from), sm_mhz (mean at the ends of attempts), limits,
             state (`ok`, `drained` or `lost` at the end).
-        totals: the numbers of the whole run.
-        notes: notes for the operator.
         history: the history of each job in the journal.
         unwritten: why the report could not be written, and what to do; empty if it was.
     """

@@ -65,11 +65,9 @@ class JobSpec:
         workload: the workload to run, or the one that a command is planned as (`like`).
         iterations: of that workload; None if `expected_time_s` is given.
         expected_time_s: time alone on an A100 at its top clock, s, or None.
-        count: how many copies to run.
         timeout_s: how long one attempt may take, s; None for no limit.
         retries: further attempts after one that failed by its own fault.
         memory_mib: device memory that must be free before it starts, MiB.
-        directory: where a command runs.
         environment: what is added to a command's environment, as (name, value).
         arrival_s: when it may start, s after the run's start.
         row: the line of the file where it begins.
@@ -95,9 +93,8 @@ class JobSpec:
 def read_jobs(path: str | Path) -> tuple[JobSpec, ...]:
     """Read `jobs.yaml` and return its entries, checked.
 
-    Args:
-        path: a YAML file with the one key `jobs`, a list; each entry has a `name` and either a `command` (with `like`)
-            or a `workload`, and `iterations` or `expected_time_s`.
+    The file is YAML with the one key `jobs`, a list; each entry has a `name` and either a `command` (with `like`) or a
+    `workload`, and `iterations` or `expected_time_s`.
 
     Raises:
         InputError: the file is bad; the message names row and field.

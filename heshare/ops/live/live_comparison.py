@@ -52,14 +52,9 @@ DEVICE_MODELS = ("fitted", "shipped")
 class LiveComparisonConfig:
     """The subject and the size of a live comparison.
 
-    Attributes:
-        devices: `nvml` for every GPU, or `nvml:0,nvml:1`.
-        policies: names of the registry.
-        tasks: how many.
-        minutes: size of the task set: its time one task after the other, spread over the GPUs, min.
-        budget_s: time to record each type of GPU, s.
-        seed: of everything random.
-        allow_clocks: let recorder and policies lock clocks.
+    `devices` is `nvml` for every GPU, or `nvml:0,nvml:1`. `minutes` is the time of the task set, one task after the
+    other, spread over the GPUs; each type of GPU is recorded for `budget_s`, s. `allow_clocks` lets recorder and
+    policies lock clocks.
     """
 
     devices: str = "nvml"
@@ -75,13 +70,8 @@ class LiveComparisonConfig:
 class LiveOptions:
     """Options that do not change what is compared, most of them for tests.
 
-    Attributes:
-        execute: options of the executor.
-        protocol: how the recorder measures.
-        opener: opens a GPU for the recorder.
-        warm_s: how long workers warm up before they begin, s.
-        report: called with the text of each next step.
-        progress: show the recorder's progress on a terminal.
+    `opener` opens a GPU for the recorder; workers warm up for `warm_s`, s, before they begin; `report` is called with
+    the text of each next step.
     """
 
     execute: execute.ExecutorOptions = field(default_factory=execute.ExecutorOptions)
@@ -96,15 +86,9 @@ class LiveOptions:
 class LiveComparison:
     """The result: measured runs, and simulations of the same.
 
-    Attributes:
-        config: its configuration.
-        gpus: the GPUs.
-        emulated: whether the GPUs were emulated stand-ins, so that nothing was measured on a real GPU.
-        table: the profiles of the GPUs.
-        tasks: the task set.
-        loading: times of starting and ending processes, measured before.
-        measured: by policy.
-        simulated: by device model (`DEVICE_MODELS`) and policy.
+    `emulated` says that the GPUs were stand-ins, so that nothing was measured on a real GPU. `table` has their
+    profiles, `loading` the times of starting and ending processes, measured before. `measured` is by policy,
+    `simulated` by device model (`DEVICE_MODELS`) and policy.
     """
 
     config: LiveComparisonConfig

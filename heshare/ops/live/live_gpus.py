@@ -24,11 +24,8 @@ from heshare.world.gpu import Gpu
 class LiveGpu:
     """One GPU of this machine in a live comparison.
 
-    Attributes:
-        uuid: of the GPU.
-        gpu: its description for policies; where its clock is not set, its grid is its top clock alone.
-        clocks: whether its clock is allowed to be set and can be.
-        facts: driver, kind of its power readings, persistence and so on.
+    Where its clock is not set, the grid of `gpu` is its top clock alone; `clocks` says whether it is allowed to be set
+    and can be. `facts` are driver, kind of its power readings, persistence and so on.
     """
 
     uuid: str

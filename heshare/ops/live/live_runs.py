@@ -50,13 +50,11 @@ class MeasuredRun:
     Attributes:
         jobs: one row a job: job, gpu (of its last attempt), attempts, jct_s, loading_s (from the start of that attempt
             to its first iteration), sm_mhz (at its end).
-        makespan_s: when the last job completed, s.
         energy_active_j: each GPU until its last job ends, by its counter, J.
         energy_cluster_j: all GPUs until the makespan, by their counters, J.
         before_s: from the start of the run until the first decision: opening the GPUs, and planning, s.
         sharing: `mps` or `time-slice`: how jobs shared each GPU.
         limits: limits that were observed to hold clocks down.
-        notes: notes for the operator.
     """
 
     jobs: pd.DataFrame
@@ -78,11 +76,7 @@ class MeasuredRun:
 class LoadedJobs:
     """Jobs that loaded together on a GPU.
 
-    Attributes:
-        jobs: their keys.
-        started_s: when the first of them was started, s.
-        begun_s: when all of them began, s.
-        ended_s: when the last of them ended, s.
+    The first was started at `started_s`, all began at `begun_s`, and the last ended at `ended_s`, s.
     """
 
     jobs: tuple[str, ...]
@@ -158,15 +152,8 @@ def loaded_jobs(state: RunState) -> Iterator[LoadedJobs]:
 class LiveRuns:
     """The live runs of one comparison.
 
-    Attributes:
-        folder: of the runs and their job files.
-        devices: the GPUs, such as `nvml`.
-        conditions: what a run depends on besides its policy, such as GPUs, driver and profiles; runs made under other
-            conditions are not reused.
-        predictor: makes the policies' predictor; called for each run.
-        seed: of the policies.
-        allow_clocks: let policies lock clocks.
-        options: of the executor.
+    `folder` is for the runs and their job files. `conditions` are what a run depends on besides its policy, such as
+    GPUs, driver and profiles; runs made under other conditions are not reused. `predictor` is called for each run.
     """
 
     folder: Path

@@ -45,11 +45,8 @@ class LoadingDevice:
 
     The tasks that load on a GPU begin when the last of them is ready. Until they warm up they do nothing and draw no
     power; while they warm up they slow others down and draw power as always, and count no iterations. A task completes
-    a moment after its last iteration, in which it holds its memory and does nothing.
-
-    Args:
-        device: the device on which tasks run once they have loaded; nothing runs on it yet.
-        loading: the times of loading and ending.
+    a moment after its last iteration, in which it holds its memory and does nothing. Nothing runs yet on the `device`
+    on which tasks run once they have loaded.
     """
 
     def __init__(self, device: Device, loading: LoadingTimes) -> None:

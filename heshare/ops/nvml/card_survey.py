@@ -18,11 +18,8 @@ _COLUMN = CUDA_VARIABLE
 class SurveyedCard:
     """A card as a survey found it.
 
-    Attributes:
-        index: as in `nvidia-smi`.
-        uuid: empty where it does not respond.
-        obstacle: why it cannot be used for jobs; empty if it can.
-        processes: the CUDA processes on it, each with its memory, MiB.
+    The index is as in `nvidia-smi`; `uuid` is empty where it does not respond. `obstacle` says why it cannot be used
+    for jobs, empty if it can; `processes` are the CUDA processes on it, each with its memory, MiB.
     """
 
     index: int

@@ -55,12 +55,8 @@ START_S = 5.0
 class PlannedVisit:
     """One visit of a forecast recording.
 
-    Attributes:
-        what: the setup.
-        begin_s: when it begins, s from the start of the recording.
-        start_s: time of starting and stopping tasks, s.
-        took_s: time of the whole visit, s.
-        points: rows of the profile that are new with it.
+    All times are s, `begin_s` from the start of the recording; `start_s` is for starting and stopping tasks, part of
+    `took_s`. `points` are rows of the profile that are new with it.
     """
 
     what: str
@@ -82,13 +78,8 @@ def plan(
     4. The first settings again, which shows how well they repeat.
 
     Then rounds of the same with other inference batch sizes, MPS percentages and workloads, each level far from those
-    before. A setup that comes again is a further visit to it.
-
-    Args:
-        gpu: the GPU.
-        rng: of the order within a round and of the chains.
-        clocks: whether the SM clock may be set: every other round after the first runs below the top clock.
-        more_models: models of the catalogue beside those of Table IV.
+    before. A setup that comes again is a further visit to it. With `clocks` every other round after the first runs
+    below the top clock; `more_models` are recorded beside those of Table IV.
     """
     visits = Counter[Setup]()
     for setup in _rounds(gpu, model_names(more_models), rng, clocks):

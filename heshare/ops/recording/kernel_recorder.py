@@ -79,9 +79,7 @@ def parse_trace(path: str | Path) -> tuple[KernelEvent, ...]:
     return tuple(sorted(events, key=lambda event: event.start_us))
 
 
-def summarise(
-    traces: Sequence[Sequence[KernelEvent]], workload: Workload, gpu: str, *, provenance: str = "measured"
-) -> tuple[KernelRow, ...]:
+def summarise(traces: Sequence[Sequence[KernelEvent]], workload: Workload, gpu: str) -> tuple[KernelRow, ...]:
     """Return the table's rows of one workload from several iterations, each a sequence of events.
 
     Every iteration must launch the same kernels in the same order, since the repeats of a position are averaged. A
@@ -104,7 +102,7 @@ def summarise(
     for position, (kernel, grid, block) in enumerate(common):
         durations_us = [trace[position].duration_us for trace in equal]
         gaps_us = [_gap_us(trace, position) for trace in equal]
-        setting = (gpu, provenance, workload.model, workload.batch_size, workload.precision)
+        setting = (gpu, "measured", workload.model, workload.batch_size, workload.precision)
         launch = (position, len(common), kernel, grid, block)
         rows.append(KernelRow(*setting, *launch, *_mean_and_std(durations_us), *_mean_and_std(gaps_us), len(equal)))
     return tuple(rows)

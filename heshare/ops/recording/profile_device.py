@@ -215,10 +215,8 @@ def record_within_budget(
 
     `budget_s` is the device's time to spend, s, that of the visits in the journal included. The plan, not the
     protocol's `repeats`, sets how often a setup is visited; `clocks` allows it to set the SM clock; `more_models` are
-    recorded beside those of Table IV. The other arguments are those of `record_points`.
-
-    Returns:
-        A table of the profile schema, a row for each task of each setup that was visited.
+    recorded beside those of Table IV. The other arguments are those of `record_points`. The table has a row for each
+    task of each setup that was visited.
 
     Raises:
         DeviceError: the device refuses a setup or does not report a utilisation.

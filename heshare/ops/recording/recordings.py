@@ -19,11 +19,7 @@ COMMAND = "heshare profile --device nvml:0 --budget 15m --out data/profiles/meas
 class Recording:
     """The profile of one real GPU.
 
-    Attributes:
-        gpu: a name of the catalogue.
-        table: rows of the profile schema, all of them measured.
-        sharing: how tasks shared the GPU: `mps`, or `time-slice` without MPS.
-        path: the table's file.
+    The rows of the `table` are all measured; tasks shared the GPU by `mps`, or `time-slice` without MPS.
     """
 
     gpu: str

@@ -22,9 +22,6 @@ from heshare.world.catalogue import PAPER_GPUS
 def noise_by_workload(table: pd.DataFrame) -> pd.DataFrame:
     """Return the repeat noise of each workload, and of all together (the last row, workload `all`).
 
-    Args:
-        table: rows of one GPU, of the profile schema.
-
     Returns:
         Columns gpu, provenance, workload, settings (how many were visited twice or more), time_pct and power_pct
         (standard deviation of one visit over the mean, %; NaN where no setting was visited twice).
@@ -77,14 +74,8 @@ def regenerate(
 ) -> list[Path]:
     """Record the profiles of several emulated GPUs; return the tables' paths.
 
-    Args:
-        out: the folder of profiles; `data/profiles/emulated` of the checkout by default.
-        gpus: the GPUs' names.
-        samples: training samples over all of them, shared evenly.
-        seed: of the design and of the repeat noise.
-        protocol: how to measure.
-        noise_of: a recorded GPU (such as `H100`) whose repeat noise to use; by default the public record's.
-        progress: show a progress bar on a terminal.
+    The folder is `data/profiles/emulated` of the checkout unless given. `samples` are shared evenly by the GPUs.
+    `noise_of` is a recorded GPU (such as `H100`) whose repeat noise to use; by default it is the public record's.
 
     Raises:
         InputError: there is no such recording, or it holds no repeats.

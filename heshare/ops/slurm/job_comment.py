@@ -27,10 +27,7 @@ _ACTION = "The user corrects it: scontrol update JobId={job} Comment='heshare li
 class JobComment:
     """What the comment of a job states.
 
-    Attributes:
-        workload: what it is planned as.
-        iterations: its size in iterations of that workload.
-        work: the user's part of the comment.
+    `work` is the user's part of the comment.
     """
 
     workload: Workload
@@ -57,9 +54,7 @@ def placed_gpu(text: str) -> str:
 def read_comment(text: str, job: int) -> JobComment:
     """Return what a comment that begins with `heshare` states.
 
-    Args:
-        text: the comment.
-        job: the job's id, for messages.
+    `job` is its id, for messages.
 
     Raises:
         InputError: an unknown key, a bad value, or no amount of work.

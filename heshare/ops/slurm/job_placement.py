@@ -24,15 +24,10 @@ class JobPlacement:
     """The place of a job in a plan.
 
     Attributes:
-        job: its number.
-        card: the GPU.
-        mps_pct: its MPS percentage.
         count: how much of the card's gres it gets: the percentage of it, or less where those that run together
             have more than 100 % in sum, since Slurm gives no more than there is.
         sm_mhz: the SM clock, MHz; None is the GPU's own.
         after: jobs of the plan on that GPU that must have ended; it starts after their predecessors, too.
-        start_s: predicted start, s from now.
-        end_s: predicted end, s from now.
     """
 
     job: int
@@ -120,10 +115,8 @@ def place_jobs(
     """Plan jobs that all wait on cards that are all idle.
 
     The policy runs on emulated cards. A plan's batches become an order on each card: a job starts after those that had
-    ended there. `jobs` says what each job is planned as, by its number.
-
-    Returns:
-        The places in order of their starts, predicted totals, and lines on what Slurm does not follow.
+    ended there. `jobs` says what each job is planned as, by its number. Returned are the places in order of their
+    starts, predicted totals, and lines on what Slurm does not follow.
 
     Raises:
         InputError: an unknown policy, one that Slurm cannot follow, or a job that no card holds.

@@ -33,12 +33,8 @@ class PlanSettings:
 class SlurmState:
     """Jobs and GPUs of Slurm at one moment.
 
-    Attributes:
-        jobs: all that wait or run.
-        cards: the GPUs that jobs can share.
-        waiting: what each held job without a place is planned as, by its number.
-        unreleased: held jobs that have a place: an earlier release was cut off, or their user holds them again.
-        notes: what is left out or alone, and why.
+    `waiting` says what each held job without a place is planned as, by its number. `unreleased` are held jobs that have
+    a place: an earlier release was cut off, or their user holds them again.
     """
 
     jobs: tuple[SlurmJob, ...]
@@ -229,12 +225,8 @@ class ReleaseWatch:
 
     A new plan is made when jobs have arrived and a GPU is free, of all jobs that are held (a rolling horizon, as
     `policies/plan_release.py` has it); where that leaves every free GPU without a job, they are planned on the free
-    GPUs alone. Nothing is kept between rounds but the plan: another watch can continue.
-
-    Args:
-        settings: how jobs are planned.
-        tell: is called with each line for the operator.
-        carry_out: whether jobs are released; else only the commands are told.
+    GPUs alone. Nothing is kept between rounds but the plan: another watch can continue. `tell` is called with each line
+    for the operator; unless `carry_out`, the commands are only told.
     """
 
     def __init__(self, settings: PlanSettings, tell: Callable[[str], None], *, carry_out: bool) -> None:

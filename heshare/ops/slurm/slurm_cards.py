@@ -25,13 +25,8 @@ _BAD_STATES = ("DOWN", "DRAIN", "FAIL", "INVAL", "NOT_RESPONDING", "UNKNOWN", "P
 class SlurmCard:
     """A GPU that Slurm lets jobs share.
 
-    Attributes:
-        node: the name of its node.
-        kind: its type in gres.conf, which no other card of the node has.
-        gpu: what it is planned as.
-        gres: the name of the resource by which it is shared, `shard` or `mps`.
-        shares: its count, usually 100.
-        partitions: the partitions of its node.
+    `kind` is its type in gres.conf, which no other card of the node has; `gpu` is what it is planned as. It is shared
+    by the resource `gres`, `shard` or `mps`, of which there are `shares`, usually 100.
     """
 
     node: str

@@ -70,7 +70,6 @@ class SlurmJob:
         reason: why it waits, such as JobHeldUser.
         gres: the generic resources and GPUs that it asks for; empty for none.
         dependency: on which jobs it waits, as Slurm writes it.
-        nodes: how many nodes it asks for.
         array: whether it is a job array, or a task of one.
     """
 

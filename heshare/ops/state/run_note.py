@@ -21,7 +21,6 @@ class RunNote(msgspec.Struct, frozen=True):
     Attributes:
         token: the mark of the run's processes.
         started: when the process was started (`processes.started_at`).
-        gpus: the UUIDs of its GPUs.
     """
 
     token: str

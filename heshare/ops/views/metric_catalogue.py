@@ -28,12 +28,8 @@ Value = tuple[tuple[str, ...], float]
 class MetricSpec:
     """A metric.
 
-    Attributes:
-        name: the family's, with its unit and without `_total` and `_info`.
-        kind: as Prometheus names it.
-        unit: the base unit at the end of the name; empty for counts and states.
-        labels: the names of its labels, after `run`, which every metric has.
-        about: what it is.
+    The name is the family's, with its unit, the base unit, and without `_total` and `_info`; `kind` is as Prometheus
+    names it. `labels` follow `run`, which every metric has.
     """
 
     name: str

@@ -99,22 +99,25 @@ class StopFlag:
 
 
 def warm_up(program: Program, *, iterations: int, least_s: float) -> float:
-    """Run at least so many iterations and seconds; return the seconds per iteration of a few after them.
+    """Run at least so many iterations and seconds; return the seconds per iteration of those after them.
 
-    The first iterations load kernels and choose algorithms, so they are not timed.
+    The first iterations load kernels and choose algorithms, so they are not timed. The timed ones last a tenth of the
+    warm-up: the wait at the end, which a running task does not have, then counts little.
     """
+    count, _ = _steps(program, iterations, least_s)
+    program.settle()
+    timed, begun = _steps(program, 3 if count > 1 else 1, least_s / 10)
+    program.settle()
+    return (monotonic() - begun) / timed
+
+
+def _steps(program: Program, iterations: int, least_s: float) -> tuple[int, float]:
     begun = monotonic()
     count = 0
     while count < iterations or monotonic() - begun < least_s:
         program.step()
         count += 1
-    program.settle()
-    begun = monotonic()
-    few = 3 if count > 1 else 1
-    for _ in range(few):
-        program.step()
-    program.settle()
-    return (monotonic() - begun) / few
+    return count, begun
 
 
 def run(

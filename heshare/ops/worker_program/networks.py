@@ -68,13 +68,8 @@ def library(name: str) -> ModuleType:
 def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = "cuda", seed: int = 0) -> Network:
     """Build a network of Table IV with weights and inputs drawn from `seed`.
 
-    Args:
-        name: a name of Table IV, such as `resnet50`.
-        batch_size: inference batch size, samples.
-        precision: `fp32` and `tf32` leave tensor cores of Ampere and later free to use TF32, `fp16` halves weights and
-            inputs.
-        device: `cuda` or `cpu`.
-        seed: of weights and inputs; the same on the same kind of device gives the same numbers.
+    `fp32` and `tf32` leave tensor cores of Ampere and later free to use TF32, `fp16` halves weights and inputs;
+    `device` is `cuda` or `cpu`. The same seed gives the same numbers on the same kind of device.
     """
     if name not in RECIPES:
         action = "Choose one, or add its constructor to heshare/ops/worker_program/networks.py."

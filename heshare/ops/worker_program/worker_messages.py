@@ -28,14 +28,10 @@ class Order:
     """Task for a worker process: a workload, its batch size, precision and iterations.
 
     Attributes:
-        model: a name of Table IV.
-        batch_size: inference batch size, samples.
-        precision: `fp32`, `tf32` or `fp16`.
         iterations: how many; None runs until it is stopped.
         environment: variables to set before the process has a CUDA context, such as the GPU and the share.
         keep: whether the process takes another order when the task is over: its CUDA context and its share stay.
         period_s: seconds from report to report; a longer iteration is reported when it is complete.
-        warmup: iterations of warm-up, at least.
         warmup_s: seconds of warm-up, at least.
     """
 
@@ -93,11 +89,8 @@ class Channel:
     """Writing end of the pipe on which a worker reports.
 
     Counts are totals, so a `progress` that finds the pipe full is left out and nothing is lost. The worker never waits
-    for a parent that does not read, apart from its last message.
-
-    Args:
-        descriptor: the pipe's file descriptor, inherited from the parent.
-        patience_s: how long the last message waits for room in the pipe, s.
+    for a parent that does not read, apart from its last message. The descriptor is inherited from the parent;
+    `patience_s` is how long the last message waits for room in the pipe, s.
     """
 
     def __init__(self, descriptor: int, *, patience_s: float = 5.0) -> None:

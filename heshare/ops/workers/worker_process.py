@@ -77,8 +77,7 @@ def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -
 class ProcessWorker:
     """A `Worker`: one task of a worker process, made by `ProcessLauncher.start`.
 
-    Args:
-        take_back: called with the process when the task is over and the process waits for another; None ends it.
+    `take_back` is called with the process when the task is over and the process waits for another; None ends it.
 
     Attributes:
         at_s: when the last of the `done` iterations was completed, s of the system's monotonic clock. Two polls give

@@ -60,21 +60,12 @@ def evaluate_claim(
 ) -> dict[str, object]:
     """Return one evaluated claim as a row, with its verdict.
 
-    Args:
-        claim: the claim.
-        measured: the value, in the claim's unit.
-        low: lower end of its interval.
-        high: upper end of its interval.
-        n: number of values behind the interval.
-        provenance: emulated, measured or published.
-        profile: the notebook profile that made it.
-        note: details, from the data.
-        why: the result as one plain sentence of at most `LONGEST` characters; by default a general one.
-        at: what the claim's source leaves open.
-        holds: the parts of an ordering and whether each holds.
-        forms: value, low and high against a rival that is `placed` like HeShare, or at its `best` settings.
-        testable: False where an assumption alone decides the value, so that it does not test the claim, or where the
-            platform lacks what the claim is about; then there need be no value.
+    The value and the ends of its interval are in the claim's unit, `n` values stand behind them, and `profile` is that
+    of the notebook that made them. `why` is the result as one plain sentence of at most `LONGEST` characters, by
+    default a general one, `at` what the claim's source leaves open, `holds` the parts of an ordering and whether each
+    holds. `forms` has value, low and high against a rival that is `placed` like HeShare, or at its `best` settings. Not
+    `testable` is where an assumption alone decides the value, so that it does not test the claim, or where the platform
+    lacks what the claim is about; then there need be no value.
 
     Raises:
         InputError: a number that is needed is missing, the measured value lies outside its own interval, or the

@@ -83,7 +83,6 @@ def energy_on_one_kind(
     caps: Sequence[float],
     seed: int,
     seeds: int,
-    rng: np.random.Generator,
     folder: str | Path | None = None,
 ) -> tuple[pd.DataFrame, Reasons]:
     """Study claims O3 and O4: the least possible energy on two GPUs of one kind, against every setting of Morak.
@@ -108,12 +107,12 @@ def energy_on_one_kind(
     rows: list[dict[str, object]] = []
     reasons: Reasons = {}
     for kind in kinds:
-        table = _against_morak(everything[everything["world"] == kind], [*ours, BOUND], settings, kind, rng)
+        table = _against_morak(everything[everything["world"] == kind], [*ours, BOUND], settings, kind)
         rows += table
         if ("O3", kind) in paper_claims():
             size = f"{n} tasks on two {kind}, {seeds} seeds"
             reasons["O3", kind] = _why_o3(pd.DataFrame(table), paper_claims()["O3", kind].value, size)
-    table = _against_morak(everything, [*ours, BOUND], settings, "all", rng)
+    table = _against_morak(everything, [*ours, BOUND], settings, "all")
     size = f"{n} tasks on two GPUs, {seeds} seeds"
     reasons["O4", ""] = _why_o4(pd.DataFrame(table), paper_claims()["O4", ""].value, size)
     return pd.DataFrame([*rows, *table]), reasons
@@ -135,13 +134,13 @@ def by_setting(rows: pd.DataFrame, kinds: Sequence[str], shares: Sequence[int], 
 
 
 def _against_morak(
-    runs: pd.DataFrame, ours: Sequence[str], settings: Sequence[str], study: str, rng: np.random.Generator
+    runs: pd.DataFrame, ours: Sequence[str], settings: Sequence[str], study: str
 ) -> list[dict[str, object]]:
     # Our policies against Morak by default, and En-opt against Morak at each setting.
     pairs = [(title, _ENERGY, title, "Morak") for title in ours]
     pairs += [(title, _SWEPT, "En-opt", title) for title in map(registry.title, settings)]
     return [
-        row(study, title, measure, variants.median_change(runs, one, other, ENERGY, rng))
+        row(study, title, measure, variants.median_change(runs, one, other, ENERGY))
         for title, measure, one, other in pairs
     ]
 

@@ -99,9 +99,9 @@ def prediction_error(frame: pd.DataFrame, technique: str, error: str) -> dict[st
     return ConfidenceInterval(middle, low, high, int(row["test_sets"])).claim_arguments(note)
 
 
-def medians(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def medians(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the median and 95 % interval of each policy and metric; `runs` as from `heshare.compare`."""
-    table = median_intervals(runs, ["title"], METRICS, rng)
+    table = median_intervals(runs, ["title"], METRICS)
     table.insert(2, "unit", table["metric"].map(METRICS))
     return table
 
@@ -138,12 +138,12 @@ def comparison_seen(changes: pd.DataFrame) -> str:
     return _on_policies("seen", changes=found, slower=sizes["Morak", "Random", "avg_jct_s"])
 
 
-def paired(runs: pd.DataFrame, metric: str, rng: np.random.Generator) -> pd.DataFrame:
+def paired(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the change of every policy against every other, paired by seed, %, with 95 % intervals."""
     wide = runs.pivot_table(index="repetition", columns="title", values=metric)
     rows = []
     for ours, theirs in permutations(dict.fromkeys(runs["title"]), 2):
-        change = change_pct(wide[ours], wide[theirs], rng).columns("change_pct", "low_pct", "high_pct")
+        change = change_pct(wide[ours], wide[theirs]).columns("change_pct", "low_pct", "high_pct")
         rows.append({"ours": ours, "theirs": theirs, "metric": metric, **change})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
@@ -155,15 +155,13 @@ _METRIC_WORDS = {
 }
 
 
-def change(
-    runs: pd.DataFrame, claim: Claim, ours: str, theirs: str, metric: str, rng: np.random.Generator
-) -> dict[str, Any]:
+def change(runs: pd.DataFrame, claim: Claim, ours: str, theirs: str, metric: str) -> dict[str, Any]:
     """Return claim H3 or H4: a policy's metric against another's, paired by seed, and the same by the paper's words."""
     others = ["avg_jct_s" if metric.startswith("energy") else "energy_active_j"]
     if metric == "energy_active_j":
         others.append("energy_cluster_j")
-    found, *beside = (paired_change(runs, ours, theirs, name, rng) for name in (metric, *others))
-    by_text, text = by_words(runs, claim, ours, theirs, metric, rng)
+    found, *beside = (paired_change(runs, ours, theirs, name) for name in (metric, *others))
+    by_text, text = by_words(runs, claim, ours, theirs, metric)
     sizes = {_METRIC_WORDS[name]: size.value for name, size in zip(others, beside, strict=True)}
     name = _METRIC_WORDS[metric]
     return found.claim_arguments(
@@ -172,9 +170,7 @@ def change(
     )
 
 
-def by_words(
-    runs: pd.DataFrame, claim: Claim, ours: str, theirs: str, metric: str, rng: np.random.Generator
-) -> tuple[ConfidenceInterval, str]:
+def by_words(runs: pd.DataFrame, claim: Claim, ours: str, theirs: str, metric: str) -> tuple[ConfidenceInterval, str]:
     """Return a claim's change if HeShare follows the paper's words in all settings, and a sentence with it.
 
     `runs` has the policies of `Settings.literal` as well, whose titles end with `LITERALLY`. `ours` is the title of
@@ -182,20 +178,20 @@ def by_words(
     taken.
     """
     other = theirs + LITERALLY if theirs + LITERALLY in set(runs["title"]) else theirs
-    found = paired_change(runs, ours + LITERALLY, other, metric, rng)
+    found = paired_change(runs, ours + LITERALLY, other, metric)
     word = verdict(claim, found.value, found.low, found.high, n=found.n)
     return found, _on_policies("by_words", size=found, verdict=word)
 
 
-def cost_of_jct(runs: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
+def cost_of_jct(runs: pd.DataFrame) -> dict[str, Any]:
     """Return claim H6: JCT-opt pays for its JCT with more energy than HeShare's other plans."""
-    sizes = {plan: paired_change(runs, "JCT-opt", plan, "energy_active_j", rng) for plan in ("En-opt", "Trade-off")}
+    sizes = {plan: paired_change(runs, "JCT-opt", plan, "energy_active_j") for plan in ("En-opt", "Trade-off")}
     holds = {f"more energy than {plan}": size.low > 0 for plan, size in sizes.items()}
     note = _on_policies("cost_of_jct", trade_off=sizes["Trade-off"].value)
     return sizes["En-opt"].claim_arguments(note, holds=holds)
 
 
-def poorest_and_best(runs: pd.DataFrame, rng: np.random.Generator, why: str = "") -> dict[str, Any]:
+def poorest_and_best(runs: pd.DataFrame, why: str = "") -> dict[str, Any]:
     """Return claim H5: Random is poorest in both objectives; `why` ends the note.
 
     That Sched-only is best in neither holds by construction, and is told in the note alone.
@@ -205,5 +201,5 @@ def poorest_and_best(runs: pd.DataFrame, rng: np.random.Generator, why: str = ""
     best = {word: str(values.idxmin()) for word, values in middle.items()}
     poorest = {word: str(values.idxmax()) for word, values in middle.items()}
     holds = {f"Random poorest in {word}": title == "Random" for word, title in poorest.items()}
-    found = paired_change(runs, "Random", "Sched-only", "avg_jct_s", rng)
+    found = paired_change(runs, "Random", "Sched-only", "avg_jct_s")
     return found.claim_arguments(_on_policies("poorest_and_best", best=best, poorest=poorest, why=why), holds=holds)

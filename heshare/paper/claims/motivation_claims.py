@@ -36,21 +36,17 @@ _words = partial(render, "01_motivation")
 _Row = dict[str, object]
 
 
-def ratios(solo: pd.DataFrame, clocks: pd.DataFrame, pairs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def ratios(solo: pd.DataFrame, clocks: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     """Return what claims M1 to M8 are about, with the inputs of each value.
 
-    Args:
-        solo: as from `motivation.solo`.
-        clocks: as from `motivation.clocks`.
-        pairs: as from `motivation.pairs`.
-        rng: not used.
+    The frames are those of the functions of `motivation` with these names.
 
     Returns:
         Columns measure, item (workload, GPU or pair), batch_size (as text; empty for pairs), value, low and high (two
         standard deviations of the device model, or a 95 % interval; NaN without one), n, unmeasured (the GPUs
         on which the workload's time follows from features, not from a measurement), provenance.
     """
-    rows = pd.concat([pd.DataFrame([*_spreads(solo), *_elasticities(clocks)]), *_slowdowns(pairs, rng)])
+    rows = pd.concat([pd.DataFrame([*_spreads(solo), *_elasticities(clocks)]), *_slowdowns(pairs)])
     columns = ["measure", "item", "batch_size", "value", "low", "high", "n", "unmeasured"]
     return rows.reindex(columns=columns).fillna({"unmeasured": ""}).assign(provenance="emulated")
 
@@ -89,10 +85,10 @@ def _elasticity(part: pd.DataFrame) -> float:
     return float(slope[0])
 
 
-def _slowdowns(pairs: pd.DataFrame, rng: np.random.Generator) -> list[pd.DataFrame]:
+def _slowdowns(pairs: pd.DataFrame) -> list[pd.DataFrame]:
     wide = pairs.pivot_table(index="pair", columns="gpu", values="degradation_pct", sort=False)
     sizes = {T4_LESS_A100: wide["T4"] - wide["A100"], ON_A100: wide["A100"]}
-    return [with_median(values.dropna(), rng, measure=measure, batch_size="") for measure, values in sizes.items()]
+    return [with_median(values.dropna(), measure=measure, batch_size="") for measure, values in sizes.items()]
 
 
 def _row(measure: str, item: object, batch_size: object, value: float) -> _Row:

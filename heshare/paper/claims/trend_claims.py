@@ -84,11 +84,9 @@ def indicator_claim(table: pd.DataFrame, id: str) -> dict[str, Any]:
 def growth(runs: pd.DataFrame, id: str, cases: Iterable[tuple[str, str, str, str]], more: pd.Series) -> pd.DataFrame:
     """Return by how many percent a plan's measure over a rival's differs where there is more of something, by seed.
 
-    Args:
-        runs: as from a sweep, with the column `world`.
-        id: the claim.
-        cases: plan, rival (of `variants.RIVALS`), metric, type of GPU (empty: all runs).
-        more: True for the runs with more, such as more types of GPU, False for those with less; others are NaN.
+    `runs` has the column `world`; `cases` are plan, rival (of `variants.RIVALS`), metric and type of GPU (empty: all
+    runs). `more` is True for the runs with more, such as more types of GPU, and False for those with less; others are
+    NaN.
     """
     rows = []
     for ours, rival, metric, gpu in cases:

@@ -64,6 +64,7 @@ def front_page(
     """Return the page of a front, and write it to a file if a path is given; for the arguments see `explore`."""
     if path is not None:
         require("path", path, not Path(path).is_dir(), "an HTML file", "Name a file, such as front.html.")
+        files.require_writable(Path(path).absolute().parent, "path")
     frame, cluster = front.to_frame(), front[0].cluster
     named = frame.index[frame["choice"] != ""].to_numpy()
     shown = np.union1d(thin(front.objectives, MOST_PLANS - len(CHOICES)), named).tolist()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+
 from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
-from heshare.scheduling.pareto import Front
+from heshare.scheduling import pareto
+from heshare.scheduling.plan import Plan
+from heshare.shared.errors import require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,11 +27,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExplorableFront(Front):
-    """Pareto front that can be drawn and explored.
+class Front(pareto.Front):
+    """Pareto front that can be drawn and explored; `Front.of` makes one of plans of your own.
 
     `predictor` predicted the plans (None: the trained forest), `series` is the search, a name of the registry of
     styles, and `piecewise` says whether the plans' values count that tasks speed up when others of their batch end.
+
+    Example:
+        >>> import heshare as hs
+        >>> front = hs.plan(4, "1xT4,1xA100")
+        >>> hs.Front.of([front.jct_opt, front.en_opt])
+        Front(2 plans, 382 to 441 kJ, average JCT 1,515 to 1,760 s)
     """
 
     predictor: Predictor | None = field(default=None, compare=False)
@@ -34,9 +45,35 @@ class ExplorableFront(Front):
     piecewise: bool = field(default=True, compare=False)
 
     @classmethod
-    def of(cls, front: Front, predictor: Predictor, *, series: str = "HeShare", piecewise: bool = True) -> Self:
-        """Return the front of a stage as one that can be explored."""
-        return cls(front.plans, front.objectives, front.predictor_rows, predictor, series, piecewise)
+    def of(
+        cls,
+        plans: pareto.Front | Iterable[Plan],
+        predictor: Predictor | None = None,
+        *,
+        series: str = "HeShare",
+        piecewise: bool = True,
+    ) -> Self:
+        """Return the front of a stage, or of plans by their own energy and average JCT, as one that can be explored.
+
+        Of plans, those that another one dominates are left out; `hs.evaluate` gives plans predicted values.
+
+        Raises:
+            InputError: no plan, plans of different tasks or clusters, or values that are not finite and above zero.
+        """
+        if isinstance(plans, pareto.Front):
+            return cls(plans.plans, plans.objectives, plans.predictor_rows, predictor, series, piecewise)
+        given = tuple(plans)
+        good = bool(given) and all(isinstance(plan, Plan) for plan in given)
+        require("plans", f"{len(given)} of which not all are plans", good, "at least one Plan", "Pass plans.")
+        same = len({(plan.tasks, plan.cluster) for plan in given}) == 1
+        require("plans", "plans of different tasks or clusters", same, "one task set on one cluster", "Compare others.")
+        objectives = np.array([(plan.energy_j, plan.jct_s) for plan in given], dtype=np.float64)
+        good = bool((np.isfinite(objectives) & (objectives > 0)).all())
+        require(
+            "plans", "an energy_j or jct_s of none", good, "finite values above zero", "Take hs.evaluate(...).plan."
+        )
+        kept = pareto.non_dominated_indices(*pareto.round_significant(objectives).T)
+        return cls(tuple([given[place] for place in kept]), objectives[kept], 0, predictor, series, piecewise)
 
     def plot(self) -> Figure:
         """Return a figure of the front: average JCT against energy, with the three named plans."""

@@ -34,11 +34,8 @@ def points(medians: pd.DataFrame) -> pd.DataFrame:
 def draw(ax: Axes, medians: pd.DataFrame, *, forms: Sequence[Sequence[str]], plans: Sequence[str]) -> None:
     """Draw Fig. 6.
 
-    Args:
-        ax: the axes.
-        medians: as for `points`.
-        forms: the titles of each rival's forms in order; an arrow leads from each form to the next.
-        plans: titles of the plans of one front, which a line joins.
+    `medians` is as for `points`. An arrow leads from each of the `forms` of a rival to the next; a line joins the
+    `plans` of one front.
     """
     frame = points(medians)
     at: Any = frame.set_index("title")[["x", "y"]]

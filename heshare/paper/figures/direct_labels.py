@@ -27,9 +27,7 @@ class PointLabel:
     colour: str = "black"
 
 
-def label_points(
-    ax: Axes, labels: Sequence[PointLabel], *, avoid: FloatArray | None = None, fontsize: float = 6.0
-) -> None:
+def label_points(ax: Axes, labels: Sequence[PointLabel], *, avoid: FloatArray | None = None) -> None:
     """Write the names beside their points; call it when limits and scales of the axes are final.
 
     The names are placed one by one, crowded points first, at the place of least cost: over a point, over another name,
@@ -45,7 +43,7 @@ def label_points(
     gaps = np.linalg.norm(at[:, None] - at[None], axis=2)
     for place in np.argsort(np.sort(gaps, axis=1)[:, : min(4, len(labels))].sum(axis=1), kind="stable").tolist():
         label = labels[place]
-        note = ax.annotate(label.text, (label.x, label.y), (0, 0), textcoords="offset points", fontsize=fontsize)
+        note = ax.annotate(label.text, (label.x, label.y), (0, 0), textcoords="offset points", fontsize=6.0)
         note.set(color=label.colour, ha="center", va="center", annotation_clip=False)
         size = np.array(note.get_window_extent().size)
         best = min(

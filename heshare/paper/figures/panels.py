@@ -52,7 +52,11 @@ def _fills(filled: str, hollow: str) -> list[Line2D]:
 
 
 def _legend(ax: Axes, *handles: Artist) -> None:
-    how: dict[str, Any] = {"handletextpad": 0.2, "columnspacing": 0.9, "ncols": min(len(handles), 5)}
+    how: dict[str, Any] = {
+        "handletextpad": 0.2,
+        "columnspacing": 0.9,
+        "ncols": len(handles) if len(handles) <= 5 else 3,
+    }
     ax.figure.legend(handles=list(handles), loc="outside upper center", **how)
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import Locator, MaxNLocator, NullLocator
 
-from heshare.paper.figures.series_styles import EDGE, GUIDE, SeriesStyle, category_style, series_style
+from heshare.paper.figures.series_styles import EDGE, GUIDE, series_style
 from heshare.shared.arrays import FloatArray
 
 
@@ -44,10 +44,6 @@ def dots(
     ax.set_ylim(len(groups) - 0.5, -0.5)
     ax.grid(axis="x")
     log_axis(ax, "x")
-
-
-def _style(name: object, index: int, categories: bool) -> SeriesStyle:
-    return category_style(index) if categories else series_style(str(name))
 
 
 def interval_lengths(part: pd.DataFrame, value: str, low: str, high: str) -> FloatArray:
@@ -90,16 +86,11 @@ def _plain(value: float, _: object) -> str:
     return f"{value:g}"
 
 
-def lines(
-    ax: Axes, frame: pd.DataFrame, *, x: str, y: str, series: str, every: int = 1, categories: bool = False
-) -> list[Line2D]:
-    """Draw a line for each of `series`, in order of appearance, with markers on every `every`-th point.
-
-    `categories`: the series are neither systems nor GPUs.
-    """
+def lines(ax: Axes, frame: pd.DataFrame, *, x: str, y: str, series: str, every: int = 1) -> list[Line2D]:
+    """Draw a line for each of `series`, in order of appearance, with markers on every `every`-th point."""
     drawn = []
-    for index, (name, part) in enumerate(frame.groupby(series, sort=False)):
-        how = _style(name, index, categories).line_arguments()
+    for name, part in frame.groupby(series, sort=False):
+        how = series_style(str(name)).line_arguments()
         drawn += ax.plot(part[x].to_numpy(float), part[y].to_numpy(float), markevery=every, label=str(name), **how)
     return drawn
 

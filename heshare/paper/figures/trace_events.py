@@ -14,6 +14,7 @@ from typing import Any
 from heshare.running.result import Run
 from heshare.running.timeline import Interval, task_intervals
 from heshare.shared import files
+from heshare.shared.errors import require
 from heshare.world.catalogue import load_class
 
 _US = 1e6
@@ -34,7 +35,8 @@ def trace_events(run: Run) -> dict[str, Any]:
 
 
 def write_trace(run: Run, path: str | Path) -> Path:
-    """Write a run's trace events to a JSON file, whole or not at all."""
+    """Write a run's trace events to a JSON file, whole or not at all; an `InputError` for a folder."""
+    require("path", path, not Path(path).is_dir(), "the path of a file", "Name a file, such as run.json.")
     return files.write_text(path, json.dumps(trace_events(run), separators=(",", ":")) + "\n")
 
 

@@ -56,11 +56,7 @@ class TablePreview:
 class Context:
     """The context of a running notebook; made by `setup`.
 
-    Attributes:
-        notebook: the source, with its defaults and promised outputs.
-        parameters: the values of this run.
-        out: the folder that outputs go to.
-        run: by whom it is run, with which parameters off the profile.
+    `notebook` is the source, with its defaults and promised outputs, `parameters` the values of this run.
     """
 
     notebook: notebook_parameters.Notebook

@@ -27,10 +27,8 @@ _NO_NOTEBOOK = ("something that is no notebook", "a Jupyter notebook, format 4")
 class Notebook:
     """A source notebook, read but not run.
 
-    Attributes:
-        defaults: its parameters cell, name to literal value.
-        outputs: the names that its `setup(...)` call promises to write.
-        optional: the names that it writes in some runs only.
+    `outputs` are the names that its `setup(...)` call promises to write, `optional` those that it writes in some runs
+    only.
     """
 
     path: Path
@@ -189,9 +187,7 @@ def longest() -> list[str]:
 def check(notebook: Notebook, given: Mapping[str, object]) -> dict[str, object]:
     """Check the parameters given for a notebook, and return each with the type of its default.
 
-    Args:
-        notebook: the notebook.
-        given: values by name; text is parsed as the default's type (`10`, `1e-3`, `true`, `[1, 2]`).
+    Text is parsed as the default's type (`10`, `1e-3`, `true`, `[1, 2]`).
 
     Raises:
         InputError: an unknown name (the message gives the nearest known one) or a value of another type.

@@ -40,10 +40,8 @@ def in_words(folder: Path) -> str:
 def choose(record: RunRecord, given: Path | None) -> Path:
     """Return the folder for the outputs of a run by the runner.
 
-    Args:
-        record: what is to be run.
-        given: the folder that was asked for. Without one, outputs go to the profile's folder, or to `build/mine` if
-            parameters, the notebook's code or the package's code differ from the profile and the commit.
+    Without the folder that was asked for, outputs go to the profile's folder, or to `build/mine` if parameters, the
+    notebook's code or the package's code differ from the profile and the commit.
 
     Raises:
         InputError: it is `figures/`, and the notebook is not of the commit, or has other parameters than the paper's.

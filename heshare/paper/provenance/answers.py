@@ -28,13 +28,9 @@ _COLUMN_OF = {**{name: name for name in (*COLUMNS, *OPTIONAL)}, "power_cap_w": "
 def answer(questions: str | Path, folder: Path) -> tuple[int, Path]:
     """Answer a table of questions; write `answers.csv` and `answers.json` to a folder.
 
-    Args:
-        questions: a CSV file with the columns `gpu` and `residents` (such as `resnet50:16@50 vgg19:8@50`), and any of
-            `sm_mhz`, `power_limit_w`, `precision` and `engine`, where an empty cell is the default.
-        folder: where to write; one with answers in it is refused.
-
-    Returns:
-        (Number of questions, path of the answers.)
+    `questions` is a CSV file with the columns `gpu` and `residents` (such as `resnet50:16@50 vgg19:8@50`), and any of
+    `sm_mhz`, `power_limit_w`, `precision` and `engine`, where an empty cell is the default. A folder with answers in it
+    is refused. Returned are the number of questions and the path of the answers.
 
     Raises:
         InputError: a bad cell, a question that the device model refuses, or answers in the folder; nothing is written

@@ -23,13 +23,9 @@ FOLDER_PARAMETERS = frozenset({"out_dir", "cells_dir"})
 class RunRecord:
     """The record of a notebook's run.
 
-    Attributes:
-        notebook: the notebook's name, such as `05_comparison`.
-        asked: the profile that was asked for.
-        changed: the parameters that differ from that profile's.
-        edited: whether its code differs from that of the commit.
-        by_hand: whether no runner started it.
-        notebook_sha256: SHA-256 of the file that the runner executed.
+    `asked` is the profile that was asked for, `changed` the parameters that differ from it, `edited` whether the code
+    differs from that of the commit, `by_hand` whether no runner started it; the SHA-256 is of the file that the runner
+    executed.
     """
 
     notebook: str

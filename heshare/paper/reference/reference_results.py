@@ -132,9 +132,8 @@ def compare(run: Path) -> ComparisonOfRuns:
 def update(run: Path, seconds: Path) -> list[str]:
     """Make a run's CSV files the reference and return the names of those that changed; others keep their bytes.
 
-    Args:
-        run: folder of a complete run of the profile `paper`.
-        seconds: JSON file with the seconds of each notebook in that run; of those that it lacks, the reference's stay.
+    `run` is the folder of a complete run of the profile `paper`, `seconds` a JSON file with the seconds of each
+    notebook in it; of those that it lacks, the reference's stay.
 
     Raises:
         InputError: the folder has no CSV files, one without provenance, or one of another profile.

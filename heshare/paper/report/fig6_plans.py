@@ -4,7 +4,7 @@ from pathlib import Path
 
 from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.sweeps.random_streams import POLICY, Repetition
-from heshare.paper.explore.results import ExplorableFront
+from heshare.paper.explore.results import Front
 from heshare.paper.report.published_outputs import PublishedOutput
 from heshare.scheduling.planner import plan
 from heshare.shared.progress import bar
@@ -22,5 +22,5 @@ def write(folder: Path, figure: PublishedOutput) -> str:
     tasks = streams.task_set(about["tasks"], **{key: about[key] for key in ("batch_sizes",) if key in about})
     with bar("plans of Fig. 6", "generation", True) as update:
         front = plan(tasks, cluster, predictor, rng=streams.rng(POLICY), progress=update)
-    ExplorableFront.of(front, predictor).explore(target)
+    Front.of(front, predictor).explore(target)
     return NAME

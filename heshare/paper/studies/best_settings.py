@@ -37,11 +37,8 @@ CLOCKS = (0.6, 0.7, 0.8, 0.9)
 class ComparisonWorlds:
     """The worlds of one comparison.
 
-    Attributes:
-        clusters: the mixes of GPUs.
-        tasks: the numbers of tasks.
-        loads: load classes of tasks that arrive at once.
-        arriving: loads of tasks that arrive as in Venus, as shares of the capacity; empty if they arrive at once.
+    `loads` are classes of tasks that arrive at once. `arriving` are loads of tasks that arrive as in Venus, as shares
+    of the capacity; empty if they arrive at once.
     """
 
     clusters: tuple[str, ...]

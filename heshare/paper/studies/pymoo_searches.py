@@ -6,7 +6,7 @@ their schemes are configured by the same stage 2 (`configure`). Objectives are s
 MOEA/D weighs raw objectives, and joules would outweigh seconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Literal
@@ -22,6 +22,8 @@ from heshare.shared.errors import require
 
 TITLES = {"nsga2": "NSGA-II", "spea2": "SPEA2", "moead": "MOEA/D", "moead-batched": "MOEA/D, batched"}
 EVALUATIONS = 25_000
+_NEVER = 1e30
+"""Objectives of a scheme that breaks a constraint; infinite ones have no crowding distance."""
 RANDOM_START = Settings(initialisation="random")
 """Settings of a pymoo search that begins with random schemes, as published."""
 Rate = float | Literal["1/n"]
@@ -31,9 +33,8 @@ Rate = float | Literal["1/n"]
 class SearchCheckpoint:
     """Result of a search after some evaluations.
 
-    Attributes:
-        schemes: the Pareto set so far.
-        seconds: wall time of the search until then, s; the archive of a pymoo search is filled afterwards, outside it.
+    `schemes` is the Pareto set so far, `seconds` the wall time until then, without filling the archive of a pymoo
+    search.
     """
 
     schemes: Schemes
@@ -51,14 +52,10 @@ def search_checkpoints(
 ) -> list[SearchCheckpoint]:
     """Return the Pareto set of a pymoo search after each of some numbers of evaluations; the last one ends it.
 
-    Args:
-        name: one of `TITLES`; `moead` evaluates one child at a time as published, `moead-batched` a generation at once.
-        instance: the task set on its cluster.
-        settings: `population`, `archive` and `initialisation`: `RANDOM_START` has `random`; `rank` gives the search
-            HeShare's initial population.
-        rng: the only source of randomness.
-        checkpoints: numbers of evaluated schemes, the initial ones included; multiples of the population.
-        rate: chance that a gene mutates; `1/n` is one task of each scheme on average.
+    Of the searches in `TITLES`, `moead` evaluates one child at a time as published, `moead-batched` a generation at
+    once. Of the settings `population`, `archive` and `initialisation` count: `RANDOM_START` has `random`; `rank` gives
+    the search HeShare's initial population. `checkpoints` count evaluated schemes, the initial ones included, and are
+    multiples of the population. `rate` is the chance that a gene mutates; `1/n` is one task of each scheme on average.
 
     Raises:
         InputError: there is no such search.
@@ -70,7 +67,9 @@ def search_checkpoints(
     algorithm = _algorithm(name, instance, settings, gene_rate(rate, instance), rng)
     seed = int(rng.integers(2**31))
     record.begin()
-    minimize(_problem(record), algorithm, ("n_eval", max(checkpoints)), seed=seed, copy_algorithm=False)
+    minimize(
+        problem(instance, record.evaluate), algorithm, ("n_eval", max(checkpoints)), seed=seed, copy_algorithm=False
+    )
     return record.at_checkpoints(checkpoints, settings)
 
 
@@ -110,11 +109,7 @@ def gene_rate(rate: Rate, instance: Instance) -> float:
 
 
 class SearchRecord:
-    """Evaluates the schemes of a search and records each with its objectives and its time.
-
-    Attributes:
-        evaluations: how many schemes were evaluated.
-    """
+    """Evaluates the schemes of a search and records each with its objectives and its time."""
 
     def __init__(self, instance: Instance) -> None:
         self._operators, self.instance = GeneticOperators(instance, Settings()), instance
@@ -157,15 +152,35 @@ class SearchRecord:
         return results
 
 
-def _problem(record: SearchRecord) -> Any:
+def problem(
+    instance: Instance, evaluate: Callable[[IntArray], FloatArray], configured: Callable[[IntArray], Any] | None = None
+) -> Any:
+    """Return stage 1 as a `pymoo.core.problem.Problem`: the GPU of each task, and what `evaluate` says of p schemes.
+
+    With `configured`, which makes plans of schemes, `problem.front(x)` returns them, and a task on a GPU that it does
+    not fit breaks a constraint.
+    """
     from pymoo.core.problem import Problem
 
     class Scheduling(Problem):  # type: ignore[misc]
         def __init__(self) -> None:
-            super().__init__(n_var=record.instance.n, n_obj=2, xl=0, xu=record.instance.k - 1, vtype=int)
+            limits = int(configured is not None and not instance.fits.all())
+            super().__init__(n_var=instance.n, n_obj=2, n_ieq_constr=limits, xl=0, xu=instance.k - 1, vtype=int)
 
-        def _evaluate(self, x: IntArray, out: dict[str, FloatArray], *args: Any, **kwargs: Any) -> None:
-            out["F"] = record.evaluate(np.asarray(x, dtype=np.int64))
+        def _evaluate(self, x: FloatArray, out: dict[str, FloatArray], *args: Any, **kwargs: Any) -> None:
+            schemes = self.schemes(x)
+            out["F"] = evaluate(schemes)
+            if self.n_ieq_constr:
+                too_large = (~instance.fits[np.arange(instance.n), schemes]).sum(axis=1)
+                out["F"] = np.where(too_large[:, None] > 0, _NEVER, out["F"])
+                out["G"] = too_large[:, None].astype(np.float64)
+
+        def schemes(self, x: FloatArray) -> IntArray:
+            """Return schemes, GPU indices of shape (p, n); numbers that are not whole are rounded."""
+            return np.rint(np.atleast_2d(x)).astype(np.int64)
+
+        def front(self, x: FloatArray) -> Any:
+            return None if configured is None else configured(self.schemes(x))
 
     return Scheduling()
 

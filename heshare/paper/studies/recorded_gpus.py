@@ -55,18 +55,21 @@ def solo(records: Sequence[Recording], *, batch_sizes: Iterable[int]) -> pd.Data
 
 
 def clocks(records: Sequence[Recording], workload: str, *, batch_sizes: Iterable[int]) -> pd.DataFrame:
-    """Return Fig. 3 for one recorded workload alone at the clocks that were recorded; columns as `motivation.clocks`.
+    """Return Fig. 3 for one recorded workload alone, where two clocks or more were recorded.
 
-    The relative time is NaN where only one clock was recorded.
+    Columns as `motivation.clocks`.
     """
     rows: list[dict[Hashable, Any]] = []
     for size, one in product(batch_sizes, records):
         found = _plain(one.table)
         found = found[(found["workload"] == workload) & (found["batch_size"] == size)]
         found = found[(found["co_runners"] == "") & (found["mps_pct"] == 100)].sort_values("sm_mhz")
-        slowest = found["time_s"].max() if len(found) > 1 else np.nan
+        if len(found) < 2:
+            continue
         clocked = found.assign(requested_mhz=found["sm_mhz"], sm_mhz=found["sm_mhz_reached"])
-        about = clocked.assign(gpu=one.gpu, provenance="measured", relative_time=found["time_s"] / slowest)
+        about = clocked.assign(
+            gpu=one.gpu, provenance="measured", relative_time=found["time_s"] / found["time_s"].max()
+        )
         rows += about[list(CLOCK_COLUMNS)].to_dict("records")
     return pd.DataFrame(rows)
 
@@ -97,7 +100,7 @@ def coverage_text(
     parts = []
     for one in records:
         covered = 0 if frame.empty else int(((frame["gpu"] == one.gpu) & (frame["provenance"] == "measured")).sum())
-        rest = "" if covered >= of else ", the rest is not in the record and left out"
+        rest = "" if covered >= of else ", the rest not recorded"
         turns = "; without MPS, the tasks took turns" if shared and one.sharing == "time-slice" else ""
         parts.append(f" {one.label}: {covered} of {of} {what}{rest}{turns}.")
     return "".join(parts)
@@ -119,7 +122,7 @@ def trainable_rows(one: Recording) -> tuple[pd.DataFrame, str]:
     gone = len(one.table) - len(kept)
     lost = f", {gone} rows left out whose tasks were not all recorded alone" if gone else ""
     holes = [name for name in UTILISATIONS if kept[name].isna().any()]
-    modelled = f"; not measured, with values of the device model: {', '.join(holes)}" if holes else ""
+    modelled = f" ({', '.join(holes)} modelled)" if holes else ""
     return kept, f" {one.label}: {len(samples)} samples{lost}{modelled}."
 
 

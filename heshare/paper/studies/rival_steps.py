@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from heshare.lab.sweeps.study_runs import paired_change
@@ -25,13 +24,13 @@ METRICS: Mapping[str, str] = {"energy_active_j": "energy", "energy_cluster_j": "
 """Names of columns by metric: energy in the active and in the cluster account, average JCT."""
 
 
-def changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def changes(runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for title, policy in STEPS.items():
         row: dict[str, Any] = {"title": title, "policy": policy}
         names = [registry.canonical(each) for each in (policy, STEPS[FIRST])]
         for metric, short in METRICS.items():
-            change = paired_change(runs, names[0], names[1], metric, rng, by="policy")
+            change = paired_change(runs, names[0], names[1], metric, by="policy")
             row |= change.columns(f"{short}_pct", f"{short}_low", f"{short}_high")
         rows.append({**row, "n": row.pop("n")})
     return pd.DataFrame(rows).assign(provenance="emulated")

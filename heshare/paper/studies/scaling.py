@@ -31,7 +31,7 @@ _RATIO = ("ratio", "ratio_low", "ratio_high")
 _words = partial(render, "10_mixes")
 
 
-def ratios(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
+def ratios(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return medians of average JCT and energy (both accounts) beside ratios to `REFERENCE`, paired by seed."""
     rows = []
     for metric in variants.METRICS:
@@ -39,19 +39,19 @@ def ratios(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> p
         over = wide.div(wide[REFERENCE], axis=0)
         for world, part in over.groupby(list(by), sort=False):
             key = {**dict(zip(by, world, strict=True)), "metric": metric}
-            found = {title: median_interval(part[title], rng).columns(*_RATIO) for title in part}
+            found = {title: median_interval(part[title]).columns(*_RATIO) for title in part}
             rows += [{**key, "title": title, **each} for title, each in found.items()]
     beside = pd.DataFrame(rows).drop(columns="n")
     columns = [*by, "title", "metric", "median", "low", "high", *_RATIO, "n", "provenance"]
-    medians = median_intervals(runs, [*by, "title"], variants.METRICS, rng)
+    medians = median_intervals(runs, [*by, "title"], variants.METRICS)
     return medians.merge(beside, on=[*by, "title", "metric"], validate="one_to_one")[columns]
 
 
-def overall(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
+def overall(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return `ratios` over all worlds together: the geometric mean over worlds of each seed, then as for one world."""
     logs = runs.assign(**{metric: np.log(runs[metric]) for metric in variants.METRICS})
     means = logs.groupby(["title", "repetition"], sort=False)[list(variants.METRICS)].mean().apply(np.exp)
-    return ratios(means.reset_index().assign(**dict.fromkeys(by, ALL), provenance="emulated"), by, rng)
+    return ratios(means.reset_index().assign(**dict.fromkeys(by, ALL), provenance="emulated"), by)
 
 
 ALL = "all"
@@ -153,12 +153,12 @@ def seen(total: pd.DataFrame, metric: str, paper: Published) -> str:
 _METRIC_WORDS = {variants.JCT: "JCT", variants.ENERGY: "energy"}
 
 
-def own_plan_changes(runs: pd.DataFrame, by: str, rng: np.random.Generator) -> pd.DataFrame:
+def own_plan_changes(runs: pd.DataFrame, by: str) -> pd.DataFrame:
     """Return the changes of each of HeShare's plans against the others, paired by world and seed, for each `by`."""
     rows = []
     for group, part in runs.groupby(by, sort=False):
         for (ours, theirs), metric in product(permutations(OWN_PLANS, 2), (variants.ENERGY, variants.JCT)):
-            size = variants.median_change(part, ours, theirs, metric, rng).columns("change_pct", "low_pct", "high_pct")
+            size = variants.median_change(part, ours, theirs, metric).columns("change_pct", "low_pct", "high_pct")
             rows.append({by: group, "ours": ours, "theirs": theirs, "metric": metric, **size})
     return pd.DataFrame(rows).assign(provenance="emulated")
 

@@ -1,9 +1,10 @@
 """Comparison of searches on the same task sets, by their final plans as run and as predicted (Fig. 7)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from heshare.lab.plus.heshare_plus import optimise
-from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import GUIDE, LITERALLY, series_style
@@ -28,7 +28,7 @@ from heshare.paper.studies.front_indicators import (
 from heshare.paper.studies.pymoo_searches import SearchCheckpoint, genetic_checkpoints, search_checkpoints
 from heshare.paper.texts import render
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.batch_model import BatchModel
+from heshare.scheduling.batch_model import BatchModel, plan_objectives
 from heshare.scheduling.configuration import configure
 from heshare.scheduling.genetic import search
 from heshare.scheduling.objectives import Instance, make_instance
@@ -79,6 +79,8 @@ ABLATIONS: Mapping[str, Mapping[str, dict[str, Any]]] = {
 
 Runner = Callable[..., list[SearchCheckpoint]]
 """Runs a search of an `Instance` with the random numbers `rng`."""
+Planner = Callable[..., Iterable[Plan]]
+"""Returns plans, such as a front, of tasks, a cluster and a predictor, with the random numbers `rng`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +139,12 @@ def compare(
     *,
     device: Predictor,
     searches: Mapping[str, System],
-    improved: SearchSettings | None = DEFAULT_SETTINGS,
+    planners: Mapping[str, Planner] = MappingProxyType({IMPROVED: optimise}),
 ) -> Study:
     """Return a study of searches of the same task sets, whose final plans are judged by one evaluator.
 
     `sets` has the task sets by seed, which is also the seed of the searches; with `device`, a predictor without errors,
-    the plans are run; `improved=None` omits HeShare+.
+    the plans are run. `planners` return whole plans, not schemes that stage 2 configures, by title.
     """
     final, curves = [], []
     for number, tasks in sets.items():
@@ -153,9 +155,8 @@ def compare(
             title: configure(own[-1].schemes, world, model, searches[title].settings)[0]
             for title, own in stages.items()
         }
-        if improved is not None:
-            better = optimise(world.tasks, cluster, predictor, rng=_rng(number, 2), effort=improved)
-            found[IMPROVED] = better.plans
+        for title, planner in planners.items():
+            found[title] = list(planner(world.tasks, cluster, predictor, rng=_rng(number, 2)))
         final += _measured(found, world, model, device, number)
         curves += _curves(stages, random_plan_mean(world, _rng(number, 3)), number)
     known = {title: {"rate": str(each.rate), "start": each.start} for title, each in searches.items()}
@@ -187,27 +188,6 @@ def ablation(
     frame = pd.DataFrame(rows)
     frame.insert(0, "group", frame["system"].map(groups))
     return frame
-
-
-def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor | BatchModel) -> FloatArray:
-    """Return [energy in J, average JCT in s] of plans whose tasks speed up when others end, shape (m, 2).
-
-    So plans that were chosen by Eq. 13 are judged as all others are. The tasks of `world` arrive at once. In place of
-    the predictor may be the model of batches of `world` that made the plans.
-    """
-    model = predictor if isinstance(predictor, BatchModel) else BatchModel(world, predictor)
-    number, behind = [], []
-    for place, plan in enumerate(plans):
-        for queue in plan.queues:
-            after = sum(len(batch.tasks) for batch in queue)
-            for batch in queue:
-                after -= len(batch.tasks)
-                number.append(place)
-                behind.append(after)
-    done = model.execute(model.batches_of(plans), piecewise=True)
-    energy_j = np.bincount(number, done.energy_j, len(plans))
-    jct_s = np.bincount(number, done.jct_s(np.array(behind)), len(plans)) / len(world.tasks)
-    return np.column_stack((energy_j, jct_s))
 
 
 def _rng(seed: int, stream: int) -> np.random.Generator:
@@ -254,7 +234,7 @@ def _curves(stages: Mapping[str, list[SearchCheckpoint]], level: FloatArray, see
     ]
 
 
-def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Generator) -> pd.DataFrame:
+def summary(final: pd.DataFrame, against: Mapping[str, str]) -> pd.DataFrame:
     """Return each system's hypervolume and IGD+ as run, and the changes of some systems over it, paired by seed.
 
     `against` has the systems whose change over each row is given, by the name of its column.
@@ -276,11 +256,11 @@ def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Gene
     kinds: list[Any] = final[described].drop_duplicates().to_dict("records")
     for known in kinds:
         title = str(known["system"])
-        row: dict[str, Any] = {**known, **median_interval(table[title], rng).columns("hypervolume")}
+        row: dict[str, Any] = {**known, **median_interval(table[title]).columns("hypervolume")}
         row["igd_plus"] = igd_plus[title]
         changes = {name: (table, ours) for name, ours in against.items()} | {"predicted": (predicted, ours_first)}
         for name, (values, ours) in changes.items():
-            change = change_pct(values[ours], values[title], rng)
+            change = change_pct(values[ours], values[title])
             row |= change.columns(f"{name}_pct", f"{name}_low_pct", f"{name}_high_pct")
         rows.append({**row, "p_value": wilcoxon(first, table[title].tolist())})
     found = pd.DataFrame(rows)
@@ -288,9 +268,9 @@ def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Gene
     return found.assign(n=n, provenance="emulated")
 
 
-def search_table(final: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def search_table(final: pd.DataFrame) -> pd.DataFrame:
     """Return `summary` of the searches with the changes of HeShare and of HeShare by the paper's words over each."""
-    return summary(final, {"change": OURS, "literal": WORDS}, rng)
+    return summary(final, {"change": OURS, "literal": WORDS})
 
 
 def nearest(table: pd.DataFrame, start: Start, lead: str = "change") -> Any:
@@ -303,7 +283,7 @@ def nearest(table: pd.DataFrame, start: Start, lead: str = "change") -> Any:
     return rows.iloc[int(rows[f"{lead}_pct"].argmin())]
 
 
-def _rivals(table: pd.DataFrame, start: Start) -> pd.DataFrame:
+def _rivals(table: pd.DataFrame, start: str) -> pd.DataFrame:
     return table[~table["system"].isin([OURS, WORDS, IMPROVED]) & (table["start"] == start)]
 
 
@@ -363,13 +343,15 @@ def convergence_stages(medians: pd.DataFrame) -> dict[int, tuple[float, float, p
 
 
 def change_dots(axes: Sequence[Axes], table: pd.DataFrame) -> None:
-    """Draw Fig. 7: the change of HeShare's hypervolume over each rival's, a panel for each start of the rivals."""
+    """Draw Fig. 7: the change of HeShare's hypervolume over each rival's, a panel for each start of the rivals.
+
+    Planners of one's own, which have no start, are in both.
+    """
     for ax, (start, words) in zip(axes, STARTS.items(), strict=True):
-        rows = _rivals(table, start)
+        rows = pd.concat([_rivals(table, each) for each in (start, "")])
         _run_and_predicted(ax, rows["system"].str.removesuffix(words).tolist(), rows)
         ax.axvline(0.0, color=GUIDE, lw=0.8)
         ax.set_title(words.removeprefix(", ") or "random start", fontsize=7)
-        ax.set_xlabel("Change (%)", fontsize=7)
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
@@ -410,7 +392,6 @@ def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
         ax.xaxis.set_minor_locator(NullLocator())
         ax.set_xlabel("Evaluations")
         ax.set_title(words.removeprefix(", ") or "random start", fontsize=7)
-        ax.set_xlabel("Change (%)", fontsize=7)
     axes[0].set_ylabel("Relative hypervolume")
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return medians

@@ -40,15 +40,9 @@ ROUNDS = 1
 class Condition:
     """One thing that differs from the reference.
 
-    Attributes:
-        axis: what differs, such as `idle power`.
-        level: how, such as `low`.
-        cap: Morak's power cap, as a share of the TDP; None for its default.
-        limit: both rivals' latency limit, as a multiple of the time alone; None for their default.
-        world: a world of `sensitivity_worlds.WORLDS`, or none.
-        draw: a kind of `sensitivity_worlds.draw`, or none.
-        arrivals: as in `heshare.world.task_set.arrivals_s`.
-        scale: factor on the number of tasks.
+    `cap` is Morak's power cap, as a share of the TDP, `limit` both rivals' latency limit, as a multiple of the time
+    alone; None is their default. `world` is of `sensitivity_worlds.WORLDS`, `draw` a kind of `sensitivity_worlds.draw`,
+    and `scale` a factor on the number of tasks.
     """
 
     axis: str
@@ -65,13 +59,8 @@ class Condition:
 class ClaimSetting:
     """The cluster, tasks and policies with which some claims are measured.
 
-    Attributes:
-        name: the setting's name.
-        cluster: the GPUs.
-        tasks: number of tasks.
-        loads: load classes; claims are over all of them.
-        plans: titles of our policies.
-        forms: the rivals' forms; where all GPUs are alike, only the paper's placement.
+    Claims are over all `loads`; `plans` are titles of our policies, `forms` the rivals' forms: where all GPUs are
+    alike, only the paper's placement.
     """
 
     name: str
@@ -86,13 +75,9 @@ class ClaimSetting:
 class Measure:
     """One number of a claim: its setting, the two sides of the comparison, and the metric.
 
-    Attributes:
-        id: the claim's id; `+` for HeShare+ against the better rival, which is not in the paper.
-        part: which of the claim's numbers.
-        setting: the name of a `ClaimSetting`, or `single` for those of single kinds together.
-        ours: the title of our policy.
-        rivals: the rivals; of several, the one over which the gain is smallest.
-        metric: `energy_active_j` or `avg_jct_s`.
+    The id is the claim's, `+` for HeShare+ against the better rival, which is not in the paper. `setting` is the name
+    of a `ClaimSetting`, or `single` for those of single kinds together. Of several rivals that counts over which the
+    gain is smallest.
     """
 
     id: str
@@ -246,7 +231,7 @@ def _named(function: str, text: str) -> str:
     return f"{worlds.HERE}:{function}:{text}" if text else ""
 
 
-def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.random.Generator) -> pd.DataFrame:
+def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition) -> pd.DataFrame:
     """Return the size of every claim's change under one condition, with the rivals in both forms."""
     rows = []
     single = pd.concat([found[kind] for kind in KINDS], ignore_index=True)
@@ -257,8 +242,7 @@ def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.ra
         for form in [form for form in (PAPER, PLACED) if (theirs["form"] == form).any()] or [PAPER]:
             here = part[part["form"].isin(["", form])]
             sizes = {
-                rival: variants.median_change(here, measure.ours, rival, measure.metric, rng)
-                for rival in measure.rivals
+                rival: variants.median_change(here, measure.ours, rival, measure.metric) for rival in measure.rivals
             }
             rival = max(sizes, key=lambda name: sizes[name].value)
             rows.append(_row(measure, condition, form, rival, sizes[rival]))

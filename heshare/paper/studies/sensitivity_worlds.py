@@ -239,13 +239,10 @@ def _trained(world: str) -> tuple[Forest, ReferenceFeatures, PredictionCache]:
     return *train_forest(pd.concat([shipped[~shipped["gpu"].isin(changed)], *anew], ignore_index=True), seed=0), {}
 
 
-def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *, seed: int = 0) -> pd.DataFrame:
-    """Return a recorded profile of a GPU with given constants: references and samples, one visit each.
-
-    By default the samples are as many as the shipped profiles have, by the same design.
-    """
+def profile(gpu: str, known: Constants, *, seed: int = 0) -> pd.DataFrame:
+    """Return a recorded profile of a GPU with given constants, by the design of the shipped ones, one visit each."""
     card, noise = catalogue.gpu(gpu), np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), 1]))
-    points = design.references(card) + list(_samples(gpu, seed) if points is None else points)
+    points = design.references(card) + list(_samples(gpu, seed))
     device = EmulatedDevice(card, noise=NoiseModel(rng=noise, time_cv=TIME_CV, power_cv=POWER_CV), constants=known)
     return record(device, points, protocol=MeasurementProtocol(repeats=1), seed=seed, progress=False)
 
@@ -259,13 +256,9 @@ def _samples(gpu: str, seed: int) -> tuple[Point, ...]:
 def draw(kind: str, n: int, *, rng: np.random.Generator, **how: Any) -> tuple[Task, ...]:
     """Return a task set that differs in one thing from the recipe's for the same random state.
 
-    Args:
-        kind: `without-gpt2` (each such task is BERT Large, alone on an A100 for the same time), `alike` (every task
-            has the mean duration), `heavy` (log-normal durations of the same mean), or `bursts` (tasks arrive four at
-            a time).
-        n: number of tasks.
-        rng: the source of randomness.
-        how: the other arguments of `heshare.devices.task_sizes.draw`.
+    The kinds are `without-gpt2` (each such task is BERT Large, alone on an A100 for the same time), `alike` (every task
+    has the mean duration), `heavy` (log-normal durations of the same mean) and `bursts` (tasks arrive four at a time);
+    `how` are the other arguments of `heshare.devices.task_sizes.draw`.
 
     Raises:
         InputError: no such kind.

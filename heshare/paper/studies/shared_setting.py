@@ -103,7 +103,7 @@ def run_systems(
     return pd.concat(parts, ignore_index=True)
 
 
-def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
+def medians(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return the median and 95 % interval of each measure of each system in each world.
 
     Returns:
@@ -115,7 +115,7 @@ def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> 
     for key, part in runs.groupby([*by, "title"], sort=False):
         row: dict[str, object] = dict(zip([*by, "title"], key, strict=True))
         for measure in MEASURES:
-            row |= median_interval(part[measure], rng).columns(measure, f"{measure}_low", f"{measure}_high")
+            row |= median_interval(part[measure]).columns(measure, f"{measure}_low", f"{measure}_high")
         rows.append(row)
     table = pd.DataFrame(rows)
     table["dominated_by"] = [_dominating_systems(table, row, by) for _, row in table.iterrows()]
@@ -129,12 +129,10 @@ def _dominating_systems(table: pd.DataFrame, row: pd.Series, by: Sequence[str]) 
     return ", ".join(world[no_worse & less]["title"])
 
 
-def changes_by_load(
-    runs: pd.DataFrame, ours: str, theirs: str, rng: np.random.Generator
-) -> dict[str, list[ConfidenceInterval]]:
+def changes_by_load(runs: pd.DataFrame, ours: str, theirs: str) -> dict[str, list[ConfidenceInterval]]:
     """Return the changes (energy, average JCT) of one system against another at each load, paired by repetition."""
     return {
-        str(load): [paired_change(part, ours, theirs, measure, rng) for measure in (ENERGY, JCT)]
+        str(load): [paired_change(part, ours, theirs, measure) for measure in (ENERGY, JCT)]
         for load, part in runs.groupby("load", sort=False)
     }
 

@@ -65,9 +65,7 @@ def baseline_forms() -> dict[str, dict[str, str]]:
     return {title: {BASELINE: policy} for title, policy in BASELINES.items()}
 
 
-def changes(
-    runs: pd.DataFrame, forms: Mapping[str, Mapping[str, str]], ours: Sequence[str], rng: np.random.Generator
-) -> pd.DataFrame:
+def changes(runs: pd.DataFrame, forms: Mapping[str, Mapping[str, str]], ours: Sequence[str]) -> pd.DataFrame:
     """Return changes of energy (both accounts) and average JCT of our policies against every form of every rival.
 
     `forms` has the policy of each form of each rival; a column `world` of `runs` names the world where there are
@@ -82,21 +80,19 @@ def changes(
         for form, policy in each.items():
             theirs = registry.title(policy)
             row = {"ours": title, "rival": rival, "form": form, "setting": theirs, "metric": metric}
-            change = median_change(runs, title, theirs, metric, rng).columns(*_CHANGE)
-            over = median_change(runs, theirs, "Random", metric, rng).value if has_random else np.nan
+            change = median_change(runs, title, theirs, metric).columns(*_CHANGE)
+            over = median_change(runs, theirs, "Random", metric).value if has_random else np.nan
             rows.append({**row, **change, "over_random_pct": over})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def median_change(
-    runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator
-) -> ConfidenceInterval:
+def median_change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:
     """Return the median change, %, of a metric from the policy titled `theirs` to the one titled `ours`.
 
     Pairs are of one world and seed. A seed's value is the geometric mean over its worlds. The interval is over seeds
     alone, because worlds of one seed share their task sets and are not independent.
     """
-    return change_pct(seed_means(runs, ours, metric), seed_means(runs, theirs, metric), rng)
+    return change_pct(seed_means(runs, ours, metric), seed_means(runs, theirs, metric))
 
 
 def seed_means(runs: pd.DataFrame, title: str, metric: str) -> FloatArray:
@@ -163,11 +159,11 @@ def _defaults(rival: str) -> str:
     return ", ".join(f"{name} {known[name]}" for name in names)
 
 
-def against_random(runs: pd.DataFrame, rng: np.random.Generator) -> dict[str, list[list[float]]]:
+def against_random(runs: pd.DataFrame) -> dict[str, list[list[float]]]:
     """Return the changes (energy, average JCT) of both rivals, with the paper's and HeShare's placement, to Random."""
     return {
         rival: [
-            [median_change(runs, registry.title(policy + end), "Random", name, rng).value for name in (ENERGY, JCT)]
+            [median_change(runs, registry.title(policy + end), "Random", name).value for name in (ENERGY, JCT)]
             for end in ("", ":heshare-placement")
         ]
         for rival, policy in RIVALS.items()
@@ -179,10 +175,10 @@ POLICIES = tuple(f"{WHOLE}/{name}" for name in ABLATIONS)
 """Names in the registry of Trade-off with one part removed."""
 
 
-def ablation_changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def ablation_changes(runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for metric, (policy, (meaning, _)) in product(METRICS, zip(POLICIES, ABLATIONS.values(), strict=True)):
-        change = median_change(runs, registry.title(policy), registry.title(WHOLE), metric, rng).columns(*_CHANGE)
+        change = median_change(runs, registry.title(policy), registry.title(WHOLE), metric).columns(*_CHANGE)
         rows.append({"part": meaning, "metric": metric, **change})
     return pd.DataFrame(rows).assign(provenance="emulated")
 

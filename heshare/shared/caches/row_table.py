@@ -115,13 +115,9 @@ def _equal(known: Any, row: Any, width: int) -> bool:
 def sorted_sets(heads: IntArray, members: IntArray) -> tuple[IntArray, IntArray]:
     """Return rows that are equal for equal sets of numbers, since the order in a set does not matter.
 
-    Args:
-        heads: h numbers before each set, shape (m, h).
-        members: the sets, `EMPTY` where there is no member, shape (m, w).
-
-    Returns:
-        The heads with the members behind them, the largest first, shape (m, h + w), and the position of each of these
-        in its set, shape (m, w).
+    There are h numbers in `heads` before each set, shape (m, h); `members` are `EMPTY` where there is none, shape (m,
+    w). Behind the heads stand the members, the largest first, shape (m, h + w); with them comes the position of each of
+    these in its set, shape (m, w).
     """
     (m, w), h = members.shape, heads.shape[1]
     rows, order = np.full((m, h + w), EMPTY), np.full((m, w), EMPTY)

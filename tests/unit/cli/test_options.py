@@ -85,7 +85,7 @@ def test_claims_refuses_a_folder_without_claims(tmp_path: Path) -> None:
 
 
 def test_plan_refuses_arrivals_and_names_what_takes_them() -> None:
-    message = refused("plan", *SMALL, "--arrivals", "poisson")
+    message = refused("plan", *SMALL, "--arrivals", "miso")
     assert "Run the policy, heshare:trade-off" in message
 
 
@@ -110,7 +110,7 @@ def test_seeds_have_the_same_default_in_a_shell_and_in_python() -> None:
     ("words", "kind", "part"),
     [
         (("estimate", "V10", "resnet50:8"), "InputError", ("action", "Did you mean 'V100'?")),
-        (("plan", *SMALL, "--arrivals", "poisson"), "InputError", ("column", "arrival_s")),
+        (("plan", *SMALL, "--arrivals", "miso"), "InputError", ("column", "arrival_s")),
         (("plan", "--seed", "x"), "UsageError", None),
         (("nonsense",), "UsageError", None),
     ],

@@ -1,4 +1,4 @@
-"""The forms in which the outputs are learned: round trips, and the first guesses of each form."""
+"""The form in which the outputs are learned: round trips, and the first guesses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from heshare.prediction.features import FEATURE_NAMES, GUESSED_POWER
-from heshare.prediction.targets import FORMS, Targets
-from heshare.shared.errors import InputError
+from heshare.prediction.targets import Targets
 
 
 def _features(**cells: float) -> np.ndarray:
@@ -26,18 +25,17 @@ def _features(**cells: float) -> np.ndarray:
     return np.array([[float((values | cells)[name]) for name in names]])
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_decode_inverts_fit(form: str, rng: np.random.Generator) -> None:
+def test_decode_inverts_fit(rng: np.random.Generator) -> None:
     rows = np.vstack([_features(mps_pct=pct, occupied_sm_pct=busy) for pct in (10, 60, 100) for busy in (0, 50, 300)])
     time_s, power_w = rng.uniform(0.01, 1, len(rows)), rng.uniform(25, 70, len(rows))
-    targets = Targets(form)
+    targets = Targets()
     decoded_s, decoded_w = targets.decode(rows, targets.fit(rows, time_s, power_w))
     assert decoded_s == pytest.approx(time_s)
     assert decoded_w == pytest.approx(power_w)
 
 
-def test_the_load_form_guesses_time_and_power_from_clock_share_and_demand() -> None:
-    targets = Targets("load")
+def test_targets_guess_time_and_power_from_clock_share_and_demand() -> None:
+    targets = Targets()
     # a = min(0.8, 0.5) + 0.7 = 1.2; 0.01 (0.2 + 0.8 / (0.5 x 0.5) x 1.2) = 0.0404.
     learned = targets.fit(_features(), np.array([0.0404]), np.array([40.0]))
     assert learned[0, 0] == pytest.approx(0, abs=1e-12)
@@ -48,13 +46,8 @@ def test_the_load_form_guesses_time_and_power_from_clock_share_and_demand() -> N
     assert targets.decode(_features(guessed_w=60, sm_count=7), np.zeros((1, 2)))[1] == pytest.approx([60.0])
 
 
-def test_the_load_form_guesses_no_shorter_time_for_more_demand() -> None:
+def test_targets_guess_no_shorter_time_for_more_demand() -> None:
     rows = np.vstack([_features(occupied_sm_pct=busy) for busy in range(0, 2000, 50)])
     targets = Targets()
     targets.fit(rows, np.full(len(rows), 0.02), np.full(len(rows), 60.0))
     assert (np.diff(targets.decode(rows, np.zeros((len(rows), 2)))[0]) >= 0).all()
-
-
-def test_targets_refuse_an_unknown_form() -> None:
-    with pytest.raises(InputError, match="load or literal"):
-        Targets("cubic")

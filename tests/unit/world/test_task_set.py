@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from heshare.shared.errors import InputError
+from heshare.world.arrivals import ARRIVALS
 from heshare.world.catalogue import paper_models
 from heshare.world.helios_trace import TraceJob
 from heshare.world.task_set import (
-    ARRIVALS,
     LOADS,
-    arrivals_s,
     helios_durations_s,
     models_of,
     recipe_durations_s,
@@ -70,18 +69,6 @@ def test_sample_durations_draws_without_replacement_up_to_the_number_of_percenti
     assert few.tolist() != sorted(few)
 
 
-def test_arrivals_have_the_mean_interval_of_their_kind(rng: np.random.Generator) -> None:
-    assert arrivals_s(5, rng=rng).tolist() == [0.0] * 5
-    poisson = arrivals_s(3000, rng=rng, arrivals="poisson", interval_s=60.0)
-    assert (poisson == poisson.astype(int)).all()
-    steps = np.diff(poisson)
-    assert steps.mean() == pytest.approx(60.0, rel=0.02)
-    assert steps.var() == pytest.approx(60.0, rel=0.1)
-    front = np.diff(arrivals_s(3000, rng=rng, arrivals="front_loaded", interval_s=60.0))
-    assert front[:999].mean() == pytest.approx(30.0, rel=0.03)
-    assert front[1000:].mean() == pytest.approx(60.0, rel=0.02)
-
-
 def test_models_of_partitions_table_iv() -> None:
     low, medium, high, mixed = (models_of(load) for load in LOADS)
     assert mixed == tuple(paper_models())
@@ -106,12 +93,12 @@ def test_task_set_divides_durations_by_the_time_alone() -> None:
 def test_task_set_draws_the_same_tasks_for_all_arrivals() -> None:
     sets = [make(n=30, arrivals=arrivals) for arrivals in ARRIVALS]
     contents = [[(task.id, task.workload, task.iterations) for task in tasks] for tasks in sets]
-    assert contents[0] == contents[1] == contents[2]
-    assert len({tuple(task.arrival_s for task in tasks) for tasks in sets}) == 3
+    assert contents[0] == contents[1] == contents[2] == contents[3]
+    assert len({tuple(task.arrival_s for task in tasks) for tasks in sets}) == 4
 
 
 def test_task_set_is_determined_by_its_seed() -> None:
-    assert make(seed=3, arrivals="poisson") == make(seed=3, arrivals="poisson")
+    assert make(seed=3, arrivals="exponential") == make(seed=3, arrivals="exponential")
     assert make(seed=3) != make(seed=4)
     assert len(make()) == 60
 

@@ -118,8 +118,7 @@ def table_of(points: Iterable[LeftOutPoint]) -> pd.DataFrame:
 def coverage(points: pd.DataFrame) -> pd.DataFrame:
     """Return how often the stated 68 and 90 % intervals hold and how sharp they are, over all points and by group.
 
-    Args:
-        points: a table as from `table_of`; points without a stated uncertainty are left out.
+    `points` is a table as from `table_of`; points without a stated uncertainty are left out.
 
     Returns:
         Columns grouping (`all` or one of `GROUPINGS`), group, n, within_68_pct, within_90_pct (of the points),

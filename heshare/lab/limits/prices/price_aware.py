@@ -73,9 +73,7 @@ _UNKNOWN_S = 3_600.0
 class StartEstimate:
     """Prediction for starts on one GPU, or on those of a gang.
 
-    Attributes:
-        power_w: by how much they raise the power of their GPUs, W.
-        duration_s: time until the last of the started tasks ends, s.
+    They raise the power of their GPUs by `power_w`, W; the last of the started tasks ends after `duration_s`, s.
     """
 
     power_w: float
@@ -94,9 +92,7 @@ class HoldRule(Protocol):
 class SavingRule:
     """Hold a start for as long as that saves most, if each hour of waiting saves enough of its cost.
 
-    Attributes:
-        signal: price or carbon over the time of the run.
-        saving_per_hour: part of its cost that each hour of waiting must save, at least 0.
+    `saving_per_hour` is the part of its cost that each hour of waiting must save, at least 0.
 
     Example: a batch of an hour, and a price that falls to half after half an hour.
 
@@ -131,11 +127,7 @@ class SavingRule:
 
 @dataclass(frozen=True, slots=True)
 class CheapestHourRule:
-    """Hold every start until the lowest value of the signal within the bound begins: the trivial baseline.
-
-    Attributes:
-        signal: price or carbon over the time of the run.
-    """
+    """Hold every start until the lowest value of the signal within the bound begins: the trivial baseline."""
 
     signal: EnergySignal
 
@@ -207,13 +199,7 @@ class _GpuHolds:
 
 
 class PriceAwarePolicy(HoldingPolicy):
-    """The wrapper of `price_aware`.
-
-    Args:
-        policy: the wrapped policy.
-        rule: when a start is worth holding.
-        hold_s: the bound, s.
-    """
+    """The wrapper of `price_aware`."""
 
     def __init__(self, policy: Policy, rule: HoldRule, hold_s: float) -> None:
         super().__init__(policy)

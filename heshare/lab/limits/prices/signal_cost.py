@@ -74,11 +74,7 @@ def run_cost(run: Run, signal: EnergySignal) -> EnergyCost:
 def period_cost(run: Run, signal: EnergySignal, until_s: float, rest_w: FloatArray) -> float:
     """Return what all GPUs cost from the start to a time after the end of a run, for runs of different lengths.
 
-    Args:
-        run: with its timeline.
-        signal: price or carbon over the time of the run.
-        until_s: the end of the period, s, at least the makespan.
-        rest_w: power of each GPU from the makespan on, W, shape (k,).
+    `until_s` is at least the makespan; `rest_w` is the power of each GPU from the makespan on, W, shape (k,).
     """
     return run_cost(run, signal).cluster + signal.amount(float(rest_w.sum()), run.makespan_s, until_s)
 
@@ -93,16 +89,10 @@ def segment_costs(segments: Sequence[Segment], until_s: FloatArray, signal: Ener
     return costs
 
 
-def plan_costs(
-    plans: Sequence[Plan], predictor: Predictor, terms: PriceTerms, *, piecewise: bool = True
-) -> pd.DataFrame:
+def plan_costs(plans: Sequence[Plan], predictor: Predictor, terms: PriceTerms) -> pd.DataFrame:
     """Return what plans of one task set on one cluster cost, as predicted: active account, mean power of each batch.
 
-    Args:
-        plans: at least one.
-        predictor: of the scheduler.
-        terms: the signal, and how long a plan may wait as a whole.
-        piecewise: whether tasks speed up when others of their batch end.
+    There is at least one plan. The terms say how long a plan may wait as a whole.
 
     Returns:
         For each plan: cost (begun at once), wait_h (the best wait within the terms) and cost_waited (begun after it),
@@ -112,15 +102,15 @@ def plan_costs(
     signal, name = terms.signal, terms.signal.counts
     rows = []
     for plan in plans:
-        batches = _batch_powers(plan, model, piecewise)
+        batches = _batch_powers(plan, model)
         wait_s = _best_wait_s(batches, terms)
         waited = {"wait_h": wait_s / 3_600.0, f"{name}_waited": _cost(batches, signal, wait_s)}
         rows.append({name: _cost(batches, signal, 0.0), **waited})
     return pd.DataFrame(rows)
 
 
-def _batch_powers(plan: Plan, model: BatchModel, piecewise: bool) -> list[BatchPower]:
-    done = model.execute(model.batches_of([plan]), piecewise=piecewise)
+def _batch_powers(plan: Plan, model: BatchModel) -> list[BatchPower]:
+    done = model.execute(model.batches_of([plan]), piecewise=True)
     gpus = [gpu for gpu, queue in enumerate(plan.queues) for _ in queue]
     now_s = [0.0] * len(plan.cluster)
     powers = []

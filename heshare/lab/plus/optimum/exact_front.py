@@ -86,13 +86,8 @@ def exact_front(
 ) -> Front:
     """Return the exact Pareto front of a small task set, with every non-dominated plan of the kept choices.
 
-    Vectors of MPS percentages that are never the best at the top clock are left out (`heshare.lab.plus.rates`).
-
-    Args:
-        tasks: the task set, at most `MAX_TASKS`.
-        cluster: the GPUs.
-        predictor: predicts times and powers.
-        choices: the clocks and MPS percentages that a batch may have.
+    Vectors of MPS percentages that are never the best at the top clock are left out (`heshare.lab.plus.rates`). There
+    may be `MAX_TASKS` tasks; `choices` are the clocks and MPS percentages that a batch may have.
 
     Raises:
         InputError: no task, one that fits no GPU, or too many tasks.
@@ -133,10 +128,8 @@ def front_over_assignments(
 ) -> FrontPoints:
     """Return the exact front over all assignments of tasks to GPUs.
 
-    Args:
-        fronts: of every queue on each type of GPU.
-        orders: SPT order of each type of GPU, shape (n,) each.
-        kinds: the type of each of k GPUs, GPUs of one type side by side.
+    `fronts` are of every queue on each type of GPU, `orders` its SPT order, shape (n,) each; `kinds` has the type of
+    each of k GPUs, GPUs of one type side by side.
     """
     assignments = _Assignments(tuple(fronts), tuple(sets_by_task(order) for order in orders), tuple(kinds))
     ends = assignments.optimal_fronts(np.eye(2))
@@ -221,14 +214,9 @@ def _improving_sums(
 ) -> tuple[FloatArray, IntArray, IntArray]:
     """Return the non-dominated sums of a point of each of two fronts that could, with `ideal` added, improve a front.
 
-    Args:
-        left: points, shape (a, 2).
-        right: points, shape (b, 2).
-        ideal: the least that the GPUs to come add to each objective, shape (2,).
-        front: the front so far, by energy, shape (m, 2).
-
-    Returns:
-        The sums, shape (r, 2), and the indices of the points that they are made of, (r,) each.
+    The points are of shapes (a, 2) and (b, 2), `ideal` is the least that the GPUs to come add to each objective, shape
+    (2,), and `front` is that so far, by energy, shape (m, 2). With the sums, shape (r, 2), come the indices of the
+    points that they are made of, (r,) each.
     """
     points, pair = np.empty((len(left) * len(right), 2)), np.empty((len(left) * len(right), 2), dtype=np.int64)
     used = 0

@@ -102,11 +102,9 @@ class Bound:
         """Return the gap of each point to the bound, %: no plan is better by more in both objectives at once.
 
         Along the ray from a point to zero energy and zero JCT, the half-plane of every weight is left at some share;
-        the first to be left counts. A point between two weights is compared with a bound that is too low there: its
-        gap is an upper bound, and the more weights, the tighter.
-
-        Args:
-            objectives: [energy in J, average JCT in s] of m points, shape (m, 2).
+        the first to be left counts. A point between two weights is compared with a bound that is too low there: its gap
+        is an upper bound, and the more weights, the tighter. The points are [energy in J, average JCT in s], shape (m,
+        2).
         """
         ratios: FloatArray = (objectives @ self.weights.T / self.least).min(axis=1)
         return 100.0 * (ratios - 1.0)
@@ -128,9 +126,7 @@ class Bound:
 def weights_along(objectives: FloatArray, count: int = 5) -> FloatArray:
     """Return weights with optima along a front: directions evenly spaced in the normalised plane, shape (count, 2).
 
-    Args:
-        objectives: [energy in J, average JCT in s] of a front, shape (m, 2).
-        count: the number of weights.
+    `objectives` are [energy in J, average JCT in s] of the front, shape (m, 2).
     """
     front = objectives[non_dominated(objectives)]
     span = np.where(np.ptp(front, axis=0) > 0, np.ptp(front, axis=0), front.max(axis=0))
@@ -143,11 +139,8 @@ def weights_along(objectives: FloatArray, count: int = 5) -> FloatArray:
 def lower_bound(costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e-4, iterations: int = 500) -> Bound:
     """Return proven lower bounds, one for each weight.
 
-    Args:
-        costs: the batches and their options.
-        weights: of energy (1/J) and average JCT (1/s), shape (f, 2).
-        tolerance: stop when the bound is this close to the linear program's value, relatively.
-        iterations: the largest number of iterations for each weight.
+    Weights are of energy (1/J) and average JCT (1/s), shape (f, 2). For each it stops after `iterations`, or when the
+    bound is within `tolerance` of the linear program's value, relatively.
 
     Raises:
         InputError: too many sets of tasks to list.
@@ -200,17 +193,7 @@ class QueueColumns(NamedTuple):
 class _Master:
     """Column generation for one weight.
 
-    Args:
-        batches: of each type of GPU.
-        gpus: the number of GPUs of each type, shape (kinds,).
-        weights: of energy (1/J) and the sum of JCTs (1/s).
-        columns: of the linear program, to begin with.
-
-    Attributes:
-        columns: those that there are now.
-        bound: the best bound so far.
-        relaxed: the program's value.
-        iterations: the iterations done.
+    `gpus` is the number of GPUs of each type, shape (kinds,), `weights` are of energy (1/J) and the sum of JCTs (1/s).
     """
 
     def __init__(
@@ -291,10 +274,7 @@ class _Master:
 class Pricer:
     """Finds the cheapest queues of one type of GPU for one weight when every task that they hold has a price.
 
-    Attributes:
-        kind: the type's index.
-        batches: all batches that it could run.
-        weights: of energy (1/J) and of the sum of JCTs (1/s).
+    `weights` are of energy (1/J) and of the sum of JCTs (1/s).
     """
 
     kind: int
@@ -319,11 +299,8 @@ class Pricer:
     def __call__(self, prices: FloatArray) -> tuple[float, QueueColumns]:
         """Return the cheapest queues under prices, one for each number of tasks if it costs less than its prices.
 
-        Args:
-            prices: the price of each task, shape (n,).
-
-        Returns:
-            The least of cost less prices, at most 0 for the empty queue; and the queues.
+        `prices` has the shape (n,). Returned are the least of cost less prices, at most 0 for the empty queue, and the
+        queues.
         """
         first, sets, size, cost, option = self._tables
         order, options = self.batches.order, self.batches.options

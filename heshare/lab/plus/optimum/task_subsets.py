@@ -126,9 +126,8 @@ def least_costs(fronts: QueueFronts, weights: FloatArray) -> FloatArray:
 def completions(least: FloatArray, after: FloatArray) -> FloatArray:
     """Return the least cost of serving a set with one GPU and those after it, for every set and weight.
 
-    Args:
-        least: cost of the GPU's own queue of every set, shape (2**n, f).
-        after: cost of serving a set with the GPUs after it, shape (2**n, f).
+    `least` is the cost of the GPU's own queue of every set, `after` that of serving it with the GPUs after it, both of
+    shape (2**n, f).
     """
     result: FloatArray = least + after[0]
     for tasks in range(len(least)):

@@ -34,13 +34,8 @@ def least_squares(
 ) -> FloatArray:
     """Return the constants between bounds that minimise the cost of the residuals, shape (n,), rounded to 8 digits.
 
-    Args:
-        residuals: maps constants (n,) to residuals (rows,).
-        start: where the search begins, (n,).
-        low: lower bounds, (n,).
-        high: upper bounds, (n,).
-        rounds: how many steps are tried at most.
-        scale: residuals well above it count by their size rather than its square; infinite: none of them.
+    `residuals` maps constants to residuals (rows,). At most `rounds` steps are tried from `start`. Residuals well above
+    `scale` count by their size rather than its square; infinite: none of them.
     """
     point, damping = np.clip(start, low, high), 1e-2
     now = residuals(point)

@@ -62,9 +62,6 @@ class PhysicsModel:
     On published times of workloads that were left out, the trees' error is 3.2 %, that of gradient boosting 3.8 % and
     that of the roofline alone 3.6 %. On the emulated profiles, which have the roofline's form, boosting has 5.4 %, the
     trees 5.8 %.
-
-    Args:
-        seed: of the trees.
     """
 
     def __init__(self, *, seed: int) -> None:
@@ -135,13 +132,8 @@ def _features(sets: ResidentSets, state: RooflineState) -> FloatArray:
 class PhysicsPredictor(RecordPredictor):
     """Predictor of schedulers with a `PhysicsModel`.
 
-    It predicts for GPUs and workloads that no training row holds, if their reference rows are recorded.
-
-    Args:
-        model: a fitted model.
-        parts: parts of iterations alone.
-        references: task features of the profiles.
-        fallback: see `RecordPredictor`.
+    It predicts for GPUs and workloads that no training row holds, if their reference rows are recorded. `parts` are of
+    iterations alone; `fallback` is as in `RecordPredictor`.
     """
 
     def __init__(
@@ -159,9 +151,7 @@ class PhysicsPredictor(RecordPredictor):
     def fit(cls, profiles: pd.DataFrame, *, seed: int = 0) -> PhysicsPredictor:
         """Train on 75 % of a profile table's samples, the rows that train the paper's forest too.
 
-        Args:
-            profiles: a table of the profile schema, with its reference rows.
-            seed: of the split and of the learner.
+        `seed` is that of the split and of the learner.
 
         Raises:
             InputError: the reference row of a workload is missing.
@@ -282,13 +272,17 @@ class UnprofiledPredictor(Predictor):
 def with_modelled_rows(profiles: pd.DataFrame, gpu: str, workloads: Workloads) -> pd.DataFrame:
     """Return the reference rows of a GPU, with the device model's for `workloads`, and warn with `UnprofiledWarning`.
 
-    Args:
-        profiles: a table of the profile schema.
-        gpu: the GPU's name.
-        workloads: those that the table does not hold; the rows of those that fit the GPU are made without noise.
+    The table does not hold these workloads; rows are made of those that fit the GPU, without noise.
     """
     recorded = profiles[is_reference(profiles) & (profiles["gpu"] == gpu)]
-    names = ", ".join(sorted({workload.model for workload in workloads}))
+    plain = Workload("", 1)
+    kinds = {
+        workload.model
+        + f" in {workload.precision.upper()}" * (workload.precision != plain.precision)
+        + f" by {workload.engine}" * (workload.engine != plain.engine)
+        for workload in workloads
+    }
+    names = ", ".join(sorted(kinds))
     warnings.warn(
         f"no profile of {gpu if recorded.empty else f'{names} on {gpu}'}: predicted from the device model's answers "
         f"for each workload alone. To plan with a profile: heshare profile --device emulated:{gpu} --out FOLDER "
@@ -336,8 +330,8 @@ def load_predictor(seed: int = 0, kind: str = "forest", *, shared_cache: bool = 
     Args:
         seed: of the split and of the learner.
         kind: `forest`, the random forest of Section III-A, or `physics`, the roofline with learned residuals. The
-            forest is not literally the paper's: it learns time and power over first guesses from the load (`Targets`);
-            `train_forest(..., target="literal")` learns them as they are, with several times the error (Table V).
+            forest is not literally the paper's: it learns time and power over first guesses from the load (`Targets`),
+            since learned as they are they have several times the error (Table V).
         shared_cache: of the forest, see `load_forest_predictor`.
 
     Raises:

@@ -78,12 +78,10 @@ _REFERENCE_COLUMNS = ["time_s", "sm_util_pct", "dram_util_pct", "l2_util_pct", "
 class IterationParts:
     """Parts of every workload's iteration alone, on every GPU that reference rows cover.
 
-    SM utilisation times the time is SM time. The rest of the iteration is host time, or memory time and latencies.
-    They differ in how they grow with the inference batch size b: host time does not, so for each GPU and model
-    `time = (host^n + (m0 + m1 b + SM time)^n)^(1/n)` is fitted to its sizes.
-
-    Args:
-        profiles: a table of the profile schema; only its reference rows are read.
+    SM utilisation times the time is SM time. The rest of the iteration is host time, or memory time and latencies. They
+    differ in how they grow with the inference batch size b: host time does not, so for each GPU and model `time =
+    (host^n + (m0 + m1 b + SM time)^n)^(1/n)` is fitted to its sizes. Only the reference rows of a profile table are
+    read.
     """
 
     def __init__(self, profiles: pd.DataFrame) -> None:

@@ -76,17 +76,15 @@ def next_state(state: SearchState, power_w: float, cap_w: float, last: int, top:
     return replace(state, size=-(-(low + high) // 2), low=low, high=high)
 
 
-def clipper_state(
-    state: SearchState, power_w: float, cap_w: float, last: int, step: int = 4, factor: float = 0.9
-) -> SearchState:
+def clipper_state(state: SearchState, power_w: float, cap_w: float, last: int) -> SearchState:
     """Return the state after one decision of Clipper's law under a power cap.
 
-        P <= C : b <- b + step, at most the largest
-        P > C  : b <- floor(factor b), at least 1
+        P <= C : b <- b + 4, at most the largest
+        P > C  : b <- floor(0.9 b), at least 1
 
     Arguments as for `next_state`. The inference batch size b counts from 1, so place 0 is b = 1.
     """
-    size = max(int((state.size + 1) * factor) - 1, 0) if power_w > cap_w else min(state.size + step, last)
+    size = max(int((state.size + 1) * 0.9) - 1, 0) if power_w > cap_w else min(state.size + 4, last)
     return replace(state, size=size)
 
 

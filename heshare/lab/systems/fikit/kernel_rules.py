@@ -107,12 +107,8 @@ def share(
 ) -> ClientResult:
     """Let clients, at least one with a number of requests, share a GPU until each with such a number has done them.
 
-    Args:
-        clients: those with arrivals have at least as many as requests.
-        how: the way of sharing.
-        rng: draws the jitter; needed if there is any.
-        jitter: coefficient of variation of each kernel's duration and each launch, from iteration to iteration.
-        pieces: number of rows of the timeline to keep.
+    Clients with arrivals have at least as many as requests. `rng` draws the `jitter`, the coefficient of variation of
+    each kernel's duration and each launch; `pieces` rows of the timeline are kept.
     """
     rows = [_columns(client.trace, how, jitter, rng) for client in clients]
     duration_s, host_s, waits, last, sms, expected_s, gap_s = (_padded(column) for column in zip(*rows, strict=True))
@@ -409,11 +405,8 @@ def together(
 ) -> tuple[FloatArray, float, int]:
     """Run kernels at once, as under MPS: each at full speed while the SMs suffice for all, else all slowed alike.
 
-    Args:
-        sms: share of the SMs that each kernel can use, shape (clients, longest).
-        trace: the clients' kernels.
-        requests: the clients' requests.
-        results: as in `one_at_a_time`; each piece is logged for every client that runs in it.
+    `sms` is the share of the SMs that each kernel can use, shape (clients, longest). The rest is as in `one_at_a_time`,
+    but a piece is logged for every client that runs in it.
     """
     (arrival_s, arrivals, counts), (jct_s, log) = requests, results
     state = new_state(trace[0], trace[1], arrival_s, arrivals)

@@ -25,11 +25,8 @@ class KernelRow:
     """One row of the table: one position of a workload's sequence of kernels, run alone with the whole GPU.
 
     Attributes:
-        gpu: a name of `data/gpus.csv`.
         provenance: `measured`, or another one of `PROVENANCES`.
         workload: the model, a name of `data/workloads.csv`.
-        batch_size: its inference batch size, samples.
-        precision: `fp32`, `tf32` or `fp16`.
         position: its place in the iteration, from 0.
         kernels: how many an iteration has; it shows whether a table lost its end.
         kernel, grid, block: as in `KernelEvent`.

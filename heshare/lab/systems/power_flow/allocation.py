@@ -60,8 +60,6 @@ class Move(NamedTuple):
     Attributes:
         rank: the priority, gain over cost, below zero; `-inf` for a move that costs no energy.
         job: the job; of equal ranks the lower number comes first, then a higher clock before more GPUs.
-        to: its new allocation.
-        since: its present allocation.
         gpus: additional GPUs.
         energy_j: additional energy, J.
     """

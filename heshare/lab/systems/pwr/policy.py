@@ -74,6 +74,8 @@ class Pwr:
 
     def share_pct(self, workload: Workload, gpu: Gpu) -> int:
         """Return the least share, %, at which a task is predicted to be nearly as fast as with the whole GPU."""
+        if memory_mib(workload) > gpu.memory_mib:
+            return 100
         if (workload, gpu) not in self._shares:
             pcts = list(range(_STEP_PCT, 101, _STEP_PCT))
             sets = [(Resident(workload, pct),) for pct in pcts]

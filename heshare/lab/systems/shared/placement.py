@@ -22,12 +22,7 @@ from heshare.world.task import Task
 
 
 class Placement(Protocol):
-    """A rule that assigns tasks to GPUs.
-
-    Attributes:
-        heterogeneous: whether it considers the types of the GPUs.
-        reused: planning that was reused since the last reset.
-    """
+    """A rule that assigns tasks to GPUs; `heterogeneous` if it considers their types."""
 
     heterogeneous: bool
     reused: ReusedPlanning

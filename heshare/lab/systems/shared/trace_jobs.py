@@ -209,11 +209,8 @@ def generate_trace(jobs: int | None = None, *, rng: np.random.Generator) -> JobT
     """Return a trace that meets the published figures of Venus.
 
     Every distribution is cut into `jobs` equal parts and one value is drawn from each part. So a long trace meets every
-    quantile closely, and heavy tails do not differ from seed to seed.
-
-    Args:
-        jobs: number of jobs, from the first of April on at the published rate; by default that of the half-year.
-        rng: the source of randomness.
+    quantile closely, and heavy tails do not differ from seed to seed. The jobs are from the first of April on at the
+    published rate; by default they are those of the half-year.
     """
     n = int(published_figures().single["jobs"]) if jobs is None else jobs
     if n < 1:

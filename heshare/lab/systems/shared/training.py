@@ -31,12 +31,10 @@ class TrainingStep:
     """One step of a training workload, alone on the GPU of its record.
 
     Attributes:
-        workload: the workload.
         gpu: the name of the GPU on which it was recorded.
         step_s: time of a step, s.
         busy: part of that time in which the GPU works, 0 to 1.
         dynamic_w: power above that of the idle GPU, W.
-        memory_mib: device memory, MiB.
         like: the network of Table IV whose times give the ratio between GPUs; assumed.
         params_m: parameters, millions.
         epoch_samples: samples of one epoch.

@@ -51,9 +51,7 @@ class Choice:
         batch_sizes: inference batch sizes that tasks are drawn with, such as `4 8`.
         size: that of Section II, where there are two; with more it says nothing of Section II.
         world: a world of `sensitivity_worlds.WORLDS`, or none.
-        precision: of all workloads.
         is_true: whether the predictor of all policies is the device model.
-        goal: `Settings.mps_goal`.
         parts: mechanisms of Trade-off that are removed in turn.
     """
 
@@ -135,7 +133,7 @@ _NUMBERS: Mapping[tuple[str, str], tuple[str, str, str]] = {
 """The numbers of Fig. 6 by id and part: our plan, what it is compared with, and the metric."""
 
 
-def values(choices: Sequence[Choice], found: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def values(choices: Sequence[Choice], found: pd.DataFrame) -> pd.DataFrame:
     """Return every number under every choice; `found` as from `runs`.
 
     Returns:
@@ -146,28 +144,28 @@ def values(choices: Sequence[Choice], found: pd.DataFrame, rng: np.random.Genera
     rows: list[dict[str, object]] = []
     for choice in choices:
         here = found[(found["axis"] == choice.axis) & (found["choice"] == choice.name)]
-        of_section_2 = list(_of_section_2(choice, rng))
-        of_fig_6 = [_row(key, paired_change(here, *sides, rng)) for key, sides in _NUMBERS.items()]
-        rows += [choice.about | row for row in [*of_section_2, *of_fig_6, *_worth(choice, here, rng)]]
+        of_section_2 = list(_of_section_2(choice))
+        of_fig_6 = [_row(key, paired_change(here, *sides)) for key, sides in _NUMBERS.items()]
+        rows += [choice.about | row for row in [*of_section_2, *of_fig_6, *_worth(choice, here)]]
         for admission in [each for each in ADMISSIONS if (here["title"] == f"{MORAK} ({each})").any()]:
             about = choice.about | {"axis": ADMISSION, "choice": f"{admission}, {choice.name}"}
             for number, row in zip(_NUMBERS.items(), of_fig_6, strict=True):
                 key, (ours, theirs, metric) = number
                 if theirs == MORAK:
-                    row = _row(key, paired_change(here, ours, f"{MORAK} ({admission})", metric, rng))
+                    row = _row(key, paired_change(here, ours, f"{MORAK} ({admission})", metric))
                 rows.append(about | row)
             rows += [about | row for row in of_section_2]
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def _worth(choice: Choice, here: pd.DataFrame, rng: np.random.Generator) -> Iterator[dict[str, object]]:
+def _worth(choice: Choice, here: pd.DataFrame) -> Iterator[dict[str, object]]:
     for (metric, word), stated in zip(METRICS.items(), ("promised_j", "promised_s"), strict=True):
         for part in choice.parts:
             for id, column in ((WORTH, metric), (PROMISED, stated)):
-                yield _row((id, f"{part}: {word}"), paired_change(here, without(part), WHOLE, column, rng))
+                yield _row((id, f"{part}: {word}"), paired_change(here, without(part), WHOLE, column))
         own = here[here["title"] == WHOLE]
         both = pd.concat([own.assign(value=own[metric]), own.assign(title=OVER, value=own[stated])])
-        yield _row((OVER, word), paired_change(both, WHOLE, OVER, "value", rng))
+        yield _row((OVER, word), paired_change(both, WHOLE, OVER, "value"))
 
 
 def _row(key: tuple[str, str], size: ConfidenceInterval, held: Mapping[str, bool] | None = None) -> dict[str, object]:
@@ -186,7 +184,7 @@ def _row(key: tuple[str, str], size: ConfidenceInterval, held: Mapping[str, bool
     return row | {"paper": claim.value, "verdict": word, "holds": holds}
 
 
-def _of_section_2(choice: Choice, rng: np.random.Generator) -> Iterator[dict[str, object]]:
+def _of_section_2(choice: Choice) -> Iterator[dict[str, object]]:
     if len(choice.sizes) > 2:
         return
     size = choice.size if len(choice.sizes) > 1 else choice.sizes[0]
@@ -194,9 +192,7 @@ def _of_section_2(choice: Choice, rng: np.random.Generator) -> Iterator[dict[str
     solo, pairs = motivation.solo(batch_sizes=[size], **how), motivation.pairs(batch_size=size, **how)
     # The paper states the sizes of Fig. 3 alone; the axis of sizes changes them as well.
     sizes = [size] if len(choice.sizes) == 1 else CLOCK_SIZES
-    table = motivation_claims.ratios(
-        solo, motivation.clocks(CLOCK_MODEL, batch_sizes=sizes, points=12, **how), pairs, rng
-    )
+    table = motivation_claims.ratios(solo, motivation.clocks(CLOCK_MODEL, batch_sizes=sizes, points=12, **how), pairs)
     # The clock of a T4 stands in the notes of M2 and M3 alone, which are not used here.
     found = {
         "M1": motivation_claims.energy_spread(table, size),

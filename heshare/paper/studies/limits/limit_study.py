@@ -66,13 +66,13 @@ def limited_runs(
     return repeat(rows, seed=seed, seeds=seeds)
 
 
-def limit_costs(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def limit_costs(runs: pd.DataFrame) -> pd.DataFrame:
     found = []
     for name, part in runs.groupby("title", sort=False):
         wide = {metric: part.pivot_table(index=REPETITION, columns="share", values=metric) for metric in MEASURES}
         for share in sorted(set(part["share"]) - {UNLIMITED}, reverse=True):
             for metric, table in wide.items():
-                change = change_pct(table[share], table[UNLIMITED], rng)
+                change = change_pct(table[share], table[UNLIMITED])
                 found.append({"title": name, "share": share, "metric": metric, **change.columns("change_pct")})
     return pd.DataFrame(found).assign(provenance="emulated")
 

@@ -120,7 +120,7 @@ def _rows(
         yield {"start_h": start_h, **labels, **run_cost(each, price).columns(), **period, **values}
 
 
-def savings(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def savings(runs: pd.DataFrame) -> pd.DataFrame:
     """Return what waiting saves and costs against starting at once: medians over repetitions with 95 % intervals.
 
     Returns:
@@ -140,8 +140,8 @@ def savings(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
         rows.append(
             {
                 **{"title": title, "rule": rule, "setting": setting},
-                **median_interval(saved_pct, rng).columns("saved_pct"),
-                **median_interval(added_h, rng).columns("added_jct_h", "low_h", "high_h"),
+                **median_interval(saved_pct).columns("saved_pct"),
+                **median_interval(added_h).columns("added_jct_h", "low_h", "high_h"),
                 "energy_pct": float(energy_pct.median()),
                 "provenance": "emulated",
             }

@@ -79,7 +79,7 @@ def _measures(result: Run, images: int, cap: float) -> dict[str, float]:
     }
 
 
-def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def gains(runs: pd.DataFrame) -> pd.DataFrame:
     """Return BatchDVFS's throughput over that of each other system, the geometric mean over jobs of each draw."""
     wide = runs.pivot_table(index=["repetition", "job"], columns="title", values="images_per_s")
     rows = []
@@ -89,7 +89,7 @@ def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
         rows.append(
             {
                 "title": title,
-                **median_interval(means, rng).columns("ratio"),
+                **median_interval(means).columns("ratio"),
                 "least": ratio.min(),
                 "most": ratio.max(),
                 "above_pct": own["above_pct"].mean(),

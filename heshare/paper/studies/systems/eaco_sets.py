@@ -77,18 +77,18 @@ def _steps_of_epoch(workload: Workload) -> float:
     return step(workload).epoch_samples / (workload.batch_size * NODE)
 
 
-def summary(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
     equal = frame[frame["repetition"] < 0].rename(columns={"saving_pct": "equal_pct"})
-    drawn = median_intervals(frame[frame["repetition"] >= 0], ["set"], ["saving_pct"], rng)
+    drawn = median_intervals(frame[frame["repetition"] >= 0], ["set"], ["saving_pct"])
     table = equal.merge(drawn.rename(columns={"median": "median_pct"}).drop(columns="provenance"), on="set")
     columns = ["set", "measured_pct", "equal_pct", "median_pct", "low", "high", "n", "gpus_pct"]
     return table[[*columns, "measured_slowdown_pct", "slowdown_pct", "utilisation_pct", "provenance"]]
 
 
-def best_sets(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def best_sets(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the change of energy (%) by the set that saves most in each repetition of `run_sets`, and their median."""
     drawn = frame[frame["repetition"] >= 0]
-    return with_median(drawn.groupby("repetition")["saving_pct"].min(), rng).assign(provenance="emulated")
+    return with_median(drawn.groupby("repetition")["saving_pct"].min()).assign(provenance="emulated")
 
 
 def evaluate_energy_per_job(frame: pd.DataFrame, best_of_each: pd.DataFrame) -> dict[str, Any]:

@@ -184,33 +184,33 @@ def _measures(result: Run) -> dict[str, float]:
     }
 
 
-def changes(frame: pd.DataFrame, ours: str, rng: np.random.Generator) -> pd.DataFrame:
+def changes(frame: pd.DataFrame, ours: str) -> pd.DataFrame:
     """Return the change of `ours` against every other system in each account of energy, node hours and average JCT."""
     columns = {**ACCOUNTS, "hours of active nodes": "node_hours", "average JCT": "avg_jct_s"}
     rows = []
     for nodes, part in frame.groupby("nodes", sort=False):
         for theirs in (title for title in part["title"].unique() if title != ours):
             for metric, column in columns.items():
-                change = paired_change(part, ours, theirs, column, rng).columns("change_pct")
+                change = paired_change(part, ours, theirs, column).columns("change_pct")
                 rows.append({"nodes": nodes, "ours": ours, "theirs": theirs, "metric": metric, **change})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def sensitivity(setting: StudySetting, nodes: int, rng: np.random.Generator, *, seed: int, seeds: int) -> pd.DataFrame:
+def sensitivity(setting: StudySetting, nodes: int, *, seed: int, seeds: int) -> pd.DataFrame:
     """Compare EaCO with FIFO on one cluster with one thing changed at a time (`VARIANTS`)."""
     rows = []
     for title, (trace, eaco) in VARIANTS.items():
         systems: dict[str, Callable[[], Policy]] = {FIFO: SYSTEMS[FIFO], EACO: partial(Eaco, **eaco)}
         frame = run_systems(replace(setting, **trace), [nodes], systems, seed=seed, seeds=seeds)
         ours, theirs = (frame[frame["title"] == system].set_index("repetition") for system in (EACO, FIFO))
-        energy = paired_change(frame, EACO, FIFO, "energy_j", rng)
-        runtime = median_interval(ours["runtime_pct"], rng)
+        energy = paired_change(frame, EACO, FIFO, "energy_j")
+        runtime = median_interval(ours["runtime_pct"])
         row = {
             "variant": title,
             **energy.columns("energy_pct"),
-            "alone_pct": change_pct(ours["energy_j"], theirs["energy_awake_j"], rng).value,
-            "awake_pct": paired_change(frame, EACO, FIFO, "energy_awake_j", rng).value,
-            "hours_pct": paired_change(frame, EACO, FIFO, "node_hours", rng).value,
+            "alone_pct": change_pct(ours["energy_j"], theirs["energy_awake_j"]).value,
+            "awake_pct": paired_change(frame, EACO, FIFO, "energy_awake_j").value,
+            "hours_pct": paired_change(frame, EACO, FIFO, "node_hours").value,
             **runtime.columns("runtime_pct", "runtime_low", "runtime_high"),
         }
         rows.append(row)
@@ -232,11 +232,11 @@ def evaluate_total_energy(changes: pd.DataFrame, variants: pd.DataFrame) -> dict
     return claim_of_row(changes, "E2", "energy", nodes=nodes) | {"note": note}
 
 
-def evaluate_runtime(frame: pd.DataFrame, variants: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
+def evaluate_runtime(frame: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
     nodes = frame["nodes"].max()
     ours = frame[(frame["nodes"] == nodes) & (frame["title"] == EACO)]
     note = render("14_eaco", "runtime", pairs=variants.set_index("variant").loc["at most 2 jobs a GPU"])
-    return median_interval(ours["runtime_pct"], rng).claim_arguments(note, at={"nodes": nodes})
+    return median_interval(ours["runtime_pct"]).claim_arguments(note, at={"nodes": nodes})
 
 
 def why_panels(axes: Sequence[Axes], variants: pd.DataFrame) -> None:

@@ -159,7 +159,7 @@ def by_case(gained: pd.DataFrame) -> pd.DataFrame:
     return medians(gained, _CASE)
 
 
-def summary(gained: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
+def summary(gained: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return speed-ups over the pairs of each setting, and the other task's ratio: least, median, most."""
     rows = []
     for key, part in by_case(gained).groupby(list(by), sort=False):
@@ -169,7 +169,7 @@ def summary(gained: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -
                 **dict(zip(by, key, strict=True)),
                 "cases": len(part),
                 "least": speedup.min(),
-                **median_interval(speedup, rng).columns("median"),
+                **median_interval(speedup).columns("median"),
                 "most": speedup.max(),
                 "above_pct": 100.0 * (speedup > FEW).mean(),
                 "low_least": low.min(),
@@ -180,12 +180,12 @@ def summary(gained: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -
     return pd.DataFrame(rows).drop(columns="n")
 
 
-def of_all_cases(gained: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def of_all_cases(gained: pd.DataFrame) -> pd.DataFrame:
     """Return what claims F1 and F2 are about: medians over the cases, and the extremes of each repetition."""
     cases, each = by_case(gained), gained.groupby("repetition")["speedup"]
     over_cases = {"speedup": cases["speedup"], "low_ratio": cases[cases["load"] > 0]["low_ratio"]}
-    parts = [with_median(values, rng, measure=name).tail(1) for name, values in over_cases.items()]
-    parts += [with_median(values, rng, measure=name) for name, values in (("least", each.min()), ("most", each.max()))]
+    parts = [with_median(values, measure=name).tail(1) for name, values in over_cases.items()]
+    parts += [with_median(values, measure=name) for name, values in (("least", each.min()), ("most", each.max()))]
     return pd.concat(parts, ignore_index=True).assign(provenance="emulated")
 
 
@@ -255,7 +255,7 @@ def by_class(policies: Sequence[str], cluster: str, tasks: int, *, seeds: int, s
     def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
         streams = np.random.SeedSequence([seed, repetition.number]).spawn(2)
         rng = np.random.default_rng(streams[0])
-        drawn = draw(tasks, rng=rng, load="mixed", arrivals="poisson")
+        drawn = draw(tasks, rng=rng, load="mixed", arrivals="miso")
         urgent = set(rng.choice(tasks, max(1, tasks // 5), replace=False).tolist())
         ranked = [replace(task, priority=0 if task.id in urgent else 1) for task in drawn]
         for policy in policies:

@@ -27,10 +27,11 @@ from heshare.policies.registry import split_description, title
 from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.shared.inputs.csv_table import read_table
+from heshare.world.arrivals import arrivals_s
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
-from heshare.world.task_set import arrivals_s, helios_durations_s
+from heshare.world.task_set import helios_durations_s
 from heshare.world.workload import Workload
 
 MEMORY_MIB = 40_536.0
@@ -129,11 +130,11 @@ def best_static(runs: pd.DataFrame) -> str:
     return str(means.idxmin())
 
 
-def against(runs: pd.DataFrame, ours: str, theirs: str, rng: np.random.Generator) -> ConfidenceInterval:
-    return paired_change(runs, ours, theirs, JCT, rng, by="policy")
+def against(runs: pd.DataFrame, ours: str, theirs: str) -> ConfidenceInterval:
+    return paired_change(runs, ours, theirs, JCT, by="policy")
 
 
-def table(runs: pd.DataFrame, best: str, rng: np.random.Generator) -> pd.DataFrame:
+def table(runs: pd.DataFrame, best: str) -> pd.DataFrame:
     """Return a row for each policy: medians of its metrics, its average JCT against whole GPUs and `best`, %.
 
     Columns that end with `_low` and `_high` are 95 % intervals over n repetitions.
@@ -144,9 +145,9 @@ def table(runs: pd.DataFrame, best: str, rng: np.random.Generator) -> pd.DataFra
             {
                 "policy": policy,
                 "title": part["title"].iloc[0],
-                **median_interval(part[JCT], rng).columns(JCT),
-                **_change(runs, str(policy), WHOLE, "against_whole", rng),
-                **_change(runs, str(policy), best, "against_static", rng),
+                **median_interval(part[JCT]).columns(JCT),
+                **_change(runs, str(policy), WHOLE, "against_whole"),
+                **_change(runs, str(policy), best, "against_static"),
                 "waiting_s": part["avg_waiting_s"].median(),
                 "makespan_s": part["makespan_s"].median(),
                 "energy_mj": 1e-6 * part["energy_active_j"].median(),
@@ -155,13 +156,11 @@ def table(runs: pd.DataFrame, best: str, rng: np.random.Generator) -> pd.DataFra
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def _change(runs: pd.DataFrame, ours: str, theirs: str, name: str, rng: np.random.Generator) -> dict[str, float]:
-    return against(runs, ours, theirs, rng).columns(f"{name}_pct", f"{name}_low", f"{name}_high")
+def _change(runs: pd.DataFrame, ours: str, theirs: str, name: str) -> dict[str, float]:
+    return against(runs, ours, theirs).columns(f"{name}_pct", f"{name}_low", f"{name}_high")
 
 
-def by_interval(
-    intervals_s: Sequence[float], rng: np.random.Generator, *, chosen: Sequence[str] = (), **sizes: Any
-) -> pd.DataFrame:
+def by_interval(intervals_s: Sequence[float], *, chosen: Sequence[str] = (), **sizes: Any) -> pd.DataFrame:
     """Compare MISO, and MISO at no cost, with whole GPUs and the best static partition, by time between arrivals.
 
     The best static partition is that of `chosen`, or of all `statics()`; `sizes` are as of `run_policies`.
@@ -172,7 +171,7 @@ def by_interval(
         best = best_static(runs)
         for policy in (MISO, FREE):
             for reference, other in zip(REFERENCES.values(), (WHOLE, best), strict=True):
-                change = against(runs, policy, other, rng)
+                change = against(runs, policy, other)
                 row = {"interval_s": interval_s, "title": name_of(policy), "reference": reference}
                 rows.append({**row, "static": name_of(best), **change.columns("change_pct")})
     return pd.DataFrame(rows).drop(columns="n")

@@ -91,7 +91,6 @@ class StudySetting:
     """Setting of Morak's study.
 
     Attributes:
-        gpu: the card.
         size: inference batch size at the beginning (published: 96, in an earlier version 1).
         k: number of instances, at equal MPS percentages (published: 2).
         caps: factor on the published caps.
@@ -235,7 +234,7 @@ def _at_clocks(card_name: str, network: str, size: int, k: int) -> tuple[FloatAr
     return found.time_s.max(axis=1), found.power_w
 
 
-def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def gains(runs: pd.DataFrame) -> pd.DataFrame:
     """Return Morak's throughput over that of each other system.
 
     Returns:
@@ -248,17 +247,17 @@ def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     for title, own in runs.groupby("title", sort=False):
         ratio: Any = (wide[MORAK] / wide[title]).groupby(level="repetition")
         means = ratio.agg(lambda each: float(np.exp(np.log(each).mean())))
-        row: dict[str, Any] = {"title": title, **median_interval(means, rng).columns("ratio")}
-        row |= median_interval(ratio.max(), rng).columns("most", "most_low", "most_high")
+        row: dict[str, Any] = {"title": title, **median_interval(means).columns("ratio")}
+        row |= median_interval(ratio.max()).columns("most", "most_low", "most_high")
         rows.append({**row, **{name: float(own[name].mean()) for name in ("above_pct", "beyond_pct", "late_pct")}})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def sensitivity(rng: np.random.Generator, *, seed: int, seeds: int) -> pd.DataFrame:
+def sensitivity(*, seed: int, seeds: int) -> pd.DataFrame:
     """Compare Morak with the others with one assumed setting changed at a time (`VARIANTS`)."""
     titles = (MORAK, BATCH_DVFS, POWER_LIMIT)
     found = {
-        variant: gains(run_systems(setting, seed=seed, seeds=seeds, titles=titles), rng)
+        variant: gains(run_systems(setting, seed=seed, seeds=seeds, titles=titles))
         for variant, setting in VARIANTS.items()
     }
     return pd.concat(found, names=["variant"]).reset_index("variant").reset_index(drop=True)

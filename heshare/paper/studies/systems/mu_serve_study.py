@@ -86,11 +86,8 @@ class StudySetting:
     """Setting of μ-Serve's study; all assumed.
 
     Attributes:
-        gpu: the card.
-        gpus: number of cards.
         load: time that the requests of a card need alone at the top clock, as a share of all time.
         limit: latency limit of a request's response, as a multiple of its time alone at the top clock.
-        batch_size: inference batch size.
         request_s: mean time of a request alone at the top clock, s.
         spread: standard deviation of the logarithm of that time.
         burstiness: coefficient of variation of the time between two arrivals; 1 is Poisson.
@@ -190,7 +187,7 @@ def _measures(result: Run, setting: StudySetting) -> tuple[float, np.ndarray[Any
     return power_w, (result.jct_s / alone)[counted]
 
 
-def savings(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def savings(runs: pd.DataFrame) -> pd.DataFrame:
     """Return how many times less power each system takes than one at a time at the top clock, by load.
 
     Returns:
@@ -200,8 +197,8 @@ def savings(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     rows = []
     for (load, title), part in runs.groupby(["load", "title"], sort=False):
         ratio, lost = _beside_top(runs, load, title)
-        row: dict[str, Any] = {"load": load, "title": title, **median_interval(ratio, rng).columns("ratio")}
-        row |= median_interval(lost, rng).columns("lost_pct", "lost_low", "lost_high")
+        row: dict[str, Any] = {"load": load, "title": title, **median_interval(ratio).columns("ratio")}
+        row |= median_interval(lost).columns("lost_pct", "lost_low", "lost_high")
         rows.append({**row, **{name: float(part[name].median()) for name in ("attained_pct", "slowdown")}})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
@@ -227,10 +224,10 @@ VARIANTS: Mapping[str, dict[str, Any]] = {
 """The change of the setting in each variant of `sensitivity`, by title."""
 
 
-def sensitivity(setting: StudySetting, rng: np.random.Generator, *, seed: int, seeds: int) -> pd.DataFrame:
+def sensitivity(setting: StudySetting, *, seed: int, seeds: int) -> pd.DataFrame:
     """Compare power and attained limits with one assumed setting changed at a time (`VARIANTS`)."""
     found = {
-        variant: savings(run_systems(replace(setting, **changed), seed=seed, seeds=seeds, titles=(TOP, *SHOWN)), rng)
+        variant: savings(run_systems(replace(setting, **changed), seed=seed, seeds=seeds, titles=(TOP, *SHOWN)))
         for variant, changed in VARIANTS.items()
     }
     return pd.concat(found, names=["variant"]).reset_index("variant").reset_index(drop=True)
@@ -292,9 +289,7 @@ GROUPED = "power of groups by sensitivity (change, %), inference batch size {}"
 SHORTEST = "average JCT of shortest first (change, %)"
 
 
-def claim_numbers(
-    runs: pd.DataFrame, by_size: Mapping[int, pd.DataFrame], orders: pd.DataFrame, rng: np.random.Generator
-) -> pd.DataFrame:
+def claim_numbers(runs: pd.DataFrame, by_size: Mapping[int, pd.DataFrame], orders: pd.DataFrame) -> pd.DataFrame:
     """Return what the claims are about beyond `savings`, from runs of several kinds.
 
     `by_size` has runs with `MU_SERVE` and `MIXED` by inference batch size, `orders` is as from `queueing`.
@@ -307,11 +302,11 @@ def claim_numbers(
     rows = []
     for title in SHOWN:
         ratios = pd.DataFrame({load: _beside_top(runs, load, title)[0] for load in runs["load"].unique()})
-        rows.append((LEAST, title, median_interval(ratios.min(axis=1), rng)))
-        rows.append((MOST, title, median_interval(ratios.max(axis=1), rng)))
+        rows.append((LEAST, title, median_interval(ratios.min(axis=1))))
+        rows.append((MOST, title, median_interval(ratios.max(axis=1))))
     for size, part in by_size.items():
-        rows.append((GROUPED.format(size), MU_SERVE, paired_change(part, MU_SERVE, MIXED, "power_w", rng)))
-    rows.append((SHORTEST, TOP, paired_change(orders, "shortest first", "in order", "avg_jct_s", rng)))
+        rows.append((GROUPED.format(size), MU_SERVE, paired_change(part, MU_SERVE, MIXED, "power_w")))
+    rows.append((SHORTEST, TOP, paired_change(orders, "shortest first", "in order", "avg_jct_s")))
     found = [{"measure": measure, "title": title, **value.columns("value")} for measure, title, value in rows]
     return pd.DataFrame(found).assign(provenance="emulated")
 

@@ -142,7 +142,7 @@ def systems(
     return makers
 
 
-def at_equal_energy(frame: pd.DataFrame, rng: np.random.Generator, account: str = "energy_j") -> pd.DataFrame:
+def at_equal_energy(frame: pd.DataFrame, account: str = "energy_j") -> pd.DataFrame:
     """Return how many times lower the average JCT under PowerFlow is, at no more energy than a comparator takes.
 
     Nothing is interpolated. A repetition without such a budget has the value 1; `reached` counts the others. The frame
@@ -152,7 +152,7 @@ def at_equal_energy(frame: pd.DataFrame, rng: np.random.Generator, account: str 
     rows = []
     for (title, setting), part in frame[frame["title"] != POWER_FLOW].groupby(["title", "setting"], sort=False):
         ratios = [_times(ours[ours["repetition"] == row["repetition"]], row, account) for _, row in part.iterrows()]
-        times = median_interval(np.nan_to_num(ratios, nan=1.0), rng).columns("times")
+        times = median_interval(np.nan_to_num(ratios, nan=1.0)).columns("times")
         reached, energy = int(np.isfinite(ratios).sum()), part[account.removesuffix("_j")].median()
         row = {"account": account, "title": title, "setting": setting, "energy": energy}
         rows.append({**row, **times, "reached": reached})
@@ -164,14 +164,12 @@ def _times(ours: pd.DataFrame, theirs: pd.Series, account: str) -> float:
     return float(theirs["avg_jct_s"] / least_within(ours, "avg_jct_s", account, theirs[account] * (1 + 1e-9)))
 
 
-def sensitivity(
-    setting: StudySetting, budgets: Sequence[float], rng: np.random.Generator, *, seed: int, seeds: int
-) -> pd.DataFrame:
+def sensitivity(setting: StudySetting, budgets: Sequence[float], *, seed: int, seeds: int) -> pd.DataFrame:
     """Compare PowerFlow with FIFO and SRTF at equal energy, with one thing changed at a time (`VARIANTS`)."""
     parts = []
     for title, (trace, changed) in VARIANTS.items():
         makers = {key: make for key, make in systems(budgets, **changed).items() if key[0] != SJF}
-        equal = at_equal_energy(run_systems(replace(setting, **trace), makers, seed=seed, seeds=seeds), rng)
+        equal = at_equal_energy(run_systems(replace(setting, **trace), makers, seed=seed, seeds=seeds))
         equal.insert(0, "variant", title)
         parts.append(equal)
     return pd.concat(parts, ignore_index=True)

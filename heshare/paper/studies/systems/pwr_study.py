@@ -152,10 +152,8 @@ def _scores_of_node(*state: Any) -> tuple[Any, ...]:
 def fill(placer: str, *, rng: np.random.Generator, alpha: float = 0.1, scale: float = 0.05) -> pd.DataFrame:
     """Fill the datacentre up to the last level of demand.
 
-    The same state of `rng` gives every placer the same tasks; `scale` is over the published size.
-
-    Returns:
-        One row for each of `LEVELS`: demand, power_w, granted (allocated of requested GPUs, GRAR).
+    The same state of `rng` gives every placer the same tasks; `scale` is over the published size. There is a row for
+    each of `LEVELS`: demand, power_w, granted (allocated of requested GPUs, GRAR).
     """
     draw, ties = rng.spawn(2)
     filling = Filling(datacentre(scale), placer, alpha if placer == "pwr" else 0.0)
@@ -186,26 +184,24 @@ def fill_all(placers: Mapping[str, tuple[str, float]], *, seed: int, seeds: int,
     return repeat(run_one, seed=seed, seeds=seeds)
 
 
-def saved(fills: pd.DataFrame, against: str, rng: np.random.Generator) -> pd.DataFrame:
+def saved(fills: pd.DataFrame, against: str) -> pd.DataFrame:
     """Compare the estimated power of each placer with another's at each level of demand, paired by repetition."""
     rows = []
     for title in fills["title"].unique():
         for demand, part in fills.groupby("demand"):
-            change = paired_change(part, title, against, "power_w", rng).columns("change_pct")
+            change = paired_change(part, title, against, "power_w").columns("change_pct")
             granted = part[part["title"] == title]["granted"].median()
             rows.append({"title": title, "demand": demand, **change, "granted": granted})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def mean_change(
-    fills: pd.DataFrame, ours: str, against: str, rng: np.random.Generator, below: float = 0.9
-) -> pd.DataFrame:
+def mean_change(fills: pd.DataFrame, ours: str, against: str, below: float = 0.9) -> pd.DataFrame:
     """Return the mean change in power over demand up to `below`, with free GPUs, by repetition, and its median, %."""
     free = fills[fills["demand"] <= below]
     wide = free.pivot_table(index=["repetition", "demand"], columns="title", values="power_w")
     change = 100.0 * (wide[ours] / wide[against] - 1.0)
     means = change.groupby(level="repetition").mean()
-    return with_median(means, rng, ours=ours, against=against, up_to=below).assign(provenance="emulated")
+    return with_median(means, ours=ours, against=against, up_to=below).assign(provenance="emulated")
 
 
 def evaluate_power(change: pd.DataFrame, saved: pd.DataFrame) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def peak_w(run):
 @pytest.mark.slow
 def test_power_is_below_the_limit_at_every_segment(name):
     """At 62 % of each policy's own peak, with arrivals over time."""
-    tasks = hs.task_set(12, arrivals="poisson")
+    tasks = hs.task_set(12, arrivals="miso")
     free = hs.run(tasks, CLUSTER, name)
     budget = PowerBudget.constant(0.62 * peak_w(free))
     limited = hs.run(tasks, CLUSTER, name, power_limit=budget)
@@ -48,7 +48,7 @@ def test_power_is_below_the_limit_at_every_segment(name):
 
 @pytest.mark.parametrize("name", ["heshare:trade-off", "marginal", "morak", "fifo"])
 def test_a_limit_above_the_peak_changes_nothing(name):
-    tasks = hs.task_set(10, seed=3, arrivals="poisson")
+    tasks = hs.task_set(10, seed=3, arrivals="miso")
     free = hs.run(tasks, CLUSTER, name, seed=3)
     limited = hs.run(tasks, CLUSTER, name, seed=3, power_limit=2000)
     assert limited.record == free.record

@@ -16,7 +16,7 @@ def test_limited_runs_are_below_their_limits_and_paired_with_free_ones():
     assert (limited["peak_w"] <= limited["limit_w"]).all()
     peaks = free.loc[list(zip(limited["repetition"], limited["title"], strict=True)), "peak_w"]
     assert np.allclose(limited["limit_w"], limited["share"] * peaks.to_numpy())
-    costs = limit_study.limit_costs(runs, np.random.default_rng(0))
+    costs = limit_study.limit_costs(runs)
     assert costs["share"].tolist() == [0.8] * 3 + [0.65] * 3 + [0.8] * 3 + [0.65] * 3
     assert (costs["low"] <= costs["change_pct"]).all()
     assert (costs["n"] == 2).all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from heshare.paper.studies.limits.price_study import AT_ONCE, CHEAPEST, SAVING, day_price, price_runs, savings
@@ -20,7 +19,7 @@ def test_waiting_saves_money_and_costs_jct() -> None:
     )
     assert len(runs) == 2 * 2 * (2 * 3 + 2)  # the cheapest hour under the first policy only
     assert (runs["cost_period"] >= runs["cost_cluster"] - 1e-12).all()
-    found = savings(runs, np.random.default_rng(0)).set_index(["title", "rule", "setting"]).sort_index()
+    found = savings(runs).set_index(["title", "rule", "setting"]).sort_index()
     for title in ("Trade-off", "SJF"):
         assert found.loc[(title, AT_ONCE, 0.0), ["saved_pct", "added_jct_h"]].tolist() == [0.0, 0.0]
         longest = found.loc[(title, SAVING, 0.0)]

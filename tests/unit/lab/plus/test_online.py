@@ -113,7 +113,7 @@ def test_charge_scales_the_time_before_the_first_start(name):
 
 
 def test_online_has_a_lower_jct_than_planning_only_when_a_gpu_is_free():
-    tasks = draw(16, rng=np.random.default_rng(1), arrivals="poisson", interval_s=120.0)
+    tasks = draw(16, rng=np.random.default_rng(1), arrivals="miso", interval_s=120.0)
     jct_s = {}
     for name in ("heshare:jct-opt(generations=50)", "heshare-online:jct-opt(generations=50)"):
         done = run(

@@ -129,7 +129,7 @@ def test_cell_key_depends_on_the_source_of_a_policy_outside_the_package(
 
 def test_sweep_stops_at_a_failing_cell_and_keeps_finished_cells(tmp_path: Path) -> None:
     bad = Grid(("random",), ("1xT4",), (2,), draws=("recipe", "heshare.api:task_set"), seeds=2, **TOYS)
-    with pytest.raises(TypeError, match="interval_s"):
+    with pytest.raises(TypeError, match="rng"):
         sweep(bad, folder=tmp_path)
     assert len(list(tmp_path.glob("??/*.json"))) == 2
 

@@ -96,7 +96,7 @@ def test_a_task_alone_gets_all_and_unequal_tasks_get_unequal_parts():
     ],
 )
 def test_energies_of_tasks_and_of_idle_gpus_are_the_cluster_account(policy, tasks, cluster):
-    done = hs.run(hs.task_set(tasks, arrivals="poisson", seed=2), cluster, policy)
+    done = hs.run(hs.task_set(tasks, arrivals="miso", seed=2), cluster, policy)
     energy = done.tenant_energy()
     idle_j = done.energy_cluster_j - busy_j(done)
     for name in ("energy_j", "energy_model_j"):

@@ -52,6 +52,10 @@ def test_shipped_profiles_have_no_errors(checkout: Path, gpu: str) -> None:
     assert errors(checkout / "data" / "profiles" / "emulated" / gpu) == []
 
 
+def test_recorded_profiles_have_no_errors(checkout: Path) -> None:
+    assert errors(checkout / "data" / "profiles" / "measured") == []
+
+
 @pytest.mark.parametrize(
     ("column", "value", "text"),
     [
@@ -98,6 +102,18 @@ def test_a_shared_run_faster_than_the_task_alone_is_an_error(folder: Path) -> No
     for column in ("time_s", "energy_j", "time_std_s"):
         edit(folder, row + 2, column, f"{table.loc[row, column] / 50:.6g}")
     assert any(f.row == row + 2 and "the whole GPU alone at the top clock" in f.text for f in errors(folder))
+
+
+def test_host_bound_tasks_that_are_faster_than_alone_are_noted(folder: Path) -> None:
+    table = store.read(folder)
+    row = int(table.index[table["co_runners"] != ""][0])
+    for column in ("time_s", "energy_j", "time_std_s"):
+        edit(folder, row + 2, column, f"{table.loc[row, column] / 50:.6g}")
+    same = table[is_reference(table) & (table["workload"] == table.loc[row, "workload"])]
+    for reference in same.index:
+        edit(folder, int(reference) + 2, "sm_util_pct", "9")
+    assert errors(folder) == []
+    assert any("faster than alone: the host sets their time" in each.text for each in check_profile(folder))
 
 
 def test_a_table_that_is_not_the_manifest_s_is_an_error(folder: Path) -> None:

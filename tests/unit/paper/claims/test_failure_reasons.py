@@ -75,7 +75,7 @@ def test_plans_outside_the_defaults_pass_below_their_bound_and_not_below_that_of
 
 
 def test_energy_on_one_kind_has_a_reason_for_each_of_its_claims() -> None:
-    how = {"shares": [2, 4], "caps": [0.8], "seed": 0, "seeds": 2, "rng": np.random.default_rng(0)}
+    how = {"shares": [2, 4], "caps": [0.8], "seed": 0, "seeds": 2}
     rows, why = reasons.energy_on_one_kind(["V100"], 3, **how)  # type: ignore[arg-type]
     assert set(why) == {("O3", "V100"), ("O4", "")}
     here = rows[rows["study"] == "V100"]

@@ -38,7 +38,7 @@ H3 = paper_claims()["H3", "Random"]
 
 def test_change_is_the_median_of_the_paired_changes_and_names_that_by_the_papers_words() -> None:
     table = runs(**{"En-opt": [70, 80, 900], "Random": [100, 100, 1000], "En-opt, literally": [90, 90, 900]})
-    found = findings.change(table, H3, "En-opt", "Random", "energy_active_j", rng())
+    found = findings.change(table, H3, "En-opt", "Random", "energy_active_j")
     assert found["measured"] == pytest.approx(-20)
     assert (found["low"], found["high"]) == (pytest.approx(-30), pytest.approx(-10))
     assert "energy (cluster) -20 %" in found["note"]
@@ -49,12 +49,12 @@ def test_change_is_the_median_of_the_paired_changes_and_names_that_by_the_papers
 def test_by_words_compares_plans_of_the_papers_words_with_each_other() -> None:
     table = runs(**{"JCT-opt": [100.0], "En-opt, literally": [60.0], "JCT-opt, literally": [80.0]})
     claim = paper_claims()["H3", "JCT-opt"]
-    found, _ = findings.by_words(table, claim, "En-opt", "JCT-opt", "energy_active_j", rng())
+    found, _ = findings.by_words(table, claim, "En-opt", "JCT-opt", "energy_active_j")
     assert found.value == pytest.approx(-25)
 
 
 def test_beside_paper_puts_a_rival_where_the_papers_reduction_would() -> None:
-    found = findings.beside_paper(findings.medians(runs(**{"Trade-off": [74.0], "Morak": [200.0]}), rng()))
+    found = findings.beside_paper(findings.medians(runs(**{"Trade-off": [74.0], "Morak": [200.0]})))
     values = found.set_index(["title", "metric"])["paper"]
     assert values["Morak", "energy_active_j"] == pytest.approx(100), "-26 %"
     assert values["Morak", "avg_jct_s"] == pytest.approx(7.4 / 0.69), "-31 %"
@@ -65,7 +65,7 @@ def test_beside_paper_puts_a_rival_where_the_papers_reduction_would() -> None:
 def test_comparison_seen_has_the_changes_of_the_table(morak: float, word: str) -> None:
     energy = {"Trade-off": 60.0, "Morak": morak, "μ-Serve": 80.0, "Random": 100.0}
     table = runs(**{title: [value] for title, value in energy.items()})
-    changes = pd.concat([findings.paired(table, metric, rng()) for metric in ("energy_active_j", "avg_jct_s")])
+    changes = pd.concat([findings.paired(table, metric) for metric in ("energy_active_j", "avg_jct_s")])
     text = findings.comparison_seen(changes)
     assert "25 % less energy and 25 % less JCT than μ-Serve" in text
     assert f"Morak's JCT is {abs(morak - 100):.0f} % {word} Random's." in text
@@ -74,9 +74,7 @@ def test_comparison_seen_has_the_changes_of_the_table(morak: float, word: str) -
 @pytest.mark.parametrize(("sched_only", "word"), [(10.0, "reproduced"), (95.0, "not reproduced")])
 def test_h5_is_about_random_alone(sched_only: float, word: str) -> None:
     table = runs(Random=[90.0] * 6, **{"Sched-only": [sched_only] * 6, "En-opt": [30.0] * 6})
-    row = claim_table.evaluate_claim(
-        paper_claims()["H5", ""], profile="smoke", **findings.poorest_and_best(table, rng())
-    )
+    row = claim_table.evaluate_claim(paper_claims()["H5", ""], profile="smoke", **findings.poorest_and_best(table))
     assert row["verdict"] == word
     assert "Sched-only not best" not in str(row["details"])
 
@@ -124,6 +122,6 @@ def test_the_forest_is_compared_with_every_technique_of_the_paper() -> None:
 
 def test_jct_opt_costs_energy() -> None:
     table = runs(**{"JCT-opt": [60.0, 66.0], "En-opt": [50.0, 55.0], "Trade-off": [60.0, 60.0]})
-    found = findings.cost_of_jct(table, rng())
+    found = findings.cost_of_jct(table)
     assert found["measured"] == pytest.approx(20)
     assert found["holds"] == {"more energy than En-opt": True, "more energy than Trade-off": False}

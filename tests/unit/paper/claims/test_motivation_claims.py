@@ -23,7 +23,7 @@ def pairs() -> pd.DataFrame:
 def ratios(pairs: pd.DataFrame) -> pd.DataFrame:
     solo = motivation.solo(batch_sizes=[4, 8])
     clocks = motivation.clocks("resnet152", batch_sizes=[16, 32], points=6)
-    return claims.ratios(solo, clocks, pairs, rng())
+    return claims.ratios(solo, clocks, pairs)
 
 
 def values(table: pd.DataFrame, measure: str, batch_size: str) -> pd.Series:
@@ -68,7 +68,7 @@ def test_clock_effect_is_an_elasticity(pairs: pd.DataFrame) -> None:
         )
         for gpu, power in (("T4", 0.0), ("V100", -1.0), ("A100", -0.5))
     ]
-    table = claims.ratios(motivation.solo(batch_sizes=[8]), pd.concat(parts), pairs, rng())
+    table = claims.ratios(motivation.solo(batch_sizes=[8]), pd.concat(parts), pairs)
     found = claims.clock_effect(table)
     assert found["measured"] == pytest.approx(1.0)
     assert all(found["holds"].values())

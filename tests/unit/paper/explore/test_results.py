@@ -11,7 +11,7 @@ import pytest
 
 import heshare as hs
 from heshare.paper.explore.front_page import differing_tasks, predicted_timelines
-from heshare.paper.explore.results import DrawableRun, ExplorableFront
+from heshare.paper.explore.results import DrawableRun, Front
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import load_class
 
@@ -19,7 +19,7 @@ CLUSTER = "1xT4,1xV100,1xA100"
 
 
 @pytest.fixture(scope="module")
-def front() -> ExplorableFront:
+def front() -> Front:
     return hs.plan(hs.task_set(8, seed=3), CLUSTER, seed=0)
 
 
@@ -27,7 +27,7 @@ def data_of(html: str) -> dict:
     return json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
 
 
-def test_predicted_timelines_give_the_plans_own_average_jct(front: ExplorableFront) -> None:
+def test_predicted_timelines_give_the_plans_own_average_jct(front: Front) -> None:
     for plan, timeline in zip(front, predicted_timelines(front.plans, front.used_predictor()), strict=True):
         assert timeline["end_s"].mean() == pytest.approx(plan.jct_s, rel=1e-9)
         assert (timeline["end_s"] <= timeline["batch_end_s"] + 1e-9).all()
@@ -41,7 +41,7 @@ def test_predicted_timelines_of_the_improved_search_give_its_average_jct() -> No
     assert timeline["end_s"].mean() == pytest.approx(front.trade_off.jct_s, rel=1e-6)
 
 
-def test_differing_tasks_are_those_with_another_gpu_batch_share_or_clock(front: ExplorableFront) -> None:
+def test_differing_tasks_are_those_with_another_gpu_batch_share_or_clock(front: Front) -> None:
     (one,) = predicted_timelines([front[0]], front.used_predictor())
     assert differing_tasks(one, one) == set()
     for column, task in (("gpu", 2), ("batch", 3), ("mps_pct", 4), ("sm_mhz", 5)):
@@ -51,12 +51,12 @@ def test_differing_tasks_are_those_with_another_gpu_batch_share_or_clock(front: 
         assert differing_tasks(other, one) == {task}
 
 
-def test_front_keeps_its_predictor_in_slices_and_pickles(front: ExplorableFront) -> None:
+def test_front_keeps_its_predictor_in_slices_and_pickles(front: Front) -> None:
     assert front[1:].predictor is front.predictor
     assert pickle.loads(pickle.dumps(front[:2])) == front[:2]
 
 
-def test_front_plot_draws_the_three_named_plans(front: ExplorableFront) -> None:
+def test_front_plot_draws_the_three_named_plans(front: Front) -> None:
     texts = [text.get_text() for text in front.plot().axes[0].get_legend().get_texts()]
     assert {name for text in texts for name in text.split("/")} == {"Pareto front", "Trade-off", "En-opt", "JCT-opt"}
 
@@ -79,7 +79,7 @@ def test_run_with_training_can_be_drawn_and_traced(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_explore_writes_the_same_bytes_twice_without_any_address(front: ExplorableFront, tmp_path: Path) -> None:
+def test_explore_writes_the_same_bytes_twice_without_any_address(front: Front, tmp_path: Path) -> None:
     page = front.explore(tmp_path / "front.html")
     assert (tmp_path / "front.html").read_text("utf-8") == page.html == front.explore().html
     assert len(repr(page)) <= 200
@@ -88,7 +88,7 @@ def test_explore_writes_the_same_bytes_twice_without_any_address(front: Explorab
     assert len(page.html) < 1_500_000
 
 
-def test_explore_page_has_each_plan_with_its_timeline(front: ExplorableFront) -> None:
+def test_explore_page_has_each_plan_with_its_timeline(front: Front) -> None:
     data = data_of(front.explore().html)
     assert list(map(int, data["about"])) == list(range(len(front)))
     tasks = pd.DataFrame(data["timeline"]["datasets"]["tasks"])
@@ -103,7 +103,7 @@ def test_explore_page_has_each_plan_with_its_timeline(front: ExplorableFront) ->
     assert len(batches) >= len(front)
 
 
-def test_explore_shows_some_plans_of_a_large_front(front: ExplorableFront, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explore_shows_some_plans_of_a_large_front(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heshare.paper.explore.front_page.MOST_PLANS", 7)
     html = front.explore().html
     shown = set(map(int, data_of(html)["about"]))
@@ -113,6 +113,6 @@ def test_explore_shows_some_plans_of_a_large_front(front: ExplorableFront, monke
     assert f"{len(shown)} of the {len(front)} plans are shown" in html
 
 
-def test_explore_refuses_a_folder(front: ExplorableFront, tmp_path: Path) -> None:
+def test_explore_refuses_a_folder(front: Front, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Name a file"):
         front.explore(tmp_path)

@@ -56,7 +56,7 @@ def run_with_migration() -> Run:
 
 
 RUNS = {
-    "one by one": lambda: run_with_sharing("poisson"),
+    "one by one": lambda: run_with_sharing("miso"),
     "moved": run_with_migration,
 }
 

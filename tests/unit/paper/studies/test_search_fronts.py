@@ -31,7 +31,7 @@ SETS = {seed: mixed_tasks(12, seed) for seed in (3, 4)}
 
 @pytest.fixture(scope="module")
 def study() -> search_fronts.Study:
-    return search_fronts.compare(SETS, CLUSTER, Toy(demand=DEMANDS), device=DEVICE, searches=SEARCHES, improved=None)
+    return search_fronts.compare(SETS, CLUSTER, Toy(demand=DEMANDS), device=DEVICE, searches=SEARCHES, planners={})
 
 
 def test_compare_runs_every_system_with_every_seed(study: search_fronts.Study) -> None:
@@ -76,7 +76,7 @@ def table(**hypervolumes: list[float]) -> pd.DataFrame:
             {**known, "seed": at, "hypervolume": value, "igd_plus": 0.1, "predicted_hypervolume": 1.0}
             for at, value in enumerate(values)
         ]
-    return search_fronts.search_table(pd.DataFrame(rows), np.random.default_rng(0))
+    return search_fronts.search_table(pd.DataFrame(rows))
 
 
 def test_covers_more_holds_only_if_the_whole_interval_does() -> None:
@@ -103,13 +103,13 @@ def test_plans_are_judged_as_run_and_as_predicted(study: search_fronts.Study) ->
     assert (study.final["predicted_hypervolume"] - study.final["hypervolume"]).abs().max() > 0.01
     once = {3: SETS[3]}
     same = search_fronts.compare(
-        once, CLUSTER, Toy(demand=DEMANDS), device=Toy(demand=DEMANDS), searches=SEARCHES, improved=None
+        once, CLUSTER, Toy(demand=DEMANDS), device=Toy(demand=DEMANDS), searches=SEARCHES, planners={}
     ).final
     assert same["hypervolume"].tolist() == pytest.approx(same["predicted_hypervolume"].tolist())
 
 
 def test_change_dots_draw_each_rival_once_as_run_and_as_predicted(study: search_fronts.Study) -> None:
-    found = search_fronts.search_table(study.final, np.random.default_rng(0))
+    found = search_fronts.search_table(study.final)
     fig, axes = plt.subplots(1, 2)
     search_fronts.change_dots(axes, found)
     assert [len(ax.get_yticks()) for ax in axes] == [2, 2]
@@ -156,3 +156,22 @@ def test_plan_objectives_are_those_that_plans_were_chosen_by() -> None:
     judged = search_fronts.plan_objectives(plans, world, toy)
     assert (judged <= own * (1 + 1e-9)).all(), "tasks that speed up when others end are no slower than by Eq. 13"
     assert (judged < own * (1 - 1e-3)).any()
+
+
+def test_a_planner_of_whole_plans_is_judged_and_drawn_beside_the_searches() -> None:
+    def everything_alone(tasks, cluster, predictor, *, rng):
+        world = make_instance(tasks, cluster, predictor)
+        return configure(search(world, SETTINGS, rng), world, predictor, replace(SETTINGS, batching="single"))[0]
+
+    study = search_fronts.compare(
+        SETS, CLUSTER, Toy(demand=DEMANDS), device=DEVICE, searches=SEARCHES, planners={"Alone": everything_alone}
+    )
+    table = search_fronts.search_table(study.final, np.random.default_rng(0))
+    (row,) = table[table["system"] == "Alone"].to_dict("records")
+    assert (row["rate"], row["start"]) == ("", "")
+    assert row["predicted_pct"] > 0, "sharing is what the planner leaves out"
+    fig, axes = plt.subplots(1, 2)
+    search_fronts.change_dots(axes, table)
+    labels = [[each.get_text() for each in ax.get_yticklabels()] for ax in axes]
+    assert [each[-1] for each in labels] == ["Alone", "Alone"]
+    plt.close(fig)

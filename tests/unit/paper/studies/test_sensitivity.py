@@ -184,7 +184,7 @@ def made_up(ours: float, morak: float, mu_serve: float) -> pd.DataFrame:
 
 def test_verdicts_compare_the_median_with_the_paper_and_use_the_nearer_rival() -> None:
     found = dict.fromkeys(["mix", "loads", "T4", "V100", "A100"], made_up(75.0, 100.0, 90.0))
-    table = sensitivity.verdicts(found, REFERENCE, rng())
+    table = sensitivity.verdicts(found, REFERENCE)
     paper_only = [measure for measure in MEASURES if measure.id in ("H3", "H4", "H5")]
     assert len(table) == 2 * len(MEASURES) - len(paper_only)
     rows = table[table["form"] == PAPER].set_index(["id", "part"])
@@ -218,7 +218,7 @@ def test_claims_over_conditions_counts_conditions_and_names_the_worst() -> None:
     frames = []
     for condition, ours in zip(sensitivity.conditions(CAPS, list(CAPS)), (60.0, 90.0, 120.0), strict=True):
         found = dict.fromkeys(["mix", "loads", "T4", "V100", "A100"], made_up(ours, 100.0, 100.0))
-        frames.append(sensitivity.verdicts(found, condition, rng()))
+        frames.append(sensitivity.verdicts(found, condition))
     table = verdict_plots.claims_over_conditions(pd.concat(frames, ignore_index=True))
     row: pd.DataFrame = table[
         (table["form"] == PAPER) & table["claim"].str.startswith("H1") & table["claim"].str.endswith("JCT")

@@ -1,7 +1,6 @@
 """Comparison of all systems in one shared setting: changes at each load, who dominates whom, ties."""
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,7 +15,7 @@ def test_changes_by_load_are_paired_by_repetition():
         for repetition in ((0, 1) if title == "A" else (1, 0))
     ]
     runs = pd.DataFrame(rows, columns=["load", "repetition", "title", shared_setting.ENERGY, shared_setting.JCT])
-    found = shared_setting.changes_by_load(runs, "A", "B", np.random.default_rng(0))
+    found = shared_setting.changes_by_load(runs, "A", "B")
     for sizes in (found["low"], found["high"]):
         assert [(size.low, size.high) for size in sizes] == [pytest.approx((10, 10)), pytest.approx((-20, -20))]
 
@@ -29,7 +28,7 @@ def in_one_world(points: dict[str, tuple[float, float]]) -> pd.DataFrame:
     runs = pd.DataFrame(rows).assign(
         **dict.fromkeys(["energy_cluster_j", "median_jct_s", "p99_jct_s", "utilisation"], 1.0)
     )
-    return shared_setting.medians(runs, ["load"], np.random.default_rng(0))
+    return shared_setting.medians(runs, ["load"])
 
 
 POINTS = {

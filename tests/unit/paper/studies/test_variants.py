@@ -40,7 +40,7 @@ def test_baselines_have_a_title_of_their_own_and_are_a_form_of_their_own() -> No
         title: title for title in variants.BASELINES
     }
     values = {"heshare:trade-off": [(1.0, 1.0)]} | {name: [(2.0, 4.0)] for name in variants.BASELINES.values()}
-    table = variants.changes(runs(values), variants.baseline_forms(), ["Trade-off"], rng())
+    table = variants.changes(runs(values), variants.baseline_forms(), ["Trade-off"])
     assert set(table["form"]) == {variants.BASELINE}
     assert table[table["metric"] == variants.JCT]["change_pct"].tolist() == pytest.approx([-75.0] * 4)
 
@@ -52,7 +52,7 @@ def test_rival_claim_has_the_value_in_the_papers_set_up_and_names_the_other_form
         "mu-serve:heshare-placement": [(75.0, 20.0), (100.0, 20.0)],
         BEST: [(60.0, 15.0), (60.0, 15.0)],
     }
-    table = variants.changes(runs(values), {"mu-Serve": variants.rival_forms("mu-Serve", BEST)}, ["Trade-off"], rng())
+    table = variants.changes(runs(values), {"mu-Serve": variants.rival_forms("mu-Serve", BEST)}, ["Trade-off"])
     claim = variants.rival_claim(table, "Trade-off", "mu-Serve", variants.ENERGY)
     assert (claim["measured"], claim["low"], claim["high"]) == pytest.approx((-45, -50, -40))
     assert claim["n"] == 2
@@ -79,7 +79,7 @@ def test_rival_claim_has_the_value_in_the_papers_set_up_and_names_the_other_form
 def test_between_counts_the_worlds_of_a_seed_as_one_value() -> None:
     one = runs({"heshare:trade-off": [(1.0, 1.0)], "morak": [(2.0, 1.0)]}, "a")
     two = runs({"heshare:trade-off": [(1.0, 1.0)], "morak": [(8.0, 1.0)]}, "b")
-    found = variants.median_change(pd.concat([one, two]), "Trade-off", "Morak", variants.ENERGY, rng())
+    found = variants.median_change(pd.concat([one, two]), "Trade-off", "Morak", variants.ENERGY)
     assert found.n == 1
     assert found.value == pytest.approx(-75), "the geometric mean of 1/2 and 1/8"
 
@@ -89,7 +89,7 @@ def test_both_rivals_compares_with_the_better_rival_and_names_what_a_baseline_ne
     values |= {"morak:heshare-placement": [(1.0, 10.0)], "mu-serve:heshare-placement": [(1.0, 5.0)]}
     values |= {name: [(0.5, 6.0)] for name in variants.BASELINES.values()}
     each = {rival: variants.rival_forms(rival, name) for rival, name in variants.RIVALS.items()}
-    table = variants.changes(runs(values), each | variants.baseline_forms(), ["Trade-off"], rng())
+    table = variants.changes(runs(values), each | variants.baseline_forms(), ["Trade-off"])
     claim = scaling.both_rivals(table, "Trade-off", variants.JCT)
     assert claim["measured"] == pytest.approx(-25)
     assert claim["forms"]["placed"][0] == pytest.approx(-40), "mu-Serve is nearer than Morak in this form"
@@ -103,7 +103,7 @@ def test_both_rivals_compares_with_the_better_rival_and_names_what_a_baseline_ne
 def test_against_random_gives_both_placements() -> None:
     values = {"random": [(100.0, 10.0)], "morak": [(110.0, 20.0)], "morak:heshare-placement": [(50.0, 5.0)]}
     values |= {"mu-serve": [(90.0, 9.0)], "mu-serve:heshare-placement": [(80.0, 8.0)]}
-    found = variants.against_random(runs(values), rng())
+    found = variants.against_random(runs(values))
     assert found["Morak"] == [pytest.approx([10, 100]), pytest.approx([-50, -50])]
 
 
@@ -119,7 +119,7 @@ def test_other_seed_gives_task_sets_that_no_comparison_uses() -> None:
 
 def test_ablation_changes_are_relative_to_the_whole_system() -> None:
     values = {variants.WHOLE: [(10.0, 10.0)] * 3} | {name: [(12.0, 9.0)] * 3 for name in variants.POLICIES}
-    found = variants.ablation_changes(runs(values), rng())
+    found = variants.ablation_changes(runs(values))
     for metric, size in (("energy_active_j", 20), ("energy_cluster_j", 20), ("avg_jct_s", -10)):
         assert found[found["metric"] == metric]["change_pct"].to_numpy() == pytest.approx(size)
     assert len(found) == 3 * len(variants.POLICIES) == 15

@@ -1,6 +1,5 @@
 """Morak's study: throughput within limits, the best fixed setting, the comparison and its claims."""
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -59,14 +58,14 @@ def served(ours: float = 20.0, late: float = 0.0) -> pd.DataFrame:
 
 
 def test_gains_are_geometric_means_over_networks_and_medians_over_repetitions() -> None:
-    found = study.gains(served(), np.random.default_rng(0)).set_index("title").loc[study.BATCH_DVFS]
+    found = study.gains(served()).set_index("title").loc[study.BATCH_DVFS]
     assert (found["ratio"], found["most"], found["n"]) == (pytest.approx((4 + 2) / 2), pytest.approx((8 + 2) / 2), 2)
     assert (found["above_pct"], found["late_pct"]) == (10, 50)
 
 
 def test_claims_on_morak_follow_from_the_runs() -> None:
     runs = served()
-    found = study.gains(runs, np.random.default_rng(0))
+    found = study.gains(runs)
     throughput = study.throughput_claim(found, study.BATCH_DVFS)
     assert throughput["measured"] == pytest.approx(5)
     kept = study.limits_claim(runs, found)

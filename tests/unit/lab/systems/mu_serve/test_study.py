@@ -43,8 +43,8 @@ def made_up() -> pd.DataFrame:
 
 
 def test_savings_and_claims_are_paired_with_the_top_clock() -> None:
-    runs, rng = made_up(), np.random.default_rng(0)
-    found = study.savings(runs, rng)
+    runs = made_up()
+    found = study.savings(runs)
     own = found[found["title"] == study.MU_SERVE].set_index("load")
     assert own["ratio"].tolist() == pytest.approx([1.5, 1.25])
     assert own["lost_pct"].tolist() == [4, 0]
@@ -64,7 +64,7 @@ def pairs(column: str, ours: tuple[str, float], theirs: tuple[str, float]) -> pd
 def test_claims_on_power_groups_and_order_stand_on_their_numbers() -> None:
     less, same = (pairs("power_w", (study.MU_SERVE, ours), (study.MIXED, 100.0)) for ours in (90.0, 100.0))
     orders = pairs("avg_jct_s", ("shortest first", 60.0), ("in order", 100.0))
-    numbers = study.claim_numbers(made_up(), {1: less, 8: same}, orders, np.random.default_rng(0))
+    numbers = study.claim_numbers(made_up(), {1: less, 8: same}, orders)
     energies = pd.DataFrame({"gpu": ["V100", "V100"], "over_time_pct": [-20.0, -50.0]})
     least, most = (study.power_claim(numbers, energies, which) for which in (study.LEAST, study.MOST))
     assert (least["measured"], most["measured"]) == (pytest.approx(1.25), pytest.approx(1.5))

@@ -15,10 +15,9 @@ def test_at_equal_energy_takes_the_fastest_budget_within_and_counts_misses():
     frame = pd.DataFrame(rows, columns=["repetition", "title", "setting", "energy_j", "avg_jct_s"])
     frame["energy"] = frame["energy_cluster"] = 1.0
     frame["energy_cluster_j"] = 20.0 - frame["energy_j"]
-    rng = np.random.default_rng(0)
-    found = study.at_equal_energy(frame, rng).iloc[0]
+    found = study.at_equal_energy(frame).iloc[0]
     assert (found["times"], found["n"], found["reached"]) == (1.5, 2, 1), "2 and, without a setting within, 1"
-    found = study.at_equal_energy(frame, rng, "energy_cluster_j").iloc[0]
+    found = study.at_equal_energy(frame, "energy_cluster_j").iloc[0]
     # The other way round: 10 of the 100 s for 9.9 of 10 J, and 90 for 12 of 13 J.
     assert (found["times"], found["reached"]) == (pytest.approx((10 + 100 / 90) / 2), 2)
 

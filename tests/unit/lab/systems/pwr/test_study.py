@@ -24,10 +24,10 @@ def test_fill_raises_power_and_grants_no_gpu_twice(placer):
 
 def test_fill_all_gives_every_placer_the_same_tasks():
     fills = fill_all({"a": ("random", 0.0), "b": ("random", 0.0)}, seed=3, seeds=2, scale=0.01)
-    assert (saved(fills, "a", np.random.default_rng(0)).query("title == 'b'")["change_pct"] == 0).all()
+    assert (saved(fills, "a").query("title == 'b'")["change_pct"] == 0).all()
 
 
 def test_pwr_alone_takes_less_power_than_random_placement():
     fills = fill_all({"random": ("random", 0.0), "PWR": ("pwr", 1.0)}, seed=3, seeds=3, scale=0.02)
-    free = saved(fills, "random", np.random.default_rng(0)).query("title == 'PWR' and demand < 0.8")
+    free = saved(fills, "random").query("title == 'PWR' and demand < 0.8")
     assert (free["high"] < 0).all()

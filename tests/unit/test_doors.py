@@ -1,0 +1,182 @@
+"""Plans, fronts and problems of one's own: `hs.evaluate`, `hs.Front.of`, `hs.problem`; own predictors and cards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heshare as hs
+from heshare.policies import registry
+from heshare.policies.function_policy import policy
+from heshare.policies.policy import Wait
+from heshare.prediction.oracle import DevicePredictor
+from heshare.prediction.predictor import CoRuns
+from heshare.scheduling.plan import Batch
+from heshare.shared.errors import InputError, PlanError, PolicyError
+from heshare.world.catalogue import gpu
+
+CLUSTER = "1xT4,1xA100"
+TASKS = hs.task_set(4, seed=1)
+TOO_LARGE = [hs.Task(0, hs.Workload("resnet152", 256, "fp16"), 100.0), hs.Task(1, hs.Workload("resnet50", 8), 1000.0)]
+"""The first does not fit a T4, on which it has no profile."""
+
+
+class Own:
+    """A predictor of one's own, whose answers for m sets of at most w residents a function makes."""
+
+    calls = 0
+
+    def __init__(self, answer: Callable[[int, int], Any]) -> None:
+        self.answer = answer
+
+    def co_run(self, sets: Sequence[tuple[Any, ...]], gpu: object, sm_mhz: object) -> Any:
+        return self.answer(len(sets), max(map(len, sets)))
+
+
+def constant(time_s: float, power_w: float) -> Own:
+    return Own(lambda m, w: CoRuns(np.full((m, w), time_s), np.full(m, power_w)))
+
+
+def test_evaluate_gives_a_plan_the_values_that_its_search_gave_it() -> None:
+    front = hs.plan(TASKS, CLUSTER)
+    for plan in (front.trade_off, front.en_opt):
+        found = hs.evaluate(plan)
+        assert (found.plan.energy_j, found.plan.jct_s) == pytest.approx((plan.energy_j, plan.jct_s))
+        assert found.run == hs.run(TASKS, CLUSTER, plan)
+        again = hs.evaluate(plan.queues, TASKS, CLUSTER)
+        assert again.plan == found.plan
+        frame = found.to_frame().set_index("measure")
+        assert frame.loc["avg_jct_s"].tolist()[:2] == [found.plan.jct_s, found.run.avg_jct_s]
+
+
+def test_evaluate_with_the_devices_own_model_predicts_what_the_run_gives() -> None:
+    found = hs.evaluate([[Batch((0, 1), (50, 50))], [Batch((2,), (100,)), Batch((3,), (100,))]], TASKS, CLUSTER)
+    exact = hs.evaluate(found.plan, predictor=DevicePredictor())
+    assert exact.to_frame()["run_over_predicted_pct"].abs().max() < 1e-6
+    assert exact.run == found.run
+
+
+def test_a_front_of_plans_leaves_out_those_that_others_dominate_and_can_be_explored(tmp_path: Path) -> None:
+    front = hs.plan(TASKS, CLUSTER)
+    worse = replace(front.trade_off, energy_j=2 * front.trade_off.energy_j, jct_s=2 * front.trade_off.jct_s)
+    own = hs.Front.of([front.jct_opt, worse, front.en_opt, front.trade_off])
+    assert own.plans == (front.en_opt, front.trade_off, front.jct_opt)
+    assert isinstance(front, hs.Front)
+    assert len(own.plot().axes) == 1
+    assert "3 plans of 4 tasks" in own.explore(tmp_path / "own.html").title
+    with pytest.raises(InputError, match="plans of different tasks or clusters"):
+        hs.Front.of([front.en_opt, hs.plan(TASKS, "1xT4").en_opt])
+    with pytest.raises(InputError, match=r"Take hs.evaluate\(...\).plan"):
+        hs.Front.of([replace(worse, energy_j=float("nan"))])
+    with pytest.raises(InputError, match="Did you mean 'trade-off'"):
+        front.choose("Trade-off")  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
+def test_any_algorithm_of_pymoo_searches_the_problem() -> None:
+    from pymoo.algorithms.moo.nsga2 import NSGA2
+    from pymoo.optimize import minimize
+
+    problem = hs.problem(TASKS, CLUSTER)
+    found = minimize(problem, NSGA2(pop_size=20), ("n_gen", 15), seed=1)
+    front = problem.front(found.X)
+    assert front.en_opt.energy_j == pytest.approx(hs.plan(TASKS, CLUSTER).en_opt.energy_j, rel=0.05)
+    limited = hs.problem(TOO_LARGE, CLUSTER)
+    assert limited.n_ieq_constr == 1
+    values = limited.evaluate(np.array([[0, 0], [1, 0]]), return_as_dictionary=True)
+    assert values["G"].tolist() == [[1.0], [0.0]]
+    assert np.isfinite(values["F"]).all()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda m, w: None, r"shapes \(\) and \(\) for"),
+        (lambda m, w: CoRuns(np.ones(m), np.ones(m)), r"expected CoRuns with time_s of shape"),
+        (lambda m, w: CoRuns(np.ones((m, w)), np.ones(m + 1)), r"and power_w of shape"),
+        (lambda m, w: CoRuns(np.full((m, w), -1.0), np.ones(m)), "time_s of -1 on"),
+        (lambda m, w: CoRuns(np.ones((m, w)), np.full(m, np.nan)), "power_w of nan on"),
+    ],
+)
+def test_answers_of_a_predictor_are_checked(answer: Callable[[int, int], Any], message: str) -> None:
+    for call in (hs.plan, hs.run):
+        with pytest.raises(InputError, match=message):
+            call(TASKS, CLUSTER, predictor=Own(answer))  # type: ignore[operator]
+
+
+def test_a_predictor_without_solo_plans_also_for_a_card_of_its_own() -> None:
+    card = replace(gpu("A100"), name="B9", sm_count=200)
+    front = hs.plan(TASKS, hs.Cluster((card,)), predictor=constant(1.0, 100.0))  # type: ignore[arg-type]
+    assert front.en_opt.energy_j > 0
+
+
+@pytest.mark.parametrize("changes", [{"sm_count": 50}, {"idle_w": 5.0}, {"mem_bw_gbs": 9.0}, {"name": "B9"}])
+def test_a_card_whose_constants_nobody_has_is_refused(changes: dict[str, Any]) -> None:
+    cluster = hs.Cluster((replace(gpu("A100"), **changes),))
+    for call in (hs.plan, hs.optimise, hs.run, hs.problem):
+        with pytest.raises(InputError, match="call register_gpus"):
+            call(3, cluster)  # type: ignore[operator]
+    with pytest.raises(InputError, match="call register_gpus"):
+        hs.compare(3, cluster, "sjf", seeds=1)
+
+
+def test_a_card_of_other_memory_is_honoured() -> None:
+    small = hs.Cluster((replace(gpu("A100"), memory_mib=1000.0),))
+    with pytest.raises(InputError, match="fits no GPU"):
+        hs.plan(TASKS, small)
+
+
+@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
+@pytest.mark.parametrize("name", ["heshare:trade-off", "heshare+:trade-off", "marginal", "pwr", "srtf"])
+def test_a_workload_too_large_for_one_type_of_gpu_runs_on_the_others(name: str) -> None:
+    assert hs.run(TOO_LARGE, CLUSTER, name).to_frame()["gpu"][0] == "A100-0"
+
+
+def test_gangs_are_refused_where_plans_have_none() -> None:
+    gangs = [replace(task, gpus=2) for task in TASKS]
+    for call in (hs.plan, hs.optimise, hs.problem):
+        with pytest.raises(InputError, match="task 0, for 2 GPUs; expected tasks on one GPU each"):
+            call(gangs, "2xA100")  # type: ignore[operator]
+
+
+def test_missed_deadlines_are_counted() -> None:
+    done = hs.run(TASKS, CLUSTER, "sjf")
+    limits_s = np.sort(done.completion_s)[[1, 1, 1, 1]]
+    late = [replace(task, deadline_s=float(limit_s)) for task, limit_s in zip(TASKS, limits_s, strict=True)]
+    assert "deadline_misses" not in done.summary()
+    assert hs.run(late, CLUSTER, "sjf").summary()["deadline_misses"] == 2
+    assert hs.compare(late, CLUSTER, "sjf", seeds=1)["deadline_misses"].tolist() == [2]
+
+
+def test_policies_that_never_end_are_stopped() -> None:
+    try:
+
+        @policy("only-waits")
+        def only_waits(event: Any, view: object, predictions: object) -> Any:
+            return [Wait(event.time_s + 1)]
+
+        @policy("endless")
+        def endless(event: Any, view: object, predictions: object) -> Any:
+            return (Wait(event.time_s + 1 + number) for number in count())
+
+        with pytest.raises(PolicyError, match="100000 ticks started nothing"):
+            hs.run(TASKS, CLUSTER, "only-waits")
+        with pytest.raises(PolicyError, match="more than 1000000 actions"):
+            hs.run(TASKS, CLUSTER, "endless")
+    finally:
+        for name in ("only-waits", "endless"):
+            registry.unregister(name)
+
+
+def test_queues_need_tasks_and_batches() -> None:
+    for queues, error in (([[]], PlanError), ([[1]], InputError), (5, InputError)):
+        with pytest.raises(error, match=r"expected (each task|a Plan, or a list)"):
+            hs.evaluate(queues, TASKS, "1xT4")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="queues, their tasks and their cluster"):
+        hs.evaluate([[]])

@@ -1,0 +1,92 @@
+"""Policies, predictors and metrics of one's own in `hs.compare`, grids and the shell, without registering them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import heshare as hs
+from heshare.policies import registry
+from heshare.policies.random_placement import Random
+
+CLUSTER = "1xT4,1xA100"
+MODULE = """
+from heshare.policies.registry import make as known
+
+
+class Late:
+    def __init__(self, first: str = "sjf") -> None:
+        own = known(first)
+        self.name, self.traits, self.tick_s, self.reset, self.decide = first, own.traits, None, own.reset, own.decide
+
+
+def make():
+    return Late()
+"""
+
+
+def test_compare_takes_policies_beside_names() -> None:
+    own, other = Random(), Random()
+    table = hs.compare(3, CLUSTER, [own, "random", other], seeds=2)
+    assert table["policy"].tolist() == ["random#2", "random", "random#3"] * 2
+    first, named, last = (table["avg_jct_s"][place::3].tolist() for place in range(3))
+    assert first == named == last
+    assert hs.compare(3, CLUSTER, own, seeds=1)["avg_jct_s"].tolist() == named[:1]
+    assert "random#2" not in hs.policy_names()
+
+
+def test_compare_takes_a_predictor_and_counts_its_rows_for_each_run() -> None:
+    physics = hs.load_predictor(kind="physics")
+    table = hs.compare(4, CLUSTER, ["heshare:trade-off", "morak"], seeds=2, predictor=physics)
+    other = hs.load_predictor(kind="physics")  # one for all runs, since it remembers what it has predicted
+    own = [
+        hs.run(hs.task_set(4, repetition=i), CLUSTER, name, repetition=i, predictor=other)
+        for i in range(2)
+        for name in ("heshare:trade-off", "morak")
+    ]
+    assert table["avg_jct_s"].tolist() == [run.avg_jct_s for run in own]
+    assert table["predictor_calls"].tolist() == [run.predictor_calls for run in own]
+
+
+def test_compare_adds_metrics_of_ones_own() -> None:
+    def late_pct(run: hs.Run) -> float:
+        return 100 * float(np.mean(run.jct_s > 1500))
+
+    metrics = {"p95_s": lambda run: np.percentile(run.jct_s, 95), "late_pct": late_pct}
+    table = hs.compare(4, CLUSTER, "sjf", seeds=2, metrics=metrics)
+    runs = [hs.run(hs.task_set(4, repetition=i), CLUSTER, "sjf", repetition=i) for i in range(2)]
+    assert table["p95_s"].tolist() == [np.percentile(run.jct_s, 95) for run in runs]
+    assert table["late_pct"].tolist() == [late_pct(run) for run in runs]
+
+
+def test_a_policy_of_a_module_is_in_grids_and_in_the_shell(tmp_path: Path) -> None:
+    (tmp_path / "late_policy.py").write_text(MODULE)
+    words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "2", "--cells", "cells", "--json"]
+    names = ["late_policy:make", "late_policy:Late(first=random)", "sjf"]
+    command = [sys.executable, "-m", "heshare", *words, *[part for name in names for part in ("--policy", name)]]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def compared() -> str:
+        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+        return run.stdout
+
+    first = compared()
+    assert first.count("late_policy:Late(first=random)") >= 2
+    assert len(list(tmp_path.rglob("*.json"))) == 6
+    assert compared() == first
+    # The key of a kept cell covers the module.
+    (tmp_path / "late_policy.py").write_text(MODULE + "# changed\n")
+    compared()
+    assert len(list(tmp_path.rglob("*.json"))) == 10
+
+
+def test_a_name_of_a_policy_stays_one_of_the_registry() -> None:
+    registry.make("heshare:trade-off")
+    assert not registry.names_function("heshare:trade-off")
+    assert not registry.names_function("heshare:tradeoff")
+    assert registry.names_function("own:make")
