@@ -166,7 +166,7 @@ def test_a_planner_of_whole_plans_is_judged_and_drawn_beside_the_searches() -> N
     study = search_fronts.compare(
         SETS, CLUSTER, Toy(demand=DEMANDS), device=DEVICE, searches=SEARCHES, planners={"Alone": everything_alone}
     )
-    table = search_fronts.search_table(study.final, np.random.default_rng(0))
+    table = search_fronts.search_table(study.final)
     (row,) = table[table["system"] == "Alone"].to_dict("records")
     assert (row["rate"], row["start"]) == ("", "")
     assert row["predicted_pct"] > 0, "sharing is what the planner leaves out"
