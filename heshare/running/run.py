@@ -19,7 +19,7 @@ from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.result import Run
 from heshare.shared.errors import InputError, require
-from heshare.world.catalogue import memory_mib
+from heshare.world.catalogue import memory_mib, model
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -128,6 +128,14 @@ def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
 
 
 def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
+    split = next((task for task in tasks if task.gpus > 1 and model(task.workload.model).language), None)
+    if split is not None:
+        raise InputError(
+            f"task {split.id}, {split.workload} on {split.gpus} GPUs",
+            "a language model on one GPU, since there is no law for one that is split over several",
+            "Take a larger GPU, or a smaller model.",
+            column="gpus",
+        )
     if getattr(policy, "gangs", True):
         return
     gang = next((task for task in tasks if task.gpus > 1 and 1 not in task.widths), None)

@@ -6,7 +6,7 @@ import pytest
 from heshare.devices.device import TaskFailure
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.run import run
-from heshare.shared.errors import DeviceError, PolicyError
+from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
@@ -224,3 +224,9 @@ def test_a_failure_on_one_gpu_ends_the_attempt_of_the_gang(bad):
     # The task beside a member that did not fail has its GPU to itself from then on: 1.5 iterations, then 2.5.
     assert trace[2] == (5.5, "COMPLETION", (1,), 1 - bad)
     assert [interval.outcome for interval in result.record.intervals] == ["failed: crash", "failed: crash", "completed"]
+
+
+def test_a_language_model_on_several_gpus_is_refused():
+    gang = Task(0, Workload("llama3_8b", 8, "fp16"), 3.0, gpus=2)
+    with pytest.raises(InputError, match="no law for one that is split over several"):
+        go([gang], at(t0=[Start(0, 0, also=(1,))]))
