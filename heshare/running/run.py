@@ -19,7 +19,7 @@ from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.result import Run
 from heshare.shared.errors import InputError, require
-from heshare.world.catalogue import memory_mib, model
+from heshare.world.catalogue import memory_mib, models
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -128,7 +128,8 @@ def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
 
 
 def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
-    split = next((task for task in tasks if task.gpus > 1 and model(task.workload.model).language), None)
+    several = (task for task in tasks if task.gpus > 1 and task.workload.model in models())
+    split = next((task for task in several if models()[task.workload.model].language), None)
     if split is not None:
         raise InputError(
             f"task {split.id}, {split.workload} on {split.gpus} GPUs",
