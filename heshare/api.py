@@ -88,9 +88,12 @@ def plan(
     repetition: int = 0,
     predictor: Predictor | None = None,
     settings: Settings | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Front:
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
+
+    Ctrl-C ends it with the front so far and an `InterruptedWarning`; so it does `optimise` and `compare`. More than
+    400 tasks bring a `LargePlanWarning`: time and memory of stage 2 grow faster than the task set.
 
     Args:
         tasks: the task set, all there from the start; see `heshare.arguments.TasksLike`.
@@ -99,7 +102,7 @@ def plan(
         repetition: which one of `compare` with the same seed.
         predictor: of the scheduler; by default the trained forest.
         settings: the choices that the paper leaves open.
-        progress: show a progress bar over the generations.
+        progress: show a progress bar over the generations; None: on a terminal, after two seconds.
 
     Raises:
         InputError: no task, a task that fits no GPU or is a gang, tasks that arrive later, or an unknown GPU.
@@ -118,13 +121,16 @@ def plan(
     from heshare.scheduling.planner import plan as plan_tasks
     from heshare.scheduling.settings import DEFAULTS, Settings
     from heshare.shared.progress import bar
+    from heshare.shared.signals import finished
 
     streams = arguments.as_repetition(seed, repetition)
     to_plan, predictor = arguments.as_tasks(tasks, streams, at_once=True), arguments.as_predictor(predictor)
     gpus = arguments.as_cluster(cluster, predictor)
     settings = arguments.as_kind("settings", settings, Settings, DEFAULTS)
+    arguments.warn_of_size(to_plan)
     with bar("plan", "generation", progress) as update:
-        front = plan_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), settings=settings, progress=update)
+        how: Any = {"rng": streams.rng(POLICY), "settings": settings, "progress": update}
+        front = finished(lambda: plan_tasks(to_plan, gpus, predictor, **how))
     return Front.of(front, predictor, piecewise=settings.piecewise)
 
 
@@ -137,7 +143,7 @@ def optimise(
     budget_s: float | None = None,
     predictor: Predictor | None = None,
     effort: SearchSettings | None = None,
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
 ) -> Front:
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.lab.plus.heshare_plus.optimise`.
 
@@ -150,8 +156,8 @@ def optimise(
             `effort.rounds` rounds, and the same seed gives the same front.
         predictor: of the scheduler; by default the trained forest.
         effort: extent of the search, and the choices of a batch.
-        progress: show a progress bar over the rounds, or call this after each round with their number so far and the
-            objectives, shape (m, 2); what returns False stops the search.
+        progress: a bar over the rounds, as in `plan`, or a function to call after each round with their number so far
+            and the objectives, shape (m, 2); what returns False stops the search.
 
     Raises:
         InputError: no task, a task that fits no GPU or is a gang, tasks that arrive later, or an unknown GPU.
@@ -169,6 +175,7 @@ def optimise(
     from heshare.lab.sweeps.random_streams import POLICY
     from heshare.paper.explore.results import Front
     from heshare.shared.progress import bar, rounds_of
+    from heshare.shared.signals import finished
 
     start_s = perf_counter()
     streams = arguments.as_repetition(seed, repetition)
@@ -177,10 +184,11 @@ def optimise(
     arguments.check_budget(budget_s)
     effort = arguments.as_kind("effort", effort, SearchSettings, DEFAULT_SETTINGS)
     rng, rounds = streams.rng(POLICY), effort.rounds if budget_s is None else None
-    with bar("optimise", "round", progress is True) as update:
-        shown = progress if callable(progress) else rounds_of(update, rounds) if progress else None
+    with bar("optimise", "round", False if callable(progress) else progress) as update:
+        told = progress if callable(progress) else rounds_of(update, rounds)
         left_s = None if budget_s is None else max(0.0, budget_s - (perf_counter() - start_s))
-        front = optimise_tasks(to_plan, gpus, predictor, rng=rng, effort=effort, budget_s=left_s, progress=shown)
+        how: Any = {"rng": rng, "effort": effort, "budget_s": left_s, "progress": told}
+        front = finished(lambda: optimise_tasks(to_plan, gpus, predictor, **how))
     return Front.of(front, predictor, series="HeShare+")
 
 
@@ -355,7 +363,7 @@ def compare(
     predictor: Predictor | None = None,
     metrics: Mapping[str, Callable[[Run], float]] | None = None,
     n_jobs: int = 1,
-    progress: bool = False,
+    progress: bool | None = None,
     cells: str | Path | None = None,
     power_limit: PowerLimit = None,
     price: PriceSource | PriceTerms | None = None,
@@ -377,7 +385,7 @@ def compare(
         predictor: of all policies, as in `run`.
         metrics: more columns by name: functions that return a number of a run.
         n_jobs: number of processes; see `heshare.lab.sweeps.parallel` for other machines.
-        progress: show a progress bar.
+        progress: show a progress bar; None: on a terminal, after two seconds.
         cells: a folder that caches finished runs; None caches nothing.
         power_limit: for every policy, as in `run`.
         price: for every policy, as in `run`; the result then has columns of the cost.
@@ -410,6 +418,7 @@ def compare(
     from heshare.lab.sweeps.resolve import SHIPPED, given_predictor
     from heshare.lab.sweeps.sweep import sweep
     from heshare.policies.registry import given_policies
+    from heshare.shared.signals import finished
     from heshare.world.arrivals import INTERVAL_S, check_arrivals
 
     sizes = arguments.as_sizes(batch_sizes)
@@ -419,26 +428,22 @@ def compare(
     arguments.check_here(chosen, predictor, metrics, elsewhere=cells is not None or n_jobs != 1)
     own = None if predictor is None else arguments.as_predictor(predictor)
     with given_policies(chosen) as names, given_predictor(own) as predicts:
-        table = sweep(
-            Grid(
-                policies=names,
-                clusters=(arguments.as_cluster(cluster),),
-                tasks=(arguments.as_grid_tasks(tasks),),
-                loads=(load,),
-                arrivals=(arrivals if isinstance(arrivals, str) else check_arrivals(arrivals),),
-                intervals_s=(drawn.get("interval_s", INTERVAL_S),),
-                batch_sizes=sizes,
-                predictors=(predicts,),
-                traces=(SHIPPED if trace is None else str(trace),),
-                seeds=arguments.as_whole("seeds", seeds, least=1),
-                seed=arguments.as_whole("seed", seed, least=0),
-                terms=RunTerms.parse(power_limit, price, hold_s),
-            ),
-            folder=cells,
-            n_jobs=n_jobs,
-            progress=progress,
-            metrics=metrics,
+        grid = Grid(
+            policies=names,
+            clusters=(arguments.as_cluster(cluster),),
+            tasks=(arguments.as_grid_tasks(tasks),),
+            loads=(load,),
+            arrivals=(arrivals if isinstance(arrivals, str) else check_arrivals(arrivals),),
+            intervals_s=(drawn.get("interval_s", INTERVAL_S),),
+            batch_sizes=sizes,
+            predictors=(predicts,),
+            traces=(SHIPPED if trace is None else str(trace),),
+            seeds=arguments.as_whole("seeds", seeds, least=1),
+            seed=arguments.as_whole("seed", seed, least=0),
+            terms=RunTerms.parse(power_limit, price, hold_s),
         )
+        how = {"folder": cells, "n_jobs": n_jobs, "progress": progress, "metrics": metrics}
+        table = finished(lambda: sweep(grid, **how))
     return table.loc[:, "repetition":]
 
 

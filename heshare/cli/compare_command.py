@@ -113,14 +113,17 @@ def compare(
     chosen = _grid({name: value for name, value in lists.items() if value}, grid, seed, seeds)
     folder = cells if cells is not None or grid is None else Path("build/cells")
     with told("compare", quiet):
-        frame = _sweep(chosen, folder, jobs, again=not resume, progress=shows_bar(quiet))
-    if out is not None:
+        frame, stopped = _sweep(chosen, folder, jobs, again=not resume, progress=shows_bar(quiet))
+    if out is not None and not stopped:
         _write(frame, out)
-    if json:
+    if json and len(frame):
         print_frame(frame if grid is not None else frame.loc[:, "repetition":], True)
-        return
-    provenance = "+".join(sorted(frame["provenance"].unique()))
-    print_frame(medians(frame), False, repetitions=chosen.seeds, provenance=provenance)
+    elif len(frame):
+        provenance = "+".join(sorted(frame["provenance"].unique()))
+        print_frame(medians(frame), False, repetitions=chosen.seeds, provenance=provenance)
+    if stopped:
+        typer.echo(f"heshare: {stopped}", err=True)
+        raise typer.Exit(130)
 
 
 def medians(frame: pd.DataFrame) -> pd.DataFrame:
@@ -152,19 +155,20 @@ def _grid(lists: dict[str, Any], file: Path | None, seed: int, seeds: int) -> Gr
     return parse_grid({**defaults, **lists, "tasks": tasks, "seed": seed, "seeds": seeds})
 
 
-def _sweep(grid: Grid, folder: Path | None, jobs: int, *, again: bool, progress: bool) -> pd.DataFrame:
+def _sweep(grid: Grid, folder: Path | None, jobs: int, *, again: bool, progress: bool) -> tuple[pd.DataFrame, str]:
+    """Return the rows of a grid, and after a Ctrl-C what to say of it."""
+    import pandas as pd
+
     from heshare.lab.sweeps.sweep import sweep
 
     try:
-        return sweep(grid, folder=folder, n_jobs=jobs, progress=progress, again=again)
-    except KeyboardInterrupt:
-        if folder is None:
-            stored = "nothing was stored (see --cells)"
-        else:
-            command = "the same command without --no-resume" if again else "the same command"
-            stored = f"the runs that had finished are in {folder}, and {command} continues from there"
-        typer.echo(f"heshare: stopped; {stored}.", err=True)
-        raise typer.Exit(130) from None
+        return sweep(grid, folder=folder, n_jobs=jobs, progress=progress, again=again), ""
+    except KeyboardInterrupt as stop:
+        done, text = getattr(stop, "result", pd.DataFrame()), getattr(stop, "text", "no run had finished")
+    if folder is None:
+        return done, f"stopped; {text}, and nothing was stored (see --cells)."
+    command = "the same command without --no-resume" if again else "the same command"
+    return done, f"stopped; {text}. Finished runs are in {folder}, and {command} continues from there."
 
 
 def _write(frame: pd.DataFrame, out: Path) -> None:

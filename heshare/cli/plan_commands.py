@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from heshare.prediction.predictor import Predictor
     from heshare.scheduling.pareto import Front
     from heshare.shared.arrays import FloatArray
-    from heshare.world.cluster import Cluster
     from heshare.world.task import Task
 
 _BOUND_TOLERANCE = 1e-3
@@ -157,13 +156,13 @@ def plan(
     """Plan a task set with HeShare: print its Pareto front and the three plans named in the paper.
 
     --out writes the front, the tasks, and each of the three plans as a table and as a file that `heshare run --plan`
-    runs. Tasks that arrive later are refused, since the search ignores arrivals.
+    runs. Tasks that arrive later are refused, since the search ignores arrivals. Ctrl-C prints the front so far.
 
     With --price, each plan has its predicted cost if it begins at once, and after the wait that saves most.
     """
     start_s = perf_counter()
-    from heshare import api
     from heshare.lab.sweeps.random_streams import POLICY, Repetition
+    from heshare.shared.signals import Stopped
     from heshare.world.cluster import Cluster
 
     _check_improved_options(improved, budget, bound)
@@ -173,12 +172,14 @@ def plan(
     until_s = None if budget is None else start_s + parse_duration_s(budget)
     with told("plan", quiet):
         predictor, shows = predictor_factory(profiles)(), shows_bar(quiet)
-        if improved:
-            front = _improved_front(tasks_to_plan, gpus, predictor, streams.rng(POLICY), until_s, shows)
-        else:
-            front = api.plan(tasks_to_plan, gpus, seed=seed, repetition=repetition, predictor=predictor, progress=shows)
+        stopped = None
+        try:
+            world = tasks_to_plan, gpus, predictor
+            front = _searched(improved, until_s, shows, *world, rng=streams.rng(POLICY))
+        except Stopped as stop:
+            front, stopped = stop.result, stop
         frame = front.to_frame()
-        no_gap = _gap_note(improved, bound, len(tasks_to_plan), budget is not None)
+        no_gap = _gap_note(improved, bound, len(tasks_to_plan), budget is not None or stopped is not None)
         if improved and not no_gap:
             frame["gap_pct"] = _gaps_pct(front, predictor)
         if terms is not None:
@@ -197,6 +198,8 @@ def plan(
         shown = ("choice", "energy_j", "jct_s", "gap_pct", "cost", "wait_h", "cost_waited", "co2_g", "co2_g_waited")
         columns = [name for name in shown if name in named]
         print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows, **no_gap)
+    if stopped is not None:
+        raise KeyboardInterrupt(stopped.text)
 
 
 def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) -> None:
@@ -212,22 +215,21 @@ def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) 
         write_plan(out / f"plan-{name}.json", chosen)
 
 
-def _improved_front(
-    tasks: Sequence[Task],
-    gpus: Cluster,
-    predictor: Predictor,
-    rng: np.random.Generator,
-    until_s: float | None,
-    shows: bool,
-) -> Front:
+def _searched(improved: bool, until_s: float | None, shows: bool, *world: Any, rng: np.random.Generator) -> Front:
+    """Return the front of tasks on a cluster by a predictor."""
+    from heshare.arguments import warn_of_size
     from heshare.lab.plus.heshare_plus import optimise
     from heshare.lab.plus.search_settings import DEFAULT_SETTINGS
+    from heshare.scheduling.planner import plan
     from heshare.shared.progress import bar, rounds_of
 
-    budget_s = None if until_s is None else max(0.0, until_s - perf_counter())
-    with bar("plan", "round", shows) as update:
+    with bar("plan", "round" if improved else "generation", shows) as update:
+        if not improved:
+            warn_of_size(world[0])
+            return plan(*world, rng=rng, progress=update)
+        budget_s = None if until_s is None else max(0.0, until_s - perf_counter())
         after_round = rounds_of(update, DEFAULT_SETTINGS.rounds if budget_s is None else None) if shows else None
-        return optimise(tasks, gpus, predictor, rng=rng, budget_s=budget_s, progress=after_round)
+        return optimise(*world, rng=rng, budget_s=budget_s, progress=after_round)
 
 
 def _gap_note(improved: bool, bound: bool | None, tasks: int, hurried: bool) -> dict[str, str]:

@@ -17,6 +17,9 @@ from heshare.world.catalogue import INFERENCE
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
 
+MOST_SETS = 4096
+"""Sets that are predicted at once, so that memory does not grow with their number."""
+
 
 class KnownSets(PredictedSets):
     """The sets that were predicted on one type of GPU: a clock (MHz) and the ids of the residents, by the encoder.
@@ -139,9 +142,9 @@ class RecordPredictor(Predictor, ABC):
                 time_s[row, 0], power_w[row] = encoder.alone(int(ids[row, 0]))
                 rows[row] = 0
         others = np.flatnonzero(rows)
-        if len(others):
-            width = int(sizes[others].max())
-            time_s[others, :width], power_w[others] = self._predict_sets(encoder, ids[others, :width], sm_mhz[others])
+        width = int(sizes[others].max(initial=0))
+        for some in np.array_split(others, -(-len(others) // MOST_SETS)) if len(others) else ():
+            time_s[some, :width], power_w[some] = self._predict_sets(encoder, ids[some, :width], sm_mhz[some])
         known.add(time_s, power_w)
         known.rows = np.concatenate([known.rows, rows])
 

@@ -22,6 +22,9 @@ from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.caches.row_table import distinct_rows
 
+MOST_TRIALS = 16_384
+"""Batches that are predicted at once: more would need memory that grows with the task set."""
+
 
 def configure(
     schemes: Schemes, instance: Instance, predictor: Predictor | BatchModel, settings: Settings = DEFAULTS
@@ -91,12 +94,18 @@ def mps_percentages(split: BatchSplit, model: BatchModel, settings: Settings) ->
     candidates = np.array(settings.mps_pcts[::-1])  # largest first, which wins ties
     size = batches.members.sum(axis=1)
     for position in range(batches.tasks.shape[1]):
-        rows = np.flatnonzero(size > max(position, 1))
-        trials = Batches(batches.kind, batches.tasks, mps_pct, batches.sm_mhz).take(np.repeat(rows, len(candidates)))
-        trials.mps_pct[:, position] = np.tile(candidates, len(rows))
-        score = _mps_score(model.execute(trials), position, np.repeat(behind[rows], len(candidates)), settings)
-        mps_pct[rows, position] = candidates[_first_least(score.reshape(len(rows), len(candidates)))]
+        for rows in _blocks(np.flatnonzero(size > max(position, 1)), len(candidates)):
+            trials = Batches(batches.kind, batches.tasks, mps_pct, batches.sm_mhz)
+            trials = trials.take(np.repeat(rows, len(candidates)))
+            trials.mps_pct[:, position] = np.tile(candidates, len(rows))
+            score = _mps_score(model.execute(trials), position, np.repeat(behind[rows], len(candidates)), settings)
+            mps_pct[rows, position] = candidates[_first_least(score.reshape(len(rows), len(candidates)))]
     return mps_pct[inverse]
+
+
+def _blocks(rows: IntArray, trials: int) -> list[IntArray]:
+    """Return rows in blocks of at most `MOST_TRIALS` trials, where each row has so many."""
+    return np.array_split(rows, max(1, -(-len(rows) * trials // MOST_TRIALS)))
 
 
 def _mps_score(run: BatchExecutions, position: int, behind: IntArray, settings: Settings) -> FloatArray:
@@ -152,14 +161,21 @@ def clock_curves(
     setting `piecewise` says whether tasks speed up when others end.
     """
     batches, count, queues = split.batches, clocks_mhz.shape[1], int(split.queue[-1]) + 1
-    rows = np.repeat(np.arange(len(batches)), count)
-    trials = Batches(batches.kind[rows], batches.tasks[rows], mps_pct[rows], clocks_mhz[batches.kind].ravel())
-    run = model.execute(trials, piecewise=settings.piecewise)
+    first, inverse = distinct_rows(np.concatenate((batches.kind[:, None], batches.tasks, mps_pct), axis=1))
+    found = np.empty((3, len(first), count))  # energy, J, length, s, and sum of the tasks' times, s
+    for places in _blocks(np.arange(len(first)), count):
+        rows = np.repeat(first[places], count)
+        trials = Batches(
+            batches.kind[rows], batches.tasks[rows], mps_pct[rows], clocks_mhz[batches.kind[first[places]]].ravel()
+        )
+        run = model.execute(trials, piecewise=settings.piecewise)
+        found[:, places] = np.reshape((run.energy_j, run.end_s, run.time_s.sum(axis=1)), (3, len(places), count))
+    energy_j, end_s, time_s = found[:, inverse]
     index = (split.queue[:, None] * count + np.arange(count)).ravel()
-    jct_s = run.jct_s(np.repeat(split.behind, count))
-    energy_j: FloatArray = np.bincount(index, run.energy_j, queues * count).astype(np.float64)
-    total_s: FloatArray = np.bincount(index, jct_s, queues * count).astype(np.float64)
-    return ClockCurves(energy_j.reshape(queues, count), total_s.reshape(queues, count))
+    jct_s = time_s + split.behind[:, None] * end_s
+    total_j: FloatArray = np.bincount(index, energy_j.ravel(), queues * count).astype(np.float64)
+    total_s: FloatArray = np.bincount(index, jct_s.ravel(), queues * count).astype(np.float64)
+    return ClockCurves(total_j.reshape(queues, count), total_s.reshape(queues, count))
 
 
 def combine_clocks(queue_of_gpu: IntArray, curves: ClockCurves, settings: Settings) -> tuple[FloatArray, IntArray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from heshare.scheduling.pareto import round_significant, thin
 from heshare.scheduling.selection import Individuals, archive_order, environmental_selection, joined
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.signals import Stopped
 
 Progress = Callable[[int, int], object]
 """Called with (generations done, generations in all); the search stops early when it returns False."""
@@ -45,13 +46,19 @@ def search(
     """Search the schemes with the least energy and average JCT (Eq. 10) by the genetic algorithm.
 
     Each generation evaluates `population` schemes, the initial one included. `progress` is called after each
-    generation; `seeds` replace as many initial schemes, shape (m, n).
+    generation; `seeds` replace as many initial schemes, shape (m, n). Ctrl-C raises `Stopped` with the schemes so far.
     """
-    for done, schemes in enumerate(evolve(instance, settings, rng, seeds=seeds), start=1):
-        result = schemes
-        if progress is not None and progress(done, settings.generations) is False:
-            break
-    return result
+    result = None
+    try:
+        for done, schemes in enumerate(evolve(instance, settings, rng, seeds=seeds), start=1):
+            result = schemes
+            if progress is not None and progress(done, settings.generations) is False:
+                break
+    except KeyboardInterrupt as stop:
+        if result is None or type(stop) is not KeyboardInterrupt:
+            raise
+        raise Stopped("the plans are those of the search so far", result) from None
+    return cast(Schemes, result)
 
 
 def evolve(

@@ -1,6 +1,7 @@
 """HeShare's planner: both stages, from a task set to a Pareto front of plans (Sections III-B and III-C)."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from heshare.scheduling.pareto import Front, knee
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.signals import Stopped
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -47,12 +49,24 @@ def plan(
 
     Raises:
         InputError: there is no task, or a task fits no GPU.
+        Stopped: a Ctrl-C after the first generation, with the front so far: in stage 2 that of stage 1.
     """
-    calls_before = predictor.calls
+    calls_before, stopped = predictor.calls, ""
     instance = make_instance(tasks, cluster, predictor, ready_s)
-    schemes = search(instance, settings, rng, progress, seeds=seeds)
-    plans, objectives = configure(schemes, instance, predictor, settings)
-    return Front(plans, objectives, predictor.calls - calls_before)
+    try:
+        schemes = search(instance, settings, rng, progress, seeds=seeds)
+    except Stopped as stop:
+        schemes, stopped = stop.result, stop.text
+    try:
+        plans, objectives = configure(schemes, instance, predictor, settings)
+    except KeyboardInterrupt:
+        stopped = "the plans are those of stage 1, without sharing"
+        as_found = replace(settings, batching="single", mps_goal="none", clock_scope="none")
+        plans, objectives = configure(schemes, instance, predictor, as_found)
+    front = Front(plans, objectives, predictor.calls - calls_before)
+    if stopped:
+        raise Stopped(stopped, front)
+    return front
 
 
 def sched_only(

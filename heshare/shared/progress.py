@@ -1,15 +1,17 @@
-"""Progress on stderr: a bar on a terminal, and elsewhere one line once a second has passed."""
+"""Progress on stderr: a bar, by default on a terminal after two seconds, or one line once a second has passed."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Timer
+from typing import Any
 
 from tqdm import tqdm
 
 from heshare.shared.compiling import compilation_told_by
 
 LINE_AFTER_S = 1.0
+BAR_AFTER_S = 2.0
 Update = Callable[[int, int | None], None]
 """Is called with the steps done, and the steps in all or None where nobody knows."""
 
@@ -27,20 +29,40 @@ def line_after_a_second(text: str, shown: bool) -> Iterator[None]:
 
 
 @contextmanager
-def bar(name: str, unit: str, shown: bool) -> Iterator[Update]:
-    """Show a bar on stderr while the block runs, and yield what moves it; nothing is shown unless `shown`.
+def drawn(shown: bool | None, **options: Any) -> Iterator["tqdm[Any]"]:
+    """Yield a bar of tqdm on stderr: shown at once, never, or for None on a terminal after two seconds."""
+    late = shown is None
+    with tqdm(disable=None if late else not shown, delay=BAR_AFTER_S if late else 0.0, **options) as made:
+
+        def show() -> None:
+            made.delay = 0.0
+            made.refresh()
+
+        timer = Timer(BAR_AFTER_S, show)
+        timer.daemon = True
+        if late and not made.disable:
+            timer.start()
+        try:
+            yield made
+        finally:
+            timer.cancel()
+
+
+@contextmanager
+def bar(name: str, unit: str, shown: bool | None) -> Iterator[Update]:
+    """Show a bar on stderr as `drawn` does while the block runs, and yield what moves it.
 
     Before it first moves it says so if something has to be compiled.
     """
-    with tqdm(desc=name, unit=unit, bar_format="{desc}", disable=not shown) as drawn, ExitStack() as stack:
+    with drawn(shown, desc=name, unit=unit, bar_format="{desc}") as made, ExitStack() as stack:
         if shown:
-            stack.enter_context(compilation_told_by(lambda text: drawn.set_description_str(f"{name} ({text})")))
+            stack.enter_context(compilation_told_by(lambda text: made.set_description_str(f"{name} ({text})")))
 
         def update(done: int, total: int | None) -> None:
-            drawn.desc = name
-            drawn.bar_format = None
-            drawn.total = total
-            drawn.update(done - drawn.n)
+            made.desc = name
+            made.bar_format = None
+            made.total = total
+            made.update(done - made.n)
 
         yield update
 

@@ -35,6 +35,7 @@ from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import require
+from heshare.shared.signals import Stopped
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -70,6 +71,7 @@ def optimise(
 
     Raises:
         InputError: there is no task, one fits no GPU, or the budget is no time.
+        Stopped: a Ctrl-C after the first weights, with the front so far.
     """
     start_s = perf_counter()
     good = budget_s is None or 0 <= budget_s < math.inf
@@ -77,5 +79,11 @@ def optimise(
     before = predictor.calls
     costs = BatchCosts(make_instance(tasks, cluster, predictor, ready_s), predictor, effort.choices)
     search = WeightedSearch(costs, effort, rng, seeds)
-    search.run(None if budget_s is None else start_s + budget_s, progress)
+    try:
+        search.run(None if budget_s is None else start_s + budget_s, progress)
+    except KeyboardInterrupt as stop:
+        if not len(search.objectives()) or type(stop) is not KeyboardInterrupt:
+            raise
+        front = replace(search.front(), predictor_rows=predictor.calls - before)
+        raise Stopped("the plans are those of the search so far", front) from None
     return replace(search.front(), predictor_rows=predictor.calls - before)

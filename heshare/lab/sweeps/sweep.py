@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 import pandas as pd
-from tqdm import tqdm
 
 from heshare.devices.task_sizes import draw_for
 from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
@@ -34,6 +33,8 @@ from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.shared.code_version import code_version
 from heshare.shared.errors import InputError, require
+from heshare.shared.progress import drawn
+from heshare.shared.signals import Stopped
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -51,7 +52,7 @@ def sweep(
     *,
     folder: str | Path | None = None,
     n_jobs: int = 1,
-    progress: bool = False,
+    progress: bool | None = False,
     again: bool = False,
     metrics: Mapping[str, Metric] | None = None,
 ) -> pd.DataFrame:
@@ -64,7 +65,8 @@ def sweep(
         folder: where finished cells are stored and looked up; None stores nothing.
         n_jobs: processes of this machine, unless joblib's backend is Dask's (`heshare.lab.sweeps.parallel`); the result
             depends on neither.
-        progress: show a progress bar over cells; those of the folder are counted from the start.
+        progress: show a progress bar over cells; those of the folder are counted from the start. None: on a terminal,
+            after two seconds.
         again: compute every cell again, even if it is in the folder.
         metrics: more columns by name, functions that return a number of a run; not with a folder.
 
@@ -74,6 +76,7 @@ def sweep(
 
     Raises:
         InputError: an unknown name, or `n_jobs` out of range.
+        Stopped: a Ctrl-C after the first run, with the rows of the finished ones.
     """
     good = isinstance(n_jobs, int) and not isinstance(n_jobs, bool) and (n_jobs >= 1 or n_jobs == -1)
     require("n_jobs", repr(n_jobs), good, "a whole number of at least 1, or -1 for all cores")
@@ -93,7 +96,10 @@ def sweep(
             )
             labels += [scenario_labels] * len(names)
     rows = _rows(bundles, folder, n_jobs, progress, again, metrics or {})
-    return pd.DataFrame([{**label, **row} for label, row in zip(labels, rows, strict=True)])
+    done = pd.DataFrame([{**label, **row} for label, row in zip(labels, rows, strict=True) if row])
+    if len(done) < len(rows):
+        raise Stopped(f"{len(done)} of {len(rows)} runs had finished", done) if len(done) else KeyboardInterrupt
+    return done
 
 
 def _compute(cells: Sequence[Description], metrics: Mapping[str, Metric]) -> Iterator[Row]:
@@ -175,11 +181,11 @@ def _rows(
     bundles: Sequence[Sequence[Description]],
     folder: str | Path | None,
     n_jobs: int,
-    progress: bool,
+    progress: bool | None,
     again: bool,
     metrics: Mapping[str, Metric],
 ) -> list[Row]:
-    """Return the rows of cells in the order given; computed rows are converted by JSON as if read.
+    """Return the rows of cells in the order given, empty ones from a Ctrl-C on; computed ones are as if read from JSON.
 
     One process computes the cells of a bundle. The key of a cell depends on the import closure of its modules.
     """
@@ -201,14 +207,17 @@ def _rows(
             own_store, version = (None, _version(*missing.values())) if elsewhere else (store, "")
             jobs.append(_Job(missing, own_store, version, metrics))
     total = len(known) + len(planned)
-    with tqdm(total=total, initial=len(known), desc="cells", unit="cell", disable=not progress) as bar:
-        for rows in map_unordered(_run_job, jobs, n_jobs=n_jobs):
-            if store is not None and elsewhere:
-                for name, row in rows.items():
-                    store.write(name, planned[name], row)
-            known |= rows
-            bar.update(len(rows))
-    return [known[name] for bundle in names for name in bundle]
+    with drawn(progress, total=total, initial=len(known), desc="cells", unit="cell") as bar:
+        try:
+            for rows in map_unordered(_run_job, jobs, n_jobs=n_jobs):
+                if store is not None and elsewhere:
+                    for name, row in rows.items():
+                        store.write(name, planned[name], row)
+                known |= rows
+                bar.update(len(rows))
+        except KeyboardInterrupt as stop:
+            known |= getattr(stop, "result", {})
+    return [known.get(name, {}) for bundle in names for name in bundle]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +235,7 @@ class _Job:
 
 
 def _run_job(job: _Job) -> dict[str, Row]:
-    """Compute the cells of a job; store each at once."""
+    """Compute the cells of a job; store each at once. `Stopped` by a Ctrl-C has the rows so far."""
     if job.version and _version(*job.cells.values()) != job.version:
         raise InputError(
             "a worker with other code, data or libraries than here",
@@ -234,11 +243,14 @@ def _run_job(job: _Job) -> dict[str, Row]:
             "Install the same version of heshare and of the lock on the workers.",
             column="workers",
         )
-    rows = {}
-    for (name, cell), row in zip(job.cells.items(), _compute(list(job.cells.values()), job.metrics), strict=True):
-        rows[name] = plain_row(row)
-        if job.store is not None:
-            job.store.write(name, cell, rows[name])
+    rows: dict[str, Row] = {}
+    try:
+        for (name, cell), row in zip(job.cells.items(), _compute(list(job.cells.values()), job.metrics), strict=True):
+            rows[name] = plain_row(row)
+            if job.store is not None:
+                job.store.write(name, cell, rows[name])
+    except KeyboardInterrupt:
+        raise Stopped(f"{len(rows)} runs had finished", rows) from None
     return rows
 
 

@@ -15,6 +15,7 @@ from heshare.running.result import Run
 from heshare.scheduling import pareto
 from heshare.scheduling.plan import Plan
 from heshare.shared.errors import require
+from heshare.shared.progress import drawn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,7 +104,8 @@ class Front(pareto.Front):
         from heshare.paper.explore.front_page import front_page
 
         predictor = self.used_predictor()
-        return front_page(self, predictor, path, series=self.series, piecewise=self.piecewise)
+        with drawn(None, desc="explore", bar_format="{desc}"):
+            return front_page(self, predictor, path, series=self.series, piecewise=self.piecewise)
 
     def used_predictor(self) -> Predictor:
         """Return the predictor of the plans."""

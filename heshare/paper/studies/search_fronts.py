@@ -36,6 +36,7 @@ from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import LITERAL, Settings
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import require
+from heshare.shared.progress import drawn
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -143,25 +144,28 @@ def compare(
     device: Predictor,
     searches: Mapping[str, System],
     planners: Mapping[str, Planner] = MappingProxyType({IMPROVED: optimise}),
+    progress: bool | None = None,
 ) -> Study:
     """Return a study of searches of the same task sets, whose final plans are judged by one evaluator.
 
     `sets` has the task sets by seed, which is also the seed of the searches; with `device`, a predictor without errors,
-    the plans are run. `planners` return whole plans, not schemes that stage 2 configures, by title.
+    the plans are run. `planners` return whole plans, not schemes that stage 2 configures, by title. `progress` shows
+    a bar over the task sets; None: on a terminal.
     """
     final, curves = [], []
-    for number, tasks in sets.items():
-        world = make_instance(tasks, cluster, predictor)
-        model = BatchModel(world, predictor)
-        stages = {title: each.run(world, rng=_rng(number, 1)) for title, each in searches.items()}
-        found: dict[str, Sequence[Plan]] = {
-            title: configure(own[-1].schemes, world, model, searches[title].settings)[0]
-            for title, own in stages.items()
-        }
-        for title, planner in planners.items():
-            found[title] = list(planner(world.tasks, cluster, predictor, rng=_rng(number, 2)))
-        final += _measured(found, world, model, device, number)
-        curves += _curves(stages, random_plan_mean(world, _rng(number, 3)), number)
+    with drawn(progress, iterable=sets.items(), desc="searches", unit="set") as shown:
+        for number, tasks in shown:
+            world = make_instance(tasks, cluster, predictor)
+            model = BatchModel(world, predictor)
+            stages = {title: each.run(world, rng=_rng(number, 1)) for title, each in searches.items()}
+            found: dict[str, Sequence[Plan]] = {
+                title: configure(own[-1].schemes, world, model, searches[title].settings)[0]
+                for title, own in stages.items()
+            }
+            for title, planner in planners.items():
+                found[title] = list(planner(world.tasks, cluster, predictor, rng=_rng(number, 2)))
+            final += _measured(found, world, model, device, number)
+            curves += _curves(stages, random_plan_mean(world, _rng(number, 3)), number)
     known = {title: {"rate": str(each.rate), "start": each.start} for title, each in searches.items()}
     return Study(_described(final, known), _described(curves, known))
 

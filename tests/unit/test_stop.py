@@ -1,0 +1,227 @@
+"""Ctrl-C keeps what is finished: rows of a comparison, the front of a search; bars appear by themselves."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import signal
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
+from typer.testing import CliRunner
+
+import heshare as hs
+from heshare.arguments import LargePlanWarning, warn_of_size
+from heshare.cli import app
+from heshare.paper.explore.results import Front
+from heshare.running.run import run
+from heshare.scheduling import configuration
+from heshare.scheduling.batch_model import BatchModel
+from heshare.scheduling.genetic import search
+from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.operators import tournament
+from heshare.scheduling.settings import Settings
+from heshare.shared import progress
+from heshare.shared.signals import EndRequested, InterruptedWarning, Stopped
+from heshare.world.cluster import Cluster
+
+RUN = CliRunner()
+CLUSTER = "1xT4,1xA100"
+SWEEP_RUN = "heshare.lab.sweeps.sweep.run"
+POLICIES = ["random", "sjf", "fifo"]
+
+
+def interrupting(call: Callable[..., Any], after: int, error: type[BaseException] = KeyboardInterrupt) -> Any:
+    """Return a function that does what `call` does so many times, and then raises."""
+    calls = 0
+
+    def called(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > after:
+            raise error
+        return call(*args, **options)
+
+    return called
+
+
+@pytest.mark.parametrize("finished", [1, 2, 4])
+def test_compare_returns_the_rows_so_far(finished: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = hs.compare(3, CLUSTER, POLICIES, seeds=2)
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, finished))
+    with pytest.warns(InterruptedWarning, match=rf"interrupted: {finished} of 6 runs had finished") as told:
+        table = hs.compare(3, CLUSTER, POLICIES, seeds=2)
+    assert told[0].filename == __file__
+    assert table.drop(columns="planning_s").equals(whole.head(finished).drop(columns="planning_s"))
+
+
+def test_compare_that_finished_nothing_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 0))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        hs.compare(3, CLUSTER, POLICIES, seeds=1)
+    assert type(caught.value) is KeyboardInterrupt
+
+
+def test_stored_runs_continue_after_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(SWEEP_RUN, interrupting(run, 2))
+        with pytest.warns(InterruptedWarning):
+            hs.compare(3, CLUSTER, POLICIES, seeds=1, cells=tmp_path)
+    again = interrupting(run, 1)
+    monkeypatch.setattr(SWEEP_RUN, again)
+    assert len(hs.compare(3, CLUSTER, POLICIES, seeds=1, cells=tmp_path)) == 3
+
+
+def test_the_shell_prints_the_rows_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "1", "-q", "--out", str(tmp_path / "out")]
+    words += [word for policy in POLICIES for word in ("--policy", policy)]
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 2))
+    done = RUN.invoke(app, words)
+    assert done.exit_code == 130
+    assert "SJF" in done.stdout
+    assert "FIFO" not in done.stdout
+    assert done.stderr == "heshare: stopped; 2 of 3 runs had finished, and nothing was stored (see --cells).\n"
+    assert not (tmp_path / "out").exists(), "a part looks like the whole"
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
+    done = RUN.invoke(app, [*words, "--json"])
+    assert (done.exit_code, len(json.loads(done.stdout)["rows"])) == (130, 1)
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 0))
+    done = RUN.invoke(app, [*words, "--json"])
+    assert (done.exit_code, done.stdout) == (130, "")
+
+
+def test_plan_returns_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = hs.plan(4, CLUSTER, settings=Settings(generations=2))
+    monkeypatch.setattr("heshare.scheduling.genetic.tournament", _after(2))
+    with pytest.warns(InterruptedWarning, match="the search so far") as told:
+        front = hs.plan(4, CLUSTER)
+    assert told[0].filename == __file__
+    assert isinstance(front, Front)
+    assert (front.objectives == expected.objectives).all()
+
+
+def test_plan_in_its_second_stage_returns_the_front_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heshare.scheduling.planner.configure", _interrupted_once(configuration.configure))
+    with pytest.warns(InterruptedWarning, match="stage 1, without sharing"):
+        front = hs.plan(4, CLUSTER)
+    assert all(len(batch.tasks) == 1 for plan in front for queue in plan.queues for batch in queue)
+
+
+def test_optimise_returns_the_front_so_far() -> None:
+    seen: list[np.ndarray] = []
+
+    def interrupt(rounds: int, front: np.ndarray) -> None:
+        seen.append(front)
+        if rounds == 2:
+            raise KeyboardInterrupt
+
+    with pytest.warns(InterruptedWarning):
+        found = hs.optimise(4, CLUSTER, progress=interrupt)
+    assert len(seen) == 2
+    assert found.objectives[:, 0].min() == seen[-1][:, 0].min()
+
+
+@pytest.mark.parametrize("more", [(), ("--improved",)])
+def test_the_shell_prints_the_front_so_far(more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heshare.scheduling.genetic.tournament", _after(2))
+    from heshare.lab.plus.weighted_search import WeightedSearch
+
+    monkeypatch.setattr(WeightedSearch, "_refine", interrupting(WeightedSearch._refine, 0))
+    done = RUN.invoke(app, ["plan", "--tasks", "4", "--cluster", CLUSTER, "-q", *more])
+    assert done.exit_code == 130
+    assert "Trade-off" in done.stdout
+    assert done.stderr == "heshare: interrupted: the plans are those of the search so far\n"
+
+
+def test_other_endings_of_a_search_are_not_taken_for_a_result() -> None:
+    def ended(done: int, of: int) -> None:
+        raise EndRequested(signal.SIGTERM, "ended")
+
+    world = make_instance(mixed_tasks(4), Cluster.parse(CLUSTER), Toy(demand=DEMANDS))
+    with pytest.raises(EndRequested):
+        search(world, Settings(), np.random.default_rng(0), ended)
+
+
+def test_stopped_crosses_processes_and_promises_nothing() -> None:
+    stop = pickle.loads(pickle.dumps(Stopped("2 runs", {"a": 1})))
+    assert (stop.text, stop.result, str(stop)) == ("2 runs", {"a": 1}, "")
+
+
+def test_blocks_change_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    def front() -> Any:
+        world = make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), Toy(demand=DEMANDS))
+        settings = Settings(generations=10)
+        schemes = search(world, settings, np.random.default_rng(3))
+        return configuration.configure(schemes, world, BatchModel(world, Toy(demand=DEMANDS)), settings)
+
+    plans, objectives = front()
+    monkeypatch.setattr(configuration, "MOST_TRIALS", 24)
+    in_blocks = front()
+    assert in_blocks[0] == plans
+    assert (in_blocks[1] == objectives).all()
+
+
+def test_large_task_sets_are_told_which_search_to_use() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_size(mixed_tasks(400))
+    with pytest.warns(LargePlanWarning, match="401 tasks.*hs.optimise.*--improved --budget"):
+        warn_of_size(mixed_tasks(401))
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("stderr", "shown"), [(_Terminal, True), (io.StringIO, False)])
+def test_a_bar_appears_by_itself_on_a_terminal(
+    stderr: type[io.StringIO], shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[_Timer] = []
+
+    class _Timer:
+        daemon = False
+
+        def __init__(self, delay_s: float, call: Callable[[], None]) -> None:
+            self.call, self.started = call, False
+            made.append(self)
+
+        def start(self) -> None:
+            self.started = True
+
+        def cancel(self) -> None:
+            pass
+
+    monkeypatch.setattr(progress, "Timer", _Timer)
+    monkeypatch.setattr("sys.stderr", told := stderr())
+    with progress.bar("plan", "generation", None) as update:
+        update(1, 3)
+        assert told.getvalue() == "", "nothing is shown of what ends soon"
+        assert made[0].started == shown
+        if shown:
+            made[0].call()
+        update(3, 3)
+    assert ("3/3" in told.getvalue(), told.getvalue().endswith("\n")) == (shown, shown)
+
+
+def _after(generations: int) -> Any:
+    return interrupting(tournament, generations - 1)
+
+
+def _interrupted_once(call: Callable[..., Any]) -> Any:
+    calls: list[None] = []
+
+    def called(*args: Any, **options: Any) -> Any:
+        calls.append(None)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return call(*args, **options)
+
+    return called
