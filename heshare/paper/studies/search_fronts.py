@@ -35,7 +35,7 @@ from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import LITERAL, Settings
 from heshare.shared.arrays import FloatArray
-from heshare.shared.errors import require
+from heshare.shared.errors import require, unknown
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -253,6 +253,9 @@ def summary(final: pd.DataFrame, against: Mapping[str, str]) -> pd.DataFrame:
     )
     igd_plus = final.groupby("system")["igd_plus"].median()
     described = final.columns[: list(final.columns).index("seed")]
+    for title in against.values():
+        if title not in table:
+            raise unknown(title, map(str, table), column="against")
     ours_first = next(iter(against.values()))
     first = table[ours_first].tolist()
     rows = []
