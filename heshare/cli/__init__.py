@@ -3,6 +3,7 @@
 import signal
 import sys
 import warnings
+from traceback import extract_tb
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from typer.core import TyperGroup
 from heshare.cli.options import print_json
 from heshare.shared import plugins
 from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, describe, from_system
+from heshare.shared.files import PACKAGE
 from heshare.shared.standard_streams import dropping
 from heshare.shared.version import __version__
 
@@ -103,9 +105,22 @@ class _Group(TyperGroup):
             wrapped = from_system(error)
             _fail(describe(wrapped), as_json)
             raise typer.Exit(wrapped.exit_code) from None
+        except Exception as error:
+            place = _in_code_of_the_user(error)
+            if place is None or hasattr(error, "exit_code") or isinstance(error, typer.Abort):
+                raise
+            _fail(describe(HeShareError(f"{place}: {type(error).__name__}: {error}")), as_json)
+            raise typer.Exit(HeShareError.exit_code) from None
         except KeyboardInterrupt as interrupt:
             typer.echo(f"heshare: interrupted{f': {interrupt}' if str(interrupt) else ''}", err=True)
             raise typer.Exit(128 + getattr(interrupt, "number", signal.SIGINT)) from None
+
+
+def _in_code_of_the_user(error: Exception) -> str | None:
+    """Return the last line of a policy, predictor or other function of the user that an error came through, if any."""
+    installed = (str(PACKAGE), sys.prefix, sys.base_prefix, "<")
+    own = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith(installed)]
+    return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else None
 
 
 app = typer.Typer(

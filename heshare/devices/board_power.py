@@ -22,6 +22,7 @@ from heshare.devices.crowding import common_stretch, crowded_times_s, resident_p
 from heshare.devices.crowding import work_done as _work_done
 from heshare.devices.iteration_time import Iteration
 from heshare.shared.arrays import FloatArray
+from heshare.shared.errors import InputError
 
 _LOWEST, _EXACT = 1e-6, 1e-12
 """Lowest clock that a limit leaves, and how exactly it is found, both over the top clock."""
@@ -131,8 +132,16 @@ def capped_clock_mhz(
 
 
 def highest_clock_mhz(power_w: Callable[[float], float], cap_w: float, request_mhz: float, max_mhz: float) -> float:
-    """Return the highest clock up to `request_mhz` at which `power_w(clock)`, growing, stays within `cap_w`, MHz."""
+    """Return the highest clock up to `request_mhz` at which `power_w(clock)`, growing, stays within `cap_w`, MHz.
+
+    Where memory traffic alone draws more, there is none: an `InputError`.
+    """
     if power_w(request_mhz) <= cap_w:
         return request_mhz
+    least_w = power_w(_LOWEST * max_mhz)
+    if least_w > cap_w:
+        expected = f"at least {least_w:.0f} W, which the device model gives this work's memory traffic at every clock"
+        action = "Raise the limit, lower the inference batch size, or take another GPU."
+        raise InputError(f"a power limit of {cap_w:g} W", expected, action, column="power_cap_w")
     root: float = brentq(lambda mhz: power_w(mhz) - cap_w, _LOWEST * max_mhz, max_mhz, xtol=_EXACT * max_mhz)
     return root

@@ -54,6 +54,8 @@ def import_jobs(
         ...     hs.import_jobs(file.name, columns, workloads="gpt2:1")
         TaskSet(2 tasks of 1 models, arriving 0 to 5 s)
     """
+    good = isinstance(path, str | Path)
+    require("path", f"an object of {type(path).__name__}", good, "a CSV file", "Write it there with to_csv.")
     for key in columns:
         if key not in KEYS:
             raise unknown(key, KEYS, column="columns")

@@ -41,7 +41,8 @@ def iterations(workload: Workload | str, duration_s: float, card: str | Gpu = SI
         >>> round(hs.iterations("resnet50:8", 3600))
         714451
     """
-    require("duration_s", duration_s, 0 < duration_s < float("inf"), "finite seconds above zero", "Correct the time.")
+    good = np.ndim(duration_s) == 0 and 0 < duration_s < float("inf")
+    require("duration_s", duration_s, good, "finite seconds above zero", "Give one time, s.")
     given = workload if isinstance(workload, Workload) else resident(workload).workload
     return float(duration_s) / _alone_s(gpu(card) if isinstance(card, str) else card, given)
 

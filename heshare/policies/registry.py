@@ -67,6 +67,8 @@ class RegisteredPolicy:
     def make(self, **changed: Value) -> Policy:
         """Return a policy with some parameters changed; its name is the description."""
         policy = self.factory(**{**self.preset, **changed})
+        good, expected = callable(getattr(policy, "decide", None)), "an object with decide, as docs/guide.md describes"
+        require("policy", f"{type(policy).__name__} from {self.name}", good, expected, "Return a policy.")
         cast(Any, policy).name = write_description(self.name, changed)
         return policy
 

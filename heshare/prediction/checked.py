@@ -1,6 +1,7 @@
 """A predictor of one's own whose every answer is checked before a search or a policy works with it."""
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import numpy as np
 
@@ -18,8 +19,11 @@ class CheckedPredictor(Predictor):
 
     @property
     def calls(self) -> int:
-        """Rows predicted so far."""
-        return self.predictor.calls
+        """Rows predicted so far, as the predictor counts them, or an `InputError`."""
+        calls: object = self.predictor.calls
+        if not isinstance(calls, Integral):
+            raise self._error(f"calls of {calls}", "the number of rows predicted so far")
+        return int(calls)
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         """Predict sets of residents, each at its clock.
@@ -40,7 +44,7 @@ class CheckedPredictor(Predictor):
             wrong = ~(np.isfinite(values) & (values > 0))
             if wrong.any():
                 raise self._error(f"{name} of {values[wrong][0]:g} on {gpu.name}", "finite values above zero")
-        return answer
+        return CoRuns(np.asarray(answer.time_s, dtype=np.float64), np.asarray(answer.power_w, dtype=np.float64))
 
     def _error(self, found: str, expected: str) -> InputError:
         return InputError(

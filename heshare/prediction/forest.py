@@ -157,7 +157,7 @@ class ForestPredictor(RecordPredictor):
         self._forest = forest
 
     def _predict_sets(self, encoder: FeatureEncoder, ids: IntArray, sm_mhz: IntArray) -> tuple[FloatArray, FloatArray]:
-        forest = self._forest if isinstance(self._forest, Forest) else self._forest()
+        forest = self._forest() if callable(self._forest) else self._forest
         present = ids >= 0
         time_s = np.full(ids.shape, np.nan)
         time_s[present], powers = forest.predict(encoder.rows(ids, sm_mhz)[present])

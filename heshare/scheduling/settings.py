@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from numbers import Integral
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
@@ -100,7 +100,7 @@ class Settings:
         for name, least in _LEAST.items():
             value = getattr(self, name)
             whole = isinstance(value, Integral) and not isinstance(value, bool)
-            good = value >= least and (whole or name == "overload")
+            good = (whole or (name == "overload" and isinstance(value, Real))) and value >= least
             require(name, value, good, f"a {'' if name == 'overload' else 'whole '}number of at least {least}")
         for name in ("mutation_rate", "seed_mutation"):
             require(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a chance from 0 to 1")

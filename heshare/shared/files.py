@@ -120,7 +120,12 @@ def write_atomic(target: str | Path, write: Callable[[Path], object], *, private
         return target
     place = target if private else Path(os.path.realpath(target))
     place.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{place.stem}-", suffix=place.suffix, dir=place.parent)
+    try:
+        if place.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "a folder, not a file")
+        handle, name = tempfile.mkstemp(prefix=f".{place.stem}-", suffix=place.suffix, dir=place.parent)
+    except OSError as error:  # names the file that was asked for, not the temporary one
+        raise OSError(error.errno, error.strerror, str(target)) from None
     os.close(handle)
     temporary = Path(name)
     try:

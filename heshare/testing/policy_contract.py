@@ -10,7 +10,7 @@ import numpy as np
 
 from heshare.devices.device import Device
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.policies.policy import Policy, Traits
+from heshare.policies.policy import Policy, Traits, check_arguments
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
@@ -191,7 +191,9 @@ def check_policy(make: Callable[[], Policy]) -> list[str]:
 
     Raises:
         AssertionError: a test fails.
+        InputError: `make` takes arguments, as a policy itself does.
     """
+    check_arguments(make, "none, for a function that returns a policy", 0, "check_policy")
     contract = PolicyContract()
     passed = []
     for name in sorted(vars(PolicyContract)):

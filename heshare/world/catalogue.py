@@ -223,7 +223,7 @@ def registered_files() -> list[Path]:
 
 def _register(key: str, path: str | Path, facts: dict[str, dict[str, Any]], *, late: int) -> None:
     if late:
-        found, action = f"{', '.join(facts)} after the catalogue was read", "Name the module as an entry point."
+        found, action = f"{', '.join(facts)} after the catalogue was read", "Call it first, or by an entry point."
         raise InputError(found, "entries from the start", action, file=path, column=key)
     _MORE[key].append(Path(path))
 
@@ -253,13 +253,16 @@ def gpu(name: str) -> Gpu:
 def check_card(card: Gpu) -> None:
     """Refuse a GPU for which the emulated devices and the trained predictors would take another card's constants.
 
-    They know a card by its name. Of the object itself they use memory, clocks, TDP, MPS clients and MIG slices.
+    They know a card by its name. Of the object itself they use memory, clocks up to the same top clock, TDP, MPS
+    clients and MIG slices.
 
     Raises:
         InputError: a name that is not in the catalogue, or other properties than the catalogue has for it.
     """
     known = gpus().get(card.name)
     changed = [name for name in _BY_NAME if known is not None and getattr(card, name) != getattr(known, name)]
+    if known is not None and card.max_mhz != known.max_mhz:
+        changed.append("top clock")  # the laws' clocks are relative to it
     if known is None or changed:
         found = f"a GPU {card.name!r} with another {', '.join(changed)}" if changed else f"a GPU {card.name!r}"
         action = "Write its rows to a CSV file as in data/gpus.csv, under a name of its own, and call register_gpus."

@@ -15,11 +15,13 @@ import heshare as hs
 from heshare.policies import registry
 from heshare.policies.function_policy import policy
 from heshare.policies.policy import Wait
+from heshare.prediction.forest import ForestPredictor, shipped_references
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
 from heshare.scheduling.plan import Batch
 from heshare.shared.errors import InputError, PlanError, PolicyError
 from heshare.world.catalogue import gpu
+from heshare.world.workload import Resident
 
 CLUSTER = "1xT4,1xA100"
 TASKS = hs.task_set(4, seed=1)
@@ -116,7 +118,30 @@ def test_a_predictor_without_solo_plans_also_for_a_card_of_its_own() -> None:
     assert front.en_opt.energy_j > 0
 
 
-@pytest.mark.parametrize("changes", [{"sm_count": 50}, {"idle_w": 5.0}, {"mem_bw_gbs": 9.0}, {"name": "B9"}])
+def test_a_predictor_may_answer_with_lists_and_has_to_count_its_rows() -> None:
+    listed = hs.plan(TASKS, CLUSTER, predictor=Own(lambda m, w: CoRuns(np.ones((m, w)).tolist(), [100.0] * m)))  # type: ignore[arg-type]
+    assert listed.plans == hs.plan(TASKS, CLUSTER, predictor=constant(1.0, 100.0)).plans  # type: ignore[arg-type]
+    uncounted = constant(1.0, 100.0)
+    uncounted.calls = None  # type: ignore[assignment]
+    with pytest.raises(InputError, match="found calls of None from Own; expected the number of rows"):
+        hs.plan(TASKS, CLUSTER, predictor=uncounted)  # type: ignore[arg-type]
+
+
+def test_a_model_of_ones_own_predicts_by_the_features_of_table_2() -> None:
+    class Flat:
+        def predict(self, features: Any) -> Any:
+            return np.full(len(features), 0.5), np.full(len(features), 99.0)
+
+    own: Any = ForestPredictor(Flat(), shipped_references())  # type: ignore[arg-type]
+    found = own.co_run([(Resident(task.workload, 50),) * 2 for task in TASKS], gpu("A100"), [None] * len(TASKS))
+    assert set(found.time_s.ravel()) == {0.5}
+    assert set(found.power_w) == {99.0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"sm_count": 50}, {"idle_w": 5.0}, {"mem_bw_gbs": 9.0}, {"name": "B9"}, {"clocks_mhz": (210, 3000)}],
+)
 def test_a_card_whose_constants_nobody_has_is_refused(changes: dict[str, Any]) -> None:
     cluster = hs.Cluster((replace(gpu("A100"), **changes),))
     for call in (hs.plan, hs.optimise, hs.run, hs.problem):

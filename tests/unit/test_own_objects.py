@@ -85,6 +85,20 @@ def test_a_policy_of_a_module_is_in_grids_and_in_the_shell(tmp_path: Path) -> No
     assert len(list(tmp_path.rglob("*.json"))) == 10
 
 
+def test_errors_of_own_code_are_one_line_of_the_shell_with_their_place(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def make():\n    return [][0]\n\n\ndef five():\n    return 5\n")
+    words = ["run", "--tasks", "2", "--cluster", CLUSTER, "--policy"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    said = []
+    for name in ("broken:make", "broken:five"):
+        command = [sys.executable, "-m", "heshare", *words, name]
+        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert (run.returncode, run.stderr.count("\n")) == (2, 1)
+        said.append(run.stderr)
+    assert said[0] == f"heshare: {tmp_path / 'broken.py'}, line 2, in make: IndexError: list index out of range\n"
+    assert "found int from broken:five; expected an object with decide" in said[1]
+
+
 def test_a_name_of_a_policy_stays_one_of_the_registry() -> None:
     registry.make("heshare:trade-off")
     assert not registry.names_function("heshare:trade-off")

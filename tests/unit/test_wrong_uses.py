@@ -21,7 +21,9 @@ from heshare.policies import registry
 from heshare.policies.function_policy import policy as function_policy
 from heshare.policies.policy import Start, Traits
 from heshare.policies.random_placement import Random
+from heshare.scheduling.settings import Settings
 from heshare.shared.errors import HeShareError, InputError, PolicyError
+from heshare.testing.policy_contract import check_policy
 from heshare.world.task import TaskSet
 from heshare.world.task_file import read_frame, write_tasks
 
@@ -108,6 +110,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "batch_sizes=8": (lambda: hsx.task_set(3, batch_sizes=8), "a list of inference batch sizes, such as"),
     "compare batch_sizes=8": (lambda: hsx.compare(3, C, "random", batch_sizes=8), "column batch_sizes: found 8"),
     "batch too large": (lambda: hs.plan(hs.task_set(3, batch_sizes=(4096,)), C), "fits no GPU"),
+    "duration of an array": (lambda: hsx.iterations("resnet50:8", np.ones(2)), "Give one time, s"),
+    "jobs of a frame": (lambda: hsx.import_jobs(frame(), {}), "found an object of DataFrame; expected a CSV file"),
+    "hold_s alone": (lambda: hs.run(TASKS, C, "random", hold_s=5.0), "found 5.0 without a price"),
     # Seeds
     **{
         name: (call, "column seed: found -1; expected a whole number of at least 0")
@@ -228,6 +233,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "n_jobs=0": (lambda: hs.compare(3, C, "random", n_jobs=0), "column n_jobs: found 0"),
     "seeds=0": (lambda: hs.compare(3, C, "random", seeds=0), "column seeds: found 0"),
     "settings": (lambda: hsx.plan(TASKS, C, settings={"solutions": 3}), r"expected Settings\(...\). Import Settings"),
+    "Settings of text": (lambda: Settings(population=any_type("x")), "column population: found x"),
+    "too few samples of a front": (lambda: hs.problem(TASKS, C).front(np.zeros((2, 2))), r"shape \(p, 3\)"),
+    "no result of a search": (lambda: hs.problem(TASKS, C).front(None), "found NoneType of shape"),
+    "a GPU that is not there": (lambda: hs.problem(TASKS, C).front(np.full((1, 3), 9)), "GPU indices from 0 to 1"),
+    "watts above the card": (lambda: hs.advise("A100", ["a=per_s:9,sm:5,w:900"]), "1.1 times its limit of 400 W"),
+    "contract of a policy": (lambda: check_policy(any_type(lambda event, view: [])), "for a function that returns"),
     "effort": (lambda: hsx.optimise(TASKS, C, effort=3), r"expected SearchSettings\(...\)"),
     "plan predictor": (lambda: hsx.plan(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),
     "run predictor": (lambda: hsx.run(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),

@@ -21,6 +21,8 @@ from heshare.world.workload import MEASURED, Resident, Workload
 
 TIME_SPREAD, POWER_SPREAD = 0.03, 0.05
 """Relative standard uncertainty of a measured rate and power; assumed."""
+OVER_LIMIT = 1.1
+"""Highest measured power over the card's limit: samples may exceed it for a moment; assumed."""
 _FORM = "name=per_s:104,sm:6 and any of w:155, dram:20, gpu:60, mib:9000"
 _FIELDS = {"per_s": "per_s", "sm": "sm_pct", "w": "power_w", "dram": "dram_pct", "gpu": "gpu_pct", "mib": "memory_mib"}
 _LEAST = {"per_s": 1e-9, "sm_pct": 0.1, "power_w": 1.0, "dram_pct": 0.0, "gpu_pct": 0.1, "memory_mib": 0.0}
@@ -104,7 +106,9 @@ def place(constants: Constants, gpu: Gpu, each: Sequence[tuple[Measured, float]]
         load = Load(1.0, 0.0, 0.0, spreads.load)
         if one.power_w is not None:
             found, expected = f"{one.power_w:g} W of {one.name}", f"more than the idle {power.idle_w:g} W of {gpu.name}"
-            require("power_w", found, one.power_w > power.idle_w, expected, "Measure board power under load.")
+            good = power.idle_w < one.power_w <= OVER_LIMIT * gpu.tdp_w
+            expected += f", and at most {OVER_LIMIT:g} times its limit of {gpu.tdp_w:g} W"
+            require("power_w", found, good, expected, "Measure the board power of this card under load.")
             above_w = max(0.0, one.power_w - power.idle_w - power.idle_clock_w - power.clock_w * busy)
             load = Load(above_w / (power.dynamic_w * (work + power.memory * memory)), 0.0, 0.0, POWER_SPREAD)
         loads[gpu.name, one.name, MEASURED] = load

@@ -18,6 +18,7 @@ from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
 from heshare.lab.limits.prices.signal_cost import run_cost
 from heshare.policies.policy import Policy
 from heshare.running.result import Run
+from heshare.shared.errors import require
 from heshare.world.cluster import Cluster
 
 PowerLimit = PowerBudget | float | str | Path | None
@@ -41,8 +42,10 @@ class RunTerms:
         cheap energy, None for `HOLD_S`.
 
         Raises:
-            InputError: no limit that `PowerBudget.parse` reads, or no price that `PriceTerms.parse` reads.
+            InputError: no limit that `PowerBudget.parse` reads, no price that `PriceTerms.parse` reads, `hold_s` alone.
         """
+        good = hold_s is None or price is not None
+        require("hold_s", f"{hold_s} without a price", good, "a price beside it", "Name one, or leave out hold_s.")
         return cls(
             None if power_limit is None else PowerBudget.parse(power_limit),
             None if price is None else PriceTerms.parse(price, hold_s),

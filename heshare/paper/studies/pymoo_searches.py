@@ -177,7 +177,14 @@ def problem(
 
         def schemes(self, x: FloatArray) -> IntArray:
             """Return schemes, GPU indices of shape (p, n); numbers that are not whole are rounded."""
-            return np.rint(np.atleast_2d(x)).astype(np.int64)
+            try:
+                found = np.rint(np.atleast_2d(np.asarray(x, dtype=np.float64)))
+            except (TypeError, ValueError):
+                found = np.empty((0, 0))
+            good = found.ndim == 2 and found.shape[1] == self.n_var and bool(((found >= 0) & (found <= self.xu)).all())
+            expected = f"GPU indices from 0 to {int(self.xu[0])}, shape (p, {self.n_var})"
+            require("x", f"{type(x).__name__} of shape {np.shape(x)}", good, expected, "Pass the result's X, if any.")
+            return found.astype(np.int64)
 
         def front(self, x: FloatArray) -> Any:
             return None if configured is None else configured(self.schemes(x))

@@ -35,8 +35,12 @@ from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import LITERAL, Settings
 from heshare.shared.arrays import FloatArray
+<<<<<<< HEAD
 from heshare.shared.errors import require
 from heshare.shared.progress import drawn
+=======
+from heshare.shared.errors import require, unknown
+>>>>>>> w-walk
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -257,6 +261,9 @@ def summary(final: pd.DataFrame, against: Mapping[str, str]) -> pd.DataFrame:
     )
     igd_plus = final.groupby("system")["igd_plus"].median()
     described = final.columns[: list(final.columns).index("seed")]
+    for title in against.values():
+        if title not in table:
+            raise unknown(title, map(str, table), column="against")
     ours_first = next(iter(against.values()))
     first = table[ours_first].tolist()
     rows = []

@@ -2,9 +2,11 @@
 
 import pytest
 
+from heshare.devices.board_power import highest_clock_mhz
 from heshare.devices.constants import Load
 from heshare.devices.iteration_time import FUSED_TRAFFIC, SM_TIME_ONLY, WorkPower, work_power
 from heshare.lab.calibration.measurements import table
+from heshare.shared.errors import InputError
 from heshare.world import catalogue
 from heshare.world.workload import Workload
 
@@ -31,3 +33,9 @@ def test_without_features_or_a_load_power_goes_with_sm_time():
     assert work_power(None, Workload("resnet50", 4)) == SM_TIME_ONLY
     assert work_power(RATED, Workload("alexnet", 4)) == SM_TIME_ONLY
     assert work_power(Load(1.5, 0.0, 0.0, 0.1), Workload("alexnet", 4)) == WorkPower(1.5)
+
+
+def test_a_power_limit_that_no_clock_keeps_is_refused():
+    assert highest_clock_mhz(lambda mhz: 40.0 + mhz / 100, 50.0, 1590.0, 1590.0) == pytest.approx(1000.0)
+    with pytest.raises(InputError, match="found a power limit of 50 W; expected at least 76 W"):
+        highest_clock_mhz(lambda mhz: 76.0 + mhz / 100, 50.0, 1590.0, 1590.0)

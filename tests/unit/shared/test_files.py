@@ -108,3 +108,11 @@ def test_write_atomic_writes_to_standard_output_between_what_is_printed(tmp_path
     with (tmp_path / "out").open("w") as out:
         subprocess.run([sys.executable, "-c", program, path], stdout=out, check=True)
     assert (tmp_path / "out").read_text() == "1\n2\n3\n"
+
+
+def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for target in (tmp_path, Path("/proc/x.json"), tmp_path / "file" / "x.json"):
+        with pytest.raises(OSError, match=f"'{target}'|'{target.parent}'"):
+            files.write_text(target, "text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]

@@ -18,6 +18,7 @@ from heshare.scheduling.configuration import configure
 from heshare.scheduling.genetic import search
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.settings import Settings
+from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 
 SETTINGS = Settings(generations=20, solutions=20)
@@ -109,6 +110,8 @@ def test_plans_are_judged_as_run_and_as_predicted(study: search_fronts.Study) ->
 
 
 def test_change_dots_draw_each_rival_once_as_run_and_as_predicted(study: search_fronts.Study) -> None:
+    with pytest.raises(InputError, match="column against: found 'change'; expected one of HeShare"):
+        search_fronts.summary(study.final, {"HeShare": "change"})
     found = search_fronts.search_table(study.final)
     fig, axes = plt.subplots(1, 2)
     search_fronts.change_dots(axes, found)
