@@ -35,12 +35,8 @@ from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import LITERAL, Settings
 from heshare.shared.arrays import FloatArray
-<<<<<<< HEAD
-from heshare.shared.errors import require
-from heshare.shared.progress import drawn
-=======
 from heshare.shared.errors import require, unknown
->>>>>>> w-walk
+from heshare.shared.progress import drawn
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
