@@ -7,6 +7,7 @@ record of one H100; on other GPUs, and beside image models, it is an assumption.
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from heshare.devices.task_sizes import iterations
 from heshare.lab.plus.physics.physics_predictor import UnprofiledWarning
 from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
-from heshare.lab.sweeps.study_runs import median_intervals, paired_change, repeat
+from heshare.lab.sweeps.study_runs import paired_change, repeat
 from heshare.lab.tenants.tenant_energy import tenant_energy
 from heshare.paper.figures import direct_labels, plots
 from heshare.paper.figures.rows import interval_rows
@@ -43,12 +44,6 @@ MEASURES: Mapping[str, str] = {
     "energy_active_j": "Energy of all tasks (J)",
 }
 """Measures of a run: times of requests are medians over them; energy is the active account."""
-
-
-def with_pairs(shared: Mapping[str, Sequence[str]], others: Mapping[str, str | Policy]) -> dict[str, str | Policy]:
-    """Return every policy by title; `shared` are policies and their forms of one task at a time."""
-    ours = {title: policies[0] for title, policies in shared.items()}
-    return {**ours, **{title + ALONE: policies[1] for title, policies in shared.items()}, **others}
 
 
 def draw_images(
@@ -79,18 +74,10 @@ def mixed_runs(
 ) -> pd.DataFrame:
     """Run policies over requests beside image tasks.
 
-    Args:
-        policies: policies, or their names, by title.
-        images: image tasks of each pool, by the name of the load.
-        model: a language model whose prompts are `{model}_prefill`.
-        pools: the GPUs of the prompts, and those that decode.
-        requests: how many requests.
-        rate_per_s: their mean arrivals per second.
-        concurrency: the most sequences of a group.
-        image_models: workloads of the image tasks, such as `resnet50:8`.
-        image_s: mean time of an image task alone on an A100, s.
-        seed: of all repetitions.
-        seeds: number of repetitions.
+    `policies` and `images`, the image tasks of each pool, are by title and by name of a load. `model` has the prompts
+    `{model}_prefill`; the first of the `pools` serves them, the second decodes. `requests` arrive at `rate_per_s`, and
+    `concurrency` of them are a group. `image_models` are workloads such as `resnet50:8`; `image_s` is the mean time of
+    an image task alone on an A100, s.
 
     Returns:
         Columns repetition, load, title, the `MEASURES`, and provenance.
@@ -153,11 +140,6 @@ def _run(
         return run((*language, *beside), cluster, chosen, predictor=predictor, rng=streams.rng(POLICY))
 
 
-def medians(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the median of each measure with its interval: load, title, metric, median, low, high, n, provenance."""
-    return median_intervals(runs, ["load", "title"], MEASURES)
-
-
 def worth(runs: pd.DataFrame, titles: Sequence[str]) -> pd.DataFrame:
     """Return what sharing changes, against the same policy with one task a GPU at a time, paired by repetition.
 
@@ -175,7 +157,7 @@ def worth(runs: pd.DataFrame, titles: Sequence[str]) -> pd.DataFrame:
 
 
 def draw_plane(ax: Axes, found: pd.DataFrame, latency: str) -> None:
-    """Draw energy a token over a latency, a point a policy with its intervals; `found` as from `medians`, one load."""
+    """Draw energy a token over a latency, a point a policy; `found` as from `median_intervals`, one load."""
     parts = []
     for axis, metric in {"x": latency, "y": "token_j"}.items():
         rows = found[found["metric"] == metric].set_index("title")[["median", "low", "high"]]
@@ -192,16 +174,10 @@ def draw_worth(ax: Axes, changes: pd.DataFrame, metric: str, *, names: bool) -> 
     """Draw what sharing changes in one measure: a row a policy, a mark a load."""
     part = changes[changes["metric"] == metric]
     loads = list(dict.fromkeys(part["load"]))
-    interval_rows(
-        ax,
-        part,
-        row="title",
-        value="change_pct",
-        low="low",
-        high="high",
-        series="load",
-        style=lambda load: category_style(loads.index(load)),
-        names=names,
-    )
+    how: dict[str, Any] = {"series": "load", "style": lambda load: category_style(loads.index(load)), "names": names}
+    interval_rows(ax, part, row="title", value="change_pct", low="low", high="high", **how)
     ax.axvline(0.0, color=FAINT, linewidth=0.7, zorder=0)
-    ax.set_xlabel(f"{MEASURES[metric].partition(' (')[0]} (%)")
+    name = MEASURES[metric].partition(" (")[0]
+    for word in (" of ", " to ", " per ", " image "):
+        name = name.replace(word, "\n" + word.lstrip())
+    ax.set_xlabel(f"{name} (%)", fontsize=7)
