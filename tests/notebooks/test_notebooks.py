@@ -439,6 +439,23 @@ def test_every_measured_value_of_a_claim_stands_in_its_source(smoke_results: Pat
         assert found == pytest.approx(row["measured"], rel=1e-9), f"{row['id']} {row['part']}: {row['source']}"
 
 
+def test_what_sharing_is_worth_to_language_models_follows_from_its_runs(smoke_results: Path) -> None:
+    runs, changes = table(smoke_results, "x25c_language_runs"), table(smoke_results, "x25b_worth")
+    assert {"Trade-off", "Morak", "μ-Serve", "SRTF", "Marginal", "Sched-only", "Random"} <= set(runs["title"])
+    assert (runs[["token_j", "ttft_s", "tpot_ms", "latency_s"]] > 0).all(axis=None)
+    assert (runs["latency_s"] > runs["ttft_s"]).all()
+    for row in changes.to_dict("records"):
+        wide = runs[runs["load"] == row["load"]].pivot_table(index="repetition", columns="title", values=row["metric"])
+        change = (100 * (wide[row["title"]] / wide[f"{row['title']}, one at a time"] - 1)).median()
+        assert row["change_pct"] == pytest.approx(change, abs=1e-9)
+        assert row["low"] <= row["change_pct"] <= row["high"]
+    drawn = table(smoke_results, "x25a_token_energy").set_index(["load", "title", "metric"])["median"]
+    ttft_s = runs.groupby(["load", "title"])["ttft_s"].median()
+    assert drawn["high", "Marginal", "ttft_s"] == pytest.approx(ttft_s["high", "Marginal"])
+    for name in ("x25a_token_energy", "x25b_worth"):
+        assert "assumed" in json.loads((smoke_results / f"{name}.json").read_text())["caption"]
+
+
 @pytest.mark.slow
 def test_two_runs_with_other_hash_seeds_give_the_same_bytes(
     smoke_results: Path, tmp_path_factory: pytest.TempPathFactory

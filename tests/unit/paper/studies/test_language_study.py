@@ -1,0 +1,100 @@
+"""The study of language models beside image models: its times and energies are those of the runs' timelines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.paper.studies import language_study
+from heshare.running.result import Run
+from heshare.shared.errors import InputError
+
+WORLD: dict[str, Any] = {
+    "model": "llama3_8b",
+    "pools": ["1xH100", "1xA100"],
+    "requests": 6,
+    "rate_per_s": 2.0,
+    "concurrency": 3,
+    "image_models": ["resnet50:8"],
+    "image_s": 2.0,
+    "seed": 0,
+    "seeds": 1,
+}
+
+
+def _spans(run: Run) -> pd.DataFrame:
+    return run.intervals.groupby("task").agg(start_s=("start_s", "min"), end_s=("end_s", "max"))
+
+
+@pytest.mark.parametrize("policy", ["fifo", "morak"])
+def test_a_row_is_recomputed_from_the_timelines(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Run] = []
+    kept = language_study._run
+    monkeypatch.setattr(language_study, "_run", lambda *given: done.append(kept(*given)) or done[-1])
+    row = language_study.mixed_runs({"one": policy}, {"only": 2}, **WORLD).iloc[0]
+    prefill, decode = done
+    prompts = [task for task in prefill.tasks if task.workload.model == "llama3_8b_prefill"]
+    groups = [task for task in decode.tasks if task.workload.model == "llama3_8b"]
+    assert len(prompts) == 6
+    assert len(prefill.tasks) + len(decode.tasks) == len(prompts) + len(groups) + 2 * 2
+
+    first_s = _spans(prefill)["end_s"][: len(prompts)].to_numpy() - [task.arrival_s for task in prompts]
+    assert row["ttft_s"] == pytest.approx(np.median(first_s))
+    spans = _spans(decode).iloc[: len(groups)]
+    step_s = (spans["end_s"] - spans["start_s"]) / [task.iterations for task in groups]
+    each_ms = 1e3 * np.repeat(step_s, [task.workload.batch_size for task in groups])
+    assert row["tpot_ms"] == pytest.approx(np.median(each_ms))
+
+    whole_j = sum((part.power_w * (part.end_s - part.start_s)).sum() for part in (prefill.timeline, decode.timeline))
+    assert row["energy_active_j"] <= whole_j * (1 + 1e-9)
+    images_s = [
+        _spans(run)["end_s"][i] - run.tasks[i].arrival_s
+        for run, n in ((prefill, 6), (decode, len(groups)))
+        for i in range(n, n + 2)
+    ]
+    assert row["image_jct_s"] == pytest.approx(np.mean(images_s))
+
+
+def test_energy_a_token_is_that_of_the_segments_in_which_the_language_model_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[Run] = []
+    kept = language_study._run
+    monkeypatch.setattr(language_study, "_run", lambda *given: done.append(kept(*given)) or done[-1])
+    row = language_study.mixed_runs({"one": "fifo"}, {"one": 1}, **WORLD).iloc[0]
+    tokens = 6 + sum(task.iterations * task.workload.batch_size for task in done[1].tasks[:-1])
+    language_j = 0.0
+    for run in done:
+        own = run.intervals[run.intervals["task"] < len(run.tasks) - 1]  # the image task is the last, and none shares
+        for part in run.timeline.itertuples():
+            inside = (own["start_s"] <= part.start_s) & (own["end_s"] >= part.end_s) & (own["gpu"] == part.gpu)
+            language_j += part.power_w * (part.end_s - part.start_s) * bool(inside.any())
+    assert row["token_j"] == pytest.approx(language_j / tokens, rel=1e-6)
+
+
+def test_a_load_without_image_tasks_is_refused() -> None:
+    with pytest.raises(InputError, match="at least 1"):
+        language_study.mixed_runs({"one": "fifo"}, {"none": 0}, **WORLD)
+
+
+def test_policies_do_not_change_each_others_runs() -> None:
+    policies = {"a": "marginal", "b": "srtf"}
+    both = language_study.mixed_runs(policies, {"low": 1, "high": 2}, **WORLD)
+    back = language_study.mixed_runs(dict(reversed(policies.items())), {"low": 1, "high": 2}, **WORLD)
+    order = ["load", "title"]
+    pd.testing.assert_frame_equal(
+        both.sort_values(order, ignore_index=True), back.sort_values(order, ignore_index=True), check_exact=True
+    )
+
+
+def test_worth_is_the_change_against_one_task_at_a_time() -> None:
+    rows = [
+        {"repetition": number, "load": "high", "title": title, **dict.fromkeys(language_study.MEASURES, value)}
+        for number in range(6)
+        for title, value in (("X", 9.0 + number / 10), ("X" + language_study.ALONE, 10.0))
+    ]
+    found = language_study.worth(pd.DataFrame(rows), ["X"]).set_index("metric").loc["ttft_s"]
+    assert (found["change_pct"], found["low"], found["high"]) == pytest.approx((-7.5, -10.0, -5.0))
