@@ -297,7 +297,7 @@ def test_notebook_01_runs_with_a_batch_size_that_it_does_not_list(tmp_path: Path
     given = {"batch_size": 5, "clock_points": 3}
     run_notebooks.run(notebook_parameters.find(["01"]), profile="smoke", given=given, out=tmp_path, jobs=1, quiet=True)
     assert table(tmp_path, "fig02_time")["batch_size"].unique().tolist() == [5]
-    assert "inference batch size 5 " in json.loads((tmp_path / "fig02_time.json").read_text())["caption"]
+    assert "Inference batch size 5 " in json.loads((tmp_path / "fig02_time.json").read_text())["caption"]
 
 
 def test_fig_6_agrees_with_its_runs(smoke_results: Path) -> None:

@@ -39,7 +39,7 @@ def first_gpu(event, view, predictions):
 
 
 def test_examples_of_the_guide_run_and_keep_the_contract(capsys):
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
     try:
         for code in EXAMPLES:
             exec(compile(code, str(GUIDE), "exec"), {"__name__": "guide"})

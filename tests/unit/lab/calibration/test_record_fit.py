@@ -122,10 +122,14 @@ def test_errors_by_form_are_means_over_points() -> None:
             "measured": [1.0, 2.0],
             "fitted": [1.1, 2.0],
             "shipped": [0.5, 3.0],
+            "inside": [True, False],
         }
     )
     (row,) = record_validation.errors_by_form(points).to_dict("records")
-    assert (row["n"], row["fitted_pct"], row["shipped_pct"]) == (2, 5.0, 50.0)
+    assert (row["n"], row["fitted_pct"], row["shipped_pct"], row["inside_pct"]) == (2, 5.0, 50.0, 50.0)
+    assert record_validation.errors_by_gpu(points)["H100"]["time"] == pytest.approx(
+        {"fitted_pct": 5.0, "shipped_pct": 50.0, "inside_pct": 50.0}
+    )
 
 
 def test_fit_record_recovers_power_constants_from_exact_settings() -> None:

@@ -58,13 +58,17 @@ def test_beside_and_labelled_without_records_return_the_emulated_rows() -> None:
     assert recorded_gpus.coverage_text([], emulated, of=6, what="pairs") == ""
 
 
-def test_clocks_has_the_recorded_clocks_only(h100: Recording) -> None:
-    found = recorded_gpus.clocks([h100], "resnet152", batch_sizes=[16, 32])
+def test_clocks_has_the_recorded_clocks_where_there_are_two(h100: Recording) -> None:
+    none = recorded_gpus.clocks([h100], "resnet152", batch_sizes=[16, 32])
+    assert none.empty
+    words = recorded_gpus.coverage_text([h100], none, of=12, what="points")
+    assert words == " H100 (measured): 0 of 12 points, the rest not recorded."
+    slower = h100.table.assign(sm_mhz=990, time_s=2 * h100.table["time_s"])
+    both = replace(h100, table=pd.concat([h100.table, slower], ignore_index=True))
+    found = recorded_gpus.clocks([both], "resnet152", batch_sizes=[16])
     assert list(found.columns) == list(motivation.clocks("resnet152", batch_sizes=[16], points=2).columns)
-    assert found["requested_mhz"].tolist() == [1980, 1980]
-    assert found["relative_time"].isna().all(), "one clock has nothing to be compared with"
-    words = recorded_gpus.coverage_text([h100], found, of=12, what="points")
-    assert words == " H100 (measured): 2 of 12 points, the rest is not in the record and left out."
+    assert found["requested_mhz"].tolist() == [990, 1980]
+    assert found["relative_time"].tolist() == [1.0, 0.5]
 
 
 def test_pairs_needs_both_directions_and_each_workload_alone(h100: Recording) -> None:
@@ -103,7 +107,7 @@ def test_covered_keeps_rows_whose_workloads_were_recorded_alone(h100: Recording)
 def test_covered_fills_missing_utilisations_and_names_them(h100: Recording) -> None:
     blind = replace(h100, table=h100.table.assign(l2_util_pct=np.nan))
     kept, words = recorded_gpus.trainable_rows(blind)
-    assert "with values of the device model: l2_util_pct" in words
+    assert "(l2_util_pct modelled)" in words
     (samples,) = recorded_gpus.samples([kept], 4)
     assert samples.provenance == "measured"
     assert not np.isnan(samples.features()).any()
