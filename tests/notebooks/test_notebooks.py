@@ -267,14 +267,13 @@ def test_a_recorded_gpu_is_shown_beside_emulated_ones(made_up_h100: Path, smoke_
     command = [sys.executable, "-m", "heshare", *words, "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    for name, rows in (("fig01_energy", 15), ("fig02_time", 15), ("fig03_clock", 2), ("fig04_pairs", 6)):
+    for name, rows in (("fig01_energy", 15), ("fig02_time", 15), ("fig03_clock", 0), ("fig04_pairs", 6)):
         frame, plain = table(tmp_path, name), table(smoke_results, name)
         measured = frame[frame["provenance"] == "measured"]
-        assert set(measured["gpu"]) == {"H100"}
-        assert len(measured) == rows
+        assert measured["gpu"].tolist() == ["H100"] * rows, "the record has one clock, which is no curve of Fig. 3"
         pd.testing.assert_frame_equal(frame[frame["provenance"] == "emulated"].reset_index(drop=True), plain)
         said: dict[str, Any] = json.loads((tmp_path / f"{name}.json").read_text())
-        assert said["provenance"] == {"emulated": len(plain), "measured": rows}
+        assert said["provenance"] == {"emulated": len(plain), **({"measured": rows} if rows else {})}
         assert "H100 (measured)" in said["caption"]
     name = "01_motivation.json"
     custom, plain = ((folder / "claims" / name).read_text() for folder in (tmp_path, smoke_results))
