@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # each function imports what it calls, so that importing this
     from heshare.lab.limits.run_terms import PowerLimit
     from heshare.lab.plus.search_settings import SearchSettings
     from heshare.lab.plus.weighted_search import Progress
+    from heshare.paper.explore import results
     from heshare.paper.explore.evaluation import Evaluation
     from heshare.paper.explore.results import DrawableRun, Front
     from heshare.policies.policy import Policy
@@ -89,7 +90,7 @@ def plan(
     predictor: Predictor | None = None,
     settings: Settings | None = None,
     progress: bool | None = None,
-) -> Front:
+) -> results.Front:
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
     Ctrl-C ends it with the front so far and an `InterruptedWarning`; so it does `optimise` and `compare`. More than
@@ -144,7 +145,7 @@ def optimise(
     predictor: Predictor | None = None,
     effort: SearchSettings | None = None,
     progress: bool | Progress | None = None,
-) -> Front:
+) -> results.Front:
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.lab.plus.heshare_plus.optimise`.
 
     Args:
