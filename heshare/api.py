@@ -125,8 +125,7 @@ def plan(
     from heshare.shared.signals import finished
 
     streams = arguments.as_repetition(seed, repetition)
-    to_plan, predictor = arguments.as_tasks(tasks, streams, at_once=True), arguments.as_predictor(predictor)
-    gpus = arguments.as_cluster(cluster, predictor)
+    to_plan, gpus, predictor = arguments.as_planned(tasks, cluster, streams, predictor)
     settings = arguments.as_kind("settings", settings, Settings, DEFAULTS)
     arguments.warn_of_size(to_plan)
     with bar("plan", "generation", progress) as update:
@@ -180,8 +179,7 @@ def optimise(
 
     start_s = perf_counter()
     streams = arguments.as_repetition(seed, repetition)
-    to_plan, predictor = arguments.as_tasks(tasks, streams, at_once=True), arguments.as_predictor(predictor)
-    gpus = arguments.as_cluster(cluster, predictor)
+    to_plan, gpus, predictor = arguments.as_planned(tasks, cluster, streams, predictor)
     arguments.check_budget(budget_s)
     effort = arguments.as_kind("effort", effort, SearchSettings, DEFAULT_SETTINGS)
     rng, rounds = streams.rng(POLICY), effort.rounds if budget_s is None else None
@@ -337,8 +335,7 @@ def problem(
     from heshare.scheduling.settings import DEFAULTS, Settings
 
     streams = arguments.as_repetition(seed, repetition)
-    to_plan, predictor = arguments.as_tasks(tasks, streams, at_once=True), arguments.as_predictor(predictor)
-    gpus = arguments.as_cluster(cluster, predictor)
+    to_plan, gpus, predictor = arguments.as_planned(tasks, cluster, streams, predictor)
     settings = arguments.as_kind("settings", settings, Settings, DEFAULTS)
     instance = make_instance(to_plan, gpus, predictor)
 

@@ -139,6 +139,14 @@ def as_cluster(cluster: Any, predictor: Predictor | None = None) -> Cluster:
     return made
 
 
+def as_planned(
+    tasks: Any, cluster: Any, streams: Repetition, predictor: Any
+) -> tuple[tuple[Task, ...], Cluster, Predictor]:
+    """Return what a search plans: tasks that are all there at 0, the GPUs, and the predictor; raises as those do."""
+    to_plan, answers = as_tasks(tasks, streams, at_once=True), as_predictor(predictor)
+    return to_plan, as_cluster(cluster, answers), answers
+
+
 def as_policy(policy: Any, tasks: tuple[Task, ...], cluster: Cluster) -> Policy:
     """Return the policy of a name, of a plan of these tasks on this cluster, or as it is.
 

@@ -4,14 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
 from heshare.devices.task_sizes import SIZED_ON, iterations
 from heshare.shared.errors import InputError, require, unknown
-from heshare.shared.inputs.csv_table import Row, RowError, read_table
+from heshare.shared.inputs.csv_table import Row, RowError, date_s, read_table
 from heshare.world.catalogue import resident
 from heshare.world.task import Task, TaskSet
 
@@ -93,7 +92,7 @@ def import_jobs(
 
 def _moment_s(row: Row, column: str) -> float:
     text = row.text(column, "a moment")
-    for parse in (float, _date_s):
+    for parse in (float, date_s):
         try:
             moment_s = parse(text)
         except ValueError:
@@ -102,8 +101,3 @@ def _moment_s(row: Row, column: str) -> float:
             return moment_s
     expected = "seconds, or a date such as 2023-11-16 18:17:03"
     raise row.error(column, "no moment", expected, "Correct it, or pass skip_bad=True.")
-
-
-def _date_s(text: str) -> float:
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from heshare.running.result import Run
 from heshare.shared import files
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError, require
-from heshare.shared.inputs.csv_table import Row, read_table
+from heshare.shared.inputs.csv_table import Row, date_s, read_table
 from heshare.world import catalogue
 from heshare.world.language_model import DECODE, PREFILL
 from heshare.world.task import Task
@@ -79,8 +78,7 @@ def read_requests(path: str | Path) -> tuple[Request, ...]:
 def _moment_s(row: Row) -> float:
     text = row.text(AZURE_COLUMNS[0])
     try:
-        # Fractions of a second have seven digits there, of which Python reads six.
-        return datetime.fromisoformat(text[:26]).timestamp()
+        return date_s(text)
     except ValueError:
         expected = "a time such as 2023-11-16 18:15:46.6805900"
         raise row.error(AZURE_COLUMNS[0], "no time", expected, "Correct the time.") from None

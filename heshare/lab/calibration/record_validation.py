@@ -20,6 +20,7 @@ SPLITS = 5
 """Random halves over which errors are taken."""
 _KEYS = ["gpu", "provenance", "form", "quantity"]
 _VALUES = ("measured", "fitted", "shipped")
+_ERRORS = ("fitted_pct", "shipped_pct")
 _COLUMNS = ["split", *_KEYS[:3], "workload", "setting", "quantity", *_VALUES, "inside"]
 
 
@@ -104,23 +105,25 @@ def errors_by_form(points: pd.DataFrame) -> pd.DataFrame:
         (shipped_pct, shipped_p90_pct), and how many of its 90 % intervals hold what was measured (inside_pct).
     """
     rows = []
-    for key, part in points.groupby(_KEYS, sort=False):
+    for key, part in _with_errors(points).groupby(_KEYS, sort=False):
         row: dict[str, object] = {**dict(zip(_KEYS, key, strict=True)), "n": len(part)}
-        for name in ("fitted", "shipped"):
-            error = 100 * (part[name] / part["measured"] - 1).abs()
-            mean, p90 = float(error.mean()), float(error.quantile(0.9))
-            row |= {f"{name}_pct": round(mean, 3), f"{name}_p90_pct": round(p90, 3)}
-        rows.append(row | {"inside_pct": round(100 * float(part["inside"].mean()), 1)})
+        for name in _ERRORS:
+            p90 = float(part[name].quantile(0.9))
+            row |= {name: round(float(part[name].mean()), 3), name.replace("_pct", "_p90_pct"): round(p90, 3)}
+        rows.append(row | {"inside_pct": round(float(part["inside_pct"].mean()), 1)})
     rows.sort(key=lambda row: (row["gpu"], row["quantity"] == "power", FORMS.index(str(row["form"]))))
     return pd.DataFrame(rows)
 
 
 def errors_by_gpu(points: pd.DataFrame) -> dict[str, Any]:
     """Return median |error| (fitted_pct, shipped_pct) and inside_pct of each measured GPU, by time and power."""
-    measured = points[points["provenance"] == "measured"]
-    errors = {f"{name}_pct": 100 * (measured[name] / measured["measured"] - 1).abs() for name in ("fitted", "shipped")}
-    found = measured.assign(inside_pct=100.0 * measured["inside"], **errors)[["gpu", "quantity", *errors, "inside_pct"]]
-    how = {**dict.fromkeys(errors, "median"), "inside_pct": "mean"}
+    found = _with_errors(points[points["provenance"] == "measured"])
+    how = {**dict.fromkeys(_ERRORS, "median"), "inside_pct": "mean"}
     return {
         str(gpu): part.groupby("quantity").agg(how).to_dict("index") for gpu, part in found.groupby("gpu", sort=False)
     }
+
+
+def _with_errors(points: pd.DataFrame) -> pd.DataFrame:
+    errors = {f"{name}_pct": 100 * (points[name] / points["measured"] - 1).abs() for name in _VALUES[1:]}
+    return points.assign(**errors, inside_pct=100.0 * points["inside"])

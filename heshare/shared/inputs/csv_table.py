@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
@@ -24,6 +25,12 @@ class RowError(InputError):
     def __init__(self, reason: str, **place: str | int | Path | None) -> None:
         self.reason = reason
         super().__init__(**place)  # type: ignore[arg-type]
+
+
+def date_s(text: str) -> float:
+    """Return the seconds since 1970 of a date in ISO's form, in UTC where it names no zone; `ValueError` for others."""
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
