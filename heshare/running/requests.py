@@ -24,6 +24,7 @@ from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError, require
 from heshare.shared.inputs.csv_table import Row, date_s, read_table
 from heshare.world import catalogue
+from heshare.world.arrivals import arrivals_s
 from heshare.world.language_model import DECODE, PREFILL
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -67,10 +68,10 @@ def read_requests(path: str | Path) -> tuple[Request, ...]:
     rows = list(read_table(path, AZURE_COLUMNS if azure else COLUMNS))
     require("requests", "no request", bool(rows), "at least one row", "Check that this is the right file.")
     arrival, prompt, output = AZURE_COLUMNS if azure else COLUMNS
-    arrivals_s = [_moment_s(row) if azure else row.number_of(arrival) for row in rows]
+    moments_s = [_moment_s(row) if azure else row.number_of(arrival) for row in rows]
     read = [
-        Request(at_s - min(arrivals_s), row.whole(prompt, least=1), row.whole(output, least=1))
-        for at_s, row in zip(arrivals_s, rows, strict=True)
+        Request(at_s - min(moments_s), row.whole(prompt, least=1), row.whole(output, least=1))
+        for at_s, row in zip(moments_s, rows, strict=True)
     ]
     return tuple(sorted(read, key=lambda request: request.arrival_s))
 
@@ -102,11 +103,11 @@ def draw_requests(
     good = bool(np.isfinite(rate_per_s)) and rate_per_s > 0
     require("rate_per_s", rate_per_s, good, "a finite number above zero", "Correct the rate.")
     known = tuple(lengths) or shipped_requests()
-    arrivals_s = np.cumsum(rng.exponential(1.0 / rate_per_s, n))
+    times_s = arrivals_s(n, rng=rng, arrivals="exponential", interval_s=1.0 / rate_per_s)
     chosen = [known[place] for place in rng.integers(len(known), size=n)]
     return tuple(
-        Request(float(at_s - arrivals_s[0]), one.prompt_tokens, one.output_tokens)
-        for at_s, one in zip(arrivals_s, chosen, strict=True)
+        Request(float(at_s - times_s[0]), one.prompt_tokens, one.output_tokens)
+        for at_s, one in zip(times_s, chosen, strict=True)
     )
 
 
