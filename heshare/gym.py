@@ -46,9 +46,9 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
     `cluster.kinds` predicted time and energy of the whole task alone at the top clock, 0 where it does not fit.
     `counts`: tasks waiting and to arrive, over all. A value x is x / (x + a): a is 1 h, 1 MJ, 100 %.
 
-    Reward: `-(energy_weight * joules + time_weight * task-seconds)` since the last step (of the first: since 0 s), of all GPUs and of tasks that
-    wait or run: over an episode `run.energy_cluster_j` and the sum of `run.jct_s` of `info["run"]`, which its last step
-    has: the `Run` of a policy that takes the same decisions.
+    Reward: `-(energy_weight * joules + time_weight * task-seconds)` since the last step (the first: since 0 s), of all
+    GPUs and of tasks that wait or run: over an episode `run.energy_cluster_j` and the sum of `run.jct_s` of
+    `info["run"]`, which its last step has: the `Run` of a policy that takes the same decisions.
 
     Args:
         tasks: how many tasks an episode draws, or the task set of all; see `heshare.arguments.TasksLike`.

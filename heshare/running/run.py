@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -69,9 +69,10 @@ def run(
     how: Any = {"max_time_s": max_time_s, "start_cost_s": start_cost_s, "observer": observer}
     begun = BegunRun(tasks, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, **how)
     loop = begun.loop
-    with tqdm(total=len(loop.tasks), desc=policy.name, unit="task", disable=not progress) as bar:
+    # A bar, even one that shows nothing, has a lock that a killed process leaves behind.
+    with tqdm(total=len(loop.tasks), desc=policy.name, unit="task") if progress else nullcontext() as bar:
         try:
-            end_s = loop.run(on_end=bar.update if progress else None)
+            end_s = loop.run(on_end=None if bar is None else bar.update)
         except BaseException:
             _abandon(loop)
             raise
