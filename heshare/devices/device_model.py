@@ -35,7 +35,7 @@ from heshare.devices.crowding import contention_factors, resident_parts, stretch
 from heshare.devices.iteration_time import Iteration, iteration_of
 from heshare.devices.uncertainty import PowerDraw, Spreads, Uncertainty, limit_spread, of_power, of_task
 from heshare.shared import plugins
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
@@ -172,13 +172,8 @@ def co_run(
     constants = constants or default()
     power = _power(constants, gpu)
     cap_w = gpu.tdp_w if power_cap_w is None else power_cap_w
-    if not cap_w > power.idle_w:
-        raise InputError(
-            f"{cap_w} W on {gpu.name}",
-            f"more than its idle power of {power.idle_w} W",
-            "Raise the cap.",
-            column="power_cap_w",
-        )
+    expected = f"more than its idle power of {power.idle_w} W"
+    require("power_cap_w", f"{cap_w} W on {gpu.name}", cap_w > power.idle_w, expected, "Raise the cap.")
     top_mhz = float(gpu.max_mhz)
     request_mhz = float(gpu.max_mhz if sm_mhz is None else gpu.check_clock(sm_mhz))
     if not residents:

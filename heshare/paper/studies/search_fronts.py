@@ -283,7 +283,7 @@ def summary(final: pd.DataFrame, against: Mapping[str, str]) -> pd.DataFrame:
 def _change_pct(ours: pd.Series, theirs: pd.Series) -> ConfidenceInterval:
     # Over a hypervolume of 0, of a front that is nowhere better than the mean of random plans, there is no change.
     good = bool((theirs > 0).all())
-    return change_pct(ours, theirs) if good else ConfidenceInterval(*[math.nan] * 3, len(theirs))
+    return change_pct(ours, theirs) if good else ConfidenceInterval(math.nan, math.nan, math.nan, len(theirs))
 
 
 def search_table(final: pd.DataFrame) -> pd.DataFrame:
