@@ -12,6 +12,7 @@ LIBRARIES = MappingProxyType(
     {
         "notebooks": ("ipykernel", "nbconvert", "nbformat", "papermill"),
         "dask": ("dask", "distributed"),
+        "gym": ("gymnasium",),
         "metrics": ("prometheus_client",),
         "live": ("torch", "torchvision", "transformers"),
     }

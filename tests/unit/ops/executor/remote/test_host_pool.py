@@ -155,7 +155,7 @@ def connected(address: str) -> None:
     ["tcp://here:8786", "dask://", "here", "tls://here", "dask://127.0.0.1:1/x", "dask://10.0.0.1:8786", "dask://a:1"],
 )
 def test_connect_refuses_another_form_of_address_and_a_network_without_tls(address):
-    with pytest.raises(InputError, match=r"column --hosts: found .*; expected tls://HOST:PORT.*set up TLS"):
+    with pytest.raises(InputError, match=r"argument --hosts: found .*; expected tls://HOST:PORT.*set up TLS"):
         connected(address)
 
 
@@ -209,7 +209,7 @@ def machine(*uuids, host="h", version=VERSION, nvml="present"):
     ],
 )
 def test_workers_and_gpus_that_cannot_be_used_are_refused(workers, text, message):
-    with pytest.raises(InputError, match=f"^column --(hosts|devices): .*{message}"):
+    with pytest.raises(InputError, match=f"^argument --(hosts|devices): .*{message}"):
         host_offers.select_offers(host_offers.list_offers(Client(**workers)), text)
 
 
