@@ -275,9 +275,6 @@ class _Answer:
     def _fits(self, floor: float) -> bool:
         return choose_clocks(self._gpus, self._bounds, self._limit_w, floor)
 
-    def _expects_room(self) -> bool:
-        return expects_room(self._gpus, self._bounds, self._limit_w, self._settings.floor)
-
     def _make_room(self) -> None:
         """Lower clocks, and where that is not enough pause the tasks that started last."""
         if self._fits(self._settings.floor) or self._fits(0.0):
@@ -331,7 +328,8 @@ class _Answer:
             before = list(self._gpus)
             levels = [gpu.level for gpu in before]
             self._join(start, task)
-            if not (alone or self._expects_room()) or not (self._fits(self._settings.floor) or self._fits(0.0)):
+            hopeful = alone or expects_room(self._gpus, self._bounds, self._limit_w, self._settings.floor)
+            if not hopeful or not (self._fits(self._settings.floor) or self._fits(0.0)):
                 self._gpus = before
                 for gpu, level in zip(before, levels, strict=True):
                     gpu.level = level

@@ -183,19 +183,15 @@ def _provenance(outputs: Sequence[PublishedOutput]) -> dict[str, Any]:
         for path, sha in output.about["input_files"].items():
             inputs.setdefault(path, set()).add(sha)
     every = [output.about for output in outputs]
+    changed = [about["heshare_sha256"] for about in every]
     return {
         "commits": _count(str(about["git_commit"] or "not in git") for about in every),
         "profiles": _count(output.profile or "none" for output in outputs),
-        "packages": _count(map(_package, every)),
+        "packages": _count(f"changed, SHA-256 {sha}" if sha else "as in the commit" for sha in changed),
         "platforms": _count(str(about["platform"]) for about in every),
         "versions": _count(", ".join(f"{name} {its}" for name, its in about["versions"].items()) for about in every),
         "inputs": {path: sorted(shas) for path, shas in sorted(inputs.items())},
     }
-
-
-def _package(about: Mapping[str, Any]) -> str:
-    changed = about["heshare_sha256"]
-    return f"changed, SHA-256 {changed}" if changed else "as in the commit"
 
 
 def _count(values: Iterable[str]) -> dict[str, int]:
