@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from math import fsum
@@ -219,9 +220,8 @@ def _shipped_forest(seed: int) -> Forest:
     return trained[0]
 
 
-@cache
-def _shared_cache(seed: int) -> PredictionCache:
-    return {}
+_SHARED_CACHES: dict[int, PredictionCache] = defaultdict(dict)
+"""By the seed of the forest."""
 
 
 def load_forest_predictor(
@@ -242,7 +242,7 @@ def load_forest_predictor(
     Raises:
         InputError: a profile is missing or damaged.
     """
-    cached = _shared_cache(seed) if shared_cache else None
+    cached = _SHARED_CACHES[seed] if shared_cache else None
     return ForestPredictor(partial(_shipped_forest, seed), shipped_references(), cached, fallback)
 
 

@@ -87,7 +87,7 @@ def _environment() -> Environment:
     )
     found.filters["linked"] = escape  # each page has its own
     found.filters["slug"] = lambda group: f"group-{group.replace(' ', '-')}"
-    found.filters["verdict_class"] = claim_rows.css_class
+    found.filters["verdict_class"] = lambda verdict: f"v-{verdict.replace(' ', '-')}"
     found.filters["claim_number"] = claims_page.number
     found.filters["heading"] = lambda group: _HEADINGS.get(group, f"{group[:1].upper()}{group[1:]}")
     found.globals["ticks"] = lambda values: list(MaxNLocator(4).tick_values(min(values), max(values)))
