@@ -387,12 +387,6 @@ def _run_and_predicted(ax: Axes, names: Sequence[str], rows: pd.DataFrame, at: F
     ax.grid(visible=True, axis="x")
 
 
-def _drawn_titles(frame: pd.DataFrame, start: Start) -> list[str]:
-    rows = frame.drop_duplicates("system")
-    own = rows["system"].isin([OURS, WORDS, IMPROVED])
-    return rows[own | ((rows["rate"] == PAPER_RATE) & (rows["start"] == start))]["system"].tolist()
-
-
 def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
     """Draw the median predicted hypervolume of stage 1's fronts, a panel for each start of the rivals.
 
@@ -400,8 +394,11 @@ def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
     """
     keys = ["system", "rate", "start", "evaluations"]
     medians = curves.groupby(keys, sort=False)["hypervolume"].median().reset_index()
+    systems = curves.drop_duplicates("system")
+    own = systems["system"].isin([OURS, WORDS, IMPROVED])
     for ax, (start, words) in zip(axes, STARTS.items(), strict=True):
-        part = medians[medians["system"].isin(_drawn_titles(curves, start))]
+        drawn = own | ((systems["rate"] == PAPER_RATE) & (systems["start"] == start))
+        part = medians[medians["system"].isin(systems[drawn]["system"])]
         shown = part.assign(system=part["system"].map(_short))
         plots.lines(ax, shown, x="evaluations", y="hypervolume", series="system")
         at = medians["evaluations"].unique()
