@@ -61,6 +61,7 @@ def test_every_list_of_a_notebook_is_cut() -> None:
         if isinstance(value, list | dict) and len(value) == 1
     }
     books = [notebook_parameters.read(path) for path in notebook_parameters.find()]
-    lists = {(one.name, name) for one in books for name, value in one.defaults.items() if isinstance(value, list | dict)}
+    given = [(one.name, name, value) for one in books for name, value in one.defaults.items()]
+    lists = {(book, name) for book, name, value in given if isinstance(value, list | dict)}
     # The pools of 25 are two: one for prompts, one for decoding.
     assert {each for each in lists if each[0] != "25_language_models"} == cut
