@@ -40,7 +40,7 @@ SHORT: list[tuple[str, dict[str, Any]]] = [
     ("22", {"tasks": 2, "seeds": 1}),
     ("23", {"policies": ["fifo"], "shares": [0.9], "start_hours": [9.0], "tasks": 1, "seeds": 1, "cluster": "1xT4"}
      | {"price_tasks": 1, "price_seeds": 1}),
-    ("24", {"sizes": ["1"], "worth_sizes": ["1"], "tasks": 2, "seeds": 1, "generations": 2}),
+    ("24", {"sizes": ["1"], "worth_sizes": ["8"], "tasks": 2, "seeds": 1, "generations": 2}),
 ]  # fmt: skip
 
 
