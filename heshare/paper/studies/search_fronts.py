@@ -118,10 +118,9 @@ def systems(
     `rivals` has keys of `pymoo_searches.TITLES`, at each mutation rate; their population, generations and second stage
     are those of the first settings. Fronts are kept after those `checkpoints` (evaluations) that end a generation.
     """
-    at_rate = bool(rivals.get(0.1))
-    require("rivals", "none at the rate 0.1", at_rate, "at least one, which the claims compare", "Name one.")
+    at_rate = rivals.get(0.1, ())
+    require("rivals", "none at the rate 0.1", bool(at_rate), "at least one, which the claims compare", "Name one.")
     settings = next(iter(ours.values()))
-    require("generations", settings.generations, settings.generations > 1, "at least 2, whose fronts are compared")
     total = settings.population * settings.generations
     ends = sorted({total, *(at for at in checkpoints if at < total and at % settings.population == 0)})
     found = {
