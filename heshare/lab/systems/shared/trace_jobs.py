@@ -48,7 +48,7 @@ def usable_jobs(trace: JobTrace, *, most_gpus: int) -> JobTrace:
         else:
             kept.append(job)
     if not kept:
-        raise InputError("no job for a GPU", "at least one", "Choose another trace or cluster.", file=trace.file)
+        raise InputError("no job for a GPU", "at least one", "Take more jobs, or another trace.", file=trace.file)
     first_s = kept[0].submit_s
     jobs = tuple(replace(job, submit_s=job.submit_s - first_s) for job in kept)
     return replace(trace, jobs=jobs, skipped=dict(sorted(skipped.items())))
