@@ -2,8 +2,8 @@
 
 A request arrives with a prompt and gets an output. Its prompt is a task of its own (`prefill_tasks`), at whose end the
 first token is there. The other tokens are decoded by continuous batching: a server has slots, a slot takes the next
-request, in the order in which prompts are done, as soon as its sequence has ended, and a step is one token of every slot.
-`decode_tasks` makes a task of each stretch of a server that serves some requests, from the first step to the last.
+request, in the order in which prompts are done, as soon as its sequence has ended, and a step is one token of every
+slot. `decode_tasks` makes a task of each stretch of a server that serves some requests, from first to last step.
 
 Approximations: the batch of a stretch is constant, although its slots empty one by one at its end. A stretch begins so
 late that every request finds its prompt done when its slot is free; a server would begin earlier, with free slots. A
@@ -181,8 +181,8 @@ def decode_tasks(
 ) -> DecodeStretches:
     """Return the tasks that decode all tokens but the first, in stretches of `rounds` times `concurrency` requests.
 
-    A stretch has as many steps as its longest slot, and arrives as early as every request surely has its first token when
-    its slot is free. Requests with one token have no part in one.
+    A stretch has as many steps as its longest slot, and arrives when every request surely has its first token by the
+    time its slot is free. Requests with one token have no part in one.
 
     Args:
         requests: the requests.
@@ -190,8 +190,8 @@ def decode_tasks(
         model: a language model of the kind `decode`.
         concurrency: the slots, which are the most sequences at a step.
         rounds: requests of a stretch over its slots; with 1, no slot is refilled.
-        step_s: a time that no step is shorter than, such as that of one sequence on the fastest GPU, s; with 0 a stretch
-            waits for the last of its prompts.
+        step_s: a time that no step is shorter than, such as that of one sequence on the fastest GPU, s; with 0 a
+            stretch waits for the last of its prompts.
         tpot_limit_s: limit on the time per output token, s: the deadline of a stretch is at its end if every step, from
             its arrival, takes so long.
         precision: of the model.
@@ -199,8 +199,8 @@ def decode_tasks(
         first_id: the id of the first task returned.
 
     Raises:
-        InputError: another kind of model, fewer than one sequence or round, a negative time, or a limit that is not above
-            zero.
+        InputError: another kind of model, fewer than one sequence or round, a negative time, or a limit that is not
+            above zero.
     """
     _shape_of(model, DECODE)
     require("concurrency", concurrency, concurrency >= 1, "at least 1 sequence", "Serve more at a time.")
@@ -244,7 +244,7 @@ def request_times(requests: Sequence[Request], stretches: DecodeStretches, decod
         own = list(members)
         spans_s[own] = _moments_s(parts[task.id], stretches.steps[own])
     wait_s = spans_s[:, 0] - stretches.first_token_s
-    earliest_s = np.nanmin(wait_s, initial=0.0)
+    earliest_s = float(np.nanmin(wait_s, initial=0.0))
     action = "Give decode_tasks a step_s that no step is shorter than."
     require("step_s", f"a start {-earliest_s:.3g} s before the prompt is done", earliest_s > -1e-6, "none", action)
     tpot_s = (spans_s[:, 1] - spans_s[:, 0]) / (stretches.steps[:, 1] - stretches.steps[:, 0])
@@ -268,7 +268,7 @@ def _moments_s(intervals: Sequence[Interval], steps: FloatArray) -> FloatArray:
 
 
 def share_within(times: pd.DataFrame, ttft_limit_s: float, tpot_limit_s: float) -> float:
-    """Return the share of requests within both limits, 0 to 1; `times` as from `request_times`, one token meets the second."""
+    """Return the share of requests within both limits, 0 to 1; `times` as from `request_times`."""
     tpot_s = times["tpot_s"].fillna(0.0)
     within = (times["ttft_s"] <= ttft_limit_s * (1 + 1e-9)) & (tpot_s <= tpot_limit_s * (1 + 1e-9))
     return float(within.mean())

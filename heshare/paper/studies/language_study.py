@@ -1,8 +1,8 @@
 """Study of language models beside image models on shared GPUs: energy a token, latency, and what sharing is worth.
 
-Two pools of GPUs serve one set of requests: their prompts on the one, the stretches that decode on the other, each beside
-image tasks of its own, under the same policy. Every number is emulated. The law of language models is fitted to a
-record of one H100; on other GPUs, and beside image models, it is an assumption.
+Two pools of GPUs serve one set of requests: their prompts on the one, the stretches that decode on the other, each
+beside image tasks of its own, under the same policy. Every number is emulated. The law of language models is fitted to
+a record of one H100; on other GPUs, and beside image models, it is an assumption.
 """
 
 import warnings
@@ -83,8 +83,8 @@ def mixed_runs(
     `policies` and `images`, the image tasks of each pool, are by title and by name of a load. `model` has the prompts
     `{model}_prefill`; the first of the `pools` serves them, the second decodes. `requests` arrive at `rate_per_s`, and
     `concurrency` of them are decoded at a time. The limits on times to the first token and per output token are
-    deadlines. `image_models` are workloads such as `resnet50:8`; `image_s` is the mean time of an image task alone on an
-    A100, s.
+    deadlines. `image_models` are workloads such as `resnet50:8`; `image_s` is the mean time of an image task alone on
+    an A100, s.
 
     Returns:
         Columns repetition, load, title, the `MEASURES`, within_pct (requests within both limits), and provenance.
