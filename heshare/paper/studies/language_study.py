@@ -90,10 +90,11 @@ def mixed_runs(
         Columns repetition, load, title, the `MEASURES`, within_pct (requests within both limits), and provenance.
 
     Raises:
-        InputError: no load, or one without image tasks.
+        InputError: no load, one without image tasks, or another number of pools than two.
     """
     fewest = min(images.values(), default=0)
     require("images", f"{fewest} image tasks", fewest >= 1, "at least 1 a load", "Correct the loads.")
+    require("pools", pools, len(pools) == 2, "two pools, for prompts and for decoding", "Name two, equal or not.")
     first, second = (Cluster.parse(pool) for pool in pools)
     predictor = LazyPredictor(resolve.predictor_maker(resolve.KEPT))
     # No step is shorter than that of one sequence, alone on the fastest GPU at its top clock.
