@@ -36,7 +36,6 @@ _OF_JOBS = ("status", "top", "drain", "stop")
 _OPTIONS_OF_JOBS = (
     "--devices",
     "--resume",
-    "--hosts",
     "--log",
     "--metrics",
     "--allow-clocks",

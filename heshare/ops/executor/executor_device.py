@@ -1,4 +1,4 @@
-"""Base class of the GPUs that run jobs, on this machine or on another host."""
+"""Base class of the GPUs that run jobs, and what they share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +20,6 @@ class Timeouts:
         memory_s: for memory that another process holds.
         nvml_s: for a call of NVML; then its process is replaced, and the GPU takes no new jobs until it replies. The
             first call, which may load the driver, has three times as long.
-        host_s: for a host that does not reply; then its GPUs are lost.
         shared_s: failures on one GPU within so long of each other are one failure of what they share.
         grace_s: for a command to end after SIGTERM.
         settle_s: after a change of a GPU's jobs or clock, until a reading of its power counts for a power limit, and
@@ -32,7 +31,6 @@ class Timeouts:
     poll_s: float = 1.0
     memory_s: float = 60.0
     nvml_s: float = DEADLINE_S
-    host_s: float = 30.0
     shared_s: float = 2.0
     grace_s: float = 5.0
     settle_s: float = 10.0
@@ -70,7 +68,7 @@ class Attempt:
 class ExecutorDevice:
     """A GPU that runs jobs: a `Device` with accounts of its jobs and of its energy.
 
-    An empty `host` is this machine; `now_s` is the time that all devices of the run share.
+    `now_s` is the time that all devices of the run share.
 
     Attributes:
         requested_mhz: the clock that was requested, MHz; None for the card's own.
@@ -85,8 +83,8 @@ class ExecutorDevice:
 
     provenance = "measured"
 
-    def __init__(self, gpu: Gpu, uuid: str, host: str, now_s: Callable[[], float], latest: Reading) -> None:
-        self.gpu, self.uuid, self.host, self.latest = gpu, uuid, host, latest
+    def __init__(self, gpu: Gpu, uuid: str, now_s: Callable[[], float], latest: Reading) -> None:
+        self.gpu, self.uuid, self.latest = gpu, uuid, latest
         self.requested_mhz: int | None = None
         self.lost = self.drained = ""
         self.ended: dict[int, Attempt] = {}

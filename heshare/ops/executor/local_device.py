@@ -135,7 +135,7 @@ class LocalExecutorDevice(ExecutorDevice):
         tenant_power: TenantPower,
     ) -> None:
         gpu = card.gpu if clocks else replace(card.gpu, clocks_mhz=(card.gpu.max_mhz,))
-        super().__init__(gpu, card.uuid, "", now_s, Reading(now_s(), None, math.nan, 0.0, 0.0))
+        super().__init__(gpu, card.uuid, now_s, Reading(now_s(), None, math.nan, 0.0, 0.0))
         self._card, self._launcher, self._jobs, self._mps = card, launcher, jobs, mps
         self._clocks, self._timeouts, self._tenant_power = clocks, timeouts, tenant_power
         assert card.guarded is not None
