@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from heshare.ops.descriptors import ShortageError, inherited_limit, start_error
 from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.private_files import open_private
@@ -17,7 +18,6 @@ from heshare.ops.unprivileged_process import start_unprivileged
 from heshare.ops.workers import job_reaper
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.ops.workers.output_limit import OutputLimiter
-from heshare.shared.errors import DeviceError
 from heshare.shared.processes import MARK, exit_text
 from heshare.world.workload import Workload
 
@@ -48,7 +48,7 @@ class ReapedProcess:
         order = b"".join(os.fsencode(text) + b"\0" for text in [str(len(environment)), *texts])
         marks = {MARK: environment[MARK]} if MARK in environment else {}
         self._process = start_unprivileged(
-            [sys.executable, "-I", "-S", job_reaper.__file__],
+            [sys.executable, "-I", "-S", job_reaper.__file__, str(inherited_limit())],
             cwd=directory,
             env={**os.environ, **marks},
             stdin=subprocess.PIPE,
@@ -141,8 +141,7 @@ class CommandWorker:
                     arguments, directory=directory, environment=environment, output=output.fileno()
                 )
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise DeviceError(f"{name}: {arguments[0]} does not start: {why}. Check the command.") from error
+            raise start_error(f"{name}: {arguments[0]}", error) from error
         self.pid = self._process.pid
         self._end_limit = limit_output(log)
 
@@ -190,7 +189,8 @@ class JobLauncher(Launcher):
     """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher, `models`.
 
     Without MPS a job has the whole GPU in its turn. Launchers of one run share `attempts`, how many there were at each
-    task, since a job may be tried again on another GPU. `token` marks every process of this run in its environment.
+    task, since a job may be tried again on another GPU; a start for which the system has nothing left (`ShortageError`)
+    is none. `token` marks every process of this run in its environment.
     """
 
     def __init__(
@@ -217,9 +217,13 @@ class JobLauncher(Launcher):
         job = self._jobs[task_id]
         self._attempts[task_id] += 1
         mps_pct = mps_pct if self._mps.sharing == MPS else 100
-        if not job.spec.command:
-            return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
-        return self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
+        try:
+            if not job.spec.command:
+                return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
+            return self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
+        except ShortageError:
+            self._attempts[task_id] -= 1
+            raise
 
     def close(self) -> None:
         self._models.close()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heshare.ops.clocks.clock_notes import locked_clocks, restore
+from heshare.ops.descriptors import keep_some, raised_limit
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import JobLauncher
@@ -73,6 +74,7 @@ class LocalGpus(GpuSet):
     def _open(self, exits: ExitStack) -> None:
         make_private_folder(self.folder)
         make_private_folder(self.folder / "outputs")
+        exits.enter_context(raised_limit())
         self._limiter = OutputLimiter()
         exits.callback(self._limiter.close)
         # The order makes a kill at any moment safe: GPUs are locked before anything else, watched and noted before
@@ -104,6 +106,7 @@ class LocalGpus(GpuSet):
                 if uuid not in self.known:
                     raise
                 self.devices.append(lost_device(*self.known[uuid], uuid, str(error), self.now_s))
+        keep_some(exits)
         if all(device.lost for device in self.devices):
             raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
         self.counters_j += [device.counter_j for device in self.devices]
