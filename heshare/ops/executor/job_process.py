@@ -16,6 +16,7 @@ from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.private_files import open_private
 from heshare.ops.unprivileged_process import start_unprivileged
 from heshare.ops.workers import job_reaper
+from heshare.ops.workers.job_cgroup import JobCgroup
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.ops.workers.output_limit import OutputLimiter
 from heshare.shared.processes import MARK, exit_text
@@ -58,6 +59,7 @@ class ReapedProcess:
             bufsize=0,
         )
         self.pid = self._process.pid
+        self._group = JobCgroup(self.pid)
         self._send(b"%10d" % len(order) + order)
 
     @property
@@ -90,6 +92,7 @@ class ReapedProcess:
                 view = view[self._process.stdin.write(view) :]
 
     def _close(self) -> None:
+        self._group.end()
         if self._process.stdin is not None:
             self._process.stdin.close()
 
