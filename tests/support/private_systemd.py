@@ -15,6 +15,7 @@ from support import fake_mps
 from support.fakenvml import build
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_PYTHON = Path(sys.executable).resolve().name
 _PLACE = Path(__file__).with_name("systemd_place.sh")
 _LIMITS = '["*"]\nmin_mhz = 210\nmax_mhz = 1980\ngroup = "heshare"\n'
 _OUTPUT = "[Service]\nStandardOutput=append:/tmp/units.log\nStandardError=append:/tmp/units.log\n"
@@ -79,11 +80,8 @@ class PrivateSystemd:
         target.chmod(mode)
 
     def _open(self) -> None:
-        bound = {
-            sys.base_prefix: "/opt/python",
-            sysconfig.get_path("purelib"): "/opt/site",
-            REPOSITORY: "/opt/checkout",
-        }
+        bound = {sys.base_prefix: "/opt/python", sysconfig.get_path("purelib"): "/opt/site"}
+        bound[str(REPOSITORY)] = "/opt/checkout"
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", str(_PLACE)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -107,14 +105,12 @@ class PrivateSystemd:
             shutil.copy(unit, self.root / "etc/systemd/system" / unit.name)
         self.write("etc/systemd/system/service.d/log.conf", _OUTPUT)
         self.write("etc/heshare/clocks.toml", _LIMITS)
-        self.write("opt/heshare/bin/heshare", _HESHARE.format(python=Path(sys.executable).resolve().name), 0o755)
+        self.write("opt/heshare/bin/heshare", _HESHARE.format(python=_PYTHON), 0o755)
         for name in ("lib", "bin"):
             (self.root / "opt/stand-in" / name).mkdir(parents=True)
         build(self.root / "opt/stand-in/lib")
         daemon = fake_mps.install(self.root / "opt/stand-in/bin")
-        daemon.write_text(
-            daemon.read_text().replace(sys.executable, f"/opt/python/bin/{Path(sys.executable).resolve().name}")
-        )
+        daemon.write_text(daemon.read_text().replace(sys.executable, f"/opt/python/bin/{_PYTHON}"))
         machine = self.root / "dev/shm/stand-in"
         machine.mkdir()
         machine.chmod(0o777)
