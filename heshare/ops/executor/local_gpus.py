@@ -29,6 +29,9 @@ from heshare.shared.errors import DeviceError
 from heshare.shared.processes import MARK, end_marked
 from heshare.world.cluster import Cluster
 
+NOT_FOR_JOBS = ("ZEUSD_TOKEN", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC",
+                "WATCHDOG_PID", "CREDENTIALS_DIRECTORY")  # fmt: skip
+"""Variables by which a service manager, or zeusd, gives the run what is not its jobs'."""
 LauncherFactory = Callable[[MpsSession, Path], Launcher]
 """Makes the launcher of workloads of Table IV under an MPS session, with a folder for outputs."""
 
@@ -93,6 +96,8 @@ class LocalGpus(GpuSet):
         held.publish()
         exits.callback(held.remove)  # before the watchdog is dismissed
         self._refuse_gpus_of_other_containers()
+        for name in NOT_FOR_JOBS:
+            os.environ.pop(name, None)
         os.environ[MARK] = self.token
         exits.callback(os.environ.pop, MARK, None)
         # A signal that came while a process was being started leaves one that is on no device.
