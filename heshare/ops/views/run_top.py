@@ -155,13 +155,13 @@ class RunView:
             for place in shown:
                 made.add_column(columns[place], no_wrap=True, justify="left" if columns[place] in _TEXTS else "right")
             for row, style in zip(rows, styles, strict=True):
-                made.add_row(*(Text(row[place]) for place in shown), style=style)
+                made.add_row(*(Text(display.printable(row[place])) for place in shown), style=style)
             return made
 
         jobs, styles = self.job_rows(now_s), {"lost": "red", "drained": "yellow"}
         gpus = table(_GPU_COLUMNS, self.gpu_rows(), [styles.get(gpu.state, "") for gpu in self.state.gpus])
-        head = [Text(line) for line in self.head(now_s)]
-        notes = [Text(f"note: {note}", style="dim") for note in self.notes()]
+        head = [Text(display.printable(line)) for line in self.head(now_s)]
+        notes = [Text(display.printable(f"note: {note}"), style="dim") for note in self.notes()]
         return Group(*head, Text(), gpus, Text(), table(_JOB_COLUMNS, jobs, [""] * len(jobs)), Text(), *notes)
 
 

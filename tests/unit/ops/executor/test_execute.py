@@ -322,3 +322,12 @@ def test_no_token_or_socket_of_a_service_reaches_a_job_or_what_is_above_it(doubl
     seen = (doubles.folder / "run" / "outputs" / "a.1.log").read_text()
     assert seen.count("HF_TOKEN=the user's own") == 2
     assert [name for name in tokens if name in seen] == []
+
+
+def test_control_characters_of_a_jobs_output_stay_in_its_output(doubles):
+    result = doubles.run("jobs:\n" + entry("a", "sh", "-c", r"printf 'dying \033]0;owned\007\033[2J\n'; exit 3"))
+    folder = doubles.folder / "run"
+    assert "dying" in by_job(result)["a"]["reason"]
+    for text in (result.report(), (folder / "jobs.csv").read_text(), (folder / "report.txt").read_text()):
+        assert "owned" in text
+        assert all(line.isprintable() for line in text.splitlines())

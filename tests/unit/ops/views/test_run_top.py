@@ -17,7 +17,7 @@ from support.run_entries import run_of, sampled
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.jobs.entries import Account, Decision, Session, SessionGpu, Started, encode
+from heshare.ops.jobs.entries import Account, Decision, Note, Session, SessionGpu, Started, encode
 from heshare.ops.views.run_top import RunView
 from heshare.shared.journal import journal_line
 
@@ -110,3 +110,14 @@ def test_top_on_a_terminal_leaves_it_as_it_was(journal, ending, code):
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
     os.close(theirs)
+
+
+def test_nothing_of_a_journal_reaches_the_terminal_as_a_control_character(journal):
+    evil = "x\x1b]0;owned\x07\x9b2J"
+    with journal.open("ab") as stream:
+        stream.write(line_of(Session(1001.0, (SessionGpu(evil, evil, host=evil),))))
+        stream.write(line_of(Decision(1.0, (Started(evil, 0, 30),))))
+        stream.write(line_of(Note(evil)))
+    shown = RunView(journal.parent).text(1002.0)
+    assert "owned" in shown
+    assert all(line.isprintable() for line in shown.splitlines())
