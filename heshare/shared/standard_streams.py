@@ -22,7 +22,8 @@ def fill_closed() -> None:
             os.fstat(descriptor)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
-            setattr(sys, name, open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False))
+            stream = os.fdopen(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False)
+            setattr(sys, name, stream)
 
 
 class DroppingWriter(io.RawIOBase):
