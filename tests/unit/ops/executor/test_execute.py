@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from support.kill_drill import UUID
@@ -18,6 +19,7 @@ from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.outcome import run_outcome
 from heshare.ops.jobs import run_journal
+from heshare.ops.nvml.card_sampler import CardSampler
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.shared.errors import DeviceError, InputError
 
@@ -331,3 +333,24 @@ def test_control_characters_of_a_jobs_output_stay_in_its_output(doubles):
     for text in (result.report(), (folder / "jobs.csv").read_text(), (folder / "report.txt").read_text()):
         assert "owned" in text
         assert all(line.isprintable() for line in text.splitlines())
+
+
+@pytest.mark.slow
+def test_shares_by_model_do_not_depend_on_how_often_the_counter_moves(doubles, monkeypatch):
+    """A real counter moves every 0.1 s; a step in which it has not moved is no step below idle power."""
+    sample, parts = CardSampler.sample, []
+    doubles.fake.set("power_mw", 300_000)
+    for step_j in (0.0, 60.0):
+
+        def stepped(self, step_j=step_j, **options):
+            found = sample(self, **options)
+            energy_j = found.energy_j if not step_j else found.energy_j // step_j * step_j
+            return replace(found, energy_j=energy_j)
+
+        monkeypatch.setattr(CardSampler, "sample", stepped)
+        light, heavy = entry("light", "sleep", "2.5", like="mobilenet:1"), entry("heavy", "sleep", "2.5", like="vgg19:32")
+        times = Timeouts(poll_s=0.03, grace_s=0.5)
+        jobs = by_job(doubles.run("jobs:\n" + light + heavy, into=f"run-{step_j:g}", timeouts=times))
+        model_j = [jobs[name]["energy_model_j"] for name in ("light", "heavy")]
+        parts.append(model_j[0] / sum(model_j))
+    assert parts[1] == pytest.approx(parts[0], abs=0.04)
