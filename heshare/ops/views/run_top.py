@@ -79,7 +79,9 @@ class RunView:
     def head(self, now_s: float) -> list[str]:
         """Return the lines about the whole run; `now_s` is a Unix time, s."""
         state, request = self.state, f", {self._request} requested" if self._request else ""
-        how = f"runs, process {self._pid}{request}" if self.alive else "has ended, or was killed"
+        counts = state.counts()
+        how = "has ended, or was killed" if counts["waiting"] + counts["running"] else "is complete"
+        how = f"runs, process {self._pid}{request}" if self.alive else how
         powers_w = [gpu.power_w for gpu in state.gpus if not math.isnan(gpu.power_w)]
         lines = [
             f"{self._folder}: {how}; policy {state.run.policy}, {state.decisions} decisions",

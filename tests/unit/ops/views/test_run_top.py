@@ -13,7 +13,7 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
-from support.run_entries import run_of, sampled
+from support.run_entries import ended, run_of, sampled, session, started
 from typer.testing import CliRunner
 
 from heshare.cli import app
@@ -121,3 +121,16 @@ def test_nothing_of_a_journal_reaches_the_terminal_as_a_control_character(journa
     shown = RunView(journal.parent).text(1002.0)
     assert "owned" in shown
     assert all(line.isprintable() for line in shown.splitlines())
+
+
+def test_status_of_a_complete_run_says_so(tmp_path):
+    write_journal(tmp_path, [run_of(1), session(), started("a"), ended("a")])
+    shown = RunView(tmp_path).text(2000.0)
+    assert "is complete; policy random" in shown
+    assert "killed" not in shown
+    write_journal(tmp_path, [run_of(2), session(), started("a-0"), ended("a-0")])
+    assert "has ended, or was killed; policy random" in RunView(tmp_path).text(2000.0)
+
+
+def write_journal(folder, entries):
+    (folder / "journal.jsonl").write_bytes(b"".join(map(line_of, entries)))
