@@ -51,8 +51,8 @@ class GpuLock(FileLock):
                 self.close()
                 raise GpuInUseError(
                     f"GPU {uuid}: another run has it: {printable(holder)[:500] or 'a process without a name'}. "
-                    "Wait for it to end, or use other GPUs. Any user can hold this lock and write that line: `lslocks`, as "
-                    "root, shows the process that has it."
+                    "Wait for it to end, or use other GPUs. Any user can hold this lock and write that line: "
+                    "`lslocks`, as root, shows the process that has it."
                 )
             time.sleep(0.05)
         if fcntl.fcntl(self.descriptor, fcntl.F_GETFL) & os.O_RDWR:
