@@ -39,8 +39,8 @@ Measured: of 4,500 random sets of 1 to 4 residents at random clocks of T4, V100 
 1.57 times what the shipped predictor says, 99 % of them at most 1.31. A wide margin costs a second: power is then read.
 """
 SHIFT, SHIFT_FAR, MOST_SHIFT = 0.15, 0.4, 0.6
-"""Part by which the dynamic power of several residents may grow beyond V(f)^2 f: near by, more for each time that the clock
-is higher, and at most. They share the SMs in other parts then.
+"""Part by which the dynamic power of several residents may grow beyond V(f)^2 f: near by, more for each time that the
+clock is higher, and at most. They share the SMs in other parts then.
 
 Measured on 46,000 random sets of 1 to 4 residents at four random clocks of T4, V100 and A100: one resident never grew
 more than V(f)^2 f, several by at most 0.52 of it (285 to 630 MHz), and by 0.15 where the clock was 1.16 times as high.
