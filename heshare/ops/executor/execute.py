@@ -19,7 +19,7 @@ from heshare.ops.executor.local_gpus import LauncherFactory, LocalGpus, planned_
 from heshare.ops.executor.operator_log import OperatorLog
 from heshare.ops.executor.outcome import RunOutcome, run_outcome
 from heshare.ops.executor.run_control import RunControl, RunDrained, RunSteering, SteeredPolicy
-from heshare.ops.executor.run_observer import JournalingObserver
+from heshare.ops.executor.run_observer import HEAR_S, JournalingObserver
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Entry, Note, Run, Session, SessionGpu
 from heshare.ops.jobs.job_file import read_jobs
@@ -206,7 +206,7 @@ def _policy(
     settings = BudgetSettings(
         settle_s=settle_s,
         probe_s=settle_s,
-        watch_s=settle_s,
+        watch_s=min(HEAR_S, settle_s),
         may_start=lambda: not steering.control.draining,
         tell=tell,
     )

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from heshare.ops.descriptors import ShortageError, inherited_limit, start_error
 from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.private_files import open_private
 from heshare.ops.unprivileged_process import start_unprivileged
 from heshare.ops.workers import job_reaper
+from heshare.ops.workers.job_cgroup import JobCgroup
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.ops.workers.output_limit import OutputLimiter
-from heshare.shared.errors import DeviceError
+from heshare.shared.display import printable
 from heshare.shared.processes import MARK, exit_text
 from heshare.world.workload import Workload
 
@@ -48,7 +50,7 @@ class ReapedProcess:
         order = b"".join(os.fsencode(text) + b"\0" for text in [str(len(environment)), *texts])
         marks = {MARK: environment[MARK]} if MARK in environment else {}
         self._process = start_unprivileged(
-            [sys.executable, "-I", "-S", job_reaper.__file__],
+            [sys.executable, "-I", "-S", job_reaper.__file__, str(inherited_limit())],
             cwd=directory,
             env={**os.environ, **marks},
             stdin=subprocess.PIPE,
@@ -58,6 +60,7 @@ class ReapedProcess:
             bufsize=0,
         )
         self.pid = self._process.pid
+        self._group = JobCgroup(self.pid)
         self._send(b"%10d" % len(order) + order)
 
     @property
@@ -90,6 +93,7 @@ class ReapedProcess:
                 view = view[self._process.stdin.write(view) :]
 
     def _close(self) -> None:
+        self._group.end()
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -141,8 +145,7 @@ class CommandWorker:
                     arguments, directory=directory, environment=environment, output=output.fileno()
                 )
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise DeviceError(f"{name}: {arguments[0]} does not start: {why}. Check the command.") from error
+            raise start_error(f"{name}: {arguments[0]}", error) from error
         self.pid = self._process.pid
         self._end_limit = limit_output(log)
 
@@ -182,7 +185,7 @@ class CommandWorker:
         self._end_limit()
         if self.exit_code != 0:
             lines = self.tail().strip().splitlines()
-            last = f": {lines[-1].strip()[-160:]}" if lines else ""
+            last = f": {printable(lines[-1]).strip()[-160:]}" if lines else ""
             self.failure = f"ended, {exit_text(self.exit_code)}{last} (see {self.log})"
 
 
@@ -190,7 +193,8 @@ class JobLauncher(Launcher):
     """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher, `models`.
 
     Without MPS a job has the whole GPU in its turn. Launchers of one run share `attempts`, how many there were at each
-    task, since a job may be tried again on another GPU. `token` marks every process of this run in its environment.
+    task, since a job may be tried again on another GPU; a start for which the system has nothing left (`ShortageError`)
+    is none. `token` marks every process of this run in its environment.
     """
 
     def __init__(
@@ -217,9 +221,13 @@ class JobLauncher(Launcher):
         job = self._jobs[task_id]
         self._attempts[task_id] += 1
         mps_pct = mps_pct if self._mps.sharing == MPS else 100
-        if not job.spec.command:
-            return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
-        return self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
+        try:
+            if not job.spec.command:
+                return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
+            return self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
+        except ShortageError:
+            self._attempts[task_id] -= 1
+            raise
 
     def close(self) -> None:
         self._models.close()

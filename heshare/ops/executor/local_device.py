@@ -10,6 +10,7 @@ from pathlib import Path
 
 from heshare.devices.device import Progress, Reading, TaskFailure
 from heshare.lab.tenants.tenant_power import TenantPower
+from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.executor_device import Attempt, ExecutorDevice, Timeouts
 from heshare.ops.executor.job_process import AssignedJob, JobLauncher
 from heshare.ops.jobs.run_state import MPS_ENDED
@@ -152,7 +153,7 @@ class LocalExecutorDevice(ExecutorDevice):
         self._limits: tuple[str, ...] = ()
         self._sampled_s = self._next_read_s = -math.inf
         self._first_failure: tuple[float, int] = (-math.inf, -1)
-        self._idle_since_s = -math.inf
+        self._idle_since_s, self._short = -math.inf, False
         self._restarts, self._mps_due_s = DaemonRestarts(timeouts.mps_pauses_s), math.inf
 
     @property
@@ -320,8 +321,14 @@ class LocalExecutorDevice(ExecutorDevice):
         try:
             worker = self._launcher.start(resident.task_id, workload, mps_pct, resident.iterations, gpu_uuid=self.uuid)
             resident.set_worker(worker, self._now_s())
+        except ShortageError as error:
+            if not self._short:
+                self.note(f"the start of a job waits: {error}", "job-waits")
+            self._short = True
+            return
         except DeviceError as error:
             resident.failure = TaskFailure(resident.task_id, "start", str(error))
+        self._short = False
         resident.number = self._launcher.attempt(resident.task_id)
 
     def _free_for_mib(self, newcomer: JobOnGpu) -> float:
@@ -400,8 +407,9 @@ class LocalExecutorDevice(ExecutorDevice):
     def _divide_energy(self) -> None:
         """Divide the energy since the last call among the jobs that ran, in both ways; end those on a lost GPU."""
         self.update(force=True)
-        spent_j, self._divided_j = max(0.0, self.latest.energy_j - self._divided_j), self.latest.energy_j
-        took_s, self._divided_s = self.latest.time_s - self._divided_s, self.latest.time_s
+        spent_j, took_s = max(0.0, self.latest.energy_j - self._divided_j), self.latest.time_s - self._divided_s
+        if self.latest.energy_j != self._divided_j:  # a counter moves every 0.1 s or so, and stands still in between
+            self._divided_j, self._divided_s = self.latest.energy_j, self.latest.time_s
         running = [resident for resident in self._residents.values() if resident.worker is not None]
         # Without MPS a job has the whole GPU in its turn, whatever its share.
         turns = self._mps.sharing != MPS

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heshare.ops.clocks.clock_notes import locked_clocks, restore
+from heshare.ops.descriptors import keep_some, raised_limit
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import JobLauncher
@@ -28,6 +29,9 @@ from heshare.shared.errors import DeviceError
 from heshare.shared.processes import MARK, end_marked
 from heshare.world.cluster import Cluster
 
+NOT_FOR_JOBS = ("ZEUSD_TOKEN", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC",
+                "WATCHDOG_PID", "CREDENTIALS_DIRECTORY")  # fmt: skip
+"""Variables by which a service manager, or zeusd, gives the run what is not its jobs'."""
 LauncherFactory = Callable[[MpsSession, Path], Launcher]
 """Makes the launcher of workloads of Table IV under an MPS session, with a folder for outputs."""
 
@@ -69,10 +73,12 @@ class LocalGpus(GpuSet):
     launcher: LauncherFactory | None = None
     hidden: frozenset[str] = frozenset()
     uses: Mapping[str, str] = field(default_factory=dict)
+    _left: bool = field(default=False, init=False)
 
     def _open(self, exits: ExitStack) -> None:
         make_private_folder(self.folder)
         make_private_folder(self.folder / "outputs")
+        exits.enter_context(raised_limit())
         self._limiter = OutputLimiter()
         exits.callback(self._limiter.close)
         # The order makes a kill at any moment safe: GPUs are locked before anything else, watched and noted before
@@ -89,8 +95,11 @@ class LocalGpus(GpuSet):
         watchdog = Watchdog(note, [lock.descriptor for lock in locks], held.descriptor, tell=self._tell)
         exits.callback(watchdog.dismiss)
         held.publish()
-        exits.callback(held.remove)  # before the watchdog is dismissed
+        # Before the watchdog is dismissed; what could not be ended stays noted, for `heshare restore` and the next run.
+        exits.callback(lambda: held.close() if self._left else held.remove())
         self._refuse_gpus_of_other_containers()
+        for name in NOT_FOR_JOBS:
+            os.environ.pop(name, None)
         os.environ[MARK] = self.token
         exits.callback(os.environ.pop, MARK, None)
         # A signal that came while a process was being started leaves one that is on no device.
@@ -104,6 +113,7 @@ class LocalGpus(GpuSet):
                 if uuid not in self.known:
                     raise
                 self.devices.append(LostDevice(self.known[uuid], uuid, str(error), self.now_s))
+        keep_some(exits)
         if all(device.lost for device in self.devices):
             raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
         self.counters_j += [device.counter_j for device in self.devices]
@@ -127,6 +137,9 @@ class LocalGpus(GpuSet):
             card.close()
         except DeviceError as error:
             self.unreleased.append(str(error))
+        except OSError as error:
+            self._left = True
+            self.unreleased.append(f"GPU {card.uuid}: not given back ({error}). Run `heshare restore`.")
 
     def _device(self, uuid: str, exits: ExitStack) -> LocalExecutorDevice:
         mps = MpsSession(uuid)

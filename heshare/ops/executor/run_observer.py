@@ -56,7 +56,7 @@ class JournalingObserver(Observer):
             # Energy before the first action, that of planning included, is no job's work.
             self._acted = True
             self.sample(fresh=True)
-        if event.tasks or actions:
+        if event.tasks or any(not isinstance(action, Wait) for action in actions):
             self._journal.append(decision)
 
     def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
