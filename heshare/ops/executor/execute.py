@@ -109,6 +109,11 @@ def execute(
         if terms.power_limit is not None:
             terms.check(planned_cluster(uuids, clocks=allow_clocks))
     else:
+        several = next((spec for spec in specs if spec.gpus > 1), None)
+        if several is not None:
+            found, action = f"{several.gpus} GPUs for {several.name!r} with --hosts", "Leave --hosts out, or use Slurm."
+            expected = "jobs on one GPU each: several are GPUs of this machine"
+            raise InputError(found, expected, action, file=file, row=several.row, column="gpus")
         uuids = select_checked_gpus(hosts, devices, specs, file)
     described = Run(
         version=__version__,

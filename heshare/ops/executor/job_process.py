@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from heshare.ops.executor.gang import Gang, GangMember, join
 from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.private_files import open_private
@@ -190,7 +191,7 @@ class JobLauncher(Launcher):
     """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher, `models`.
 
     Without MPS a job has the whole GPU in its turn. Launchers of one run share `attempts`, how many there were at each
-    task, since a job may be tried again on another GPU. `token` marks every process of this run in its environment.
+    task, since a job may be tried again on another GPU, and `gangs`, the jobs on several GPUs. `token` marks every process of this run in its environment.
     """
 
     def __init__(
@@ -201,10 +202,12 @@ class JobLauncher(Launcher):
         models: Launcher,
         *,
         attempts: dict[int, int],
+        gangs: dict[int, Gang],
         limiter: OutputLimiter,
         token: str,
         grace_s: float,
     ) -> None:
+        self._gangs = gangs
         self._jobs, self._mps, self._outputs, self._models = jobs, mps, outputs, models
         self._attempts, self._limiter, self._token, self._grace_s = attempts, limiter, token, grace_s
 
@@ -219,15 +222,31 @@ class JobLauncher(Launcher):
         mps_pct = mps_pct if self._mps.sharing == MPS else 100
         if not job.spec.command:
             return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
-        return self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
+        share = self._mps.environment(mps_pct)
+        return self._command(task_id, job, share, math.inf if iterations is None else iterations)
+
+    def join(self, task_id: int, gpu_uuid: str) -> Gang | None:
+        """Return the gang of a job that is started on a GPU; None for a job on that GPU alone."""
+        return join(self._gangs, task_id, self._jobs[task_id].spec.gpus, gpu_uuid)
+
+    def start_gang(self, task_id: int, gang: Gang, iterations: float, gpu_uuid: str) -> Worker | None:
+        """Return the worker of a GPU of a gang whose memory is free; None as long as the other GPUs are not ready."""
+        if gang.may_start(gpu_uuid):
+            self._attempts[task_id] += 1
+            # A daemon serves one GPU, so it is a client of none.
+            alone = {"CUDA_VISIBLE_DEVICES": ",".join(gang.uuids), "CUDA_MPS_PIPE_DIRECTORY": os.devnull}
+            gang.worker = self._command(task_id, self._jobs[task_id], alone, iterations)
+            return gang.worker
+        return None if gang.worker is None or gpu_uuid == gang.uuids[0] else GangMember(gang.worker)
 
     def close(self) -> None:
         self._models.close()
 
-    def _command(self, task_id: int, job: AssignedJob, mps_pct: int, iterations: float) -> CommandWorker:
+    def _command(
+        self, task_id: int, job: AssignedJob, share: Mapping[str, str], iterations: float
+    ) -> CommandWorker:
         attempt = self._attempts[task_id]
         own = {"HESHARE_JOB": job.key, "HESHARE_JOB_INDEX": str(job.index), "HESHARE_ATTEMPT": str(attempt)}
-        share = self._mps.environment(mps_pct)
         environment = {**os.environ, **dict(job.spec.environment), **share, **own, MARK: self._token}
         return CommandWorker(
             job.key,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heshare.ops.clocks.clock_notes import locked_clocks, restore
+from heshare.ops.executor.gang import Gang
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import JobLauncher
@@ -74,6 +75,7 @@ class LocalGpus(GpuSet):
         make_private_folder(self.folder)
         make_private_folder(self.folder / "outputs")
         self._limiter = OutputLimiter()
+        self._gangs: dict[int, Gang] = {}
         exits.callback(self._limiter.close)
         # The order makes a kill at any moment safe: GPUs are locked before anything else, watched and noted before
         # anything is changed; and released in the opposite order, the locks last.
@@ -137,6 +139,7 @@ class LocalGpus(GpuSet):
             outputs,
             self.launcher(mps, outputs) if self.launcher else ProcessLauncher(mps, log_dir=outputs),
             attempts=self.attempts,
+            gangs=self._gangs,
             limiter=self._limiter,
             token=self.token,
             grace_s=self.timeouts.grace_s,

@@ -63,6 +63,11 @@ class JournalingObserver(Observer):
         """Journal how an attempt ended; it counts once the next decision is on disk."""
         job = self._jobs[interval.task]
         attempt = self._devices[interval.gpu].ended.pop(interval.task)
+        also = [
+            entries.Part(index, other.energy_j, other.energy_model_j)
+            for index, device in enumerate(self._devices)
+            if (other := device.ended.pop(interval.task, None)) is not None
+        ]
         charged = failed is not None and failed.charged
         again = failed is not None and self._may_be_retried(job, failed)
         entry = entries.End(
@@ -86,6 +91,7 @@ class JournalingObserver(Observer):
             reason="" if failed is None else failed.reason,
             charged=charged,
             again=again,
+            also=tuple(also),
         )
         self._journal.append(entry, sync=False)
         self._history.add(entry)
@@ -189,7 +195,7 @@ class JournalingObserver(Observer):
             return
         over = len(self._history.over)
         self._next_line_s = now_s + (1.0 if log.interactive else 30.0)
-        running = sum(device.running for device in self._devices)
+        running = len({task for device in self._devices for task in device.attempts()})
         power_w = sum(device.latest.power_w for device in self._devices if not device.lost)
         energy_j = sum(device.latest.energy_j for device in self._devices)
         text = (
@@ -214,9 +220,9 @@ def journalled(action: Action, key: Callable[[int], str]) -> entries.JournalledA
     """Return an action as a journal keeps it, with jobs by their keys."""
     match action:
         case Start():
-            return entries.Started(key(action.task), action.gpu, action.mps_pct, action.batch_size)
+            return entries.Started(key(action.task), action.gpu, action.mps_pct, action.batch_size, action.also)
         case Migrate():
-            return entries.Migrated(key(action.task), action.gpu, action.mps_pct, action.batch_size)
+            return entries.Migrated(key(action.task), action.gpu, action.mps_pct, action.batch_size, action.also)
         case SetClock():
             return entries.Clocked(action.gpu, action.sm_mhz)
         case Pause():

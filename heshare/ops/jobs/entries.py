@@ -67,12 +67,13 @@ class Session(Entry, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True):
-    """A job that begins on a GPU, with its share."""
+    """A job that begins on a GPU, and on others (`also`), with its share."""
 
     job: str
     gpu: int
     mps_pct: int
     batch_size: int | None = None
+    also: tuple[int, ...] = ()
 
 
 class Started(Placed, frozen=True, array_like=True, tag="start"):
@@ -120,8 +121,19 @@ class Decision(Entry, frozen=True):
         return [action for action in self.actions if isinstance(action, Placed)]
 
 
+class Part(msgspec.Struct, frozen=True):
+    """The energy of an attempt on one of its GPUs, J: in equal shares, and by the power alone."""
+
+    gpu: int
+    energy_j: float
+    energy_model_j: float | None = None
+
+
 class End(Entry, frozen=True):
-    """The end of an attempt; energies of the attempt (equal shares, by the power alone) and of the GPU so far, J."""
+    """The end of an attempt; energies of the attempt (equal shares, by the power alone) and of the GPU so far, J.
+
+    They are those on its first GPU; `also` has those on its other GPUs.
+    """
 
     job: str
     gpu: int
@@ -143,6 +155,12 @@ class End(Entry, frozen=True):
     reason: str = ""
     charged: bool = False
     again: bool = False
+    also: tuple[Part, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The energies on all of its GPUs."""
+        return (Part(self.gpu, self.energy_j, self.energy_model_j), *self.also)
 
     @property
     def completed(self) -> bool:

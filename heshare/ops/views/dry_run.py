@@ -52,7 +52,7 @@ class _StartObserver(Observer):
     """Keeps the last start of each task, with its GPU, share and the clock that was requested for the GPU."""
 
     def __init__(self) -> None:
-        self.starts: dict[int, tuple[int, int]] = {}
+        self.starts: dict[int, tuple[tuple[int, ...], int]] = {}
         self.clocks: dict[int, int | None] = {}
         self.clock_of: dict[int, int | None] = {}
 
@@ -61,7 +61,7 @@ class _StartObserver(Observer):
             if isinstance(action, SetClock):
                 self.clocks[action.gpu] = action.sm_mhz
             elif isinstance(action, Start):
-                self.starts[action.task] = action.gpu, action.mps_pct
+                self.starts[action.task] = (action.gpu, *action.also), action.mps_pct
         for action in actions:
             if isinstance(action, Start):
                 self.clock_of[action.task] = self.clocks.get(action.gpu)
@@ -99,9 +99,9 @@ def dry_run(
     result = run(tasks, cluster, made, predictor=predictor, rng=rng, observer=starts)
     rows = []
     for task, row in zip(tasks, result.to_frame().to_dict("records"), strict=True):
-        gpu, mps_pct = starts.starts[task.id]
+        gpus, mps_pct = starts.starts[task.id]
         times = {"start_s": row["arrival_s"] + row["waiting_s"], "end_s": row["arrival_s"] + row["jct_s"]}
-        planned = {"gpu": chosen.uuids[gpu], "mps_pct": mps_pct, "clock_mhz": starts.clock_of[task.id]}
+        planned = {"gpu": "+".join(chosen.uuids[gpu] for gpu in gpus), "mps_pct": mps_pct, "clock_mhz": starts.clock_of[task.id]}
         rows.append({"job": assigned[task.id].key, **planned, **times})
     summary = result.summary()
     totals = {name: float(summary[name]) for name in ("makespan_s", "avg_jct_s", "energy_active_j", "energy_cluster_j")}
