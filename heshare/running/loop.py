@@ -135,6 +135,8 @@ class Loop:
 
     def _notify(self, event: Event) -> bool:
         executor = self._executor
+        for spec in self._observer.revised():
+            executor.revise(spec)
         remaining = MappingProxyType(executor.remaining)
         view = View(event.time_s, executor.waiting, remaining, self._views, self._pending)
         before_s = perf_counter()

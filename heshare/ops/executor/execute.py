@@ -17,6 +17,7 @@ from heshare.ops.executor import job_tasks
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import AssignedJob
+from heshare.ops.executor.learning import Learning
 from heshare.ops.executor.local_gpus import LauncherFactory, LocalGpus, planned_cluster, select_gpus
 from heshare.ops.executor.operator_log import OperatorLog
 from heshare.ops.executor.outcome import RunOutcome, run_outcome
@@ -27,6 +28,7 @@ from heshare.ops.executor.run_observer import JournalingObserver
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Entry, Hosts, Note, Run, Session, SessionGpu
 from heshare.ops.jobs.job_file import read_jobs
+from heshare.ops.jobs.learned_commands import keep_learned, read_learned
 from heshare.ops.jobs.run_journal import RunJournal
 from heshare.ops.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, hidden, survey
 from heshare.policies.policy import Policy
@@ -35,7 +37,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.running.clock import WallClock
 from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
-from heshare.shared.errors import InputError, PolicyError, require
+from heshare.shared.errors import DeviceError, InputError, PolicyError, require
 from heshare.shared.signals import Interrupted
 from heshare.shared.version import __version__
 from heshare.world.cluster import Cluster
@@ -176,20 +178,26 @@ def _continue(
         rng = np.random.default_rng(np.random.SeedSequence(described.seed).spawn(len(sessions) + 1)[-1])
         gpus = _gpu_set(described, sessions, assigned, folder, clock, options, hosts, chosen)
         with _told_release(journal, steering.log, gpus), gpus:
-            observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, state.history, steering)
+            cluster = Cluster(tuple(device.gpu for device in gpus.devices))
+            learning = Learning(todo, assigned, cluster, read_learned() | state.learned)
+            observer = JournalingObserver(
+                journal, assigned, gpus.devices, clock.now_s, state.history, steering, learning
+            )
             _begin_session(gpus, journal, at, set_back_s)
+            for key in learning.known.keys() - state.learned.keys():
+                journal.append(learning.known[key], sync=False)
             _tell_begin(steering, described, gpus, len(todo), folder)
             for text in chosen.left_out if chosen else ():
                 steering.log.tell("gpu-left-out", text)
                 journal.append(Note(text), sync=False)
             observer.take_notes()
-            cluster = Cluster(tuple(device.gpu for device in gpus.devices))
-            fit_mask(todo, cluster)
-            policy, devices = _policy(described, elapsed_s, journal, steering, options), gpus.devices
+            fit_mask(learning.tasks, cluster)
+            policy, devices = _policy(described, elapsed_s, journal, steering, options, learning), gpus.devices
             try:
                 run(
-                    todo, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer
-                )
+                    learning.tasks, cluster, policy,
+                    predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer,
+                )  # fmt: skip
             except (RunDrained, PolicyError) as error:
                 # The run ends with a note, since many jobs may have completed.
                 text = _DRAINED if steering.control.draining else str(error)
@@ -202,9 +210,18 @@ def _continue(
             finally:
                 observer.finish()
                 steering.control.clear()
+                _keep(learning, steering.log)
             # Before the GPUs are given back: that may fail, or hang.
             run_outcome(run_journal.read_state(folder)).write(folder)
     return run_outcome(run_journal.read_state(folder)).write(folder)
+
+
+def _keep(learning: Learning, log: OperatorLog) -> None:
+    """Keep what was learned for later runs; whatever goes wrong with that, the run's results stand."""
+    try:
+        keep_learned(learning.known.values())
+    except (OSError, DeviceError) as error:
+        log.tell("learned", f"what was learned of commands is not kept for later runs: {error}")
 
 
 def _policy(
@@ -213,8 +230,9 @@ def _policy(
     journal: RunJournal,
     steering: RunSteering,
     options: ExecutorOptions,
+    learning: Learning,
 ) -> Policy:
-    steered = SteeredPolicy(make(described.policy), steering.control)
+    steered = SteeredPolicy(make(described.policy), steering.control, learning.take_news)
     if described.power_limit is None:
         return steered
 

@@ -1,10 +1,11 @@
 """Base class of the GPUs that run jobs, on this machine or on another host."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heshare.devices.device import Progress, Reading, TaskFailure
+from heshare.ops.executor.measured_work import MeasuredWork
 from heshare.ops.executor.operator_log import Note
 from heshare.ops.nvml.guarded_gpu import DEADLINE_S
 from heshare.shared.errors import DeviceError
@@ -53,6 +54,7 @@ class Attempt:
         sm_mhz: the clock at its end, MHz.
         limits: what held the clock down while it ran.
         gpu_j: the energy of the GPU by its end, J, on the account of its device.
+        measured: what it has shown, beside what the device model has for it.
     """
 
     number: int
@@ -65,6 +67,7 @@ class Attempt:
     sm_mhz: float
     limits: tuple[str, ...]
     gpu_j: float
+    measured: MeasuredWork = field(default_factory=MeasuredWork)
 
 
 class ExecutorDevice:

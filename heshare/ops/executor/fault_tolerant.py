@@ -1,6 +1,6 @@
 """Fault tolerance for any policy: retry failed tasks, run suspects alone, plan again without lost or drained GPUs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from heshare.policies.policy import (
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
+from heshare.world.task import Task
 
 
 class FaultTolerantPolicy:
@@ -32,11 +33,12 @@ class FaultTolerantPolicy:
     reset to the cluster of the others, and every waiting task arrives again; tasks that fit none of these GPUs are
     hidden and remain unfinished. What runs on a drained GPU runs on, out of the policy's sight. When that GPU takes
     tasks again, the policy is reset to the cluster with it. A task on several GPUs has them to itself: a start that
-    would give it a neighbour is refused, and that task arrives again.
+    would give it a neighbour is refused, and that task arrives again. `news` gets the waiting tasks; where it returns
+    true, other times or powers are known of them, and they arrive again for a policy that `replans`.
     """
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+    def __init__(self, policy: Policy, news: Callable[[Sequence[Task]], bool] = lambda waiting: False) -> None:
+        self._policy, self._news = policy, news
         self.name, self.traits = policy.name, policy.traits
 
     @property
@@ -63,6 +65,7 @@ class FaultTolerantPolicy:
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
         self._suspects.update(event.alone)
+        self._refused |= self._news(view.waiting) and bool(getattr(self._policy, "replans", False))
         self._alone = {gpu: task for gpu, task in self._alone.items() if task in view.gpus[gpu].running}
         if event.lost:
             self._lost.add(event.gpu)

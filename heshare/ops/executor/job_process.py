@@ -191,7 +191,8 @@ class JobLauncher(Launcher):
     """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher, `models`.
 
     Without MPS a job has the whole GPU in its turn. Launchers of one run share `attempts`, how many there were at each
-    task, since a job may be tried again on another GPU, and `gangs`, the jobs on several GPUs. `token` marks every process of this run in its environment.
+    task, since a job may be tried again on another GPU, and `gangs`, the jobs on several GPUs. `token` marks every
+    process of this run in its environment.
     """
 
     def __init__(
@@ -242,9 +243,7 @@ class JobLauncher(Launcher):
     def close(self) -> None:
         self._models.close()
 
-    def _command(
-        self, task_id: int, job: AssignedJob, share: Mapping[str, str], iterations: float
-    ) -> CommandWorker:
+    def _command(self, task_id: int, job: AssignedJob, share: Mapping[str, str], iterations: float) -> CommandWorker:
         attempt = self._attempts[task_id]
         own = {"HESHARE_JOB": job.key, "HESHARE_JOB_INDEX": str(job.index), "HESHARE_ATTEMPT": str(attempt)}
         environment = {**os.environ, **dict(job.spec.environment), **share, **own, MARK: self._token}

@@ -13,6 +13,7 @@ from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.executor.executor_device import Attempt, ExecutorDevice, Timeouts
 from heshare.ops.executor.gang import Gang
 from heshare.ops.executor.job_process import AssignedJob, JobLauncher
+from heshare.ops.executor.measured_work import MeasuredWork
 from heshare.ops.jobs.run_state import MPS_ENDED
 from heshare.ops.mps import MPS, DaemonRestarts, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError
@@ -63,6 +64,7 @@ class JobOnGpu:
     descriptor: int | None = None
     limits: set[str] = field(default_factory=set)
     gang: Gang | None = None
+    measured: MeasuredWork = field(default_factory=MeasuredWork)
 
     def set_worker(self, worker: Worker, now_s: float) -> None:
         self.worker, self.began_s, self.descriptor = worker, now_s, pidfd(worker.pid)
@@ -110,7 +112,17 @@ class JobOnGpu:
         code: int | None = getattr(self.worker, "exit_code", None)
         times_s, limits = (self.began_s, self.released_s), tuple(sorted(self.limits))
         shares_j = self.energy_j, self.energy_model_j
-        return Attempt(self.number, *times_s, *shares_j, code, str(log or ""), latest.sm_mhz, limits, latest.energy_j)
+        return Attempt(
+            self.number,
+            *times_s,
+            *shares_j,
+            code,
+            str(log or ""),
+            latest.sm_mhz,
+            limits,
+            latest.energy_j,
+            self.measured,
+        )
 
     def close_descriptor(self) -> None:
         if self.descriptor is not None:
@@ -431,6 +443,8 @@ class LocalExecutorDevice(ExecutorDevice):
         turns = self._mps.sharing != MPS
         residents = [replace(one.resident, mps_pct=100) if turns else one.resident for one in running]
         shares_j = self._tenant_power.shares_j(self._card.gpu, residents, self.latest.sm_mhz, spent_j, took_s)
+        works = [one.measured for one in running]
+        MeasuredWork.add_to(works, self._card.gpu, residents, self.latest.sm_mhz, spent_j, took_s)
         for resident, share_j in zip(running, shares_j, strict=True):
             resident.energy_j += spent_j / len(running)
             resident.energy_model_j += share_j

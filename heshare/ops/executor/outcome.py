@@ -38,9 +38,11 @@ class RunOutcome:
 
     Attributes:
         jobs: one row a job: key, outcome (`completed`, `failed` or `left`), attempts, gpu, waiting_s (from arrival to
-            the start of the attempt that completed), execution_s (of that attempt), jct_s, energy_j (of that attempt),
-            lost_j (of its other attempts), energy_model_j and lost_model_j (the same by the power that each job draws
-            alone; NaN in journals of older versions), exit_code, reason, log.
+            the start of the attempt that completed), execution_s (of that attempt), jct_s, predicted_s (what was
+            predicted for the last attempt, in the conditions in which it ran), predicted_by (from what: `like`, or a
+            measured attempt), energy_j (of the attempt that completed), lost_j (of its other attempts), energy_model_j
+            and lost_model_j (the same by the power that each job draws alone; NaN in journals of older versions),
+            exit_code, reason, log.
         gpus: one row a GPU: uuid, name, energy_j, completed_j, lost_j, idle_j, between_j (from the last account of a
             session that was killed to the next session: unknown in part; NaN where the card's counter began again),
             planned_mhz (the clocks that the plan could choose from), sm_mhz (mean at the ends of attempts), limits,
@@ -146,6 +148,8 @@ def _job_row(job: AssignedJob, ends: Sequence[tuple[float, End]], history: JobHi
         "waiting_s": jct_s - execution_s,
         "execution_s": execution_s,
         "jct_s": jct_s,
+        "predicted_s": math.nan if last is None or last.predicted_s is None else last.predicted_s,
+        "predicted_by": "" if last is None else last.predicted_by,
         "energy_j": energy_j,
         "lost_j": _equal_j(lost),
         "energy_model_j": energy_model_j,

@@ -132,7 +132,8 @@ class Part(msgspec.Struct, frozen=True):
 class End(Entry, frozen=True):
     """The end of an attempt; energies of the attempt (equal shares, by the power alone) and of the GPU so far, J.
 
-    They are those on its first GPU; `also` has those on its other GPUs.
+    They are those on its first GPU; `also` has those on its other GPUs. `predicted_s` is what was predicted for it, by
+    the device model in the conditions in which it ran.
     """
 
     job: str
@@ -156,6 +157,8 @@ class End(Entry, frozen=True):
     charged: bool = False
     again: bool = False
     also: tuple[Part, ...] = ()
+    predicted_s: float | None = None
+    predicted_by: str = ""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -175,6 +178,23 @@ class End(Entry, frozen=True):
     def wasted(self) -> bool:
         """Whether the attempt was for nothing: it failed, or it was paused and does not keep its iterations."""
         return bool(self.failure) or (not self.completed and self.iterations == 0)
+
+
+class Learned(Entry, frozen=True):
+    """What was measured of a command: what it is planned as from now on, and the attempt that showed it last.
+
+    `command` is its `command_key`; `iterations` are those of the workload that take the measured time.
+    """
+
+    command: str
+    job: str
+    model: str
+    batch_size: int
+    precision: str
+    iterations: float
+    duration_s: float
+    gpu: str
+    mps_pct: int = 100
 
 
 class Account(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -215,7 +235,7 @@ class Salvaged(Entry, frozen=True):
     copy: str
 
 
-_KINDS = {kind.__name__.lower(): kind for kind in (Run, Session, Decision, End, Sample, Note, Salvaged)}
+_KINDS = {kind.__name__.lower(): kind for kind in (Run, Session, Decision, End, Learned, Sample, Note, Salvaged)}
 
 
 def decode(line: dict[str, Any]) -> Entry:

@@ -14,6 +14,7 @@ from heshare.ops.jobs.entries import (
     Decision,
     End,
     Entry,
+    Learned,
     Note,
     Run,
     Salvaged,
@@ -194,6 +195,7 @@ class RunState:
         self.sessions: list[SessionState] = []
         self.history = JobHistory()
         self.salvaged: list[Salvaged] = []
+        self.learned: dict[str, Learned] = {}
         self.gpus: list[GpuState] = []
         self.running: dict[str, RunningJob] = {}
         self.left_s: OrderedDict[str, float] = OrderedDict()
@@ -215,6 +217,8 @@ class RunState:
                 self._add_decision(entry)
             case End():
                 self._add_end(entry)
+            case Learned():
+                self.learned[entry.command] = entry
             case Sample():
                 self._add_sample(entry)
             case Note():
