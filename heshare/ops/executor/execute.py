@@ -24,7 +24,7 @@ from heshare.ops.executor.outcome import RunOutcome, run_outcome
 from heshare.ops.executor.remote.host_offers import select_checked_gpus
 from heshare.ops.executor.remote.host_pool import HostPool
 from heshare.ops.executor.run_control import RunControl, RunDrained, RunSteering, SteeredPolicy
-from heshare.ops.executor.run_observer import JournalingObserver
+from heshare.ops.executor.run_observer import HEAR_S, JournalingObserver
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Entry, Hosts, Note, Run, Session, SessionGpu
 from heshare.ops.jobs.job_file import read_jobs
@@ -244,7 +244,7 @@ def _policy(
     settings = BudgetSettings(
         settle_s=settle_s,
         probe_s=settle_s,
-        watch_s=settle_s,
+        watch_s=min(HEAR_S, settle_s),
         may_start=lambda: not steering.control.draining,
         tell=tell,
     )

@@ -24,8 +24,7 @@ class Timeouts:
         host_s: for a host that does not reply; then its GPUs are lost.
         shared_s: failures on one GPU within so long of each other are one failure of what they share.
         grace_s: for a command to end after SIGTERM.
-        settle_s: after a change of a GPU's jobs or clock, until a reading of its power counts for a power limit, and
-            between two looks at the readings.
+        settle_s: after a change of a GPU's jobs or clock, until a reading of its power below a power limit counts.
         mps_pauses_s: before the first restart of an MPS daemon that ends again and again, the second, ...; after the
             last one the GPU goes on by time-slicing.
     """

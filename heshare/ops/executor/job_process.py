@@ -4,21 +4,22 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from heshare.ops.descriptors import ShortageError, inherited_limit, start_error
 from heshare.ops.executor.gang import Gang, GangMember, join
 from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.private_files import open_private
 from heshare.ops.unprivileged_process import start_unprivileged
 from heshare.ops.workers import job_reaper
+from heshare.ops.workers.job_cgroup import JobCgroup
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.ops.workers.output_limit import OutputLimiter
-from heshare.shared.errors import DeviceError
 from heshare.shared.processes import MARK, exit_text
 from heshare.world.workload import Workload
 
@@ -49,7 +50,7 @@ class ReapedProcess:
         order = b"".join(os.fsencode(text) + b"\0" for text in [str(len(environment)), *texts])
         marks = {MARK: environment[MARK]} if MARK in environment else {}
         self._process = start_unprivileged(
-            [sys.executable, "-I", "-S", job_reaper.__file__],
+            [sys.executable, "-I", "-S", job_reaper.__file__, str(inherited_limit())],
             cwd=directory,
             env={**os.environ, **marks},
             stdin=subprocess.PIPE,
@@ -59,6 +60,7 @@ class ReapedProcess:
             bufsize=0,
         )
         self.pid = self._process.pid
+        self._group = JobCgroup(self.pid)
         self._send(b"%10d" % len(order) + order)
 
     @property
@@ -91,6 +93,7 @@ class ReapedProcess:
                 view = view[self._process.stdin.write(view) :]
 
     def _close(self) -> None:
+        self._group.end()
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -142,8 +145,7 @@ class CommandWorker:
                     arguments, directory=directory, environment=environment, output=output.fileno()
                 )
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise DeviceError(f"{name}: {arguments[0]} does not start: {why}. Check the command.") from error
+            raise start_error(f"{name}: {arguments[0]}", error) from error
         self.pid = self._process.pid
         self._end_limit = limit_output(log)
 
@@ -191,8 +193,8 @@ class JobLauncher(Launcher):
     """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher, `models`.
 
     Without MPS a job has the whole GPU in its turn. Launchers of one run share `attempts`, how many there were at each
-    task, since a job may be tried again on another GPU, and `gangs`, the jobs on several GPUs. `token` marks every
-    process of this run in its environment.
+    task, since a job may be tried again on another GPU, and `gangs`, the jobs on several GPUs; a start for which the
+    system has nothing left (`ShortageError`) is no attempt. `token` marks every process of this run in its environment.
     """
 
     def __init__(
@@ -219,12 +221,12 @@ class JobLauncher(Launcher):
         self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
     ) -> Worker:
         job = self._jobs[task_id]
-        self._attempts[task_id] += 1
         mps_pct = mps_pct if self._mps.sharing == MPS else 100
-        if not job.spec.command:
-            return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
-        share = self._mps.environment(mps_pct)
-        return self._command(task_id, job, share, math.inf if iterations is None else iterations)
+        with self._counted(task_id):
+            if not job.spec.command:
+                return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
+            share = self._mps.environment(mps_pct)
+            return self._command(task_id, job, share, math.inf if iterations is None else iterations)
 
     def join(self, task_id: int, gpu_uuid: str) -> Gang | None:
         """Return the gang of a job that is started on a GPU; None for a job on that GPU alone."""
@@ -233,12 +235,21 @@ class JobLauncher(Launcher):
     def start_gang(self, task_id: int, gang: Gang, iterations: float, gpu_uuid: str) -> Worker | None:
         """Return the worker of a GPU of a gang whose memory is free; None as long as the other GPUs are not ready."""
         if gang.may_start(gpu_uuid):
-            self._attempts[task_id] += 1
             # A daemon serves one GPU, so it is a client of none.
             alone = {"CUDA_VISIBLE_DEVICES": ",".join(gang.uuids), "CUDA_MPS_PIPE_DIRECTORY": os.devnull}
-            gang.worker = self._command(task_id, self._jobs[task_id], alone, iterations)
+            with self._counted(task_id):
+                gang.worker = self._command(task_id, self._jobs[task_id], alone, iterations)
             return gang.worker
         return None if gang.worker is None or gpu_uuid == gang.uuids[0] else GangMember(gang.worker)
+
+    @contextmanager
+    def _counted(self, task_id: int) -> Iterator[None]:
+        self._attempts[task_id] += 1
+        try:
+            yield
+        except ShortageError:
+            self._attempts[task_id] -= 1
+            raise
 
     def close(self) -> None:
         self._models.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from heshare.devices.device import Progress, Reading, TaskFailure
 from heshare.lab.tenants.tenant_power import TenantPower
+from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.executor_device import Attempt, ExecutorDevice, Timeouts
 from heshare.ops.executor.gang import Gang
 from heshare.ops.executor.job_process import AssignedJob, JobLauncher
@@ -167,7 +168,7 @@ class LocalExecutorDevice(ExecutorDevice):
         self._limits: tuple[str, ...] = ()
         self._sampled_s = self._next_read_s = -math.inf
         self._first_failure: tuple[float, int] = (-math.inf, -1)
-        self._idle_since_s = -math.inf
+        self._idle_since_s, self._short = -math.inf, False
         self._restarts, self._mps_due_s = DaemonRestarts(timeouts.mps_pauses_s), math.inf
 
     @property
@@ -351,8 +352,14 @@ class LocalExecutorDevice(ExecutorDevice):
                 worker = self._launcher.start_gang(task_id, gang, iterations, self.uuid)
             if worker is not None:
                 resident.set_worker(worker, self._now_s())
+        except ShortageError as error:
+            if not self._short:
+                self.note(f"the start of a job waits: {error}", "job-waits")
+            self._short = True
+            return
         except DeviceError as error:
             resident.failure = TaskFailure(resident.task_id, "start", str(error))
+        self._short = False
         resident.number = self._launcher.attempt(resident.task_id)
 
     def _free_for_mib(self, newcomer: JobOnGpu) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heshare.ops.clocks.clock_notes import locked_clocks, restore
+from heshare.ops.descriptors import keep_some, raised_limit
 from heshare.ops.executor.gang import Gang
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.gpu_set import GpuSet
@@ -29,6 +30,9 @@ from heshare.shared.errors import DeviceError
 from heshare.shared.processes import MARK, end_marked
 from heshare.world.cluster import Cluster
 
+NOT_FOR_JOBS = ("ZEUSD_TOKEN", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC",
+                "WATCHDOG_PID", "CREDENTIALS_DIRECTORY")  # fmt: skip
+"""Variables by which a service manager, or zeusd, gives the run what is not its jobs'."""
 LauncherFactory = Callable[[MpsSession, Path], Launcher]
 """Makes the launcher of workloads of Table IV under an MPS session, with a folder for outputs."""
 
@@ -74,6 +78,7 @@ class LocalGpus(GpuSet):
     def _open(self, exits: ExitStack) -> None:
         make_private_folder(self.folder)
         make_private_folder(self.folder / "outputs")
+        exits.enter_context(raised_limit())
         self._limiter = OutputLimiter()
         self._gangs: dict[int, Gang] = {}
         exits.callback(self._limiter.close)
@@ -93,6 +98,8 @@ class LocalGpus(GpuSet):
         held.publish()
         exits.callback(held.remove)  # before the watchdog is dismissed
         self._refuse_gpus_of_other_containers()
+        for name in NOT_FOR_JOBS:
+            os.environ.pop(name, None)
         os.environ[MARK] = self.token
         exits.callback(os.environ.pop, MARK, None)
         # A signal that came while a process was being started leaves one that is on no device.
@@ -106,6 +113,7 @@ class LocalGpus(GpuSet):
                 if uuid not in self.known:
                     raise
                 self.devices.append(lost_device(*self.known[uuid], uuid, str(error), self.now_s))
+        keep_some(exits)
         if all(device.lost for device in self.devices):
             raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
         self.counters_j += [device.counter_j for device in self.devices]

@@ -62,7 +62,7 @@ class JournalingObserver(Observer):
             # Energy before the first action, that of planning included, is no job's work.
             self._acted = True
             self.sample(fresh=True)
-        if event.tasks or actions:
+        if event.tasks or any(not isinstance(action, Wait) for action in actions):
             self._journal.append(decision)
         for task in (action.task for action in actions if isinstance(action, Start | Migrate)):
             self._planned[task] = self._learning.tasks[task], self._learning.source(task)

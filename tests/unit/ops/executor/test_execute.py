@@ -310,3 +310,15 @@ def test_attempt_numbers_of_a_job_are_counted_over_all_gpus(doubles):
     result = doubles.run("jobs:\n" + text, devices="nvml")
     assert result.complete
     assert (doubles.folder / "attempts.txt").read_text().split() == list("123456")
+
+
+def test_no_token_or_socket_of_a_service_reaches_a_job_or_what_is_above_it(doubles, monkeypatch):
+    tokens = ("ZEUSD_TOKEN", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC",
+              "WATCHDOG_PID", "CREDENTIALS_DIRECTORY")  # fmt: skip
+    for name in tokens:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("HF_TOKEN", "the user's own")
+    assert doubles.run("jobs:\n" + entry("a", "sh", "-c", "env; tr '\\\\0' '\\\\n' </proc/$PPID/environ")).complete
+    seen = (doubles.folder / "run" / "outputs" / "a.1.log").read_text()
+    assert seen.count("HF_TOKEN=the user's own") == 2
+    assert [name for name in tokens if name in seen] == []

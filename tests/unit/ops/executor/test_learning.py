@@ -1,4 +1,4 @@
-"""What is learned of commands: the guess `like` is for the first attempt; a time beside others is not the time alone."""
+"""What is learned of commands: `like` is for the first attempt; a time beside others is not the time alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from support.run_entries import ended
 
 from heshare.devices.device_model import co_run
-from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.job_tasks import assigned_jobs, remaining_tasks
 from heshare.ops.executor.learning import Learning
 from heshare.ops.executor.measured_work import MeasuredWork, nearest_workload
