@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -172,6 +172,7 @@ def _continue(
     todo, assigned = job_tasks.remaining_tasks(jobs, state.history, elapsed_s=elapsed_s)
     if options.meter is not None:
         journal.follow(options.meter)
+    drained = False
     if todo:
         steering = RunSteering(options.log, RunControl(folder), options.meter)
         # Every session draws random numbers of its own.
@@ -210,10 +211,11 @@ def _continue(
             finally:
                 observer.finish()
                 steering.control.clear()
+                drained = steering.control.draining
                 _keep(learning, steering.log)
             # Before the GPUs are given back: that may fail, or hang.
             run_outcome(run_journal.read_state(folder)).write(folder)
-    return run_outcome(run_journal.read_state(folder)).write(folder)
+    return replace(run_outcome(run_journal.read_state(folder)).write(folder), drained=drained)
 
 
 def _keep(learning: Learning, log: OperatorLog) -> None:

@@ -29,8 +29,8 @@ _LATE_S = 2.0
 class ReapedProcess:
     """A command that was started without privileges, with everything below it.
 
-    `environment` is all of its environment, `output` the descriptor of its output and errors. `pid` is the
-    process above the command, which ends when nothing runs below it any more.
+    `environment` is all of its environment, `output` the descriptor of its output and errors, `memory_mib` the host
+    memory that it may use, MiB. `pid` is the process above the command, which ends when nothing runs below it any more.
 
     Raises:
         OSError, ValueError: it does not start.
@@ -43,6 +43,7 @@ class ReapedProcess:
         directory: Path,
         environment: Mapping[str, str],
         output: int,
+        memory_mib: int | None = None,
     ) -> None:
         texts = [*[f"{name}={value}" for name, value in environment.items()], *arguments]
         if any("\0" in text for text in texts):
@@ -60,13 +61,18 @@ class ReapedProcess:
             bufsize=0,
         )
         self.pid = self._process.pid
-        self._group = JobCgroup(self.pid)
+        self._group = JobCgroup(self.pid, memory_mib)
         self._send(b"%10d" % len(order) + order)
 
     @property
     def returncode(self) -> int | None:
         """The exit code of the command, negative for a signal; None as long as it runs."""
         return self._process.returncode
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether it was killed because it used more than its host memory."""
+        return self._group.exceeded
 
     def poll(self) -> int | None:
         if self._process.returncode is None and self._process.poll() is not None:
@@ -133,16 +139,21 @@ class CommandWorker:
         log: Path,
         iterations: float,
         grace_s: float,
+        memory_mib: int | None = None,
         limit_output: Callable[[Path], Callable[[], None]] = lambda log: lambda: None,
     ) -> None:
         self.log = log
         self.exit_code: int | None = None
         self.failure: str | None = None
-        self._name, self._iterations, self._grace_s = name, iterations, grace_s
+        self._name, self._iterations, self._grace_s, self._memory_mib = name, iterations, grace_s, memory_mib
         try:
             with os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
                 self._process = ReapedProcess(
-                    arguments, directory=directory, environment=environment, output=output.fileno()
+                    arguments,
+                    directory=directory,
+                    environment=environment,
+                    output=output.fileno(),
+                    memory_mib=memory_mib,
                 )
         except (OSError, ValueError) as error:
             raise start_error(f"{name}: {arguments[0]}", error) from error
@@ -186,7 +197,10 @@ class CommandWorker:
         if self.exit_code != 0:
             lines = self.tail().strip().splitlines()
             last = f": {lines[-1].strip()[-160:]}" if lines else ""
-            self.failure = f"ended, {exit_text(self.exit_code)}{last} (see {self.log})"
+            why = f"ended, {exit_text(self.exit_code)}{last}"
+            if self._process.exceeded:
+                why = f"used more than its {self._memory_mib} MiB of host memory, and was killed"
+            self.failure = f"{why} (see {self.log})"
 
 
 class JobLauncher(Launcher):
@@ -266,5 +280,6 @@ class JobLauncher(Launcher):
             log=self._outputs / f"{job.key}.{attempt}.log",
             iterations=iterations,
             grace_s=self._grace_s,
+            memory_mib=job.spec.host_memory_mib,
             limit_output=partial(self._limiter.add, limit_mib=job.spec.output_mib),
         )

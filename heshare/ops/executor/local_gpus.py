@@ -23,6 +23,7 @@ from heshare.ops.nvml_device import NvmlDevice, catalogue_gpu
 from heshare.ops.private_files import make_private_folder
 from heshare.ops.state.held_note import Life
 from heshare.ops.state.run_note import note_of_this_process, noted_runs
+from heshare.ops.workers.job_cgroup import bound_memory
 from heshare.ops.workers.launcher import Launcher
 from heshare.ops.workers.output_limit import OutputLimiter
 from heshare.ops.workers.worker_pool import ProcessLauncher
@@ -116,6 +117,9 @@ class LocalGpus(GpuSet):
         keep_some(exits)
         if all(device.lost for device in self.devices):
             raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
+        bounded = [job.spec.name for job in self.jobs.values() if job.spec.host_memory_mib is not None]
+        if bounded and (reason := bound_memory()):
+            self.devices[0].note(f"host_memory_mib of {bounded[0]} is not enforced: {reason}", "memory-unbounded")
         self.counters_j += [device.counter_j for device in self.devices]
 
     def _refuse_gpus_of_other_containers(self) -> None:

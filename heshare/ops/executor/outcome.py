@@ -49,6 +49,7 @@ class RunOutcome:
             state (`ok`, `drained` or `lost` at the end).
         history: the history of each job in the journal.
         unwritten: why the report could not be written, and what to do; empty if it was.
+        drained: whether the last session was asked to start nothing more.
     """
 
     jobs: pd.DataFrame
@@ -57,6 +58,7 @@ class RunOutcome:
     notes: list[str]
     history: JobHistory
     unwritten: str = ""
+    drained: bool = False
 
     @property
     def complete(self) -> bool:

@@ -79,11 +79,14 @@ class RunView:
     def head(self, now_s: float) -> list[str]:
         """Return the lines about the whole run; `now_s` is a Unix time, s."""
         state, request = self.state, f", {self._request} requested" if self._request else ""
-        how = f"runs, process {self._pid}{request}" if self.alive else "has ended, or was killed"
+        counts = state.counts()
+        ended = "is complete" if counts["completed"] == state.jobs else "has ended, every job is over"
+        ended = "has ended, or was killed" if counts["waiting"] else ended
+        how = f"runs, process {self._pid}{request}" if self.alive else ended
         powers_w = [gpu.power_w for gpu in state.gpus if not math.isnan(gpu.power_w)]
         lines = [
             f"{self._folder}: {how}; policy {state.run.policy}, {state.decisions} decisions",
-            "jobs: " + ", ".join(f"{count} {name}" for name, count in state.counts().items()),
+            "jobs: " + ", ".join(f"{count} {name}" for name, count in counts.items()),
             f"power {_number(sum(powers_w) if powers_w else math.nan, 'W')}"
             + (f" (limit {limit_w(state):.0f} W), " if limit_w(state) > 0 else ", ")
             + f"energy {display.energy(sum(gpu.energy_j for gpu in state.gpus))}",
@@ -92,7 +95,7 @@ class RunView:
             lines[-1] += f"; last account {max(0.0, now_s - state.updated_s):.0f} s ago"
         if faults := ", ".join(f"{count} {kind}" for kind, count in sorted(state.faults.items())):
             lines.append(f"faults: {faults}")
-        if not self.alive and state.counts()["waiting"]:
+        if not self.alive and counts["waiting"]:
             lines.append(f"continue with: heshare jobs run --resume {self._folder}")
         return lines
 

@@ -13,7 +13,7 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
-from support.run_entries import run_of, sampled
+from support.run_entries import ended, run_of, sampled, session, started
 from typer.testing import CliRunner
 
 from heshare.cli import app
@@ -74,6 +74,24 @@ def test_tables_fit_the_terminal(journal, width, wide):
         console.print(view.screen(1065.0, width))
     assert ("GPU-01234567" in shown.get()) == wide
     assert "…" not in shown.get().replace(str(journal.parent), "")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        (("completed", "completed"), "is complete"),
+        (("completed", "failed: crash"), "has ended, every job is over"),
+        (("completed",), "has ended, or was killed"),
+    ],
+)
+def test_status_says_how_much_of_a_run_that_has_ended_is_over(tmp_path, outcomes, expected):
+    run = RunJournal(tmp_path / "run", run_of(2))
+    run.append(session())
+    run.append(started("a-0", "a-1"))
+    for index, outcome in enumerate(outcomes):
+        run.append(ended(f"a-{index}", outcome, charged=True))
+    run.close()
+    assert f": {expected}; policy" in RunView(tmp_path / "run").head(2000.0)[0]
 
 
 def test_top_prints_once_without_a_terminal(journal):
