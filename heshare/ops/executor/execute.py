@@ -194,34 +194,44 @@ def _continue(
             observer.take_notes()
             fit_mask(learning.tasks, cluster)
             policy, devices = _policy(described, elapsed_s, journal, steering, options, learning), gpus.devices
-            try:
+            with _told_end(journal, steering, observer, learning):
                 run(
                     learning.tasks, cluster, policy,
                     predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer,
                 )  # fmt: skip
-            except (RunDrained, PolicyError) as error:
-                # The run ends with a note, since many jobs may have completed.
-                text = _DRAINED if steering.control.draining else str(error)
-                journal.append(Note(text))
-                steering.log.tell("end", text)
-            except Interrupted as signal:
-                steering.log.tell("signal", f"{signal}: jobs are ended, the GPUs are given back")
-                journal.append(Note(f"ended by {signal}"))
-                raise
-            finally:
-                observer.finish()
-                steering.control.clear()
-                drained = steering.control.draining
-                _keep(learning, steering.log)
+            drained = steering.control.draining
             # Before the GPUs are given back: that may fail, or hang.
             run_outcome(run_journal.read_state(folder)).write(folder)
     return replace(run_outcome(run_journal.read_state(folder)).write(folder), drained=drained)
 
 
+@contextmanager
+def _told_end(
+    journal: RunJournal, steering: RunSteering, observer: JournalingObserver, learning: Learning
+) -> Iterator[None]:
+    """Note how the run in the `with` ends: the run of a policy that gives up ends in order, as one that is drained."""
+    try:
+        yield
+    except (RunDrained, PolicyError) as error:
+        # The run ends with a note, since many jobs may have completed.
+        text = _DRAINED if steering.control.draining else str(error)
+        journal.append(Note(text))
+        steering.log.tell("end", text)
+    except Interrupted as signal:
+        steering.log.tell("signal", f"{signal}: jobs are ended, the GPUs are given back")
+        journal.append(Note(f"ended by {signal}"))
+        raise
+    finally:
+        observer.finish()
+        steering.control.clear()
+        _keep(learning, steering.log)
+
+
 def _keep(learning: Learning, log: OperatorLog) -> None:
     """Keep what was learned for later runs; whatever goes wrong with that, the run's results stand."""
     try:
-        keep_learned(learning.known.values())
+        if learning.known:
+            keep_learned(learning.known.values())
     except (OSError, DeviceError) as error:
         log.tell("learned", f"what was learned of commands is not kept for later runs: {error}")
 

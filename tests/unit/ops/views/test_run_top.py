@@ -85,13 +85,10 @@ def test_tables_fit_the_terminal(journal, width, wide):
     ],
 )
 def test_status_says_how_much_of_a_run_that_has_ended_is_over(tmp_path, outcomes, expected):
-    run = RunJournal(tmp_path / "run", run_of(2))
-    run.append(session())
-    run.append(started("a-0", "a-1"))
-    for index, outcome in enumerate(outcomes):
-        run.append(ended(f"a-{index}", outcome, charged=True))
-    run.close()
-    assert f": {expected}; policy" in RunView(tmp_path / "run").head(2000.0)[0]
+    ends = [ended(f"a-{index}", outcome, charged=True) for index, outcome in enumerate(outcomes)]
+    entries = [run_of(2), session(), started("a-0", "a-1"), *ends]
+    (tmp_path / "journal.jsonl").write_bytes(b"".join(line_of(entry) for entry in entries))
+    assert f": {expected}; policy" in RunView(tmp_path).head(2000.0)[0]
 
 
 def test_top_prints_once_without_a_terminal(journal):
