@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -148,6 +150,23 @@ def test_a_gang_is_ended_by_a_signal_and_resumed(doubles):
     assert result.complete
     assert by_job(result)["ddp"]["attempts"] == 2
     assert (result.gpus["lost_j"] > 0.0).all()
+
+
+@pytest.mark.slow
+def test_a_gang_whose_executor_is_killed_leaves_nothing_and_is_resumed(doubles):
+    file = doubles.write("jobs:\n" + entry("ddp", "sleep", "4", gpus=2))
+    words = [sys.executable, "-m", "heshare", "jobs", "run", file.name, "--policy", "fifo", "--out", "run"]
+    run = subprocess.Popen(words, cwd=doubles.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    once_started(doubles, run.kill).join()
+    run.wait(30)
+    until = time.monotonic() + 10.0
+    while doubles.traces() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert doubles.traces() == []
+    doubles.resume()
+    result = run_journal.read_state(doubles.folder / "run")
+    (end,) = [end for session in result.sessions for end in session.ends]
+    assert (end.outcome, end.attempt, len(end.parts)) == ("completed", 2, 2)
 
 
 def test_status_shows_a_gang_on_its_gpus(doubles):
