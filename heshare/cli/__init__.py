@@ -1,5 +1,6 @@
 """The command line: `heshare --help`."""
 
+import re
 import signal
 import sys
 import warnings
@@ -35,7 +36,6 @@ _OF_JOBS = ("status", "top", "drain", "stop")
 _OPTIONS_OF_JOBS = (
     "--devices",
     "--resume",
-    "--hosts",
     "--log",
     "--metrics",
     "--allow-clocks",
@@ -119,8 +119,11 @@ class _Group(TyperGroup):
 def _in_code_of_the_user(error: Exception) -> str | None:
     """Return the last line of a policy, predictor or other function of the user that an error came through, if any."""
     installed = (str(PACKAGE), sys.prefix, sys.base_prefix, "<")
-    own = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith(installed)]
-    return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else None
+    lines = [(each.filename, str(each.lineno), each.name) for each in extract_tb(error.__traceback__)]
+    # An error of another process has the lines there as the text of its cause.
+    lines += re.findall(r'^ *File "(.+)", line (\d+), in (.+)$', str(error.__cause__ or ""), re.MULTILINE)
+    own = [each for each in lines if not each[0].startswith(installed)]
+    return "{}, line {}, in {}".format(*own[-1]) if own else None
 
 
 app = typer.Typer(

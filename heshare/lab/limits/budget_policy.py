@@ -51,7 +51,6 @@ class BudgetSettings:
 
     Attributes:
         margin: part by which power may be above its prediction.
-        floor: lowest clock, over the top clock, that makes room for another start (`power_sharing.FLOOR`).
         settle_s: for so long after a change a reading of power does not count, s; 0 where a reading is exact at once.
         probe_s: after so long a change is looked at by its reading, s; twice as long each time nothing is new.
         watch_s: longest time without a look at the readings while tasks run, s.
@@ -61,7 +60,6 @@ class BudgetSettings:
     """
 
     margin: float = MARGIN
-    floor: float = FLOOR
     settle_s: float = 0.0
     probe_s: float = 1.0
     watch_s: float = math.inf
@@ -278,15 +276,13 @@ class _Answer:
         wish = wish if residents or wish is None else view.requested_mhz
         self._gpus[index] = before.changed(residents, wish)
 
-    def _fits(self, floor: float) -> bool:
-        return choose_clocks(self._gpus, self._bounds, self._limit_w, floor)
-
-    def _expects_room(self) -> bool:
-        return expects_room(self._gpus, self._bounds, self._limit_w, self._settings.floor)
+    def _fits(self, *floors: float) -> bool:
+        """Choose clocks above the first of these floors at which there is power; return whether there is one."""
+        return any(choose_clocks(self._gpus, self._bounds, self._limit_w, floor) for floor in floors)
 
     def _make_room(self) -> None:
         """Lower clocks, and where that is not enough pause the tasks that started last."""
-        if self._fits(self._settings.floor) or self._fits(0.0):
+        if self._fits(FLOOR, 0.0):
             return
         paused: list[tuple[Start, Task]] = []
         for task_id, start in reversed(list(self._owner._started.items())):
@@ -312,7 +308,7 @@ class _Answer:
         self._owner._started.pop(move.task, None)
         before = list(self._gpus)
         self._join(start, task)
-        if not self._over and (self._fits(self._settings.floor) or self._fits(0.0)):
+        if not self._over and self._fits(FLOOR, 0.0):
             self._placed.append(move)
             self._owner._started[move.task] = start
             return
@@ -337,7 +333,8 @@ class _Answer:
             before = list(self._gpus)
             levels = [gpu.level for gpu in before]
             self._join(start, task)
-            if not (alone or self._expects_room()) or not (self._fits(self._settings.floor) or self._fits(0.0)):
+            hopeful = alone or expects_room(self._gpus, self._bounds, self._limit_w)
+            if not hopeful or not self._fits(FLOOR, 0.0):
                 self._gpus = before
                 for gpu, level in zip(before, levels, strict=True):
                     gpu.level = level

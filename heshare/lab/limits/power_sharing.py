@@ -72,12 +72,12 @@ def total_w(gpus: Sequence[GpuPower], bounds: PowerBounds) -> float:
     return sum([gpu.power_w(bounds) for gpu in gpus])
 
 
-def expects_room(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float, floor: float) -> bool:
-    """Return whether the power to be expected at the lowest clocks above a floor is at most a limit, W."""
+def expects_room(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float) -> bool:
+    """Return whether the power to be expected at the lowest clocks above `FLOOR` is at most a limit, W."""
     for gpu in gpus:
         if gpu.residents:
-            bounds.predict(gpu.gpu, gpu.residents, [gpu.levels[gpu.lowest(floor)]])
-    return sum([gpu.power_w(bounds, gpu.lowest(floor), expected=True) for gpu in gpus]) <= limit_w
+            bounds.predict(gpu.gpu, gpu.residents, [gpu.levels[gpu.lowest(FLOOR)]])
+    return sum([gpu.power_w(bounds, gpu.lowest(FLOOR), expected=True) for gpu in gpus]) <= limit_w
 
 
 def choose_clocks(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float, floor: float) -> bool:

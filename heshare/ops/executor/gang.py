@@ -59,11 +59,12 @@ class GangMember:
 
 
 def join(gangs: dict[int, Gang], task_id: int, size: int, uuid: str) -> Gang | None:
-    """Return the gang of a job that is started on one more GPU; None for a job on one GPU alone."""
+    """Return the gang of a job that is started on one more GPU; None for a job on one GPU alone.
+
+    `gangs` are those of the attempts that go on, by task: who leaves one takes it out.
+    """
     if size == 1:
         return None
-    gang = gangs.get(task_id)
-    if gang is None or len(gang.uuids) == gang.size:
-        gang = gangs[task_id] = Gang(size)
+    gang = gangs.setdefault(task_id, Gang(size))
     gang.uuids.append(uuid)
     return gang

@@ -246,6 +246,10 @@ class JobLauncher(Launcher):
         """Return the gang of a job that is started on a GPU; None for a job on that GPU alone."""
         return join(self._gangs, task_id, self._jobs[task_id].spec.gpus, gpu_uuid)
 
+    def leave(self, task_id: int) -> None:
+        """Forget the gang of an attempt that is over on one of its GPUs."""
+        self._gangs.pop(task_id, None)
+
     def start_gang(self, task_id: int, gang: Gang, iterations: float, gpu_uuid: str) -> Worker | None:
         """Return the worker of a GPU of a gang whose memory is free; None as long as the other GPUs are not ready."""
         if gang.may_start(gpu_uuid):

@@ -151,7 +151,7 @@ class LocalExecutorDevice(ExecutorDevice):
         tenant_power: TenantPower,
     ) -> None:
         gpu = card.gpu if clocks else replace(card.gpu, clocks_mhz=(card.gpu.max_mhz,))
-        super().__init__(gpu, card.uuid, "", now_s, Reading(now_s(), None, math.nan, 0.0, 0.0))
+        super().__init__(gpu, card.uuid, now_s, Reading(now_s(), None, math.nan, 0.0, 0.0))
         self._card, self._launcher, self._jobs, self._mps = card, launcher, jobs, mps
         self._clocks, self._timeouts, self._tenant_power = clocks, timeouts, tenant_power
         assert card.guarded is not None
@@ -226,14 +226,6 @@ class LocalExecutorDevice(ExecutorDevice):
         resident.gang = self._launcher.join(task_id, self.uuid)
         self._residents[task_id] = resident
         self._try_start(resident)
-
-    def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
-        """Refuse another way of sharing than MPS; `DeviceError`."""
-        found = f"{self.gpu.name} ({self.uuid}): sharing by {resident.sharing} is not possible"
-        raise DeviceError(f"{found}; it shares by MPS alone. Use a policy that needs no more, or emulated GPUs.")
-
-    def hold(self, task_id: int, time_s: float) -> None:
-        """Do nothing: the processes of a real gang wait for each other by themselves."""
 
     def stop(self, task_id: int) -> float:
         self._require_running(task_id)
@@ -435,6 +427,7 @@ class LocalExecutorDevice(ExecutorDevice):
         done = 0.0 if resident.worker is None else resident.worker.stop()
         resident.close_descriptor()
         del self._residents[resident.task_id]
+        self._launcher.leave(resident.task_id)
         self.ended[resident.task_id] = resident.attempt(self.latest)
         if not self._residents:
             self._idle_since_s = self._now_s()

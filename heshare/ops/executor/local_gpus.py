@@ -13,7 +13,7 @@ from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import JobLauncher
 from heshare.ops.executor.local_device import LocalExecutorDevice
-from heshare.ops.executor.remote.remote_client import lost_device
+from heshare.ops.executor.lost_device import LostDevice
 from heshare.ops.executor.watchdog import Watchdog, clean_up_killed_runs
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError
@@ -113,7 +113,7 @@ class LocalGpus(GpuSet):
             except (NoSuchGpuError, GpuLostError, NoReplyError) as error:
                 if uuid not in self.known:
                     raise
-                self.devices.append(lost_device(*self.known[uuid], uuid, str(error), self.now_s))
+                self.devices.append(LostDevice(self.known[uuid], uuid, str(error), self.now_s))
         keep_some(exits)
         if all(device.lost for device in self.devices):
             raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")

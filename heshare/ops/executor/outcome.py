@@ -212,7 +212,6 @@ def _gpu_row(index: int, sessions: Sequence[SessionState]) -> dict[str, Any]:
         "limits": "+".join(sorted(limits)),
         "sharing": opened.sharing,
         "state": state,
-        **({"host": opened.host} if opened.host else {}),
     }
 
 

@@ -20,25 +20,21 @@ class Entry(msgspec.Struct, frozen=True):
         return type(self).__name__.lower()
 
 
-class Hosts(msgspec.Struct, frozen=True):
-    """The hosts of a run: the address of their Dask scheduler, and the run's name among them."""
-
-    address: str
-    name: str
-
-
 class Run(Entry, frozen=True):
-    """The description of a run, its first entry; `power_limit` is [time, s; limit, W] of each step."""
+    """The description of a run, its first entry; `power_limit` is [time, s; limit, W] of each step.
+
+    `hosts` is what older versions wrote: the scheduler of a run on several hosts, or None.
+    """
 
     policy: str
     jobs: tuple[JobSpec, ...] = ()
     version: str = ""
     devices: tuple[str, ...] = ()
-    hosts: Hosts | None = None
     seed: int = 0
     allow_clocks: bool = False
     file: str = ""
     power_limit: list[list[float]] | None = None
+    hosts: Any = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if sum(spec.count for spec in self.jobs) > MOST_JOBS:
@@ -52,7 +48,6 @@ class SessionGpu(msgspec.Struct, frozen=True):
     name: str
     planned_mhz: str = ""
     sharing: str = "mps"
-    host: str = ""
 
 
 class Session(Entry, frozen=True):

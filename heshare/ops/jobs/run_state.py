@@ -30,7 +30,7 @@ WAYS = ("equal", "model")
 JOB_FAULTS = ("crash", "timeout", "memory", "start", "shared", "mps", "lost", "drained")
 """Kinds of failures of an attempt (`heshare.devices.device.TaskFailure`)."""
 RUN_FAULTS = (
-    *("gpu-lost", "gpu-drained", "gpu-silent", "host-lost", "mps-down", "no-mps"),
+    *("gpu-lost", "gpu-drained", "gpu-silent", "mps-down", "no-mps"),
     *("clock-refused", "clocks-refused"),
 )
 """Events of a run that an operator must look at."""
@@ -100,7 +100,6 @@ class GpuState:
 
     uuid: str
     name: str
-    host: str = ""
     sharing: str = ""
     energy_j: float = 0.0
     idle_j: float = 0.0
@@ -290,7 +289,7 @@ class RunState:
                 gpu.lost_j += share_j
             gpu.begin_session()
         for gpu, opened in zip(self.gpus, session.gpus, strict=True):
-            gpu.host, gpu.sharing, gpu.state = opened.host, opened.sharing, "ok"
+            gpu.sharing, gpu.state = opened.sharing, "ok"
         self.running.clear()
         self.sessions.append(SessionState(session))
 

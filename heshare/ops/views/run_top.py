@@ -54,7 +54,7 @@ class RunView:
 
     def as_dict(self, now_s: float) -> dict[str, Any]:
         state = self.state
-        names = ("uuid", "name", "host", "sm_mhz", "requested_mhz", "power_w", "energy_j", "idle_j", "lost_j", "state")
+        names = ("uuid", "name", "sm_mhz", "requested_mhz", "power_w", "energy_j", "idle_j", "lost_j", "state")
         return {
             "folder": str(self._folder),
             "alive": self.alive,
@@ -109,7 +109,7 @@ class RunView:
                 *(
                     str(index),
                     gpu.name,
-                    f"{gpu.host}:{gpu.uuid[:12]}".lstrip(":"),
+                    gpu.uuid[:12],
                     gpu.state,
                     _number(gpu.power_w, "W"),
                 ),

@@ -213,6 +213,7 @@ def test_one_gpu_starts_the_process_and_one_reports_its_end():
     assert not gang.may_start("b")
     assert gang.may_start("a")
     assert (gang.claim("b"), gang.claim("a"), gang.claim("b")) == (True, False, True)
+    del gangs[7]
     assert join(gangs, 7, 2, "b") is not gang  # the next attempt
 
 
