@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heshare.devices.device import Progress, Reading, TaskFailure
-from heshare.ops.executor.measured_work import MeasuredWork
+from heshare.lab.tenants.measured_work import MeasuredWork
 from heshare.ops.executor.operator_log import Note
 from heshare.ops.nvml.guarded_gpu import DEADLINE_S
 from heshare.shared.errors import DeviceError

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from heshare.lab.tenants.measured_work import MeasuredWork, nearest_workload, time_ratio
 from heshare.ops.executor.job_process import AssignedJob
-from heshare.ops.executor.measured_work import MeasuredWork, nearest_workload, time_ratio
 from heshare.ops.jobs.entries import End, Learned
 from heshare.ops.jobs.learned_commands import command_key
 from heshare.world.catalogue import memory_mib

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heshare.devices.device import Progress, Reading, TaskFailure
+from heshare.lab.tenants.measured_work import MeasuredWork
 from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.executor_device import Attempt, ExecutorDevice, Timeouts
 from heshare.ops.executor.gang import Gang
 from heshare.ops.executor.job_process import AssignedJob, JobLauncher
-from heshare.ops.executor.measured_work import MeasuredWork
 from heshare.ops.jobs.run_state import MPS_ENDED
 from heshare.ops.mps import MPS, DaemonRestarts, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError

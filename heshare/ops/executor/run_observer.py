@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import connection
 
 from heshare.devices.device import TaskFailure
+from heshare.lab.tenants.measured_work import MeasuredWork
 from heshare.ops.executor.gpu_set import RunDevice
 from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.job_tasks import FREE_ATTEMPTS
 from heshare.ops.executor.learning import Learning
-from heshare.ops.executor.measured_work import MeasuredWork
 from heshare.ops.executor.run_control import RunSteering
 from heshare.ops.jobs import entries
 from heshare.ops.jobs.entries import known

@@ -9,9 +9,9 @@ import pytest
 from support.run_entries import ended
 
 from heshare.devices.device_model import co_run
+from heshare.lab.tenants.measured_work import MeasuredWork, nearest_workload
 from heshare.ops.executor.job_tasks import assigned_jobs, remaining_tasks
 from heshare.ops.executor.learning import Learning
-from heshare.ops.executor.measured_work import MeasuredWork, nearest_workload
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.jobs.learned_commands import MOST, command_key, keep_learned, read_learned
