@@ -14,7 +14,7 @@ from heshare.cli.options import print_json
 from heshare.shared import plugins
 from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, describe, from_system
 from heshare.shared.files import PACKAGE
-from heshare.shared.standard_streams import dropping
+from heshare.shared.standard_streams import dropping, fill_closed
 from heshare.shared.version import __version__
 
 # Modules of this folder import at their top only what is quick to import. Numeric libraries, and the modules that use
@@ -167,5 +167,6 @@ _PYTHONS_FORMAT = warnings.formatwarning
 def main() -> None:
     """Run the command line (the entry point `heshare`)."""
     warnings.formatwarning = _warning_line
+    fill_closed()
     sys.stderr = dropping(sys.stderr)  # no terminal, pipe or disk that is gone ends a command
     app(prog_name="heshare")

@@ -23,7 +23,7 @@ def start_error(what: str, error: Exception) -> DeviceError:
     why = getattr(error, "strerror", None) or str(error)
     if getattr(error, "errno", None) in _SHORTAGES:
         return ShortageError(f"{what} does not start: {why}.")
-    return DeviceError(f"{what} does not start: {why}. Check the command.")
+    return DeviceError(f"{what} does not start: {why}. Check {getattr(error, 'filename', None) or 'the command'}.")
 
 
 def inherited_limit() -> int:

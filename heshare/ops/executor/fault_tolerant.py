@@ -18,11 +18,14 @@ from heshare.policies.policy import (
     SetClock,
     Start,
     View,
+    Wait,
 )
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+
+_AGAIN_S = 1.0
 
 
 class FaultTolerantPolicy:
@@ -144,6 +147,8 @@ class FaultTolerantPolicy:
                 for index, tasks in on.items():
                     (tasks.add if index in placed else tasks.discard)(action.task)
             yield action
+        if self._refused and not any(on.values()):
+            yield Wait(view.now_s + _AGAIN_S)  # no end of a task will bring the next event
 
     def _of_cluster(self, gpu: int) -> int:
         return self._available[gpu] if 0 <= gpu < len(self._available) else gpu

@@ -20,6 +20,7 @@ from heshare.ops.workers import job_reaper
 from heshare.ops.workers.job_cgroup import JobCgroup
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.ops.workers.output_limit import OutputLimiter
+from heshare.shared.display import printable
 from heshare.shared.processes import MARK, exit_text
 from heshare.world.workload import Workload
 
@@ -196,7 +197,7 @@ class CommandWorker:
         self._end_limit()
         if self.exit_code != 0:
             lines = self.tail().strip().splitlines()
-            last = f": {lines[-1].strip()[-160:]}" if lines else ""
+            last = f": {printable(lines[-1]).strip()[-160:]}" if lines else ""
             why = f"ended, {exit_text(self.exit_code)}{last}"
             if self._process.exceeded:
                 why = f"used more than its {self._memory_mib} MiB of host memory, and was killed"

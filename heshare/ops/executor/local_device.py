@@ -436,8 +436,9 @@ class LocalExecutorDevice(ExecutorDevice):
     def _divide_energy(self) -> None:
         """Divide the energy since the last call among the jobs that ran, in both ways; end those on a lost GPU."""
         self.update(force=True)
-        spent_j, self._divided_j = max(0.0, self.latest.energy_j - self._divided_j), self.latest.energy_j
-        took_s, self._divided_s = self.latest.time_s - self._divided_s, self.latest.time_s
+        spent_j, took_s = max(0.0, self.latest.energy_j - self._divided_j), self.latest.time_s - self._divided_s
+        if self.latest.energy_j != self._divided_j:  # a counter moves every 0.1 s or so, and stands still in between
+            self._divided_j, self._divided_s = self.latest.energy_j, self.latest.time_s
         running = [resident for resident in self._residents.values() if resident.worker is not None]
         # Without MPS a job has the whole GPU in its turn, whatever its share.
         turns = self._mps.sharing != MPS

@@ -75,6 +75,7 @@ class LocalGpus(GpuSet):
     launcher: LauncherFactory | None = None
     hidden: frozenset[str] = frozenset()
     uses: Mapping[str, str] = field(default_factory=dict)
+    _left: bool = field(default=False, init=False)
 
     def _open(self, exits: ExitStack) -> None:
         make_private_folder(self.folder)
@@ -97,7 +98,8 @@ class LocalGpus(GpuSet):
         watchdog = Watchdog(note, [lock.descriptor for lock in locks], held.descriptor, tell=self._tell)
         exits.callback(watchdog.dismiss)
         held.publish()
-        exits.callback(held.remove)  # before the watchdog is dismissed
+        # Before the watchdog is dismissed; what could not be ended stays noted, for `heshare restore` and the next run.
+        exits.callback(lambda: held.close() if self._left else held.remove())
         self._refuse_gpus_of_other_containers()
         for name in NOT_FOR_JOBS:
             os.environ.pop(name, None)
@@ -141,6 +143,9 @@ class LocalGpus(GpuSet):
             card.close()
         except DeviceError as error:
             self.unreleased.append(str(error))
+        except OSError as error:
+            self._left = True
+            self.unreleased.append(f"GPU {card.uuid}: not given back ({error}). Run `heshare restore`.")
 
     def _device(self, uuid: str, exits: ExitStack) -> LocalExecutorDevice:
         mps = MpsSession(uuid)

@@ -15,6 +15,7 @@ from heshare.ops.executor.job_tasks import assigned_jobs
 from heshare.ops.jobs.entries import Account, End
 from heshare.ops.jobs.run_state import JobHistory, RunState, SessionState
 from heshare.shared import files
+from heshare.shared.display import printable
 
 _OWN_CLOCK = (
     "Clocks were left to the cards (--allow-clocks was not given, or they cannot be set): the plan is for these clocks."
@@ -75,7 +76,8 @@ class RunOutcome:
             lines += ["", "Notes", *[f"- {note}" for note in self.notes]]
         own_clock = any("own" in str(clock) for clock in self.gpus.get("planned_mhz", []))
         lines += ["", _OWN_CLOCK] if own_clock else []
-        return "\n".join([*lines, "", _SHARES]) + "\n"
+        text = "\n".join([*lines, "", _SHARES]) + "\n"
+        return "\n".join(printable(line) for line in text.split("\n"))
 
     def write(self, folder: Path) -> Self:
         """Write the report beside the journal, from which it can be made again at any time; return the outcome.

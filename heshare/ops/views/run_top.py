@@ -80,9 +80,8 @@ class RunView:
         """Return the lines about the whole run; `now_s` is a Unix time, s."""
         state, request = self.state, f", {self._request} requested" if self._request else ""
         counts = state.counts()
-        ended = "is complete" if counts["completed"] == state.jobs else "has ended, every job is over"
-        ended = "has ended, or was killed" if counts["waiting"] else ended
-        how = f"runs, process {self._pid}{request}" if self.alive else ended
+        how = "has ended, or was killed" if counts["waiting"] + counts["running"] else "is complete"
+        how = f"runs, process {self._pid}{request}" if self.alive else how
         powers_w = [gpu.power_w for gpu in state.gpus if not math.isnan(gpu.power_w)]
         lines = [
             f"{self._folder}: {how}; policy {state.run.policy}, {state.decisions} decisions",
@@ -159,13 +158,13 @@ class RunView:
             for place in shown:
                 made.add_column(columns[place], no_wrap=True, justify="left" if columns[place] in _TEXTS else "right")
             for row, style in zip(rows, styles, strict=True):
-                made.add_row(*(Text(row[place]) for place in shown), style=style)
+                made.add_row(*(Text(display.printable(row[place])) for place in shown), style=style)
             return made
 
         jobs, styles = self.job_rows(now_s), {"lost": "red", "drained": "yellow"}
         gpus = table(_GPU_COLUMNS, self.gpu_rows(), [styles.get(gpu.state, "") for gpu in self.state.gpus])
-        head = [Text(line) for line in self.head(now_s)]
-        notes = [Text(f"note: {note}", style="dim") for note in self.notes()]
+        head = [Text(display.printable(line)) for line in self.head(now_s)]
+        notes = [Text(display.printable(f"note: {note}"), style="dim") for note in self.notes()]
         return Group(*head, Text(), gpus, Text(), table(_JOB_COLUMNS, jobs, [""] * len(jobs)), Text(), *notes)
 
 
