@@ -187,8 +187,8 @@ def _run_jobs(
         log.tell("output", f"standard output takes no report ({unwritten}); it is in {folder}/report.txt")
     if result.unwritten:
         log.tell("output", result.unwritten)
-    if not result.complete:
-        raise typer.Exit(1)
+    if result.drained or not result.complete:
+        raise typer.Exit(128 + signal.SIGTERM if result.drained else 1)
 
 
 @app.command()

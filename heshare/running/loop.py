@@ -146,6 +146,8 @@ class Loop:
 
     def _notify(self, event: Event) -> bool:
         executor = self._executor
+        for spec in self._observer.revised():
+            executor.revise(spec)
         before_s = perf_counter()
         answer = self.policy.decide(event, self.view(event.time_s))
         if type(answer) not in _USUAL and not isinstance(answer, Iterable):

@@ -102,6 +102,7 @@ class OnlinePlanner(ABC):
     """
 
     gangs = False
+    replans = True
     tick_s: float | None = None
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
     cluster: Cluster

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from heshare.ops.executor import job_tasks
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import AssignedJob
+from heshare.ops.executor.learning import Learning
 from heshare.ops.executor.local_gpus import LauncherFactory, LocalGpus, planned_cluster, select_gpus
 from heshare.ops.executor.operator_log import OperatorLog
 from heshare.ops.executor.outcome import RunOutcome, run_outcome
@@ -23,6 +24,7 @@ from heshare.ops.executor.run_observer import HEAR_S, JournalingObserver
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Entry, Note, Run, Session, SessionGpu
 from heshare.ops.jobs.job_file import read_jobs
+from heshare.ops.jobs.learned_commands import keep_learned, read_learned
 from heshare.ops.jobs.run_journal import RunJournal
 from heshare.ops.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, hidden, survey
 from heshare.policies.policy import Policy
@@ -31,7 +33,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.running.clock import WallClock
 from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
-from heshare.shared.errors import InputError, PolicyError, require
+from heshare.shared.errors import DeviceError, InputError, PolicyError, require
 from heshare.shared.signals import Interrupted
 from heshare.shared.version import __version__
 from heshare.world.cluster import Cluster
@@ -150,41 +152,68 @@ def _continue(
     todo, assigned = job_tasks.remaining_tasks(jobs, state.history, elapsed_s=elapsed_s)
     if options.meter is not None:
         journal.follow(options.meter)
+    drained = False
     if todo:
         steering = RunSteering(options.log, RunControl(folder), options.meter)
         # Every session draws random numbers of its own.
         rng = np.random.default_rng(np.random.SeedSequence(described.seed).spawn(len(sessions) + 1)[-1])
         gpus = _gpu_set(described, sessions, assigned, folder, clock, options, chosen)
         with _told_release(journal, steering.log, gpus), gpus:
-            observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, state.history, steering)
+            cluster = Cluster(tuple(device.gpu for device in gpus.devices))
+            learning = Learning(todo, assigned, cluster, read_learned() | state.learned)
+            observer = JournalingObserver(
+                journal, assigned, gpus.devices, clock.now_s, state.history, steering, learning
+            )
             _begin_session(gpus, journal, at, set_back_s)
+            for key in learning.known.keys() - state.learned.keys():
+                journal.append(learning.known[key], sync=False)
             _tell_begin(steering, described, gpus, len(todo), folder)
             for text in chosen.left_out if chosen else ():
                 steering.log.tell("gpu-left-out", text)
                 journal.append(Note(text), sync=False)
             observer.take_notes()
-            cluster = Cluster(tuple(device.gpu for device in gpus.devices))
-            fit_mask(todo, cluster)
-            policy, devices = _policy(described, elapsed_s, journal, steering, options), gpus.devices
-            try:
+            fit_mask(learning.tasks, cluster)
+            policy, devices = _policy(described, elapsed_s, journal, steering, options, learning), gpus.devices
+            with _told_end(journal, steering, observer, learning):
                 run(
-                    todo, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer
-                )
-            except (RunDrained, PolicyError) as error:
-                # The run ends with a note, since many jobs may have completed.
-                text = _DRAINED if steering.control.draining else str(error)
-                journal.append(Note(text))
-                steering.log.tell("end", text)
-            except Interrupted as signal:
-                steering.log.tell("signal", f"{signal}: jobs are ended, the GPUs are given back")
-                journal.append(Note(f"ended by {signal}"))
-                raise
-            finally:
-                observer.finish()
-                steering.control.clear()
+                    learning.tasks, cluster, policy,
+                    predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer,
+                )  # fmt: skip
+            drained = steering.control.draining
             # Before the GPUs are given back: that may fail, or hang.
             run_outcome(run_journal.read_state(folder)).write(folder)
-    return run_outcome(run_journal.read_state(folder)).write(folder)
+    return replace(run_outcome(run_journal.read_state(folder)).write(folder), drained=drained)
+
+
+@contextmanager
+def _told_end(
+    journal: RunJournal, steering: RunSteering, observer: JournalingObserver, learning: Learning
+) -> Iterator[None]:
+    """Note how the run in the `with` ends: the run of a policy that gives up ends in order, as one that is drained."""
+    try:
+        yield
+    except (RunDrained, PolicyError) as error:
+        # The run ends with a note, since many jobs may have completed.
+        text = _DRAINED if steering.control.draining else str(error)
+        journal.append(Note(text))
+        steering.log.tell("end", text)
+    except Interrupted as signal:
+        steering.log.tell("signal", f"{signal}: jobs are ended, the GPUs are given back")
+        journal.append(Note(f"ended by {signal}"))
+        raise
+    finally:
+        observer.finish()
+        steering.control.clear()
+        _keep(learning, steering.log)
+
+
+def _keep(learning: Learning, log: OperatorLog) -> None:
+    """Keep what was learned for later runs; whatever goes wrong with that, the run's results stand."""
+    try:
+        if learning.known:
+            keep_learned(learning.known.values())
+    except (OSError, DeviceError) as error:
+        log.tell("learned", f"what was learned of commands is not kept for later runs: {error}")
 
 
 def _policy(
@@ -193,8 +222,9 @@ def _policy(
     journal: RunJournal,
     steering: RunSteering,
     options: ExecutorOptions,
+    learning: Learning,
 ) -> Policy:
-    steered = SteeredPolicy(make(described.policy), steering.control)
+    steered = SteeredPolicy(make(described.policy), steering.control, learning.take_news)
     if described.power_limit is None:
         return steered
 

@@ -1,14 +1,16 @@
 """Base class of the GPUs that run jobs, and what they share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heshare.devices.device import Progress, Reading, TaskFailure
+from heshare.lab.tenants.measured_work import MeasuredWork
 from heshare.ops.executor.operator_log import Note
 from heshare.ops.nvml.guarded_gpu import DEADLINE_S
 from heshare.shared.errors import DeviceError
 from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Attempt:
         sm_mhz: the clock at its end, MHz.
         limits: what held the clock down while it ran.
         gpu_j: the energy of the GPU by its end, J, on the account of its device.
+        measured: what it has shown, beside what the device model has for it.
     """
 
     number: int
@@ -62,6 +65,7 @@ class Attempt:
     sm_mhz: float
     limits: tuple[str, ...]
     gpu_j: float
+    measured: MeasuredWork = field(default_factory=MeasuredWork)
 
 
 class ExecutorDevice:
@@ -106,6 +110,14 @@ class ExecutorDevice:
     def note(self, text: str, event: str = "note") -> None:
         """Tell the operator something about the GPU: as the named event on stderr, and as a note in the report."""
         self.notes.append(Note.at(self._now_s(), text, event))
+
+    def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
+        """Refuse another way of sharing than MPS; `DeviceError`."""
+        found = f"{self.gpu.name} ({self.uuid}): sharing by {resident.sharing} is not possible"
+        raise DeviceError(f"{found}; it shares by MPS alone. Use a policy that needs no more, or emulated GPUs.")
+
+    def hold(self, task_id: int, time_s: float) -> None:
+        """Do nothing: the processes of a real gang wait for each other by themselves."""
 
     def take_failures(self) -> list[TaskFailure]:
         failed, self._failed = self._failed, []

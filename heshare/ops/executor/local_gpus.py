@@ -8,6 +8,7 @@ from pathlib import Path
 
 from heshare.ops.clocks.clock_notes import locked_clocks, restore
 from heshare.ops.descriptors import keep_some, raised_limit
+from heshare.ops.executor.gang import Gang
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import JobLauncher
@@ -22,6 +23,7 @@ from heshare.ops.nvml_device import NvmlDevice, catalogue_gpu
 from heshare.ops.private_files import make_private_folder
 from heshare.ops.state.held_note import Life
 from heshare.ops.state.run_note import note_of_this_process, noted_runs
+from heshare.ops.workers.job_cgroup import bound_memory
 from heshare.ops.workers.launcher import Launcher
 from heshare.ops.workers.output_limit import OutputLimiter
 from heshare.ops.workers.worker_pool import ProcessLauncher
@@ -80,6 +82,7 @@ class LocalGpus(GpuSet):
         make_private_folder(self.folder / "outputs")
         exits.enter_context(raised_limit())
         self._limiter = OutputLimiter()
+        self._gangs: dict[int, Gang] = {}
         exits.callback(self._limiter.close)
         # The order makes a kill at any moment safe: GPUs are locked before anything else, watched and noted before
         # anything is changed; and released in the opposite order, the locks last.
@@ -116,6 +119,9 @@ class LocalGpus(GpuSet):
         keep_some(exits)
         if all(device.lost for device in self.devices):
             raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
+        bounded = [job.spec.name for job in self.jobs.values() if job.spec.host_memory_mib is not None]
+        if bounded and (reason := bound_memory()):
+            self.devices[0].note(f"host_memory_mib of {bounded[0]} is not enforced: {reason}", "memory-unbounded")
         self.counters_j += [device.counter_j for device in self.devices]
 
     def _refuse_gpus_of_other_containers(self) -> None:
@@ -150,6 +156,7 @@ class LocalGpus(GpuSet):
             outputs,
             self.launcher(mps, outputs) if self.launcher else ProcessLauncher(mps, log_dir=outputs),
             attempts=self.attempts,
+            gangs=self._gangs,
             limiter=self._limiter,
             token=self.token,
             grace_s=self.timeouts.grace_s,

@@ -146,4 +146,5 @@ def _job_values(state: RunState, now_s: float) -> Iterator[tuple[str, Value]]:
         for way, power_w in energy.power_w.items():
             yield "heshare_job_power_watts", ((job, str(index), way), power_w)
     for job, running in state.running.items():
-        yield "heshare_job_mps_share_ratio", ((job, str(running.gpu)), running.mps_pct / 100.0)
+        for gpu in running.gpus:
+            yield "heshare_job_mps_share_ratio", ((job, str(gpu)), running.mps_pct / 100.0)

@@ -65,7 +65,7 @@ class RunView:
             "running": [
                 {
                     "job": job,
-                    "gpu": state.gpus[running.gpu].uuid,
+                    "gpu": "+".join(state.gpus[gpu].uuid for gpu in running.gpus),
                     "mps_pct": running.mps_pct,
                     "since_s": now_s - running.since_s,
                 }
@@ -85,7 +85,7 @@ class RunView:
         powers_w = [gpu.power_w for gpu in state.gpus if not math.isnan(gpu.power_w)]
         lines = [
             f"{self._folder}: {how}; policy {state.run.policy}, {state.decisions} decisions",
-            "jobs: " + ", ".join(f"{count} {name}" for name, count in state.counts().items()),
+            "jobs: " + ", ".join(f"{count} {name}" for name, count in counts.items()),
             f"power {_number(sum(powers_w) if powers_w else math.nan, 'W')}"
             + (f" (limit {limit_w(state):.0f} W), " if limit_w(state) > 0 else ", ")
             + f"energy {display.energy(sum(gpu.energy_j for gpu in state.gpus))}",
@@ -94,7 +94,7 @@ class RunView:
             lines[-1] += f"; last account {max(0.0, now_s - state.updated_s):.0f} s ago"
         if faults := ", ".join(f"{count} {kind}" for kind, count in sorted(state.faults.items())):
             lines.append(f"faults: {faults}")
-        if not self.alive and state.counts()["waiting"]:
+        if not self.alive and counts["waiting"]:
             lines.append(f"continue with: heshare jobs run --resume {self._folder}")
         return lines
 
@@ -102,7 +102,7 @@ class RunView:
         return [note.text for session in self.state.sessions for note in session.notes][-5:]
 
     def gpu_rows(self) -> Rows:
-        on = [running.gpu for running in self.state.running.values()]
+        on = [gpu for running in self.state.running.values() for gpu in running.gpus]
         return [
             (
                 *(
@@ -123,18 +123,19 @@ class RunView:
         rows = []
         shown = self.state.shown_jobs(now_s)
         for job, running in self.state.running.items():
-            found = shown[job, running.gpu]
+            found = [shown[job, gpu] for gpu in running.gpus]
             numbers = [
                 text
                 for way in ("equal", "model")
                 for text in (
-                    _number(found.power_w.get(way, math.nan), "W"),
-                    display.energy(found.energy_j[way]) if way in found.energy_j else "-",
+                    _number(sum(one.power_w.get(way, math.nan) for one in found), "W"),
+                    display.energy(sum(one.energy_j[way] for one in found)) if way in found[0].energy_j else "-",
                 )
             ]
             since = _duration(now_s - running.since_s)
-            row = (job, str(running.gpu), f"{running.mps_pct} %", since, *numbers)
-            rows.append((-found.power_w.get("model", found.power_w.get("equal", 0.0)), job, row))
+            row = (job, "+".join(map(str, running.gpus)), f"{running.mps_pct} %", since, *numbers)
+            power_w = sum(one.power_w.get("model", one.power_w.get("equal", 0.0)) for one in found)
+            rows.append((-power_w, job, row))
         return [row for *_, row in sorted(rows)]
 
     def text(self, now_s: float) -> str:

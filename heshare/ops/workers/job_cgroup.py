@@ -1,4 +1,4 @@
-"""A control group (version 2) for each job of a service: whatever is in it ends with the job.
+"""A control group (version 2) for each job of a service: bounds its host memory, and ends all that is in it.
 
 A plain user's process has the right to divide its own group where systemd has delegated it (`Delegate=yes`).
 """
@@ -24,21 +24,52 @@ def _own_group() -> Path | None:
     return None
 
 
-class JobCgroup:
-    """The group of a process that was just started, and of all that it will start; none where none can be made."""
+def bound_memory() -> str:
+    """Let the groups of jobs bound host memory; return why they cannot, or nothing.
 
-    def __init__(self, pid: int) -> None:
-        own, self._folder = _own_group(), None
+    Only a group without processes has such children, so the processes of this one move into a child of their own.
+    """
+    own = _own_group()
+    if own is None:
+        return "the run has no control group of its own (systemd gives one to a service: Delegate=yes)"
+    try:
+        (own / "executor").mkdir(exist_ok=True)
+        for pid in (own / "cgroup.procs").read_text("utf-8").split():
+            with suppress(ProcessLookupError):
+                (own / "executor" / "cgroup.procs").write_text(pid, "utf-8")
+        (own / "cgroup.subtree_control").write_text("+memory", "utf-8")
+    except OSError as error:
+        return f"the control group {own} does not bound memory ({error.strerror})"
+    return ""
+
+
+class JobCgroup:
+    """The group of a process that was just started, and of all that it will start; none where none can be made.
+
+    `memory_mib` is the host memory that all of them together may use, where `bound_memory` has returned nothing;
+    `exceeded` is whether they were killed for it, once the group has ended.
+    """
+
+    def __init__(self, pid: int, memory_mib: int | None = None) -> None:
+        own, self._folder, self.exceeded = _own_group(), None, False
         if own is not None:
             folder = own / f"job-{pid}"
             with suppress(OSError):
                 folder.mkdir()
                 self._folder = folder
                 (folder / "cgroup.procs").write_text(str(pid), "utf-8")
+                if memory_mib is not None:
+                    (folder / "memory.max").write_text(str(memory_mib << 20), "utf-8")
+                    (folder / "memory.oom.group").write_text("1", "utf-8")
+                    (folder / "memory.swap.max").write_text("0", "utf-8")
 
     def end(self) -> None:
         """Kill all that is left in the group, and remove it. May be repeated."""
         until_s = time.monotonic() + _END_S
+        if self._folder is not None:
+            with suppress(OSError):
+                events = dict(line.split() for line in (self._folder / "memory.events").read_text("utf-8").splitlines())
+                self.exceeded = int(events.get("oom_kill", 0)) > 0
         while self._folder is not None and time.monotonic() < until_s:
             with suppress(OSError):
                 (self._folder / "cgroup.kill").write_text("1", "utf-8")
