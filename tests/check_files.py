@@ -24,7 +24,7 @@ HOOKS = ("ruff-check", "ruff-format", "nbstripout", "check-files")
 EDITABLE = ("--no-index", "--no-deps", "--no-build-isolation", "-e", ".")
 NAMED = re.compile(r"""["']?(?:color|colou?r|ecolor|facecolor|edgecolor|mfc|mec)["']?\s*[=:]\s*["']([a-z]\w+)["']""")
 HEX = re.compile(r"#[0-9A-Fa-f]{3}(?:[0-9A-Fa-f]{3})?\b")
-MOST_PAGES, MOST_LINES = 12, 2_080
+MOST_PAGES, MOST_LINES = 12, 2_100
 """Most pages of `docs/`, and lines in them."""
 
 

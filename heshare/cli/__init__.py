@@ -32,7 +32,7 @@ def _fail(error: dict[str, object], as_json: bool) -> None:
         typer.echo(f"heshare: {text}", err=True)
 
 
-_OF_JOBS = ("status", "top", "drain", "stop")
+_OF_JOBS = ("status", "drain", "stop")
 _OPTIONS_OF_JOBS = (
     "--devices",
     "--resume",

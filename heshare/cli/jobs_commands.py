@@ -194,24 +194,13 @@ def _run_jobs(
 @app.command()
 def status(run: RunFolder, json: Json = False) -> None:
     """Show the state of a run on real GPUs, from its journal, while it goes on or afterwards."""
-    from heshare.ops.views.run_top import RunView
+    from heshare.ops.views.run_view import RunView
 
     view, now_s = RunView(run), time.time()
     if json:
         print_json(view.as_dict(now_s))
     else:
         typer.echo(view.text(now_s), nl=False)
-
-
-@app.command()
-def top(
-    run: RunFolder,
-    interval: Annotated[float, typer.Option(min=0.5, max=3600.0, help="Time between two looks, s.")] = 2.0,
-) -> None:
-    """Watch a run on real GPUs in the terminal, from its journal; Ctrl-C ends it. Elsewhere, print it once."""
-    from heshare.ops.views.run_top import show
-
-    show(run, interval_s=interval)
 
 
 @app.command()

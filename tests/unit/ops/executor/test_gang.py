@@ -16,7 +16,7 @@ from heshare.ops.executor.gang import Gang, GangMember, join
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.job_file import read_jobs
 from heshare.ops.views.dry_run import dry_run
-from heshare.ops.views.run_top import RunView
+from heshare.ops.views.run_view import RunView
 from heshare.shared.errors import InputError
 from heshare.shared.signals import Interrupted
 from heshare.testing.toy import ToyPredictor

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from heshare.cli import app
 from heshare.ops.executor import execute
 from heshare.ops.jobs.run_journal import NAME
-from heshare.ops.views.run_top import RunView
+from heshare.ops.views.run_view import RunView
 from heshare.shared.errors import InputError
 from heshare.shared.journal import journal_line
 from heshare.testing.toy import ToyPredictor

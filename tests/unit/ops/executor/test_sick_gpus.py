@@ -15,7 +15,7 @@ from heshare.ops.clocks import clock_notes
 from heshare.ops.clocks.service_clock import ClockLeftLockedError, ServiceClock
 from heshare.ops.executor import local_gpus
 from heshare.ops.nvml import card_survey, guarded_gpu
-from heshare.ops.views.run_top import RunView
+from heshare.ops.views.run_view import RunView
 from heshare.shared.errors import DeviceError
 
 FIRST = "GPU-00000000-1111-2222-3333-444444444444"

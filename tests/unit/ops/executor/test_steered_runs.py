@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.jobs import run_journal
-from heshare.ops.views.run_top import RunView
+from heshare.ops.views.run_view import RunView
 
 CLI = CliRunner()
 
@@ -160,7 +160,7 @@ def test_control_file_of_another_user_or_through_a_link_is_ignored(machine):
     assert run.wait(120) == 0
 
 
-@pytest.mark.parametrize("command", ["top", "status", "drain", "stop"])
+@pytest.mark.parametrize("command", ["status", "drain", "stop"])
 def test_steering_refuses_a_folder_without_a_run(tmp_path, command):
     done = CLI.invoke(app, ["jobs", command, str(tmp_path)])
     assert done.exit_code == 2

@@ -1,14 +1,7 @@
-"""`heshare jobs top`: the journal is read once as it grows; what is shown; a terminal is left as it was."""
+"""`heshare jobs status`: what is shown of a run, from its journal."""
 
 from __future__ import annotations
 
-import os
-import pty
-import select
-import signal
-import subprocess
-import sys
-import termios
 from io import StringIO
 
 import pytest
@@ -18,7 +11,7 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.jobs.entries import Account, Decision, Note, Session, SessionGpu, Started, encode
-from heshare.ops.views.run_top import RunView
+from heshare.ops.views.run_view import RunView
 from heshare.shared.journal import journal_line
 
 CLI = CliRunner()
@@ -43,7 +36,7 @@ def journal(tmp_path):
 
 
 def test_view_shows_gpus_and_jobs_with_both_energies(journal, monkeypatch):
-    monkeypatch.setattr("heshare.ops.views.run_top.is_alive", lambda folder: True)
+    monkeypatch.setattr("heshare.ops.views.run_view.is_alive", lambda folder: True)
     view = RunView(journal.parent)
     with journal.open("ab") as stream:
         stream.write(line_of(SAMPLE))
@@ -91,40 +84,19 @@ def test_status_says_how_much_of_a_run_that_has_ended_is_over(tmp_path, outcomes
     assert f": {expected}; policy" in RunView(tmp_path).head(2000.0)[0]
 
 
-def test_top_prints_once_without_a_terminal(journal):
-    done = CLI.invoke(app, ["jobs", "top", str(journal.parent)])
+def test_status_of_a_run_and_of_none(journal):
+    done = CLI.invoke(app, ["jobs", "status", str(journal.parent)])
     assert done.exit_code == 0
     assert "has ended, or was killed; policy random" in done.stdout
-    assert CLI.invoke(app, ["jobs", "top", str(journal.parent / "none")]).exit_code == 2
+    assert CLI.invoke(app, ["jobs", "status", str(journal.parent / "none")]).exit_code == 2
 
 
 def test_a_journal_that_no_run_writes_is_refused(journal):
     with journal.open("ab") as stream:
         stream.write(journal_line({"sample": {"t": "x", "gpus": 7}}))
-    done = CLI.invoke(app, ["jobs", "top", str(journal.parent)])
+    done = CLI.invoke(app, ["jobs", "status", str(journal.parent)])
     assert done.exit_code == 2
     assert "an entry that no run writes" in done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_top_on_a_terminal_leaves_it_as_it_was(journal, ending, code):
-    ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "heshare", "jobs", "top", str(journal.parent), "--interval", "0.5"]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
-    before = termios.tcgetattr(theirs)
-    top = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment)
-    shown = b""
-    while b"GPU-01234567" not in shown:
-        shown += os.read(ours, 65536)
-    top.send_signal(ending)
-    assert top.wait(120) == code
-    while select.select([ours], [], [], 0.1)[0]:
-        shown += os.read(ours, 65536)
-    assert shown.count(b"\x1b[?1049h") == shown.count(b"\x1b[?1049l") == 1
-    assert termios.tcgetattr(theirs) == before
-    os.close(ours)
-    os.close(theirs)
 
 
 def test_nothing_of_a_journal_reaches_the_terminal_as_a_control_character(journal):
@@ -136,16 +108,3 @@ def test_nothing_of_a_journal_reaches_the_terminal_as_a_control_character(journa
     shown = RunView(journal.parent).text(1002.0)
     assert "owned" in shown
     assert all(line.isprintable() for line in shown.splitlines())
-
-
-def test_status_of_a_complete_run_says_so(tmp_path):
-    write_journal(tmp_path, [run_of(1), session(), started("a"), ended("a")])
-    shown = RunView(tmp_path).text(2000.0)
-    assert "is complete; policy random" in shown
-    assert "killed" not in shown
-    write_journal(tmp_path, [run_of(2), session(), started("a-0"), ended("a-0")])
-    assert "has ended, or was killed; policy random" in RunView(tmp_path).text(2000.0)
-
-
-def write_journal(folder, entries):
-    (folder / "journal.jsonl").write_bytes(b"".join(map(line_of, entries)))

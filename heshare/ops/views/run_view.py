@@ -1,12 +1,8 @@
-"""`heshare jobs status` and `heshare jobs top`: the state of a run, once or in a terminal as its journal grows."""
+"""`heshare jobs status`: the state of a run, from its journal."""
 
 from __future__ import annotations
 
 import math
-import signal
-import sys
-import time
-from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +11,6 @@ from heshare.ops.executor.run_control import is_alive, pending_request
 from heshare.ops.jobs import run_journal
 from heshare.ops.views.metric_catalogue import limit_w
 from heshare.shared import display
-from heshare.shared.signals import EndRequested, handling
-from heshare.shared.standard_streams import print_or_drop
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,7 +28,7 @@ Rows = list[tuple[str, ...]]
 
 
 class RunView:
-    """What `heshare jobs status` and `heshare jobs top` show of the run in a folder."""
+    """What `heshare jobs status` shows of the run in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -166,37 +160,6 @@ class RunView:
         head = [Text(display.printable(line)) for line in self.head(now_s)]
         notes = [Text(display.printable(f"note: {note}"), style="dim") for note in self.notes()]
         return Group(*head, Text(), gpus, Text(), table(_JOB_COLUMNS, jobs, [""] * len(jobs)), Text(), *notes)
-
-
-def show(folder: Path, *, interval_s: float = 2.0) -> None:
-    """Show a run until Ctrl-C is pressed; print it once where standard output is no terminal.
-
-    Raises:
-        InputError: no run there, or a damaged journal.
-        EndRequested: a signal has ended it; the terminal is as it was.
-    """
-    view = RunView(folder)
-    if not sys.stdout.isatty():
-        print_or_drop(view.text(time.time()))
-        return
-    from rich.console import Console
-    from rich.live import Live
-
-    with suppress(_Ended), handling(_end), Live(console=Console(), screen=True, auto_refresh=False) as live:
-        while True:
-            live.update(view.screen(time.time(), live.console.width), refresh=True)
-            time.sleep(interval_s)
-            view.update()
-
-
-class _Ended(Exception):  # noqa: N818 (no error: Ctrl-C is how one ends it)
-    """Ctrl-C was pressed."""
-
-
-def _end(number: int) -> None:
-    if number == signal.SIGINT:
-        raise _Ended
-    raise EndRequested(number, signal.Signals(number).name)
 
 
 def _number(value: float, unit: str) -> str:
