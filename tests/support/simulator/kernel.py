@@ -139,6 +139,8 @@ class Process(Waitable):
         for call in self.on_end:
             call()
         self.wake()
+        for child in [one for one in self.machine.processes.values() if one.parent is self and not one.alive]:
+            child.reap()
         if self.parent is None or not self.parent.alive:
             self.reap()
 
