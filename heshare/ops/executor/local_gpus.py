@@ -88,7 +88,7 @@ class LocalGpus(GpuSet):
         exits.callback(held.remove)
         watchdog = Watchdog(note, [lock.descriptor for lock in locks], held.descriptor, tell=self._tell)
         exits.callback(watchdog.dismiss)
-        held.publish()
+        note.publish(held)
         exits.callback(held.remove)  # before the watchdog is dismissed
         self._refuse_gpus_of_other_containers()
         os.environ[MARK] = self.token

@@ -21,7 +21,7 @@ def run_seeds(seeds: range) -> list[tuple[int, list[str]]]:
     for seed in seeds:
         try:
             outcome = simulate(seed)
-        except Exception as error:  # of the simulator itself
+        except Exception as error:  # of the simulator itself, or a program that never ends
             found.append((seed, [f"{type(error).__name__}: {error}"]))
             continue
         if outcome.violations:

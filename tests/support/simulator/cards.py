@@ -288,9 +288,11 @@ class Jobs:
                     job[0].orphan()
 
         def ended(number: int = 0) -> None:
+            if not process.alive:
+                return  # it was killed, and can end nothing any more
             if job:
                 job[0].orphan()
-            elif process.alive:
+            else:
                 process.end(127)
 
         end.on_data, end.on_close, process.on_signal = hear, ended, ended

@@ -10,7 +10,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import PosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 from support.simulator.kernel import Machine, Process, Thread, Waitable
 
@@ -141,6 +141,16 @@ class SimPath(PosixPath):
     __slots__ = ()
     os: Any = None
     """The calls of the machine, set by `edges`."""
+    _made: ClassVar[dict[tuple[Any, ...], SimPath]] = {}
+
+    def __new__(cls, *parts: Any) -> SimPath:
+        found = cls._made.get(parts)
+        if found is None:
+            found = cls._made[parts] = super().__new__(cls, *parts)
+        return found
+
+    def __truediv__(self, name: Any) -> SimPath:
+        return SimPath(str(self), name)
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         return self.os.stat(self)
@@ -361,7 +371,7 @@ class SimOs:
         file = self._file(number)
         if len(file.inode.data) != size:
             self._change("truncate", file.path, size)
-            del file.inode.data[size:]
+            file.inode.data[size:] = bytes(max(0, size - len(file.inode.data)))
             self.after("truncate")
 
     def lseek(self, number: int, position: int, how: int) -> int:
@@ -572,6 +582,7 @@ class SimTime:
         self.strftime, self.gmtime = time.strftime, time.gmtime
 
     def monotonic(self) -> float:
+        self._machine.alive()
         self._machine.now += 1e-6  # a look at the clock takes a moment, so that who only looks gets on as well
         return self._machine.now
 

@@ -75,6 +75,13 @@ class Schedule:
         schedule.faults = [_fault(rng, schedule) for _ in range(rng.choice((1, 1, 2, 2, 3, 4)))]
         return schedule
 
+    @classmethod
+    def crash(cls, kind: str, change: int, *, jobs: int = 20) -> Schedule:
+        """Return a run without other faults in which the process that makes a change of a file dies at it."""
+        rng = random.Random(change)
+        plans = {f"j{index}": JobPlan(round(rng.uniform(0.5, 4.0), 3)) for index in range(jobs)}
+        return cls(change, 2, True, True, plans, {}, {}, [Fault(kind, 0, change)])
+
     def has(self, *kinds: str) -> bool:
         return any(fault.kind in kinds for fault in self.faults)
 

@@ -10,6 +10,10 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 
+MOST_CALLS = 500_000
+"""Most calls of one run to its machine."""
+
+
 class Killed(BaseException):
     """Unwinds the threads of a process that was killed: each call to the machine raises it again, without effect."""
 
@@ -189,7 +193,7 @@ class Machine:
         self.history: list[tuple[Any, ...]] = []
         self.violations: list[tuple[str, BaseException | None]] = []
         self.numbers = 1000
-        self.slept = 0.0
+        self.calls = 0
 
     @property
     def process(self) -> Process:
@@ -217,6 +221,9 @@ class Machine:
             if not self.events or self.events[0][0] > until_s:
                 self.now = max(self.now, until_s)
                 return done()
+            self.calls += 1
+            if self.calls > MOST_CALLS:
+                raise Violation(f"more than {MOST_CALLS} calls: a program goes round and round")
             time_s, _, call, arguments = heapq.heappop(self.events)
             self.now = max(self.now, time_s)
             call(*arguments)
@@ -224,6 +231,9 @@ class Machine:
 
     def alive(self) -> None:
         """Raise `Killed` in a thread of a process that is not alive; every call to the machine begins with this."""
+        self.calls += 1
+        if self.calls > MOST_CALLS:
+            raise Violation(f"more than {MOST_CALLS} calls: a program goes round and round")
         if self.thread is not None and not self.thread.process.alive:
             raise Killed
 

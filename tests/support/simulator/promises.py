@@ -21,6 +21,7 @@ class Promises:
 
     def __init__(self, machine: SimMachine, rng: random.Random) -> None:
         self._machine, self._rng = machine, rng
+        self._decoded: dict[int, Any] = {}
         machine.jobs.starting, machine.nvml.locking = self._job_starts, self._locks
         change = machine.os._change
 
@@ -39,7 +40,11 @@ class Promises:
             return []
         content = node.synced if synced else bytes(node.data)
         lines, _ = journal._parse(content, SimPath(folder) / NAME, "run", "")
-        return [decode(line) for line in lines]
+        known = self._decoded
+        for line in lines:
+            if id(line) not in known:  # lines are kept by the cache of `journal_entry`
+                known[id(line)] = decode(line)
+        return [known[id(line)] for line in lines]
 
     def _job_starts(self, run: JobRun, folder: str) -> None:
         machine = self._machine

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,7 @@ from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.workers import output_limit
 from heshare.policies.policy import SetClock, Traits
 from heshare.policies.random_placement import Random
+from heshare.shared import journal
 from heshare.shared.errors import HeShareError
 from heshare.shared.signals import Interrupted
 from heshare.testing.toy import ToyPredictor
@@ -107,6 +109,7 @@ class Simulation:
             (execute.job_tasks, "check_programs"): lambda specs, file: None,
             (execute, "run_outcome"): lambda state: SimpleNamespace(write=lambda folder: None),
             (output_limit, "LOOK_S"): 10.0,
+            (journal, "journal_entry"): cache(journal.journal_entry),
         }
         sessions = 0
         with self.machine.linked({**names, **(more or {})}):
@@ -205,6 +208,26 @@ def simulate(seed: int, more: Mapping[tuple[ModuleType, str], Any] | None = None
     return Simulation(Schedule.of(seed)).run(more)
 
 
+def crash_at_every_write(kinds: tuple[str, ...] = ("kill-before", "kill-middle", "kill-after"), *, step: int = 1) -> int:
+    """Crash a run of 20 jobs at each change of a file (or every `step`-th), resume it, and return how many there were.
+
+    Raises:
+        AssertionError: a promise was broken.
+    """
+    crashes = 0
+    for kind in kinds:
+        change = 1
+        while True:
+            simulation = Simulation(Schedule.crash(kind, change))
+            outcome = simulation.run()
+            assert not outcome.violations, (kind, change, outcome.violations)
+            if not simulation.injector.struck:
+                break  # the run has fewer changes
+            crashes += 1
+            change += step
+    return crashes
+
+
 def warm() -> None:
     """Read what modules keep for good, from the real disk, before they run on the machine in memory."""
     gpu, workload = catalogue.gpus()["H100"], Workload("resnet50", 8)
@@ -214,4 +237,4 @@ def warm() -> None:
         entries.decode(entries.encode(entries.Run("random", (spec("a"),))))
 
 
-__all__ = ["Fault", "Outcome", "Schedule", "Simulation", "simulate", "warm"]
+__all__ = ["Fault", "Outcome", "Schedule", "Simulation", "crash_at_every_write", "simulate", "warm"]
