@@ -1,5 +1,6 @@
 """The cards of the machine in memory, as NVML reports them; the MPS daemon; and the processes of jobs."""
 
+# ruff: noqa: N802 (the names are those of NVML)
 from __future__ import annotations
 
 import math

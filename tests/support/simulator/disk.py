@@ -510,17 +510,17 @@ class SimTemporary:
         self._os, self._count = calls, 0
 
     def gettempdir(self) -> str:
-        return "/tmp"  # noqa: S108
+        return "/tmp"
 
     def _name(self, prefix: str, suffix: str, folder: Any) -> str:
         self._count += 1
-        return f"{folder or '/tmp'}/{prefix}{self._count:08x}{suffix}"  # noqa: S108
+        return f"{folder or '/tmp'}/{prefix}{self._count:08x}{suffix}"
 
-    def mkstemp(self, suffix: str = "", prefix: str = "tmp", dir: Any = None) -> tuple[int, str]:  # noqa: A002
+    def mkstemp(self, suffix: str = "", prefix: str = "tmp", dir: Any = None) -> tuple[int, str]:
         name = self._name(prefix, suffix, dir)
         return self._os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), name
 
-    def mkdtemp(self, suffix: str = "", prefix: str = "tmp", dir: Any = None) -> str:  # noqa: A002
+    def mkdtemp(self, suffix: str = "", prefix: str = "tmp", dir: Any = None) -> str:
         name = self._name(prefix, suffix, dir)
         self._os.mkdir(name, 0o700)
         return name

@@ -68,7 +68,7 @@ class SimMachine(Machine):
         if mps:
             self.shutil.programs.add("nvidia-cuda-mps-control")
         self.starts: Any = lambda name: None
-        for path, mode in (("/tmp", 0o777), ("/locks", 0o777), ("/state", 0o700), ("/runs", 0o700), ("/home", 0o700)):  # noqa: S108
+        for path, mode in (("/tmp", 0o777), ("/locks", 0o777), ("/state", 0o700), ("/runs", 0o700), ("/home", 0o700)):
             self.disk.make(path, None, mode)
         self.disk.make("/etc/machine-id", b"machine")
 

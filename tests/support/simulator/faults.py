@@ -72,7 +72,7 @@ class Schedule:
             if rng.random() < 0.1:
                 timeouts[name] = round(rng.uniform(0.5, 10.0), 3)
         schedule = cls(seed, rng.randint(1, 2), rng.random() < 0.4, rng.random() < 0.8, jobs, retries, timeouts)
-        schedule.faults = [_fault(rng, schedule) for _ in range(rng.choice((1, 1, 2, 2, 3, 4)))]
+        schedule.faults = [_fault(rng, schedule, number) for number in range(rng.choice((1, 1, 2, 2, 3, 4)))]
         return schedule
 
     @classmethod
@@ -86,10 +86,11 @@ class Schedule:
         return any(fault.kind in kinds for fault in self.faults)
 
 
-def _fault(rng: random.Random, schedule: Schedule) -> Fault:
-    session, card = rng.choice((0, 0, 0, 1, 1, 2)), rng.randrange(schedule.cards)
+def _fault(rng: random.Random, schedule: Schedule, number: int) -> Fault:
+    # A session has some 60 to 100 changes of files, and some 12 s; the next one comes only where one was ended.
+    session, card = rng.choice((0, 1, 2)) if number > 1 else 0, rng.randrange(schedule.cards)
     if rng.random() < 0.5:
-        return Fault(rng.choice(AT_WRITE), session, rng.randint(1, 90))
+        return Fault(rng.choice(AT_WRITE), session, rng.randint(1, 70))
     kind = rng.choice(AT_TIME)
     detail: tuple[Any, ...] = ()
     if kind == "refuse":
@@ -101,7 +102,7 @@ def _fault(rng: random.Random, schedule: Schedule) -> Fault:
         detail = (rng.choice((1e9, -4000.0, 300.0)),)
     elif kind == "xid":
         detail = (rng.choice((13, 48, 79, 94)),)
-    return Fault(kind, session, round(rng.uniform(0.0, 15.0), 3), round(rng.uniform(0.1, 20.0), 3), card, detail)
+    return Fault(kind, session, round(rng.uniform(0.0, 9.0), 3), round(rng.uniform(0.1, 20.0), 3), card, detail)
 
 
 class Injector:

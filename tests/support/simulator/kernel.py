@@ -9,7 +9,6 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-
 MOST_CALLS = 500_000
 """Most calls of one run to its machine."""
 
@@ -22,8 +21,8 @@ class Exited(BaseException):
     """The end of a process by `os._exit`."""
 
 
-class Violation(Exception):
-    """A promise that was broken, in words."""
+class EndlessError(Exception):
+    """A program goes round and round."""
 
 
 class Waitable:
@@ -223,7 +222,7 @@ class Machine:
                 return done()
             self.calls += 1
             if self.calls > MOST_CALLS:
-                raise Violation(f"more than {MOST_CALLS} calls: a program goes round and round")
+                raise EndlessError(f"more than {MOST_CALLS} calls: a program goes round and round")
             time_s, _, call, arguments = heapq.heappop(self.events)
             self.now = max(self.now, time_s)
             call(*arguments)
@@ -233,7 +232,7 @@ class Machine:
         """Raise `Killed` in a thread of a process that is not alive; every call to the machine begins with this."""
         self.calls += 1
         if self.calls > MOST_CALLS:
-            raise Violation(f"more than {MOST_CALLS} calls: a program goes round and round")
+            raise EndlessError(f"more than {MOST_CALLS} calls: a program goes round and round")
         if self.thread is not None and not self.thread.process.alive:
             raise Killed
 

@@ -12,6 +12,7 @@ from support.simulator.edges import SimMachine
 
 from heshare.ops.jobs.entries import Decision, End, Sample, Session, decode
 from heshare.shared import journal
+from heshare.shared.errors import InputError
 
 NAME = "journal.jsonl"
 
@@ -28,7 +29,7 @@ class Promises:
         def changed(call: str, path: str, size: int = 0) -> int:
             if call in ("unlink", "rename") and path.startswith("/state/heshare/gpu-"):
                 self._note_goes(path)
-            if not path.startswith(("/runs/", "/tmp/", "/state/", "/locks/")):  # noqa: S108
+            if not path.startswith(("/runs/", "/tmp/", "/state/", "/locks/")):
                 machine.violate(f"a file outside the run's folder: {call} {path}")
             return change(call, path, size)
 
@@ -39,7 +40,11 @@ class Promises:
         if node is None:
             return []
         content = node.synced if synced else bytes(node.data)
-        lines, _ = journal._parse(content, SimPath(folder) / NAME, "run", "")
+        try:
+            lines, _ = journal._parse(content, SimPath(folder) / NAME, "run", "")
+        except InputError as error:
+            self._machine.violate(f"the journal cannot be read: {error}", error)
+            return []
         known = self._decoded
         for line in lines:
             if id(line) not in known:  # lines are kept by the cache of `journal_entry`
@@ -131,7 +136,7 @@ class Promises:
                 machine.violate(f"the clock of {card.uuid} is left locked")
         for path in machine.disk.files("/state"):
             machine.violate(f"a note is left: {path}")
-        for path in machine.disk.files("/tmp"):  # noqa: S108
+        for path in machine.disk.files("/tmp"):
             machine.violate(f"a temporary file is left: {path}")
 
     def stop_in_time(self, asked_s: float | None, bound_s: float) -> None:

@@ -41,6 +41,8 @@ SESSIONS, FAULTY = 9, 3
 LONGEST_S = 900.0
 STOP_S = 60.0
 """Longest time of a stop, s: a job's grace, an MPS daemon that is deaf, and NVML's deadlines on each card."""
+HITS_JOBS = ("kill-reaper", "mps-dies", "lost", "mps-deaf", "full", "disk-full", "broken", "memory", "refuse")
+"""Faults that an attempt can fail by, and a job with it where it has no retry left."""
 FOLDER, RIVAL = "/runs/a", "/runs/b"
 
 
@@ -197,7 +199,9 @@ class Simulation:
     def _judge(self) -> None:
         schedule, promises = self.schedule, self.promises
         may_fail = {name for name, plan in schedule.jobs.items() if plan.codes or name in schedule.timeouts}
-        if schedule.has("kill-reaper", "mps-dies", "lost", "mps-deaf", "full", "disk-full", "broken", "memory", "refuse"):
+        if schedule.has(
+            "kill-reaper", "mps-dies", "lost", "mps-deaf", "full", "disk-full", "broken", "memory", "refuse"
+        ):
             may_fail |= schedule.jobs.keys()
         promises.each_job_once(FOLDER, list(schedule.jobs), may_fail)
         promises.energy(FOLDER, exact=False)
@@ -208,7 +212,9 @@ def simulate(seed: int, more: Mapping[tuple[ModuleType, str], Any] | None = None
     return Simulation(Schedule.of(seed)).run(more)
 
 
-def crash_at_every_write(kinds: tuple[str, ...] = ("kill-before", "kill-middle", "kill-after"), *, step: int = 1) -> int:
+def crash_at_every_write(
+    kinds: tuple[str, ...] = ("kill-before", "kill-middle", "kill-after"), *, step: int = 1
+) -> int:
     """Crash a run of 20 jobs at each change of a file (or every `step`-th), resume it, and return how many there were.
 
     Raises:

@@ -30,7 +30,9 @@ def test_a_seed_replays_byte_for_byte():
     printed = set()
     for hash_seed in ("0", "7"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+        )
         printed.add(done.stdout)
     assert len(printed) == 1
     assert simulate(3).digest in printed.pop()
