@@ -51,7 +51,7 @@ class Card:
         self.since_s = self.machine.now
 
 
-class NvmlFailure(Exception):
+class NvmlCodeError(Exception):
     def __init__(self, value: int) -> None:
         super().__init__(value)
         self.value = value
@@ -60,7 +60,7 @@ class NvmlFailure(Exception):
 class SimNvml:
     """The functions of NVML's binding over the machine's cards."""
 
-    NVMLError = NvmlFailure
+    NVMLError = NvmlCodeError
     NVML_CLOCK_SM, NVML_FI_DEV_POWER_INSTANT, NVML_SUCCESS, NVML_TEMPERATURE_GPU = 1, 186, 0, 0
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = NVML_VOLATILE_ECC = 1
 
@@ -98,10 +98,10 @@ class SimNvml:
         if card.slow_s:
             machine.sleep(card.slow_s)
         if card.lost:
-            raise NvmlFailure(15)
+            raise NvmlCodeError(15)
         code, until_s = card.failing.get(name, (0, 0.0))
         if code and until_s > machine.now:
-            raise NvmlFailure(code)
+            raise NvmlCodeError(code)
 
     def _read(self, card: Card, name: str, value: float) -> float:
         lie, until_s = card.lying.get(name, (0.0, 0.0))
@@ -109,7 +109,7 @@ class SimNvml:
 
     def _GetHandleByIndex(self, index: int) -> Card:
         if index >= len(self._cards):
-            raise NvmlFailure(6)
+            raise NvmlCodeError(6)
         self._enter("nvmlDeviceGetHandleByIndex", self._cards[index])
         return self._cards[index]
 
@@ -118,7 +118,7 @@ class SimNvml:
             if card.uuid == uuid:
                 self._enter("nvmlDeviceGetHandleByUUID", card)
                 return card
-        raise NvmlFailure(6)
+        raise NvmlCodeError(6)
 
     def _GetCount(self) -> int:
         return len(self._cards)
@@ -196,7 +196,7 @@ class SimNvml:
 
     def _EventSetWait_v2(self, events: list[Card], timeout: int) -> Any:
         if not events[0].events:
-            raise NvmlFailure(10)
+            raise NvmlCodeError(10)
         return SimpleNamespace(eventType=8, eventData=events[0].events.pop(0))
 
     def _EventSetFree(self, events: Any) -> None:
@@ -224,7 +224,7 @@ class SimNvmlSession:
         call = "nvmlDeviceGetHandleByIndex" if isinstance(which, int) else "nvmlDeviceGetHandleByUUID"
         try:
             handle = getattr(self.functions, call)(which)
-        except NvmlFailure as error:
+        except NvmlCodeError as error:
             raise fault(f"GPU {which}", call, error.value) from error
         return NvmlGpu(self.functions, handle, f"GPU {which}")
 
@@ -269,11 +269,15 @@ class Jobs:
         machine, process = self._machine, popen.process
         end = process.files[popen.process.streams["stdin"].fileno()]
         order = bytearray()
+        requests = bytearray()
         job: list[_Job] = []
 
         def hear(data: bytes) -> None:
             if job:
                 job[0].request(data)
+                return
+            if len(order) >= 10 and len(order) >= 10 + int(order[:10]):
+                requests.extend(data)  # the order is complete, and the job about to start
                 return
             order.extend(data)
             if len(order) >= 10 and len(order) >= 10 + int(order[:10]):
@@ -285,6 +289,7 @@ class Jobs:
         def begin(environment: dict[str, str]) -> None:
             if process.alive:
                 job.append(_Job(self, process, environment, popen))
+                job[0].request(bytes(requests))
                 if end.ended:
                     job[0].orphan()
 

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from support.simulator.cards import Card, JobRun
+from support.simulator.cards import IDLE_W, Card, JobRun
 from support.simulator.disk import SimPath
 from support.simulator.edges import SimMachine
 
@@ -84,24 +84,29 @@ class Promises:
         where = [len(content), *(self._rng.randrange(len(content)) for _ in range(cuts))]
         check_cuts(content, where, self._machine.violate)
 
-    def energy(self, folder: str, *, exact: bool) -> None:
-        """Check that jobs, idle time and what was lost add up to each card's counter, at every account."""
-        ended: dict[int, dict[str, float]] = {}
+    def energy(self, folder: str) -> None:
+        """Check that jobs, idle time and what was lost add up to each card's counter.
+
+        At no account more is given out than the counter has; at the last one all but a moment of idle power is.
+        """
         given: Counter[int] = Counter()
+        left_j: list[float] = []
         for entry in self.entries(folder):
             match entry:
                 case Session():
-                    ended, given = {}, Counter()
+                    given = Counter()
                 case End():
                     given[entry.gpu] += entry.energy_j  # type: ignore[assignment]
-                    ended.setdefault(entry.gpu, {})[entry.job] = entry.energy_j
                 case Sample():
-                    for index, account in enumerate(entry.gpus):
-                        total_j = given[index] + account.idle_j + sum(account.shares_j.values())
-                        if total_j > account.energy_j * (1 + 1e-9) + 1e-6:
-                            found = f"{total_j:.6f} J are given out of {account.energy_j:.6f} J"
+                    totals = [given[at] + one.idle_j + sum(one.shares_j.values()) for at, one in enumerate(entry.gpus)]
+                    left_j = [one.energy_j - total_j for one, total_j in zip(entry.gpus, totals, strict=True)]
+                    for index, one_j in enumerate(left_j):
+                        if one_j < -1e-6 - 1e-9 * entry.gpus[index].energy_j:
+                            found = f"{-one_j:.6f} J more are given out than the counter has"
                             self._machine.violate(f"energy of GPU {index} at {entry.t:.3f} s: {found}")
-        del exact, ended
+        for index, one_j in enumerate(left_j):
+            if one_j > 1.5 * IDLE_W:
+                self._machine.violate(f"{one_j:.3f} J of GPU {index} are on no account at the end")
 
     def each_job_once(self, folder: str, keys: list[str], may_fail: set[str]) -> None:
         """Check that every job is over, each once, and that what is called completed was."""

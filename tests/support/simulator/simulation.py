@@ -204,7 +204,7 @@ class Simulation:
         ):
             may_fail |= schedule.jobs.keys()
         promises.each_job_once(FOLDER, list(schedule.jobs), may_fail)
-        promises.energy(FOLDER, exact=False)
+        promises.energy(FOLDER)
         promises.nothing_left()
 
 
