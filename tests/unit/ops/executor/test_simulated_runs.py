@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import select
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
 
 import pytest
-from support.simulator.simulation import crash_at_every_write, simulate, warm
+from support.simulator.cards import JobPlan
+from support.simulator.edges import MODULES
+from support.simulator.simulation import Fault, Schedule, Simulation, crash_at_every_write, simulate, warm
 
 from heshare.ops.clocks.served_card import ServedCard
 from heshare.ops.executor.run_observer import JournalingObserver
+from heshare.ops.jobs.entries import End
 from heshare.shared import journal
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _warm():
     warm()
+
+
+def test_the_modules_on_the_machine_in_memory_reach_no_other():
+    real = (os, time, socket, select, subprocess, threading, fcntl, tempfile, shutil, Path)
+    machine = Simulation(Schedule.of(0)).machine
+    with machine.linked():
+        for module in MODULES:
+            left = [name for name, value in vars(module).items() if any(value is one for one in real)]
+            assert not left, (module.__name__, left)
 
 
 def test_a_thousand_seeds_break_no_promise():
@@ -40,6 +61,30 @@ def test_a_seed_replays_byte_for_byte():
 
 def test_a_crash_at_changes_of_files_loses_nothing():
     assert crash_at_every_write(("kill-middle",), step=40) >= 4
+
+
+def test_a_disk_that_fails_at_changes_of_files_loses_nothing():
+    assert crash_at_every_write(("full", "broken", "short"), step=40) >= 12
+
+
+def test_a_job_whose_reaper_is_killed_ends_before_its_next_attempt():
+    faults = [Fault("kill-reaper", 0, 1.0)]
+    simulation = Simulation(Schedule(1, 1, False, True, {"a": JobPlan(5.0)}, {"a": 2}, {}, faults))
+    assert not simulation.run().violations
+    assert [run.code for run in simulation.machine.jobs.runs] == [-9, 0]
+
+
+def test_a_start_that_fails_is_an_attempt_that_counts():
+    def full(call, path, size, _strike=None):
+        if path.endswith("a.1.log"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return size
+
+    simulation = Simulation(Schedule(1, 1, False, True, {"a": JobPlan(1.0)}, {"a": 1}, {}, []))
+    simulation.machine.os.struck = full
+    assert not simulation.run().violations
+    outcomes = [entry.outcome for entry in simulation.promises.entries("/runs/a") if isinstance(entry, End)]
+    assert outcomes == ["failed: start", "completed"]
 
 
 @pytest.mark.slow
