@@ -40,12 +40,14 @@ def test_the_modules_on_the_machine_in_memory_reach_no_other():
             assert not left, (module.__name__, left)
 
 
+@pytest.mark.slow
 def test_a_thousand_seeds_break_no_promise():
     command = [sys.executable, "-m", "support.simulator", "--seeds", "0:1000", "--jobs", str(os.cpu_count() or 1)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_a_seed_replays_byte_for_byte():
     program = "from support.simulator.simulation import *; warm(); print([simulate(seed).digest for seed in range(12)])"
     printed = set()
@@ -59,10 +61,12 @@ def test_a_seed_replays_byte_for_byte():
     assert simulate(3).digest in printed.pop()
 
 
+@pytest.mark.slow
 def test_a_crash_at_changes_of_files_loses_nothing():
     assert crash_at_every_write(("kill-middle",), step=40) >= 4
 
 
+@pytest.mark.slow
 def test_a_disk_that_fails_at_changes_of_files_loses_nothing():
     assert crash_at_every_write(("full", "broken", "short"), step=40) >= 12
 
@@ -118,6 +122,7 @@ def short_write_is_whole(self, entry, *, sync=True):
     self._end += len(line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "fault", "said"),
     [
