@@ -1,8 +1,7 @@
 """Overhead of the executor with stand-in GPUs and real processes: its share of a core, and the delay of starts.
 
-It is measured with the GPUs of this machine, and with those of a host reached through Dask (this machine again). All is
-measured in a separate process that loads the stand-ins instead of a driver. `python benchmarks/executor.py` prints the
-results as JSON.
+All is measured in a separate process that loads the stand-ins instead of a driver. `python benchmarks/executor.py`
+prints the results as JSON.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ GROUPS, GROUP = 15, 4
 def results() -> list[Row]:
     """Return `executor_core_pct` (while 48 jobs run) and `decision_to_start_ms` (median and largest, with the journal).
 
-    Results through Dask have the prefix `hosts_`; there the clocks agree to half a round trip. The list is empty
-    without a C compiler, which builds the stand-in.
+    The list is empty without a C compiler, which builds the stand-in.
     """
     from support.fakenvml import compiler
     from support.kill_drill import prepare
@@ -46,12 +44,11 @@ def results() -> list[Row]:
     return found
 
 
-def core_pct(folder: Path, hosts: str | None = None, **options: Any) -> float:
+def core_pct(folder: Path, **options: Any) -> float:
     """Return the CPU time of this process over wall time while `JOBS` jobs run, %, without jobs and watchdog.
 
     Args:
         folder: where the run is made.
-        hosts: a Dask scheduler, or None for this machine.
         options: of the executor.
     """
     from heshare.ops.executor import execute
@@ -74,7 +71,7 @@ def core_pct(folder: Path, hosts: str | None = None, **options: Any) -> float:
     watcher = threading.Thread(target=watch)
     watcher.start()
     result = execute.execute(
-        file, folder / "many", policy="random", devices="nvml", hosts=hosts, predictor=ToyPredictor(),
+        file, folder / "many", policy="random", devices="nvml", predictor=ToyPredictor(),
         options=execute.ExecutorOptions(**options),
     )  # fmt: skip
     watcher.join()
@@ -83,7 +80,7 @@ def core_pct(folder: Path, hosts: str | None = None, **options: Any) -> float:
     return 100.0 * (cpu_to_s - cpu_from_s) / (to_s - from_s)
 
 
-def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
+def starts_ms(folder: Path) -> list[float]:
     """Return the time from each decision to the start of each of its processes, ms."""
     from heshare.ops.executor import execute
     from heshare.testing.toy import ToyPredictor
@@ -96,7 +93,7 @@ def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
     file = folder / "groups.yaml"
     file.write_text("jobs:\n" + "\n".join(lines))
     run = folder / "groups"
-    result = execute.execute(file, run, policy="random", devices="nvml", hosts=hosts, predictor=ToyPredictor())
+    result = execute.execute(file, run, policy="random", devices="nvml", predictor=ToyPredictor())
     assert result.complete
     from support.run_entries import journal_lines
 
@@ -111,27 +108,14 @@ def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
     return [1e3 * (one["end"]["began_s"] - decided_s[one["end"]["job"]]) for one in entries if "end" in one]
 
 
-def measurements(folder: Path, prefix: str = "", hosts: str | None = None) -> list[Row]:
-    """Return all results with the GPUs of this machine or of hosts."""
-    pct, waits_ms = core_pct(folder, hosts), starts_ms(folder, hosts)
-    return [
-        single_row(f"{prefix}executor_core_pct", pct, "%", JOBS),
-        sample_row(f"{prefix}decision_to_start_ms", waits_ms, "ms"),
-        single_row(f"{prefix}decision_to_start_ms_largest", max(waits_ms), "ms", len(waits_ms)),
-    ]
-
-
 def main(folder: Path) -> None:
     """Measure, and print the results."""
-    from support.dask_cluster import scheduler
-
-    found = measurements(folder)
-    remote = folder / "there"
-    remote.mkdir()
-    with scheduler(remote) as cluster:
-        cluster.join("host", "GPU-bbbbbbbb-1111-2222-3333-444444444440", "NVIDIA H100 80GB HBM3", 81559, 16896)
-        cluster.joined(1)
-        found += measurements(remote, "hosts_", cluster.address)
+    pct, waits_ms = core_pct(folder), starts_ms(folder)
+    found = [
+        single_row("executor_core_pct", pct, "%", JOBS),
+        sample_row("decision_to_start_ms", waits_ms, "ms"),
+        single_row("decision_to_start_ms_largest", max(waits_ms), "ms", len(waits_ms)),
+    ]
     print(json.dumps(found))
 
 

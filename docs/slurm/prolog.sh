@@ -2,14 +2,15 @@
 # Prolog of slurmd, run as root before each job of a node: MPS for its GPU, the clock of the plan, the job's variables.
 #
 # It acts on jobs with the comment that `heshare slurm` wrote, whose share and clock it sets, and on other jobs of gres
-# mps, whose share is Slurm's and whose clock stays. Exit code 1 drains the node.
+# mps, whose share is Slurm's and whose clock stays. Exit code 1 drains the node; since any user can write a comment, none
+# leads to that: where its share cannot be set, the job runs without it, and a line in the log says so.
 # Settings: /etc/heshare/slurm.sh may set the variables of the next lines.
 set -u
 umask 022
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 STATE=/run/heshare-slurm    # of this boot; the same in all three scripts
-LEAST_MHZ=0                 # clocks outside are not set
-MOST_MHZ=10000
+LEAST_MHZ=                  # clocks of comments outside are not set; without both, none is
+MOST_MHZ=
 # shellcheck disable=SC1091
 [ ! -r /etc/heshare/slurm.sh ] || . /etc/heshare/slurm.sh
 
@@ -17,7 +18,11 @@ say() {
     echo "heshare prolog, job $SLURM_JOB_ID: $*" >&2
     logger -t heshare-slurm -- "prolog, job $SLURM_JOB_ID: $*" 2>/dev/null || :
 }
-fail() { say "$*"; exit 1; }
+fail() {
+    say "$*"
+    [ "$planned" = no ] || exit 0
+    exit 1
+}
 is_number() { case "$1" in '' | *[!0-9]*) return 1 ;; esac; [ "${#1}" -le 5 ]; }
 
 share=${CUDA_MPS_ACTIVE_THREAD_PERCENTAGE-}
@@ -70,11 +75,11 @@ if ! runs; then
 fi
 
 # The clock is noted before it is set: the epilog of the last job of the GPU gives it back.
-if [ -n "$clock" ] && [ "$clock" -ge "$LEAST_MHZ" ] && [ "$clock" -le "$MOST_MHZ" ]; then
+if [ -n "$clock" ] && [ "$clock" -ge "${LEAST_MHZ:-99999}" ] && [ "$clock" -le "${MOST_MHZ:-0}" ]; then
     echo "$clock" >"$card/clock"
     timeout 20 nvidia-smi -i "$uuid" -lgc "$clock,$clock" >/dev/null || say "GPU $gpu keeps its clock: $clock MHz was refused"
 elif [ -n "$clock" ]; then
-    say "GPU $gpu keeps its clock: $clock MHz is not in $LEAST_MHZ to $MOST_MHZ MHz"
+    say "GPU $gpu keeps its clock: $clock MHz is not in ${LEAST_MHZ:-(unset)} to ${MOST_MHZ:-(unset)} MHz"
 elif [ "$planned" = yes ] && [ -e "$card/clock" ]; then
     # This plan leaves the clock to the GPU.
     if timeout 20 nvidia-smi -i "$uuid" -rgc >/dev/null; then

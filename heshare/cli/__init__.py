@@ -1,5 +1,6 @@
 """The command line: `heshare --help`."""
 
+import re
 import signal
 import sys
 import warnings
@@ -13,7 +14,7 @@ from heshare.cli.options import print_json
 from heshare.shared import plugins
 from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, describe, from_system
 from heshare.shared.files import PACKAGE
-from heshare.shared.standard_streams import dropping
+from heshare.shared.standard_streams import dropping, fill_closed
 from heshare.shared.version import __version__
 
 # Modules of this folder import at their top only what is quick to import. Numeric libraries, and the modules that use
@@ -35,7 +36,6 @@ _OF_JOBS = ("status", "top", "drain", "stop")
 _OPTIONS_OF_JOBS = (
     "--devices",
     "--resume",
-    "--hosts",
     "--log",
     "--metrics",
     "--allow-clocks",
@@ -119,8 +119,11 @@ class _Group(TyperGroup):
 def _in_code_of_the_user(error: Exception) -> str | None:
     """Return the last line of a policy, predictor or other function of the user that an error came through, if any."""
     installed = (str(PACKAGE), sys.prefix, sys.base_prefix, "<")
-    own = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith(installed)]
-    return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else None
+    lines = [(each.filename, str(each.lineno), each.name) for each in extract_tb(error.__traceback__)]
+    # An error of another process has the lines there as the text of its cause.
+    lines += re.findall(r'^ *File "(.+)", line (\d+), in (.+)$', str(error.__cause__ or ""), re.MULTILINE)
+    own = [each for each in lines if not each[0].startswith(installed)]
+    return "{}, line {}, in {}".format(*own[-1]) if own else None
 
 
 app = typer.Typer(
@@ -164,5 +167,6 @@ _PYTHONS_FORMAT = warnings.formatwarning
 def main() -> None:
     """Run the command line (the entry point `heshare`)."""
     warnings.formatwarning = _warning_line
+    fill_closed()
     sys.stderr = dropping(sys.stderr)  # no terminal, pipe or disk that is gone ends a command
     app(prog_name="heshare")

@@ -57,10 +57,6 @@ def run(
     ] = None,
     policy: OnePolicy = None,
     devices: Annotated[str, typer.Option(help="The GPUs: nvml for all of this machine, or nvml:0,nvml:1.")] = "nvml",
-    hosts: Annotated[
-        str | None,
-        typer.Option(help="GPUs of several hosts, each with a worker of the Dask scheduler tls://HOST:PORT."),
-    ] = None,
     allow_clocks: Annotated[bool, typer.Option("--allow-clocks", help="Let the policy lock the GPUs' clocks.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.", show_default=False)] = None,
     salvage: Annotated[
@@ -101,8 +97,8 @@ def run(
     }
     if dry_run:
         require("--metrics", "--metrics with --dry-run", metrics is None, "one of the two", "Leave --metrics out.")
-        if jobs is None or hosts is not None:
-            raise _conflict("--dry-run with --resume or --hosts", "Name a file of jobs, and GPUs of this machine.")
+        if jobs is None:
+            raise _conflict("--dry-run with --resume", "Name a file of jobs.")
         from heshare.ops.views.dry_run import dry_run as run_dry
 
         folder = out or Path(f"{jobs.stem}-run")
@@ -118,10 +114,10 @@ def run(
 
     def start(options: ExecutorOptions) -> RunOutcome:
         if resume is not None:
-            return execute.resume(resume, predictor=predictor, options=options, salvage=salvage, hosts=hosts)
+            return execute.resume(resume, predictor=predictor, options=options, salvage=salvage)
         assert jobs is not None
         terms = run_terms(power_limit)
-        return execute.execute(jobs, folder, predictor=predictor, options=options, hosts=hosts, terms=terms, **chosen)
+        return execute.execute(jobs, folder, predictor=predictor, options=options, terms=terms, **chosen)
 
     _run_jobs(start, folder, profiles, metrics, json=json, log_json=log == "json")
 
@@ -191,8 +187,8 @@ def _run_jobs(
         log.tell("output", f"standard output takes no report ({unwritten}); it is in {folder}/report.txt")
     if result.unwritten:
         log.tell("output", result.unwritten)
-    if not result.complete:
-        raise typer.Exit(1)
+    if result.drained or not result.complete:
+        raise typer.Exit(128 + signal.SIGTERM if result.drained else 1)
 
 
 @app.command()

@@ -11,43 +11,19 @@ from heshare.cli.options import Json, Quiet, print_json
 from heshare.shared.errors import DeviceError, require
 
 
-def doctor(
-    hosts: Annotated[
-        str | None,
-        typer.Option(help="Report on the workers of a Dask scheduler, tls://HOST:PORT, instead.", show_default=False),
-    ] = None,
-    json: Json = False,
-) -> None:
+def doctor(json: Json = False) -> None:
     """Report what this machine can do (GPUs, NVML, clocks, MPS, models) and what follows from it.
 
     Exit code 0 if nothing is left to do, 1 if a run that ended left something that `heshare restore` mends.
     """
     from heshare.ops.probe import probe
 
-    if hosts is not None:
-        _print_hosts(hosts, json)
-        return
     machine: dict[str, Any] = {"python": sys.version.split()[0], **probe()}
     if json:
         print_json(machine)
     else:
         _print_machine(machine)
     if machine["to_restore"]:
-        raise typer.Exit(1)
-
-
-def _print_hosts(address: str, json: bool) -> None:
-    from heshare.ops.executor.remote.host_offers import connect, list_offers
-
-    with connect(address) as client:
-        offers = list_offers(client)
-    if json:
-        print_json([{**offer.machine, "host": offer.host, "offers": offer.uuids} for offer in offers])
-    else:
-        for offer in offers:
-            typer.echo(f"Host {offer.host}, which offers {', '.join(offer.uuids) or 'no GPU'}")
-            _print_machine(offer.machine)
-    if any(offer.machine["to_restore"] for offer in offers):
         raise typer.Exit(1)
 
 

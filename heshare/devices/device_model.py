@@ -35,7 +35,7 @@ from heshare.devices.crowding import contention_factors, resident_parts, stretch
 from heshare.devices.iteration_time import Iteration, iteration_of
 from heshare.devices.uncertainty import PowerDraw, Spreads, Uncertainty, limit_spread, of_power, of_task
 from heshare.shared import plugins
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
@@ -172,13 +172,8 @@ def co_run(
     constants = constants or default()
     power = _power(constants, gpu)
     cap_w = gpu.tdp_w if power_cap_w is None else power_cap_w
-    if not cap_w > power.idle_w:
-        raise InputError(
-            f"{cap_w} W on {gpu.name}",
-            f"more than its idle power of {power.idle_w} W",
-            "Raise the cap.",
-            column="power_cap_w",
-        )
+    expected = f"more than its idle power of {power.idle_w} W"
+    require("power_cap_w", f"{cap_w} W on {gpu.name}", cap_w > power.idle_w, expected, "Raise the cap.")
     top_mhz = float(gpu.max_mhz)
     request_mhz = float(gpu.max_mhz if sm_mhz is None else gpu.check_clock(sm_mhz))
     if not residents:
@@ -196,7 +191,11 @@ def co_run(
     def model_w(mhz: float) -> float:
         return board_power_w(power, parts, mhz, top_mhz, contention)
 
-    reached_mhz = highest_clock_mhz(model_w, cap_w, request_mhz, top_mhz)
+    try:
+        reached_mhz = highest_clock_mhz(model_w, cap_w, request_mhz, top_mhz)
+    except InputError:
+        power = _with_slow_memory(power, gpu)
+        reached_mhz = highest_clock_mhz(model_w, cap_w, request_mhz, top_mhz)
     sm_slowdown, memory_slowdown = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
     turns = stretches(contention, parts, sm_slowdown, memory_slowdown)
     times_s = [
@@ -337,7 +336,11 @@ def _co_run_by(
         found_s = times_s(top_mhz / mhz, memory_slowdown_at(power, mhz))
         return power_at_times_w(power, iterations, found_s, mhz, top_mhz)
 
-    reached_mhz = highest_clock_mhz(power_w, cap_w, request_mhz, top_mhz)
+    try:
+        reached_mhz = highest_clock_mhz(power_w, cap_w, request_mhz, top_mhz)
+    except InputError:
+        power = _with_slow_memory(power, gpu)
+        reached_mhz = highest_clock_mhz(power_w, cap_w, request_mhz, top_mhz)
     slowdowns = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
     reached_w = min(cap_w, power_w(reached_mhz))
     demand_w = reached_w if reached_mhz == request_mhz else power_w(request_mhz)
@@ -350,6 +353,12 @@ def _co_run_by(
     contention = sharing.contention(gpu, residents, constants.spreads)
     tasks = _task_estimates(residents, iterations, reached_s, slowdowns, constants, draw, contention)
     return Estimate(gpu.name, reached_mhz, reached_w, tasks, of_power(draw, constants.spreads))
+
+
+def _with_slow_memory(power: Power, gpu: Gpu) -> Power:
+    # Memory traffic that draws more than the limit at every clock is slowed with the clock below the lowest that can be
+    # set. This is assumed: no public measurement has a card there.
+    return replace(power, memory_knee_mhz=max(power.memory_knee_mhz, float(gpu.clocks_mhz[0])))
 
 
 def _iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:

@@ -3,6 +3,7 @@
 A run's journal has the environments of its jobs, and with them passwords and keys; its outputs may have as much.
 """
 
+import contextlib
 import grp
 import os
 import pwd
@@ -44,8 +45,8 @@ def open_private(path: Path, flags: int) -> int:
             flags |= os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             descriptor = os.open(path.name, flags, 0o600, dir_fd=folder)
         except OSError:
-            status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-            _require_own_file(path, status)
+            with contextlib.suppress(FileNotFoundError):
+                _require_own_file(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False))
             raise
     finally:
         os.close(folder)

@@ -39,7 +39,10 @@ def start_unprivileged(arguments: Sequence[str], **options: Any) -> subprocess.P
             failures.append(error)
 
     thread = threading.Thread(target=start, name="start-unprivileged")
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
     try:
         thread.join()
     except BaseException:  # a signal that ends the run: nobody would know the process

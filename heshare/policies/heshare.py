@@ -18,7 +18,8 @@ from heshare.scheduling.settings import DEFAULTS, LITERAL, Settings
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
-_TITLES: Mapping[PlanChoice, str] = {"trade-off": "Trade-off", "en-opt": "En-opt", "jct-opt": "JCT-opt"}
+TITLES: Mapping[PlanChoice, str] = {"trade-off": "Trade-off", "en-opt": "En-opt", "jct-opt": "JCT-opt"}
+"""The three plans of a front that a policy may choose, and their titles."""
 
 PARAMETERS: Mapping[str, Value] = MappingProxyType(
     {
@@ -86,19 +87,14 @@ class HeShare(FrontPolicy):
 
 
 @register("sched-only", title="Sched-only")
-class SchedOnly(PlanReleasePolicy):
+class SchedOnly(FrontPolicy):
     """Sched-only (Section IV, baseline 2): stage 1 without resource configuration."""
 
     name = "sched-only"
     traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
 
     def __init__(self, settings: Settings = DEFAULTS) -> None:
-        self.planner, self.reused = CachedPlanner(settings), ReusedPlanning()
-
-    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard all plans and the account of reused planning."""
-        super().reset(cluster, predictor, rng)
-        self.reused = ReusedPlanning()
+        super().__init__("trade-off", CachedPlanner(settings))
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """Return the batches of stage 1's knee."""
@@ -115,7 +111,7 @@ def _factory(choice: PlanChoice) -> Callable[..., HeShare]:
     return make
 
 
-for _choice, _title in _TITLES.items():
+for _choice, _title in TITLES.items():
     register(f"heshare:{_choice}", title=_title, parameters=PARAMETERS)(_factory(_choice))
     register(f"heshare:{_choice}/literal", title=f"{_title}, literally", parameters=PARAMETERS, preset=LITERAL)(
         _factory(_choice)

@@ -46,13 +46,10 @@ class TaskPredictions:
             return 0.0
         return (self.alone_s(workload, gpu, low) / self.alone_s(workload, gpu) - 1) / (high / low - 1)
 
-    def curve_s(self, workload: Workload, gpu: Gpu) -> FloatArray:
-        """Return seconds per iteration alone at each clock of the GPU, ascending clocks, shape (c,)."""
-        return self.at_clocks((Resident(workload),), gpu)[0][:, 0]
-
     def least_clock(self, workload: Workload, gpu: Gpu) -> int:
         """Return the least clock index from which on the workload alone meets its limit; at most that of the top."""
-        missed = np.flatnonzero(self.curve_s(workload, gpu) > self.limit_s(workload, gpu) * (1 + 1e-9))
+        times_s = self.at_clocks((Resident(workload),), gpu)[0][:, 0]
+        missed = np.flatnonzero(times_s > self.limit_s(workload, gpu) * (1 + 1e-9))
         return min(int(missed[-1]) + 1, len(gpu.clocks_mhz) - 1) if len(missed) else 0
 
     def at_clocks(self, residents: tuple[Resident, ...], gpu: Gpu) -> tuple[FloatArray, FloatArray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from math import fsum
@@ -19,7 +19,7 @@ from heshare.prediction.record_predictor import PredictionCache, RecordPredictor
 from heshare.prediction.samples import training_rows
 from heshare.prediction.targets import Targets
 from heshare.profiles import store
-from heshare.profiles.missing_utilisation import ModelledUtilisationWarning
+from heshare.profiles.missing_utilisation import untold
 from heshare.profiles.schema import residents_of
 from heshare.shared import files
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
@@ -220,9 +220,8 @@ def _shipped_forest(seed: int) -> Forest:
     return trained[0]
 
 
-@cache
-def _shared_cache(seed: int) -> PredictionCache:
-    return {}
+_SHARED_CACHES: dict[int, PredictionCache] = defaultdict(dict)
+"""By the seed of the forest."""
 
 
 def load_forest_predictor(
@@ -243,7 +242,7 @@ def load_forest_predictor(
     Raises:
         InputError: a profile is missing or damaged.
     """
-    cached = _shared_cache(seed) if shared_cache else None
+    cached = _SHARED_CACHES[seed] if shared_cache else None
     return ForestPredictor(partial(_shipped_forest, seed), shipped_references(), cached, fallback)
 
 
@@ -256,8 +255,7 @@ def forest_factory(profiles: pd.DataFrame) -> Callable[[], ForestPredictor]:
     Raises:
         InputError: fewer than `LEAST_SAMPLES` samples are left.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ModelledUtilisationWarning)
+    with untold():
         kept = profiles[covered_rows(profiles)].reset_index(drop=True)
         samples = int((~is_reference(kept)).sum())
         if samples < LEAST_SAMPLES:

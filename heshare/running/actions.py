@@ -31,6 +31,10 @@ class Observer:
     def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
         """Process that a task has left a GPU (of a gang: the first one); `failed` if it failed there."""
 
+    def revised(self) -> Iterable[Task]:
+        """Return the tasks that are planned otherwise from now on, unless they run or are over; asked at each event."""
+        return ()
+
     def should_retry(self, failed: TaskFailure) -> bool:
         """Return whether a task that failed waits for another attempt; otherwise its failure is final."""
         return False
@@ -102,6 +106,16 @@ class ActionExecutor:
         task.state = _WAITING
         self.waiting.add(task.spec)
         self.remaining[task.id] = task.remaining
+
+    def revise(self, spec: Task) -> None:
+        """Give a task that neither runs nor is over another workload, or another number of iterations."""
+        task = self.tasks[spec.id]
+        if task.state is _WAITING:
+            self.waiting.remove(task.spec)
+            task.revise(spec)
+            self.add_waiting(task)
+        elif task.state is TaskState.PENDING:
+            task.revise(spec)
 
     def advance(self, gpu: GpuState, now_s: float) -> None:
         """Bring a GPU to the present since it is about to change; what completed or failed there is the next event."""

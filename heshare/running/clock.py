@@ -94,17 +94,12 @@ class EventQueue:
             heappop(self.heap)
 
     def _first_of_moment(self, earliest: _Scheduled) -> _Scheduled:
-        # Remove and return the first call of the moment of the earliest one, which was removed already.
+        # Remove and return the first call, by priority, of the moment of the earliest one, which was removed already.
         event, at_once = earliest, [earliest]
         while event[1] and self.heap and self.heap[0][0] <= earliest[0] + MOMENT_S:
             at_once.append(heappop(self.heap))
-            event = min(event, at_once[-1], key=_order_in_moment)
+            event = min(event, at_once[-1], key=lambda each: (each[1], each[0], each[2]))
         for other in at_once:
             if other is not event:
                 heappush(self.heap, other)
         return event
-
-
-def _order_in_moment(event: _Scheduled) -> tuple[int, float, int]:
-    time_s, priority, sequence, _, _ = event
-    return priority, time_s, sequence

@@ -7,7 +7,7 @@ policy gets the event and a view of the cluster, and its actions are executed at
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from time import perf_counter
 from types import GeneratorType, MappingProxyType
@@ -93,9 +93,18 @@ class Loop:
             PolicyError: an impossible action, or tasks that no action will ever start.
             DeviceError: a device refused, failed or makes no progress.
         """
+        ended = self.ended
+        for _ in self.steps():
+            if on_end is not None and self.ended > ended:
+                on_end(self.ended - ended)
+                ended = self.ended
+        return self._clock.now_s()
+
+    def steps(self) -> Iterator[None]:
+        """Process the next event at each step until every task has completed; raises as `run`."""
         if self._arrivals is None:
             self._begin()
-        executor, ended = self._executor, self.ended
+        executor = self._executor
         queue, clock, observer, max_time_s = self._queue, self._clock, self._observer, self._max_time_s
         heap, waits = queue.heap, type(observer).wait is not Observer.wait
         while executor.unfinished or executor.unreported:
@@ -108,10 +117,12 @@ class Loop:
             if time_s > max_time_s:
                 raise self._stranded(f"the run reached its limit of {max_time_s:g} s")
             call(clock.wait_until(time_s), *arguments)
-            if on_end is not None and self.ended > ended:
-                on_end(self.ended - ended)
-                ended = self.ended
-        return self._clock.now_s()
+            yield
+
+    def view(self, now_s: float) -> View:
+        """Return the cluster as the policy sees it."""
+        executor = self._executor
+        return View(now_s, executor.waiting, MappingProxyType(executor.remaining), self._views, self._pending)
 
     def _begin(self) -> None:
         now_s = self._clock.now_s()
@@ -135,10 +146,10 @@ class Loop:
 
     def _notify(self, event: Event) -> bool:
         executor = self._executor
-        remaining = MappingProxyType(executor.remaining)
-        view = View(event.time_s, executor.waiting, remaining, self._views, self._pending)
+        for spec in self._observer.revised():
+            executor.revise(spec)
         before_s = perf_counter()
-        answer = self.policy.decide(event, view)
+        answer = self.policy.decide(event, self.view(event.time_s))
         if type(answer) not in _USUAL and not isinstance(answer, Iterable):
             raise self._no_actions(answer)
         actions = list(islice(answer, _MOST_ACTIONS + 1))

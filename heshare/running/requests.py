@@ -1,9 +1,13 @@
 """Requests to a language model: read or drawn, as tasks for any policy, and what each request waits for its tokens.
 
 A request arrives with a prompt and gets an output. Its prompt is a task of its own (`prefill_tasks`), at whose end the
-first token is there. The other tokens are decoded together with those of further requests: `decode_tasks` groups as
-many as are served at a time, in the order in which their prompts are done, and every step of the group's task is one
-token of each. Servers that keep their batch full take as many steps as the mean output of the group is long.
+first token is there. The other tokens are decoded by continuous batching: a server has slots, a slot takes the next
+request, in the order in which prompts are done, as soon as its sequence has ended, and a step is one token of every
+slot. `decode_tasks` makes a task of each stretch of a server that serves some requests, from first to last step.
+
+Approximations: the batch of a stretch is constant, although its slots empty one by one at its end. A stretch begins so
+late that every request finds its prompt done when its slot is free; a server would begin earlier, with free slots. A
+step takes the mean time of a step in the interval of the timeline that it is in.
 
 Prefill and decode are two runs, on the same GPUs or on others: a task cannot wait for another one. Other tasks may run
 beside either.
@@ -11,14 +15,18 @@ beside either.
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from heshare.running.result import Run
+from heshare.running.timeline import Interval
 from heshare.shared import files
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError, require
@@ -112,34 +120,50 @@ def draw_requests(
 
 
 def prefill_tasks(
-    requests: Sequence[Request], model: str, *, precision: str = "fp16", first_id: int = 0
+    requests: Sequence[Request],
+    model: str,
+    *,
+    precision: str = "fp16",
+    first_id: int = 0,
+    ttft_limit_s: float = math.inf,
 ) -> tuple[Task, ...]:
     """Return the task of each request's prompt, with ids from `first_id`; a fraction of an iteration for a short one.
 
+    Its deadline is `ttft_limit_s` after its arrival, s.
+
     Raises:
-        InputError: `model` is not a language model of the kind `prefill`.
+        InputError: `model` is not a language model of the kind `prefill`, or a limit that is not above zero.
     """
     context = _shape_of(model, PREFILL)
     workload = Workload(model, 1, precision)
     return tuple(
-        Task(first_id + place, workload, request.prompt_tokens / context, request.arrival_s)
+        Task(
+            first_id + place,
+            workload,
+            request.prompt_tokens / context,
+            request.arrival_s,
+            deadline_s=request.arrival_s + ttft_limit_s,
+        )
         for place, request in enumerate(requests)
     )
 
 
 @dataclass(frozen=True)
-class DecodeGroups:
-    """Requests whose tokens are decoded together.
+class DecodeStretches:
+    """Stretches of decoding.
 
     Attributes:
-        tasks: the task of each group.
+        tasks: the task of each stretch; an iteration is a step.
         members: the places of its requests, in the order of `tasks`.
         first_token_s: when each request's first token is there, s, shape (n,).
+        steps: steps of its stretch that are done when each request starts in its slot, and when it has its last token,
+            shape (n, 2); NaN for a request of one token.
     """
 
     tasks: tuple[Task, ...]
     members: tuple[tuple[int, ...], ...]
     first_token_s: FloatArray
+    steps: FloatArray
 
 
 def decode_tasks(
@@ -148,61 +172,106 @@ def decode_tasks(
     model: str,
     *,
     concurrency: int,
+    rounds: int = 2,
+    step_s: float = 0.0,
+    tpot_limit_s: float = math.inf,
     precision: str = "fp16",
     prefill_id: int = 0,
     first_id: int = 0,
-) -> DecodeGroups:
-    """Return the tasks that decode all tokens but the first, `concurrency` requests at a time.
+) -> DecodeStretches:
+    """Return the tasks that decode all tokens but the first, in stretches of `rounds` times `concurrency` requests.
 
-    A group arrives when the last of its prompts is done. Requests with one token have no part in a group.
+    A stretch has as many steps as its longest slot, and arrives when every request surely has its first token by the
+    time its slot is free. Requests with one token have no part in one.
 
     Args:
         requests: the requests.
         prefill: the run in which their prompts were processed, as tasks with ids from `prefill_id`.
         model: a language model of the kind `decode`.
-        concurrency: the most sequences of a group.
+        concurrency: the slots, which are the most sequences at a step.
+        rounds: requests of a stretch over its slots; with 1, no slot is refilled.
+        step_s: a time that no step is shorter than, such as that of one sequence on the fastest GPU, s; with 0 a
+            stretch waits for the last of its prompts.
+        tpot_limit_s: limit on the time per output token, s: the deadline of a stretch is at its end if every step, from
+            its arrival, takes so long.
         precision: of the model.
         prefill_id: the id of the first prompt's task in `prefill`.
         first_id: the id of the first task returned.
 
     Raises:
-        InputError: another kind of model, or fewer than one sequence.
+        InputError: another kind of model, fewer than one sequence or round, a negative time, or a limit that is not
+            above zero.
     """
     _shape_of(model, DECODE)
     require("concurrency", concurrency, concurrency >= 1, "at least 1 sequence", "Serve more at a time.")
+    require("rounds", rounds, rounds >= 1, "at least 1 round", "Serve more in a stretch.")
+    require("step_s", step_s, 0 <= step_s < math.inf, "finite seconds, at least zero", "Correct the time.")
     ready_s = prefill.completion_s[prefill_id : prefill_id + len(requests)]
     order = [int(place) for place in np.argsort(ready_s, kind="stable") if requests[place].output_tokens > 1]
-    members = tuple(tuple(order[start : start + concurrency]) for start in range(0, len(order), concurrency))
+    served = rounds * concurrency
+    members = tuple(tuple(order[start : start + served]) for start in range(0, len(order), served))
+    steps = np.full((len(requests), 2), np.nan)
     tasks: list[Task] = []
-    for group in members:
-        steps = float(np.mean([requests[place].output_tokens - 1 for place in group]))
-        arrival_s = float(ready_s[group[-1]])
-        tasks.append(Task(first_id + len(tasks), Workload(model, len(group), precision), steps, arrival_s))
-    return DecodeGroups(tuple(tasks), members, ready_s)
+    for stretch in members:
+        own, free = list(stretch), [0] * min(concurrency, len(stretch))
+        for place in own:
+            start = free[0]
+            heapq.heapreplace(free, start + requests[place].output_tokens - 1)
+            steps[place] = start, start + requests[place].output_tokens - 1
+        arrival_s = float((ready_s[own] - step_s * steps[own, 0]).max())
+        workload, whole = Workload(model, len(free), precision), max(free)
+        deadline_s = arrival_s + tpot_limit_s * whole
+        tasks.append(Task(first_id + len(tasks), workload, whole, arrival_s, deadline_s=deadline_s))
+    return DecodeStretches(tuple(tasks), members, ready_s, steps)
 
 
-def request_times(requests: Sequence[Request], groups: DecodeGroups, decode: Run) -> pd.DataFrame:
-    """Return what each request waits for; `decode` is a run that holds the tasks of `groups`.
+def request_times(requests: Sequence[Request], stretches: DecodeStretches, decode: Run) -> pd.DataFrame:
+    """Return what each request waits for; `decode` is a run that holds the tasks of `stretches`.
 
     Returns:
-        One row a request: arrival_s; ttft_s, from its arrival to its first token; wait_s, from then to the start of its
-        group; tpot_s, the time of a step of its group, pauses included, in which it gets one token; latency_s, from its
-        arrival to its last token. The last three are NaN, NaN and ttft_s for a request of one token.
+        One row a request: arrival_s; ttft_s, from its arrival to its first token; wait_s, from then to the start in its
+        slot; tpot_s, from there to its last token, pauses included, over its steps; latency_s, from its arrival to its
+        last token. The last three are NaN, NaN and ttft_s for a request of one token.
+
+    Raises:
+        InputError: a request starts before its prompt is done, since `step_s` was longer than a step of the run.
     """
     arrival_s = np.array([request.arrival_s for request in requests])
-    steps = np.array([request.output_tokens - 1.0 for request in requests])
-    wait_s, tpot_s = np.full((2, len(requests)), np.nan)
-    starts_s: dict[int, float] = {}
-    for interval in decode.record.intervals:
-        starts_s[interval.task] = min(interval.start_s, starts_s.get(interval.task, interval.start_s))
-    for task, group in zip(groups.tasks, groups.members, strict=True):
-        own, start_s = list(group), starts_s[task.id]
-        wait_s[own] = start_s - groups.first_token_s[own]
-        tpot_s[own] = (decode.completion_s[task.id] - start_s) / task.iterations
-    ttft_s = groups.first_token_s - arrival_s
-    latency_s = ttft_s + np.nan_to_num(wait_s + steps * tpot_s)
+    spans_s = np.full((len(requests), 2), np.nan)
+    intervals = sorted(decode.record.intervals, key=lambda one: (one.task, one.start_s))
+    parts = {task: list(each) for task, each in groupby(intervals, key=lambda one: one.task)}
+    for task, members in zip(stretches.tasks, stretches.members, strict=True):
+        own = list(members)
+        spans_s[own] = _moments_s(parts[task.id], stretches.steps[own])
+    wait_s = spans_s[:, 0] - stretches.first_token_s
+    earliest_s = float(np.nanmin(wait_s, initial=0.0))
+    action = "Give decode_tasks a step_s that no step is shorter than."
+    require("step_s", f"a start {-earliest_s:.3g} s before the prompt is done", earliest_s > -1e-6, "none", action)
+    tpot_s = (spans_s[:, 1] - spans_s[:, 0]) / (stretches.steps[:, 1] - stretches.steps[:, 0])
+    ttft_s = stretches.first_token_s - arrival_s
+    latency_s = np.where(np.isnan(tpot_s), ttft_s, spans_s[:, 1] - arrival_s)
     columns = {"arrival_s": arrival_s, "ttft_s": ttft_s, "wait_s": wait_s, "tpot_s": tpot_s, "latency_s": latency_s}
     return pd.DataFrame(columns)
+
+
+def _moments_s(intervals: Sequence[Interval], steps: FloatArray) -> FloatArray:
+    # When so many steps of a task are done: for the first column when the next one begins, for the second when it ends.
+    begin_s, end_s, done = np.array([(one.start_s, one.end_s, one.iterations) for one in intervals]).T
+    after = np.cumsum(done)
+    moments_s = np.empty_like(steps)
+    for column, nudge in enumerate((1e-6, -1e-6)):
+        # Beside a pause, the last digits of a sum do not choose the side.
+        chosen = np.minimum(np.searchsorted(after, steps[:, column] + nudge), len(after) - 1)
+        share = (steps[:, column] - (after - done)[chosen]) / done[chosen]
+        moments_s[:, column] = begin_s[chosen] + np.clip(share, 0.0, 1.0) * (end_s - begin_s)[chosen]
+    return moments_s
+
+
+def share_within(times: pd.DataFrame, ttft_limit_s: float, tpot_limit_s: float) -> float:
+    """Return the share of requests within both limits, 0 to 1; `times` as from `request_times`."""
+    tpot_s = times["tpot_s"].fillna(0.0)
+    within = (times["ttft_s"] <= ttft_limit_s * (1 + 1e-9)) & (tpot_s <= tpot_limit_s * (1 + 1e-9))
+    return float(within.mean())
 
 
 def joules_per_token(requests: Sequence[Request], prefill: Run, decode: Run) -> float:

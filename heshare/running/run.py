@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -65,47 +66,69 @@ def run(
         PolicyError: the policy returned an impossible action, or leaves tasks that no action will ever start.
         DeviceError: a device refused, failed or makes no progress.
     """
-    check_arguments(policy.reset, "the cluster, the predictor and the random generator", 3, policy.name)
-    check_arguments(policy.decide, "the event and the view", 2, policy.name)
-    tasks = _checked(tasks)
-    _check_gangs(tasks, policy)
-    _check_memory(tasks, cluster)
-    devices = _emulated(cluster) if devices is None else list(devices)
-    _check_devices(cluster, devices)
-    energy_j = np.array([device.read().energy_j for device in devices])
-    calls, began_s = predictor.calls, perf_counter()
-    policy.reset(cluster, predictor, rng)
-    reset_s = perf_counter() - began_s
-    loop = Loop(
-        tasks,
-        cluster,
-        policy,
-        devices,
-        VirtualClock() if clock is None else clock,
-        max_time_s=max_time_s,
-        start_cost_s=start_cost_s,
-        observer=observer,
-    )
-    with tqdm(total=len(loop.tasks), desc=policy.name, unit="task", disable=not progress) as bar:
+    how: Any = {"max_time_s": max_time_s, "start_cost_s": start_cost_s, "observer": observer}
+    begun = BegunRun(tasks, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, **how)
+    loop = begun.loop
+    # A bar, even one that shows nothing, has a lock that a killed process leaves behind.
+    with tqdm(total=len(loop.tasks), desc=policy.name, unit="task") if progress else nullcontext() as bar:
         try:
-            end_s = loop.run(on_end=bar.update if progress else None)
+            end_s = loop.run(on_end=None if bar is None else bar.update)
         except BaseException:
             _abandon(loop)
             raise
-    for device in devices:
-        device.advance(end_s)
-    reused = policy.reused if isinstance(policy, ReusesPlanning) else None
-    return Run(
-        policy=policy.name,
-        cluster=cluster,
-        tasks=tuple([task.spec for task in loop.tasks.values()]),
-        record=loop.recorder.finish(end_s),
-        device_energy_j=np.array([device.read().energy_j for device in devices]) - energy_j,
-        planning_s=reset_s + loop.planning_s + (reused.planning_s if reused else 0.0),
-        predictor_calls=predictor.calls - calls + (reused.predictor_calls if reused else 0),
-        events=loop.events,
-        provenance="+".join(sorted({device.provenance for device in devices})),
-    )
+    return begun.result(end_s)
+
+
+class BegunRun:
+    """A checked run whose policy is reset, and whose event loop stands before its first event.
+
+    Arguments and errors are those of `run`; `kind` is the class of the loop, and `how` are its further arguments.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        cluster: Cluster,
+        policy: Policy,
+        *,
+        predictor: Predictor,
+        rng: np.random.Generator,
+        devices: Sequence[Device] | None = None,
+        clock: Clock | None = None,
+        kind: type[Loop] = Loop,
+        **how: Any,
+    ) -> None:
+        check_arguments(policy.reset, "the cluster, the predictor and the random generator", 3, policy.name)
+        check_arguments(policy.decide, "the event and the view", 2, policy.name)
+        tasks = _checked(tasks)
+        _check_gangs(tasks, policy)
+        _check_memory(tasks, cluster)
+        self._devices = _emulated(cluster) if devices is None else list(devices)
+        _check_devices(cluster, self._devices)
+        self._energy_j = np.array([device.read().energy_j for device in self._devices])
+        self._predictor, self._calls, began_s = predictor, predictor.calls, perf_counter()
+        policy.reset(cluster, predictor, rng)
+        self._reset_s = perf_counter() - began_s
+        self.loop = kind(tasks, cluster, policy, self._devices, VirtualClock() if clock is None else clock, **how)
+
+    def result(self, end_s: float) -> Run:
+        """Return the run, which has ended at this time, s."""
+        loop, devices = self.loop, self._devices
+        for device in devices:
+            device.advance(end_s)
+        policy = loop.policy
+        reused = policy.reused if isinstance(policy, ReusesPlanning) else None
+        return Run(
+            policy=policy.name,
+            cluster=loop.cluster,
+            tasks=tuple([task.spec for task in loop.tasks.values()]),
+            record=loop.recorder.finish(end_s),
+            device_energy_j=np.array([device.read().energy_j for device in devices]) - self._energy_j,
+            planning_s=self._reset_s + loop.planning_s + (reused.planning_s if reused else 0.0),
+            predictor_calls=self._predictor.calls - self._calls + (reused.predictor_calls if reused else 0),
+            events=loop.events,
+            provenance="+".join(sorted({device.provenance for device in devices})),
+        )
 
 
 def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:

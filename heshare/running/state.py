@@ -63,8 +63,8 @@ class TaskRun:
     starts: int = 0
 
     def __post_init__(self) -> None:
-        self.id, self.remaining, self.workload = self.spec.id, self.spec.iterations, self.spec.workload
-        self.memory_mib = memory_mib(self.workload)
+        self.id = self.spec.id
+        self.revise(self.spec)
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Return all but its GPUs, which the executor restores: graphs of tasks and GPUs are too deep to pickle."""
@@ -74,6 +74,11 @@ class TaskRun:
     def running(self) -> bool:
         """True while it runs, and does not wait or load."""
         return self.state is TaskState.RUNNING
+
+    def revise(self, spec: Task) -> None:
+        """Take another workload, or another number of iterations, none of which are done yet."""
+        self.spec, self.remaining, self.workload, self.scale = spec, spec.iterations, spec.workload, 1.0
+        self.memory_mib = memory_mib(spec.workload)
 
     def resize(self, batch_size: int | None, gpus: int) -> None:
         """Take another inference batch size, or with None the task's own, and a number of GPUs."""

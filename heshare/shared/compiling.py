@@ -12,12 +12,17 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import config, njit
-from numba.core import event
-from numba.core.dispatcher import Dispatcher
 
 from heshare.shared import files
 from heshare.shared.caches.cache_folders import cache_folders
+from heshare.shared.errors import InputError
+
+try:
+    from numba import config, njit
+    from numba.core import event
+    from numba.core.dispatcher import Dispatcher
+except ValueError as error:
+    raise InputError(str(error), "settings that numba takes", "Correct the variables NUMBA_...") from error
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _settings = cast(Any, config)

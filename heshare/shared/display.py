@@ -58,6 +58,11 @@ def short(text: str, width: int = 60) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
+def printable(text: str) -> str:
+    """Return a text on one line without control characters, which a terminal would obey: others may have written it."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def head(name: str) -> str:
     """Return a column's name as words with its unit in parentheses: `avg_jct_s_low` is `Average JCT (s), low`.
 

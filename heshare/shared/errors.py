@@ -35,7 +35,7 @@ class InputError(HeShareError, ValueError):
         action: what the user should do.
         file: the file that holds the input, if it came from one.
         row: the row in that file, as an editor counts lines (the header is row 1).
-        column: the column or field name.
+        column: the column or field name; without a file and a row, that of an argument.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class InputError(HeShareError, ValueError):
         self.found = found
         self.expected = expected
         self.action = action
-        place = (("", self.file), ("row ", row), ("column ", column))
+        named = "argument " if file is None and row is None else "column "
+        place = (("", self.file), ("row ", row), (named, column))
         where = ", ".join([f"{kind}{value}" for kind, value in place if value is not None])
         super().__init__(f"{where}{': ' * bool(where)}found {found}; expected {expected}. {action}")
 

@@ -11,7 +11,7 @@ from heshare.shared.errors import InputError
 LIBRARIES = MappingProxyType(
     {
         "notebooks": ("ipykernel", "nbconvert", "nbformat", "papermill"),
-        "dask": ("dask", "distributed"),
+        "gym": ("gymnasium",),
         "metrics": ("prometheus_client",),
         "live": ("torch", "torchvision", "transformers"),
     }

@@ -85,6 +85,8 @@ def is_running(pid: int) -> bool:
 
 def alive(pid: int, started: int) -> bool:
     fields = _stat(pid)
+    if not fields and _exists(pid):
+        return True  # without a descriptor it cannot be looked at
     return bool(fields) and fields[0] != "Z" and int(fields[19]) == started
 
 
@@ -190,6 +192,16 @@ def signal_group(pid: int, number: signal.Signals) -> None:
     """Send a signal to a process and all that it started in its own session, as far as they may be signalled."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(max(1, pid), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return pid > 0
 
 
 def _stat(pid: int) -> list[str]:

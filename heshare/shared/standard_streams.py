@@ -15,6 +15,17 @@ PATIENCE_S = 1.0
 """How long to wait for a reader that takes nothing, s; after that its text is dropped until it takes some again."""
 
 
+def fill_closed() -> None:
+    """Open /dev/null in the place of a standard stream that was closed, or what is opened next gets its number."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
+            stream = os.fdopen(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False)
+            setattr(sys, name, stream)
+
+
 class DroppingWriter(io.RawIOBase):
     """Writes to a descriptor; what cannot be written is dropped. The descriptor stays open."""
 

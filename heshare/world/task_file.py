@@ -7,7 +7,7 @@ epochs. An empty cell is the default.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
         ...     [str(task.workload) for task in hs.read_tasks(file.name)]
         ['resnet50:8']
     """
-    tasks = tuple(stream_tasks(path))
+    tasks = tuple(_task(row, index) for index, row in enumerate(read_table(path, COLUMNS, OPTIONAL)))
     if not tasks:
         raise InputError(
             "no task",
@@ -74,11 +74,6 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
             file=path,
         )
     return tasks
-
-
-def stream_tasks(path: str | Path) -> Iterator[Task]:
-    """Yield the tasks of a file as its rows are read; columns and errors as `read_tasks`, but a file may have none."""
-    return (_task(row, index) for index, row in enumerate(read_table(path, COLUMNS, OPTIONAL)))
 
 
 def read_frame(frame: pd.DataFrame) -> tuple[Task, ...]:

@@ -119,7 +119,8 @@ def task_set(
     workloads = [Workload(name, size) for name, size in zip(names, sizes, strict=True)]
     alone_s = {workload: float(time_alone_s(workload)) for workload in sorted(set(workloads))}
     for workload, time_s in alone_s.items():
-        _require_positive("time_alone_s", time_s, f" for {workload}")
+        good = bool(np.isfinite(time_s)) and time_s > 0
+        require("time_alone_s", f"{time_s} for {workload}", good, "a finite number above zero", _ACTION)
     times_s = arrivals_s(n, rng=rng, arrivals=arrivals, interval_s=interval_s)
     return tuple(
         Task(i, workload, float(durations_s[i] / alone_s[workload]), float(times_s[i]))
@@ -156,8 +157,3 @@ def _durations_s(percentiles: ArrayLike | None, trace: str | Path | Iterable[Tra
 def _require_whole(column: str, value: object) -> None:
     good = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
     require(column, repr(value), bool(good), "a whole number of at least 1", _ACTION)
-
-
-def _require_positive(column: str, value: float, where: str = "") -> None:
-    good = bool(np.isfinite(value)) and value > 0
-    require(column, f"{value}{where}", good, "a finite number above zero", _ACTION)

@@ -30,7 +30,7 @@ _RESIDENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One neural network of Table IV, as `data/workloads.csv` describes it.
+    """One neural network, of Table IV or not, as `data/workloads.csv` describes it.
 
     Attributes:
         name: its name, such as `resnet50`.
@@ -67,7 +67,7 @@ class Workload:
     """A model with an inference batch size, written `resnet50:16`; its training is written `resnet50-train:64`.
 
     Attributes:
-        model: a name of Table IV, or of the training workloads.
+        model: a name of `hs.models()`, or of the training workloads.
         batch_size: inference batch size, samples per iteration; in training, samples per step on one GPU.
         precision: `fp32` (PyTorch's default then: TF32 on Ampere and later), `tf32` or `fp16`.
         engine: `eager` (PyTorch, host-bound when layers are small) or `tensorrt` (no host floor).

@@ -194,6 +194,7 @@ def test_every_equation_and_every_line_of_algorithm_1_is_checked(smoke_results: 
         numbers = [int(number) for number in re.findall(r"\d+", text)]
         checked[kind] |= set(range(numbers[0], numbers[-1] + 1)) if " to " in text else set(numbers)
     assert checked == {"Eq": set(range(1, 17)), "Line": set(range(1, 24))}
+    assert {"Section III-A", *(f"Section III-B 2{operator}" for operator in "abc")} <= {*frame["in the paper"]}
 
 
 def test_times_and_energies_of_figs_1_and_2(smoke_results: Path) -> None:

@@ -20,7 +20,7 @@ residents = st.builds(
     st.integers(5, 100),
 )
 sets = st.lists(residents, min_size=1, max_size=3)
-cards = st.sampled_from(["A100", "H100", "H200", "L40S"])
+cards = st.sampled_from(["T4", "A100", "H100", "H200", "L40S"])
 
 
 @settings(max_examples=100, deadline=None)

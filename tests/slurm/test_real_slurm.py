@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support import fake_mps
-from support.slurm_cluster import NODE, NoSlurmError, SlurmCluster
+from support.slurm_cluster import NODE, SETTINGS, NoSlurmError, SlurmCluster
 from typer.testing import CliRunner
 
 from heshare.cli import app
@@ -224,7 +224,6 @@ def script(slurm: SlurmCluster, name: str, job: int, **variables: object) -> tup
 
 
 def test_prolog_and_epilog_bound_clocks_and_tell_failures(slurm: SlurmCluster, types: Path) -> None:
-    (slurm.root / "etc/heshare").mkdir()
     settings = slurm.root / "etc/heshare/slurm.sh"
     settings.write_text("LEAST_MHZ=300\nMOST_MHZ=1500\nSITE_MHZ=900\n")
     comment = "heshare like=a:1 iterations=1 gpu=n/b mps_pct=40 sm_mhz="
@@ -250,10 +249,14 @@ def test_prolog_and_epilog_bound_clocks_and_tell_failures(slurm: SlurmCluster, t
 
     fake_mps.install(slurm.root / "usr/local/bin", "refuses")
     code, said = script(slurm, "prolog", 904, SLURM_JOB_COMMENT=f"{comment}1200")
+    assert (code, "MPS did not start on GPU 1" in said) == (0, True), "a comment drains no node"
+    assert not (slurm.root / "run/heshare-slurm/job-904.env").exists()
+    code, said = script(slurm, "prolog", 914, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25)
     assert (code, "MPS did not start on GPU 1" in said) == (1, True)
+    assert script(slurm, "epilog", 914) == (0, "")
     assert script(slurm, "epilog", 904) == (0, "")
     code, said = script(slurm, "prolog", 905, SLURM_JOB_COMMENT=comment, SLURM_JOB_GPUS="0,1")
-    assert (code, "found GPUs '0,1'" in said) == (1, True)
+    assert (code, "found GPUs '0,1'" in said) == (0, True)
     fake_mps.install(slurm.root / "usr/local/bin")
     refusing = slurm.root / "usr/local/bin/nvidia-smi"
     kept = refusing.read_text()
@@ -265,5 +268,9 @@ def test_prolog_and_epilog_bound_clocks_and_tell_failures(slurm: SlurmCluster, t
     assert script(slurm, "prolog", 907, SLURM_JOB_COMMENT=comment) == (0, "")
     assert script(slurm, "epilog", 907) == (0, "")
     assert clock_calls(slurm)[-1] == "-i GPU-stand-in-1 -rgc"
-    settings.unlink()
+    settings.write_text("")
+    code, said = script(slurm, "prolog", 908, SLURM_JOB_COMMENT=f"{comment}1200")
+    assert (code, "1200 MHz is not in (unset)" in said) == (0, True), "without bounds no comment sets a clock"
+    assert script(slurm, "epilog", 908) == (0, "")
+    settings.write_text(SETTINGS)
     assert not list((slurm.root / "run/heshare-slurm").glob("job-*"))

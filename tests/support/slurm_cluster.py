@@ -14,6 +14,7 @@ from support import fake_mps
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODE = "node1"
+SETTINGS = "LEAST_MHZ=1\nMOST_MHZ=10000\n"
 _PLACE = Path(__file__).with_name("slurm_place.sh")
 _SCRIPTS = REPOSITORY / "docs/slurm"
 _PROGRAMS = ("squeue", "scontrol", "sbatch", "scancel")
@@ -149,6 +150,8 @@ class SlurmCluster:
         self._write("etc/slurm/slurm.conf", _CONFIGURATION.format(node=NODE, gres=gres))
         self._write("etc/slurm/gres.conf", "\n".join(lines) + "\n")
         self._write("etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+        (self.root / "etc/heshare").mkdir(exist_ok=True)
+        self._write("etc/heshare/slurm.sh", SETTINGS)
         self._write("usr/local/bin/nvidia-smi", _NVIDIA_SMI).chmod(0o755)
         fake_mps.install(self.root / "usr/local/bin")
         start = """

@@ -12,7 +12,7 @@ import heshare
 
 ERRORS = {"HeShareError", "InputError"}
 NAMES = sorted(set(heshare.__all__) - ERRORS - {"__version__"})
-MODULES = sorted({getattr(heshare, name).__module__ for name in NAMES} | {"heshare.scheduling.pareto"})
+MODULES = sorted({getattr(heshare, name).__module__ for name in NAMES} | {"heshare.gym", "heshare.scheduling.pareto"})
 
 
 @pytest.mark.parametrize("module", MODULES)

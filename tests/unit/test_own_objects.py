@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import heshare as hs
 from heshare.policies import registry
@@ -97,6 +98,22 @@ def test_errors_of_own_code_are_one_line_of_the_shell_with_their_place(tmp_path:
         said.append(run.stderr)
     assert said[0] == f"heshare: {tmp_path / 'broken.py'}, line 2, in make: IndexError: list index out of range\n"
     assert "found int from broken:five; expected an object with decide" in said[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_errors_of_own_code_in_a_sweep_are_one_line_with_their_place(tmp_path: Path, jobs: str) -> None:
+    broken = (
+        MODULE.replace("own.reset, own.decide", "own.reset, fail") + "\n\ndef fail(event, view):\n    return [][0]\n"
+    )
+    (tmp_path / "broken.py").write_text(broken)
+    line = len(broken.splitlines())
+    words = ["compare", "--tasks", "2", "--cluster", CLUSTER, "--seeds", "2", "--jobs", jobs, "--policy"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "heshare", *words, "broken:Late"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    said = f"heshare: {tmp_path / 'broken.py'}, line {line}, in fail: IndexError: list index out of range\n"
+    assert (run.returncode, run.stderr.removeprefix("heshare compare: working\n")) == (2, said)
 
 
 def test_a_name_of_a_policy_stays_one_of_the_registry() -> None:

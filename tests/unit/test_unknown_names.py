@@ -36,7 +36,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_known_one(call, meant: str
 
 def test_a_name_that_is_like_no_other_gets_the_list_and_the_advice() -> None:
     error = unknown("zzz", ["a", "b"], "Describe it.", column="gpu")
-    assert str(error) == "column gpu: found 'zzz'; expected one of a, b. Describe it."
+    assert str(error) == "argument gpu: found 'zzz'; expected one of a, b. Describe it."
 
 
 def test_a_long_list_is_left_out_beside_a_suggestion() -> None:

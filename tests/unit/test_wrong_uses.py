@@ -86,9 +86,9 @@ def compare_notebook_policy(module: str, **options: Any) -> Any:
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     # Task sets
-    "n=0": (lambda: hs.task_set(0), "column n: found 0"),
-    "n=2.5": (lambda: hsx.task_set(2.5), "column n: found 2.5"),
-    "n='20'": (lambda: hsx.task_set("20"), "column n: found '20'"),
+    "n=0": (lambda: hs.task_set(0), "argument n: found 0"),
+    "n=2.5": (lambda: hsx.task_set(2.5), "argument n: found 2.5"),
+    "n='20'": (lambda: hsx.task_set("20"), "argument n: found '20'"),
     "load": (lambda: hs.task_set(3, load="heavy"), "one of low, medium, high, mixed"),
     "arrivals": (lambda: hs.task_set(3, arrivals="Poisson"), "a Poisson process is `exponential`"),
     "interval of none": (lambda: hs.task_set(3, interval_s=30), "found 30 with the arrivals 'at_once'"),
@@ -100,22 +100,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "too few arrivals": (lambda: hs.task_set(3, arrivals=[0, 5]), "found 2 arrivals; expected at least 3"),
     "arrivals back": (lambda: hs.task_set(3, arrivals=[0, 5, 4]), "arrivals in ascending order"),
     "arrivals nan": (lambda: hs.task_set(3, arrivals=[0, math.nan, 4]), "a list of finite seconds"),
-    "arrivals=5": (lambda: hsx.task_set(3, arrivals=5), "column arrivals: found int"),
+    "arrivals=5": (lambda: hsx.task_set(3, arrivals=5), "argument arrivals: found int"),
     "given and load": (lambda: hs.compare(TASKS, C, "random", load="high"), "tasks that are given, and load"),
     "given and arrivals": (lambda: hs.compare(TASKS, C, "random", arrivals=[0, 1, 2]), "tasks that are given, and arr"),
     "given and sizes": (lambda: hs.compare(TASKS, C, "random", batch_sizes=[16]), "tasks that are given, and batch"),
-    "duration": (lambda: hs.iterations("resnet50:8", 0), "column duration_s: found 0"),
+    "duration": (lambda: hs.iterations("resnet50:8", 0), "argument duration_s: found 0"),
     "duration of none": (lambda: hs.iterations("resnet51:8", 60), "Did you mean 'resnet50'"),
-    "batch_sizes=(0,)": (lambda: hs.task_set(3, batch_sizes=(0,)), "column batch_sizes: found 0"),
+    "batch_sizes=(0,)": (lambda: hs.task_set(3, batch_sizes=(0,)), "argument batch_sizes: found 0"),
     "batch_sizes=8": (lambda: hsx.task_set(3, batch_sizes=8), "a list of inference batch sizes, such as"),
-    "compare batch_sizes=8": (lambda: hsx.compare(3, C, "random", batch_sizes=8), "column batch_sizes: found 8"),
+    "compare batch_sizes=8": (lambda: hsx.compare(3, C, "random", batch_sizes=8), "argument batch_sizes: found 8"),
     "batch too large": (lambda: hs.plan(hs.task_set(3, batch_sizes=(4096,)), C), "fits no GPU"),
     "duration of an array": (lambda: hsx.iterations("resnet50:8", np.ones(2)), "Give one time, s"),
     "jobs of a frame": (lambda: hsx.import_jobs(frame(), {}), "found an object of DataFrame; expected a CSV file"),
     "hold_s alone": (lambda: hs.run(TASKS, C, "random", hold_s=5.0), "found 5.0 without a price"),
     # Seeds
     **{
-        name: (call, "column seed: found -1; expected a whole number of at least 0")
+        name: (call, "argument seed: found -1; expected a whole number of at least 0")
         for name, call in (
             ("task_set seed", lambda: hs.task_set(3, seed=-1)),
             ("plan seed", lambda: hs.plan(TASKS, C, seed=-1)),
@@ -124,7 +124,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             ("compare seed", lambda: hs.compare(3, C, "random", seed=-1)),
         )
     },
-    "repetition=-1": (lambda: hs.task_set(3, repetition=-1), "column repetition: found -1"),
+    "repetition=-1": (lambda: hs.task_set(3, repetition=-1), "argument repetition: found -1"),
     # Workloads and tasks
     "unknown model": (lambda: hs.plan([hs.Task(0, hs.Workload("resnet-50", 8), 9.0)], C), "one of resnet18"),
     "batch_size=7.5": (lambda: hsx.Workload("resnet50", 7.5), "a whole number of at least 1"),
@@ -146,7 +146,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         for what, tasks, message in (
             ("no tasks", [], "found an empty list; expected tasks"),
             ("ids from 1", renumbered(lambda number: number + 1), "ids 1, 2, 3; expected each id of 0 to n-1 once"),
-            ("4.0", 4.0, "column tasks: found 4.0"),
+            ("4.0", 4.0, "argument tasks: found 4.0"),
             ("0", 0, "found 0; expected a"),
             ("numbers", [1, 2], "found 1 in a list"),
             ("no file", "none.csv", "'none.csv', which is no file"),
@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     },
     "plan reversed": (lambda: hsx.plan(C, TASKS), "tasks come first, then the cluster"),
     "run reversed": (lambda: hsx.run(C, TASKS), "tasks come first, then the cluster"),
-    "compare reversed": (lambda: hsx.compare(C, 5), "column cluster: found an object of int"),
+    "compare reversed": (lambda: hsx.compare(C, 5), "argument cluster: found an object of int"),
     "plan of arrivals": (lambda: hs.plan(hs.task_set(3, arrivals="miso"), C), "this search ignores arrivals"),
     "optimise of arrivals": (
         lambda: hs.optimise(hs.task_set(3, arrivals="miso"), C),
@@ -171,7 +171,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     # Clusters
     **{
-        f"cluster {cluster!r}": (lambda cluster=cluster: hsx.plan(TASKS, cluster), "column (cluster|gpu): found")
+        f"cluster {cluster!r}": (lambda cluster=cluster: hsx.plan(TASKS, cluster), "argument (cluster|gpu): found")
         for cluster in ("0xT4", "", "4 T4", "4xRTX9000")
     },
     **{
@@ -189,7 +189,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             ("morack", "Did you mean 'morak'"),
             ("morak(kap=0.7)", "one of its parameters"),
             ("morak(cap=abc)", "expected a number"),
-            ("morak(cap=-1)", "column cap: found -1"),
+            ("morak(cap=-1)", "argument cap: found -1"),
             ("morak(cap=0.7", "a name with parameters such as"),
         )
     },
@@ -230,10 +230,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "notebook policy, two processes": (lambda: compare_notebook_policy("__main__", n_jobs=2), "into a .py file"),
     "notebook policy, stored": (lambda: compare_notebook_policy("builtins", cells="build/no"), "into a .py file"),
     # Settings
-    "n_jobs=0": (lambda: hs.compare(3, C, "random", n_jobs=0), "column n_jobs: found 0"),
-    "seeds=0": (lambda: hs.compare(3, C, "random", seeds=0), "column seeds: found 0"),
+    "n_jobs=0": (lambda: hs.compare(3, C, "random", n_jobs=0), "argument n_jobs: found 0"),
+    "seeds=0": (lambda: hs.compare(3, C, "random", seeds=0), "argument seeds: found 0"),
     "settings": (lambda: hsx.plan(TASKS, C, settings={"solutions": 3}), r"expected Settings\(...\). Import Settings"),
-    "Settings of text": (lambda: Settings(population=any_type("x")), "column population: found x"),
+    "Settings of text": (lambda: Settings(population=any_type("x")), "argument population: found x"),
     "too few samples of a front": (lambda: hs.problem(TASKS, C).front(np.zeros((2, 2))), r"shape \(p, 3\)"),
     "no result of a search": (lambda: hs.problem(TASKS, C).front(None), "found NoneType of shape"),
     "a GPU that is not there": (lambda: hs.problem(TASKS, C).front(np.full((1, 3), 9)), "GPU indices from 0 to 1"),
@@ -265,8 +265,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "estimate off the clock grid": (lambda: hs.estimate("V100", "resnet50:8", 1000), "nearest are 997 and 1005"),
     "estimate clock text": (lambda: hsx.estimate("V100", "resnet50:8", "1000"), "a clock in MHz"),
     "estimate bf16": (lambda: hs.estimate("V100", "resnet50:8", precision="bf16"), "fp32 or tf32 or fp16"),
-    "estimate no GPU": (lambda: hsx.estimate(None, "resnet50:8"), "column gpu: found None; expected one of T4"),
-    "estimate cap": (lambda: hs.estimate("V100", "resnet50:8", power_cap_w=math.nan), "column power_cap_w"),
+    "estimate no GPU": (lambda: hsx.estimate(None, "resnet50:8"), "argument gpu: found None; expected one of T4"),
+    "estimate cap": (lambda: hs.estimate("V100", "resnet50:8", power_cap_w=math.nan), "argument power_cap_w"),
 }
 
 

@@ -159,12 +159,9 @@ def fit_with_copies(workload: str, contention: Contention, rows: TimeRows) -> Fi
 
 def fit_eager_timings(contention: Contention) -> dict[str, FittedTiming]:
     """Return the workloads of the eager record on the A100, with their host times; it never met its power limit."""
-    return {name: fit_with_copies(name, contention, plausible_rows(name)) for name in EAGER_MODELS}
-
-
-def plausible_rows(workload: str) -> TimeRows:
-    rows = two_process_rows(workload)
-    return rows if workload in TWO_PROCESS_MODELS else rows.where(np.zeros(len(rows), dtype=bool))
+    rows = {name: two_process_rows(name) for name in EAGER_MODELS}
+    plausible = {name: own.where(np.full(len(own), name in TWO_PROCESS_MODELS)) for name, own in rows.items()}
+    return {name: fit_with_copies(name, contention, own) for name, own in plausible.items()}
 
 
 def two_processes_s(workload: str, constants: FloatArray, rows: TimeRows, contention: Contention) -> FloatArray:

@@ -322,13 +322,10 @@ def workload_rows() -> FeatureRows:
         items += at.workload.tolist()
         groups += [f"{gpu}, {framework}, {models[name].kind}" for name in at.workload]
         logs += np.log(at.time_s / at.batch_size).tolist()
-    rows = FeatureRows(items, groups, np.array([workload_features(name) for name in items]), np.array(logs))
+    own = map(models.__getitem__, items)
+    features = [tuple(map(math.log, (model.gflops, model.activations_m, model.layers))) for model in own]
+    rows = FeatureRows(items, groups, np.array(features), np.array(logs))
     return rows.where([groups.count(group) > 1 for group in groups])
-
-
-def workload_features(name: str) -> tuple[float, float, float]:
-    model = catalogue.model(name)
-    return math.log(model.gflops), math.log(model.activations_m), math.log(model.layers)
 
 
 def fit_workload_law() -> WorkloadLaw:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from heshare.lab.limits.held_starts import HoldingPolicy, as_start, placed_workload
-from heshare.lab.limits.power_bounds import MARGIN, PowerBounds, Residents, as_residents, idle_w, saturated_w
+from heshare.lab.limits.power_bounds import MARGIN, PowerBounds, Residents, as_residents, idle_w, saturated_w, top_mhz
 from heshare.lab.limits.power_budget import EXCESS_W, PowerBudget
 from heshare.lab.limits.power_sharing import FLOOR, GpuPower, choose_clocks, expects_room, total_w, with_resident
 from heshare.policies.policy import (
@@ -51,7 +51,6 @@ class BudgetSettings:
 
     Attributes:
         margin: part by which power may be above its prediction.
-        floor: lowest clock, over the top clock, that makes room for another start (`power_sharing.FLOOR`).
         settle_s: for so long after a change a reading of power does not count, s; 0 where a reading is exact at once.
         probe_s: after so long a change is looked at by its reading, s; twice as long each time nothing is new.
         watch_s: longest time without a look at the readings while tasks run, s.
@@ -61,7 +60,6 @@ class BudgetSettings:
     """
 
     margin: float = MARGIN
-    floor: float = FLOOR
     settle_s: float = 0.0
     probe_s: float = 1.0
     watch_s: float = math.inf
@@ -177,6 +175,9 @@ class _Answer:
         self._owner, self._view, self._wanted = owner, view, wanted
         self._held, self._bounds, self._settings = owner._held, owner._bounds, owner._settings
         self._limit_w = owner.budget.at(view.now_s)
+        self._read_w = sum([gpu.power_w for gpu in view.gpus])
+        # Whatever has settled: where readings come late, nothing may add to them before they have fallen.
+        self._over = self._settings.settle_s > 0 and self._read_w > self._limit_w + EXCESS_W
         self._gpus = [self._as_it_is(gpu) for gpu in view.gpus]
         self._first: list[Action] = []
         self._placed: list[Action] = []
@@ -196,6 +197,8 @@ class _Answer:
             self._move(move)
         self._release()
         self._set_idle_clocks()
+        if self._over:
+            self._lower_by_reading()
         self._tell()
         wishes = self._owner._wishes
         granted = all(self._gpus[index].clock == wish for index, wish in wishes.items())
@@ -221,7 +224,8 @@ class _Answer:
         known = None if math.isnan(present_w) else present_w
         wish = owner._wishes.get(index, present[1])
         wish = wish if present[0] or wish is None else present[1]
-        return GpuPower(gpu.gpu, present[0], wish, known, present, fixed=index in owner._stuck)
+        read_w = gpu.power_w if self._settings.settle_s else 0.0
+        return GpuPower(gpu.gpu, present[0], wish, known, present, read_w, fixed=index in owner._stuck)
 
     def _take_wishes(self) -> list[Migrate]:
         """Sort the policy's actions: clocks are wishes, starts are held; return the moves of running tasks."""
@@ -272,15 +276,13 @@ class _Answer:
         wish = wish if residents or wish is None else view.requested_mhz
         self._gpus[index] = before.changed(residents, wish)
 
-    def _fits(self, floor: float) -> bool:
-        return choose_clocks(self._gpus, self._bounds, self._limit_w, floor)
-
-    def _expects_room(self) -> bool:
-        return expects_room(self._gpus, self._bounds, self._limit_w, self._settings.floor)
+    def _fits(self, *floors: float) -> bool:
+        """Choose clocks above the first of these floors at which there is power; return whether there is one."""
+        return any(choose_clocks(self._gpus, self._bounds, self._limit_w, floor) for floor in floors)
 
     def _make_room(self) -> None:
         """Lower clocks, and where that is not enough pause the tasks that started last."""
-        if self._fits(self._settings.floor) or self._fits(0.0):
+        if self._fits(FLOOR, 0.0):
             return
         paused: list[tuple[Start, Task]] = []
         for task_id, start in reversed(list(self._owner._started.items())):
@@ -306,7 +308,7 @@ class _Answer:
         self._owner._started.pop(move.task, None)
         before = list(self._gpus)
         self._join(start, task)
-        if self._fits(self._settings.floor) or self._fits(0.0):
+        if not self._over and self._fits(FLOOR, 0.0):
             self._placed.append(move)
             self._owner._started[move.task] = start
             return
@@ -323,7 +325,7 @@ class _Answer:
     def _release(self) -> None:
         """Release held starts in their order, as long as there is power."""
         may_start = self._settings.may_start
-        if may_start is not None and not may_start():
+        if self._over or (may_start is not None and not may_start()):
             return
         for start in list(self._held):
             task = self._held.task(start.task)
@@ -331,7 +333,8 @@ class _Answer:
             before = list(self._gpus)
             levels = [gpu.level for gpu in before]
             self._join(start, task)
-            if not (alone or self._expects_room()) or not (self._fits(self._settings.floor) or self._fits(0.0)):
+            hopeful = alone or expects_room(self._gpus, self._bounds, self._limit_w)
+            if not hopeful or not self._fits(FLOOR, 0.0):
                 self._gpus = before
                 for gpu, level in zip(before, levels, strict=True):
                     gpu.level = level
@@ -371,6 +374,13 @@ class _Answer:
             if total_w(self._gpus, self._bounds) > self._limit_w:
                 self._gpus[view.index] = gpu
 
+    def _lower_by_reading(self) -> None:
+        """Lower the clocks of busy GPUs by as much as power was read above the limit, and raise none."""
+        for view, gpu in zip(self._view.gpus, self._gpus, strict=True):
+            most_mhz = top_mhz(gpu.gpu, view.requested_mhz) * (self._limit_w / self._read_w if gpu.residents else 1.0)
+            allowed = [level for level, clock in enumerate(gpu.levels) if top_mhz(gpu.gpu, clock) <= most_mhz]
+            gpu.level = max(gpu.level, allowed[0] if allowed else len(gpu.levels) - 1)
+
     def _forget_wishes(self) -> None:
         """Keep the wishes that are not fulfilled, and forget the others."""
         wishes = self._owner._wishes
@@ -389,7 +399,7 @@ class _Answer:
         owner._probe_s = settings.probe_s if acted else min(2.0 * owner._probe_s, _LONGEST_PROBE_S)
         if limited and (acted or unknown):
             times_s.append(now_s + max(owner._probe_s, settings.settle_s))
-        if any(gpu.residents for gpu in self._gpus):
+        if any(gpu.residents for gpu in self._gpus) or (self._over and self._held):
             times_s.append(now_s + settings.watch_s)
         # A tick that comes earlier looks at the readings as well, except for a step of the budget.
         next_s = min(owner._own_ticks, default=math.inf)
@@ -401,9 +411,10 @@ class _Answer:
 
     def _tell(self) -> None:
         """Tell the operator that power was read above the limit, or else that starts are held back."""
-        read_w = sum([gpu.power_w for gpu in self._view.gpus])
-        if read_w > self._limit_w + EXCESS_W:
-            text = f"{read_w:.0f} W were read where {self._limit_w:g} W are allowed: clocks are lowered, starts wait"
+        if self._read_w > self._limit_w + EXCESS_W:
+            text = (
+                f"{self._read_w:.0f} W were read where {self._limit_w:g} W are allowed: clocks are lowered, starts wait"
+            )
         else:
             text = f"{len(self._held)} starts wait for power within {self._limit_w:g} W" if self._held else ""
         self._owner._tell(text)

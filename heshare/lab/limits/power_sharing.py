@@ -23,8 +23,9 @@ class GpuPower:
     """One GPU while a limit is divided: its residents, the clocks that it may have, and the chosen one.
 
     `wish` is the clock that its policy requested, MHz, None for the card's own. `present_w` is its power now, W, with
-    the residents and the clock of `present`; None if it is not known. `levels` are the clocks from the wish down,
-    `level` is the place of the chosen one; a `fixed` clock cannot be set.
+    the residents and the clock of `present`; None if it is not known. `read_w` is its last reading, W: no bound is
+    below it with as many residents at no lower clock. `levels` are the clocks from the wish down, `level` is the place
+    of the chosen one; a `fixed` clock cannot be set.
     """
 
     gpu: Gpu
@@ -32,6 +33,7 @@ class GpuPower:
     wish: Clock
     present_w: float | None = None
     present: tuple[Residents, Clock] | None = None
+    read_w: float = 0.0
     level: int = 0
     fixed: bool = False
     levels: tuple[Clock, ...] = field(init=False)
@@ -41,7 +43,7 @@ class GpuPower:
 
     def changed(self, residents: Residents, wish: Clock) -> GpuPower:
         """Return it with other residents, or another wish, at the wished clock."""
-        return GpuPower(self.gpu, residents, wish, self.present_w, self.present, fixed=self.fixed)
+        return GpuPower(self.gpu, residents, wish, self.present_w, self.present, self.read_w, fixed=self.fixed)
 
     @property
     def clock(self) -> Clock:
@@ -52,8 +54,11 @@ class GpuPower:
         clock = self.levels[self.level if level is None else level]
         if self.present_w is not None and self.present == (self.residents, clock):
             return self.present_w
-        power_w = bounds.expected_w if expected else bounds.bound_w
-        return power_w(self.gpu, self.residents, clock)
+        power_w = (bounds.expected_w if expected else bounds.bound_w)(self.gpu, self.residents, clock)
+        if self.present is not None and len(self.residents) >= len(self.present[0]):
+            lower = top_mhz(self.gpu, clock) < top_mhz(self.gpu, self.present[1])
+            power_w = power_w if lower else max(power_w, self.read_w)
+        return power_w
 
     def lowest(self, floor: float) -> int:
         """Return the last level whose clock is at least so much of the top clock; the wish if that is below."""
@@ -67,12 +72,12 @@ def total_w(gpus: Sequence[GpuPower], bounds: PowerBounds) -> float:
     return sum([gpu.power_w(bounds) for gpu in gpus])
 
 
-def expects_room(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float, floor: float) -> bool:
-    """Return whether the power to be expected at the lowest clocks above a floor is at most a limit, W."""
+def expects_room(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float) -> bool:
+    """Return whether the power to be expected at the lowest clocks above `FLOOR` is at most a limit, W."""
     for gpu in gpus:
         if gpu.residents:
-            bounds.predict(gpu.gpu, gpu.residents, [gpu.levels[gpu.lowest(floor)]])
-    return sum([gpu.power_w(bounds, gpu.lowest(floor), expected=True) for gpu in gpus]) <= limit_w
+            bounds.predict(gpu.gpu, gpu.residents, [gpu.levels[gpu.lowest(FLOOR)]])
+    return sum([gpu.power_w(bounds, gpu.lowest(FLOOR), expected=True) for gpu in gpus]) <= limit_w
 
 
 def choose_clocks(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float, floor: float) -> bool:

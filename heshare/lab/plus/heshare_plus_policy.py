@@ -24,7 +24,7 @@ import numpy as np
 from heshare.lab.plus import heshare_plus
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.policies.cached_planner import CachedPlanner
-from heshare.policies.heshare import FrontPolicy
+from heshare.policies.heshare import TITLES, FrontPolicy
 from heshare.policies.policy import Traits
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
@@ -79,6 +79,5 @@ def _register(choice: PlanChoice, title: str) -> None:
         return HeSharePlus(choice, **changed)
 
 
-_register("trade-off", "Trade-off")
-_register("en-opt", "En-opt")
-_register("jct-opt", "JCT-opt")
+for _choice, _title in TITLES.items():
+    _register(_choice, _title)

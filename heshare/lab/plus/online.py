@@ -38,6 +38,7 @@ import numpy as np
 
 from heshare.lab.plus import heshare_plus
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS
+from heshare.policies.heshare import TITLES
 from heshare.policies.plan_release import start_batch
 from heshare.policies.policy import Action, Event, EventKind, GpuView, Traits, View, Wait
 from heshare.policies.predictions import TaskPredictions
@@ -89,18 +90,19 @@ class OnlinePlanner(ABC):
     Args:
         name: the name without the choice.
         choice: `trade-off` (the knee), `en-opt` (least energy) or `jct-opt` (least average JCT).
+        steps: generations or rounds of a planning.
+        time: the model of planning times.
         interval_s: least time from the beginning of one planning to that of the next, s; assumed.
         charge: the share of the planning time that is charged; 0 (plan at once) is right on real GPUs, where planning
             takes real time.
         warm: whether a planning begins with the previous plans.
-        steps: generations or rounds of a planning.
-        time: the model of planning times.
 
     Raises:
         InputError: a parameter is out of its range.
     """
 
     gangs = False
+    replans = True
     tick_s: float | None = None
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
     cluster: Cluster
@@ -112,11 +114,11 @@ class OnlinePlanner(ABC):
         name: str,
         choice: PlanChoice,
         *,
-        interval_s: float,
-        charge: float,
-        warm: bool,
         steps: int,
         time: PlanningTime,
+        interval_s: float = 10.0,
+        charge: float = 1.0,
+        warm: bool = True,
     ) -> None:
         require("interval_s", interval_s, interval_s >= 0, "seconds, at least 0")
         require("charge", charge, charge >= 0, "a factor of at least 0")
@@ -248,14 +250,11 @@ class HeShareOnline(OnlinePlanner):
         choice: PlanChoice = "trade-off",
         *,
         generations: int = 50,
-        interval_s: float = 10.0,
-        charge: float = 1.0,
-        warm: bool = True,
         settings: Settings = DEFAULTS,
+        **shared: Any,
     ) -> None:
         self._settings = replace(settings, generations=generations)
-        shared = {"interval_s": interval_s, "charge": charge}
-        super().__init__("heshare-online", choice, warm=warm, steps=generations, time=self.TIME, **shared)
+        super().__init__("heshare-online", choice, steps=generations, time=self.TIME, **shared)
 
     def seed_plans(self, front: Front) -> tuple[Plan, ...]:
         """Return half a population of plans, spread over the front."""
@@ -280,18 +279,9 @@ class HeSharePlusOnline(OnlinePlanner):
     TIME = PlanningTime(fixed_s=0.01, square_s=3.5e-4, step_s=7e-3)
     WEIGHTS, COARSE = 8, 5
 
-    def __init__(
-        self,
-        choice: PlanChoice = "trade-off",
-        *,
-        rounds: int = 2,
-        interval_s: float = 10.0,
-        charge: float = 1.0,
-        warm: bool = True,
-    ) -> None:
+    def __init__(self, choice: PlanChoice = "trade-off", *, rounds: int = 2, **shared: Any) -> None:
         self._effort = replace(DEFAULT_SETTINGS, rounds=rounds, weights=self.WEIGHTS, coarse_weights=self.COARSE)
-        shared = {"interval_s": interval_s, "charge": charge}
-        super().__init__("heshare+-online", choice, warm=warm, steps=rounds, time=self.TIME, **shared)
+        super().__init__("heshare+-online", choice, steps=rounds, time=self.TIME, **shared)
 
     def seed_plans(self, front: Front) -> tuple[Plan, ...]:
         """Return the three named plans."""
@@ -320,6 +310,5 @@ def _register(choice: PlanChoice, title: str) -> None:
         return HeSharePlusOnline(choice, **changed)
 
 
-_register("trade-off", "Trade-off")
-_register("en-opt", "En-opt")
-_register("jct-opt", "JCT-opt")
+for _choice, _title in TITLES.items():
+    _register(_choice, _title)

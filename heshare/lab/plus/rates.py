@@ -200,7 +200,8 @@ class Rates:
         states = np.pad(inverse, ((0, 0), (1, 0)), constant_values=UNKNOWN)
         alone_s = time_s[states[::count][:, [2**i for i in range(size)]], 0, 0]
         wins = np.zeros((m, count), dtype=np.int64)
-        for lengths in _relative_lengths(size):
+        longer = [1.0 + (times - 1) * np.eye(size)[i] for times in (2.0, 4.0) for i in range(size)]
+        for lengths in (np.ones(size), *longer):
             iterations = np.repeat(lengths / alone_s, count, axis=0)
             energy, time, _ = run_batches(time_s, power_w, states, iterations).T.reshape(3, m, count)
             energy, time = energy / energy[:, :1], time / time[:, :1]
@@ -227,9 +228,3 @@ def _subset_keys(codes: IntArray) -> tuple[IntArray, IntArray]:
     first, inverse = distinct_rows(rows)
     order = np.lexsort(rows[first].T[::-1])
     return rows[first[order]], np.argsort(order)[inverse].reshape(v, -1)
-
-
-def _relative_lengths(size: int) -> FloatArray:
-    """Return the relative lengths of a set's tasks with which its percentages are compared, shape (l, size)."""
-    longer = [1.0 + (times - 1) * np.eye(size)[i] for times in (2.0, 4.0) for i in range(size)]
-    return np.array([np.ones(size), *longer])

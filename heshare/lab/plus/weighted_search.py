@@ -102,13 +102,10 @@ class WeightedSearch:
             self._table = option_table(self._costs)
         return self._table
 
-    def _coarse_weights(self) -> FloatArray:
-        return np.asarray(self._costs.balanced_weight() * 10.0 ** np.linspace(-3, 3, self._settings.coarse_weights))
-
     def _find_weights(self) -> None:
         """Search at coarse weights over the whole range; set the weights of the next rounds from the front's slopes."""
         settings = self._settings
-        coarse = self._coarse_weights()
+        coarse = self._costs.balanced_weight() * 10.0 ** np.linspace(-3, 3, settings.coarse_weights)
         schemes: list[IntArray] = []
         for weight in coarse:
             schemes.append(self._local_optimum(self._constructed(weight), weight)[0])

@@ -7,7 +7,7 @@ defaults; `queues`, for each GPU the list of its batches in order, each with `ta
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -24,8 +24,8 @@ FORMAT: Literal["heshare plan 1"] = "heshare plan 1"
 class _PlanFile(msgspec.Struct):
     format: Literal["heshare plan 1"]
     cluster: list[str | Gpu]
-    energy_j: float
-    jct_s: float
+    energy_j: Annotated[float, msgspec.Meta(ge=0.0)]
+    jct_s: Annotated[float, msgspec.Meta(ge=0.0)]
     tasks: tuple[Task, ...]
     queues: tuple[tuple[Batch, ...], ...]
 

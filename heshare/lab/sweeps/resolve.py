@@ -58,7 +58,8 @@ def predictor_maker(name: str) -> MakePredictor:
         return DevicePredictor
     if name.startswith(PROFILE):
         path = name.removeprefix(PROFILE)
-        return partial(_profile_predictor, path, files_hash(_tables(path)))
+        digest = files_hash(_tables(path))
+        return lambda: ForestPredictor(*_trained(path, digest))
     if ":" not in name:
         known = ", ".join((*PREDICTOR_KINDS, KEPT, TRUTH, "profile:PATH"))
         raise InputError(repr(name), f"{known} or module:function", "Choose one.", column="predictors")
@@ -154,10 +155,6 @@ def plain_number(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"a {type(value).__name__}, which is neither a number nor text")
-
-
-def _profile_predictor(path: str, digest: str) -> ForestPredictor:
-    return ForestPredictor(*_trained(path, digest))
 
 
 @cache

@@ -95,7 +95,7 @@ class TenantPower:
         """Return the power of the GPU with nothing running, W."""
         if gpu.name not in self._idle_w:
             try:
-                self._idle_w[gpu.name] = co_run(gpu, (), constants=self._constants).power_w
+                self._idle_w[gpu.name] = float(co_run(gpu, (), constants=self._constants).power_w)
             except InputError:
                 self._idle_w[gpu.name] = gpu.idle_w
         return self._idle_w[gpu.name]
@@ -107,7 +107,7 @@ class TenantPower:
         """
         key = gpu, resident, nearest_clock(gpu.clocks_mhz, sm_mhz)
         if key not in self._found:
-            self._found[key] = self._above_idle_w(*key)
+            self._found[key] = float(self._above_idle_w(*key))  # without numba's compiler it is numpy's
         return self._found[key]
 
     def shares_j(

@@ -20,11 +20,15 @@ MOST_MHZ = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClockLimit:
-    """The clocks of one card that may be locked, and the id of the group whose members may (None: everyone)."""
+    """The clocks of one card that may be locked, and the id of the group whose members may (None: everyone).
+
+    `site_mhz` is the clock to which an unlock returns, MHz; None leaves it to the card.
+    """
 
     min_mhz: int
     max_mhz: int
     group: int | None
+    site_mhz: int | None = None
 
 
 class ClockLimits:
@@ -48,10 +52,14 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
     min_mhz: Annotated[int, msgspec.Meta(gt=0)]
     max_mhz: Annotated[int, msgspec.Meta(le=MOST_MHZ)]
     group: str | None = None
+    site_mhz: Annotated[int, msgspec.Meta(gt=0)] | None = None
 
 
 def read_limits(path: Path) -> ClockLimits:
-    """Read the limits of a TOML file: a table for each card, or `*`, with `min_mhz`, `max_mhz` and perhaps `group`."""
+    """Read the limits of a TOML file: a table for each card, or `*`.
+
+    It has `min_mhz` and `max_mhz`, and perhaps `group` and `site_mhz`.
+    """
     text = _read_trusted(path)
     try:
         tables = msgspec.toml.decode(text)
@@ -71,14 +79,16 @@ def _limit(uuid: str, content: Any, path: Path) -> ClockLimit:
     try:
         table = msgspec.convert(content, _Table)
     except msgspec.ValidationError as error:
-        raise refuse(str(error), "min_mhz, max_mhz and perhaps group") from error
+        raise refuse(str(error), "min_mhz, max_mhz, and perhaps group and site_mhz") from error
     if table.min_mhz > table.max_mhz:
         raise refuse(f"min_mhz {table.min_mhz}, max_mhz {table.max_mhz}", "min_mhz <= max_mhz")
+    if table.site_mhz is not None and table.site_mhz > table.max_mhz:
+        raise refuse(f"site_mhz {table.site_mhz}, max_mhz {table.max_mhz}", "site_mhz <= max_mhz")
     try:
         group = None if table.group is None else grp.getgrnam(table.group).gr_gid
     except (KeyError, ValueError):
         raise refuse(f"group {table.group!r}", "the name of a group of this machine") from None
-    return ClockLimit(table.min_mhz, table.max_mhz, group)
+    return ClockLimit(table.min_mhz, table.max_mhz, group, table.site_mhz)
 
 
 def _read_trusted(path: Path) -> str:

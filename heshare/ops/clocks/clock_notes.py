@@ -26,9 +26,9 @@ def note_of(uuid: str, folder: Path) -> Path:
     return folder / f"gpu-{uuid}.json"
 
 
-def claim(card: NvmlGpu, uuid: str, sm_mhz: int, *, client: str, path: Path) -> HeldNote:
+def claim(card: NvmlGpu, uuid: str, sm_mhz: int, *, client: str, path: Path, site_mhz: int | None = None) -> HeldNote:
     """Note that a clock is going to be locked, with the card's settings before; undo what an ended service left."""
-    facts = {"uuid": uuid, "sm_mhz": sm_mhz, "client": client, "before": _settings(card)}
+    facts = {"uuid": uuid, "sm_mhz": sm_mhz, "client": client, "before": _settings(card), "site_mhz": site_mhz}
     note = HeldNote(path, facts)
     try:
         until_s = time.monotonic() + _TAKE_OVER_S
@@ -136,10 +136,18 @@ def restore_note(path: Path) -> None:
         _unlock(note)
 
 
+def unlock(card: NvmlGpu, site_mhz: int | None) -> None:
+    """Leave a clock to the card, or return it to the site's."""
+    if site_mhz is None:
+        card.unlock_clock()
+    else:
+        card.lock_clock(site_mhz)
+
+
 def _unlock(note: FoundNote) -> str:
     uuid = str(note.facts.get("uuid"))
     with GuardedGpu(uuid) as card:
-        card.unlock_clock()
+        unlock(card, note.facts.get("site_mhz"))
         # After a restart of the host the other settings may have changed with the driver.
         if note.life is not Life.REBOOTED:
             _read_back(card, uuid, note.facts)

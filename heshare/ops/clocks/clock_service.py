@@ -34,8 +34,10 @@ from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.file_lock import FileLock, hold
 from heshare.shared.processes import pidfd
 
-MOST_CLIENTS, MOST_OF_A_USER = 128, 64
-_IDLE_S, _SEND_S, _RETRY_S, _END_S = 60.0, 2.0, 1.0, 5.0
+MOST_CLIENTS, MOST_OF_A_USER, _OF_ROOT = 128, 24, 8
+_WITHOUT_CARD_S, _SEND_S, _RETRY_S, _END_S = 10.0, 2.0, 1.0, 5.0
+_MOST_REQUESTS, _MOST_LINES = 20, 50
+"""Requests of a client, and lines of the log, in a second."""
 _LONGEST_RETRY_S = 60.0
 _LONGEST_REASON = 1000
 _SO_PEERGROUPS = 59
@@ -108,7 +110,8 @@ class ClockService:
             return  # it has gone
         with self._turn:
             same = sum(other.uid == peer.uid for other in self._clients)
-            if len(self._clients) >= MOST_CLIENTS or same >= MOST_OF_A_USER:
+            most = MOST_CLIENTS if peer.privileged else MOST_CLIENTS - _OF_ROOT
+            if len(self._clients) >= most or same >= MOST_OF_A_USER:
                 connection.settimeout(_SEND_S)
                 with connection, contextlib.suppress(OSError):
                     _send(connection, "refused busy too many clients")
@@ -131,12 +134,14 @@ class ClockService:
             poller = select.poll()
             for descriptor in (connection.fileno(), *([] if ended is None else [ended])):
                 poller.register(descriptor, select.POLLIN)
-            rest = b""
+            rest, since_s, count = b"", 0.0, 0
+            until_s = time.monotonic() + _WITHOUT_CARD_S
             while True:
-                quiet_ms = None if self._waits_for(peer) else 1000 * _IDLE_S
+                quiet_ms = None if self._waits_for(peer) else 1000 * max(0.0, until_s - time.monotonic())
                 ready = poller.poll(quiet_ms)
                 # Its end counts, not the connection's alone: a child process may have inherited that.
-                if not ready or any(descriptor == ended for descriptor, _ in ready):
+                late = quiet_ms == 0.0
+                if late or not ready or any(descriptor == ended for descriptor, _ in ready):
                     break
                 data = connection.recv(LONGEST)
                 if not data:
@@ -144,6 +149,10 @@ class ClockService:
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
                     _send(connection, self._reply(peer, line))
+                    count += 1
+                    if count % _MOST_REQUESTS == 0:
+                        time.sleep(max(0.0, since_s + 1.0 - time.monotonic()))
+                        since_s = time.monotonic()
                 if len(rest) > LONGEST:
                     _send(connection, f"refused request a request has at most {LONGEST} bytes")
                     break
@@ -168,16 +177,17 @@ class ClockService:
                     self._card(uuid).lock(peer, int(mhz))
                 case ["unlock", uuid]:
                     self._allow(peer, uuid, None)
-                    # A card of which nothing is known was not locked, and need not reply.
-                    if uuid in self._cards or note_of(uuid, self._folder).exists():
-                        self._card(uuid).unlock(peer)
+                    if uuid not in self._cards and not note_of(uuid, self._folder).exists():
+                        raise RefusedError("request", "this client does not have the card")
+                    self._card(uuid).unlock(peer)
                 case _:
                     raise RefusedError("request", "expected lock UUID MHZ, unlock UUID, state or ping")
         except RefusedError as error:
             why = " ".join(str(error).split())[:_LONGEST_REASON]
             _log(f"{peer}: {line[:LONGEST]!r} is refused: {why}")
             return f"refused {error.kind} {why}"
-        _log(f"{peer}: {line.decode('ascii')}")
+        if line != b"ping":
+            _log(f"{peer}: {line.decode('ascii')}")
         return "ok"
 
     def _allow(self, peer: Peer, uuid: str, sm_mhz: int | None) -> None:
@@ -208,7 +218,9 @@ class ClockService:
 
     def _known(self, uuid: str) -> ServedCard:
         with self._turn:
-            return self._cards.setdefault(uuid, ServedCard(uuid, self._open_card, self._folder))
+            limit = self._limits.of_card(uuid)
+            site_mhz = None if limit is None else limit.site_mhz
+            return self._cards.setdefault(uuid, ServedCard(uuid, self._open_card, self._folder, site_mhz))
 
     def _all_cards(self) -> list[ServedCard]:
         with self._turn:
@@ -333,7 +345,15 @@ def _group_name(limit: ClockLimit) -> str:
         return str(limit.group)
 
 
+_logged = [0, 0]  # in this second, and how many lines
+
+
 def _log(text: str) -> None:
+    now_s = int(time.monotonic())
+    _logged[:] = [now_s, _logged[1] + 1 if _logged[0] == now_s else 1]
+    if _logged[1] > _MOST_LINES:
+        return
+    text += ", and more that is left out" if _logged[1] == _MOST_LINES else ""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"heshare clock-service: {text}\n")
         sys.stderr.flush()

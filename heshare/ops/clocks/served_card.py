@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from heshare.ops.clocks.clock_notes import claim, is_left, note_of, restore_note
+from heshare.ops.clocks.clock_notes import claim, is_left, note_of, restore_note, unlock
 from heshare.ops.nvml.binding import NoPermissionError, NvmlError, NvmlGpu
 from heshare.ops.state.held_note import HeldNote
 from heshare.shared.errors import DeviceError
@@ -25,13 +25,17 @@ class RefusedError(DeviceError):
 class ServedCard:
     """A card of the clock service. Its methods may be called by several threads.
 
-    NVML does not report which clocks were locked before, so giving back leaves the clock to the card. A note is in
+    NVML does not report which clocks were locked before, so giving back leaves the clock to the card, or returns it to
+    `site_mhz`. A note is in
     `folder` as long as the clock may be locked, so that others can unlock it. `open_card` is asked again at every call,
     since a GPU may be away for a while.
     """
 
-    def __init__(self, uuid: str, open_card: Callable[[str], NvmlGpu], folder: Path) -> None:
+    def __init__(
+        self, uuid: str, open_card: Callable[[str], NvmlGpu], folder: Path, site_mhz: int | None = None
+    ) -> None:
         self._uuid, self._open_card, self._path = uuid, open_card, note_of(uuid, folder)
+        self._site_mhz = site_mhz
         self._turn = threading.Lock()
         self._holder: object = None
         self._note: HeldNote | None = None
@@ -64,6 +68,8 @@ class ServedCard:
 
     def unlock(self, client: object) -> None:
         with self._turn_of(client):
+            if self._holder is not client and self._left is None:
+                raise RefusedError("request", "this client does not have the card")
             self._unlock()
             if not self.retry():
                 raise RefusedError("card", "its clock was left locked, and cannot be unlocked now")
@@ -99,7 +105,7 @@ class ServedCard:
     def _claim(self, client: object, sm_mhz: int) -> HeldNote:
         try:
             card = self._open_card(self._uuid)
-            return claim(card, self._uuid, sm_mhz, client=str(client), path=self._path)
+            return claim(card, self._uuid, sm_mhz, client=str(client), path=self._path, site_mhz=self._site_mhz)
         except OSError as error:
             found = f"the lock cannot be noted in {self._path} ({error.strerror})"
             raise RefusedError("card", f"{found}. Set XDG_STATE_HOME to a folder that can be written") from error
@@ -110,7 +116,7 @@ class ServedCard:
 
     def _unlock(self) -> None:
         if self._note is not None:
-            self._call(lambda card: card.unlock_clock())
+            self._call(lambda card: unlock(card, self._site_mhz))
             self._forget()
 
     def _give_up(self) -> None:

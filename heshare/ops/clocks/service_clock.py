@@ -80,7 +80,7 @@ class ServiceClock:
         self._uuid, self._path = uuid, path
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._busy = False
+        self._busy = self._has = False
         self._wanted_mhz: int | None = None
         self._failures, self._retry_at = 0, 0.0
 
@@ -89,12 +89,12 @@ class ServiceClock:
         try:
             self._request(f"lock {self._uuid} {sm_mhz}")
         except ClockServiceLostError:
-            self._wanted_mhz = sm_mhz
+            self._wanted_mhz, self._has = sm_mhz, True
             raise
-        self._wanted_mhz = sm_mhz
+        self._wanted_mhz, self._has = sm_mhz, True
 
     def release(self) -> None:
-        wanted_mhz, self._wanted_mhz = self._wanted_mhz, None
+        self._wanted_mhz = None
         if self._busy:
             self._disconnect()  # called by a signal amid a request: the end of the connection gives the clock back
             return
@@ -102,7 +102,7 @@ class ServiceClock:
         if self._path is not None and lost:
             self._disconnect()  # that service gives back what it had set, at its next start if it was killed
             return
-        if self._socket is None and wanted_mhz is None:
+        if not self._has:
             return
         # An own service that was killed is started again, so that it unlocks what that had locked.
         try:
@@ -113,6 +113,7 @@ class ServiceClock:
                 raise
             if self._path is None:
                 self._request(f"unlock {self._uuid}")
+        self._has = False
 
     def news(self) -> str:
         """Return a line when the service was lost or is back; then the last clock requested is locked again."""

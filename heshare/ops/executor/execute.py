@@ -3,10 +3,8 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
@@ -17,16 +15,16 @@ from heshare.ops.executor import job_tasks
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import AssignedJob
+from heshare.ops.executor.learning import Learning
 from heshare.ops.executor.local_gpus import LauncherFactory, LocalGpus, planned_cluster, select_gpus
 from heshare.ops.executor.operator_log import OperatorLog
 from heshare.ops.executor.outcome import RunOutcome, run_outcome
-from heshare.ops.executor.remote.host_offers import select_checked_gpus
-from heshare.ops.executor.remote.host_pool import HostPool
 from heshare.ops.executor.run_control import RunControl, RunDrained, RunSteering, SteeredPolicy
-from heshare.ops.executor.run_observer import JournalingObserver
+from heshare.ops.executor.run_observer import HEAR_S, JournalingObserver
 from heshare.ops.jobs import run_journal
-from heshare.ops.jobs.entries import Entry, Hosts, Note, Run, Session, SessionGpu
+from heshare.ops.jobs.entries import Entry, Note, Run, Session, SessionGpu
 from heshare.ops.jobs.job_file import read_jobs
+from heshare.ops.jobs.learned_commands import keep_learned, read_learned
 from heshare.ops.jobs.run_journal import RunJournal
 from heshare.ops.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, hidden, survey
 from heshare.policies.policy import Policy
@@ -35,7 +33,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.running.clock import WallClock
 from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
-from heshare.shared.errors import InputError, PolicyError, require
+from heshare.shared.errors import DeviceError, InputError, PolicyError, require
 from heshare.shared.signals import Interrupted
 from heshare.shared.version import __version__
 from heshare.world.cluster import Cluster
@@ -69,7 +67,6 @@ def execute(
     policy: str,
     devices: str,
     predictor: Predictor,
-    hosts: str | None = None,
     seed: int = 0,
     allow_clocks: bool = False,
     terms: RunTerms = NO_TERMS,
@@ -81,9 +78,8 @@ def execute(
         file: the `jobs.yaml`.
         folder: of the run; new, or without a journal.
         policy: a name of the registry.
-        devices: `nvml`, or `nvml:0,nvml:1`; of several hosts `nvml`, or `nvml:UUID,nvml:UUID`.
+        devices: `nvml`, or `nvml:0,nvml:1`.
         predictor: the predictor of the policy.
-        hosts: a Dask scheduler, `tls://host:port`, whose workers' GPUs are used; None is this machine.
         seed: of the policy's randomness.
         allow_clocks: let the policy lock clocks.
         terms: a power limit from the start of the run on, kept by starts alone where no clock may be set. Jobs on real
@@ -101,20 +97,14 @@ def execute(
     make(policy)
     options = options or ExecutorOptions()
     job_tasks.check_names(specs, file)
-    chosen = None
-    if hosts is None:
-        job_tasks.check_programs(specs, file)
-        chosen = select_gpus(devices)
-        uuids = list(chosen.uuids)
-        if terms.power_limit is not None:
-            terms.check(planned_cluster(uuids, clocks=allow_clocks))
-    else:
-        uuids = select_checked_gpus(hosts, devices, specs, file)
+    job_tasks.check_programs(specs, file)
+    chosen = select_gpus(devices)
+    if terms.power_limit is not None:
+        terms.check(planned_cluster(chosen.uuids, clocks=allow_clocks))
     described = Run(
         version=__version__,
         policy=policy,
-        devices=tuple(uuids),
-        hosts=None if hosts is None else Hosts(hosts, f"{folder.absolute().name}-{uuid4().hex[:8]}"),
+        devices=tuple(chosen.uuids),
         seed=seed,
         allow_clocks=allow_clocks,
         file=str(file.absolute()),
@@ -129,22 +119,20 @@ def resume(
     folder: Path,
     *,
     predictor: Predictor,
-    hosts: str | None = None,
     salvage: bool = False,
     options: ExecutorOptions | None = None,
 ) -> RunOutcome:
     """Continue a run that ended early: jobs that are over stay so, jobs that ran are started again.
 
-    `salvage` leaves damaged lines of the journal out; a job whose end was in one runs again. `hosts` says where the
-    scheduler of a run on several hosts is now, if not where it was.
+    `salvage` leaves damaged lines of the journal out; a job whose end was in one runs again.
 
     Raises:
-        InputError: no run in this folder, or one that another process writes.
+        InputError: no run in this folder, one that another process writes, or one of an older version on several hosts.
         DeviceError, Interrupted: as `execute`.
     """
     options = options or ExecutorOptions()
     with closing(RunJournal(folder, None, salvage=salvage)) as journal:
-        return _continue(folder, journal, predictor, options, hosts)
+        return _continue(folder, journal, predictor, options)
 
 
 def _continue(
@@ -152,7 +140,6 @@ def _continue(
     journal: RunJournal,
     predictor: Predictor,
     options: ExecutorOptions,
-    hosts: str | None = None,
     chosen: ChosenGpus | None = None,
 ) -> RunOutcome:
     """Run the jobs that are not over in one more session; `chosen` are the GPUs of a run that begins here."""
@@ -165,41 +152,68 @@ def _continue(
     todo, assigned = job_tasks.remaining_tasks(jobs, state.history, elapsed_s=elapsed_s)
     if options.meter is not None:
         journal.follow(options.meter)
+    drained = False
     if todo:
         steering = RunSteering(options.log, RunControl(folder), options.meter)
         # Every session draws random numbers of its own.
         rng = np.random.default_rng(np.random.SeedSequence(described.seed).spawn(len(sessions) + 1)[-1])
-        gpus = _gpu_set(described, sessions, assigned, folder, clock, options, hosts, chosen)
+        gpus = _gpu_set(described, sessions, assigned, folder, clock, options, chosen)
         with _told_release(journal, steering.log, gpus), gpus:
-            observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, state.history, steering)
+            cluster = Cluster(tuple(device.gpu for device in gpus.devices))
+            learning = Learning(todo, assigned, cluster, read_learned() | state.learned)
+            observer = JournalingObserver(
+                journal, assigned, gpus.devices, clock.now_s, state.history, steering, learning
+            )
             _begin_session(gpus, journal, at, set_back_s)
+            for key in learning.known.keys() - state.learned.keys():
+                journal.append(learning.known[key], sync=False)
             _tell_begin(steering, described, gpus, len(todo), folder)
             for text in chosen.left_out if chosen else ():
                 steering.log.tell("gpu-left-out", text)
                 journal.append(Note(text), sync=False)
             observer.take_notes()
-            cluster = Cluster(tuple(device.gpu for device in gpus.devices))
-            fit_mask(todo, cluster)
-            policy, devices = _policy(described, elapsed_s, journal, steering, options), gpus.devices
-            try:
+            fit_mask(learning.tasks, cluster)
+            policy, devices = _policy(described, elapsed_s, journal, steering, options, learning), gpus.devices
+            with _told_end(journal, steering, observer, learning):
                 run(
-                    todo, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer
-                )
-            except (RunDrained, PolicyError) as error:
-                # The run ends with a note, since many jobs may have completed.
-                text = _DRAINED if steering.control.draining else str(error)
-                journal.append(Note(text))
-                steering.log.tell("end", text)
-            except Interrupted as signal:
-                steering.log.tell("signal", f"{signal}: jobs are ended, the GPUs are given back")
-                journal.append(Note(f"ended by {signal}"))
-                raise
-            finally:
-                observer.finish()
-                steering.control.clear()
+                    learning.tasks, cluster, policy,
+                    predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer,
+                )  # fmt: skip
+            drained = steering.control.draining
             # Before the GPUs are given back: that may fail, or hang.
             run_outcome(run_journal.read_state(folder)).write(folder)
-    return run_outcome(run_journal.read_state(folder)).write(folder)
+    return replace(run_outcome(run_journal.read_state(folder)).write(folder), drained=drained)
+
+
+@contextmanager
+def _told_end(
+    journal: RunJournal, steering: RunSteering, observer: JournalingObserver, learning: Learning
+) -> Iterator[None]:
+    """Note how the run in the `with` ends: the run of a policy that gives up ends in order, as one that is drained."""
+    try:
+        yield
+    except (RunDrained, PolicyError) as error:
+        # The run ends with a note, since many jobs may have completed.
+        text = _DRAINED if steering.control.draining else str(error)
+        journal.append(Note(text))
+        steering.log.tell("end", text)
+    except Interrupted as signal:
+        steering.log.tell("signal", f"{signal}: jobs are ended, the GPUs are given back")
+        journal.append(Note(f"ended by {signal}"))
+        raise
+    finally:
+        observer.finish()
+        steering.control.clear()
+        _keep(learning, steering.log)
+
+
+def _keep(learning: Learning, log: OperatorLog) -> None:
+    """Keep what was learned for later runs; whatever goes wrong with that, the run's results stand."""
+    try:
+        if learning.known:
+            keep_learned(learning.known.values())
+    except (OSError, DeviceError) as error:
+        log.tell("learned", f"what was learned of commands is not kept for later runs: {error}")
 
 
 def _policy(
@@ -208,8 +222,9 @@ def _policy(
     journal: RunJournal,
     steering: RunSteering,
     options: ExecutorOptions,
+    learning: Learning,
 ) -> Policy:
-    steered = SteeredPolicy(make(described.policy), steering.control)
+    steered = SteeredPolicy(make(described.policy), steering.control, learning.take_news)
     if described.power_limit is None:
         return steered
 
@@ -221,7 +236,7 @@ def _policy(
     settings = BudgetSettings(
         settle_s=settle_s,
         probe_s=settle_s,
-        watch_s=settle_s,
+        watch_s=min(HEAR_S, settle_s),
         may_start=lambda: not steering.control.draining,
         tell=tell,
     )
@@ -246,32 +261,25 @@ def _gpu_set(
     folder: Path,
     clock: WallClock,
     options: ExecutorOptions,
-    hosts: str | None,
     chosen: ChosenGpus | None,
 ) -> GpuSet:
-    """Return the GPUs of a run, not yet taken; `InputError` for a scheduler and a run on this machine."""
-    there = described.hosts
-    given: dict[str, Any] = {
-        "uuids": described.devices,
-        "jobs": assigned,
-        "now_s": clock.now_s,
-        "allow_clocks": described.allow_clocks,
-        "timeouts": options.timeouts,
-        "tenant_power": options.tenant_power,
-        "known": {gpu.uuid: (gpu.name, gpu.host) for session in sessions for gpu in session.gpus},
-    }
-    if there is not None:
-        return HostPool(address=hosts or there.address, name=there.name, **given)
-    if hosts is not None:
-        found, action = f"{hosts} for a run on this machine's own GPUs", "Leave it out, or begin another run."
-        raise InputError(found, "no --hosts", action, column="--hosts")
+    """Return the GPUs of a run, not yet taken; `InputError` for a run on several hosts."""
+    if described.hosts:
+        action = "Begin a run on each host (docs/operations.md)."
+        raise InputError("a run on several hosts", "a run on the GPUs of one", action, file=folder / run_journal.NAME)
     cards = chosen.cards if chosen else survey()
     return LocalGpus(
+        uuids=described.devices,
+        jobs=assigned,
+        now_s=clock.now_s,
+        allow_clocks=described.allow_clocks,
+        timeouts=options.timeouts,
+        tenant_power=options.tenant_power,
+        known={gpu.uuid: gpu.name for session in sessions for gpu in session.gpus},
         folder=folder,
         launcher=options.launcher,
         hidden=hidden(cards, os.environ.get(CUDA_VARIABLE)),
         uses={card.uuid: card.use for card in cards if card.use},
-        **given,
     )
 
 
@@ -289,5 +297,5 @@ def _begin_session(gpus: GpuSet, journal: RunJournal, at: float, set_back_s: flo
     for device in gpus.devices:
         clocks_mhz = device.gpu.clocks_mhz
         grid = f"{clocks_mhz[0]}-{clocks_mhz[-1]}" if len(clocks_mhz) > 1 else f"{clocks_mhz[-1]} (the card's own)"
-        rows.append(SessionGpu(device.uuid, device.gpu.name, grid, device.sharing, device.host))
+        rows.append(SessionGpu(device.uuid, device.gpu.name, grid, device.sharing))
     journal.append(Session(at, tuple(rows), set_back_s, os.getpid(), tuple(gpus.counters_j), gpus.token))

@@ -1,14 +1,16 @@
-"""Base class of the GPUs that run jobs, on this machine or on another host."""
+"""Base class of the GPUs that run jobs, and what they share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heshare.devices.device import Progress, Reading, TaskFailure
+from heshare.lab.tenants.measured_work import MeasuredWork
 from heshare.ops.executor.operator_log import Note
 from heshare.ops.nvml.guarded_gpu import DEADLINE_S
 from heshare.shared.errors import DeviceError
 from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +22,9 @@ class Timeouts:
         memory_s: for memory that another process holds.
         nvml_s: for a call of NVML; then its process is replaced, and the GPU takes no new jobs until it replies. The
             first call, which may load the driver, has three times as long.
-        host_s: for a host that does not reply; then its GPUs are lost.
         shared_s: failures on one GPU within so long of each other are one failure of what they share.
         grace_s: for a command to end after SIGTERM.
-        settle_s: after a change of a GPU's jobs or clock, until a reading of its power counts for a power limit, and
-            between two looks at the readings.
+        settle_s: after a change of a GPU's jobs or clock, until a reading of its power below a power limit counts.
         mps_pauses_s: before the first restart of an MPS daemon that ends again and again, the second, ...; after the
             last one the GPU goes on by time-slicing.
     """
@@ -32,7 +32,6 @@ class Timeouts:
     poll_s: float = 1.0
     memory_s: float = 60.0
     nvml_s: float = DEADLINE_S
-    host_s: float = 30.0
     shared_s: float = 2.0
     grace_s: float = 5.0
     settle_s: float = 10.0
@@ -53,6 +52,7 @@ class Attempt:
         sm_mhz: the clock at its end, MHz.
         limits: what held the clock down while it ran.
         gpu_j: the energy of the GPU by its end, J, on the account of its device.
+        measured: what it has shown, beside what the device model has for it.
     """
 
     number: int
@@ -65,12 +65,13 @@ class Attempt:
     sm_mhz: float
     limits: tuple[str, ...]
     gpu_j: float
+    measured: MeasuredWork = field(default_factory=MeasuredWork)
 
 
 class ExecutorDevice:
     """A GPU that runs jobs: a `Device` with accounts of its jobs and of its energy.
 
-    An empty `host` is this machine; `now_s` is the time that all devices of the run share.
+    `now_s` is the time that all devices of the run share.
 
     Attributes:
         requested_mhz: the clock that was requested, MHz; None for the card's own.
@@ -85,8 +86,8 @@ class ExecutorDevice:
 
     provenance = "measured"
 
-    def __init__(self, gpu: Gpu, uuid: str, host: str, now_s: Callable[[], float], latest: Reading) -> None:
-        self.gpu, self.uuid, self.host, self.latest = gpu, uuid, host, latest
+    def __init__(self, gpu: Gpu, uuid: str, now_s: Callable[[], float], latest: Reading) -> None:
+        self.gpu, self.uuid, self.latest = gpu, uuid, latest
         self.requested_mhz: int | None = None
         self.lost = self.drained = ""
         self.ended: dict[int, Attempt] = {}
@@ -109,6 +110,14 @@ class ExecutorDevice:
     def note(self, text: str, event: str = "note") -> None:
         """Tell the operator something about the GPU: as the named event on stderr, and as a note in the report."""
         self.notes.append(Note.at(self._now_s(), text, event))
+
+    def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
+        """Refuse another way of sharing than MPS; `DeviceError`."""
+        found = f"{self.gpu.name} ({self.uuid}): sharing by {resident.sharing} is not possible"
+        raise DeviceError(f"{found}; it shares by MPS alone. Use a policy that needs no more, or emulated GPUs.")
+
+    def hold(self, task_id: int, time_s: float) -> None:
+        """Do nothing: the processes of a real gang wait for each other by themselves."""
 
     def take_failures(self) -> list[TaskFailure]:
         failed, self._failed = self._failed, []

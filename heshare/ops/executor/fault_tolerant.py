@@ -1,6 +1,6 @@
 """Fault tolerance for any policy: retry failed tasks, run suspects alone, plan again without lost or drained GPUs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,16 +11,21 @@ from heshare.policies.policy import (
     EventKind,
     GpuView,
     Migrate,
+    Pause,
     Policy,
     ReusedPlanning,
     ReusesPlanning,
     SetClock,
     Start,
     View,
+    Wait,
 )
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+_AGAIN_S = 1.0
 
 
 class FaultTolerantPolicy:
@@ -30,11 +35,13 @@ class FaultTolerantPolicy:
     fail, is hidden until nothing else waits, and then has a GPU to itself. When a GPU is lost or drained, the policy is
     reset to the cluster of the others, and every waiting task arrives again; tasks that fit none of these GPUs are
     hidden and remain unfinished. What runs on a drained GPU runs on, out of the policy's sight. When that GPU takes
-    tasks again, the policy is reset to the cluster with it.
+    tasks again, the policy is reset to the cluster with it. A task on several GPUs has them to itself: a start that
+    would give it a neighbour is refused, and that task arrives again. `news` gets the waiting tasks; where it returns
+    true, other times or powers are known of them, and they arrive again for a policy that `replans`.
     """
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+    def __init__(self, policy: Policy, news: Callable[[Sequence[Task]], bool] = lambda waiting: False) -> None:
+        self._policy, self._news = policy, news
         self.name, self.traits = policy.name, policy.traits
 
     @property
@@ -44,6 +51,11 @@ class FaultTolerantPolicy:
     @property
     def reused(self) -> ReusedPlanning:
         return self._policy.reused if isinstance(self._policy, ReusesPlanning) else ReusedPlanning()
+
+    @property
+    def gangs(self) -> bool:
+        """Whether the policy runs tasks on several GPUs."""
+        return bool(getattr(self._policy, "gangs", True))
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         self._cluster, self._predictor, self._rng = cluster, predictor, rng
@@ -56,6 +68,7 @@ class FaultTolerantPolicy:
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
         self._suspects.update(event.alone)
+        self._refused |= self._news(view.waiting) and bool(getattr(self._policy, "replans", False))
         self._alone = {gpu: task for gpu, task in self._alone.items() if task in view.gpus[gpu].running}
         if event.lost:
             self._lost.add(event.gpu)
@@ -75,7 +88,7 @@ class FaultTolerantPolicy:
         visible = self._visible(view)
         translated = self._translated(event, visible)
         if translated is not None:
-            yield from self._filtered(self._policy.decide(translated, visible))
+            yield from self._filtered(self._policy.decide(translated, visible), view)
         if not visible.waiting:
             yield from self._start_suspects(view)
 
@@ -87,8 +100,12 @@ class FaultTolerantPolicy:
             waiting = [task for task in waiting if task.id not in self._suspects]
         if len(self._available) < len(self._cluster):
             gpus = [replace(view.gpus[index], index=place) for place, index in enumerate(self._available)]
-            largest_mib = max(gpu.gpu.memory_mib for gpu in gpus)
-            waiting = [task for task in waiting if memory_mib(task.workload) <= largest_mib]
+            memories_mib = sorted((gpu.gpu.memory_mib for gpu in gpus), reverse=True)
+            waiting = [
+                task
+                for task in waiting
+                if task.gpus <= len(gpus) and memory_mib(task.workload) <= memories_mib[task.gpus - 1]
+            ]
         return replace(view, waiting=waiting, gpus=gpus)
 
     def _translated(self, event: Event, visible: View) -> Event | None:
@@ -110,27 +127,41 @@ class FaultTolerantPolicy:
             return None
         return Event(kind, event.time_s, tasks, self._available.index(event.gpu))
 
-    def _filtered(self, actions: Iterable[Action]) -> Iterator[Action]:
-        """Yield the policy's actions in the cluster's numbering, without those that give a suspect a neighbour."""
+    def _filtered(self, actions: Iterable[Action], view: View) -> Iterator[Action]:
+        """Yield the actions in the cluster's numbering, without those that give a suspect or a gang a neighbour."""
+        on = {index: set(view.gpus[index].running) for index in self._available}
         for action in actions:
-            if isinstance(action, Start | SetClock | Migrate):
-                gpu = self._available[action.gpu] if 0 <= action.gpu < len(self._available) else action.gpu
-                if gpu in self._alone and not isinstance(action, SetClock):
+            if isinstance(action, SetClock):
+                yield replace(action, gpu=self._of_cluster(action.gpu))
+                continue
+            if isinstance(action, Start | Migrate):
+                gpus = [self._of_cluster(gpu) for gpu in (action.gpu, *action.also)]
+                tasks = set().union(*(on.get(gpu, ()) for gpu in gpus)) - {action.task}
+                if any(self._alone.get(gpu, action.task) != action.task for gpu in gpus) or (action.also and tasks):
                     self._refused = True
                     continue
-                yield replace(action, gpu=gpu)
-            else:
-                yield action
+                action = replace(action, gpu=gpus[0], also=tuple(gpus[1:]))
+                self._alone |= dict.fromkeys(gpus if action.also else (), action.task)
+            if isinstance(action, Start | Migrate | Pause):
+                placed = () if isinstance(action, Pause) else (action.gpu, *action.also)
+                for index, tasks in on.items():
+                    (tasks.add if index in placed else tasks.discard)(action.task)
+            yield action
+        if self._refused and not any(on.values()):
+            yield Wait(view.now_s + _AGAIN_S)  # no end of a task will bring the next event
+
+    def _of_cluster(self, gpu: int) -> int:
+        return self._available[gpu] if 0 <= gpu < len(self._available) else gpu
 
     def _start_suspects(self, view: View) -> Iterator[Action]:
         """Yield starts of suspects on idle GPUs, one each, at the GPU's own clock; the largest GPU first."""
         idle = [view.gpus[index] for index in self._available if not len(view.gpus[index].running)]
         idle.sort(key=lambda gpu: (-gpu.free_mib, gpu.index))
         for task in [task for task in view.waiting if task.id in self._suspects]:
-            if not idle or memory_mib(task.workload) > idle[0].free_mib:
+            if len(idle) < task.gpus or memory_mib(task.workload) > idle[task.gpus - 1].free_mib:
                 return
-            gpu = idle.pop(0)
-            if gpu.requested_mhz is not None:
-                yield SetClock(gpu.index, None)
-            self._alone[gpu.index] = task.id
-            yield Start(task.id, gpu.index, 100)
+            gpus, idle = idle[: task.gpus], idle[task.gpus :]
+            yield from (SetClock(gpu.index, None) for gpu in gpus if gpu.requested_mhz is not None)
+            first, *also = [gpu.index for gpu in gpus]
+            self._alone |= dict.fromkeys((first, *also), task.id)
+            yield Start(task.id, first, 100, also=tuple(also))

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from heshare.ops.state.held_note import MachinePlace
+from heshare.shared.display import printable
 from heshare.shared.errors import DeviceError
 from heshare.shared.file_lock import FileLock
 from heshare.shared.processes import alive, started_at
@@ -50,8 +51,9 @@ class GpuLock(FileLock):
             if time.monotonic() - start_s > (_CLEANUP_S if _has_ended(holder) else _EXIT_S):
                 self.close()
                 raise GpuInUseError(
-                    f"GPU {uuid}: another run has it: {_printable(holder) or 'a process without a name'}. "
-                    "Wait for it to end, end it, or use other GPUs."
+                    f"GPU {uuid}: another run has it: {printable(holder)[:500] or 'a process without a name'}. "
+                    "Wait for it to end, or use other GPUs. Any user can hold this lock and write that line: "
+                    "`lslocks`, as root, shows the process that has it."
                 )
             time.sleep(0.05)
         if fcntl.fcntl(self.descriptor, fcntl.F_GETFL) & os.O_RDWR:
@@ -95,12 +97,6 @@ def _has_ended(holder: str) -> bool:
     if match is None or match[2] != str(MachinePlace.here()):
         return False
     return not alive(int(match[1]), started_at(int(match[1])))
-
-
-def _printable(holder: str) -> str:
-    """Return a holder's text on one line, without control characters: any user may have written it."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in holder.replace("\n", ", "))
-    return shown[:500]
 
 
 def lock_path(uuid: str) -> Path:

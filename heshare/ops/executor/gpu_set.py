@@ -11,23 +11,22 @@ from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.local_device import LocalExecutorDevice
-from heshare.ops.executor.remote.remote_client import RemoteDevice
+from heshare.ops.executor.lost_device import LostDevice
 from heshare.shared.signals import InterruptHandler, handling
 
-RunDevice = LocalExecutorDevice | RemoteDevice
+RunDevice = LocalExecutorDevice | LostDevice
 
 
 @dataclass(eq=False, kw_only=True)
 class GpuSet:
-    """The GPUs of a run: those of this machine, or of several hosts.
+    """The GPUs of a run.
 
     Signals that would end the process raise `Interrupted` within the `with`, and are ignored while the GPUs are given
     back.
 
     Attributes:
         now_s: the time of the run, which all devices share, s.
-        known: of a run that is resumed, the name and the host of each GPU that it had; a GPU that is missing now is
-            lost.
+        known: of a run that is resumed, the name of each GPU that it had, by UUID; one that is missing now is lost.
         devices: one for each GPU, in order; there once the `with` has begun.
         counters_j: each GPU's energy since its driver was loaded, when it was taken, J; None where that is unknown.
         token: the mark of the run's processes.
@@ -40,7 +39,7 @@ class GpuSet:
     now_s: Callable[[], float]
     allow_clocks: bool
     timeouts: Timeouts
-    known: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    known: Mapping[str, str] = field(default_factory=dict)
     tenant_power: TenantPower = field(default_factory=TenantPower)
 
     def __post_init__(self) -> None:

@@ -5,20 +5,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from heshare.ops.descriptors import ShortageError, inherited_limit, start_error
+from heshare.ops.executor.gang import Gang, GangMember, join
 from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.private_files import open_private
 from heshare.ops.unprivileged_process import start_unprivileged
 from heshare.ops.workers import job_reaper
+from heshare.ops.workers.job_cgroup import JobCgroup
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.ops.workers.output_limit import OutputLimiter
-from heshare.shared.errors import DeviceError
+from heshare.shared.display import printable
 from heshare.shared.processes import MARK, exit_text, kill_with
 from heshare.world.workload import Workload
 
@@ -28,8 +31,8 @@ _LATE_S = 2.0
 class ReapedProcess:
     """A command that was started without privileges, with everything below it.
 
-    `environment` is all of its environment, `output` the descriptor of its output and errors. `pid` is the
-    process above the command, which ends when nothing runs below it any more.
+    `environment` is all of its environment, `output` the descriptor of its output and errors, `memory_mib` the host
+    memory that it may use, MiB. `pid` is the process above the command, which ends when nothing runs below it any more.
 
     Raises:
         OSError, ValueError: it does not start.
@@ -42,6 +45,7 @@ class ReapedProcess:
         directory: Path,
         environment: Mapping[str, str],
         output: int,
+        memory_mib: int | None = None,
     ) -> None:
         texts = [*[f"{name}={value}" for name, value in environment.items()], *arguments]
         if any("\0" in text for text in texts):
@@ -49,7 +53,7 @@ class ReapedProcess:
         order = b"".join(os.fsencode(text) + b"\0" for text in [str(len(environment)), *texts])
         marks = {MARK: environment[MARK]} if MARK in environment else {}
         self._process = start_unprivileged(
-            [sys.executable, "-I", "-S", job_reaper.__file__],
+            [sys.executable, "-I", "-S", job_reaper.__file__, str(inherited_limit())],
             cwd=directory,
             env={**os.environ, **marks},
             stdin=subprocess.PIPE,
@@ -59,12 +63,18 @@ class ReapedProcess:
             bufsize=0,
         )
         self.pid = self._process.pid
+        self._group = JobCgroup(self.pid, memory_mib)
         self._send(b"%10d" % len(order) + order)
 
     @property
     def returncode(self) -> int | None:
         """The exit code of the command, negative for a signal; None as long as it runs."""
         return self._process.returncode
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether it was killed because it used more than its host memory."""
+        return self._group.exceeded
 
     def poll(self) -> int | None:
         if self._process.returncode is None and self._process.poll() is not None:
@@ -91,6 +101,7 @@ class ReapedProcess:
                 view = view[self._process.stdin.write(view) :]
 
     def _close(self) -> None:
+        self._group.end()
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -130,22 +141,26 @@ class CommandWorker:
         log: Path,
         iterations: float,
         grace_s: float,
+        memory_mib: int | None = None,
         limit_output: Callable[[Path], Callable[[], None]] = lambda log: lambda: None,
     ) -> None:
         self.log = log
         self.exit_code: int | None = None
         self.failure: str | None = None
-        self._name, self._iterations, self._grace_s = name, iterations, grace_s
+        self._name, self._iterations, self._grace_s, self._memory_mib = name, iterations, grace_s, memory_mib
         marks = (MARK, "HESHARE_JOB", "HESHARE_ATTEMPT")
         self._marks = [f"{name}={environment[name]}" for name in marks if name in environment]
         try:
             with os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
                 self._process = ReapedProcess(
-                    arguments, directory=directory, environment=environment, output=output.fileno()
+                    arguments,
+                    directory=directory,
+                    environment=environment,
+                    output=output.fileno(),
+                    memory_mib=memory_mib,
                 )
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise DeviceError(f"{name}: {arguments[0]} does not start: {why}. Check the command.") from error
+            raise start_error(f"{name}: {arguments[0]}", error) from error
         self.pid = self._process.pid
         self._end_limit = limit_output(log)
 
@@ -187,15 +202,19 @@ class CommandWorker:
         self._end_limit()
         if self.exit_code != 0:
             lines = self.tail().strip().splitlines()
-            last = f": {lines[-1].strip()[-160:]}" if lines else ""
-            self.failure = f"ended, {exit_text(self.exit_code)}{last} (see {self.log})"
+            last = f": {printable(lines[-1]).strip()[-160:]}" if lines else ""
+            why = f"ended, {exit_text(self.exit_code)}{last}"
+            if self._process.exceeded:
+                why = f"used more than its {self._memory_mib} MiB of host memory, and was killed"
+            self.failure = f"{why} (see {self.log})"
 
 
 class JobLauncher(Launcher):
     """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher, `models`.
 
     Without MPS a job has the whole GPU in its turn. Launchers of one run share `attempts`, how many there were at each
-    task, since a job may be tried again on another GPU. `token` marks every process of this run in its environment.
+    task, since a job may be tried again on another GPU, and `gangs`, the jobs on several GPUs; a start for which the
+    system has nothing left (`ShortageError`) is no attempt. `token` marks every process of this run in its environment.
     """
 
     def __init__(
@@ -206,10 +225,12 @@ class JobLauncher(Launcher):
         models: Launcher,
         *,
         attempts: dict[int, int],
+        gangs: dict[int, Gang],
         limiter: OutputLimiter,
         token: str,
         grace_s: float,
     ) -> None:
+        self._gangs = gangs
         self._jobs, self._mps, self._outputs, self._models = jobs, mps, outputs, models
         self._attempts, self._limiter, self._token, self._grace_s = attempts, limiter, token, grace_s
 
@@ -220,19 +241,46 @@ class JobLauncher(Launcher):
         self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
     ) -> Worker:
         job = self._jobs[task_id]
-        self._attempts[task_id] += 1
         mps_pct = mps_pct if self._mps.sharing == MPS else 100
-        if not job.spec.command:
-            return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
-        return self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
+        with self._counted(task_id):
+            if not job.spec.command:
+                return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
+            share = self._mps.environment(mps_pct)
+            return self._command(task_id, job, share, math.inf if iterations is None else iterations)
+
+    def join(self, task_id: int, gpu_uuid: str) -> Gang | None:
+        """Return the gang of a job that is started on a GPU; None for a job on that GPU alone."""
+        return join(self._gangs, task_id, self._jobs[task_id].spec.gpus, gpu_uuid)
+
+    def leave(self, task_id: int) -> None:
+        """Forget the gang of an attempt that is over on one of its GPUs."""
+        self._gangs.pop(task_id, None)
+
+    def start_gang(self, task_id: int, gang: Gang, iterations: float, gpu_uuid: str) -> Worker | None:
+        """Return the worker of a GPU of a gang whose memory is free; None as long as the other GPUs are not ready."""
+        if gang.may_start(gpu_uuid):
+            # A daemon serves one GPU, so it is a client of none.
+            alone = {"CUDA_VISIBLE_DEVICES": ",".join(gang.uuids), "CUDA_MPS_PIPE_DIRECTORY": os.devnull}
+            with self._counted(task_id):
+                gang.worker = self._command(task_id, self._jobs[task_id], alone, iterations)
+            return gang.worker
+        return None if gang.worker is None or gpu_uuid == gang.uuids[0] else GangMember(gang.worker)
+
+    @contextmanager
+    def _counted(self, task_id: int) -> Iterator[None]:
+        self._attempts[task_id] += 1
+        try:
+            yield
+        except ShortageError:
+            self._attempts[task_id] -= 1
+            raise
 
     def close(self) -> None:
         self._models.close()
 
-    def _command(self, task_id: int, job: AssignedJob, mps_pct: int, iterations: float) -> CommandWorker:
+    def _command(self, task_id: int, job: AssignedJob, share: Mapping[str, str], iterations: float) -> CommandWorker:
         attempt = self._attempts[task_id]
         own = {"HESHARE_JOB": job.key, "HESHARE_JOB_INDEX": str(job.index), "HESHARE_ATTEMPT": str(attempt)}
-        share = self._mps.environment(mps_pct)
         environment = {**os.environ, **dict(job.spec.environment), **share, **own, MARK: self._token}
         return CommandWorker(
             job.key,
@@ -242,5 +290,6 @@ class JobLauncher(Launcher):
             log=self._outputs / f"{job.key}.{attempt}.log",
             iterations=iterations,
             grace_s=self._grace_s,
+            memory_mib=job.spec.host_memory_mib,
             limit_output=partial(self._limiter.add, limit_mib=job.spec.output_mib),
         )

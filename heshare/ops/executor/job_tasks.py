@@ -39,7 +39,8 @@ def remaining_tasks(
         if job.key not in history.over:
             task_id = len(tasks)
             iterations = max(iteration_count(job.spec) - history.did.get(job.key, 0.0), 1e-9)
-            tasks.append(Task(task_id, job.spec.workload, iterations, max(0.0, job.spec.arrival_s - elapsed_s)))
+            arrival_s = max(0.0, job.spec.arrival_s - elapsed_s)
+            tasks.append(Task(task_id, job.spec.workload, iterations, arrival_s, gpus=job.spec.gpus))
             assigned[task_id] = replace(job, attempts=history.attempts[job.key])
     return tuple(tasks), assigned
 

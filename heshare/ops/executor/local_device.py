@@ -9,8 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heshare.devices.device import Progress, Reading, TaskFailure
+from heshare.lab.tenants.measured_work import MeasuredWork
 from heshare.lab.tenants.tenant_power import TenantPower
+from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.executor_device import Attempt, ExecutorDevice, Timeouts
+from heshare.ops.executor.gang import Gang
 from heshare.ops.executor.job_process import AssignedJob, JobLauncher
 from heshare.ops.jobs.run_state import MPS_ENDED
 from heshare.ops.mps import MPS, DaemonRestarts, MpsSession
@@ -43,6 +46,7 @@ class JobOnGpu:
         stopping: the thread that ends its process, None as long as it may run.
         descriptor: readable as soon as its process has ended, or None.
         limits: what was seen to hold the clock down while it ran.
+        gang: its part on other GPUs too, if it has any.
     """
 
     task_id: int
@@ -60,6 +64,8 @@ class JobOnGpu:
     stopping: threading.Thread | None = None
     descriptor: int | None = None
     limits: set[str] = field(default_factory=set)
+    gang: Gang | None = None
+    measured: MeasuredWork = field(default_factory=MeasuredWork)
 
     def set_worker(self, worker: Worker, now_s: float) -> None:
         self.worker, self.began_s, self.descriptor = worker, now_s, pidfd(worker.pid)
@@ -107,7 +113,17 @@ class JobOnGpu:
         code: int | None = getattr(self.worker, "exit_code", None)
         times_s, limits = (self.began_s, self.released_s), tuple(sorted(self.limits))
         shares_j = self.energy_j, self.energy_model_j
-        return Attempt(self.number, *times_s, *shares_j, code, str(log or ""), latest.sm_mhz, limits, latest.energy_j)
+        return Attempt(
+            self.number,
+            *times_s,
+            *shares_j,
+            code,
+            str(log or ""),
+            latest.sm_mhz,
+            limits,
+            latest.energy_j,
+            self.measured,
+        )
 
     def close_descriptor(self) -> None:
         if self.descriptor is not None:
@@ -135,7 +151,7 @@ class LocalExecutorDevice(ExecutorDevice):
         tenant_power: TenantPower,
     ) -> None:
         gpu = card.gpu if clocks else replace(card.gpu, clocks_mhz=(card.gpu.max_mhz,))
-        super().__init__(gpu, card.uuid, "", now_s, Reading(now_s(), None, math.nan, 0.0, 0.0))
+        super().__init__(gpu, card.uuid, now_s, Reading(now_s(), None, math.nan, 0.0, 0.0))
         self._card, self._launcher, self._jobs, self._mps = card, launcher, jobs, mps
         self._clocks, self._timeouts, self._tenant_power = clocks, timeouts, tenant_power
         assert card.guarded is not None
@@ -152,7 +168,7 @@ class LocalExecutorDevice(ExecutorDevice):
         self._limits: tuple[str, ...] = ()
         self._sampled_s = self._next_read_s = -math.inf
         self._first_failure: tuple[float, int] = (-math.inf, -1)
-        self._idle_since_s = -math.inf
+        self._idle_since_s, self._short = -math.inf, False
         self._restarts, self._mps_due_s = DaemonRestarts(timeouts.mps_pauses_s), math.inf
 
     @property
@@ -207,6 +223,7 @@ class LocalExecutorDevice(ExecutorDevice):
         self._divide_energy()
         requested = math.inf if iterations is None else iterations
         resident = JobOnGpu(task_id, self._jobs[task_id], Resident(workload, mps_pct), requested, self._now_s())
+        resident.gang = self._launcher.join(task_id, self.uuid)
         self._residents[task_id] = resident
         self._try_start(resident)
 
@@ -257,14 +274,15 @@ class LocalExecutorDevice(ExecutorDevice):
                 self._try_start(resident)
             elif resident.stopping is None:
                 resident.worker.poll()
-        completed = [resident for resident in self._residents.values() if resident.finished]
+        completed = [resident for resident in self._residents.values() if resident.finished and self._reports(resident)]
         for resident in completed:
             self._remove(resident)
         self._collect_failures()
         self._check_mps()
         now_s = self._now_s()
         for resident in self._residents.values():
-            if resident.stopping is None and now_s >= resident.deadline_s():
+            first = resident.gang is None or resident.gang.uuids[0] == self.uuid
+            if first and resident.stopping is None and now_s >= resident.deadline_s():
                 resident.begin_stop("timeout", f"took longer than its {resident.job.spec.timeout_s:g} s", charged=True)
         self._release_loaded(now_s)
         return [resident.task_id for resident in completed]
@@ -320,10 +338,22 @@ class LocalExecutorDevice(ExecutorDevice):
             return
         workload, mps_pct = resident.resident.workload, resident.resident.mps_pct
         try:
-            worker = self._launcher.start(resident.task_id, workload, mps_pct, resident.iterations, gpu_uuid=self.uuid)
-            resident.set_worker(worker, self._now_s())
+            task_id, iterations, gang = resident.task_id, resident.iterations, resident.gang
+            worker: Worker | None
+            if gang is None:
+                worker = self._launcher.start(task_id, workload, mps_pct, iterations, gpu_uuid=self.uuid)
+            else:
+                worker = self._launcher.start_gang(task_id, gang, iterations, self.uuid)
+            if worker is not None:
+                resident.set_worker(worker, self._now_s())
+        except ShortageError as error:
+            if not self._short:
+                self.note(f"the start of a job waits: {error}", "job-waits")
+            self._short = True
+            return
         except DeviceError as error:
             resident.failure = TaskFailure(resident.task_id, "start", str(error))
+        self._short = False
         resident.number = self._launcher.attempt(resident.task_id)
 
     def _free_for_mib(self, newcomer: JobOnGpu) -> float:
@@ -345,9 +375,13 @@ class LocalExecutorDevice(ExecutorDevice):
     def _collect_failures(self) -> None:
         for resident in list(self._residents.values()):
             failure = resident.ended_failure()
-            if failure is not None:
+            if failure is not None and self._reports(resident):
                 self._remove(resident)
                 self._failed.append(self._classify(resident, failure))
+
+    def _reports(self, resident: JobOnGpu) -> bool:
+        """Return whether this GPU reports the end of a job; of a gang another one may have done so."""
+        return resident.gang is None or resident.gang.claim(self.uuid)
 
     def _classify(self, resident: JobOnGpu, failure: TaskFailure) -> TaskFailure:
         """Return a failure soon after another one as one of what both share; the job that failed first is suspect."""
@@ -375,7 +409,8 @@ class LocalExecutorDevice(ExecutorDevice):
             return
         recent = now_s - self._first_failure[0] <= self._timeouts.shared_s
         alone = not recent and self.running == 1
-        for resident in self._residents.values():
+        clients = [resident for resident in self._residents.values() if resident.gang is None]
+        for resident in clients:
             resident.begin_stop(MPS_ENDED, f"the MPS server of {self.uuid} went down", alone=alone)
         self._join_stopping()
         self._collect_failures()
@@ -394,6 +429,7 @@ class LocalExecutorDevice(ExecutorDevice):
         done = 0.0 if resident.worker is None else resident.worker.stop()
         resident.close_descriptor()
         del self._residents[resident.task_id]
+        self._launcher.leave(resident.task_id)
         self.ended[resident.task_id] = resident.attempt(self.latest)
         if not self._residents:
             self._idle_since_s = self._now_s()
@@ -402,13 +438,16 @@ class LocalExecutorDevice(ExecutorDevice):
     def _divide_energy(self) -> None:
         """Divide the energy since the last call among the jobs that ran, in both ways; end those on a lost GPU."""
         self.update(force=True)
-        spent_j, self._divided_j = max(0.0, self.latest.energy_j - self._divided_j), self.latest.energy_j
-        took_s, self._divided_s = self.latest.time_s - self._divided_s, self.latest.time_s
+        spent_j, took_s = max(0.0, self.latest.energy_j - self._divided_j), self.latest.time_s - self._divided_s
+        if self.latest.energy_j != self._divided_j:  # a counter moves every 0.1 s or so, and stands still in between
+            self._divided_j, self._divided_s = self.latest.energy_j, self.latest.time_s
         running = [resident for resident in self._residents.values() if resident.worker is not None]
         # Without MPS a job has the whole GPU in its turn, whatever its share.
         turns = self._mps.sharing != MPS
         residents = [replace(one.resident, mps_pct=100) if turns else one.resident for one in running]
         shares_j = self._tenant_power.shares_j(self._card.gpu, residents, self.latest.sm_mhz, spent_j, took_s)
+        works = [one.measured for one in running]
+        MeasuredWork.add_to(works, self._card.gpu, residents, self.latest.sm_mhz, spent_j, took_s)
         for resident, share_j in zip(running, shares_j, strict=True):
             resident.energy_j += spent_j / len(running)
             resident.energy_model_j += share_j

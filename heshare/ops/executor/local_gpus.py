@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heshare.ops.clocks.clock_notes import locked_clocks, restore
+from heshare.ops.descriptors import keep_some, raised_limit
+from heshare.ops.executor.gang import Gang
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import JobLauncher
 from heshare.ops.executor.local_device import LocalExecutorDevice
-from heshare.ops.executor.remote.remote_client import lost_device
+from heshare.ops.executor.lost_device import LostDevice
 from heshare.ops.executor.watchdog import Watchdog, clean_up_killed_runs
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError
@@ -21,6 +23,7 @@ from heshare.ops.nvml_device import NvmlDevice, catalogue_gpu
 from heshare.ops.private_files import make_private_folder
 from heshare.ops.state.held_note import Life
 from heshare.ops.state.run_note import note_of_this_process, noted_runs
+from heshare.ops.workers.job_cgroup import bound_memory
 from heshare.ops.workers.launcher import Launcher
 from heshare.ops.workers.output_limit import OutputLimiter
 from heshare.ops.workers.worker_pool import ProcessLauncher
@@ -28,6 +31,9 @@ from heshare.shared.errors import DeviceError
 from heshare.shared.processes import MARK, end_marked
 from heshare.world.cluster import Cluster
 
+NOT_FOR_JOBS = ("ZEUSD_TOKEN", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC",
+                "WATCHDOG_PID", "CREDENTIALS_DIRECTORY")  # fmt: skip
+"""Variables by which a service manager, or zeusd, gives the run what is not its jobs'."""
 LauncherFactory = Callable[[MpsSession, Path], Launcher]
 """Makes the launcher of workloads of Table IV under an MPS session, with a folder for outputs."""
 
@@ -69,11 +75,14 @@ class LocalGpus(GpuSet):
     launcher: LauncherFactory | None = None
     hidden: frozenset[str] = frozenset()
     uses: Mapping[str, str] = field(default_factory=dict)
+    _left: bool = field(default=False, init=False)
 
     def _open(self, exits: ExitStack) -> None:
         make_private_folder(self.folder)
         make_private_folder(self.folder / "outputs")
+        exits.enter_context(raised_limit())
         self._limiter = OutputLimiter()
+        self._gangs: dict[int, Gang] = {}
         exits.callback(self._limiter.close)
         # The order makes a kill at any moment safe: GPUs are locked before anything else, watched and noted before
         # anything is changed; and released in the opposite order, the locks last.
@@ -89,8 +98,11 @@ class LocalGpus(GpuSet):
         watchdog = Watchdog(note, [lock.descriptor for lock in locks], held.descriptor, tell=self._tell)
         exits.callback(watchdog.dismiss)
         note.publish(held)
-        exits.callback(held.remove)  # before the watchdog is dismissed
+        # Before the watchdog is dismissed; what could not be ended stays noted, for `heshare restore` and the next run.
+        exits.callback(lambda: held.close() if self._left else held.remove())
         self._refuse_gpus_of_other_containers()
+        for name in NOT_FOR_JOBS:
+            os.environ.pop(name, None)
         os.environ[MARK] = self.token
         exits.callback(os.environ.pop, MARK, None)
         # A signal that came while a process was being started leaves one that is on no device.
@@ -103,9 +115,13 @@ class LocalGpus(GpuSet):
             except (NoSuchGpuError, GpuLostError, NoReplyError) as error:
                 if uuid not in self.known:
                     raise
-                self.devices.append(lost_device(*self.known[uuid], uuid, str(error), self.now_s))
+                self.devices.append(LostDevice(self.known[uuid], uuid, str(error), self.now_s))
+        keep_some(exits)
         if all(device.lost for device in self.devices):
             raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
+        bounded = [job.spec.name for job in self.jobs.values() if job.spec.host_memory_mib is not None]
+        if bounded and (reason := bound_memory()):
+            self.devices[0].note(f"host_memory_mib of {bounded[0]} is not enforced: {reason}", "memory-unbounded")
         self.counters_j += [device.counter_j for device in self.devices]
 
     def _refuse_gpus_of_other_containers(self) -> None:
@@ -127,6 +143,9 @@ class LocalGpus(GpuSet):
             card.close()
         except DeviceError as error:
             self.unreleased.append(str(error))
+        except OSError as error:
+            self._left = True
+            self.unreleased.append(f"GPU {card.uuid}: not given back ({error}). Run `heshare restore`.")
 
     def _device(self, uuid: str, exits: ExitStack) -> LocalExecutorDevice:
         mps = MpsSession(uuid)
@@ -137,6 +156,7 @@ class LocalGpus(GpuSet):
             outputs,
             self.launcher(mps, outputs) if self.launcher else ProcessLauncher(mps, log_dir=outputs),
             attempts=self.attempts,
+            gangs=self._gangs,
             limiter=self._limiter,
             token=self.token,
             grace_s=self.timeouts.grace_s,

@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TextIO
 
+from heshare.shared.display import printable
 from heshare.shared.standard_streams import dropping
 
 
@@ -64,7 +65,7 @@ class OperatorLog:
             return
         about = ", ".join(part for part in (gpu, job) if part)
         flat = " ".join(f"{about}: {text}".split() if about else text.split())
-        self._write(f"{self._clear()}{now:%H:%M:%S} {flat}\n")
+        self._write(f"{self._clear()}{now:%H:%M:%S} {printable(flat)}\n")
         self._line_open = False
 
     def show(self, text: str, *, last: bool = False) -> None:

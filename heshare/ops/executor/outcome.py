@@ -15,6 +15,7 @@ from heshare.ops.executor.job_tasks import assigned_jobs
 from heshare.ops.jobs.entries import Account, End
 from heshare.ops.jobs.run_state import JobHistory, RunState, SessionState
 from heshare.shared import files
+from heshare.shared.display import printable
 
 _OWN_CLOCK = (
     "Clocks were left to the cards (--allow-clocks was not given, or they cannot be set): the plan is for these clocks."
@@ -38,15 +39,18 @@ class RunOutcome:
 
     Attributes:
         jobs: one row a job: key, outcome (`completed`, `failed` or `left`), attempts, gpu, waiting_s (from arrival to
-            the start of the attempt that completed), execution_s (of that attempt), jct_s, energy_j (of that attempt),
-            lost_j (of its other attempts), energy_model_j and lost_model_j (the same by the power that each job draws
-            alone; NaN in journals of older versions), exit_code, reason, log.
+            the start of the attempt that completed), execution_s (of that attempt), jct_s, predicted_s (what was
+            predicted for the last attempt, in the conditions in which it ran), predicted_by (from what: `like`, or a
+            measured attempt), energy_j (of the attempt that completed), lost_j (of its other attempts), energy_model_j
+            and lost_model_j (the same by the power that each job draws alone; NaN in journals of older versions),
+            exit_code, reason, log.
         gpus: one row a GPU: uuid, name, energy_j, completed_j, lost_j, idle_j, between_j (from the last account of a
             session that was killed to the next session: unknown in part; NaN where the card's counter began again),
             planned_mhz (the clocks that the plan could choose from), sm_mhz (mean at the ends of attempts), limits,
             state (`ok`, `drained` or `lost` at the end).
         history: the history of each job in the journal.
         unwritten: why the report could not be written, and what to do; empty if it was.
+        drained: whether the last session was asked to start nothing more.
     """
 
     jobs: pd.DataFrame
@@ -55,6 +59,7 @@ class RunOutcome:
     notes: list[str]
     history: JobHistory
     unwritten: str = ""
+    drained: bool = False
 
     @property
     def complete(self) -> bool:
@@ -71,7 +76,8 @@ class RunOutcome:
             lines += ["", "Notes", *[f"- {note}" for note in self.notes]]
         own_clock = any("own" in str(clock) for clock in self.gpus.get("planned_mhz", []))
         lines += ["", _OWN_CLOCK] if own_clock else []
-        return "\n".join([*lines, "", _SHARES]) + "\n"
+        text = "\n".join([*lines, "", _SHARES]) + "\n"
+        return "\n".join(printable(line) for line in text.split("\n"))
 
     def write(self, folder: Path) -> Self:
         """Write the report beside the journal, from which it can be made again at any time; return the outcome.
@@ -134,7 +140,7 @@ def _job_row(job: AssignedJob, ends: Sequence[tuple[float, End]], history: JobHi
     execution_s = jct_s = energy_j = energy_model_j = math.nan
     session_s, last = ends[-1] if ends else (math.nan, None)
     if last is not None and last.completed:
-        energy_j, energy_model_j = sum(end.energy_j for end in useful), _model_j(useful)
+        energy_j, energy_model_j = _equal_j(useful), _model_j(useful)
         execution_s = sum(end.end_s - end.start_s for end in useful)
         jct_s = session_s + last.end_s - job.spec.arrival_s
     return {
@@ -142,12 +148,14 @@ def _job_row(job: AssignedJob, ends: Sequence[tuple[float, End]], history: JobHi
         "outcome": history.over.get(job.key, "left"),
         "arrival_s": job.spec.arrival_s,
         "attempts": history.attempts[job.key],
-        "gpu": pd.NA if last is None else last.gpu,
+        "gpu": pd.NA if last is None else _gpus(last),
         "waiting_s": jct_s - execution_s,
         "execution_s": execution_s,
         "jct_s": jct_s,
+        "predicted_s": math.nan if last is None or last.predicted_s is None else last.predicted_s,
+        "predicted_by": "" if last is None else last.predicted_by,
         "energy_j": energy_j,
-        "lost_j": float(sum(end.energy_j for end in lost)),
+        "lost_j": _equal_j(lost),
         "energy_model_j": energy_model_j,
         "lost_model_j": _model_j(lost),
         "exit_code": pd.NA if last is None or last.exit_code is None else last.exit_code,
@@ -158,7 +166,17 @@ def _job_row(job: AssignedJob, ends: Sequence[tuple[float, End]], history: JobHi
 
 def _model_j(ends: Sequence[End]) -> float:
     """Return the energy of attempts by the power that each job draws alone, J; NaN if one of them has none."""
-    return float(sum(math.nan if end.energy_model_j is None else end.energy_model_j for end in ends))
+    parts = [part for end in ends for part in end.parts]
+    return float(sum(math.nan if part.energy_model_j is None else part.energy_model_j for part in parts))
+
+
+def _equal_j(ends: Sequence[End]) -> float:
+    return float(sum(part.energy_j for end in ends for part in end.parts))
+
+
+def _gpus(end: End) -> int | str:
+    """Return the GPU of an attempt; of several, such as `0+1`."""
+    return "+".join(str(part.gpu) for part in end.parts) if end.also else end.gpu
 
 
 def _gpu_row(index: int, sessions: Sequence[SessionState]) -> dict[str, Any]:
@@ -167,9 +185,10 @@ def _gpu_row(index: int, sessions: Sequence[SessionState]) -> dict[str, Any]:
     limits: set[str] = set()
     state = "ok"
     for session, following in zip_longest(sessions, sessions[1:]):
+        parts = [(end.wasted, part.energy_j) for end in session.ends for part in end.parts if part.gpu == index]
+        lost_j += sum(energy_j for wasted, energy_j in parts if wasted)
+        completed_j += sum(energy_j for wasted, energy_j in parts if not wasted)
         ends = [end for end in session.ends if end.gpu == index]
-        lost_j += sum(end.energy_j for end in ends if end.wasted)
-        completed_j += sum(end.energy_j for end in ends if not end.wasted)
         clocks_mhz += [end.sm_mhz for end in ends if end.sm_mhz is not None]
         limits.update(*[end.limits for end in ends])
         last = session.sample.gpus[index] if session.sample else Account(0.0, state=state)
@@ -195,7 +214,6 @@ def _gpu_row(index: int, sessions: Sequence[SessionState]) -> dict[str, Any]:
         "limits": "+".join(sorted(limits)),
         "sharing": opened.sharing,
         "state": state,
-        **({"host": opened.host} if opened.host else {}),
     }
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from heshare.policies.policy import Action, Event, Migrate, Pause, Policy, Start
 from heshare.shared.errors import InputError
 from heshare.shared.file_lock import is_locked
 from heshare.shared.signals import Interrupted
+from heshare.world.task import Task
 
 NAME = "control"
 DRAIN, STOP = "drain", "stop"
@@ -55,8 +56,8 @@ class RunControl:
 class SteeredPolicy(FaultTolerantPolicy):
     """A policy that starts, moves and pauses nothing any more once the run is to drain."""
 
-    def __init__(self, policy: Policy, control: RunControl) -> None:
-        super().__init__(policy)
+    def __init__(self, policy: Policy, control: RunControl, news: Callable[[Sequence[Task]], bool]) -> None:
+        super().__init__(policy, news)
         self._control = control
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:

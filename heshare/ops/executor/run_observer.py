@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import connection
 
 from heshare.devices.device import TaskFailure
+from heshare.lab.tenants.measured_work import MeasuredWork
 from heshare.ops.executor.gpu_set import RunDevice
 from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.job_tasks import FREE_ATTEMPTS
+from heshare.ops.executor.learning import Learning
 from heshare.ops.executor.run_control import RunSteering
 from heshare.ops.jobs import entries
 from heshare.ops.jobs.entries import known
@@ -15,6 +17,7 @@ from heshare.ops.jobs.run_state import MPS_ENDED, JobHistory
 from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.actions import Observer
 from heshare.running.timeline import Interval
+from heshare.world.task import Task
 
 SAMPLE_S = 10.0
 """How often the energy accounts are journalled, s."""
@@ -35,12 +38,15 @@ class JournalingObserver(Observer):
         now_s: Callable[[], float],
         history: JobHistory,
         steering: RunSteering,
+        learning: Learning,
     ) -> None:
         self._journal, self._jobs, self._devices, self._now_s = journal, jobs, devices, now_s
         self._history, self._count, self._failed = history, len(history.over) + len(jobs), 0
         self._steering, self._next_line_s = steering, 0.0
         self._next_sample_s, self._next_metrics_s = SAMPLE_S, 0.0
         self._acted = False
+        self._learning = learning
+        self._planned: dict[int, tuple[Task, str]] = {}
 
     def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
         """Journal a decision, and all results before it, before any of its actions is executed."""
@@ -56,13 +62,22 @@ class JournalingObserver(Observer):
             # Energy before the first action, that of planning included, is no job's work.
             self._acted = True
             self.sample(fresh=True)
-        if event.tasks or actions:
+        if event.tasks or any(not isinstance(action, Wait) for action in actions):
             self._journal.append(decision)
+        for task in (action.task for action in actions if isinstance(action, Start | Migrate)):
+            self._planned[task] = self._learning.tasks[task], self._learning.source(task)
 
     def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
         """Journal how an attempt ended; it counts once the next decision is on disk."""
         job = self._jobs[interval.task]
         attempt = self._devices[interval.gpu].ended.pop(interval.task)
+        also = [
+            entries.Part(index, other.energy_j, other.energy_model_j)
+            for index, device in enumerate(self._devices)
+            if (other := device.ended.pop(interval.task, None)) is not None
+        ]
+        task, source = self._planned[interval.task]
+        measured = attempt.measured
         charged = failed is not None and failed.charged
         again = failed is not None and self._may_be_retried(job, failed)
         entry = entries.End(
@@ -86,15 +101,32 @@ class JournalingObserver(Observer):
             reason="" if failed is None else failed.reason,
             charged=charged,
             again=again,
+            also=tuple(also),
+            predicted_s=task.iterations * measured.ran_s / measured.iterations if measured.iterations > 0 else None,
+            predicted_by=source,
         )
         self._journal.append(entry, sync=False)
         self._history.add(entry)
+        self._learn(task, entry, measured)
         self._failed += failed is not None and not again
         if failed is not None:
             then = "it is tried again" if again else "it is not tried again"
             text = f"attempt {attempt.number} failed: {failed.reason}; {then}"
             event = "job-retry" if again else "job-failed"
             self._steering.log.tell(event, text, gpu=self._devices[interval.gpu].uuid, job=job.key)
+
+    def revised(self) -> Iterable[Task]:
+        """Return the tasks that are planned otherwise by what was measured since the last call."""
+        return self._learning.take_revised()
+
+    def _learn(self, task: Task, end: entries.End, measured: MeasuredWork) -> None:
+        device = self._devices[end.gpu]
+        learned = self._learning.add(task, end, measured, device.gpu)
+        if learned is not None:
+            self._journal.append(learned, sync=False)
+            predicted = f"{end.predicted_s:.3g} s were predicted" if end.predicted_s else "nothing was predicted"
+            text = f"took {learned.duration_s:.3g} s where {predicted}: its command is planned by that from now on"
+            self._steering.log.tell("learned", text, gpu=device.uuid, job=end.job)
 
     def should_retry(self, failed: TaskFailure) -> bool:
         """Return whether the job, whose failure `on_interval_end` has counted, had retries left."""
@@ -189,7 +221,7 @@ class JournalingObserver(Observer):
             return
         over = len(self._history.over)
         self._next_line_s = now_s + (1.0 if log.interactive else 30.0)
-        running = sum(device.running for device in self._devices)
+        running = len({task for device in self._devices for task in device.attempts()})
         power_w = sum(device.latest.power_w for device in self._devices if not device.lost)
         energy_j = sum(device.latest.energy_j for device in self._devices)
         text = (
@@ -214,9 +246,9 @@ def journalled(action: Action, key: Callable[[int], str]) -> entries.JournalledA
     """Return an action as a journal keeps it, with jobs by their keys."""
     match action:
         case Start():
-            return entries.Started(key(action.task), action.gpu, action.mps_pct, action.batch_size)
+            return entries.Started(key(action.task), action.gpu, action.mps_pct, action.batch_size, action.also)
         case Migrate():
-            return entries.Migrated(key(action.task), action.gpu, action.mps_pct, action.batch_size)
+            return entries.Migrated(key(action.task), action.gpu, action.mps_pct, action.batch_size, action.also)
         case SetClock():
             return entries.Clocked(action.gpu, action.sm_mhz)
         case Pause():

@@ -20,25 +20,21 @@ class Entry(msgspec.Struct, frozen=True):
         return type(self).__name__.lower()
 
 
-class Hosts(msgspec.Struct, frozen=True):
-    """The hosts of a run: the address of their Dask scheduler, and the run's name among them."""
-
-    address: str
-    name: str
-
-
 class Run(Entry, frozen=True):
-    """The description of a run, its first entry; `power_limit` is [time, s; limit, W] of each step."""
+    """The description of a run, its first entry; `power_limit` is [time, s; limit, W] of each step.
+
+    `hosts` is what older versions wrote: the scheduler of a run on several hosts, or None.
+    """
 
     policy: str
     jobs: tuple[JobSpec, ...] = ()
     version: str = ""
     devices: tuple[str, ...] = ()
-    hosts: Hosts | None = None
     seed: int = 0
     allow_clocks: bool = False
     file: str = ""
     power_limit: list[list[float]] | None = None
+    hosts: Any = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if sum(spec.count for spec in self.jobs) > MOST_JOBS:
@@ -52,7 +48,6 @@ class SessionGpu(msgspec.Struct, frozen=True):
     name: str
     planned_mhz: str = ""
     sharing: str = "mps"
-    host: str = ""
 
 
 class Session(Entry, frozen=True):
@@ -67,12 +62,13 @@ class Session(Entry, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True):
-    """A job that begins on a GPU, with its share."""
+    """A job that begins on a GPU, and on others (`also`), with its share."""
 
     job: str
     gpu: int
     mps_pct: int
     batch_size: int | None = None
+    also: tuple[int, ...] = ()
 
 
 class Started(Placed, frozen=True, array_like=True, tag="start"):
@@ -120,8 +116,20 @@ class Decision(Entry, frozen=True):
         return [action for action in self.actions if isinstance(action, Placed)]
 
 
+class Part(msgspec.Struct, frozen=True):
+    """The energy of an attempt on one of its GPUs, J: in equal shares, and by the power alone."""
+
+    gpu: int
+    energy_j: float
+    energy_model_j: float | None = None
+
+
 class End(Entry, frozen=True):
-    """The end of an attempt; energies of the attempt (equal shares, by the power alone) and of the GPU so far, J."""
+    """The end of an attempt; energies of the attempt (equal shares, by the power alone) and of the GPU so far, J.
+
+    They are those on its first GPU; `also` has those on its other GPUs. `predicted_s` is what was predicted for it, by
+    the device model in the conditions in which it ran.
+    """
 
     job: str
     gpu: int
@@ -143,6 +151,14 @@ class End(Entry, frozen=True):
     reason: str = ""
     charged: bool = False
     again: bool = False
+    also: tuple[Part, ...] = ()
+    predicted_s: float | None = None
+    predicted_by: str = ""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The energies on all of its GPUs."""
+        return (Part(self.gpu, self.energy_j, self.energy_model_j), *self.also)
 
     @property
     def completed(self) -> bool:
@@ -157,6 +173,23 @@ class End(Entry, frozen=True):
     def wasted(self) -> bool:
         """Whether the attempt was for nothing: it failed, or it was paused and does not keep its iterations."""
         return bool(self.failure) or (not self.completed and self.iterations == 0)
+
+
+class Learned(Entry, frozen=True):
+    """What was measured of a command: what it is planned as from now on, and the attempt that showed it last.
+
+    `command` is its `command_key`; `iterations` are those of the workload that take the measured time.
+    """
+
+    command: str
+    job: str
+    model: str
+    batch_size: int
+    precision: str
+    iterations: float
+    duration_s: float
+    gpu: str
+    mps_pct: int = 100
 
 
 class Account(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -197,7 +230,7 @@ class Salvaged(Entry, frozen=True):
     copy: str
 
 
-_KINDS = {kind.__name__.lower(): kind for kind in (Run, Session, Decision, End, Sample, Note, Salvaged)}
+_KINDS = {kind.__name__.lower(): kind for kind in (Run, Session, Decision, End, Learned, Sample, Note, Salvaged)}
 
 
 def decode(line: dict[str, Any]) -> Entry:

@@ -50,6 +50,8 @@ class _Entry(msgspec.Struct, kw_only=True):
     environment: dict[str, str] = {}
     arrival_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     output_mib: Annotated[int, Meta(ge=1, le=1_000_000)] = OUTPUT_MIB
+    gpus: Annotated[int, Meta(ge=1, le=1024)] = 1
+    host_memory_mib: Annotated[int, Meta(ge=16, le=1_000_000_000)] | None = None
 
 
 FIELDS = _Entry.__struct_fields__
@@ -72,6 +74,8 @@ class JobSpec:
         arrival_s: when it may start, s after the run's start.
         row: the line of the file where it begins.
         output_mib: limit of the output of an attempt, MiB.
+        gpus: how many GPUs of this machine it needs, all at the same time; several have no other job.
+        host_memory_mib: limit of the host memory of an attempt, with all that it starts, MiB; None for no limit.
     """
 
     name: str
@@ -88,6 +92,8 @@ class JobSpec:
     arrival_s: float
     row: int
     output_mib: int = OUTPUT_MIB
+    gpus: int = 1
+    host_memory_mib: int | None = None
 
 
 def read_jobs(path: str | Path) -> tuple[JobSpec, ...]:
@@ -144,6 +150,8 @@ def _job_spec(node: YamlNode) -> JobSpec:
         arrival_s=entry.arrival_s,
         row=node.row,
         output_mib=entry.output_mib,
+        gpus=entry.gpus,
+        host_memory_mib=entry.host_memory_mib,
     )
 
 
@@ -167,7 +175,7 @@ def _planned_workload(node: YamlNode, fields: dict[str, YamlNode], entry: _Entry
         found = "both a command and a workload" if "command" in fields else "neither a command nor a workload"
         node.refuse(found, "one of the two", "Give `command` (an argument list) or `workload` (such as resnet50:8).")
     if "workload" in fields:
-        for field in ("like", "directory", "environment", "output_mib"):
+        for field in ("like", "directory", "environment", "output_mib", "gpus", "host_memory_mib"):
             if field in fields:
                 fields[field].refuse(f"`{field}` beside a workload", "it only beside a command", "Remove it.")
         return _workload(fields["workload"], entry.workload, entry.precision)

@@ -14,6 +14,7 @@ from heshare.ops.jobs.entries import (
     Decision,
     End,
     Entry,
+    Learned,
     Note,
     Run,
     Salvaged,
@@ -29,7 +30,7 @@ WAYS = ("equal", "model")
 JOB_FAULTS = ("crash", "timeout", "memory", "start", "shared", "mps", "lost", "drained")
 """Kinds of failures of an attempt (`heshare.devices.device.TaskFailure`)."""
 RUN_FAULTS = (
-    *("gpu-lost", "gpu-drained", "gpu-silent", "host-lost", "mps-down", "no-mps"),
+    *("gpu-lost", "gpu-drained", "gpu-silent", "mps-down", "no-mps"),
     *("clock-refused", "clocks-refused"),
 )
 """Events of a run that an operator must look at."""
@@ -99,7 +100,6 @@ class GpuState:
 
     uuid: str
     name: str
-    host: str = ""
     sharing: str = ""
     energy_j: float = 0.0
     idle_j: float = 0.0
@@ -156,11 +156,16 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that runs: its GPU's index, its MPS percentage, since when (Unix time, s)."""
+    """A job that runs: its first GPU's index, its MPS percentage, since when (Unix time, s), its other GPUs."""
 
     gpu: int
     mps_pct: int
     since_s: float
+    also: tuple[int, ...] = ()
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        return (self.gpu, *self.also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,7 @@ class RunState:
         self.sessions: list[SessionState] = []
         self.history = JobHistory()
         self.salvaged: list[Salvaged] = []
+        self.learned: dict[str, Learned] = {}
         self.gpus: list[GpuState] = []
         self.running: dict[str, RunningJob] = {}
         self.left_s: OrderedDict[str, float] = OrderedDict()
@@ -210,6 +216,8 @@ class RunState:
                 self._add_decision(entry)
             case End():
                 self._add_end(entry)
+            case Learned():
+                self.learned[entry.command] = entry
             case Sample():
                 self._add_sample(entry)
             case Note():
@@ -247,7 +255,7 @@ class RunState:
         for job in (*self.running, *recent):
             gpus = set(self._ended_j.get(job, ()))
             if job in self.running:
-                gpus.add(self.running[job].gpu)
+                gpus.update(self.running[job].gpus)
             for index in sorted(gpus):
                 shown[job, index] = self._energy(job, index)
         return shown
@@ -260,7 +268,7 @@ class RunState:
 
     def _energy(self, job: str, index: int) -> JobEnergy:
         gpu, power_w = self.gpus[index], {}
-        here = job in self.running and self.running[job].gpu == index
+        here = job in self.running and index in self.running[job].gpus
         # Counters begin with 0, or their first increase would be lost.
         energy_j = (dict.fromkeys(gpu.shares_j, 0.0) if here else {}) | self._ended_j.get(job, {}).get(index, {})
         for way, by_job in gpu.shares_j.items():
@@ -281,7 +289,7 @@ class RunState:
                 gpu.lost_j += share_j
             gpu.begin_session()
         for gpu, opened in zip(self.gpus, session.gpus, strict=True):
-            gpu.host, gpu.sharing, gpu.state = opened.host, opened.sharing, "ok"
+            gpu.sharing, gpu.state = opened.sharing, "ok"
         self.running.clear()
         self.sessions.append(SessionState(session))
 
@@ -289,7 +297,8 @@ class RunState:
         self.decisions += 1
         self.decision_s += max(0.0, decision.decided_s - decision.t)
         for placed in decision.placed:
-            self.running[placed.job] = RunningJob(placed.gpu, placed.mps_pct, self.at + decision.decided_s)
+            since_s = self.at + decision.decided_s
+            self.running[placed.job] = RunningJob(placed.gpu, placed.mps_pct, since_s, placed.also)
             self.left_s.pop(placed.job, None)
         if decision.actions and self.sessions and self.sessions[-1].first_action is None:
             self.sessions[-1].first_action = decision, self.sessions[-1].sample
@@ -299,13 +308,14 @@ class RunState:
             return
         self.sessions[-1].ends.append(end)
         self.sessions[-1].since.add(end.job)
-        gpu = self.gpus[end.gpu]
         self.running.pop(end.job, None)
-        gpu.remove(end.job)
-        ways_j = {"equal": end.energy_j} | ({} if end.energy_model_j is None else {"model": end.energy_model_j})
-        self._leave(end.job, end.gpu, ways_j, self.at + end.end_s)
-        gpu.ended_j += end.energy_j
-        gpu.lost_j += end.energy_j if end.wasted else 0.0
+        for part in end.parts:
+            gpu = self.gpus[part.gpu]
+            gpu.remove(end.job)
+            ways_j = {"equal": part.energy_j} | ({} if part.energy_model_j is None else {"model": part.energy_model_j})
+            self._leave(end.job, part.gpu, ways_j, self.at + end.end_s)
+            gpu.ended_j += part.energy_j
+            gpu.lost_j += part.energy_j if end.wasted else 0.0
         if end.failure in JOB_FAULTS:
             self.faults[f"job-{end.failure}"] += 1
 

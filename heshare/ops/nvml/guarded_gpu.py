@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import time
@@ -104,17 +105,25 @@ class GuardedGpu(NvmlGpu):
 
     def _start(self) -> None:
         _reap()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            words = (str(theirs.fileno()), str(self._which))
-            self._process = start_module("heshare.ops.nvml.card_process", *words, inherited=[theirs.fileno()])
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs, contextlib.ExitStack() as exits:
+                exits.callback(ours.close)
+                words = (str(theirs.fileno()), str(self._which))
+                self._process = start_module("heshare.ops.nvml.card_process", *words, inherited=[theirs.fileno()])
+                exits.pop_all()
+        except OSError:  # the system has no descriptor or process left: as one that has ended at once
+            self._replace()
+            return
         self._socket = ours
 
     def _send(self, calls: Sequence[Sequence[Any]]) -> None:
-        assert self._socket is not None
-        self._number += 1
-        self._pending, self._asked_s = self._number, time.monotonic()
+        self._asked_s = time.monotonic()
         self._since_s = self._asked_s if self._since_s is None else self._since_s
+        if self._socket is None:
+            return
+        self._number += 1
+        self._pending = self._number
         try:
             self._socket.send(encode([self._number, calls]))
         except OSError:

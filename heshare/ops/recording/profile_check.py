@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from heshare.lab.systems.fikit import kernel_table
 from heshare.prediction.features import is_reference
 from heshare.prediction.forest import LEAST_SAMPLES, covered_rows
 from heshare.profiles import design, manifest, store
-from heshare.profiles.missing_utilisation import ModelledUtilisationWarning
+from heshare.profiles.missing_utilisation import untold
 from heshare.profiles.schema import UTILISATIONS, broken_cells
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu as find_gpu
@@ -188,8 +187,7 @@ def _missing(path: Path, table: pd.DataFrame) -> Iterator[Finding]:
 
 def _missing_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
     reference = is_reference(rows)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ModelledUtilisationWarning)  # a note below says it
+    with untold():  # a note below says it
         samples = int((covered_rows(rows) & ~reference).sum())
     if samples < LEAST_SAMPLES:
         yield (

@@ -2,9 +2,10 @@
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import pandas as pd
 
@@ -13,8 +14,11 @@ from heshare.ops.slurm.job_placement import JobPlacement, place_jobs
 from heshare.ops.slurm.slurm_cards import SlurmCard, read_cards
 from heshare.ops.slurm.slurm_queue import SlurmError, SlurmJob, call, read_queue
 from heshare.prediction.predictor import Predictor
+from heshare.scheduling.objectives import fit_mask
 from heshare.shared.errors import HeShareError, InputError
 from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
 
 
 @dataclass(frozen=True)
@@ -137,22 +141,22 @@ def read_state(settings: PlanSettings) -> SlurmState:
             )
         if not (job.held and job.ours):
             continue
-        why = "" if job.gpu else _why_not(job)
+        why = "" if job.gpu else _why_not(job, cards)
         if why:
             told.append(f"Job {job.id} is left alone: {why}")
         elif job.gpu:
             unreleased.append(job)
         else:
             try:
-                waiting[job.id] = read_comment(job.comment, job.id)
+                work = read_comment(job.comment, job.id)
+                fit_mask([Task(job.id, work.workload, work.iterations)], Cluster(tuple(card.gpu for card in cards)))
+                waiting[job.id] = work
             except InputError as error:
                 told.append(f"Job {job.id} is left alone: {error}")
-                continue
-            _check_partition(job, cards)
     return SlurmState(jobs, cards, waiting, tuple(unreleased), tuple(told))
 
 
-def _why_not(job: SlurmJob) -> str:
+def _why_not(job: SlurmJob, cards: Sequence[SlurmCard]) -> str:
     if job.gres:
         # Slurm 22.05 adds a type to those of the submission instead of replacing them, and the job never starts.
         return f"it asks for {job.gres} itself; submit it without --gres and --gpus, and the plan gives it a GPU."
@@ -162,23 +166,23 @@ def _why_not(job: SlurmJob) -> str:
         return f"it asks for {job.nodes} nodes; a plan gives a job one GPU."
     if job.dependency:
         return f"it depends on other jobs ({job.dependency}); it is planned once they have ended."
-    return ""
-
-
-def _check_partition(job: SlurmJob, cards: Sequence[SlurmCard]) -> None:
     own = set(job.partition.split(","))
     outside = [card.key for card in cards if not own & set(card.partitions)]
     if outside:
-        found = f"job {job.id} in partition {job.partition}, which has no {', '.join(outside[:3])}"
-        action = f"Plan one partition at a time, such as --partition {sorted(own)[0]}."
-        raise InputError(found, "jobs that can run on every GPU of the plan", action)
+        return (
+            f"its partition {job.partition} has no {', '.join(outside[:3])}, and a plan needs jobs that can run on all "
+            f"of its GPUs; plan one partition at a time, such as --partition {sorted(own)[0]}."
+        )
+    return ""
 
 
 def plan_release(state: SlurmState, settings: PlanSettings) -> ReleasePlan:
     """Plan the held jobs that have no place yet; jobs that were placed earlier go first on their GPUs.
 
+    A job that cannot be planned is left alone with a note, since any user may submit one.
+
     Raises:
-        InputError: an unknown policy, one that Slurm cannot follow, or a job that no GPU holds.
+        InputError: an unknown policy, or one that Slurm cannot follow.
     """
     placements: tuple[JobPlacement, ...] = ()
     totals: dict[str, float] = {}
@@ -191,33 +195,78 @@ def plan_release(state: SlurmState, settings: PlanSettings) -> ReleasePlan:
         more = f"Jobs of {' and '.join(users)}: MPS runs one user's jobs of a GPU at a time; plan them with --user."
         notes = (*notes, more)
     if state.waiting:
-        placements, totals, changes = place_jobs(
-            state.waiting, state.cards, settings.policy, predictor=settings.predictor, seed=settings.seed
+        placed = partial(
+            place_jobs, cards=state.cards, policy=settings.policy, predictor=settings.predictor, seed=settings.seed
         )
+        waiting = dict(state.waiting)
+        try:
+            placements, totals, changes = placed(waiting)
+        except InputError as error:
+            if error.column == "policy":
+                raise
+            refused = {job: _refusal(placed, job, work) for job, work in waiting.items()}
+            if not any(refused.values()):
+                raise
+            notes = (*notes, *[f"Job {job} is left alone: {why}" for job, why in refused.items() if why])
+            waiting = {job: work for job, work in waiting.items() if not refused[job]}
+            placements, totals, changes = placed(waiting)
         notes = (*notes, *changes)
     return ReleasePlan(state, placements, totals, notes)
+
+
+def _refusal(placed: Callable[[Mapping[int, JobComment]], object], job: int, work: JobComment) -> str:
+    """Return why a job cannot be planned, alone; nothing if it can."""
+    try:
+        placed({job: work})
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+class RefusedPlacesError(SlurmError):
+    """Slurm has refused to change some jobs; `jobs` are those that have no place for that."""
+
+    def __init__(self, jobs: set[int], message: str) -> None:
+        self.jobs = jobs
+        super().__init__(message)
 
 
 def apply_release(plan: ReleasePlan, tell: Callable[[str], None] = lambda line: None) -> None:
     """Carry out a plan: give all jobs their places, then release them.
 
     A job has its place, all of it, by one request to Slurm. What was cut off is continued by the next plan: jobs that
-    have a place keep it. `tell` is called with each command that was carried out.
+    have a place keep it. A job that Slurm refuses is left as it is, with those that wait for it; the others go on.
+    `tell` is called with each command that was carried out.
 
     Raises:
-        SlurmError: Slurm refuses one; the message says what was done until then.
+        SlurmError: Slurm does not answer.
+        RefusedPlacesError: it has refused a job; the message says what was done.
     """
-    for number, command in enumerate(plan.commands):
+    refusals: list[str] = []
+    left: set[int] = set()
+    done: Counter[str] = Counter()
+    after = {place.job: set(place.after) for place in plan.placements}
+    for command in plan.commands:
+        job = int(command[2].removeprefix("JobId="))
+        if job in left or after.get(job, set()) & left:
+            left.add(job)
+            continue
         try:
             call(command)
         except SlurmError as error:
-            placed = min(number, len(plan.placements))
-            done = f"{placed} of {len(plan.placements)} jobs have their place, {number - placed} are released"
-            raise SlurmError(
-                f"{shlex.join(command)} was refused ({error}). Until then: {done}. Correct or cancel that job, then "
-                "run `heshare slurm apply --yes` again: it continues."
-            ) from None
+            refusals.append(f"{shlex.join(command)} was refused ({error}).")
+            left |= {job} if command[1] == "update" else set()
+            read_queue()  # raises an error where Slurm does not answer at all
+            continue
+        done[command[1]] += 1
         tell(shlex.join(command))
+    if refusals:
+        raise RefusedPlacesError(
+            left,
+            f"{' '.join(refusals[:3])} Done all the same: {done['update']} of {len(plan.placements)} jobs have their "
+            f"place, {done['release']} are released. Correct or cancel what was refused, then run "
+            "`heshare slurm apply --yes` again: it continues.",
+        )
 
 
 class ReleaseWatch:
@@ -233,6 +282,7 @@ class ReleaseWatch:
         self._settings, self._tell, self._carry_out = settings, tell, carry_out
         self._plan: ReleasePlan | None = None
         self._told: set[str] = set()
+        self._refused: set[int] = set()
 
     def round(self) -> int:
         """Look at the queue once, release what can start, and return how many jobs that were.
@@ -245,11 +295,14 @@ class ReleaseWatch:
         for note in sorted(notes - self._told):
             self._tell(note)
         self._told = notes
-        state = replace(state, unreleased=())
+        waiting = {job: work for job, work in state.waiting.items() if job not in self._refused}
+        state = replace(state, unreleased=(), waiting=waiting)
         idle = tuple(card for card in state.cards if not state.unfinished_on(card))
-        known = {place.job for place in self._plan.placements} if self._plan else set()
+        known = set(self._plan.state.waiting) if self._plan else set()
         if state.waiting and idle and (not set(state.waiting) <= known or self._lost_a_card(state)):
             self._plan = plan_release(state, self._settings)
+            for note in self._plan.notes[len(state.notes) :]:
+                self._tell(note)
         ready = () if self._plan is None else _startable(self._plan, state)
         if state.waiting and idle and not ready:
             # The plan has these jobs wait for busy GPUs: a GPU that is free takes some of them.
@@ -257,7 +310,11 @@ class ReleaseWatch:
             ready = _startable(self._on_idle(replace(state, cards=idle)), state)
         released = ReleasePlan(replace(state, jobs=()), ready, {}, ())
         if self._carry_out:
-            apply_release(released, self._tell)
+            try:
+                apply_release(released, self._tell)
+            except RefusedPlacesError as error:
+                self._refused |= error.jobs  # they would take the same GPU again and again
+                raise
         else:
             for command in released.commands:
                 self._tell(shlex.join(command))

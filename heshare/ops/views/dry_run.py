@@ -15,9 +15,11 @@ from heshare.ops.clocks.service_clock import clock_control
 from heshare.ops.executor import job_tasks
 from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.ops.executor.gpu_lock import lock_path
+from heshare.ops.executor.learning import Learning
 from heshare.ops.executor.local_gpus import planned_cluster, select_gpus
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.job_file import read_jobs
+from heshare.ops.jobs.learned_commands import read_learned
 from heshare.ops.jobs.run_state import JobHistory
 from heshare.ops.nvml.card_survey import ChosenGpus
 from heshare.ops.probe import has_sys_admin
@@ -34,7 +36,8 @@ class DryRun:
     """What a run would do.
 
     Attributes:
-        jobs: one row a job: job, gpu (UUID), mps_pct, clock_mhz (None is the GPU's own), start_s, end_s, as planned.
+        jobs: one row a job: job, gpu (UUID), mps_pct, clock_mhz (None is the GPU's own), start_s, end_s,
+            as planned, predicted_by (from what: `like`, or a measured attempt of an earlier run).
         totals: time and energy as predicted by the device model.
         notes: what would be locked and started, and what is missing.
     """
@@ -52,7 +55,7 @@ class _StartObserver(Observer):
     """Keeps the last start of each task, with its GPU, share and the clock that was requested for the GPU."""
 
     def __init__(self) -> None:
-        self.starts: dict[int, tuple[int, int]] = {}
+        self.starts: dict[int, tuple[tuple[int, ...], int]] = {}
         self.clocks: dict[int, int | None] = {}
         self.clock_of: dict[int, int | None] = {}
 
@@ -61,7 +64,7 @@ class _StartObserver(Observer):
             if isinstance(action, SetClock):
                 self.clocks[action.gpu] = action.sm_mhz
             elif isinstance(action, Start):
-                self.starts[action.task] = action.gpu, action.mps_pct
+                self.starts[action.task] = (action.gpu, *action.also), action.mps_pct
         for action in actions:
             if isinstance(action, Start):
                 self.clock_of[action.task] = self.clocks.get(action.gpu)
@@ -93,16 +96,21 @@ def dry_run(
     may_set, how = clock_control(admin=os.geteuid() == 0 if admin is None else admin)
     cluster = planned_cluster(chosen.uuids, clocks=allow_clocks and may_set)
     tasks, assigned = job_tasks.remaining_tasks(job_tasks.assigned_jobs(specs), JobHistory())
+    learning = Learning(tasks, assigned, cluster, read_learned())
     # The random numbers of the first session of a run.
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[-1])
     starts, made = _StartObserver(), terms.wrap(FaultTolerantPolicy(make(policy)))
-    result = run(tasks, cluster, made, predictor=predictor, rng=rng, observer=starts)
+    result = run(learning.tasks, cluster, made, predictor=predictor, rng=rng, observer=starts)
     rows = []
     for task, row in zip(tasks, result.to_frame().to_dict("records"), strict=True):
-        gpu, mps_pct = starts.starts[task.id]
+        gpus, mps_pct = starts.starts[task.id]
         times = {"start_s": row["arrival_s"] + row["waiting_s"], "end_s": row["arrival_s"] + row["jct_s"]}
-        planned = {"gpu": chosen.uuids[gpu], "mps_pct": mps_pct, "clock_mhz": starts.clock_of[task.id]}
-        rows.append({"job": assigned[task.id].key, **planned, **times})
+        planned = {
+            "gpu": "+".join(chosen.uuids[gpu] for gpu in gpus),
+            "mps_pct": mps_pct,
+            "clock_mhz": starts.clock_of[task.id],
+        }
+        rows.append({"job": assigned[task.id].key, **planned, **times, "predicted_by": learning.source(task.id)})
     summary = result.summary()
     totals = {name: float(summary[name]) for name in ("makespan_s", "avg_jct_s", "energy_active_j", "energy_cluster_j")}
     clocks = how if allow_clocks else "Clocks would be left to the GPUs: --allow-clocks was not given."

@@ -56,7 +56,7 @@ METRICS = (
     MetricSpec("heshare_decisions", "counter", "", (), "Decisions of the policy."),
     MetricSpec("heshare_decision_seconds", "counter", "seconds", (), "Time that they took."),
     MetricSpec("heshare_faults", "counter", "", ("kind",), "Failed attempts of jobs (job-...), and faults of GPUs."),
-    MetricSpec("heshare_gpu", "info", "", (*GPU, "model", "host", "sharing"), "The GPU, always 1."),
+    MetricSpec("heshare_gpu", "info", "", (*GPU, "model", "sharing"), "The GPU, always 1."),
     MetricSpec("heshare_gpu_state", "gauge", "", (*GPU, "state"), "1 for the GPU's state: ok, drained or lost."),
     MetricSpec("heshare_gpu_energy_joules", "counter", "joules", GPU, "Energy of the GPU by its own counter."),
     MetricSpec("heshare_gpu_idle_energy_joules", "counter", "joules", GPU, "Its part while no job ran on the GPU."),
@@ -128,7 +128,7 @@ def families(state: RunState, run: str, now_s: float, *, active: bool) -> Iterat
 
 def _gpu_values(index: int, gpu: GpuState) -> Iterator[tuple[str, Value]]:
     labels = (str(index), gpu.uuid)
-    yield "heshare_gpu", ((*labels, gpu.name, gpu.host, gpu.sharing), 1.0)
+    yield "heshare_gpu", ((*labels, gpu.name, gpu.sharing), 1.0)
     for state in GPU_STATES:
         yield "heshare_gpu_state", ((*labels, state), float(gpu.state == state))
     yield "heshare_gpu_energy_joules", (labels, gpu.energy_j)
@@ -146,4 +146,5 @@ def _job_values(state: RunState, now_s: float) -> Iterator[tuple[str, Value]]:
         for way, power_w in energy.power_w.items():
             yield "heshare_job_power_watts", ((job, str(index), way), power_w)
     for job, running in state.running.items():
-        yield "heshare_job_mps_share_ratio", ((job, str(running.gpu)), running.mps_pct / 100.0)
+        for gpu in running.gpus:
+            yield "heshare_job_mps_share_ratio", ((job, str(gpu)), running.mps_pct / 100.0)

@@ -54,7 +54,7 @@ class RunView:
 
     def as_dict(self, now_s: float) -> dict[str, Any]:
         state = self.state
-        names = ("uuid", "name", "host", "sm_mhz", "requested_mhz", "power_w", "energy_j", "idle_j", "lost_j", "state")
+        names = ("uuid", "name", "sm_mhz", "requested_mhz", "power_w", "energy_j", "idle_j", "lost_j", "state")
         return {
             "folder": str(self._folder),
             "alive": self.alive,
@@ -65,7 +65,7 @@ class RunView:
             "running": [
                 {
                     "job": job,
-                    "gpu": state.gpus[running.gpu].uuid,
+                    "gpu": "+".join(state.gpus[gpu].uuid for gpu in running.gpus),
                     "mps_pct": running.mps_pct,
                     "since_s": now_s - running.since_s,
                 }
@@ -79,11 +79,13 @@ class RunView:
     def head(self, now_s: float) -> list[str]:
         """Return the lines about the whole run; `now_s` is a Unix time, s."""
         state, request = self.state, f", {self._request} requested" if self._request else ""
-        how = f"runs, process {self._pid}{request}" if self.alive else "has ended, or was killed"
+        counts = state.counts()
+        how = "has ended, or was killed" if counts["waiting"] + counts["running"] else "is complete"
+        how = f"runs, process {self._pid}{request}" if self.alive else how
         powers_w = [gpu.power_w for gpu in state.gpus if not math.isnan(gpu.power_w)]
         lines = [
             f"{self._folder}: {how}; policy {state.run.policy}, {state.decisions} decisions",
-            "jobs: " + ", ".join(f"{count} {name}" for name, count in state.counts().items()),
+            "jobs: " + ", ".join(f"{count} {name}" for name, count in counts.items()),
             f"power {_number(sum(powers_w) if powers_w else math.nan, 'W')}"
             + (f" (limit {limit_w(state):.0f} W), " if limit_w(state) > 0 else ", ")
             + f"energy {display.energy(sum(gpu.energy_j for gpu in state.gpus))}",
@@ -92,7 +94,7 @@ class RunView:
             lines[-1] += f"; last account {max(0.0, now_s - state.updated_s):.0f} s ago"
         if faults := ", ".join(f"{count} {kind}" for kind, count in sorted(state.faults.items())):
             lines.append(f"faults: {faults}")
-        if not self.alive and state.counts()["waiting"]:
+        if not self.alive and counts["waiting"]:
             lines.append(f"continue with: heshare jobs run --resume {self._folder}")
         return lines
 
@@ -100,13 +102,13 @@ class RunView:
         return [note.text for session in self.state.sessions for note in session.notes][-5:]
 
     def gpu_rows(self) -> Rows:
-        on = [running.gpu for running in self.state.running.values()]
+        on = [gpu for running in self.state.running.values() for gpu in running.gpus]
         return [
             (
                 *(
                     str(index),
                     gpu.name,
-                    f"{gpu.host}:{gpu.uuid[:12]}".lstrip(":"),
+                    gpu.uuid[:12],
                     gpu.state,
                     _number(gpu.power_w, "W"),
                 ),
@@ -121,18 +123,19 @@ class RunView:
         rows = []
         shown = self.state.shown_jobs(now_s)
         for job, running in self.state.running.items():
-            found = shown[job, running.gpu]
+            found = [shown[job, gpu] for gpu in running.gpus]
             numbers = [
                 text
                 for way in ("equal", "model")
                 for text in (
-                    _number(found.power_w.get(way, math.nan), "W"),
-                    display.energy(found.energy_j[way]) if way in found.energy_j else "-",
+                    _number(sum(one.power_w.get(way, math.nan) for one in found), "W"),
+                    display.energy(sum(one.energy_j[way] for one in found)) if way in found[0].energy_j else "-",
                 )
             ]
             since = _duration(now_s - running.since_s)
-            row = (job, str(running.gpu), f"{running.mps_pct} %", since, *numbers)
-            rows.append((-found.power_w.get("model", found.power_w.get("equal", 0.0)), job, row))
+            row = (job, "+".join(map(str, running.gpus)), f"{running.mps_pct} %", since, *numbers)
+            power_w = sum(one.power_w.get("model", one.power_w.get("equal", 0.0)) for one in found)
+            rows.append((-power_w, job, row))
         return [row for *_, row in sorted(rows)]
 
     def text(self, now_s: float) -> str:
@@ -155,13 +158,13 @@ class RunView:
             for place in shown:
                 made.add_column(columns[place], no_wrap=True, justify="left" if columns[place] in _TEXTS else "right")
             for row, style in zip(rows, styles, strict=True):
-                made.add_row(*(Text(row[place]) for place in shown), style=style)
+                made.add_row(*(Text(display.printable(row[place])) for place in shown), style=style)
             return made
 
         jobs, styles = self.job_rows(now_s), {"lost": "red", "drained": "yellow"}
         gpus = table(_GPU_COLUMNS, self.gpu_rows(), [styles.get(gpu.state, "") for gpu in self.state.gpus])
-        head = [Text(line) for line in self.head(now_s)]
-        notes = [Text(f"note: {note}", style="dim") for note in self.notes()]
+        head = [Text(display.printable(line)) for line in self.head(now_s)]
+        notes = [Text(display.printable(f"note: {note}"), style="dim") for note in self.notes()]
         return Group(*head, Text(), gpus, Text(), table(_JOB_COLUMNS, jobs, [""] * len(jobs)), Text(), *notes)
 
 

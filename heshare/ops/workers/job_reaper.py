@@ -5,12 +5,14 @@ it. Its standard input has the command, then requests: `t` is SIGTERM to the com
 all below. The end of that input is the end of the executor, and SIGTERM asks for the same: SIGTERM, and SIGKILL soon
 after. It ends as the command did, once nothing runs below it.
 
-It imports nothing of the package, so that it starts in some 10 ms.
+It imports nothing of the package, so that it starts in some 10 ms. Its argument is the command's soft limit of
+descriptors.
 """
 
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import signal
 import sys
@@ -132,11 +134,10 @@ def main() -> None:
         signal.signal(number, lambda number, frame: asked.append(number))
     requests = os.dup(0)
     environment, arguments = read_order(requests)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     status = supervise(start(arguments, environment), requests, wakeup, asked)
     kill_all()
     if os.WIFSIGNALED(status):
-        import resource
-
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(os.WTERMSIG(status), signal.SIG_DFL)

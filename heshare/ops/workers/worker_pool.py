@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from heshare.ops.descriptors import start_error
 from heshare.ops.mps import MpsSession
 from heshare.ops.private_files import make_private_folder
 from heshare.ops.worker_program.worker_main import STANDBY
@@ -167,5 +168,4 @@ class ProcessLauncher(Launcher):
             # Nothing is downloaded, whatever a model library would do by itself.
             return spawn([*self._command, *options], child_environment(HF_HUB_OFFLINE="1"), log)
         except (OSError, InputError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise DeviceError(f"{self._command[0]} does not start: {why}. Check the command.") from error
+            raise start_error(self._command[0], error) from error

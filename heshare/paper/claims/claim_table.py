@@ -160,16 +160,12 @@ def merge(folder: Path) -> pd.DataFrame:
         if key in reasons and result["verdict"] not in (NOT_YET, REPRODUCED, EXCEEDS):
             result = {**result, "details": f"{result['details']} Why: {reasons[key]}"}
         if result["verdict"] == FAILED:
-            found_reason = claim.why_not or _first_sentence(reasons.get(key, ""))
+            found_reason = claim.why_not or re.split(r"(?<=[.])\s", reasons.get(key, ""), maxsplit=1)[0]
             result = {**result, "reason": found_reason or render("claims", "no_reason")}
         rows.append({name: getattr(claim, name) for name in _OF_PAPER} | result)
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     numbers = dict.fromkeys(("measured", "low", "high", "placed", "best"), float)
     return table.astype({**numbers, "n": "Int64"})
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.])\s", text, maxsplit=1)[0]
 
 
 def _found(folder: Path) -> list[tuple[Path, dict[str, object]]]:

@@ -71,10 +71,6 @@ def least_energy_j(
     return float(lower_bound(costs, np.array([[1.0, 0.0]])).least[0])
 
 
-def _of_morak(shares: Sequence[int], caps: Sequence[float]) -> list[str]:
-    return [registry.canonical(f"morak(cap={cap},k={k})") for k, cap in product(shares, caps)]
-
-
 def energy_on_one_kind(
     kinds: Sequence[str],
     n: int,
@@ -90,7 +86,7 @@ def energy_on_one_kind(
     `shares` are Morak's concurrent tasks, `caps` its power caps as shares of the TDP; `folder` is for finished runs.
     """
     ours = {"En-opt": "heshare:en-opt", "Trade-off": "heshare:trade-off", ON_DEVICE: "heshare:en-opt(belief=device)"}
-    settings = _of_morak(shares, caps)
+    settings = [registry.canonical(f"morak(cap={cap},k={k})") for k, cap in product(shares, caps)]
     clusters = {f"2x{kind}": kind for kind in kinds}
     policies = tuple(dict.fromkeys([*ours.values(), "morak", *settings]))
     # The predictor of notebook 11, which has some of these runs.

@@ -193,6 +193,6 @@ def _html(title: str, data: dict[str, Any], shown: int, plans: int) -> str:
     return Template((Path(__file__).parent / "front_page.html").read_text("utf-8")).substitute(
         title=escape(title),
         part="" if shown == plans else f" {shown} of the {plans} plans are shown.",
-        data=text.replace("</", "<\\/"),
+        data=text.replace("<", "\\u003c"),  # also no comment, within which a script would not end
         vega=_vega().replace("</script", "<\\/script"),
     )

@@ -13,6 +13,7 @@ from heshare.shared.arrays import FloatArray
 
 _DISTANCES_PT = (5.0, 8.0, 12.0, 17.0, 23.0, 30.0, 38.0)
 _ANGLES = np.deg2rad(np.arange(0, 360, 15))
+_WAYS = np.column_stack([np.cos(_ANGLES), np.sin(_ANGLES)])
 _LINE_FROM_PT = 10.0
 """From this distance on, a line joins a name to its point."""
 _POINT = ("x", "y", "x_low", "x_high", "y_low", "y_high")
@@ -46,9 +47,11 @@ def label_points(ax: Axes, labels: Sequence[PointLabel], *, avoid: FloatArray | 
         note = ax.annotate(label.text, (label.x, label.y), (0, 0), textcoords="offset points", fontsize=6.0)
         note.set(color=label.colour, ha="center", va="center", annotation_clip=False)
         size = np.array(note.get_window_extent().size)
+        # Middles of the name, in points from its point, at which its nearest edge has a distance.
+        tried = [way * (size / per_pt / 2 + distance) for distance in _DISTANCES_PT for way in _WAYS]
         best = min(
             (_cost(at[place], offset * per_pt, size, marks, taken, frame), float(np.hypot(*offset)), *offset.tolist())
-            for offset in _offsets(size / per_pt)
+            for offset in tried
         )
         offset = np.array(best[2:])
         taken.append(_box(at[place] + offset * per_pt, size))
@@ -59,12 +62,6 @@ def label_points(ax: Axes, labels: Sequence[PointLabel], *, avoid: FloatArray | 
             ax.annotate(
                 "", (label.x, label.y), tuple(edge.tolist()), textcoords="offset points", arrowprops=arrow, zorder=1
             )
-
-
-def _offsets(size_pt: FloatArray) -> list[FloatArray]:
-    # Middles of names, in points from their point, whose nearest edges have the tried distances.
-    ways = np.column_stack([np.cos(_ANGLES), np.sin(_ANGLES)])
-    return [way * (size_pt / 2 + distance) for distance in _DISTANCES_PT for way in ways]
 
 
 def _box(middle: FloatArray, size: FloatArray) -> Bbox:

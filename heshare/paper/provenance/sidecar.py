@@ -94,6 +94,8 @@ def sidecar_json(
     """
     check_provenances(rows)
     kept = {key: value for key, value in sorted(parameters.items()) if key not in FOLDER_PARAMETERS}
+    # Code that is not the commit's may read every file.
+    reader = "" if run is not None and (run.by_hand or run.edited) else notebook and notebook.stem
     content = {
         "name": name,
         "caption": caption,
@@ -106,18 +108,13 @@ def sidecar_json(
         **({} if run is None or notebook is None else run.fields()),
         "seed": kept.get("seed"),
         "parameters": kept,
-        "input_files": input_hashes(None if notebook is None else _reader(notebook, run)),
+        "input_files": input_hashes(None if notebook is None else reader),
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
         "git_commit": git_commit(),
         "heshare_sha256": package_sha256(),
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-
-
-def _reader(notebook: Path, run: RunRecord | None) -> str:
-    # Code that is not the commit's may read every file.
-    return notebook.stem if run is None or not (run.by_hand or run.edited) else ""
 
 
 def _below_root(notebook: Path) -> str:

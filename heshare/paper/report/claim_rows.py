@@ -134,10 +134,6 @@ def _place(values: Sequence[float], *, logarithmic: bool) -> Place:
     return lambda value: MARGIN + (position(value) - least) * width
 
 
-def css_class(verdict: str) -> str:
-    return f"v-{verdict.replace(' ', '-')}"
-
-
 def counts(verdicts: "pd.Series[str]") -> list[VerdictCount]:
     """Return how many claims have each verdict, those that occur, in the order of `VERDICTS`."""
     found = verdicts.value_counts()

@@ -35,6 +35,8 @@ def write(folder: Path, copies: Path, outputs: Sequence[PublishedOutput], render
     `highlighting`, and returns the page. The pages are returned by notebook, relative to `folder`.
     """
     pictures = {_hash(path.read_bytes()): path.name for path in sorted(folder.glob("*.png"))}
+    formatters: Any = import_module("pygments.formatters")
+    highlighting = str(formatters.HtmlFormatter(style="xcode", nobackground=True).get_style_defs(".highlight"))
     pages = {}
     for path in sorted(copies.glob("*.ipynb")):
         text = _readable(path, folder)
@@ -43,7 +45,7 @@ def write(folder: Path, copies: Path, outputs: Sequence[PublishedOutput], render
         title, body = _body(text, pictures)
         target = folder / FOLDER / f"{path.stem}.html"
         lead = next((each for each in outputs if each.notebook == path.stem and each.picture), None)
-        text = render(name=path.stem, title=title, lead=lead, body=body, highlighting=_highlighting())
+        text = render(name=path.stem, title=title, lead=lead, body=body, highlighting=highlighting)
         files.write_text(target, text)
         pages[path.stem] = f"{FOLDER}/{target.name}"
     for old in (folder / FOLDER).glob("*.html"):
@@ -113,11 +115,6 @@ def _lowered(body: str) -> str:
     body = body.replace('<div class="highlight hl-ipython3">', '<div class="highlight">')
     body = re.sub(r'<(pre|div class="output_html[^"]*")>', r'<\1 tabindex="0">', body)
     return re.sub(r"<style scoped.*?</style>", "", body, flags=re.DOTALL)
-
-
-def _highlighting() -> str:
-    formatters: Any = import_module("pygments.formatters")
-    return str(formatters.HtmlFormatter(style="xcode", nobackground=True).get_style_defs(".highlight"))
 
 
 def _hash(content: bytes) -> str:

@@ -87,7 +87,7 @@ def _environment() -> Environment:
     )
     found.filters["linked"] = escape  # each page has its own
     found.filters["slug"] = lambda group: f"group-{group.replace(' ', '-')}"
-    found.filters["verdict_class"] = claim_rows.css_class
+    found.filters["verdict_class"] = lambda verdict: f"v-{verdict.replace(' ', '-')}"
     found.filters["claim_number"] = claims_page.number
     found.filters["heading"] = lambda group: _HEADINGS.get(group, f"{group[:1].upper()}{group[1:]}")
     found.globals["ticks"] = lambda values: list(MaxNLocator(4).tick_values(min(values), max(values)))
@@ -183,19 +183,15 @@ def _provenance(outputs: Sequence[PublishedOutput]) -> dict[str, Any]:
         for path, sha in output.about["input_files"].items():
             inputs.setdefault(path, set()).add(sha)
     every = [output.about for output in outputs]
+    changed = [about["heshare_sha256"] for about in every]
     return {
         "commits": _count(str(about["git_commit"] or "not in git") for about in every),
         "profiles": _count(output.profile or "none" for output in outputs),
-        "packages": _count(map(_package, every)),
+        "packages": _count(f"changed, SHA-256 {sha}" if sha else "as in the commit" for sha in changed),
         "platforms": _count(str(about["platform"]) for about in every),
         "versions": _count(", ".join(f"{name} {its}" for name, its in about["versions"].items()) for about in every),
         "inputs": {path: sorted(shas) for path, shas in sorted(inputs.items())},
     }
-
-
-def _package(about: Mapping[str, Any]) -> str:
-    changed = about["heshare_sha256"]
-    return f"changed, SHA-256 {changed}" if changed else "as in the commit"
 
 
 def _count(values: Iterable[str]) -> dict[str, int]:

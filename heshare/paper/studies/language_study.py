@@ -1,8 +1,8 @@
 """Study of language models beside image models on shared GPUs: energy a token, latency, and what sharing is worth.
 
-Two pools of GPUs serve one set of requests: their prompts on the one, the groups that decode on the other, each beside
-image tasks of its own, under the same policy. Every number is emulated. The law of language models is fitted to a
-record of one H100; on other GPUs, and beside image models, it is an assumption.
+Two pools of GPUs serve one set of requests: their prompts on the one, the stretches that decode on the other, each
+beside image tasks of its own, under the same policy. Every number is emulated. The law of language models is fitted to
+a record of one H100; on other GPUs, and beside image models, it is an assumption.
 """
 
 import warnings
@@ -25,13 +25,14 @@ from heshare.paper.figures.series_styles import FAINT, category_style
 from heshare.policies.policy import Policy
 from heshare.policies.registry import make
 from heshare.prediction.predictor import LazyPredictor, Predictor
-from heshare.running.requests import decode_tasks, draw_requests, prefill_tasks, request_times
+from heshare.running.requests import decode_tasks, draw_requests, prefill_tasks, request_times, share_within
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.shared.errors import require
 from heshare.world.catalogue import resident
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+from heshare.world.workload import Workload
 
 ALONE = ", one at a time"
 """The ending of the title of a policy that runs one task a GPU at a time."""
@@ -44,6 +45,9 @@ MEASURES: Mapping[str, str] = {
     "energy_active_j": "Energy of all tasks (J)",
 }
 """Measures of a run: times of requests are medians over them; energy is the active account."""
+WITHIN = "within_pct"
+AXES = {**MEASURES, WITHIN: "Requests within both limits (%)"}
+"""Labels of what can be an axis."""
 
 
 def draw_images(
@@ -67,6 +71,8 @@ def mixed_runs(
     requests: int,
     rate_per_s: float,
     concurrency: int,
+    ttft_limit_s: float,
+    tpot_limit_s: float,
     image_models: Sequence[str],
     image_s: float,
     seed: int,
@@ -76,24 +82,29 @@ def mixed_runs(
 
     `policies` and `images`, the image tasks of each pool, are by title and by name of a load. `model` has the prompts
     `{model}_prefill`; the first of the `pools` serves them, the second decodes. `requests` arrive at `rate_per_s`, and
-    `concurrency` of them are a group. `image_models` are workloads such as `resnet50:8`; `image_s` is the mean time of
-    an image task alone on an A100, s.
+    `concurrency` of them are decoded at a time. The limits on times to the first token and per output token are
+    deadlines. `image_models` are workloads such as `resnet50:8`; `image_s` is the mean time of an image task alone on
+    an A100, s.
 
     Returns:
-        Columns repetition, load, title, the `MEASURES`, and provenance.
+        Columns repetition, load, title, the `MEASURES`, within_pct (requests within both limits), and provenance.
 
     Raises:
-        InputError: no load, or one without image tasks.
+        InputError: no load, one without image tasks, or another number of pools than two.
     """
     fewest = min(images.values(), default=0)
     require("images", f"{fewest} image tasks", fewest >= 1, "at least 1 a load", "Correct the loads.")
+    require("pools", pools, len(pools) == 2, "two pools, for prompts and for decoding", "Name two, equal or not.")
     first, second = (Cluster.parse(pool) for pool in pools)
     predictor = LazyPredictor(resolve.predictor_maker(resolve.KEPT))
+    # No step is shorter than that of one sequence, alone on the fastest GPU at its top clock.
+    step_s = min(1.0 / iterations(Workload(model, 1, "fp16"), 1.0, card) for card in second.gpus)
 
     def rows(streams: Repetition) -> Iterator[dict[str, object]]:
         rng = streams.rng(TASKS)
         asked = draw_requests(requests, rate_per_s, rng=rng)
-        prompts, tokens = prefill_tasks(asked, f"{model}_prefill"), sum(one.output_tokens for one in asked)
+        prompts = prefill_tasks(asked, f"{model}_prefill", ttft_limit_s=ttft_limit_s)
+        tokens = sum(one.output_tokens for one in asked)
         window_s = requests / rate_per_s
         most = max(images.values())
         drawn = [draw_images(image_models, most, image_s, window_s, rng=rng) for _ in pools]
@@ -102,10 +113,12 @@ def mixed_runs(
             kept = [[each[place] for place in np.linspace(0, most - 1, count).astype(int)] for each in drawn]
             for title, name in policies.items():
                 prefill = _run(prompts, kept[0], first, name, predictor, streams)
-                groups = decode_tasks(asked, prefill, model, concurrency=concurrency)
-                decode = _run(groups.tasks, kept[1], second, name, predictor, streams)
-                times = request_times(asked, groups, decode).median()
-                language = {prefill: len(prompts), decode: len(groups.tasks)}
+                batching: dict[str, Any] = {"concurrency": concurrency, "step_s": step_s}
+                stretches = decode_tasks(asked, prefill, model, tpot_limit_s=tpot_limit_s, **batching)
+                decode = _run(stretches.tasks, kept[1], second, name, predictor, streams)
+                each = request_times(asked, stretches, decode)
+                times = each.median()
+                language = {prefill: len(prompts), decode: len(stretches.tasks)}
                 images_s = np.concatenate([done.jct_s[place:] for done, place in language.items()])
                 token_j = sum(tenant_energy(done)["energy_model_j"][:end].sum() for done, end in language.items())
                 yield {
@@ -117,6 +130,7 @@ def mixed_runs(
                     "latency_s": times["latency_s"],
                     "image_jct_s": images_s.mean(),
                     "energy_active_j": prefill.energy_active_j + decode.energy_active_j,
+                    WITHIN: 100.0 * share_within(each, ttft_limit_s, tpot_limit_s),
                 }
 
     return repeat(rows, seed=seed, seeds=seeds).assign(provenance="emulated")
@@ -156,15 +170,16 @@ def worth(runs: pd.DataFrame, titles: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(found).assign(provenance="emulated")
 
 
-def draw_plane(ax: Axes, found: pd.DataFrame, latency: str) -> None:
-    """Draw energy a token over a latency, a point a policy; `found` as from `median_intervals`, one load."""
+def draw_plane(ax: Axes, found: pd.DataFrame, over: str) -> None:
+    """Draw energy a token over one of `AXES`, a point a policy; `found` as from `median_intervals`, one load."""
     parts = []
-    for axis, metric in {"x": latency, "y": "token_j"}.items():
+    for axis, metric in {"x": over, "y": "token_j"}.items():
         rows = found[found["metric"] == metric].set_index("title")[["median", "low", "high"]]
         parts.append(rows.set_axis([axis, f"{axis}_low", f"{axis}_high"], axis=1))
     frame = pd.concat(parts, axis=1).reset_index()
-    plots.log_axis(ax, "x")
-    ax.set(xlabel=MEASURES[latency], ylabel=MEASURES["token_j"])
+    if over != WITHIN:
+        plots.log_axis(ax, "x")
+    ax.set(xlabel=AXES[over], ylabel=MEASURES["token_j"])
     ax.grid(visible=True, axis="both")
     direct_labels.draw_points(ax, frame)
     direct_labels.label_frame(ax, frame)

@@ -64,7 +64,7 @@ def search_checkpoints(
     from pymoo.optimize import minimize  # slow to import
 
     record = SearchRecord(instance)
-    algorithm = _algorithm(name, instance, settings, gene_rate(rate, instance), rng)
+    algorithm = _algorithm(name, instance, settings, 1 / instance.n if rate == "1/n" else float(rate), rng)
     seed = int(rng.integers(2**31))
     record.begin()
     minimize(
@@ -102,10 +102,6 @@ def greedy_scale(instance: Instance) -> tuple[FloatArray, FloatArray]:
     ends = sum_segments(GeneticOperators(instance, Settings()).segments(schemes), instance.n)
     best, worst = ends.min(axis=0), ends.max(axis=0)
     return best, np.where(worst > best, worst, best + np.abs(best))
-
-
-def gene_rate(rate: Rate, instance: Instance) -> float:
-    return 1 / instance.n if rate == "1/n" else float(rate)
 
 
 class SearchRecord:

@@ -1,6 +1,5 @@
 """Results of recorded GPUs, drawn beside the emulated ones: parts of Figs. 1 to 4 and of Tables II and V."""
 
-import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import product
 from typing import Any
@@ -14,7 +13,7 @@ from heshare.paper.studies.motivation import CLOCK_COLUMNS, pair_row, solo_colum
 from heshare.prediction.features import FEATURE_NAMES, TABLE_II, ReferenceFeatures, is_reference, profile_features
 from heshare.prediction.forest import covered_rows
 from heshare.prediction.samples import Samples, profile_samples
-from heshare.profiles.missing_utilisation import ModelledUtilisationWarning, fill_missing
+from heshare.profiles.missing_utilisation import fill_missing, untold
 from heshare.profiles.schema import UTILISATIONS, co_runner_counts
 from heshare.world.catalogue import gpu as card
 from heshare.world.catalogue import models
@@ -112,8 +111,7 @@ def trainable_rows(one: Recording) -> tuple[pd.DataFrame, str]:
     All tasks of such a row were also recorded alone, because a task's features are measured while it runs alone. A
     record that is too small has no such rows.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ModelledUtilisationWarning)
+    with untold():
         kept = one.table[covered_rows(one.table)].reset_index(drop=True)
     samples = kept[~is_reference(kept)]
     if len(samples) < ENOUGH or samples["workload"].nunique() < ENOUGH_WORKLOADS:
@@ -130,8 +128,7 @@ def samples(tables: Sequence[pd.DataFrame], thin: int = 1) -> list[Samples]:
     """Return every `thin`-th training sample of all records as one set; an empty list without records."""
     if not tables:
         return []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ModelledUtilisationWarning)
+    with untold():
         return [profile_samples(fill_missing(pd.concat(tables, ignore_index=True))).every(thin)]
 
 
@@ -139,8 +136,7 @@ def feature_ranges(features: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> p
     """Return Table II with the range of each feature over the samples of each profile table, by the table's name."""
     shown = features
     for name, table in tables.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ModelledUtilisationWarning)
+        with untold():
             known = ReferenceFeatures(table)
             values = profile_features(table[~is_reference(table)].reset_index(drop=True), known)[:, TABLE_II]
         least = dict(zip(FEATURE_NAMES, values.min(axis=0), strict=True))

@@ -1,5 +1,6 @@
 """Comparison of searches on the same task sets, by their final plans as run and as predicted (Fig. 7)."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -249,7 +250,8 @@ def summary(final: pd.DataFrame, against: Mapping[str, str]) -> pd.DataFrame:
     Returns:
         The columns of `final` that describe a system, then hypervolume, low, high (median, 95 % interval),
         igd_plus (median), for each name of `against` `name_pct`, `name_low_pct`, `name_high_pct`, the same of the first
-        as predicted, with `predicted` as its name, p_value (Wilcoxon, two-sided, of the first as run), n, provenance.
+        as predicted, with `predicted` as its name, p_value (Wilcoxon, two-sided, of the first as run), n, provenance. A
+        change is NaN over a system with a hypervolume of 0.
     """
     table, predicted = (
         final.pivot_table(index="seed", columns="system", values=name)
@@ -270,12 +272,18 @@ def summary(final: pd.DataFrame, against: Mapping[str, str]) -> pd.DataFrame:
         row["igd_plus"] = igd_plus[title]
         changes = {name: (table, ours) for name, ours in against.items()} | {"predicted": (predicted, ours_first)}
         for name, (values, ours) in changes.items():
-            change = change_pct(values[ours], values[title])
+            change = _change_pct(values[ours], values[title])
             row |= change.columns(f"{name}_pct", f"{name}_low_pct", f"{name}_high_pct")
         rows.append({**row, "p_value": wilcoxon(first, table[title].tolist())})
     found = pd.DataFrame(rows)
     n = found.pop("n")
     return found.assign(n=n, provenance="emulated")
+
+
+def _change_pct(ours: pd.Series, theirs: pd.Series) -> ConfidenceInterval:
+    # Over a hypervolume of 0, of a front that is nowhere better than the mean of random plans, there is no change.
+    good = bool((theirs > 0).all())
+    return change_pct(ours, theirs) if good else ConfidenceInterval(math.nan, math.nan, math.nan, len(theirs))
 
 
 def search_table(final: pd.DataFrame) -> pd.DataFrame:
@@ -379,12 +387,6 @@ def _run_and_predicted(ax: Axes, names: Sequence[str], rows: pd.DataFrame, at: F
     ax.grid(visible=True, axis="x")
 
 
-def _drawn_titles(frame: pd.DataFrame, start: Start) -> list[str]:
-    rows = frame.drop_duplicates("system")
-    own = rows["system"].isin([OURS, WORDS, IMPROVED])
-    return rows[own | ((rows["rate"] == PAPER_RATE) & (rows["start"] == start))]["system"].tolist()
-
-
 def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
     """Draw the median predicted hypervolume of stage 1's fronts, a panel for each start of the rivals.
 
@@ -392,8 +394,11 @@ def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
     """
     keys = ["system", "rate", "start", "evaluations"]
     medians = curves.groupby(keys, sort=False)["hypervolume"].median().reset_index()
+    systems = curves.drop_duplicates("system")
+    own = systems["system"].isin([OURS, WORDS, IMPROVED])
     for ax, (start, words) in zip(axes, STARTS.items(), strict=True):
-        part = medians[medians["system"].isin(_drawn_titles(curves, start))]
+        drawn = own | ((systems["rate"] == PAPER_RATE) & (systems["start"] == start))
+        part = medians[medians["system"].isin(systems[drawn]["system"])]
         shown = part.assign(system=part["system"].map(_short))
         plots.lines(ax, shown, x="evaluations", y="hypervolume", series="system")
         at = medians["evaluations"].unique()

@@ -117,12 +117,13 @@ def rival_claim(table: pd.DataFrame, ours: str, rival: str, metric: str, more: s
     """
     chosen = (table["ours"] == ours) & (table["rival"] == rival)
     sizes = intervals(table[chosen], "form", "metric")
+    known = registry.policies()[RIVALS[rival]].parameters
     details = render(
         "05_comparison",
         "rival",
         ours=ours,
         rival=rival,
-        defaults=_defaults(rival),
+        defaults=", ".join(f"{name} {known[name]}" for name in _SETTINGS[rival]),
         setting=table[chosen & (table["form"] == BEST)]["setting"].iloc[0],
         sizes=sizes,
         simple=intervals(table[(table["ours"] == ours) & (table["rival"] == SIMPLE)], "form", "metric"),
@@ -153,10 +154,7 @@ SIMPLE = "SRTF at 0.8 clock"
 """The baseline of `BASELINES` that comes nearest to HeShare."""
 
 
-def _defaults(rival: str) -> str:
-    known = registry.policies()[RIVALS[rival]].parameters
-    names = {"Morak": ("cap", "k", "limit"), "mu-Serve": ("limit",)}[rival]
-    return ", ".join(f"{name} {known[name]}" for name in names)
+_SETTINGS = {"Morak": ("cap", "k", "limit"), "mu-Serve": ("limit",)}
 
 
 def against_random(runs: pd.DataFrame) -> dict[str, list[list[float]]]:

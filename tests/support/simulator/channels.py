@@ -340,7 +340,7 @@ class Popen:
         machine.alive()
         self.args = [str(word) for word in arguments]
         words = self.args
-        name = words[2] if words[1:2] == ["-m"] else words[-1] if words[1:2] == ["-I"] else words[0]
+        name = words[2] if words[1:2] == ["-m"] else words[3] if words[1:2] == ["-I"] else words[0]
         name = name.rpartition("/")[2].removesuffix(".py")
         type(self).begin(name)
         parent = machine.process

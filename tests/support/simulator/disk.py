@@ -243,7 +243,11 @@ class SimOs:
         self.struck: Any = lambda call, path, size: size
 
     def __getattr__(self, name: str) -> Any:
-        if name.isupper() or name[:2] in ("O_", "P_") or name in ("sep", "pathsep", "fsencode", "fspath", "strerror"):
+        if (
+            name.isupper()
+            or name[:2] in ("O_", "P_")
+            or name in ("sep", "pathsep", "devnull", "fsencode", "fspath", "strerror")
+        ):
             return getattr(os, name)
         raise AttributeError(f"the machine in memory has no os.{name}")
 

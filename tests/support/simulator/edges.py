@@ -23,7 +23,7 @@ from support.simulator.channels import (
 from support.simulator.disk import Disk, SimFcntl, SimOs, SimPath, SimShutil, SimTemporary, SimTime
 from support.simulator.kernel import Machine
 
-from heshare.ops import mps, nvml_device, private_files
+from heshare.ops import descriptors, mps, nvml_device, private_files
 from heshare.ops.clocks import clock_notes, clock_service, served_card, service_clock
 from heshare.ops.executor import (
     execute,
@@ -40,11 +40,12 @@ from heshare.ops.executor import (
 from heshare.ops.jobs import entries, run_journal
 from heshare.ops.nvml import binding, card_health, card_process, card_sampler, card_survey, guarded_gpu
 from heshare.ops.state import held_note, run_note
-from heshare.ops.workers import output_limit
+from heshare.ops.workers import job_cgroup, output_limit
 from heshare.running import clock
 from heshare.shared import file_lock, files, journal, processes
 
 MODULES: tuple[ModuleType, ...] = (
+    descriptors,
     mps, nvml_device, private_files, clock_notes, clock_service, served_card, service_clock, execute, gpu_lock,
     gpu_set, job_process, job_tasks, local_device, local_gpus, run_control, run_observer, watchdog,
     run_journal, binding, card_health, card_process, card_sampler, card_survey, guarded_gpu, held_note, run_note,
@@ -71,6 +72,7 @@ class SimMachine(Machine):
         for path, mode in (("/tmp", 0o777), ("/locks", 0o777), ("/state", 0o700), ("/runs", 0o700), ("/home", 0o700)):
             self.disk.make(path, None, mode)
         self.disk.make("/etc/machine-id", b"machine")
+        self.disk.make("/dev/null", b"", 0o666)
 
     def environment(self, **more: str) -> dict[str, str]:
         return {"HOME": "/home", "PATH": "/usr/bin", "XDG_STATE_HOME": "/state", "HESHARE_LOCKS": "/locks", **more}
@@ -148,6 +150,12 @@ class SimMachine(Machine):
             "uuid4": lambda: UUID(int=next(tokens)),
             "secrets": SimpleNamespace(token_hex=lambda size: f"{next(tokens):0{2 * size}x}"),
             "start_unprivileged": Popen,
+            "resource": SimpleNamespace(
+                RLIMIT_NOFILE=7,
+                RLIM_INFINITY=-1,
+                getrlimit=lambda kind: (1024, 4096),
+                setrlimit=lambda kind, limits: None,
+            ),
             "at_end": lambda callback: lambda: None,
             "handling": self._handling,
             "signals": SimpleNamespace(ignore=self._ignore),
@@ -173,6 +181,7 @@ class SimMachine(Machine):
                 for name in _imported(module) & names.keys():
                     put(module, name, names[name])
             put(processes, "signal", _Signal(self))
+            put(job_cgroup, "_own_group", lambda: None)
             put(held_note, "open", self.os.open_stream)
             put(entries, "_path", lambda kind, value: SimPath(value))
             for (module, name), value in (more or {}).items():

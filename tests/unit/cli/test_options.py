@@ -60,7 +60,7 @@ def test_outputs_that_cannot_be_written_are_refused_before_the_work(
     file = tmp_path / "file"
     file.touch()
     message = refused(*(word.replace("FILE", str(file)) for word in words))
-    assert f"column {option}: found {file}, which is a file" in message
+    assert f"argument {option}: found {file}, which is a file" in message
     assert list(tmp_path.iterdir()) == [file]
 
 

@@ -9,9 +9,11 @@ import pytest
 
 import heshare as hs
 from heshare import Task, Workload
+from heshare.devices.device_model import co_run
 from heshare.devices.language_models import default_law
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
+from heshare.world.workload import Resident
 
 LANGUAGE_MODELS = [name for name, model in catalogue.models().items() if model.language is not None]
 LLAMA = "llama3_8b"
@@ -103,6 +105,23 @@ def test_every_card_that_holds_a_language_model_answers_within_its_limit(name: s
             ]
             assert slower[0].tasks[0].time_s >= slower[-1].tasks[0].time_s
             assert slower[0].power_w < slower[-1].power_w
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_card_whose_limit_is_below_the_memory_traffic_moves_less(name: str, batch: int):
+    """A T4 at 70 W, where the traffic of a decode step at full bandwidth takes more than 70 W at every clock."""
+    gpu, own = catalogue.gpu("T4"), [Resident(Workload(name, batch, "fp16"))]
+    limits_w = (60.0, gpu.tdp_w, 75.0, 80.0, 85.0, 100.0, 150.0)
+    answers = [co_run(gpu, own, power_cap_w=limit_w) for limit_w in limits_w]
+    times_s = [answer.tasks[0].time_s for answer in answers]
+    assert times_s == sorted(times_s, reverse=True)
+    assert times_s[1] > times_s[-1]
+    assert answers[1] == co_run(gpu, own)
+    assert answers[1].power_w == pytest.approx(gpu.tdp_w)
+    # What a step takes above idle power does not grow as the card slows.
+    above_j = [(answer.power_w - gpu.idle_w) * answer.tasks[0].time_s for answer in answers]
+    assert above_j == pytest.approx(sorted(above_j), rel=0.01)
 
 
 def test_language_models_share_the_bandwidth_of_a_gpu():

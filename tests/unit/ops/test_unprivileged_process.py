@@ -28,7 +28,7 @@ SETUPS = {
     ),
     "root": (),
 }
-"""What `setpriv` makes of root, for each way in which an executor or a Dask worker is run."""
+"""What `setpriv` makes of root, for each way in which an executor is run."""
 
 _PROGRAM = """
 import json, os, sys, time

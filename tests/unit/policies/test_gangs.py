@@ -21,9 +21,8 @@ WORKLOAD = Workload("resnet50", 8)
 TASKS = (Task(0, WORKLOAD, 200.0), Task(1, Workload("eaco_resnet50", 32, phase="training"), 100.0, gpus=2))
 
 
-def run_policy(name: str, tasks: tuple[Task, ...] = TASKS) -> Run:
-    cluster = Cluster.parse("4xV100")
-    return run(tasks, cluster, make(name), predictor=DevicePredictor(), rng=np.random.default_rng(0))
+def run_policy(name: str, tasks: tuple[Task, ...] = TASKS, cluster: str = "4xV100") -> Run:
+    return run(tasks, Cluster.parse(cluster), make(name), predictor=DevicePredictor(), rng=np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name", sorted(name for name in policies(variants=True) if ":" not in name))
@@ -34,7 +33,7 @@ def test_policies_run_gangs_or_reject_them_before_the_run(name: str) -> None:
         assert len(gpus) >= 2
     else:
         with pytest.raises(
-            InputError, match=rf"column gpus: found task 1, which runs on 2 GPUs, under {name}; expected"
+            InputError, match=rf"argument gpus: found task 1, which runs on 2 GPUs, under {name}; expected"
         ):
             run_policy(name)
 
@@ -42,3 +41,11 @@ def test_policies_run_gangs_or_reject_them_before_the_run(name: str) -> None:
 def test_a_task_that_may_run_on_one_gpu_is_not_rejected() -> None:
     elastic = (TASKS[0], replace(TASKS[1], widths=(1,)))
     assert len(run_policy("random", elastic).jct_s) == 2
+
+
+@pytest.mark.parametrize("name", ["eaco", "power-flow", "srtf"])
+def test_policies_that_mix_no_types_refuse_a_gang_without_as_many_gpus_of_one(name: str) -> None:
+    words = rf"argument gpus: found task 1, .* on 2 GPUs, on 1xV100,1xA100 under {name}; expected .*GPUs of one type"
+    with pytest.raises(InputError, match=words):
+        run_policy(name, cluster="1xV100,1xA100")
+    assert len(run_policy(name, cluster="1xA100,2xV100").jct_s) == 2

@@ -147,5 +147,5 @@ def test_a_visit_is_restored_from_json() -> None:
 
 @pytest.mark.parametrize("wrong", [{"repeats": 0}, {"window_s": 0.0}, {"warmup_s": -1.0}, {"readings": math.nan}])
 def test_a_bad_protocol_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=f"column {next(iter(wrong))}"):
+    with pytest.raises(InputError, match=f"argument {next(iter(wrong))}"):
         MeasurementProtocol(**wrong)  # type: ignore[arg-type]

@@ -125,6 +125,14 @@ def test_work_since_the_last_full_epoch_is_lost(take_off):
     check_run(result)
 
 
+def test_epochs_are_counted_over_all_starts():
+    moves = at(t0=[Start(0, 0), Wait(3.0)], t3=[Migrate(0, 1), Wait(6.0)], t6=[Migrate(0, 0)])
+    result, trace = go([Task(0, LIGHT, 8.0, epochs=4)], moves)
+    # 3 iterations, of which the first epoch's 2 count; 3 more, of which 2; then the last 4.
+    assert result.intervals["iterations"].tolist() == [2.0, 2.0, 4.0]
+    assert trace[-1][0] == 10.0
+
+
 def test_a_task_taken_off_at_the_end_of_an_epoch_loses_nothing():
     third = Task(0, LIGHT, 1.0, epochs=3)
     result, trace = go([third], at(t0=[Start(0, 0), Wait(1 / 3)], **{f"t{1 / 3:g}": [Migrate(0, 1)]}))

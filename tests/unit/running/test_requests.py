@@ -15,13 +15,14 @@ from heshare.shared.errors import InputError
 
 MODEL = "llama3_8b"
 REQUESTS = served.shipped_requests()[:24]
+H100_STEP_S = hs.estimate("H100", f"{MODEL}:1", precision="fp16").tasks[0].time_s
 
 
 @pytest.fixture(scope="module")
 def runs():
     prefill = hs.run(served.prefill_tasks(REQUESTS, f"{MODEL}_prefill"), "1xH100", "fifo")
-    groups = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=8)
-    return prefill, groups, hs.run(groups.tasks, "1xA100", "fifo")
+    stretches = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=4, rounds=3, step_s=H100_STEP_S)
+    return prefill, stretches, hs.run(stretches.tasks, "1xA100", "fifo")
 
 
 def test_shipped_requests_are_those_of_the_trace():
@@ -69,35 +70,110 @@ def test_drawn_requests_arrive_by_a_poisson_process_of_their_rate():
             served.draw_requests(n, rate, rng=np.random.default_rng(0))
 
 
-def test_tasks_hold_all_tokens_of_all_requests(runs):
-    prefill, groups, _ = runs
+def test_slots_are_refilled_as_soon_as_they_are_free():
+    requests = tuple(Request(0.0, 500, 1 + steps) for steps in (3, 5, 4, 1, 2))
+    prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")
+    stretches = served.decode_tasks(requests, prefill, MODEL, concurrency=2, rounds=2)
+    assert stretches.members == ((0, 1, 2, 3), (4,))
+    assert stretches.steps.tolist() == [[0, 3], [0, 5], [3, 7], [5, 6], [0, 2]]
+    assert [(task.iterations, task.workload.batch_size) for task in stretches.tasks] == [(7, 2), (2, 1)]
+    assert [task.arrival_s for task in stretches.tasks] == list(prefill.completion_s[[3, 4]])
+
+
+def test_all_requests_have_their_place_and_their_tokens(runs):
+    prefill, stretches, _ = runs
     assert 1024 * sum(task.iterations for task in prefill.tasks) == pytest.approx(
         sum(r.prompt_tokens for r in REQUESTS)
     )
-    tokens = sum(task.iterations * task.workload.batch_size for task in groups.tasks)
-    assert tokens == pytest.approx(sum(request.output_tokens - 1 for request in REQUESTS))
-    assert sorted(place for group in groups.members for place in group) == list(range(len(REQUESTS)))
-    assert max(task.workload.batch_size for task in groups.tasks) == 8
+    assert [len(members) for members in stretches.members] == [12, 12]
+    assert sorted(place for members in stretches.members for place in members) == list(range(len(REQUESTS)))
+    for place, request in enumerate(REQUESTS):
+        assert stretches.steps[place, 1] - stretches.steps[place, 0] == request.output_tokens - 1
 
 
-def test_times_of_requests_are_those_of_the_timeline(runs):
-    prefill, groups, decode = runs
-    table = served.request_times(REQUESTS, groups, decode)
+def _done_s(parts: list[tuple[float, float, float]], steps: float) -> float:
+    """Return when so many steps are done: each interval takes its steps one after another at one speed."""
+    for start_s, end_s, done in parts:
+        if steps <= done:
+            return start_s + steps / done * (end_s - start_s)
+        steps -= done
+    return parts[-1][1]
+
+
+def _check_times(prefill, stretches, decode):
+    table = served.request_times(REQUESTS, stretches, decode)
     ends = {row.task: row.end_s for row in prefill.intervals.itertuples()}
     for place, request in enumerate(REQUESTS):
         assert table.ttft_s[place] == pytest.approx(ends[place] - request.arrival_s)
-    spans = decode.intervals.groupby("task").agg(start_s=("start_s", "min"), end_s=("end_s", "max"))
-    for task, group in zip(groups.tasks, groups.members, strict=True):
-        start_s, end_s = spans.loc[task.id, ["start_s", "end_s"]]
-        step_s = (end_s - start_s) / task.iterations
-        for place in group:
-            assert table.tpot_s[place] == pytest.approx(step_s)
-            last_s = start_s + (REQUESTS[place].output_tokens - 1) * step_s
+    rows = list(decode.intervals.sort_values("start_s").itertuples())
+    for task, members in zip(stretches.tasks, stretches.members, strict=True):
+        parts = [(row.start_s, row.end_s, row.iterations) for row in rows if row.task == task.id]
+        slots = [0] * task.workload.batch_size
+        for place in members:
+            slot, own = slots.index(min(slots)), REQUESTS[place].output_tokens - 1
+            start_s, last_s = _done_s(parts, slots[slot]), _done_s(parts, slots[slot] + own)
+            slots[slot] += own
+            assert table.wait_s[place] == pytest.approx(start_s - ends[place], abs=1e-6)
+            assert table.tpot_s[place] == pytest.approx((last_s - start_s) / own)
             assert table.latency_s[place] == pytest.approx(last_s - REQUESTS[place].arrival_s)
-            assert table.wait_s[place] == pytest.approx(start_s - ends[place])
+        assert max(slots) == pytest.approx(task.iterations)
     assert table.wait_s.min() >= 0
-    estimated = hs.estimate("A100", f"{MODEL}:8", precision="fp16").tasks[0].time_s
-    assert table.tpot_s.min() == pytest.approx(estimated, rel=1e-6)
+    return table
+
+
+def test_times_of_requests_are_those_of_the_timeline(runs):
+    table = _check_times(*runs)
+    estimated = hs.estimate("A100", f"{MODEL}:4", precision="fp16").tasks[0].time_s
+    assert table.tpot_s.to_numpy() == pytest.approx(estimated, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
+def test_times_of_requests_hold_the_pauses_of_their_stretch(runs):
+    prefill, stretches, _ = runs
+    short = Task(len(stretches.tasks), Workload("resnet50", 8), 50, stretches.tasks[0].arrival_s + 2.0)
+    decode = hs.run((*stretches.tasks, short), "1xA100", "srtf")
+    assert (decode.intervals["outcome"] == "paused").any()
+    table = _check_times(prefill, stretches, decode)
+    assert table.tpot_s.max() > 1.01 * table.tpot_s.min()
+
+
+def test_a_step_time_above_that_of_the_run_is_refused():
+    prefill = hs.run(served.prefill_tasks(REQUESTS, f"{MODEL}_prefill"), "1xH100", "fifo")
+    stretches = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=8, step_s=3 * H100_STEP_S)
+    decode = hs.run(stretches.tasks, "2xH100", "fifo")
+    with pytest.raises(InputError, match="before the prompt is done"):
+        served.request_times(REQUESTS, stretches, decode)
+
+
+def test_limits_on_latency_are_deadlines():
+    prompts = served.prefill_tasks(REQUESTS, f"{MODEL}_prefill", ttft_limit_s=0.5)
+    prefill = hs.run(prompts, "1xH100", "fifo")
+    late = prefill.completion_s - [request.arrival_s for request in REQUESTS] > 0.5
+    assert prefill.deadline_misses == late.sum()
+    for limit_s, missed in ((1.0, 0), (1e-4, 1)):
+        stretches = served.decode_tasks(REQUESTS[:8], prefill, MODEL, concurrency=4, tpot_limit_s=limit_s)
+        task = stretches.tasks[0]
+        assert task.deadline_s == pytest.approx(task.arrival_s + limit_s * task.iterations)
+        decode = hs.run(stretches.tasks, "1xH100", "fifo")
+        assert decode.deadline_misses == missed
+        times = served.request_times(REQUESTS[:8], stretches, decode)
+        expected = np.mean((times.ttft_s <= 0.5) & (times.tpot_s <= limit_s))
+        assert served.share_within(times, 0.5, limit_s) == expected
+    assert served.share_within(times, 0.5, 1.0) == np.mean(~late[:8])
+
+
+@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
+@pytest.mark.parametrize(("limit_s", "shared"), [(float("inf"), True), (1.02, False)])
+def test_eaco_does_not_share_a_stretch_whose_limit_would_break(limit_s: float, shared: bool):
+    requests = tuple(Request(0.0, 500, 400) for _ in range(4))
+    prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")
+    step_s = hs.estimate("A100", f"{MODEL}:4", precision="fp16").tasks[0].time_s
+    stretches = served.decode_tasks(requests, prefill, MODEL, concurrency=4, tpot_limit_s=limit_s * step_s)
+    image = Task(1, Workload("vgg19", 4), 2000, stretches.tasks[0].arrival_s)
+    decode = hs.run((*stretches.tasks, image), "1xA100", "eaco(util_max=1.0)")
+    spans = decode.intervals.groupby("task").agg(start_s=("start_s", "min"), end_s=("end_s", "max"))
+    assert bool(spans.start_s.max() < spans.end_s.min()) is shared
+    assert decode.deadline_misses == 0
 
 
 def test_joules_a_token_are_the_energy_of_the_segments(runs):
@@ -112,20 +188,20 @@ def test_joules_a_token_are_the_energy_of_the_segments(runs):
 def test_requests_of_one_token_end_with_their_prompt():
     requests = (Request(0.0, 500, 1), Request(1.0, 500, 11))
     prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")
-    groups = served.decode_tasks(requests, prefill, MODEL, concurrency=8)
-    table = served.request_times(requests, groups, hs.run(groups.tasks, "1xH100", "fifo"))
-    assert groups.members == ((1,),)
+    stretches = served.decode_tasks(requests, prefill, MODEL, concurrency=8)
+    table = served.request_times(requests, stretches, hs.run(stretches.tasks, "1xH100", "fifo"))
+    assert stretches.members == ((1,),)
     assert np.isnan(table.tpot_s[0])
     assert table.latency_s[0] == table.ttft_s[0]
 
 
 @pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
 @pytest.mark.parametrize("policy", ["srtf", "marginal", "heshare:trade-off"])
-def test_groups_run_beside_other_tasks_under_policies(runs, policy: str):
+def test_stretches_run_beside_other_tasks_under_policies(runs, policy: str):
     prefill, _, _ = runs
-    groups = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=8, first_id=1)
-    run = hs.run((Task(0, Workload("resnet50", 8), 500), *groups.tasks), "1xA100,1xH100", policy)
-    table = served.request_times(REQUESTS, groups, run)
+    stretches = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=8, first_id=1)
+    run = hs.run((Task(0, Workload("resnet50", 8), 500), *stretches.tasks), "1xA100,1xH100", policy)
+    table = served.request_times(REQUESTS, stretches, run)
     assert (table.latency_s > table.ttft_s).all()
 
 
@@ -137,3 +213,9 @@ def test_a_model_of_another_kind_is_refused(runs):
         served.decode_tasks(REQUESTS, runs[0], f"{MODEL}_prefill", concurrency=8)
     with pytest.raises(InputError, match="sequence"):
         served.decode_tasks(REQUESTS, runs[0], MODEL, concurrency=0)
+    with pytest.raises(InputError, match="round"):
+        served.decode_tasks(REQUESTS, runs[0], MODEL, concurrency=8, rounds=0)
+    with pytest.raises(InputError, match="step_s"):
+        served.decode_tasks(REQUESTS, runs[0], MODEL, concurrency=8, step_s=-1.0)
+    with pytest.raises(InputError, match="deadline_s"):
+        served.prefill_tasks(REQUESTS, f"{MODEL}_prefill", ttft_limit_s=0.0)

@@ -100,7 +100,7 @@ def test_search_beats_as_many_random_schemes(instance: Instance) -> None:
     ],
 )
 def test_settings_reject_a_value_out_of_range(name: str, value: object) -> None:
-    with pytest.raises(InputError, match=f"column {name}"):
+    with pytest.raises(InputError, match=f"argument {name}"):
         Settings(**{name: value})  # type: ignore[arg-type]
 
 

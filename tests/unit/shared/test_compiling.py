@@ -124,3 +124,13 @@ def test_compile_leaves_nothing_to_compile_or_train(tmp_path: Path) -> None:
     )
     assert json.loads(used.stdout.splitlines()[-1]) == [0, False]
     assert used.stderr == ""
+
+
+def test_settings_that_numba_refuses_are_one_message() -> None:
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "0"}
+    words = [sys.executable, "-m", "heshare", "run", "--tasks", "2", "--cluster", "1xT4", "--policy", "fifo"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith("heshare: ")
+    assert "Traceback" not in done.stderr
+    assert "NUMBA_" in done.stderr

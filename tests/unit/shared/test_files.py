@@ -53,7 +53,7 @@ def test_user_cache_follows_xdg_cache_home(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(extras.__dict__, "find_spec", lambda name: None if name == "papermill" else name)
-    extras.require_extra("dask", "engine")
+    extras.require_extra("gym", "heshare.gym")
     with pytest.raises(InputError, match=r"heshare notebook: found no papermill .* pip install 'heshare\[notebooks\]'"):
         extras.require_extra("notebooks", "heshare notebook")
 

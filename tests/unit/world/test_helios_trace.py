@@ -135,7 +135,7 @@ def test_read_trace_names_the_row_of_an_open_quote(write) -> None:
 
 
 def test_read_trace_refuses_another_on_bad(write) -> None:
-    with pytest.raises(InputError, match="column on_bad: found 'ignore'; expected raise or skip"):
+    with pytest.raises(InputError, match="argument on_bad: found 'ignore'; expected raise or skip"):
         read_trace(write(SAMPLE, GOOD), on_bad="ignore")
 
 

@@ -109,8 +109,9 @@ def _decode_intensity(gpu: str, memory: float) -> tuple[float, float]:
     """(Intensity of language models that write token by token, standard deviation of their power over its mean)."""
     chip = _SAME_CHIP.get(gpu, gpu)
     power = tensor_power(chip)
-    power_w, spread = decode_power_w(chip)
-    return (power_w - catalogue.gpu(chip).idle_w - power.clock_w) / (power.dynamic_w * memory), spread
+    power_w = table("saturated_power").query("gpu == @chip and kind == 'decode'").power_w.to_numpy(float)
+    above_w = float(np.median(power_w)) - catalogue.gpu(chip).idle_w - power.clock_w
+    return above_w / (power.dynamic_w * memory), float(np.log(power_w).std())
 
 
 REGULATED = 0.977
@@ -157,9 +158,3 @@ def fit_saturated(gpu: str, curve: VoltageCurve, without: str = "") -> tuple[flo
     """Return (clock, dynamic) power of FP16 networks on a GPU, W, without one model."""
     costs, grid = _costs(gpu, curve)
     return grid[int(np.argmin(costs[costs.index != without].sum(axis=0).to_numpy()))]
-
-
-@cache
-def decode_power_w(gpu: str) -> tuple[float, float]:
-    power_w = table("saturated_power").query("gpu == @gpu and kind == 'decode'").power_w.to_numpy(float)
-    return float(np.median(power_w)), float(np.log(power_w).std())

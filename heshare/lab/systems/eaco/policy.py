@@ -25,7 +25,7 @@ from itertools import product
 
 import numpy as np
 
-from heshare.lab.systems.shared.cluster_nodes import nodes
+from heshare.lab.systems.shared.cluster_nodes import no_place, nodes
 from heshare.lab.systems.shared.co_location import BookedJob, CoLocationHistory, GpuBookings
 from heshare.lab.systems.shared.time_slicing import TIME_SLICE
 from heshare.policies.policy import Action, Event, Pause, Start, Traits, View, Wait
@@ -113,7 +113,7 @@ class Eaco:
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         self.history = CoLocationHistory(predictor)
-        self._nodes = nodes(cluster, self._per_node)
+        self._nodes, self._cluster = nodes(cluster, self._per_node), str(cluster)
         self._trials: dict[int, TrialPlacement] = {}
         self._undone: dict[int, set[tuple[tuple[int, ...], frozenset[int]]]] = {}
 
@@ -135,6 +135,8 @@ class Eaco:
                 self._allocate(found, bookings)
                 yield Start(task.id, found.gpus[0], also=found.gpus[1:], sharing=TIME_SLICE)
                 continue
+            if task.gpus > max(map(len, self._nodes)) and not any(bookings.on):
+                raise no_place("eaco", task, self._cluster)
             failed.add(alike)
         for trial in self._trials.values():
             if trial.check_s != trial.requested_s:

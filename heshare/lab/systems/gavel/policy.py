@@ -158,8 +158,10 @@ class Gandiva(PackingPolicy):
                 continue
             del self._due_s[task]
             members = {member for gpu in job.gpus for member in bookings.on[gpu]} if job else {task}
+            pair = [bookings.jobs[member] for member in members if len(members) > 1]
+            speeds = [self.history.alone_s(bookings.gpus[one.gpus[0]], one.task.workload) / one.time_s for one in pair]
             # A pair that still loads has speed 0: it is not slow.
-            if len(members) > 1 and 0 < sum(self._speed(member, bookings) for member in members) < self._least:
+            if 0 < sum(speeds) < self._least:
                 self._split.add(frozenset(members))
                 bookings.remove(task)
                 yield Pause(task)
@@ -168,7 +170,3 @@ class Gandiva(PackingPolicy):
             if len(bookings.on[start.gpu]) > 1:
                 self._due_s[start.task] = bookings.now_s + LOOK_S
                 yield Wait(self._due_s[start.task])
-
-    def _speed(self, task: int, bookings: GpuBookings) -> float:
-        job = bookings.jobs[task]
-        return self.history.alone_s(bookings.gpus[job.gpus[0]], job.task.workload) / job.time_s

@@ -24,7 +24,7 @@ import numpy as np
 from heshare.lab.systems.power_flow.allocation import Allocation, AllocationOptions, admit, grow
 from heshare.lab.systems.power_flow.buddy import BuddyAllocator, reallocate
 from heshare.lab.systems.power_flow.step_models import StepModels
-from heshare.lab.systems.shared.cluster_nodes import nodes
+from heshare.lab.systems.shared.cluster_nodes import no_place, nodes
 from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
@@ -120,7 +120,7 @@ class PowerFlow:
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         self.models = StepModels(predictor, *self._model)
-        self._pools = make_pools(cluster, self._per_node)
+        self._pools, self._cluster = make_pools(cluster, self._per_node), str(cluster)
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         running = [pool.running(view) for pool in self._pools]
@@ -133,7 +133,8 @@ class PowerFlow:
     ) -> list[dict[int, PooledTask]]:
         """Return the waiting jobs of each pool: each where it is predicted to complete first, the shortest job first.
 
-        A job that fits in no pool is assigned to none.
+        Raises:
+            InputError: a job that fits in no pool.
         """
         assigned: list[dict[int, PooledTask]] = [{} for _ in self._pools]
         work_s = [
@@ -144,8 +145,10 @@ class PowerFlow:
             ({at: self._alone_s(job, pool) for at, pool in enumerate(self._pools) if self._widths(job.task, pool)}, job)
             for job in waiting
         ]
-        fitting = [(by_pool_s, job) for by_pool_s, job in times_s if by_pool_s]
-        for by_pool_s, job in sorted(fitting, key=lambda pair: (min(pair[0].values()), pair[1].task.id)):
+        misfit = next((job.task for by_pool_s, job in times_s if not by_pool_s), None)
+        if misfit is not None:
+            raise no_place(self.name, misfit, self._cluster)
+        for by_pool_s, job in sorted(times_s, key=lambda pair: (min(pair[0].values()), pair[1].task.id)):
             best = min(by_pool_s, key=lambda at: work_s[at] + by_pool_s[at])
             assigned[best][job.task.id] = job
             work_s[best] += by_pool_s[best] * job.task.gpus / len(self._pools[best].gpus)

@@ -8,7 +8,9 @@ import numpy as np
 
 from heshare.running.timeline import Segment
 from heshare.shared.arrays import FloatArray
+from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
+from heshare.world.task import Task
 
 Spans = list[tuple[float, float]]
 """Spans of time, s, in order."""
@@ -21,6 +23,16 @@ def nodes(cluster: Cluster, gpus_per_node: int) -> list[tuple[int, ...]]:
         own = tuple(index for index, gpu in enumerate(cluster.gpus) if gpu == kind)
         groups += [own[at : at + gpus_per_node] for at in range(0, len(own), gpus_per_node)]
     return groups
+
+
+def no_place(policy: str, task: Task, cluster: str) -> InputError:
+    """Return the error of a task for which no type of GPU has as many as it runs on, within what a policy allows."""
+    return InputError(
+        f"task {task.id}, {task.workload} on {task.gpus} GPU{'s' * (task.gpus > 1)}, on {cluster} under {policy}",
+        "a task that fits GPUs of one type, since this policy gives a task no others",
+        "Leave the task out, take a cluster with more GPUs of one type, or a policy that mixes types, such as fifo.",
+        column="gpus",
+    )
 
 
 def average_active(segments: Sequence[Segment], until_s: float, /, *, gpus_per_node: int = 1) -> float:

@@ -21,9 +21,12 @@ class QueuePolicy(ABC):
     When tasks have arrived, all tasks that have not started are placed again, at the first moment at which a GPU can
     start some of them. Whether they change their GPU is decided by the placement.
 
-    Args:     placement: a name of `heshare.lab.systems.shared.placement.PLACEMENTS`.     limit: the latency limit, as a
-    multiple of the time alone at the top clock. At most `slots` tasks run on a GPU at once, each with `mps_pct`. With
-    `ticks_on_change` the next tick that matters after one without an action is the first one after a GPU changed.
+    At most `slots` tasks run on a GPU at once, each with `mps_pct`. With `ticks_on_change` the next tick that matters
+    after one without an action is the first one after a GPU changed.
+
+    Args:
+        placement: a name of `heshare.lab.systems.shared.placement.PLACEMENTS`.
+        limit: the latency limit, as a multiple of the time alone at the top clock.
     """
 
     ticks_on_change = True

@@ -48,7 +48,7 @@ def usable_jobs(trace: JobTrace, *, most_gpus: int) -> JobTrace:
         else:
             kept.append(job)
     if not kept:
-        raise InputError("no job for a GPU", "at least one", "Choose another trace or cluster.", file=trace.file)
+        raise InputError("no job for a GPU", "at least one", "Take more jobs, or another trace.", file=trace.file)
     first_s = kept[0].submit_s
     jobs = tuple(replace(job, submit_s=job.submit_s - first_s) for job in kept)
     return replace(trace, jobs=jobs, skipped=dict(sorted(skipped.items())))
@@ -85,7 +85,8 @@ def tasks_of_trace(trace: JobTrace, *, rng: np.random.Generator, pool: Sequence[
     Its workload is drawn among those of the pool of which the job can complete at least one epoch. A job that is too
     short for any of them gets the workload with the shortest epoch. The epochs of a task are those of its workload.
     """
-    epoch_s = np.array([_epoch_s(workload) for workload in pool])
+    steps_of = map(training.step, pool)
+    epoch_s = np.array([own.step_s * own.epoch_samples / own.workload.batch_size for own in steps_of])
     order = np.argsort(epoch_s, kind="stable")
     fitting = np.searchsorted(epoch_s[order], [job.duration_s for job in trace.jobs], side="right")
     # Two numbers for each job, of which the second draws its workload: the tasks of a seed stay as they were.
@@ -151,11 +152,6 @@ def venus_trainings(
     ]
     trace = scale_to_load(replace(trace, jobs=tuple(kept)), gpus, load)
     return tasks_of_trace(trace, rng=rng, pool=training.workloads(record))
-
-
-def _epoch_s(workload: Workload) -> float:
-    step = training.step(workload)
-    return step.step_s * step.epoch_samples / workload.batch_size
 
 
 START = datetime(2020, 4, 1, tzinfo=UTC)

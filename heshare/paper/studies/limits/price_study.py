@@ -78,7 +78,9 @@ def price_runs(
             begun = price.starting(3_600.0 * start_h)
             done = [(_labels(name, AT_ONCE, 0.0), each) for name, each in at_once.items()]
             for name, rule, setting in cases:
-                policy = _wrapped(searches.policy(name), begun, rule, setting, max(holds_h))
+                held: HoldRule = CheapestHourRule(begun) if rule == CHEAPEST else SavingRule(begun, setting / 100.0)
+                longest_s = 3_600.0 * (setting if rule == CHEAPEST else max(holds_h))
+                policy = price_aware(searches.policy(name), begun, longest_s, held)
                 done.append((_labels(name, rule, setting), run_under(policy)))
             yield from _rows(done, gpus, begun, start_h)
 
@@ -100,11 +102,6 @@ class _Shared:
 
 def _labels(name: str, rule: str, setting: float) -> dict[str, object]:
     return {"title": registry.title(name), "rule": rule, "setting": setting}
-
-
-def _wrapped(policy: Policy, price: EnergySignal, rule: str, setting: float, longest_h: float) -> Policy:
-    made: HoldRule = CheapestHourRule(price) if rule == CHEAPEST else SavingRule(price, setting / 100.0)
-    return price_aware(policy, price, 3_600.0 * (setting if rule == CHEAPEST else longest_h), made)
 
 
 def _rows(

@@ -25,7 +25,6 @@ from heshare.paper.studies.systems.eaco_study import (
 from heshare.paper.texts import render
 from heshare.shared.arrays import FloatArray
 from heshare.world.task import Task
-from heshare.world.workload import Workload
 
 EPOCHS = 90
 """Epochs of EaCO's trainings of ImageNet."""
@@ -57,8 +56,9 @@ def set_name(entry: MeasuredSet) -> str:
 
 def _measures(entry: MeasuredSet, length: FloatArray) -> dict[str, float]:
     tasks = [
-        Task(number, workload, EPOCHS * float(part) * _steps_of_epoch(workload), gpus=NODE, epochs=EPOCHS)
+        Task(number, workload, EPOCHS * float(part) * steps, gpus=NODE, epochs=EPOCHS)
         for number, (workload, part) in enumerate(zip(entry.workloads, length, strict=False))
+        for steps in [step(workload).epoch_samples / (workload.batch_size * NODE)]
     ]
     rng = np.random.default_rng(0)
     apart, together = (run_on_nodes(tasks, 1, SYSTEMS[title](), rng) for title in (FIFO, EACO))
@@ -71,10 +71,6 @@ def _measures(entry: MeasuredSet, length: FloatArray) -> dict[str, float]:
         "measured_pct": 100 * (entry.energy_kwh / alone_kwh - 1),
         "measured_slowdown_pct": 100 * (measured_slowdown(entry) - 1),
     }
-
-
-def _steps_of_epoch(workload: Workload) -> float:
-    return step(workload).epoch_samples / (workload.batch_size * NODE)
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:

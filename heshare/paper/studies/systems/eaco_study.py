@@ -30,7 +30,7 @@ from heshare.lab.systems.shared.training_step import busy_alone
 from heshare.paper.claims.sources import claim_of_row
 from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.figures.rows import interval_rows, value_line
-from heshare.paper.figures.series_styles import EDGE, SeriesStyle, series_style
+from heshare.paper.figures.series_styles import EDGE, series_style
 from heshare.paper.texts import render
 from heshare.policies import registry
 from heshare.policies.policy import Policy
@@ -244,13 +244,11 @@ def why_panels(axes: Sequence[Axes], variants: pd.DataFrame) -> None:
         (("energy_pct", "low", "high"), "Energy of nodes against FIFO (%)", PAPER_ENERGY_PCT),
         (("runtime_pct", "runtime_low", "runtime_high"), "Run time over that alone (%)", PAPER_RUNTIME_PCT),
     )
+    # EaCO's own marker is a triangle, which looks like an arrow on a horizontal interval.
+    how = replace(series_style(EACO), marker="o")
     for ax, ((value, low, high), label, paper) in zip(axes, shown, strict=True):
-        interval_rows(ax, variants, row="variant", value=value, low=low, high=high, style=_round, names=ax is axes[0])
+        ends = {"value": value, "low": low, "high": high}
+        interval_rows(ax, variants, row="variant", **ends, style=lambda _: how, names=ax is axes[0])
         ax.axvline(0, color=EDGE, linewidth=0.6)
         value_line(ax, paper, f"the paper: {paper:+g} %")
         ax.set_xlabel(label)
-
-
-def _round(_: str) -> SeriesStyle:
-    # EaCO's own marker is a triangle, which looks like an arrow on a horizontal interval.
-    return replace(series_style(EACO), marker="o")

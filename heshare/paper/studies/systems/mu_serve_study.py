@@ -34,6 +34,7 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.running.timeline import energy_j
+from heshare.shared.errors import require
 from heshare.world.catalogue import gpu, paper_models
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -105,6 +106,9 @@ class StudySetting:
     burstiness: float = 1.0
     window_s: float = 240.0
     warm_up_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        require("window_s", self.window_s, self.window_s > self.warm_up_s, f"more than {self.warm_up_s:g} s")
 
     def draw_groups(self, grouped: bool, rng: np.random.Generator) -> list[list[str]]:
         """Return the models of each GPU, as many on each: in order of their sensitivity to the clock, or as drawn."""

@@ -60,9 +60,9 @@ def test_a_text_is_read_as_the_measurement_that_it_names():
         ("asr=per_s:104,sm:6,sm:7", "Write each field once"),
         ("asr=per_s:104,sm:6,volts:7", "per_s:104,sm:6 and any of"),
         ("asr=per_s:many,sm:6", "Write numbers"),
-        ("asr=per_s:104,sm:160", "column sm_pct: found 160.0 of asr; expected a number from 0.1 to 100"),
-        ("asr=per_s:nan,sm:6", "column per_s: found nan of asr"),
-        ("ASR=per_s:104,sm:6", "column name: found 'ASR'"),
+        ("asr=per_s:104,sm:160", "argument sm_pct: found 160.0 of asr; expected a number from 0.1 to 100"),
+        ("asr=per_s:nan,sm:6", "argument per_s: found nan of asr"),
+        ("ASR=per_s:104,sm:6", "argument name: found 'ASR'"),
     ],
 )
 def test_a_text_that_is_no_measurement_is_refused(text, said):

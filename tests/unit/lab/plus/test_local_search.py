@@ -66,3 +66,20 @@ def test_descend_ends_where_no_relocation_improves(rng: np.random.Generator) -> 
         scheme[task] = gpu
         moved = assigned(costs, table, scheme, 1.0)
         assert sum(queue_cost(moved, gpu) for gpu in range(3)) >= total * (1 - 1e-8)
+
+
+def test_swaps_lower_what_relocations_leave(rng: np.random.Generator) -> None:
+    costs, table = costs_and_table(14)
+    targets = np.ascontiguousarray(np.broadcast_to(np.arange(3), (14, 3)))
+
+    def ends(scheme: np.ndarray) -> list[float]:
+        starts = [assigned(costs, table, scheme, 100.0) for _ in range(2)]
+        return [
+            descend(table, queues, np.arange(14), targets, costs.fits, swaps, 100, 100.0)
+            for queues, swaps in zip(starts, (False, True), strict=True)
+        ]
+
+    totals = np.array([ends(rng.integers(3, size=14)) for _ in range(12)])
+    # With swaps a descent goes on from where relocations alone end.
+    assert (totals[:, 1] <= totals[:, 0]).all()
+    assert (totals[:, 1] < totals[:, 0] * (1 - 1e-6)).any()

@@ -86,3 +86,12 @@ def test_run_refuses_a_plan_with_other_tasks_cluster_or_options(tmp_path: Path) 
     assert "the cluster 2xT4" in refusal("--plan", file, "--cluster", "2xT4")
     assert "--plan and policy" in refusal("--plan", file, "--policy", "random")
     assert "no-such.json" in refusal("--plan", tmp_path / "no-such.json")
+
+
+@pytest.mark.parametrize("name", ["jct_s", "energy_j"])
+def test_negative_predictions_are_refused(tmp_path: Path, name: str) -> None:
+    file = hs.write_plan(tmp_path / "plan.json", PLAN)
+    content = json.loads(file.read_text()) | {name: -5.0}
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=name):
+        hs.read_plan(file)

@@ -26,7 +26,7 @@ from heshare.shared.errors import InputError
         ("miso(objective=x)", "slowdown or throughput"),
         ("miso(partitions=x)", "published or all"),
         ("miso(gpus=slowest)", "first or fastest"),
-        ("morak(k=0)", "column k: found 0; expected 1 to 48"),
+        ("morak(k=0)", "argument k: found 0; expected 1 to 48"),
         ("morak(cap=0)", "a share of the TDP above 0"),
         ("morak(limit=0.5)", "at least 1"),
         ("morak(dt_s=0)", "a period above 0 s"),

@@ -35,7 +35,7 @@ def test_power_above_idle_is_the_profile_where_one_was_measured():
     assert emulated.above_idle_w(A100, one, row["sm_mhz"]) == model.above_idle_w(A100, one, row["sm_mhz"])
     table["provenance"] = "measured"
     table["power_w"] += 100.0
-    measured = pickle.loads(pickle.dumps(TenantPower.of_profile(table)))  # as remote hosts get it
+    measured = pickle.loads(pickle.dumps(TenantPower.of_profile(table)))
     recorded_w = row["power_w"] + 100.0 - row["idle_w"]
     assert measured.above_idle_w(A100, one, row["sm_mhz"]) == pytest.approx(recorded_w, rel=1e-9)
     assert measured.idle_w(A100) == pytest.approx(table["idle_w"].mean())

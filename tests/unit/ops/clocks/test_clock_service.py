@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from support.clock_service import LIMITS, ServiceProcess
 from support.kill_drill import UUID
 from support.waiting import until
 
-from heshare.ops.clocks import clock_service
+from heshare.ops.clocks import clock_limits, clock_service
 from heshare.ops.clocks.service_clock import ClockLeftLockedError, ClockServiceLostError, ServiceClock, service_state
 from heshare.ops.nvml.binding import NoPermissionError, NvmlError
 
@@ -96,8 +100,8 @@ def test_one_client_has_a_card_at_a_time_until_it_goes(doubles, service) -> None
     first.release()  # it has the card all the same
     with pytest.raises(NvmlError, match="another client has this card"):
         second.lock(1000)
-    with pytest.raises(NvmlError, match="another client"):
-        second.release()
+    second.release()  # it has nothing to release
+    assert asked(service, f"unlock {UUID}") == ["refused busy another client has this card"]
     first.close()
 
     def locks() -> bool:
@@ -278,3 +282,98 @@ def test_service_takes_the_socket_of_systemd(doubles) -> None:
         assert doubles.fake.get("locked_mhz") == 0
         clock.close()
     assert (folder / "clocks.sock").exists()  # systemd's
+
+
+SITE = '["*"]\nmin_mhz = 210\nmax_mhz = 1980\nsite_mhz = 900\n'
+
+
+def test_every_unlock_returns_to_the_clock_of_the_site(doubles) -> None:
+    service = ServiceProcess(doubles.folder / "s", limits=SITE).begin()
+    clock = ServiceClock(UUID, service.socket)
+    for end in (clock.release, clock.close):
+        clock.lock(1200)
+        assert doubles.fake.get("locked_mhz") == 1200
+        end()
+        assert until(lambda: doubles.fake.get("locked_mhz") == 900)
+    clock.lock(1300)
+    service.kill()
+    clock.close()
+    service.begin()
+    assert until(lambda: doubles.fake.get("locked_mhz") == 900), "what a killed service left returns to it, too"
+    assert until(lambda: service.notes == [])
+    assert service.end() == 0
+    doubles.fake.set("locked_mhz", 0)
+
+
+def test_an_unlock_of_a_card_that_its_caller_does_not_have_is_refused(doubles, service) -> None:
+    with closing(ServiceClock(UUID, service.socket)) as clock:
+        clock.lock(1300)
+    assert until(lambda: doubles.fake.get("locked_mhz") == 0)
+    doubles.fake.set("locked_mhz", 1200)  # an administrator's
+    for uuid in (UUID, UUID[:-1] + "5"):
+        assert asked(service, f"unlock {uuid}") == ["refused request this client does not have the card"]
+    assert doubles.fake.get("locked_mhz") == 1200
+    with closing(ServiceClock(UUID, service.socket)) as clock:
+        with pytest.raises(NvmlError, match="the limits allow"):
+            clock.lock(5000)
+        clock.release()  # it has nothing, and asks for nothing
+    doubles.fake.set("locked_mhz", 0)
+
+
+def test_a_flood_of_requests_is_served_slowly_and_hardly_logged(doubles, service) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(service.socket))
+        client.sendall(b"ping\nreset\n" * 20)
+        got, until_s = b"", time.monotonic() + 2.0
+        while time.monotonic() < until_s:
+            got += client.recv(10_000)
+            client.sendall(b"ping\nreset\n")
+        assert got.count(b"\n") <= 100
+    for _ in range(200):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(service.socket))
+    assert len(service.log().splitlines()) < 150
+
+
+def test_users_leave_room_for_others_and_for_root(doubles, tmp_path, monkeypatch) -> None:
+    uids = iter([*[5] * clock_service.MOST_OF_A_USER, 5, *range(100, 300)])
+    monkeypatch.setattr(clock_service.Peer, "of", lambda connection: clock_service.Peer(0, next(uids), frozenset()))
+    monkeypatch.setattr(clock_service, "_WITHOUT_CARD_S", 1.0)
+    service = clock_service.ClockService(read_limits_of(tmp_path), tmp_path / "notes", lambda uuid: None)
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as exits:
+        listener.bind(str(doubles.folder / "c.sock"))
+        listener.listen(16)
+        serving = threading.Thread(target=service.serve, args=(listener,))
+        serving.start()
+        exits.callback(serving.join)
+        exits.callback(service.stop)
+
+        def connect() -> socket.socket:
+            client = exits.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(doubles.folder / "c.sock"))
+            client.settimeout(5.0)
+            return client
+
+        def refused(client: socket.socket) -> bool:
+            try:
+                client.sendall(b"ping\n")
+                return client.recv(100) != b"ok\n"
+            except OSError:
+                return True
+
+        first = [connect() for _ in range(clock_service.MOST_OF_A_USER)]
+        assert refused(connect())
+        assert not any(map(refused, first))
+        others = [connect() for _ in range(clock_service.MOST_CLIENTS)]
+        assert any(map(refused, others)), "the others have what is left"
+        uids = iter([0] * 4)
+        assert not refused(connect()), "but a place is left for root"
+        while first[0].recv(100):  # one without a card goes, whatever it sends
+            pass
+
+
+def read_limits_of(folder: Path) -> clock_limits.ClockLimits:
+    file = folder / "clocks.toml"
+    file.write_text(LIMITS)
+    file.chmod(0o644)
+    return clock_limits.read_limits(file)

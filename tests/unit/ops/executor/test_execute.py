@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from support.kill_drill import UUID
@@ -17,7 +18,11 @@ from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.outcome import run_outcome
+from heshare.ops.executor.watchdog import clean_up_killed_runs
 from heshare.ops.jobs import run_journal
+from heshare.ops.mps import MpsSession
+from heshare.ops.nvml.card_sampler import CardSampler
+from heshare.ops.state.run_note import noted_runs
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.shared.errors import DeviceError, InputError
 
@@ -310,3 +315,73 @@ def test_attempt_numbers_of_a_job_are_counted_over_all_gpus(doubles):
     result = doubles.run("jobs:\n" + text, devices="nvml")
     assert result.complete
     assert (doubles.folder / "attempts.txt").read_text().split() == list("123456")
+
+
+def test_no_token_or_socket_of_a_service_reaches_a_job_or_what_is_above_it(doubles, monkeypatch):
+    tokens = ("ZEUSD_TOKEN", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC",
+              "WATCHDOG_PID", "CREDENTIALS_DIRECTORY")  # fmt: skip
+    for name in tokens:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("HF_TOKEN", "the user's own")
+    assert doubles.run("jobs:\n" + entry("a", "sh", "-c", "env; tr '\\\\0' '\\\\n' </proc/$PPID/environ")).complete
+    seen = (doubles.folder / "run" / "outputs" / "a.1.log").read_text()
+    assert seen.count("HF_TOKEN=the user's own") == 2
+    assert [name for name in tokens if name in seen] == []
+
+
+def test_control_characters_of_a_jobs_output_stay_in_its_output(doubles):
+    result = doubles.run("jobs:\n" + entry("a", "sh", "-c", r"printf 'dying \033]0;owned\007\033[2J\n'; exit 3"))
+    folder = doubles.folder / "run"
+    assert "dying" in by_job(result)["a"]["reason"]
+    for text in (result.report(), (folder / "jobs.csv").read_text(), (folder / "report.txt").read_text()):
+        assert "owned" in text
+        assert all(line.isprintable() for line in text.splitlines())
+
+
+@pytest.mark.slow
+def test_shares_by_model_do_not_depend_on_how_often_the_counter_moves(doubles, monkeypatch):
+    """A real counter moves every 0.1 s; a step in which it has not moved is no step below idle power."""
+    sample, parts = CardSampler.sample, []
+    doubles.fake.set("power_mw", 300_000)
+    for step_j in (0.0, 60.0):
+
+        def stepped(self, step_j=step_j, **options):
+            found = sample(self, **options)
+            energy_j = found.energy_j if not step_j else found.energy_j // step_j * step_j
+            return replace(found, energy_j=energy_j)
+
+        monkeypatch.setattr(CardSampler, "sample", stepped)
+        light, heavy = (
+            entry("light", "sleep", "2.5", like="mobilenet:1"),
+            entry("heavy", "sleep", "2.5", like="vgg19:32"),
+        )
+        times = Timeouts(poll_s=0.03, grace_s=0.5)
+        jobs = by_job(doubles.run("jobs:\n" + light + heavy, into=f"run-{step_j:g}", timeouts=times))
+        model_j = [jobs[name]["energy_model_j"] for name in ("light", "heavy")]
+        parts.append(model_j[0] / sum(model_j))
+    assert parts[1] == pytest.approx(parts[0], abs=0.04)
+
+
+def test_without_the_runs_folder_the_message_is_about_the_folder(doubles):
+    remove = f"rm -rf {doubles.folder / 'run' / 'outputs'}; sleep 0.3"
+    result = doubles.run("jobs:\n" + entry("a", "sh", "-c", remove) + entry("b", "true", arrival_s=0.2, retries=0))
+    reason = by_job(result)["b"]["reason"]
+    assert "outputs" in reason
+    assert "Check the command" not in reason
+
+
+def test_what_cannot_be_ended_at_the_end_of_a_run_stays_noted(doubles, monkeypatch):
+    def refuse(variable):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    sessions, start = [], MpsSession.start
+    with monkeypatch.context() as patch:
+        patch.setattr(MpsSession, "start", lambda session: sessions.append(session) or start(session))
+        patch.setattr("heshare.ops.mps.processes_with", refuse)
+        doubles.run("jobs:\n" + entry("a", "true"))
+    assert any("hs-mps" in one for one in doubles.traces())
+    assert [run.life.over for run in noted_runs()] == [True], "restore and the next run know of it"
+    for session in sessions:
+        session.stop()  # as the end of the process would let go of them
+    clean_up_killed_runs()
+    assert doubles.traces() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -76,6 +77,15 @@ def test_gpu_lock_names_its_holder_and_is_free_when_that_is_killed():
     lock = GpuLock("GPU-x")  # taken although the killed holder was never waited for
     lock.close()
     end(holder)
+
+
+def test_gpu_lock_asks_nobody_to_end_what_a_user_may_have_written(tmp_path):
+    lock_path("GPU-x").write_text("process 1: /usr/sbin/your-database")
+    with lock_path("GPU-x").open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(GpuInUseError, match=r"Any user can hold this lock and write that line") as refused:
+            GpuLock("GPU-x")
+    assert "end it" not in str(refused.value)
 
 
 def test_gpu_lock_refuses_a_missing_folder(monkeypatch, tmp_path):

@@ -60,3 +60,11 @@ def test_tell_drops_what_cannot_be_written():
 def test_note_keeps_its_event_between_processes():
     note = pickle.loads(pickle.dumps(Note.at(1.25, "lost", "gpu-lost")))
     assert (note, note.event, note.said) == ("1.2 s: lost", "gpu-lost", "lost")
+
+
+def test_tell_writes_no_control_characters():
+    stream = io.StringIO()
+    OperatorLog(stream, now=lambda: NOON).tell(
+        "job-failed", "dying \x1b]0;owned\x07\x9b2J \u202ebackwards", job="a\x1b[1m"
+    )
+    assert stream.getvalue().rstrip("\n").isprintable()

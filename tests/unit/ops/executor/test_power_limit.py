@@ -149,3 +149,43 @@ def test_jobs_of_a_lost_gpu_run_on_the_other_within_the_limit(doubles):
     assert set(result.jobs["gpu"]) <= {0, 1}
     assert any("lost" in note for note in result.notes)
     assert doubles.traces() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clocks", [True, False])
+def test_while_power_is_read_above_the_limit_nothing_starts_and_no_clock_rises(doubles, clocks):
+    unsettled = Timeouts(poll_s=0.05, grace_s=0.5)  # the default: no reading settles within this run
+    high = []
+
+    def raise_power():
+        outputs = doubles.folder / "run" / "outputs"
+        while not outputs.exists() or not list(outputs.iterdir()):
+            time.sleep(0.01)
+        time.sleep(0.5)
+        doubles.fake.set("power_mw", 600_000)
+        high.append(time.time())
+        time.sleep(5.0)
+        high.append(time.time())
+        doubles.fake.set("power_mw", 100_000)
+
+    doubles.fake.set("power_mw", 100_000)
+    raised = later(0.0, raise_power)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "TIMES", unsettled)
+        result = run(doubles, jobs(*[1.0] * 10), PowerBudget.constant(900.0), clocks=clocks)
+    raised.join()
+    assert result.complete
+    (began_s, ended_s), at = high, entries(doubles, "session")[0]["at"]
+    starts = [t for t, *_ in actions(doubles, "start")]
+    assert any(at + t > ended_s for t in starts)
+    # A reading may be a second old, and the GPUs are looked at every second.
+    assert [t for t in starts if began_s + 1.5 < at + t < ended_s] == []
+    moves = {gpu: [1980] for gpu in (0, 1)}
+    for t, gpu, sm_mhz in actions(doubles, "clock"):
+        if at + t < ended_s:
+            moves[gpu].append(sm_mhz or 1980)
+    late = [mhz for mhz in moves.values() if mhz != sorted(mhz, reverse=True)]
+    assert late == [], "while it is above, clocks only fall"
+    assert not clocks or min(min(mhz) for mhz in moves.values()) < 1100, "within seconds, not after each has settled"
+    assert any("1200 W were read where 900 W are allowed" in note for note in result.notes)
+    assert doubles.traces() == []

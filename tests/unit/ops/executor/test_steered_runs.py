@@ -122,7 +122,7 @@ def test_drain_starts_nothing_more_and_resume_continues(machine):
     wait_for(started(machine, 1))
     assert CLI.invoke(app, ["jobs", "drain", str(folder / "jobs-run")]).exit_code == 0
     _, errors = run.communicate(timeout=120)
-    assert run.returncode == 1
+    assert run.returncode == 128 + signal.SIGTERM
     assert b"nothing more is started" in errors
     counts = {"waiting": 1, "running": 0, "completed": 1, "failed": 0}
     assert RunView(folder / "jobs-run").state.counts() == counts
@@ -130,6 +130,18 @@ def test_drain_starts_nothing_more_and_resume_continues(machine):
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, check=False, timeout=120)
     result = json.loads(done.stdout)
     assert (done.returncode, result["completed"], result["attempts"]) == (0, 2, 2)
+
+
+@pytest.mark.slow
+def test_a_drained_run_has_one_exit_code_whatever_is_left(machine):
+    folder, _ = machine
+    jobs_file(machine, "sleep 1.5")
+    run = start(machine)
+    wait_for(started(machine, 1))
+    assert CLI.invoke(app, ["jobs", "drain", str(folder / "jobs-run")]).exit_code == 0
+    run.communicate(timeout=120)
+    assert run.returncode == 128 + signal.SIGTERM
+    assert "is complete" in CLI.invoke(app, ["jobs", "status", str(folder / "jobs-run")]).stdout
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -125,3 +126,17 @@ def test_a_child_that_is_killed_is_replaced_and_one_whose_parent_goes_ends(doubl
     last = child(gpu)
     gpu.close()
     assert not is_running(last)
+
+
+def test_without_descriptors_a_gpu_is_silent_until_there_are_some_again(gpu, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    os.kill(child(gpu), signal.SIGKILL)
+    monkeypatch.setattr(guarded_gpu, "_PAUSES_S", (0.05,))
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.socketpair", refuse)
+        assert until(lambda: gpu.poll([["uuid"]]) is None and gpu.silent_s > 0)
+        with pytest.raises(NoReplyError):
+            gpu.uuid()
+    assert gpu.uuid() == UUID

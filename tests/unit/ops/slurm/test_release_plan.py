@@ -98,8 +98,8 @@ def test_new_jobs_do_not_wait_for_one_that_is_held_after_a_failed_prolog(slurm: 
 @pytest.mark.parametrize(
     ("refused", "done"),
     [
-        (("release", "2"), "3 of 3 jobs have their place, 1 are released"),
-        (("update", "JobId=2"), "1 of 3 jobs have their place, 0 are released"),
+        (("release", "2"), "3 of 3 jobs have their place, 2 are released"),
+        (("update", "JobId=2"), "1 of 3 jobs have their place, 1 are released"),
     ],
 )
 def test_a_release_that_slurm_refuses_says_what_was_done_and_is_continued(
@@ -108,10 +108,11 @@ def test_a_release_that_slurm_refuses_says_what_was_done_and_is_continued(
     for _ in range(3):
         slurm.submit(WORK)
     slurm.refuse = refused
-    with pytest.raises(SlurmError, match=f"was refused .*Until then: {done}"):
+    with pytest.raises(SlurmError, match=f"was refused .*Done all the same: {done}"):
         apply_release(made())
     slurm.refuse = ()
-    assert any("have a place and are held: they are released as they are." in note for note in made().notes)
+    held = [note for note in made().notes if "have a place and are held: they are released as they are." in note]
+    assert len(held) == (refused[0] == "release")
     apply_release(made())
     updates = [command for command in slurm.commands if command[1] == "update"]
     assert sorted(command[2] for command in updates) == ["JobId=1", "JobId=2", "JobId=3"]
@@ -122,12 +123,51 @@ def test_partitions_are_planned_one_at_a_time(slurm: FakeSlurm) -> None:
     slurm.nodes = (NODE, "NodeName=node2 Gres=gpu:A100:1,shard:A100:100 State=IDLE Partitions=all")
     slurm.submit(WORK)
     slurm.submit(WORK, partition="all")
-    with pytest.raises(InputError, match=r"job 1 in partition gpu, which has no node2/A100.*--partition gpu"):
-        made()
+    plan = made()
+    assert [place.job for place in plan.placements] == [2]
+    assert any(note.startswith("Job 1 is left alone: ") and "--partition gpu" in note for note in plan.notes)
     assert [place.job for place in made(partition="gpu").placements] == [1]
     assert [place.job for place in made(partition="all").placements] == [2]
     with pytest.raises(InputError, match="no GPU of Slurm's nodes that jobs can share"):
         made(partition="cpu")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"comment": "heshare like=gpt2:9000 iterations=5"},
+        {"partition": "cpu"},
+        {"comment": "heshare like=bert_large:512 iterations=1"},
+        {"tres_per_node": "gres:gpu:T4a:1"},
+    ],
+)
+def test_one_users_job_does_not_stop_the_others(slurm: FakeSlurm, changed) -> None:
+    slurm.submit(**{"comment": WORK, "user_name": "mallory", **changed})
+    honest = slurm.submit(WORK)
+    plan = made()
+    assert [place.job for place in plan.placements] == [honest]
+    assert any(note.startswith("Job 1 is left alone: ") for note in plan.notes)
+    told: list[str] = []
+    assert opened(told).round() == 1
+    assert released(slurm) == [honest]
+    assert any(line.startswith("Job 1 is left alone: ") for line in told)
+
+
+def test_a_job_that_slurm_refuses_to_place_keeps_back_its_followers_alone(slurm: FakeSlurm) -> None:
+    for _ in range(5):
+        slurm.submit(WORK)
+    plan = made()
+    first, second = (next(place for place in plan.placements if place.card.kind == kind) for kind in ("T4a", "V100a"))
+    slurm.refuse = (f"JobId={first.job}",)
+    with pytest.raises(SlurmError, match=f"JobId={first.job} .*was refused"):
+        apply_release(plan)
+    others = [place.job for place in plan.placements if place.card == second.card]
+    assert released(slurm) == others
+    watch = opened([])
+    with pytest.raises(SlurmError, match="was refused"):
+        watch.round()
+    watch.round()
+    assert len(released(slurm)) == len(others) + 1, "the next job has the card of the one that is refused"
 
 
 def test_jobs_of_one_user_are_planned_alone(slurm: FakeSlurm) -> None:

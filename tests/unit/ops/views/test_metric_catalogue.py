@@ -37,7 +37,7 @@ def busy_state():
         power_w=60.0,
         requested_mhz=1000,
     )
-    gpus = tuple(SessionGpu(f"GPU-{index}", "T4", host="here") for index in range(2))
+    gpus = tuple(SessionGpu(f"GPU-{index}", "T4") for index in range(2))
     return state_of(
         run_of(3, power_limit=[[0.0, 900.0], [1.0, 700.0]]),
         Session(2000.0, gpus),

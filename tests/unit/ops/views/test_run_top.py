@@ -13,11 +13,11 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
-from support.run_entries import run_of, sampled
+from support.run_entries import ended, run_of, sampled, session, started
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.jobs.entries import Account, Decision, Session, SessionGpu, Started, encode
+from heshare.ops.jobs.entries import Account, Decision, Note, Session, SessionGpu, Started, encode
 from heshare.ops.views.run_top import RunView
 from heshare.shared.journal import journal_line
 
@@ -76,6 +76,21 @@ def test_tables_fit_the_terminal(journal, width, wide):
     assert "…" not in shown.get().replace(str(journal.parent), "")
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        (("completed", "completed"), "is complete"),
+        (("completed", "failed: crash"), "is complete"),
+        (("completed",), "has ended, or was killed"),
+    ],
+)
+def test_status_says_how_much_of_a_run_that_has_ended_is_over(tmp_path, outcomes, expected):
+    ends = [ended(f"a-{index}", outcome, charged=True) for index, outcome in enumerate(outcomes)]
+    entries = [run_of(2), session(), started("a-0", "a-1"), *ends]
+    (tmp_path / "journal.jsonl").write_bytes(b"".join(line_of(entry) for entry in entries))
+    assert f": {expected}; policy" in RunView(tmp_path).head(2000.0)[0]
+
+
 def test_top_prints_once_without_a_terminal(journal):
     done = CLI.invoke(app, ["jobs", "top", str(journal.parent)])
     assert done.exit_code == 0
@@ -110,3 +125,27 @@ def test_top_on_a_terminal_leaves_it_as_it_was(journal, ending, code):
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
     os.close(theirs)
+
+
+def test_nothing_of_a_journal_reaches_the_terminal_as_a_control_character(journal):
+    evil = "x\x1b]0;owned\x07\x9b2J"
+    with journal.open("ab") as stream:
+        stream.write(line_of(Session(1001.0, (SessionGpu(evil, evil),))))
+        stream.write(line_of(Decision(1.0, (Started(evil, 0, 30),))))
+        stream.write(line_of(Note(evil)))
+    shown = RunView(journal.parent).text(1002.0)
+    assert "owned" in shown
+    assert all(line.isprintable() for line in shown.splitlines())
+
+
+def test_status_of_a_complete_run_says_so(tmp_path):
+    write_journal(tmp_path, [run_of(1), session(), started("a"), ended("a")])
+    shown = RunView(tmp_path).text(2000.0)
+    assert "is complete; policy random" in shown
+    assert "killed" not in shown
+    write_journal(tmp_path, [run_of(2), session(), started("a-0"), ended("a-0")])
+    assert "has ended, or was killed; policy random" in RunView(tmp_path).text(2000.0)
+
+
+def write_journal(folder, entries):
+    (folder / "journal.jsonl").write_bytes(b"".join(map(line_of, entries)))

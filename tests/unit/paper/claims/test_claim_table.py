@@ -180,3 +180,15 @@ def test_results_of_another_profile_are_not_counted(tmp_path: Path) -> None:
     text = (tmp_path / "claims.md").read_text().replace("\n", " ")
     assert "Notebook profile: custom. Custom: run by hand" in text
     assert "these are not the paper's results" in text
+
+
+@pytest.mark.parametrize(("profile", "warned"), [("smoke", True), ("paper", False)])
+def test_only_the_profile_smoke_says_that_its_sizes_are_too_small(profile: str, warned: bool, tmp_path: Path) -> None:
+    row = evaluate_claim(
+        paper_claims()["H1", "energy"], measured=-31.0, low=-33.0, high=-29.0, **{**COMMON, "profile": profile}
+    )  # type: ignore[arg-type]
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims/05_comparison.json").write_text(json.dumps([row]))
+    claim_table.write(tmp_path)
+    text = (tmp_path / "claims.md").read_text().replace("\n", " ")
+    assert ("far too small for its verdicts to count" in text) == warned

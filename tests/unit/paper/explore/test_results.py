@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import heshare as hs
+from heshare.paper.explore import front_page
 from heshare.paper.explore.front_page import differing_tasks, predicted_timelines
 from heshare.paper.explore.results import DrawableRun, Front
 from heshare.shared.errors import InputError
@@ -116,3 +117,11 @@ def test_explore_shows_some_plans_of_a_large_front(front: Front, monkeypatch: py
 def test_explore_refuses_a_folder(front: Front, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Name a file"):
         front.explore(tmp_path)
+
+
+def test_no_text_of_a_card_ends_or_opens_a_script_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front_page, "_vega", lambda: "")
+    evil = {"about": {"0": "<!--<script></script>"}}
+    html = front_page._html("t", evil, 1, 1)
+    assert data_of(html) == evil
+    assert "<!--<script" not in html

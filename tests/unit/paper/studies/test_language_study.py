@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from heshare.lab.sweeps.random_streams import TASKS, Repetition
 from heshare.paper.studies import language_study
+from heshare.running.requests import decode_tasks, draw_requests, request_times
 from heshare.running.result import Run
 from heshare.shared.errors import InputError
 
@@ -17,7 +19,9 @@ WORLD: dict[str, Any] = {
     "pools": ["1xH100", "1xA100"],
     "requests": 6,
     "rate_per_s": 2.0,
-    "concurrency": 3,
+    "concurrency": 2,
+    "ttft_limit_s": 0.05,
+    "tpot_limit_s": 0.02,
     "image_models": ["resnet50:8"],
     "image_s": 2.0,
     "seed": 0,
@@ -43,10 +47,14 @@ def test_a_row_is_recomputed_from_the_timelines(policy: str, monkeypatch: pytest
 
     first_s = _spans(prefill)["end_s"][: len(prompts)].to_numpy() - [task.arrival_s for task in prompts]
     assert row["ttft_s"] == pytest.approx(np.median(first_s))
-    spans = _spans(decode).iloc[: len(groups)]
-    step_s = (spans["end_s"] - spans["start_s"]) / [task.iterations for task in groups]
-    each_ms = 1e3 * np.repeat(step_s, [task.workload.batch_size for task in groups])
-    assert row["tpot_ms"] == pytest.approx(np.median(each_ms))
+    asked = draw_requests(6, 2.0, rng=Repetition(0, 0).rng(TASKS))
+    stretches = decode_tasks(asked, prefill, "llama3_8b", concurrency=2)
+    assert [task.iterations for task in groups] == [task.iterations for task in stretches.tasks]
+    times = request_times(asked, stretches, decode)
+    assert row["tpot_ms"] == pytest.approx(1e3 * times["tpot_s"].median())
+    inside = (first_s <= 0.05) & (times["tpot_s"] <= 0.02)
+    assert row["within_pct"] == pytest.approx(100 * inside.mean())
+    assert [task.deadline_s - task.arrival_s for task in prompts] == pytest.approx([0.05] * 6)
 
     whole_j = sum((part.power_w * (part.end_s - part.start_s)).sum() for part in (prefill.timeline, decode.timeline))
     assert row["energy_active_j"] <= whole_j * (1 + 1e-9)
@@ -65,7 +73,7 @@ def test_energy_a_token_is_that_of_the_segments_in_which_the_language_model_runs
     kept = language_study._run
     monkeypatch.setattr(language_study, "_run", lambda *given: done.append(kept(*given)) or done[-1])
     row = language_study.mixed_runs({"one": "fifo"}, {"one": 1}, **WORLD).iloc[0]
-    tokens = 6 + sum(task.iterations * task.workload.batch_size for task in done[1].tasks[:-1])
+    tokens = sum(one.output_tokens for one in draw_requests(6, 2.0, rng=Repetition(0, 0).rng(TASKS)))
     language_j = 0.0
     for run in done:
         own = run.intervals[run.intervals["task"] < len(run.tasks) - 1]  # the image task is the last, and none shares

@@ -99,6 +99,15 @@ def test_covers_more_names_the_leads_with_either_start_and_by_the_papers_words()
     assert len(claim_table.evaluate_claim(paper_claims()["S1", ""], profile="paper", **claim)["why"]) <= LONGEST
 
 
+def test_a_system_without_hypervolume_is_in_the_summary_without_changes() -> None:
+    found = table(SPEA2=[0.9] * 4, MOEAD=[0.5, 0.0, 0.5, 0.5], rank_SPEA2=[0.99] * 4).set_index("system")
+    assert found.loc["MOEAD at 0.1", "hypervolume"] == 0.5
+    assert found.loc["MOEAD at 0.1", ["change_pct", "change_low_pct", "literal_high_pct"]].isna().all()
+    assert found.loc["MOEAD at 0.1", "predicted_pct"] == 0
+    assert found.loc["SPEA2 at 0.1", "change_pct"] == pytest.approx(100 * (1 / 0.9 - 1))
+    assert found["n"].tolist() == [4] * len(found)
+
+
 def test_plans_are_judged_as_run_and_as_predicted(study: search_fronts.Study) -> None:
     assert study.final["predicted_hypervolume"].between(0, 1 + 1e-12).all()
     assert (study.final["predicted_hypervolume"] - study.final["hypervolume"]).abs().max() > 0.01
@@ -110,7 +119,7 @@ def test_plans_are_judged_as_run_and_as_predicted(study: search_fronts.Study) ->
 
 
 def test_change_dots_draw_each_rival_once_as_run_and_as_predicted(study: search_fronts.Study) -> None:
-    with pytest.raises(InputError, match="column against: found 'change'; expected one of HeShare"):
+    with pytest.raises(InputError, match="argument against: found 'change'; expected one of HeShare"):
         search_fronts.summary(study.final, {"HeShare": "change"})
     found = search_fronts.search_table(study.final)
     fig, axes = plt.subplots(1, 2)

@@ -1,5 +1,7 @@
 """Morak: its control law, its clocks on a toy card computed by hand, and its shares."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -127,3 +129,11 @@ def test_morak_takes_no_larger_inference_batch_size_than_it_may(sizes, largest):
     # Power never nears the cap and time does not grow with the batch, so that the size rises until the end of its list.
     result = simulate(Morak(k=1, cap=2.0, elastic=True, sizes=sizes), 4000.0, ONE_CLOCK)
     assert max(each.batch_size for each in result.record.intervals) == largest
+
+
+def test_morak_begins_at_the_smallest_batch_size_of_its_tasks():
+    # Sizes 4 and 16 miss the limit in turns. All residents get one size: the next below the smallest, 2.
+    large = replace(LIGHT, batch_size=16)
+    result = simulate(Morak(k=2, cap=2.0, elastic=True), [Task(0, LIGHT, 5.0), Task(1, large, 5.0)], ONE_CLOCK)
+    sizes = {task: [each.batch_size for each in result.record.intervals if each.task == task] for task in (0, 1)}
+    assert (sizes[0][:2], sizes[1][:2]) == ([4, 2], [16, 2])

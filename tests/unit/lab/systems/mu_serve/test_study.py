@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from heshare.paper.studies.systems import mu_serve_study as study
+from heshare.shared.errors import InputError
 
 SETTING = study.StudySetting(window_s=60.0, warm_up_s=20.0)
 
@@ -18,6 +19,11 @@ def test_draw_requests_offers_the_load_in_the_window() -> None:
     assert busy_s / (long.gpus * long.window_s) == pytest.approx(long.load, rel=0.05)
     assert 0 < tasks[0].arrival_s < tasks[-1].arrival_s < long.window_s
     assert [task.id for task in tasks] == list(range(len(tasks)))
+
+
+def test_a_window_that_ends_before_its_warm_up_is_refused() -> None:
+    with pytest.raises(InputError, match=r"window_s: found 60\.0; expected more than 60 s"):
+        study.StudySetting(window_s=60.0)
 
 
 def test_run_systems_lowers_power_at_the_price_of_responses_only_where_the_clock_moves() -> None:

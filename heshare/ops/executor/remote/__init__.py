@@ -1,1 +1,0 @@
-"""GPUs of other hosts, through Dask."""

@@ -1,0 +1,44 @@
+"""Continuous batching: slots, tokens and prompts of any set of requests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import heshare as hs
+from heshare.running import requests as served
+from heshare.running.requests import Request
+
+MODEL = "llama3_8b"
+STEP_S = hs.estimate("H100", f"{MODEL}:1", precision="fp16").tasks[0].time_s
+asked = st.lists(
+    st.builds(Request, st.floats(0.0, 20.0), st.integers(1, 4000), st.integers(1, 300)), min_size=1, max_size=12
+)
+
+
+@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
+@settings(max_examples=40, deadline=None)
+@given(asked, st.integers(1, 5), st.integers(1, 4), st.booleans(), st.sampled_from(["fifo", "srtf"]))
+def test_slots_tokens_and_prompts(requests, concurrency: int, rounds: int, early: bool, policy: str):
+    prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")
+    batching = {"concurrency": concurrency, "rounds": rounds, "step_s": STEP_S if early else 0.0}
+    stretches = served.decode_tasks(requests, prefill, MODEL, **batching)
+    longer = [place for place, request in enumerate(requests) if request.output_tokens > 1]
+    assert sorted(place for members in stretches.members for place in members) == longer
+    for task, members in zip(stretches.tasks, stretches.members, strict=True):
+        own = stretches.steps[list(members)].astype(int)
+        assert (own[:, 1] - own[:, 0]).tolist() == [requests[place].output_tokens - 1 for place in members]
+        at_a_step = np.zeros(own[:, 1].max(), dtype=int)
+        for start, end in own:
+            at_a_step[start:end] += 1
+        assert at_a_step.min() >= 1
+        assert at_a_step.max() <= task.workload.batch_size <= concurrency
+        assert len(at_a_step) == task.iterations
+        assert len(members) <= rounds * concurrency
+    if not longer:
+        return
+    times = served.request_times(requests, stretches, hs.run(stretches.tasks, "1xA100,1xH100", policy))
+    assert (times["wait_s"].dropna() >= -1e-6).all()
+    assert (times["tpot_s"].dropna() >= STEP_S * (1 - 1e-9)).all()

@@ -1,0 +1,163 @@
+"""The Gymnasium environment: rules, masks, rewards, and equality with a run of the same decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heshare as hs
+from heshare.policies.policy import SetClock, Start, Traits
+from heshare.prediction.oracle import DevicePredictor
+from heshare.shared.errors import InputError
+from heshare.world.catalogue import memory_mib, resident
+
+pytest.importorskip("gymnasium")
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env
+
+from heshare.gym import SchedulingEnv
+
+CLUSTER = "1xT4,1xV100,1xA100"
+
+
+def make(*arguments: Any, **how: Any) -> SchedulingEnv:
+    return SchedulingEnv(*arguments, predictor=DevicePredictor(), **how)
+
+
+def play(env: SchedulingEnv, seed: int | None, choose: np.random.Generator) -> tuple[list[Any], float, Any]:
+    """Play one episode with random valid actions; return what was seen, the sum of rewards, and the run."""
+    observation, info = env.reset(seed=seed)
+    seen, total, ended = [observation], 0.0, False
+    while not ended:
+        action = choose.choice(np.flatnonzero(info["action_mask"]))
+        observation, reward, ended, truncated, info = env.step(action)
+        assert observation in env.observation_space
+        assert reward <= 0
+        assert not truncated
+        seen.append((action, observation, reward))
+        total += reward
+    return seen, total, info["run"]
+
+
+@pytest.mark.parametrize("arrivals", ["at_once", "exponential"])
+def test_gymnasium_accepts_it(arrivals: str) -> None:
+    check_env(make(6, arrivals=arrivals), skip_render_check=True)
+
+
+def test_rewards_of_an_episode_are_energy_and_jct_of_its_run() -> None:
+    env = make(12, CLUSTER, arrivals="exponential", energy_weight=1e-6, time_weight=1e-3)
+    for seed in range(4):
+        _, total, run = play(env, seed, np.random.default_rng(seed))
+        assert run.tasks == tuple(hs.task_set(12, seed=seed, arrivals="exponential"))
+        assert total == pytest.approx(-(1e-6 * run.energy_cluster_j + 1e-3 * run.jct_s.sum()), rel=1e-12)
+        assert run.energy_cluster_j == pytest.approx(run.device_energy_j.sum(), rel=1e-12)
+
+
+def test_same_seed_and_actions_give_the_same_episode_and_no_seed_another() -> None:
+    one, other = (play(make(8, CLUSTER), 5, np.random.default_rng(1)) for _ in range(2))
+    np.testing.assert_equal(one[0], other[0])
+    assert one[2] == other[2]
+    env = make(8, CLUSTER)
+    play(env, 5, np.random.default_rng(1))
+    assert play(env, None, np.random.default_rng(1))[2].tasks == tuple(hs.task_set(8, seed=5, repetition=1))
+
+
+class SameDecisions:
+    """A policy: the first waiting task that fits goes to the first GPU with room, at 50 % and 0.8 of the top clock."""
+
+    name, tick_s, gangs = "agent", None, False
+    traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
+
+    def reset(self, cluster: Any, predictor: Any, rng: Any) -> None: ...
+
+    def decide(self, event: Any, view: Any) -> Any:
+        held = [len(gpu.running) for gpu in view.gpus]
+        free_mib = [gpu.free_mib for gpu in view.gpus]
+        requested = [gpu.requested_mhz for gpu in view.gpus]
+        for task in list(view.waiting)[:8]:
+            needed_mib = memory_mib(task.workload)
+            gpu = next((at for at in range(len(held)) if held[at] < 2 and needed_mib <= free_mib[at]), None)
+            if gpu is not None:
+                clocks, top = view.gpus[gpu].gpu.clocks_mhz, view.gpus[gpu].gpu.max_mhz
+                wanted = max(mhz for mhz in clocks if mhz <= 0.8 * top)
+                if requested[gpu] != wanted:
+                    yield SetClock(gpu, wanted)
+                yield Start(task.id, gpu, 50)
+                requested[gpu], held[gpu], free_mib[gpu] = wanted, held[gpu] + 1, free_mib[gpu] - needed_mib
+        for gpu, count in enumerate(held):
+            if not count and requested[gpu] is not None:
+                yield SetClock(gpu, None)
+
+
+@pytest.mark.parametrize("arrivals", ["at_once", "exponential", "exponential@1.5"])
+def test_episode_is_the_run_of_a_policy_with_the_same_decisions(arrivals: str) -> None:
+    env = make(14, CLUSTER, arrivals=arrivals)
+    for seed in range(3):
+        _, info = env.reset(seed=seed)
+        ended, slot = False, 0
+        while not ended:
+            # The policy looks at each waiting task once, in order.
+            starts = info["action_mask"][1:].reshape(env.shape)[slot:, :, 1, 1]
+            places = np.argwhere(starts)
+            action = 0
+            if len(places):
+                slot += int(places[0][0])
+                action = 1 + int(np.ravel_multi_index((slot, places[0][1], 1, 1), env.shape))
+            else:
+                slot = 0
+            _, _, ended, _, info = env.step(action)
+        tasks = hs.task_set(14, seed=seed, arrivals=arrivals, cluster=CLUSTER)
+        assert info["run"] == hs.run(tasks, CLUSTER, SameDecisions(), predictor=DevicePredictor())
+
+
+def test_action_that_is_not_valid_counts_as_the_first_valid_one() -> None:
+    env = make(1, "1xT4", percentages=[30], clocks=[None])
+    _, info = env.reset(seed=0)
+    assert info["action_mask"].tolist() == [0, 1, *[0] * 7]
+    assert env.step(0)[1] == 0.0  # starts, since waiting would never end
+    _, reward, ended, _, info = env.step(5)  # waits
+    assert ended
+    assert reward < 0
+    assert info["run"].intervals["mps_pct"].tolist() == [30]
+    with pytest.raises(ResetNeeded, match="reset"):
+        env.step(0)
+
+
+def test_mask_respects_memory_and_shares() -> None:
+    large = hs.Task(0, resident("resnet152:256").workload, 10.0)
+    env = make([large, *(hs.Task(n, large.workload, 10.0) for n in (1, 2))], "1xT4,1xA100", most=3)
+    _, info = env.reset(seed=0)
+    starts = info["action_mask"][1:].reshape(env.shape)
+    on_t4 = memory_mib(large.workload) <= hs.Cluster.parse("1xT4").gpus[0].memory_mib
+    assert starts.any(axis=(0, 2, 3)).tolist() == [on_t4, True]
+    assert not starts[3:].any()
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"percentages": (0, 50)}, "percentages: found .*1 to 100"),
+        ({"percentages": ()}, "percentages: found"),
+        ({"clocks": (1.2,)}, "clocks: found .*parts of the top clock"),
+        ({"slots": 0}, "slots: found 0"),
+        ({"most": 0}, "most: found 0"),
+    ],
+)
+def test_bad_arguments_are_refused(how: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make(2, "1xT4", **how)
+
+
+def test_bad_tasks_and_actions_are_refused() -> None:
+    gang = [hs.Task(0, resident("resnet50:8").workload, 10.0, gpus=2)]
+    with pytest.raises(InputError, match="gpus"):
+        make(gang, "2xT4").reset(seed=0)
+    huge = [hs.Task(0, resident("resnet152:2048").workload, 10.0)]
+    with pytest.raises(InputError, match="can hold"):
+        make(huge, "1xT4").reset(seed=0)
+    env = make(2, "1xT4")
+    env.reset(seed=0)
+    with pytest.raises(InputError, match="Discrete"):
+        env.step(10_000)
