@@ -112,6 +112,7 @@ class Simulation:
         self.injector.rival = self._rival
         self.promises = Promises(machine, self._rng)
         self._rivals: list[Process] = []
+        self._killed = False
 
     def run(self, more: Mapping[tuple[ModuleType, str], Any] | None = None) -> Outcome:
         """Run it to its end; `more` replaces further names of modules, for faults put back on purpose."""
@@ -175,6 +176,8 @@ class Simulation:
         self._wait_for([process])
         self.promises.stop_in_time(self.injector.stopped_s, STOP_S)
         error = process.failed
+        if folder == FOLDER:
+            self._killed = (process.returncode or 0) < 0
         machine.log("session", folder, process.returncode, type(error).__name__, error)
         if error is not None and not isinstance(error, HeShareError | Interrupted):
             machine.violate(f"the executor ended by {type(error).__name__}: {error}", error)
@@ -214,7 +217,7 @@ class Simulation:
         ):
             may_fail |= schedule.jobs.keys()
         promises.each_job_once(FOLDER, list(schedule.jobs), may_fail)
-        promises.energy(FOLDER)
+        promises.energy(FOLDER, killed=self._killed)
         promises.nothing_left()
 
 
