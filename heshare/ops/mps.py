@@ -56,12 +56,15 @@ class MpsSession:
             self._without(f"{CONTROL} is not on the PATH; it comes with NVIDIA's driver (not in every container)")
             return
         sweep(timeout_s=self._timeout_s)
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_base()))
-        self._lock = hold(self._folder / _OWNER)
-        self._off = at_end(self.stop)
-        found = self._launch(program)
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_base()))
+            self._lock = hold(self._folder / _OWNER)
+            self._off = at_end(self.stop)
+            found = self._launch(program)
+        except OSError as error:
+            found = f"cannot be started in {_base()} ({error.strerror})"
         if found:
-            log = self._last_log_line()
+            log = self._last_log_line() if self._folder is not None else ""
             self.stop()
             self._without(f"{CONTROL} -d {found}{log}")
             return

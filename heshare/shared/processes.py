@@ -100,6 +100,12 @@ def processes_with(variable: str) -> set[int]:
     return pids
 
 
+def kill_with(*variables: str) -> None:
+    """Send SIGKILL to the processes that have each of these `NAME=value` in their environment."""
+    for pid in sorted(set.intersection(*map(processes_with, variables)) - {os.getpid()}):
+        signal_process(pid, signal.SIGKILL, started=started_at(pid), variable=variables[0])
+
+
 def marked(token: str) -> list[int]:
     """Return the processes of a run: those with its mark, and those in a session that one of them leads."""
     return sorted(_marked(token))

@@ -7,6 +7,7 @@ import shlex
 import stat
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from heshare.ops.state.held_note import MachinePlace
@@ -57,8 +58,10 @@ class GpuLock(FileLock):
             time.sleep(0.05)
         if fcntl.fcntl(self.descriptor, fcntl.F_GETFL) & os.O_RDWR:
             command, place = " ".join(shlex.join(sys.orig_argv).split()), MachinePlace.here()
-            os.ftruncate(self.descriptor, 0)
-            os.pwrite(self.descriptor, f"process {os.getpid()}: {command}"[:3800].encode() + f"\n{place}".encode(), 0)
+            with suppress(OSError):  # on a full disk the lock holds all the same, and only its text is missing
+                os.ftruncate(self.descriptor, 0)
+                text = f"process {os.getpid()}: {command}"[:3800] + f"\n{place}"
+                os.pwrite(self.descriptor, text.encode(), 0)
 
 
 def _open_for_all(path: Path, _: int) -> int:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from heshare.ops.workers.job_cgroup import JobCgroup
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.ops.workers.output_limit import OutputLimiter
 from heshare.shared.display import printable
-from heshare.shared.processes import MARK, exit_text
+from heshare.shared.processes import MARK, exit_text, kill_with
 from heshare.world.workload import Workload
 
 _LATE_S = 2.0
@@ -147,6 +148,8 @@ class CommandWorker:
         self.exit_code: int | None = None
         self.failure: str | None = None
         self._name, self._iterations, self._grace_s, self._memory_mib = name, iterations, grace_s, memory_mib
+        marks = (MARK, "HESHARE_JOB", "HESHARE_ATTEMPT")
+        self._marks = [f"{name}={environment[name]}" for name in marks if name in environment]
         try:
             with os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
                 self._process = ReapedProcess(
@@ -194,6 +197,8 @@ class CommandWorker:
 
     def _close(self) -> None:
         self.exit_code = self._process.returncode
+        if self.exit_code == -signal.SIGKILL and self._marks:
+            kill_with(*self._marks)  # where the process above the command was killed, it has ended nothing
         self._end_limit()
         if self.exit_code != 0:
             lines = self.tail().strip().splitlines()

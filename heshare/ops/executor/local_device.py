@@ -321,6 +321,8 @@ class LocalExecutorDevice(ExecutorDevice):
 
     def _try_start(self, resident: JobOnGpu) -> None:
         """Start its process if its memory is free and MPS is there; else wait for that. A drained GPU starts none."""
+        if resident.failure is not None:
+            return  # it has failed to start: another attempt is the policy's to decide
         if self.drained:
             reason = f"{self.uuid} takes no new jobs: {self.drained}"
             resident.failure = TaskFailure(resident.task_id, "drained", reason, charged=False)

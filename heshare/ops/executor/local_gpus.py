@@ -97,7 +97,7 @@ class LocalGpus(GpuSet):
         exits.callback(held.remove)
         watchdog = Watchdog(note, [lock.descriptor for lock in locks], held.descriptor, tell=self._tell)
         exits.callback(watchdog.dismiss)
-        held.publish()
+        note.publish(held)
         # Before the watchdog is dismissed; what could not be ended stays noted, for `heshare restore` and the next run.
         exits.callback(lambda: held.close() if self._left else held.remove())
         self._refuse_gpus_of_other_containers()

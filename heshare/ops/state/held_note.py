@@ -216,8 +216,8 @@ def judged(descriptor: int, place: MachinePlace, pid: int, started: int, *, lock
 
 
 def discard_parts(folder: Path) -> None:
-    """Delete notes that were never given their name, since their process was killed in between."""
-    for path in folder.glob(f"*.json.*{_PART}"):
+    """Delete notes and files that were never given their name, since their process was killed in between."""
+    for path in (*folder.glob(f"*.json.*{_PART}"), *folder.glob(".*-*.json")):
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < time.time() - _OLD_PART_S:
                 path.unlink()

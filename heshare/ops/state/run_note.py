@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +38,18 @@ class RunNote(msgspec.Struct, frozen=True):
 
     def hold(self) -> HeldNote:
         """Write the note of this process's run, synced and locked; it is seen once it is published."""
-        try:
+        with self._noting():
             return HeldNote(self.path, {"token": self.token, "folder": self.folder, "gpus": self.gpus})
+
+    def publish(self, held: HeldNote) -> None:
+        """Have the note seen by others."""
+        with self._noting():
+            held.publish()
+
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise DeviceError(
                 f"{self.path}: cannot note the run there ({error.strerror}). Set XDG_STATE_HOME to a folder that can "
