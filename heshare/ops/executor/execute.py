@@ -13,7 +13,6 @@ from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
 from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.executor import job_tasks
 from heshare.ops.executor.executor_device import Timeouts
-from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.learning import Learning
 from heshare.ops.executor.local_gpus import LauncherFactory, LocalGpus, planned_cluster, select_gpus
@@ -244,7 +243,7 @@ def _policy(
 
 
 @contextmanager
-def _told_release(journal: RunJournal, log: OperatorLog, gpus: GpuSet) -> Iterator[None]:
+def _told_release(journal: RunJournal, log: OperatorLog, gpus: LocalGpus) -> Iterator[None]:
     """Tell the operator what could not be given back at the end of the `with`, at once and in the report."""
     try:
         yield
@@ -262,7 +261,7 @@ def _gpu_set(
     clock: WallClock,
     options: ExecutorOptions,
     chosen: ChosenGpus | None,
-) -> GpuSet:
+) -> LocalGpus:
     """Return the GPUs of a run, not yet taken; `InputError` for a run on several hosts."""
     if described.hosts:
         action = "Begin a run on each host (docs/operations.md)."
@@ -283,7 +282,7 @@ def _gpu_set(
     )
 
 
-def _tell_begin(steering: RunSteering, described: Run, gpus: GpuSet, jobs: int, folder: Path) -> None:
+def _tell_begin(steering: RunSteering, described: Run, gpus: LocalGpus, jobs: int, folder: Path) -> None:
     uuids = ", ".join(device.uuid for device in gpus.devices)
     steering.log.tell("begin", f"{jobs} jobs to run on {uuids} under {described.policy}, in {folder}")
     if described.allow_clocks and not any(len(device.gpu.clocks_mhz) > 1 for device in gpus.devices):
@@ -291,7 +290,7 @@ def _tell_begin(steering: RunSteering, described: Run, gpus: GpuSet, jobs: int, 
         steering.log.tell("clocks-refused", refused)
 
 
-def _begin_session(gpus: GpuSet, journal: RunJournal, at: float, set_back_s: float) -> None:
+def _begin_session(gpus: LocalGpus, journal: RunJournal, at: float, set_back_s: float) -> None:
     """Journal the GPUs of a session, and its start as `session_start` has it, before anything is started."""
     rows = []
     for device in gpus.devices:

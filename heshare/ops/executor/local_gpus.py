@@ -5,13 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
 
+from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.clocks.clock_notes import locked_clocks, restore
 from heshare.ops.descriptors import keep_some, raised_limit
+from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gang import Gang
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
-from heshare.ops.executor.gpu_set import GpuSet
-from heshare.ops.executor.job_process import JobLauncher
+from heshare.ops.executor.job_process import AssignedJob, JobLauncher
 from heshare.ops.executor.local_device import LocalExecutorDevice
 from heshare.ops.executor.lost_device import LostDevice
 from heshare.ops.executor.watchdog import Watchdog, clean_up_killed_runs
@@ -29,6 +33,7 @@ from heshare.ops.workers.output_limit import OutputLimiter
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.shared.errors import DeviceError
 from heshare.shared.processes import MARK, end_marked
+from heshare.shared.signals import InterruptHandler, handling
 from heshare.world.cluster import Cluster
 
 NOT_FOR_JOBS = ("ZEUSD_TOKEN", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC",
@@ -63,19 +68,60 @@ def planned_cluster(uuids: Sequence[str], *, clocks: bool) -> Cluster:
 
 
 @dataclass(eq=False, kw_only=True)
-class LocalGpus(GpuSet):
-    """GPUs of this machine; beginning the `with` raises `GpuInUseError` where another run has one of them.
+class LocalGpus:
+    """The GPUs of a run, on this machine: taken at the begin of the `with`, released at its end, whatever ends it.
 
-    Outputs go to `outputs` in the run's folder. `launcher` makes the launcher of workloads of Table IV, by default
-    PyTorch workers. `hidden` are the UUIDs of GPUs that CUDA_VISIBLE_DEVICES hides, `uses` what processes of others
-    were found on GPUs before the run, by UUID.
+    Beginning raises `GpuInUseError` where another run has one of them. Within the `with`, signals that would end the
+    process raise `Interrupted`; they are ignored while the GPUs are given back.
+
+    Attributes:
+        now_s: the time of the run, which all devices share, s.
+        known: of a run that is resumed, the name of each GPU that it had, by UUID; one that is missing now is lost.
+        folder: the run's folder; outputs go to `outputs` in it.
+        launcher: makes the launcher of workloads of Table IV, by default PyTorch workers.
+        hidden: the UUIDs of GPUs that CUDA_VISIBLE_DEVICES hides.
+        uses: what processes of others were found on GPUs before the run, by UUID.
+        devices: one for each GPU, in order; there once the `with` has begun.
+        counters_j: each GPU's energy since its driver was loaded, when it was taken, J; None where that is unknown.
+        token: the mark of the run's processes.
+        attempts: the number of attempts at each job so far, on all of the GPUs.
+        unreleased: what could not be given back at the end of the `with`, and what to do.
     """
 
+    uuids: Sequence[str]
+    jobs: Mapping[int, AssignedJob]
+    now_s: Callable[[], float]
+    allow_clocks: bool
+    timeouts: Timeouts
     folder: Path
+    known: Mapping[str, str] = field(default_factory=dict)
+    tenant_power: TenantPower = field(default_factory=TenantPower)
     launcher: LauncherFactory | None = None
     hidden: frozenset[str] = frozenset()
     uses: Mapping[str, str] = field(default_factory=dict)
     _left: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.devices: list[LocalExecutorDevice | LostDevice] = []
+        self.counters_j: list[float | None] = []
+        self.token = uuid4().hex
+        self.attempts = {task: job.attempts for task, job in self.jobs.items()}
+        self.unreleased: list[str] = []
+        self._interrupts = InterruptHandler()
+        self._exits = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as exits:
+            exits.enter_context(handling(self._interrupts))
+            self._open(exits)
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._interrupts.ignore()
+        self._exits.__exit__(kind, error, trace)
 
     def _open(self, exits: ExitStack) -> None:
         make_private_folder(self.folder)

@@ -5,10 +5,11 @@ from multiprocessing import connection
 
 from heshare.devices.device import TaskFailure
 from heshare.lab.tenants.measured_work import MeasuredWork
-from heshare.ops.executor.gpu_set import RunDevice
 from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.job_tasks import FREE_ATTEMPTS
 from heshare.ops.executor.learning import Learning
+from heshare.ops.executor.local_device import LocalExecutorDevice
+from heshare.ops.executor.lost_device import LostDevice
 from heshare.ops.executor.run_control import RunSteering
 from heshare.ops.jobs import entries
 from heshare.ops.jobs.entries import known
@@ -34,7 +35,7 @@ class JournalingObserver(Observer):
         self,
         journal: RunJournal,
         jobs: Mapping[int, AssignedJob],
-        devices: Sequence[RunDevice],
+        devices: Sequence[LocalExecutorDevice | LostDevice],
         now_s: Callable[[], float],
         history: JobHistory,
         steering: RunSteering,
@@ -237,7 +238,7 @@ class JournalingObserver(Observer):
         return self._jobs[task].key if task in self._jobs else f"(task {task})"
 
 
-def _requested_mhz(device: RunDevice) -> int | None:
+def _requested_mhz(device: LocalExecutorDevice | LostDevice) -> int | None:
     """Return the clock that a GPU was told to use, MHz; None where it chooses its own, or clocks cannot be set."""
     return device.requested_mhz if len(device.gpu.clocks_mhz) > 1 else None
 

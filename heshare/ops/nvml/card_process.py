@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 from heshare.ops.nvml import binding
 from heshare.ops.nvml.binding import GpuLostError, Nvml, NvmlError, NvmlGpu
 from heshare.ops.nvml.card_health import CardHealth
+from heshare.shared import signals
 
 LARGEST = 1 << 17
 """Largest message, bytes."""
@@ -123,8 +123,7 @@ def serve(connection: socket.socket, server: CardServer) -> None:
 def main(descriptor: int, which: str) -> None:
     # The other end of the socket ends this process; what ends the executor must not end it before that has released
     # the card.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    signals.ignore()
     server = CardServer(int(which) if which.isdecimal() else which)
     with contextlib.suppress(ConnectionError), socket.socket(fileno=descriptor) as connection:
         serve(connection, server)

@@ -28,7 +28,6 @@ from heshare.ops.clocks import clock_notes, clock_service, served_card, service_
 from heshare.ops.executor import (
     execute,
     gpu_lock,
-    gpu_set,
     job_process,
     job_tasks,
     local_device,
@@ -47,7 +46,7 @@ from heshare.shared import file_lock, files, journal, processes
 MODULES: tuple[ModuleType, ...] = (
     descriptors,
     mps, nvml_device, private_files, clock_notes, clock_service, served_card, service_clock, execute, gpu_lock,
-    gpu_set, job_process, job_tasks, local_device, local_gpus, run_control, run_observer, watchdog,
+    job_process, job_tasks, local_device, local_gpus, run_control, run_observer, watchdog,
     run_journal, binding, card_health, card_process, card_sampler, card_survey, guarded_gpu, held_note, run_note,
     output_limit, clock, file_lock, files, journal, processes,
 )  # fmt: skip
