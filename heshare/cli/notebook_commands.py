@@ -161,15 +161,6 @@ def _write_claims(folder: Path, *, with_page: bool, quiet: bool) -> pd.DataFrame
     return table
 
 
-def page(out: Out = None) -> None:
-    """Write `index.html`, the page of the claims, figures and tables in a folder, and the notebooks behind it."""
-    from heshare.paper.notebooks.output_folders import folder_for, in_words
-
-    folder = (out or folder_for("paper")).resolve()
-    written = _write_page(folder)
-    typer.echo(f"Open {in_words(folder)}{written.name}")
-
-
 def _write_page(folder: Path) -> Path:
     # Imported here: it takes seconds, and the table of claims is written without it.
     from heshare.paper.report import results_page

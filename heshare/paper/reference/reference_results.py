@@ -143,7 +143,8 @@ def update(run: Path, seconds: Path) -> list[str]:
     for name, sidecar in origins.items():
         require("profile", sidecar.get("profile"), sidecar.get("profile") == "paper", "paper", f"Make {name} again.")
     versions = [_decisive(sidecar) for sidecar in origins.values()]
-    require("versions", "several", all(one == versions[0] for one in versions), "one", "Make all figures again.")
+    if any(one != versions[0] for one in versions):
+        raise InputError("several", "one", "Make all figures again.", file=run, column="versions")
     changed = sorted({*names(), *found})
     changed = [name for name in changed if name not in found or name not in names() or read(name) != _text(found[name])]
     for name in changed:
