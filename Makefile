@@ -50,7 +50,7 @@ endif
 # The stamp holds the folder's name, since an environment cannot move with its folder.
 STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/bin/python -c '' 2>/dev/null || echo FORCE)
 
-.PHONY: help figures claims verify reference site smoke test test-all simulate lint bench calibrate live notebook lock clean FORCE
+.PHONY: help figures claims verify reference site smoke test test-all simulate mutants lint bench calibrate live notebook lock clean FORCE
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -83,6 +83,9 @@ test-all: $(ENV) ## every test that needs no GPU
 
 simulate: $(ENV) ## 100,000 simulated runs of jobs, each under the faults of its seed (SEEDS=0:1000: others)
 	PYTHONPATH=tests $(PY) -m support.simulator --seeds $(or $(SEEDS),0:100000) --jobs $(JOBS)
+
+mutants: $(ENV) ## 200 single changes of operators and constants, and which the nearest tests do not notice (MUTANTS="--seed 2")
+	PYTHONPATH=tests $(PY) -m support.mutants --jobs $(JOBS) $(MUTANTS)
 
 lint: $(ENV) ## style, format, types, the contracts of imports, and files that name the same things
 	$(PY) -m ruff check .

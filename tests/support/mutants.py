@@ -32,7 +32,7 @@ ROOMS = {
     "heshare/running": ["tests/unit/running", "tests/property/test_running.py", "tests/property/test_gangs.py"],
     "heshare/scheduling": ["tests/unit/scheduling", "tests/property/test_plans.py", "tests/golden/test_front.py"],
     "heshare/lab/limits": ["tests/unit/lab/limits", "tests/unit/cli/test_price_command.py"],
-    "heshare/ops/executor": ["tests/unit/ops/executor", "tests/unit/ops/jobs", "tests/unit/ops/simulator"],
+    "heshare/ops/executor": ["tests/unit/ops/executor", "tests/unit/ops/jobs"],
 }
 """By room: its nearest tests; those of a file of the same name run first."""
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
