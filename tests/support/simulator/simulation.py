@@ -212,9 +212,7 @@ class Simulation:
     def _judge(self) -> None:
         schedule, promises = self.schedule, self.promises
         may_fail = {name for name, plan in schedule.jobs.items() if plan.codes or name in schedule.timeouts}
-        if schedule.has(
-            "kill-reaper", "mps-dies", "lost", "mps-deaf", "full", "disk-full", "broken", "memory", "refuse"
-        ):
+        if schedule.has(*HITS_JOBS):
             may_fail |= schedule.jobs.keys()
         promises.each_job_once(FOLDER, list(schedule.jobs), may_fail)
         promises.energy(FOLDER, killed=self._killed)
