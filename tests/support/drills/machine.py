@@ -14,6 +14,7 @@ from pathlib import Path
 from support import kill_drill
 from support.fakenvml import FakeNvml
 
+from heshare.ops.jobs import learned_commands
 from heshare.shared.file_lock import is_locked
 
 LONGEST_S, RUN_S = 60.0, 300.0
@@ -96,7 +97,8 @@ def processes(folder: Path) -> list[FoundProcess]:
 def notes(folder: Path) -> list[Path]:
     """Return the notes of runs and of changed GPUs in the state folder of a machine."""
     state = folder / "state" / "heshare"
-    return [path for path in sorted(state.rglob("*.json")) if "runs" not in path.relative_to(state).parts]
+    found = [path for path in sorted(state.rglob("*.json")) if "runs" not in path.relative_to(state).parts]
+    return [path for path in found if path.name != learned_commands.NAME]  # what commands have shown stays
 
 
 def kill(pids: Sequence[int]) -> float:
