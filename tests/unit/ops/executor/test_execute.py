@@ -19,9 +19,10 @@ from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.outcome import run_outcome
 from heshare.ops.executor.watchdog import clean_up_killed_runs
-from heshare.ops.jobs import run_journal
+from heshare.ops.jobs import learned_commands, run_journal
 from heshare.ops.mps import MpsSession
 from heshare.ops.nvml.card_sampler import CardSampler
+from heshare.ops.state.held_note import state_folder
 from heshare.ops.state.run_note import noted_runs
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.shared.errors import DeviceError, InputError
@@ -357,6 +358,7 @@ def test_shares_by_model_do_not_depend_on_how_often_the_counter_moves(doubles, m
         )
         times = Timeouts(poll_s=0.03, grace_s=0.5)
         jobs = by_job(doubles.run("jobs:\n" + light + heavy, into=f"run-{step_j:g}", timeouts=times))
+        (state_folder() / learned_commands.NAME).unlink()  # both are the same command, which the next run would know
         model_j = [jobs[name]["energy_model_j"] for name in ("light", "heavy")]
         parts.append(model_j[0] / sum(model_j))
     assert parts[1] == pytest.approx(parts[0], abs=0.04)
