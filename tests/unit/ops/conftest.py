@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,7 +96,8 @@ class Doubles:
             except OSError:
                 continue
             if int(process.name) != os.getpid() and f"HESHARE_DRILL={self.folder}".encode() in environment:
-                wrong.append((process / "cmdline").read_text())
+                with suppress(OSError):  # it may end meanwhile
+                    wrong.append((process / "cmdline").read_text())
         return wrong + [name for name in ("locked_mhz", "locked1_mhz") if self.fake.get(name)]
 
 
