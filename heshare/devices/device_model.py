@@ -21,6 +21,7 @@ and `register_sharing_model`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from heshare.devices.board_power import (
@@ -188,14 +189,11 @@ def co_run(
     factors = contention_factors(contention, iterations)
     parts = resident_parts(iterations, power.cache_mb, factors)
 
-    def model_w(mhz: float) -> float:
+    def drawn_w(power: Power, mhz: float) -> float:
         return board_power_w(power, parts, mhz, top_mhz, contention)
 
-    try:
-        reached_mhz = highest_clock_mhz(model_w, cap_w, request_mhz, top_mhz)
-    except InputError:
-        power = _with_slow_memory(power, gpu)
-        reached_mhz = highest_clock_mhz(model_w, cap_w, request_mhz, top_mhz)
+    power, reached_mhz = _reached(drawn_w, power, gpu, cap_w, request_mhz)
+    model_w = partial(drawn_w, power)
     sm_slowdown, memory_slowdown = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
     turns = stretches(contention, parts, sm_slowdown, memory_slowdown)
     times_s = [
@@ -332,15 +330,12 @@ def _co_run_by(
     power, top_mhz = replace(constants.power[gpu.name], sharing=0.0), float(gpu.max_mhz)
     times_s = sharing.iteration_times(gpu, residents, iterations)
 
-    def power_w(mhz: float) -> float:
+    def drawn_w(power: Power, mhz: float) -> float:
         found_s = times_s(top_mhz / mhz, memory_slowdown_at(power, mhz))
         return power_at_times_w(power, iterations, found_s, mhz, top_mhz)
 
-    try:
-        reached_mhz = highest_clock_mhz(power_w, cap_w, request_mhz, top_mhz)
-    except InputError:
-        power = _with_slow_memory(power, gpu)
-        reached_mhz = highest_clock_mhz(power_w, cap_w, request_mhz, top_mhz)
+    power, reached_mhz = _reached(drawn_w, power, gpu, cap_w, request_mhz)
+    power_w = partial(drawn_w, power)
     slowdowns = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
     reached_w = min(cap_w, power_w(reached_mhz))
     demand_w = reached_w if reached_mhz == request_mhz else power_w(request_mhz)
@@ -355,10 +350,18 @@ def _co_run_by(
     return Estimate(gpu.name, reached_mhz, reached_w, tasks, of_power(draw, constants.spreads))
 
 
-def _with_slow_memory(power: Power, gpu: Gpu) -> Power:
-    # Memory traffic that draws more than the limit at every clock is slowed with the clock below the lowest that can be
-    # set. This is assumed: no public measurement has a card there.
-    return replace(power, memory_knee_mhz=max(power.memory_knee_mhz, float(gpu.clocks_mhz[0])))
+def _reached(
+    drawn_w: Callable[[Power, float], float], power: Power, gpu: Gpu, cap_w: float, request_mhz: float
+) -> tuple[Power, float]:
+    # The power law, and the highest clock at which it keeps the limit. Memory traffic that draws more than the limit
+    # at every clock is slowed with the clock below the lowest that can be set. This is assumed: no public measurement
+    # has a card there.
+    top_mhz = float(gpu.max_mhz)
+    try:
+        return power, highest_clock_mhz(partial(drawn_w, power), cap_w, request_mhz, top_mhz)
+    except InputError:
+        slow = replace(power, memory_knee_mhz=max(power.memory_knee_mhz, float(gpu.clocks_mhz[0])))
+        return slow, highest_clock_mhz(partial(drawn_w, slow), cap_w, request_mhz, top_mhz)
 
 
 def _iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:

@@ -26,9 +26,8 @@ class ServedCard:
     """A card of the clock service. Its methods may be called by several threads.
 
     NVML does not report which clocks were locked before, so giving back leaves the clock to the card, or returns it to
-    `site_mhz`. A note is in
-    `folder` as long as the clock may be locked, so that others can unlock it. `open_card` is asked again at every call,
-    since a GPU may be away for a while.
+    `site_mhz`. A note is in `folder` as long as the clock may be locked, so that others can unlock it. `open_card` is
+    asked again at every call, since a GPU may be away for a while.
     """
 
     def __init__(

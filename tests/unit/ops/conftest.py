@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -78,6 +79,20 @@ class Doubles:
     def resume(self, into="run", **options):
         options = execute.ExecutorOptions(**{"timeouts": QUICK, **options})
         return execute.resume(self.folder / into, predictor=ToyPredictor(), options=options)
+
+    def once_started(self, action, *, count=1):
+        """Call a function in a thread once so many jobs of the run have been started."""
+        outputs = self.folder / "run" / "outputs"
+
+        def wait():
+            while not outputs.exists() or len(list(outputs.iterdir())) < count:
+                time.sleep(0.01)
+            time.sleep(0.2)
+            action()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        return thread
 
     def traces(self):
         """What a run has left behind; the kernel may take a moment to remove a killed process."""

@@ -43,23 +43,10 @@ def none_left() -> Iterator[None]:
             os.close(descriptor)
 
 
-def once_started(doubles, action):
-    def wait() -> None:
-        outputs = doubles.folder / "run" / "outputs"
-        while not outputs.exists() or not list(outputs.iterdir()):
-            time.sleep(0.01)
-        time.sleep(0.2)
-        action()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
-
-
 def test_the_limit_is_raised_for_the_run_and_not_for_its_jobs(doubles, limit) -> None:
     seen = []
     row = ROW.format(name="a", shell="ulimit -n; sleep 0.5", count=1)
-    looking = once_started(doubles, lambda: seen.append(resource.getrlimit(resource.RLIMIT_NOFILE)))
+    looking = doubles.once_started(lambda: seen.append(resource.getrlimit(resource.RLIMIT_NOFILE)))
     assert doubles.run("jobs:\n" + row).complete
     looking.join()
     ((soft, hard),) = seen
@@ -90,7 +77,7 @@ def test_a_run_whose_descriptors_are_used_up_for_a_while_loses_no_job(doubles) -
         with none_left():
             time.sleep(1.0)
 
-    using = once_started(doubles, use_up)
+    using = doubles.once_started(use_up)
     rows = ROW.format(name="a", shell="sleep 0.6", count=2) + ROW.format(name="late", shell="true", count=3)
     result = doubles.run("jobs:\n" + rows, policy="sjf")
     using.join()
@@ -106,7 +93,7 @@ def test_a_run_that_ends_without_descriptors_gives_everything_back(doubles) -> N
             done.wait(20.0)
 
     done = threading.Event()
-    ending = once_started(doubles, end)
+    ending = doubles.once_started(end)
     with pytest.raises(BaseException, match="SIGTERM"):
         doubles.run("jobs:\n" + ROW.format(name="a", shell="sleep 60", count=2), clocks=True)
     done.set()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -26,21 +25,6 @@ def entry(name, *command, **more):
     lines = [f"  - name: {name}", f"    command: [{', '.join(map(repr, command))}]", "    like: resnet50:8"]
     lines += ["    iterations: 100", *[f"    {key}: {value}" for key, value in more.items()]]
     return "\n".join(lines) + "\n"
-
-
-def once_started(doubles, action):
-    """Call a function once a job has been started."""
-    outputs = doubles.folder / "run" / "outputs"
-
-    def wait():
-        while not outputs.exists() or not list(outputs.iterdir()):
-            time.sleep(0.01)
-        time.sleep(0.2)
-        action()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
 
 
 def by_job(result):
@@ -120,7 +104,7 @@ def test_a_gang_survives_the_end_of_an_mps_daemon(doubles):
         for pid in doubles.folder.glob("tmp/hs-mps-*/pipe/*.pid"):
             os.kill(int(pid.read_text()), signal.SIGKILL)
 
-    killer = once_started(doubles, kill_daemons)
+    killer = doubles.once_started(kill_daemons)
     result = doubles.run("jobs:\n" + entry("ddp", "sleep", "1.5", gpus=2), policy="fifo", devices="nvml")
     killer.join()
     assert result.complete
@@ -131,7 +115,7 @@ def test_a_gang_survives_the_end_of_an_mps_daemon(doubles):
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_gang_that_loses_a_gpu_fails_free_of_charge(doubles, lost):
     doubles.fake.set("count", 3)
-    lose = once_started(doubles, lambda: doubles.fake.set(f"lost{lost}", 1))
+    lose = doubles.once_started(lambda: doubles.fake.set(f"lost{lost}", 1))
     result = doubles.run("jobs:\n" + entry("ddp", "sleep", "2", gpus=2), policy="fifo", devices="nvml")
     lose.join()
     assert result.complete, result.report()
@@ -141,7 +125,7 @@ def test_a_gang_that_loses_a_gpu_fails_free_of_charge(doubles, lost):
 
 
 def test_a_gang_is_ended_by_a_signal_and_resumed(doubles):
-    ended = once_started(doubles, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    ended = doubles.once_started(lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Interrupted):
         doubles.run("jobs:\n" + entry("ddp", "sleep", "2.5", gpus=2), policy="fifo", devices="nvml")
     ended.join()
@@ -157,7 +141,7 @@ def test_a_gang_whose_executor_is_killed_leaves_nothing_and_is_resumed(doubles):
     file = doubles.write("jobs:\n" + entry("ddp", "sleep", "4", gpus=2))
     words = [sys.executable, "-m", "heshare", "jobs", "run", file.name, "--policy", "fifo", "--out", "run"]
     run = subprocess.Popen(words, cwd=doubles.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    once_started(doubles, run.kill).join()
+    doubles.once_started(run.kill).join()
     run.wait(30)
     until = time.monotonic() + 10.0
     while doubles.traces() and time.monotonic() < until:
@@ -171,7 +155,7 @@ def test_a_gang_whose_executor_is_killed_leaves_nothing_and_is_resumed(doubles):
 
 def test_status_shows_a_gang_on_its_gpus(doubles):
     views = []
-    look = once_started(doubles, lambda: views.append(RunView(doubles.folder / "run")))
+    look = doubles.once_started(lambda: views.append(RunView(doubles.folder / "run")))
     doubles.run("jobs:\n" + entry("ddp", "sleep", "2", gpus=2), policy="fifo", devices="nvml")
     look.join()
     (view,) = views
