@@ -439,15 +439,17 @@ class LocalExecutorDevice(ExecutorDevice):
         """Divide the energy since the last call among the jobs that ran, in both ways; end those on a lost GPU."""
         self.update(force=True)
         spent_j, took_s = max(0.0, self.latest.energy_j - self._divided_j), self.latest.time_s - self._divided_s
-        if self.latest.energy_j != self._divided_j:  # a counter moves every 0.1 s or so, and stands still in between
+        moved = self.latest.energy_j != self._divided_j  # a counter stands still for 0.1 s or so
+        if moved:
             self._divided_j, self._divided_s = self.latest.energy_j, self.latest.time_s
         running = [resident for resident in self._residents.values() if resident.worker is not None]
         # Without MPS a job has the whole GPU in its turn, whatever its share.
         turns = self._mps.sharing != MPS
         residents = [replace(one.resident, mps_pct=100) if turns else one.resident for one in running]
         shares_j = self._tenant_power.shares_j(self._card.gpu, residents, self.latest.sm_mhz, spent_j, took_s)
-        works = [one.measured for one in running]
-        MeasuredWork.add_to(works, self._card.gpu, residents, self.latest.sm_mhz, spent_j, took_s)
+        if moved:
+            works = [one.measured for one in running]
+            MeasuredWork.add_to(works, self._card.gpu, residents, self.latest.sm_mhz, spent_j, took_s)
         for resident, share_j in zip(running, shares_j, strict=True):
             resident.energy_j += spent_j / len(running)
             resident.energy_model_j += share_j

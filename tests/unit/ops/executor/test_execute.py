@@ -41,19 +41,6 @@ def later(after_s, action):
     return timer
 
 
-def once_started(doubles, count, action):
-    """Call a function once so many jobs have been started."""
-    outputs = doubles.folder / "run" / "outputs"
-
-    def wait():
-        while not outputs.exists() or len(list(outputs.iterdir())) < count:
-            time.sleep(0.01)
-        time.sleep(0.1)
-        action()
-
-    return later(0.0, wait)
-
-
 def by_job(result):
     return result.jobs.set_index("job").to_dict("index")
 
@@ -156,7 +143,7 @@ def test_resume_runs_only_unfinished_jobs_and_counts_each_job_once(doubles):
 
 @pytest.mark.slow
 def test_execute_runs_jobs_of_a_lost_gpu_on_the_others(doubles):
-    gone = once_started(doubles, 6, lambda: doubles.fake.set("lost0", 1))
+    gone = doubles.once_started(lambda: doubles.fake.set("lost0", 1), count=6)
     result = doubles.run("jobs:\n" + entry("a", "sleep", "0.8", count=6), devices="nvml")
     gone.join()
     assert result.complete
@@ -169,7 +156,7 @@ def test_execute_runs_jobs_of_a_lost_gpu_on_the_others(doubles):
 @pytest.mark.parametrize("cards", [1, 0])
 @pytest.mark.slow
 def test_resume_runs_without_a_gpu_that_is_missing(doubles, cards):
-    ended = once_started(doubles, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    ended = doubles.once_started(lambda: os.kill(os.getpid(), signal.SIGTERM), count=4)
     with pytest.raises(BaseException, match="SIGTERM"):
         doubles.run("jobs:\n" + entry("a", "sleep", "0.6", count=4), devices="nvml")
     ended.join()
@@ -201,7 +188,7 @@ def test_execute_retries_all_clients_of_an_mps_daemon_that_ended(doubles):
         (note,) = (doubles.folder / "tmp").glob("hs-mps-*/pipe/*.pid")
         os.kill(int(note.read_text()), signal.SIGKILL)
 
-    killed = once_started(doubles, 3, end_the_daemon)
+    killed = doubles.once_started(end_the_daemon, count=3)
     result = doubles.run("jobs:\n" + entry("a", "sleep", "0.9", count=3))
     killed.join()
     assert result.complete
@@ -342,7 +329,7 @@ def test_control_characters_of_a_jobs_output_stay_in_its_output(doubles):
 @pytest.mark.slow
 def test_shares_by_model_do_not_depend_on_how_often_the_counter_moves(doubles, monkeypatch):
     """A real counter moves every 0.1 s; a step in which it has not moved is no step below idle power."""
-    sample, parts = CardSampler.sample, []
+    sample, parts, done = CardSampler.sample, [], []
     doubles.fake.set("power_mw", 300_000)
     for step_j in (0.0, 60.0):
 
@@ -358,10 +345,13 @@ def test_shares_by_model_do_not_depend_on_how_often_the_counter_moves(doubles, m
         )
         times = Timeouts(poll_s=0.03, grace_s=0.5)
         jobs = by_job(doubles.run("jobs:\n" + light + heavy, into=f"run-{step_j:g}", timeouts=times))
+        (learned,) = learned_commands.read_learned().values()
+        done.append(learned.iterations)
         (state_folder() / learned_commands.NAME).unlink()  # both are the same command, which the next run would know
         model_j = [jobs[name]["energy_model_j"] for name in ("light", "heavy")]
         parts.append(model_j[0] / sum(model_j))
     assert parts[1] == pytest.approx(parts[0], abs=0.04)
+    assert done[1] == pytest.approx(done[0], rel=0.2)
 
 
 def test_without_the_runs_folder_the_message_is_about_the_folder(doubles):
