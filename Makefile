@@ -55,8 +55,8 @@ STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/b
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-figures: $(ENV) ## every table and figure, the claims, and a page of all, from recorded and emulated profiles (no GPU)
-	@$(PY) -m heshare notebook run --all --profile paper --jobs $(JOBS) --out figures --page
+figures: $(ENV) ## every table and figure, the claims, and a page of all, from recorded and emulated profiles (no GPU; FRESH=1: also what has not changed)
+	@$(PY) -m heshare notebook run --all --profile paper --jobs $(JOBS) --out figures --page $(if $(FRESH),--fresh)
 
 claims: $(ENV) ## the table of the paper's claims and the page, from the figures that are there
 	$(PY) -m heshare claims --page --out figures

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,6 +34,7 @@ def run(
     jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="How many at a time.")] = 2,
     out: Out = None,
     with_page: Annotated[bool, typer.Option("--page", help="Then write the claims and the page of results.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Also run notebooks of which nothing has changed.")] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -55,19 +54,17 @@ def run(
     paths = notebook_parameters.find(names or ())
     given = _parse_parameters(parameter or [])
     folder = None if out is None else out.resolve()
-    if with_page:
-        # What the page needs takes seconds to import, meanwhile notebooks run in other processes.
-        Thread(target=import_module, args=("heshare.paper.report.results_page",), daemon=True).start()
     executed, failed = [], None
+    how: dict[str, Any] = {"out": folder, "jobs": jobs, "quiet": quiet or json, "fresh": fresh}
     try:
-        executed = run_notebooks.run(paths, profile=profile, given=given, out=folder, jobs=jobs, quiet=quiet or json)
+        executed = run_notebooks.run(paths, profile=profile, given=given, **how)
     except NotebookError as error:
         if not with_page:
             raise
         failed = error  # the claims of the others are evaluated
     _print_run(executed, profile, json=json)
     if with_page:
-        _write_claims(folder or folder_for(profile), with_page=True, quiet=json)
+        _write_claims(folder or folder_for(profile), with_page=True, quiet=json, fresh=fresh)
     if failed is not None:
         raise failed
 
@@ -138,7 +135,7 @@ def claims(
         print_frame(table, True)
 
 
-def _write_claims(folder: Path, *, with_page: bool, quiet: bool) -> pd.DataFrame:
+def _write_claims(folder: Path, *, with_page: bool, quiet: bool, fresh: bool = True) -> pd.DataFrame:
     from heshare.paper.claims import claim_table, claims_figure
     from heshare.paper.claims.verdicts import FAILED, LARGER
     from heshare.paper.notebooks.output_folders import in_words
@@ -148,7 +145,7 @@ def _write_claims(folder: Path, *, with_page: bool, quiet: bool) -> pd.DataFrame
     require("--out", f"no claims/*.json in {folder}", any(rows), expected, action)
     table = claim_table.write(folder)
     claims_figure.write(folder, table)
-    written = _write_page(folder) if with_page else None
+    written = _write_page(folder, fresh=fresh) if with_page else None
     if quiet:
         return table
     for row in table[table["verdict"].isin([FAILED, LARGER])].itertuples():
@@ -161,11 +158,19 @@ def _write_claims(folder: Path, *, with_page: bool, quiet: bool) -> pd.DataFrame
     return table
 
 
-def _write_page(folder: Path) -> Path:
-    # Imported here: it takes seconds, and the table of claims is written without it.
-    from heshare.paper.report import results_page
+def _write_page(folder: Path, *, fresh: bool) -> Path:
+    from heshare.paper.claims.claim_table import executed_copies
+    from heshare.paper.notebooks import kept_outputs
 
-    return results_page.write(folder)
+    copies = executed_copies(folder)
+    key = kept_outputs.page_key(folder, copies)
+    if fresh or not kept_outputs.page_is_kept(folder, copies, key):
+        # Imported here: it takes seconds, and the table of claims is written without it.
+        from heshare.paper.report import results_page
+
+        results_page.write(folder, copies)
+        kept_outputs.keep_page(folder, copies, key)
+    return folder / "index.html"
 
 
 def verify(

@@ -11,7 +11,8 @@ import hashlib
 import platform
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata, util
 from pathlib import Path
@@ -32,7 +33,7 @@ def code_version(*modules: str) -> str:
     for module, file in sorted(sources.items()):
         digest.update(f"{module}\0{files_hash([file])}\n".encode())
     digest.update(_data_version(files.data()).encode())
-    for name, version in sorted(_versions(libraries)):
+    for name, version in library_versions(libraries):
         digest.update(f"{name} {version}\n".encode())
     digest.update("python {}.{}".format(*platform.python_version_tuple()).encode())
     return digest.hexdigest()
@@ -92,22 +93,47 @@ def _data_version(data: Path) -> str:
     return hashlib.sha256(f"{names}\0{files_hash(tables)}".encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a module's source has: a SHA-256 of it without comments and layout, its strings, and its imports."""
+
+    sha256: str
+    strings: frozenset[str]
+    imports: tuple[tuple[int, str, tuple[str, ...]], ...]
+
+
+@cache
+def read_source(file: Path) -> Source:
+    return parse_source(file.read_bytes())
+
+
+def parse_source(code: bytes | str) -> Source:
+    """Return what Python code has; each import is its level, the module, and the names that are taken of it."""
+    tree, strings = ast.parse(code), set()
+    imports: list[tuple[int, str, tuple[str, ...]]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports += [(0, alias.name, ()) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            imports.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            strings.add(node.value)
+    return Source(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), frozenset(strings), tuple(imports))
+
+
 @cache
 def _imported(module: str, file: Path) -> tuple[str, ...]:
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    package, source = module if file.name == "__init__.py" else module.rpartition(".")[0], read_source(file)
     names = {package, module.rpartition(".")[0]}
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            source = ".".join([*above, *([node.module] if node.module else [])])
-            names |= {source, *(f"{source}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and file.name != "__init__.py":
-            # The top of a package lists its modules in strings, to import each when it is asked for.
-            named = node.value.partition(":")[0]
-            names |= {named} if named.startswith(f"{_PACKAGE}.") else set()
-            names |= set(plugins.modules(node.value)) if node.value in LOADED_WHOLE else set()
+    for level, stem, taken in source.imports:
+        above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+        whole = ".".join([*above, *([stem] if stem else [])])
+        names |= {whole, *(f"{whole}.{name}" for name in taken)}
+    # The top of a package lists its modules in strings, to import each when it is asked for.
+    for text in source.strings if file.name != "__init__.py" else ():
+        named = text.partition(":")[0]
+        names |= {named} if named.startswith(f"{_PACKAGE}.") else set()
+        names |= set(plugins.modules(text)) if text in LOADED_WHOLE else set()
     return tuple(names - {module, ""})
 
 
@@ -143,8 +169,8 @@ def _is_unpacked(origin: Path) -> bool:
     return origin.suffix == ".py" and not any(origin.is_relative_to(place) for place in places)
 
 
-def _versions(libraries: Iterable[str]) -> Iterator[tuple[str, str]]:
+def library_versions(libraries: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the distributions of these top modules with their versions, sorted."""
     distributions = metadata.packages_distributions()
-    for library in libraries:
-        for name in distributions.get(library, ()):
-            yield name, metadata.version(name)
+    names = {name for library in libraries for name in distributions.get(library, ())}
+    return sorted((name, metadata.version(name)) for name in names)

@@ -23,10 +23,12 @@ from heshare.paper.claims import claim_table, sources
 from heshare.paper.claims.verdicts import VERDICTS, paper_claims
 from heshare.paper.figures.series_styles import registered
 from heshare.paper.figures.style import SMALLEST_PT
-from heshare.paper.notebooks import notebook_parameters, run_notebooks
+from heshare.paper.notebooks import kept_outputs, notebook_parameters, run_notebooks
 from heshare.paper.notebooks.execute_notebook import missing_files
+from heshare.paper.provenance.commit import code_cells
 from heshare.paper.provenance.sidecar import declared_inputs
 from heshare.paper.studies import scaling
+from heshare.shared import plugins
 from heshare.shared.files import root
 
 SOURCES = notebook_parameters.find()
@@ -151,6 +153,20 @@ def test_input_files_are_those_that_the_notebook_reads(smoke_results: Path) -> N
         assert unread == set(), f"{path} does not read {unread}"
         checked += 1
     assert checked >= len(SOURCES) - 3
+
+
+def test_what_kept_outputs_depend_on_has_every_policy_that_ran(smoke_results: Path) -> None:
+    own = dict(zip(plugins.names(plugins.POLICIES), plugins.modules(plugins.POLICIES), strict=True))
+    checked = set()
+    for run in run_notebooks.prepare(SOURCES, "smoke", {}, smoke_results):
+        code = "\n".join(code_cells(run.notebook.path.read_text()))
+        modules, _ = kept_outputs.closure(code, kept_outputs.strings_of(run.values))
+        for name in run.notebook.outputs:
+            frame = table(smoke_results, name)
+            ran = set(frame.get("policy", pd.Series(dtype=str)).dropna().map(lambda text: re.split(r"[:(/]", text)[0]))
+            assert {own[policy] for policy in ran & own.keys()} <= modules.keys(), (run.notebook.name, name)
+            checked |= ran & own.keys()
+    assert len(checked) > 12
 
 
 def test_a_run_of_notebooks_leaves_no_other_files(smoke_results: Path) -> None:

@@ -182,6 +182,12 @@ def reported_profile(folder: Path) -> str:
     return next((profile for profile in _PROFILES if profile in there), NONE_RUN)
 
 
+def executed_copies(folder: Path) -> Path:
+    """Return the folder of the executed notebooks whose results are reported of a folder."""
+    reported = reported_profile(folder)
+    return files.root() / "build" / "notebooks" / ("paper" if reported == NONE_RUN else reported)
+
+
 def left_out(folder: Path) -> str:
     reported = reported_profile(folder)
     others = {f"{path.stem} ({row['profile']})" for path, row in _found(folder) if row["profile"] != reported}

@@ -4,7 +4,7 @@ import json
 import multiprocessing
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from signal import SIGINT
 
 from heshare.lab.sweeps.parallel import map_unordered
 from heshare.ops.recording import recordings
+from heshare.paper.notebooks import kept_outputs
 from heshare.paper.notebooks import notebook_parameters as params
 from heshare.paper.notebooks.execute_notebook import ExecutedNotebook, NotebookError, execute
 from heshare.paper.notebooks.notebook_parameters import Notebook, check_profile, longest, profile_parameters
@@ -73,8 +74,11 @@ def run(
     out: Path | None = None,
     jobs: int = 2,
     quiet: bool = False,
+    fresh: bool = False,
 ) -> list[ExecutedNotebook]:
     """Run notebooks in parallel processes, `jobs` at a time; figures, tables and claims go into the folder `out`.
+
+    A notebook whose outputs are there and depend on nothing that has changed is not run again, unless `fresh`.
 
     The parameters `given` replace those of the profile (`smoke`, `paper` or `live`). Without `out` the outputs of each
     notebook go where `output_folders.choose` says. With `quiet` nothing is printed. The seconds of each notebook are
@@ -87,18 +91,25 @@ def run(
     runs = prepare(paths, profile, given, out)
     copies = {each.copies for each in runs}
     timed = (copies.pop() if len(copies) == 1 else files.root() / "build" / "notebooks" / CUSTOM) / "seconds.json"
-    executed: list[ExecutedNotebook] = []
+    keys = {each.notebook.name: kept_outputs.key_of(each) for each in runs}
+    found = [] if fresh else [kept_outputs.look_up(each, keys[each.notebook.name]) for each in runs]
+    executed = [each for each in found if each is not None]
+    if executed:
+        _tell(f"{len(executed)} of {len(runs)} notebooks are as they were; --fresh runs them again", quiet=quiet)
+    there = {each.name for each in executed}
+    open_ones = {each.notebook.name: each for each in runs if each.notebook.name not in there}
     failed: dict[str, HeShareError] = {}
     try:
-        results = map_unordered(partial(_execute, quiet=quiet), _longest_first(runs), n_jobs=jobs)
+        results = map_unordered(partial(_execute, quiet=quiet), _longest_first(open_ones.values()), n_jobs=jobs)
         for done, (name, result) in enumerate(results, start=1):
             if isinstance(result, ExecutedNotebook):
                 executed.append(result)
+                kept_outputs.keep(open_ones[name], keys[name], result.outputs)
                 _keep_seconds(timed, result)
                 outcome = f"{result.seconds:.1f} s, {len(result.outputs)} files"
             else:
                 failed[name], outcome = result, "failed"
-            _tell(f"[{done:{len(str(len(runs)))}}/{len(runs)}] {name}: {outcome}", quiet=quiet)
+            _tell(f"[{done:{len(str(len(open_ones)))}}/{len(open_ones)}] {name}: {outcome}", quiet=quiet)
     except KeyboardInterrupt:
         for each in runs:
             for staging in each.out.glob(f".{each.notebook.name}-*"):
@@ -112,7 +123,7 @@ def run(
     return executed
 
 
-def _longest_first(runs: Sequence[NotebookRun]) -> list[NotebookRun]:
+def _longest_first(runs: Iterable[NotebookRun]) -> list[NotebookRun]:
     # In the order of `profiles.yaml`, so that a short one starts last.
     order = {name: position for position, name in enumerate(longest())}
     return sorted(runs, key=lambda run: order.get(run.notebook.name, len(order)))

@@ -62,7 +62,7 @@ def write(folder: Path, copies: Path | None = None) -> Path:
     outputs = published_outputs.read(folder)
     reported = claim_table.reported_profile(folder)
     profile = "paper" if reported == claim_table.NONE_RUN else reported
-    copies = copies or files.root() / "build" / "notebooks" / profile
+    copies = copies or claim_table.executed_copies(folder)
     notebook = environment.get_template("notebook.html.j2")
     pages = notebook_pages.write(folder, copies, outputs, lambda **values: notebook.render(**values) + "\n")
     known = [output for output in outputs if output.key == "fig06" and "tasks" in output.about["parameters"]]

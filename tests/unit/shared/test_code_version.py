@@ -89,7 +89,7 @@ def test_the_version_depends_on_data_and_libraries(
         assert current() == seen[-1], "nothing is computed from results of live comparisons"
         (tmp_path / "data/gpus.csv").write_text("")
         seen.append(current())
-        patch.setattr(module, "_versions", lambda libraries: [("numpy", "0")])
+        patch.setattr(module, "library_versions", lambda libraries: [("numpy", "0")])
         seen.append(current())
     assert len(set(seen)) == 3
     current()
