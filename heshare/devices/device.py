@@ -10,7 +10,7 @@ The further protocols are what only some devices can do.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -191,6 +191,45 @@ class ReadsBriefly(Protocol):
 
     def read_brief(self) -> BriefReading | None:
         """Return the part of `read` that a timeline keeps, and `next_event_s`; None where readings have noise."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Alone:
+    """A task that has one GPU or more to itself, so that all that it does there is known when it starts.
+
+    Attributes:
+        task_id: the task.
+        first: index of the GPU that counts its iterations.
+        start_s: when it started, s.
+        due_s: when its iterations are done, s.
+        state: what the timeline of each of its GPUs has of it.
+        end_s: when it left its GPUs, s; NaN as long as it runs.
+    """
+
+    task_id: int
+    first: int
+    start_s: float
+    due_s: float
+    state: BriefReading
+    end_s: float = math.nan
+
+
+@runtime_checkable
+class KnowsAhead(Protocol):
+    """A device in virtual time that need not be asked while one task after another has it alone."""
+
+    alike: object | None
+    """The same object for devices on which a task does the same; None: this one has to be asked at every change."""
+
+    def start_alone(
+        self, task_id: int, first: int, workload: Workload, mps_pct: int, iterations: float, now_s: float
+    ) -> Alone | None:
+        """Return what a task will do on this device, where nothing runs; None if it does not end when it is due."""
+        ...
+
+    def catch_up(self, ended: Iterable[Alone], index: int) -> None:
+        """Account for the energy of tasks that had this device, whose index is given, one after the other."""
         ...
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from heshare.devices.constants import Constants, default
+from heshare.devices.device import Alone, BriefReading
 from heshare.devices.device_model import Estimate, co_run
 from heshare.devices.noise import NoiseModel
-from heshare.devices.virtual_device import VirtualDevice
+from heshare.devices.virtual_device import NEGLIGIBLE, VirtualDevice, mps_resident
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident
+from heshare.world.workload import Resident, Workload
 
 _Estimates = dict[tuple[int | None, tuple[Resident, ...]], Estimate]
 _KEPT = 20_000
@@ -20,6 +23,11 @@ _KEPT = 20_000
 @lru_cache(maxsize=64)
 def _estimates_of(gpu: Gpu, power_cap_w: float | None, sleep_w: float | None, constants: Constants) -> _Estimates:
     return {}
+
+
+@cache
+def _same(estimates: int, sm_mhz: int | None) -> object:
+    return object()
 
 
 class EmulatedDevice(VirtualDevice):
@@ -54,6 +62,47 @@ class EmulatedDevice(VirtualDevice):
         self._constants = constants or default()
         self._estimates = _estimates_of(gpu, power_cap_w, sleep_w, self._constants)
         self._estimate(None, ())
+        self.alike = self._alike()
+
+    def set_clock(self, sm_mhz: int | None) -> None:
+        """Request an SM clock of the card's grid, MHz; None leaves the clock to the card."""
+        super().set_clock(sm_mhz)
+        self.alike = self._alike()
+
+    def _alike(self) -> object | None:
+        # Not where a subclass may do otherwise, or readings have noise.
+        plain = self._noise is None and type(self) is EmulatedDevice
+        return _same(id(self._estimates), self._clock) if plain else None
+
+    def start_alone(
+        self, task_id: int, first: int, workload: Workload, mps_pct: int, iterations: float, now_s: float
+    ) -> Alone | None:
+        """Return what a task will do on this device, where nothing runs; None if it does not end when it is due."""
+        state = self._estimate(self._clock, (mps_resident(workload, mps_pct)[0],))
+        time_s = state.tasks[0].time_s
+        due_s = now_s + iterations * time_s
+        # As the device itself: rounding can leave a rest at that time.
+        left_s = (iterations - min(iterations, (due_s - now_s) / time_s)) * time_s
+        if not (due_s < math.inf and (left_s <= NEGLIGIBLE * time_s or due_s + left_s <= due_s)):
+            return None
+        residents = ((task_id, mps_pct, time_s),)
+        return Alone(
+            task_id, first, now_s, due_s, BriefReading(self._clock, state.sm_mhz, state.power_w, residents, due_s)
+        )
+
+    def catch_up(self, ended: Iterable[Alone], index: int) -> None:
+        """Account for the energy of tasks that had this device, whose index is given, one after the other."""
+        idle_w, now_s, energy_j = self._update().power_w, self._now_s, self._energy_j
+        for one in ended:
+            end_s = one.end_s
+            # Its first GPU ends a task when it is due, the others when the event is processed.
+            left_s = one.due_s if one.first == index else end_s
+            energy_j += idle_w * (one.start_s - now_s)
+            energy_j += one.state.power_w * (left_s - one.start_s)
+            if end_s > left_s:
+                energy_j += idle_w * (end_s - left_s)
+            now_s = end_s
+        self._now_s, self._energy_j = now_s, energy_j
 
     def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
         key = (sm_mhz, residents)

@@ -14,7 +14,7 @@ from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
-_NEGLIGIBLE = 1e-9
+NEGLIGIBLE = 1e-9
 """Part of an iteration that counts as none when a task ends, since progress is rounded."""
 _BOARD = "board"
 
@@ -71,7 +71,7 @@ class VirtualDevice(ABC):
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
         """Start a task under an MPS limit; with `iterations=None` it runs until stopped."""
-        self._start(task_id, *_mps_resident(workload, mps_pct), iterations)
+        self._start(task_id, *mps_resident(workload, mps_pct), iterations)
 
     def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
         """Start a task that shares the GPU in the resident's own way; otherwise as `start`."""
@@ -201,7 +201,7 @@ class VirtualDevice(ABC):
     def _ended(self, task: _RunningTask) -> bool:
         # Whether a task has no iterations left, or so few that time, rounded, would no longer advance.
         left_s = task.remaining_s
-        return left_s < math.inf and (left_s <= _NEGLIGIBLE * task.time_s or self._now_s + left_s <= self._now_s)
+        return left_s < math.inf and (left_s <= NEGLIGIBLE * task.time_s or self._now_s + left_s <= self._now_s)
 
     def _update(self) -> Estimate:
         if self._state is None:
@@ -251,7 +251,8 @@ class VirtualDevice(ABC):
 
 
 @lru_cache(maxsize=10_000, typed=True)
-def _mps_resident(workload: Workload, mps_pct: int) -> tuple[Resident, float]:
+def mps_resident(workload: Workload, mps_pct: int) -> tuple[Resident, float]:
+    """Return a resident under an MPS limit, and its memory, MiB."""
     return Resident(workload, mps_pct), memory_mib(workload)
 
 

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-from heshare.devices.device import Fallible, TaskFailure
+from heshare.devices.device import Alone, Fallible, KnowsAhead, TaskFailure
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
 from heshare.running.clock import COMPLETION, Clock, EventQueue
 from heshare.running.gangs import keep_lockstep
@@ -72,6 +72,8 @@ class ActionExecutor:
 
     def __post_init__(self) -> None:
         self.unfinished = len(self.tasks)
+        for gpu in self.gpus:
+            gpu.settle = self.settle
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state between two events, and the GPUs of each task, which `TaskRun.__getstate__` leaves out."""
@@ -129,12 +131,17 @@ class ActionExecutor:
         """Read every GPU that changed, record it in the timeline and schedule its next check."""
         changed, recorder, infinity = self._changed, self.recorder, math.inf
         for gpu in changed:
-            if gpu.gangs:
+            if gpu.gangs and not gpu.alone:
                 keep_lockstep(changed, lambda gpu: self.advance(gpu, now_s))
                 break
         for gpu in changed:
             gpu.listed = False
             gpu.version += 1
+            if gpu.alone:
+                last = gpu.alone[-1]
+                if gpu.tasks and last.first == gpu.index:
+                    self.events.schedule(max(last.due_s, now_s), COMPLETION, self._check, gpu, gpu.version)
+                continue
             brief = gpu.read_brief()
             recorder.observe(gpu.index, now_s, brief)
             next_s = brief.next_s
@@ -152,6 +159,12 @@ class ActionExecutor:
 
     def _check(self, now_s: float, gpu: GpuState, version: int) -> None:
         if version != gpu.version:
+            return
+        if gpu.alone and gpu.tasks:
+            self._checks_without_progress = 0
+            task_id = gpu.alone[-1].task_id
+            self._complete_alone(self.tasks[task_id], gpu.alone[-1], now_s)
+            self.notify(Event(_COMPLETION, now_s, (task_id,), gpu.index))
             return
         completed = self._advance_device(gpu, now_s)
         failure = None if gpu.fallible is None else self._take_failures(gpu, gpu.fallible, now_s)
@@ -180,12 +193,39 @@ class ActionExecutor:
         self.unreported.difference_update(event.tasks)
         self.notify(replace(event, time_s=now_s))
 
+    def settle(self, gpu: GpuState) -> None:
+        """Let device and timeline know of the tasks that had, or have, a GPU to themselves."""
+        running = gpu.alone and gpu.tasks
+        if not running:
+            self._catch_up(gpu)
+            return
+        now = gpu.alone[-1]
+        task = self.tasks[now.task_id]
+        for each in task.gpus:
+            del each.alone[-1]
+            self._catch_up(each)
+            each.device.advance(now.start_s)
+            task.start_on(each, task.remaining / task.scale if each.index == now.first else None)
+            self.recorder.observe(each.index, now.start_s, each.read_brief())
+
+    def _catch_up(self, gpu: GpuState) -> None:
+        if gpu.alone:
+            cast(KnowsAhead, gpu.device).catch_up(gpu.alone, gpu.index)
+            ended, gpu.alone, gpu.reading = gpu.alone, [], None
+            self.recorder.add_alone(gpu.index, ended, gpu.read_brief())
+
+    def _list(self, gpus: Iterable[GpuState]) -> None:
+        for gpu in gpus:
+            if not gpu.listed:
+                gpu.listed = True
+                self._changed.append(gpu)
+
     def _advance_device(self, gpu: GpuState, now_s: float) -> list[int]:
+        if gpu.alone:
+            self.settle(gpu)
         completed = gpu.device.advance(now_s)
         gpu.reading = None
-        if not gpu.listed:
-            gpu.listed = True
-            self._changed.append(gpu)
+        self._list((gpu,))
         for task_id in completed:
             self._complete(self.tasks[task_id], self.tasks[task_id].gpus[1:], now_s)
         return completed
@@ -197,6 +237,13 @@ class ActionExecutor:
         task.remaining = 0.0
         task.state = _DONE
         self.unfinished -= 1
+
+    def _complete_alone(self, task: TaskRun, alone: Alone, now_s: float) -> None:
+        # In the order in which devices that are asked come to be changed.
+        first, *others = task.gpus
+        self._list((first, *reversed(others)))
+        alone.end_s = now_s
+        self._complete(task, (), now_s)
 
     def _take_failures(self, gpu: GpuState, device: Fallible, now_s: float) -> Event | None:
         failures, lost = device.take_failures(), bool(device.lost) and not gpu.loss_reported
@@ -255,9 +302,18 @@ class ActionExecutor:
         if action.batch_size is not None and action.batch_size < 1:
             self.refuse(action, f"an inference batch size of {action.batch_size}", "Choose one of at least 1.")
         task.resize(action.batch_size, len(gpus))
-        for gpu in gpus:
-            self.advance(gpu, now_s)
-            self._check_room(action, task, gpu)
+        alone = None
+        if (device := self._ahead(action, gpus)) is not None:
+            # They are alike and empty, so there is room on all of them or on none.
+            self._check_room(action, task, gpus[0])
+            iterations = task.remaining / task.scale
+            alone = device.start_alone(task.id, action.gpu, task.workload, action.mps_pct, iterations, now_s)
+        if alone is None:
+            for gpu in gpus:
+                self.advance(gpu, now_s)
+                self._check_room(action, task, gpu)
+        else:
+            self._list(gpus)
         task.mps_pct, task.sharing, task.started_s = action.mps_pct, action.sharing, now_s
         task.starts += 1
         task.occupy(gpus)
@@ -265,8 +321,25 @@ class ActionExecutor:
             task.state = TaskState.LOADING
             ready_s = now_s + self.start_cost_s
             self.events.schedule(ready_s, COMPLETION, self._end_loading, task, task.starts)
+        elif alone is not None:
+            task.state = _RUNNING
+            for gpu in gpus:
+                gpu.alone.append(alone)
         else:
             self._run(task)
+
+    def _ahead(self, action: Start | Migrate, gpus: tuple[GpuState, ...]) -> KnowsAhead | None:
+        # The first device, if a task that has all of them to itself does the same on each, without being asked.
+        device = gpus[0].ahead
+        if device is None or gpus[0].tasks or self.start_cost_s > 0 or action.sharing != "mps":
+            return None
+        alike = device.alike
+        if alike is None:
+            return None
+        for gpu in gpus[1:]:
+            if gpu.tasks or gpu.ahead is None or gpu.ahead.alike is not alike:
+                return None
+        return device
 
     def _end_loading(self, now_s: float, task: TaskRun, start: int) -> None:
         if task.starts == start and task.state is TaskState.LOADING:

@@ -119,6 +119,11 @@ class Loop:
             call(clock.wait_until(time_s), *arguments)
             yield
 
+    def settle(self) -> None:
+        """Let devices and the timeline know of all tasks that had a GPU to themselves."""
+        for gpu in self.gpus:
+            self._executor.settle(gpu)
+
     def view(self, now_s: float) -> View:
         """Return the cluster as the policy sees it."""
         executor = self._executor

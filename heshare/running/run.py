@@ -114,6 +114,7 @@ class BegunRun:
     def result(self, end_s: float) -> Run:
         """Return the run, which has ended at this time, s."""
         loop, devices = self.loop, self._devices
+        loop.settle()
         for device in devices:
             device.advance(end_s)
         policy = loop.policy

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, cast, overload
 
-from heshare.devices.device import BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
+from heshare.devices.device import Alone, BriefReading, Device, Fallible, KnowsAhead, Reading, ReadsBriefly, SharesGpu
 from heshare.policies.policy import GpuView, Pace, Running
 from heshare.running.clock import Clock
 from heshare.shared.errors import DeviceError
@@ -152,6 +152,9 @@ class GpuState:
         shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
         brief_device: the device, if it reads briefly.
         fallible: the device, if a task can fail on it while the run continues.
+        ahead: the device, if it need not be asked while a task has it alone, and no policy has asked for a reading.
+        alone: tasks that had, or have, the GPU to themselves, of which neither the device nor the timeline knows yet.
+        settle: makes both know of them.
         built_view: the view of `reading`, or None when it has not been built.
     """
 
@@ -171,15 +174,19 @@ class GpuState:
     shares_gpu: SharesGpu | None = field(init=False)
     brief_device: ReadsBriefly | None = field(init=False)
     fallible: Fallible | None = field(init=False)
+    ahead: KnowsAhead | None = field(init=False)
+    alone: list[Alone] = field(default_factory=list)
+    settle: Callable[[GpuState], None] | None = None
     built_view: GpuView | None = None
 
     def __post_init__(self) -> None:
         device = self.device
         self.free_mib = self.total_mib = device.gpu.memory_mib
-        shares, briefly, fails = _abilities(device)
+        shares, briefly, fails, ahead = _abilities(device)
         self.shares_gpu = cast(SharesGpu, device) if shares else None
         self.brief_device = cast(ReadsBriefly, device) if briefly else None
         self.fallible = cast(Fallible, device) if fails else None
+        self.ahead = cast(KnowsAhead, device) if ahead else None
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.device.gpu.name})"
@@ -187,6 +194,9 @@ class GpuState:
     def read(self) -> Reading:
         """Return the device's reading now; it is taken again only if something changed."""
         if self.reading is None:
+            if self.alone and self.settle is not None:
+                self.ahead = None
+                self.settle(self)
             self.reading, self.built_view = self.device.read(), None
             self.read_s = self.reading.time_s
         return self.reading
@@ -229,14 +239,14 @@ class GpuState:
         return self.built_view
 
 
-_ABILITIES: dict[type, tuple[bool, bool, bool]] = {}
+_ABILITIES: dict[type, tuple[bool, ...]] = {}
 
 
-def _abilities(device: Device) -> tuple[bool, bool, bool]:
+def _abilities(device: Device) -> tuple[bool, ...]:
     # Found out once for each kind of device.
     found = _ABILITIES.get(type(device))
     if found is None:
-        found = isinstance(device, SharesGpu), isinstance(device, ReadsBriefly), isinstance(device, Fallible)
+        found = tuple([isinstance(device, ability) for ability in (SharesGpu, ReadsBriefly, Fallible, KnowsAhead)])
         _ABILITIES[type(device)] = found
     return found
 

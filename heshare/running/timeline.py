@@ -7,12 +7,13 @@ over windows (Section II-A); here power is constant within a segment, so that th
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from heshare.devices.device import BriefReading
+from heshare.devices.device import Alone, BriefReading
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.world.task import Task
 
@@ -37,6 +38,9 @@ class Segment(NamedTuple):
     sm_mhz: float
     power_w: float
     residents: tuple[tuple[int, int, float], ...]
+
+
+_end_and_gpu = itemgetter(2, 0)
 
 
 class Interval(NamedTuple):
@@ -144,14 +148,34 @@ class TimelineRecorder:
             gpu, now_s, math.nan, state.requested_mhz, state.sm_mhz, state.power_w, state.residents
         )
 
+    def add_alone(self, gpu: int, ended: Iterable[Alone], idle: BriefReading) -> None:
+        """Record tasks that had the GPU to themselves, one after the other, and that it is idle since the last one."""
+        before, add, make = self._open[gpu], self.segments.append, Segment._make
+        since_s, rest, asleep = before.start_s, before[3:], idle[:4]
+        for one in ended:
+            start_s, end_s, state = one.start_s, one.end_s, one.state[:4]
+            if state != rest:  # a task that was paused and started again at one moment has changed nothing
+                if start_s > since_s:
+                    add(make((gpu, since_s, start_s, *rest)))
+                since_s = start_s
+            if end_s > since_s:
+                add(make((gpu, since_s, end_s, *state)))
+            since_s, rest = end_s, asleep
+        self._open[gpu] = Segment(gpu, since_s, math.nan, *rest)
+
     def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
         """Record that a task has left its GPUs; `last` is its interval on one of them."""
-        self.intervals.extend([last._replace(gpu=gpu) for gpu in gpus])
+        if len(gpus) == 1:
+            self.intervals.append(last)
+            return
+        rest = last[2:]
+        self.intervals.extend([Interval(last.task, gpu, *rest) for gpu in gpus])
 
     def finish(self, now_s: float) -> Timeline:
         """End every open segment at `now_s` and return the timeline."""
         for gpu in sorted(self._open):
             self._end(self._open.pop(gpu), now_s)
+        self.segments.sort(key=_end_and_gpu)
         return Timeline(self.labels, tuple(self.segments), tuple(self.intervals))
 
     def _end(self, segment: Segment, now_s: float) -> None:
