@@ -30,6 +30,7 @@ STAGES = (
     "power_limit",
     "optimum",
     "search",
+    "pygmo_rivals",
     "planner",
     "growth",
     "venus",
