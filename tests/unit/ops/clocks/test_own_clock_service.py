@@ -39,11 +39,7 @@ class Locker:
         assert self.process.stdout is not None
         self.service = int(self.process.stdout.readline())
 
-    def kill(self, *, service_too: bool = False) -> None:
-        """Kill it, with its service before if wanted."""
-        if service_too:
-            os.kill(self.service, 9)
-            assert until(lambda: not Path(f"/proc/{self.service}/cmdline").read_bytes())
+    def kill(self) -> None:
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
@@ -92,12 +88,6 @@ def test_own_service_locks_and_unlocks_with_a_note_on_disk_meanwhile_and_ends_wi
     assert until(lambda: doubles.traces() == [])
 
 
-def test_own_service_unlocks_when_its_run_is_killed(doubles, locker) -> None:
-    locker.kill()
-    assert until(lambda: doubles.fake.get("locked_mhz") == 0)
-    assert until(lambda: doubles.traces() == [])
-
-
 def test_own_service_of_a_killed_run_goes_on_trying_until_the_card_lets_it(doubles, locker) -> None:
     doubles.fake.set("lost0", 1)
     locker.kill()
@@ -121,7 +111,9 @@ def test_a_clock_of_a_process_that_runs_is_left_alone_and_said(doubles, locker) 
 
 
 def test_restore_unlocks_what_a_run_and_its_service_left_that_were_killed_together(doubles, locker) -> None:
-    locker.kill(service_too=True)
+    os.kill(locker.service, 9)
+    assert until(lambda: not Path(f"/proc/{locker.service}/cmdline").read_bytes())
+    locker.kill()
     (clock,) = clock_notes.locked_clocks()
     assert clock.text == f"GPU {UUID}: a run that ended left its clock locked at 1170 MHz. Run `heshare restore`."
     doubles.fake.fail(RESET, 999)
@@ -133,26 +125,14 @@ def test_restore_unlocks_what_a_run_and_its_service_left_that_were_killed_togeth
     assert doubles.fake.get("locked_mhz") == 0
 
 
-def test_the_next_lock_takes_over_what_killed_processes_left(doubles, locker) -> None:
-    locker.kill(service_too=True)
-    clock = ServiceClock(UUID, None)
-    clock.lock(1500)
-    assert doubles.fake.get("locked_mhz") == 1500
-    clock.close()
-    assert doubles.fake.get("locked_mhz") == 0
-
-
-@pytest.mark.parametrize("locked_again", [False, True])
-def test_an_own_service_that_is_killed_is_started_again(doubles, locked_again) -> None:
+def test_an_own_service_that_is_killed_is_started_again(doubles) -> None:
     clock = ServiceClock(UUID, None)
     clock.lock(1200)
     os.kill(clock._process.pid, 9)
     assert until(lambda: "was lost" in clock.news())
-    if locked_again:
-        assert until(lambda: "is back: clock 1200 MHz is locked again" in clock.news())
+    assert until(lambda: "is back: clock 1200 MHz is locked again" in clock.news())
     clock.close()
     assert (doubles.fake.get("locked_mhz"), clock_notes.notes()) == (0, [])
-    assert until(lambda: doubles.traces() == [])
 
 
 def test_close_says_that_a_clock_may_stay_locked_and_the_service_goes_on_trying(doubles) -> None:

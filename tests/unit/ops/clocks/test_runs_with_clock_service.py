@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 from support.clock_service import ServiceProcess
+from support.job_rows import job, jobs_of
 from support.kill_drill import POLICY, UUID
 from support.waiting import until
 from typer.testing import CliRunner
@@ -28,13 +28,8 @@ def service(doubles, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceProcess
         one.kill()
 
 
-def jobs(count: int, script: str) -> str:
-    command = f"[sh, -c, '{script}']"
-    return f"jobs:\n  - {{name: job, command: {command}, like: 'resnet50:8', iterations: 100, count: {count}}}\n"
-
-
 def test_run_without_the_right_sets_clocks_by_the_service(doubles, service) -> None:
-    result = doubles.run(jobs(4, "sleep 0.1"), policy=POLICY, devices="nvml", clocks=True)
+    result = doubles.run(jobs_of(job("job", "sleep", "0.1", count=4)), policy=POLICY, devices="nvml", clocks=True)
     assert result.complete
     assert not [note for note in result.notes if "clock" in note]
     assert min(result.gpus["sm_mhz"]) < 1980
@@ -48,24 +43,18 @@ def test_run_without_the_right_sets_clocks_by_the_service(doubles, service) -> N
 def test_run_continues_while_the_service_is_lost_and_uses_it_again(doubles, service) -> None:
     gate = doubles.folder / "gate"
 
-    def wait_for_a_lock() -> None:
-        assert until(lambda: doubles.fake.get("locked_mhz"))
-
     def lose() -> None:
-        assert until(lambda: list((doubles.folder / "run" / "outputs").glob("job*")))
-        wait_for_a_lock()
+        assert until(lambda: doubles.fake.get("locked_mhz"))
         service.kill()
         time.sleep(0.3)
         doubles.fake.set("locked_mhz", 0)  # so that the lock to wait for is a new one
         service.begin()
-        wait_for_a_lock()
+        assert until(lambda: doubles.fake.get("locked_mhz"))
         gate.touch()
 
-    thread = threading.Thread(target=lose)
-    thread.start()
-    result = doubles.run(
-        jobs(2, f"until [ -e {gate} ]; do sleep 0.05; done"), policy=POLICY, devices="nvml:0", clocks=True
-    )
+    thread = doubles.once_started(lose)
+    script = f"until [ -e {gate} ]; do sleep 0.05; done"
+    result = doubles.run(jobs_of(job("job", "sh", "-c", script, count=2)), policy=POLICY, clocks=True)
     thread.join()
     assert result.complete
     notes = "\n".join(map(str, result.notes))
@@ -78,7 +67,7 @@ def test_run_continues_while_the_service_is_lost_and_uses_it_again(doubles, serv
 
 def test_run_is_planned_for_the_cards_own_clocks_where_the_service_does_not_answer(doubles, service) -> None:
     service.end()
-    result = doubles.run(jobs(1, "sleep 0.1"), policy=POLICY, clocks=True)
+    result = doubles.run(jobs_of(job("job", "sleep", "0.1")), policy=POLICY, clocks=True)
     assert result.complete
     assert "the clock service does not answer" in "\n".join(map(str, result.notes))
 
