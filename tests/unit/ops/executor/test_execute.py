@@ -29,8 +29,8 @@ from heshare.shared.errors import DeviceError, InputError
 TRUE = jobs_of(job("a", "true"))
 
 
-def ends_of(doubles):
-    return [row["end"] for row in journal_lines(doubles.folder / "run") if "end" in row]
+def ends_of(doubles, into="run"):
+    return [row["end"] for row in journal_lines(doubles.folder / into) if "end" in row]
 
 
 def output(doubles, name):
@@ -217,7 +217,8 @@ def test_shares_by_model_do_not_depend_on_how_often_the_counter_moves(doubles, m
             MeasuredWork, "add_to", lambda *given, added_s=added_s: added_s.append(given[-1]) or add_to(*given)
         )
         jobs = by_job(doubles.run(pair, into=f"run-{step_j:g}", timeouts=Timeouts(poll_s=0.03, grace_s=0.5)))
-        ran_s = max(row["end_s"] for row in jobs.values()) - min(row["start_s"] for row in jobs.values())
+        ends = ends_of(doubles, f"run-{step_j:g}")
+        ran_s = max(end["end_s"] for end in ends) - min(end["start_s"] for end in ends)
         assert 0.0 < sum(added_s) <= ran_s + 0.5, "no time is added twice to what is learned"
         (state_folder() / learned_commands.NAME).unlink()  # both are the same command, which the next run would know
         model_j = [jobs[name]["energy_model_j"] for name in ("light", "heavy")]

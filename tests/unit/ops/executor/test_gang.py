@@ -96,7 +96,8 @@ def test_a_gang_is_ended_by_a_signal_and_resumed(doubles):
     assert (result.gpus["lost_j"] > 0.0).all()
 
 
-def test_status_shows_a_gang_on_its_gpus(tmp_path):
+def test_status_shows_a_gang_on_its_gpus(tmp_path, monkeypatch):
+    monkeypatch.setattr("heshare.ops.views.run_view.is_alive", lambda folder: True)
     journal = run_journal.RunJournal(tmp_path, run_of(1))
     journal.append(session(gpus=2))
     journal.append(Decision(0.0, (Started("a", 0, 100, also=(1,)),)))

@@ -75,6 +75,7 @@ def test_copies_of_a_command_are_predicted_as_it_was_measured():
 def test_only_waiting_tasks_are_news_and_once():
     learning = learning_of(spec_of())
     added(learning, 0, shown((Resident(LIKE),), 4.0), took_s=4.0)
+    learning.take_revised()
     assert [learning.take_news(learning.tasks[1:]) for _ in range(2)] == [True, False]
 
 
