@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import threading
+from contextlib import suppress
 
 import pytest
 from support.run_entries import journal_lines
@@ -40,18 +41,14 @@ def test_jobs_complete_by_time_slicing_where_the_daemon_is_killed_again_and_agai
             if not any((doubles.folder / "run").glob("outputs/*.log")):
                 continue  # a daemon that ends while the run begins is another case: the run has no MPS at all
             for note in (doubles.folder / "tmp").glob("hs-mps-*/pipe/*.pid"):
-                try:
+                with suppress(OSError, ValueError):
                     os.kill(int(note.read_text()), signal.SIGKILL)
-                except (OSError, ValueError):
-                    continue
 
-    killer = threading.Thread(target=kill_daemons)
+    killer = threading.Thread(target=kill_daemons, daemon=True)
     killer.start()
-    try:
-        result = doubles.run(JOBS)
-    finally:
-        over.set()
-        killer.join()
+    result = doubles.run(JOBS)
+    over.set()
+    killer.join()
     assert result.complete
     ends = [entry["end"] for entry in journal_lines(doubles.folder / "run") if "end" in entry]
     assert {end["outcome"] for end in ends} <= {"completed", "failed: mps"}

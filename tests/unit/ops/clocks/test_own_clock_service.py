@@ -88,16 +88,6 @@ def test_own_service_locks_and_unlocks_with_a_note_on_disk_meanwhile_and_ends_wi
     assert until(lambda: doubles.traces() == [])
 
 
-def test_own_service_of_a_killed_run_goes_on_trying_until_the_card_lets_it(doubles, locker) -> None:
-    doubles.fake.set("lost0", 1)
-    locker.kill()
-    assert until(lambda: CliRunner().invoke(app, ["doctor"]).exit_code == 1)
-    doubles.fake.set("lost0", 0)
-    assert until(lambda: doubles.fake.get("locked_mhz") == 0)
-    assert until(lambda: doubles.traces() == [])
-    assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
-
-
 @pytest.mark.slow
 def test_a_clock_of_a_process_that_runs_is_left_alone_and_said(doubles, locker) -> None:
     assert f"locked at 1170 MHz for process {locker.process.pid} of" in restore().stdout
@@ -123,16 +113,6 @@ def test_restore_unlocks_what_a_run_and_its_service_left_that_were_killed_togeth
     doubles.fake.fail(RESET, 0)
     assert restore().stdout == f"Clocks unlocked: {UUID}\n"
     assert doubles.fake.get("locked_mhz") == 0
-
-
-def test_an_own_service_that_is_killed_is_started_again(doubles) -> None:
-    clock = ServiceClock(UUID, None)
-    clock.lock(1200)
-    os.kill(clock._process.pid, 9)
-    assert until(lambda: "was lost" in clock.news())
-    assert until(lambda: "is back: clock 1200 MHz is locked again" in clock.news())
-    clock.close()
-    assert (doubles.fake.get("locked_mhz"), clock_notes.notes()) == (0, [])
 
 
 def test_close_says_that_a_clock_may_stay_locked_and_the_service_goes_on_trying(doubles) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 
 import pytest
 from support.clock_service import ServiceProcess
 from support.job_rows import job, jobs_of
 from support.kill_drill import POLICY, UUID
-from support.waiting import until
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.clocks import clock_notes
 
 
 @pytest.fixture
@@ -37,32 +34,6 @@ def test_run_without_the_right_sets_clocks_by_the_service(doubles, service) -> N
     assert service.notes == []
     assert service.end() == 0
     assert service.log().count(f": lock {UUID} ") >= 2
-
-
-@pytest.mark.slow
-def test_run_continues_while_the_service_is_lost_and_uses_it_again(doubles, service) -> None:
-    gate = doubles.folder / "gate"
-
-    def lose() -> None:
-        assert until(lambda: doubles.fake.get("locked_mhz"))
-        service.kill()
-        time.sleep(0.3)
-        doubles.fake.set("locked_mhz", 0)  # so that the lock to wait for is a new one
-        service.begin()
-        assert until(lambda: doubles.fake.get("locked_mhz"))
-        gate.touch()
-
-    thread = doubles.once_started(lose)
-    script = f"until [ -e {gate} ]; do sleep 0.05; done"
-    result = doubles.run(jobs_of(job("job", "sh", "-c", script, count=2)), policy=POLICY, clocks=True)
-    thread.join()
-    assert result.complete
-    notes = "\n".join(map(str, result.notes))
-    assert "the clock service was lost: the card has its own clock until it is back" in notes
-    assert "the clock service is back" in notes
-    assert clock_notes.notes() == []
-    assert until(lambda: doubles.traces() == [])
-    assert service.end() == 0
 
 
 def test_run_is_planned_for_the_cards_own_clocks_where_the_service_does_not_answer(doubles, service) -> None:

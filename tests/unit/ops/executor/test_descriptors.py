@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -67,20 +66,6 @@ def test_a_job_for_which_nothing_is_left_waits_and_has_not_failed(doubles, monke
     assert result.complete
     assert list(result.jobs["attempts"]) == [1, 1]
     assert sum("waits" in note and os.strerror(number) in note for note in result.notes) == 1
-    assert doubles.traces() == []
-
-
-def test_a_run_whose_descriptors_are_used_up_for_a_while_loses_no_job(doubles) -> None:
-    def use_up() -> None:
-        with none_left():
-            time.sleep(1.0)
-
-    using = doubles.once_started(use_up)
-    rows = job("a", "sleep", "0.6", count=2), job("late", "true", count=3)
-    result = doubles.run(jobs_of(*rows), policy="sjf")
-    using.join()
-    assert result.complete
-    assert list(result.jobs["attempts"]) == [1] * 5
     assert doubles.traces() == []
 
 

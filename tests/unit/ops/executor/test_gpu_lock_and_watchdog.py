@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -12,13 +11,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.waiting import end, until
+from support.waiting import end
 
 from heshare.ops.executor import local_gpus, watchdog
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock, lock_path
-from heshare.ops.state.run_note import note_of_this_process, noted_runs, run_notes
+from heshare.ops.state.run_note import note_of_this_process, noted_runs
 from heshare.shared.errors import DeviceError, InputError
-from heshare.shared.processes import MARK, is_running
 
 HOLD = """
 import os, sys, time
@@ -114,47 +112,6 @@ def test_gpu_lock_shows_no_control_characters_of_others(tmp_path):
         GpuLock("GPU-x")
     assert not set("\x1b\n") & set(str(error.value))
     end(holder)
-
-
-def test_clean_up_leaves_a_run_that_runs(tmp_path):
-    note = note_of_this_process(tmp_path / "run", f"{os.getpid():032d}", ["GPU-x"])  # no other test has this token
-    file = note.hold()
-    dog = watchdog.Watchdog(note, [], file.descriptor)
-    assert run_notes() == []
-    file.publish()
-    environment = {**os.environ, MARK: note.token}
-    left = subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True, stdout=subprocess.PIPE)
-    assert local_gpus.clean_up_killed_runs() == []
-    (run,) = noted_runs()
-    assert run.text == f"GPU-x: in use by the run in {tmp_path / 'run'} (process {os.getpid()})."
-    dog.dismiss()
-    dog.dismiss()
-    assert left.poll() is None
-    assert run_notes() == [note.path]
-    file.remove()
-    assert list(note.path.parent.iterdir()) == []
-    end(left)
-
-
-def test_a_watchdog_that_ends_alone_is_replaced(tmp_path):
-    told = []
-    note = note_of_this_process(tmp_path / "run", "0" * 32, [])
-    file = note.hold()
-    lock = GpuLock("GPU-x")
-    dog = watchdog.Watchdog(note, [lock.descriptor], file.descriptor, tell=told.append)
-    file.publish()
-    first = dog.pid
-    os.kill(first, signal.SIGKILL)
-    assert until(lambda: told)
-    assert told == ["the watchdog ended (by SIGKILL) and was started again"]
-    assert dog.pid != first
-    assert is_running(dog.pid)
-    inherited = {path.stat().st_ino for path in Path(f"/proc/{dog.pid}/fd").iterdir()}
-    assert {lock.path.stat().st_ino, note.path.stat().st_ino} <= inherited
-    file.remove()
-    dog.dismiss()
-    assert not is_running(dog.pid)
-    lock.close()
 
 
 def test_a_watchdog_that_is_killed_while_it_starts_is_started_again(tmp_path, monkeypatch):

@@ -47,23 +47,6 @@ def test_sensors_that_fail_for_good_end_no_job_and_are_noted_once(doubles, faili
     assert any("integrals of power readings" in note for note in result.notes) is (COUNTER in failing)
 
 
-@pytest.mark.slow
-def test_a_hardware_error_drains_a_card_and_its_jobs_run_on(doubles):
-    happening = doubles.once_started(lambda: doubles.fake.event(79), count=2)
-    late = job("late", "sleep", "0.1", arrival_s=3.0, count=4)
-    result = doubles.run(jobs_of(job("a", "sleep", "3.5", count=2), late), devices="nvml")
-    happening.join()
-    assert result.complete
-    assert list(result.jobs["attempts"])[:2] == [1, 1]
-    assert list(result.gpus["state"]) == ["drained", "ok"]
-    assert states(doubles) == ["ok", "drained"]
-    late = [end for end in rows(doubles, "end") if end["job"].startswith("late")]
-    assert {end["gpu"] for end in late if end["outcome"] == "completed"} == {1}
-    # A card that was idle is asked at the start of a job, which is then planned again, free of charge.
-    assert {(end["outcome"], end["charged"]) for end in late} <= {("completed", False), ("failed: drained", False)}
-    assert any("GPU 0" in note and "drained after" in note for note in result.notes)
-
-
 def test_an_applications_xid_is_noted_and_drains_nothing(doubles):
     happening = doubles.once_started(lambda: doubles.fake.event(31))
     result = doubles.run(jobs_of(job("a", "sleep", "1"), job("b", "sleep", "0.1", arrival_s=0.8)))

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.job_rows import job, jobs_of
 from support.waiting import CONTAINER, can_unshare, until
 
 from heshare.ops.clocks import clock_notes
 from heshare.ops.state.run_note import run_notes
 
-JOBS = "jobs: [{name: a, command: [sleep, '%s'], like: 'resnet50:8', iterations: 1, count: 2}]"
 RUN = """
 import sys
 from pathlib import Path
@@ -45,7 +45,7 @@ def in_container(*words, **environment):
 
 def second_run(doubles, devices, **environment):
     path = doubles.folder / "second.yaml"
-    path.write_text(JOBS % 0.1)
+    path.write_text(jobs_of(job("a", "sleep", "0.1")))
     return in_container("-c", RUN, str(path), str(doubles.folder / "second"), devices, **environment)
 
 
@@ -55,7 +55,7 @@ def first(doubles):
     child = os.fork()
     if child == 0:
         try:
-            doubles.run(JOBS % 300, policy="drill", clocks=True)
+            doubles.run(jobs_of(job("a", "sleep", "300", count=2)), policy="drill", clocks=True)
         finally:
             os._exit(1)
     assert until(lambda: doubles.fake.get("locked_mhz") and list((doubles.folder / "run" / "outputs").glob("*")))

@@ -134,7 +134,7 @@ def test_what_is_missing_is_noted_and_too_few_samples_are_an_error(folder: Path)
 
 
 def test_profile_check_exits_with_0_or_2(folder: Path) -> None:
-    refused = CliRunner().invoke(app, ["profile", "--check", str(folder.parent)])
+    refused = CliRunner().invoke(app, ["profile", "--check", str(folder / "none")])
     assert refused.exit_code == 2
     assert "a folder with a profile" in refused.stderr
     good = CliRunner().invoke(app, ["profile", "--check", str(folder)])

@@ -5,24 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections import defaultdict
 
 import pytest
 from prometheus_client.openmetrics import exposition
 from prometheus_client.openmetrics import parser as openmetrics
-from prometheus_client.parser import text_string_to_metric_families
+from support.job_rows import job, jobs_of
+from support.waiting import until
 
-from heshare.ops.executor.run_control import STOP, ask
-from heshare.ops.jobs.entries import End
 from heshare.ops.views.run_meter import RunMeter
-from heshare.shared.signals import Interrupted
 
-JOBS = """\
-jobs:
-  - {name: pair, command: [sleep, "1.6"], like: medium, expected_time_s: 5, count: 2}
-  - {name: bad, command: [sh, -c, "sleep 0.5; exit 3"], like: medium, expected_time_s: 5}
-"""
+JOBS = jobs_of(job("pair", "sleep", "1.6", count=2), job("bad", "sh", "-c", "sleep 0.5; exit 3"))
 
 
 def samples(families):
@@ -51,18 +44,6 @@ class ScrapedMeter(RunMeter):
     def __call__(self, entry):
         super().__call__(entry)
         self.scraped.append(scrape(self))
-
-
-class StoppingMeter(RunMeter):
-    """A meter that has the run stopped when the first attempt has ended."""
-
-    folder = None
-
-    def __call__(self, entry):
-        super().__call__(entry)
-        if isinstance(entry, End) and self.folder is not None:
-            ask(self.folder, STOP)
-            self.folder = None
 
 
 @pytest.mark.slow
@@ -106,30 +87,6 @@ def check_powers(scraped):
         assert checked
 
 
-@pytest.mark.slow
-def test_textfile_of_a_run_that_is_stopped_and_resumed_goes_on_where_it_was(doubles):
-    file = doubles.folder / "metrics" / "run.prom"
-    meter = StoppingMeter("run", file)
-    meter.folder = doubles.folder / "run"
-    with pytest.raises(Interrupted):
-        doubles.run(JOBS, meter=meter)
-    meter.close()
-    stopped = samples(text_string_to_metric_families(file.read_text()))
-    meter = RunMeter("run", file)
-    outcome = doubles.resume(meter=meter)
-    meter.close()
-    found = samples(text_string_to_metric_families(file.read_text()))
-    assert (stopped["heshare_run_active", ()], found["heshare_run_active", ()]) == (0, 0)
-    assert not {key for key, value in stopped.items() if key[0].endswith("_total") and found[key] < value}
-    uuid = outcome.gpus.loc[0, "uuid"]
-    total_j = found["heshare_gpu_energy_joules_total", (("gpu", "0"), ("uuid", uuid))]
-    assert total_j == pytest.approx(outcome.gpus.loc[0, "energy_j"])
-    lost_j = found["heshare_gpu_lost_energy_joules_total", (("gpu", "0"), ("uuid", uuid))]
-    assert lost_j == pytest.approx(outcome.gpus.loc[0, "lost_j"])
-    assert [path.name for path in file.parent.iterdir()] == ["run.prom"]
-    assert file.stat().st_mode & 0o777 == 0o644
-
-
 def test_a_full_disk_and_a_defect_of_the_file_end_no_run(tmp_path, monkeypatch):
     told = []
     meter = RunMeter("run", tmp_path / "run.prom", tell=lambda event, text: told.append(event))
@@ -148,31 +105,17 @@ def test_a_full_disk_and_a_defect_of_the_file_end_no_run(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_command_that_is_terminated_leaves_the_totals_in_its_file(doubles):
-    doubles.write("jobs: [{name: j, command: [sleep, '60'], like: low, expected_time_s: 5}]")
+    doubles.write(jobs_of(job("j", "sleep", "60")))
     file = doubles.folder / "night.prom"
-    words = [
-        "jobs",
-        "run",
-        "jobs.yaml",
-        "--devices",
-        "nvml:0",
-        "--policy",
-        "random",
-        "--log",
-        "json",
-        "--metrics",
-        str(file),
-    ]
-    command = [sys.executable, "-m", "heshare", *words]
+    words = ["jobs", "run", "jobs.yaml", "--devices", "nvml:0", "--policy", "random", "--log", "json", "--metrics"]
+    command = [sys.executable, "-m", "heshare", *words, str(file)]
     with subprocess.Popen(command, cwd=doubles.folder, stderr=subprocess.PIPE, text=True) as run:
-        until_s = time.monotonic() + 60.0
-        while not (file.exists() and "heshare_job_mps_share_ratio" in file.read_text()):
-            assert time.monotonic() < until_s
-            time.sleep(0.05)
+        assert until(lambda: file.exists() and "heshare_job_mps_share_ratio" in file.read_text())
         assert 'heshare_run_active{run="jobs-run"} 1.0' in file.read_text()
         run.terminate()
         _, errors = run.communicate(timeout=60)
     assert run.returncode == 143
     assert 'heshare_run_active{run="jobs-run"} 0.0' in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o644
     assert "heshare_job_mps_share_ratio" not in file.read_text()
     assert [json.loads(line)["event"] for line in errors.splitlines()][:2] == ["metrics", "begin"]
