@@ -142,16 +142,6 @@ def test_service_ends_connections_with_endless_lines_and_serves_others_beside_a_
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             endless.sendall(b"x" * 10_000_000)
         assert asked(service, "ping") == ["ok"]
-    clients = [socket.socket(socket.AF_UNIX) for _ in range(clock_service.MOST_OF_A_USER + 1)]
-    try:
-        for client in clients:
-            client.connect(str(service.socket))
-        clients[-1].settimeout(10.0)
-        assert clients[-1].recv(100) == b"refused busy too many clients\n"
-    finally:
-        for client in clients:
-            client.close()
-    assert until(lambda: asked(service, "ping") == ["ok"])
 
 
 def test_service_gives_back_at_its_end_and_after_a_kill_at_its_next_start(doubles, service) -> None:
@@ -326,11 +316,10 @@ def test_users_leave_room_for_others_and_for_root(doubles, tmp_path, monkeypatch
             return client
 
         def refused(client: socket.socket) -> bool:
-            try:
+            with contextlib.suppress(OSError):
                 client.sendall(b"ping\n")
                 return client.recv(100) != b"ok\n"
-            except OSError:
-                return True
+            return True
 
         first = [connect() for _ in range(clock_service.MOST_OF_A_USER)]
         assert refused(connect())

@@ -73,21 +73,6 @@ def test_clocks_are_set_by_the_machines_service_where_its_socket_is(monkeypatch,
     assert "does not answer" in sentence
 
 
-def test_own_service_locks_and_unlocks_with_a_note_on_disk_meanwhile_and_ends_with_its_client(doubles) -> None:
-    clock = ServiceClock(UUID, None)
-    clock.lock(1200)
-    clock.lock(1300)
-    (note,) = clock_notes.notes()
-    assert '"before": {"sm_mhz": 1980' in note.read_text()
-    assert doubles.fake.get("locked_mhz") == 1300
-    clock.release()
-    assert (doubles.fake.get("locked_mhz"), clock_notes.notes()) == (0, [])
-    clock.lock(1400)
-    clock.close()
-    assert (doubles.fake.get("locked_mhz"), clock_notes.notes()) == (0, [])
-    assert until(lambda: doubles.traces() == [])
-
-
 @pytest.mark.slow
 def test_a_clock_of_a_process_that_runs_is_left_alone_and_said(doubles, locker) -> None:
     assert f"locked at 1170 MHz for process {locker.process.pid} of" in restore().stdout

@@ -28,20 +28,15 @@ def run_gang(doubles, *rows):
     return doubles.run(jobs_of(*rows), policy="fifo", devices="nvml")
 
 
-def test_a_gang_sees_all_of_its_gpus_and_is_no_client_of_mps(doubles):
-    result = run_gang(doubles, job("ddp", "sh", "-c", f"{SHOW}; sleep 0.5", gpus=2), job("one", "sleep", "0.3"))
+def test_a_gang_sees_all_of_its_gpus_is_no_client_of_mps_and_has_the_energy_of_all(doubles):
+    result = run_gang(doubles, job("ddp", "sh", "-c", f"{SHOW}; sleep 1", gpus=2))
     assert result.complete
     shown, pipes, share = (doubles.folder / "run" / "outputs" / "ddp.1.log").read_text().split()
     assert len(set(shown.split(","))) == 2
     assert UUID in shown
     assert (pipes, share) == ("/dev/null", "none")
-    assert (by_job(result)["ddp"]["gpu"], by_job(result)["ddp"]["attempts"]) == ("0+1", 1)
-    assert doubles.traces() == []
-
-
-def test_the_energy_of_a_gang_is_the_sum_over_its_gpus(doubles):
-    result = run_gang(doubles, job("ddp", "sleep", "1", gpus=2))
     row, gpus = by_job(result)["ddp"], result.gpus
+    assert (row["gpu"], row["attempts"]) == ("0+1", 1)
     assert (gpus["completed_j"] > 0.0).all()
     assert row["energy_j"] == pytest.approx(gpus["completed_j"].sum())
     assert row["energy_model_j"] == pytest.approx(row["energy_j"])

@@ -65,11 +65,6 @@ def test_a_seed_replays_byte_for_byte():
 
 
 @pytest.mark.slow
-def test_a_crash_at_changes_of_files_loses_nothing():
-    assert crash_at_every_write(("kill-middle",), step=40) >= 4
-
-
-@pytest.mark.slow
 def test_a_disk_that_fails_at_changes_of_files_loses_nothing():
     assert crash_at_every_write(("full", "broken", "short"), step=40) >= 12
 

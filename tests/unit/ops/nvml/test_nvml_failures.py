@@ -102,13 +102,6 @@ def test_error_table_has_every_code_of_the_binding() -> None:
     assert set(CODES) == set(TABLE)
 
 
-def test_one_session_calls_every_function_of_the_stand_in_library(fake: FakeNvml) -> None:
-    for function in functions():
-        make_fail(fake, function, 0)
-        outcome(lambda: session(fake))
-        assert fake.called(function) > 0, f"{function} is never called"
-
-
 @pytest.mark.parametrize("function", [*functions(), *INNER])
 def test_every_code_of_a_failing_call_raises_one_message_or_gives_nan(fake: FakeNvml, function: str) -> None:
     messages = 0
