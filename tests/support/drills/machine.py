@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,25 +49,35 @@ class Machine:
     def locked(self) -> bool:
         return any(self.fake.get(name) for name in ("locked_mhz", "locked1_mhz"))
 
-    def processes(self) -> Iterator[tuple[int, str, str]]:
-        """Return id, last part of the module, and job of the processes that were started here, this one excepted."""
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                variables = (process / "environ").read_bytes().decode(errors="replace").split("\0")
-                words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                if f"{kill_drill.MARK}={self.folder}" in variables and int(process.name) != os.getpid():
-                    module = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
-                    named = [one.partition("=")[2] for one in variables if one.startswith("HESHARE_JOB=")]
-                    yield int(process.name), module.rpartition(".")[2], "".join(named[:1])
+    def processes(self) -> list[tuple[int, str, str]]:
+        return processes(self.folder)
 
     def left_behind(self) -> list[str]:
-        """Return the processes, notes, MPS folders, locks and clocks that a run has left."""
-        state = [path for path in (self.folder / "state" / "heshare").rglob("*.json") if path.parent.name != "runs"]
-        wrong = [f"process {pid} ({part or job or 'MPS'})" for pid, part, job in self.processes()]
-        wrong += [f"a note, {path.name}" for path in state if path.name != learned_commands.NAME]
-        wrong += [f"an MPS folder, {path.name}" for path in (self.folder / "tmp").glob("hs-mps-*")]
-        wrong += [f"a lock, {path.name}" for path in (self.folder / "locks").glob("*") if is_locked(path)]
-        return wrong + ["a locked clock"] * self.locked()
+        return left_behind(self.folder, self.fake)
+
+
+def processes(folder: Path) -> list[tuple[int, str, str]]:
+    """Return id, last part of the module, and job of the processes that were started on the machine of a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            variables = (process / "environ").read_bytes().decode(errors="replace").split("\0")
+            words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if f"{kill_drill.MARK}={folder}" in variables and int(process.name) != os.getpid():
+                module = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+                named = [one.partition("=")[2] for one in variables if one.startswith("HESHARE_JOB=")]
+                found.append((int(process.name), module.rpartition(".")[2], "".join(named[:1])))
+    return found
+
+
+def left_behind(folder: Path, fake: FakeNvml) -> list[str]:
+    """Return the processes, notes, MPS folders, locks and clocks that a run has left on the machine of a folder."""
+    state = [path for path in (folder / "state" / "heshare").rglob("*.json") if path.parent.name != "runs"]
+    wrong = [f"process {pid} ({part or job or 'MPS'})" for pid, part, job in processes(folder)]
+    wrong += [f"a note, {path.name}" for path in state if path.name != learned_commands.NAME]
+    wrong += [f"an MPS folder, {path.name}" for path in (folder / "tmp").glob("hs-mps-*")]
+    wrong += [f"a lock, {path.name}" for path in (folder / "locks").glob("*") if is_locked(path)]
+    return wrong + ["a locked clock"] * any(fake.get(name) for name in ("locked_mhz", "locked1_mhz"))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Runs on stand-ins as an operator sees and steers them: lost terminals, events, status, drain, stop, full disks."""
+"""Runs as an operator sees and steers them: lost and closed streams, events, status, drain, stop."""
 
 from __future__ import annotations
 
@@ -152,3 +152,14 @@ def test_steering_refuses_a_folder_without_a_run(tmp_path, command):
     done = CLI.invoke(app, ["jobs", command, str(tmp_path)])
     assert done.exit_code == 2
     assert "no journal of a run" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_a_run_with_closed_streams_completes(machine, closed) -> None:
+    folder, environment = machine
+    jobs_file(machine, "true", "true")
+    words = ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-m", "heshare", "jobs", "run", "jobs.yaml"]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert (folder / "jobs-run" / "jobs.csv").read_text().count(",completed,") == 2

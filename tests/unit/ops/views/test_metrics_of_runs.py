@@ -1,4 +1,4 @@
-"""Metrics of runs on stand-ins: read while the run goes on, equal to its report at the end; they never end a run."""
+"""Metrics of runs: the file of `--metrics`, what is refused, equal to the report at the end; they never end a run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics import exposition
 from prometheus_client.openmetrics import parser as openmetrics
 from support.job_rows import job, jobs_of
 from support.waiting import until
+from typer.testing import CliRunner
 
-from heshare.ops.views.run_meter import RunMeter
+from heshare.cli import app
+from heshare.ops.views.run_meter import RunMeter, parse_target, write_textfile
+from heshare.shared import extras
+from heshare.shared.errors import InputError
 
 JOBS = jobs_of(job("pair", "sleep", "1.6", count=2), job("bad", "sh", "-c", "sleep 0.5; exit 3"))
 
@@ -119,3 +124,61 @@ def test_command_that_is_terminated_leaves_the_totals_in_its_file(doubles):
     assert file.stat().st_mode & 0o777 == 0o644
     assert "heshare_job_mps_share_ratio" not in file.read_text()
     assert [json.loads(line)["event"] for line in errors.splitlines()][:2] == ["metrics", "begin"]
+
+
+CLI = CliRunner()
+
+
+def test_a_file_ends_with_prom(tmp_path):
+    assert parse_target(str(tmp_path / "run.prom")) == tmp_path / "run.prom"
+    (tmp_path / "folder.prom").mkdir()
+    for wrong in ("run.txt", "9400", str(tmp_path / "folder.prom"), "h:9400"):
+        with pytest.raises(InputError, match=r"expected a file FILE\.prom"):
+            parse_target(wrong)
+
+
+def test_textfile_is_replaced_whole_and_nothing_else_ends_with_prom(tmp_path, monkeypatch):
+    path = tmp_path / "run.prom"
+    write_textfile(path, b"first\n")
+    seen = []
+    replace = Path.replace
+
+    def replace_seen(self, target):
+        seen.extend(sorted(file.name for file in tmp_path.glob("*.prom")))
+        assert path.read_bytes() == b"first\n"
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace_seen)
+    write_textfile(path, b"second\n")
+    assert seen == ["run.prom"]
+    assert path.read_bytes() == b"second\n"
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(30, "read-only")))
+    with pytest.raises(OSError, match="read-only"):
+        write_textfile(path, b"third\n")
+    assert [file.name for file in tmp_path.iterdir()] == ["run.prom"]
+    assert path.read_bytes() == b"second\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--metrics", "x.txt"], "found 'x.txt'; expected a file FILE.prom"),
+        (["--metrics", "127.0.0.1:9400"], "found '127.0.0.1:9400'; expected a file FILE.prom"),
+        (["--dry-run", "--metrics", "x.prom"], "--metrics with --dry-run"),
+        (["--metrics", "/dev/null/x.prom"], "/dev/null, which is a file"),
+    ],
+)
+def test_run_refuses_metrics_that_mean_nothing(tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    done = CLI.invoke(app, ["jobs", "run", "jobs.yaml", "--policy", "sjf", *words])
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(extras.__dict__, "find_spec", lambda name: None if name == "prometheus_client" else name)
+    done = CLI.invoke(app, ["jobs", "run", "jobs.yaml", "--metrics", "x.prom"])
+    assert done.exit_code == 2
+    assert "pip install 'heshare[metrics]'" in done.stderr
