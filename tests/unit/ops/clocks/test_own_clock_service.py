@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.clocks import clock_notes
-from heshare.ops.clocks.service_clock import ClockLeftLockedError, ServiceClock, clock_control, service_socket
+from heshare.ops.clocks.service_clock import ServiceClock, clock_control, service_socket
 from heshare.ops.nvml.binding import NoPermissionError, NvmlError
 from heshare.shared.errors import DeviceError
 
@@ -99,18 +99,6 @@ def test_restore_unlocks_what_a_run_and_its_service_left_that_were_killed_togeth
     assert f"{RESET} failed" in done.stderr
     doubles.fake.fail(RESET, 0)
     assert restore().stdout == f"Clocks unlocked: {UUID}\n"
-    assert doubles.fake.get("locked_mhz") == 0
-
-
-def test_close_says_that_a_clock_may_stay_locked_and_the_service_goes_on_trying(doubles) -> None:
-    clock = ServiceClock(UUID, None)
-    clock.lock(1200)
-    doubles.fake.fail(RESET, 999)
-    with pytest.raises(ClockLeftLockedError, match="could not be given back and may stay locked"):
-        clock.close()
-    assert until(lambda: "failed" in "".join(clock_notes.restore().refused))
-    doubles.fake.fail(RESET, 0)
-    assert until(lambda: doubles.traces() == [])
     assert doubles.fake.get("locked_mhz") == 0
 
 

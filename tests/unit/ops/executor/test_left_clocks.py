@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import threading
 
 import pytest
 from support.job_rows import job, jobs_of
@@ -16,7 +14,7 @@ from heshare.cli import app
 from heshare.ops.clocks.service_clock import ClockLeftLockedError, ServiceClock
 from heshare.ops.executor.operator_log import OperatorLog
 
-JOBS = jobs_of(job("a", "sleep", "0.4", count=4))
+JOBS = jobs_of(job("a", "sleep", "0.8", count=4))
 RESET = "nvmlDeviceResetGpuLockedClocks"
 
 
@@ -24,21 +22,13 @@ def doctor():
     return CliRunner().invoke(app, ["doctor"])
 
 
-def once_locked(doubles, name, action):
-    """Do something once a clock is locked; return the thread."""
-
-    def wait():
-        assert until(lambda: doubles.fake.get(name))
-        action()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
-
-
 @pytest.mark.slow
 def test_a_run_whose_gpu_is_lost_with_a_locked_clock_reports_it_and_its_clock_service_unlocks_it(doubles):
-    gone, lines = once_locked(doubles, "locked1_mhz", lambda: doubles.fake.set("lost1", 1)), io.StringIO()
+    def lose():
+        assert until(lambda: doubles.fake.get("locked1_mhz"))
+        doubles.fake.set("lost1", 1)
+
+    gone, lines = doubles.once_started(lose), io.StringIO()
     result = doubles.run(JOBS, policy="drill", devices="nvml", clocks=True, log=OperatorLog(lines))
     gone.join()
     assert result.complete
@@ -69,13 +59,3 @@ def test_a_run_at_a_clock_that_a_killed_run_left_locked_says_so_and_is_planned_f
     assert list(result.gpus["planned_mhz"]) == ["1170 (the card's own)"]
     assert any("left its clock locked at 1170 MHz. Run `heshare restore`" in note for note in result.notes)
     assert until(lambda: doubles.traces() == [])
-
-
-def test_doctor_during_a_run_names_it_and_exits_with_0(doubles):
-    found = []
-    asking = once_locked(doubles, "locked_mhz", lambda: found.append(doctor()))
-    doubles.run(JOBS, policy="drill", devices="nvml", clocks=True)
-    asking.join()
-    assert found[0].exit_code == 0
-    assert f"in use by the run in {doubles.folder / 'run'} (process {os.getpid()})" in found[0].stdout
-    assert "killed" not in found[0].stdout

@@ -8,10 +8,6 @@ import pytest
 from support.job_rows import by_job, job, jobs_of
 from support.run_entries import journal_lines
 
-from heshare.ops.executor import local_gpus
-from heshare.ops.nvml import card_survey
-from heshare.shared.errors import DeviceError
-
 CLOCK, POWER, COUNTER = "nvmlDeviceGetClockInfo", "nvmlDeviceGetFieldValues", "nvmlDeviceGetTotalEnergyConsumption"
 SENSORS = {
     CLOCK: "clock", "nvmlDeviceGetMemoryInfo": "free memory", "nvmlDeviceGetCurrentClocksEventReasons": "limits",
@@ -72,12 +68,3 @@ def test_a_blocking_call_stops_neither_other_cards_nor_time_limits(doubles):
     assert states(doubles)[:2] == ["ok", "drained"]
     assert any("GPU 0" in note and "NVML does not reply" in note for note in result.notes)
     assert doubles.traces() == []
-
-
-@pytest.mark.slow
-def test_select_gpus_ends_within_a_bound_if_nvml_blocks(doubles, monkeypatch):
-    monkeypatch.setattr(card_survey.survey, "__defaults__", (0.3,))
-    doubles.fake.block("nvmlDeviceGetHandleByIndex_v2")
-    with pytest.raises(DeviceError, match="has not returned"):
-        local_gpus.select_gpus("nvml")
-    doubles.fake.fail("nvmlDeviceGetHandleByIndex_v2", 0)

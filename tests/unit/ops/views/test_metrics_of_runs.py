@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from prometheus_client.openmetrics import exposition
-from prometheus_client.openmetrics import parser as openmetrics
 from support.job_rows import job, jobs_of
 from support.waiting import until
 from typer.testing import CliRunner
@@ -19,77 +16,6 @@ from heshare.cli import app
 from heshare.ops.views.run_meter import RunMeter, parse_target, write_textfile
 from heshare.shared import extras
 from heshare.shared.errors import InputError
-
-JOBS = jobs_of(job("pair", "sleep", "1.6", count=2), job("bad", "sh", "-c", "sleep 0.5; exit 3"))
-
-
-def samples(families):
-    """The values by name and labels; the label `run` is left out, since all have it."""
-    found = {}
-    for family in families:
-        for sample in family.samples:
-            labels = dict(sample.labels)
-            assert labels.pop("run") == "run"
-            found[sample.name, tuple(sorted(labels.items()))] = sample.value
-    return found
-
-
-def scrape(meter):
-    text = exposition.generate_latest(meter).decode()
-    return samples(openmetrics.text_string_to_metric_families(text))
-
-
-class ScrapedMeter(RunMeter):
-    """A meter whose metrics are looked at after each entry."""
-
-    def __init__(self, *given):
-        super().__init__(*given)
-        self.scraped = []
-
-    def __call__(self, entry):
-        super().__call__(entry)
-        self.scraped.append(scrape(self))
-
-
-@pytest.mark.slow
-def test_metrics_of_a_run_never_fall_and_end_at_its_report(doubles):
-    meter = ScrapedMeter("run", doubles.folder / "run.prom")
-    outcome = doubles.run(JOBS, devices="nvml", clocks=True, policy="drill", meter=meter)
-    scraped, last = meter.scraped, scrape(meter)
-    meter.close()
-    assert len(scraped) > 5
-    for before, after in zip(scraped, [*scraped[1:], last], strict=True):
-        for key, value in before.items():
-            if key[0].endswith("_total"):
-                assert after[key] >= value, key
-    names = {name for one in scraped for name, _ in one}
-    assert {"heshare_job_power_watts", "heshare_job_mps_share_ratio", "heshare_gpu_clock_requested_hertz"} <= names
-    check_powers(scraped)
-    gpus, jobs = outcome.gpus.set_index("gpu"), outcome.jobs.set_index("job")
-    for index, uuid in enumerate(gpus["uuid"]):
-        labels = (("gpu", str(index)), ("uuid", uuid))
-        for name, column in (("", "energy_j"), ("idle_", "idle_j"), ("lost_", "lost_j")):
-            assert last[f"heshare_gpu_{name}energy_joules_total", labels] == pytest.approx(gpus.loc[index, column])
-    for key in ("pair-0", "pair-1"):
-        for way, column in (("equal", "energy_j"), ("model", "energy_model_j")):
-            labels = (("gpu", str(jobs.loc[key, "gpu"])), ("job_name", key), ("way", way))
-            assert last["heshare_job_energy_joules_total", labels] == pytest.approx(jobs.loc[key, column])
-    assert last["heshare_jobs", (("state", "completed"),)] == 2
-    assert last["heshare_faults_total", (("kind", "job-crash"),)] == 1
-
-
-def check_powers(scraped):
-    """The powers of the jobs of a GPU add up to its power, in both ways."""
-    for way in ("equal", "model"):
-        checked = 0
-        for found in scraped:
-            power_w = defaultdict(float)
-            for (name, labels), value in found.items():
-                if name == "heshare_job_power_watts" and dict(labels)["way"] == way:
-                    power_w[dict(labels)["gpu"]] += value
-            assert all(total_w == pytest.approx(100.0) for total_w in power_w.values())
-            checked += len(power_w)
-        assert checked
 
 
 def test_a_full_disk_and_a_defect_of_the_file_end_no_run(tmp_path, monkeypatch):
