@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heshare.devices.device import TaskFailure
-from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
+from heshare.ops.executor.fault_tolerant import _AGAIN_S, FaultTolerantPolicy
 from heshare.policies.policy import EventKind, Pause, Start
 from heshare.policies.registry import make
 from heshare.running.actions import Observer
@@ -204,14 +204,15 @@ def test_fault_tolerant_starts_nothing_beside_a_gang_and_no_gang_beside_a_task()
     assert found[0].start_s == found[2].start_s
 
 
-def test_fault_tolerant_lets_a_gang_take_the_gpu_of_a_task_that_is_paused_at_that_moment():
+@pytest.mark.parametrize(("order", "start_s"), [(1, 1.0), (-1, 1.0 + _AGAIN_S)])
+def test_fault_tolerant_lets_a_gang_take_the_gpu_of_a_task_that_is_paused_at_that_moment_or_tries_again(order, start_s):
     def gang_first(event, view):
         if event.kind is EventKind.ARRIVAL and 1 in event.tasks:
-            return [Pause(0), Start(1, 0, also=(1,))]
+            return [*[Pause(task) for task in view.gpus[0].running], Start(1, 0, also=(1,))][::order]
         return [Start(task.id, 0) for task in view.waiting]
 
     found = gangs_beside_tasks(ScriptedPolicy(gang_first), [task(0, 1e5), task(1, 1e3, 1.0, gpus=2)])
-    assert found[1].start_s == 1.0
+    assert found[1].start_s == start_s
 
 
 def test_fault_tolerant_hides_a_gang_for_which_too_few_gpus_are_left():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -11,12 +12,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.waiting import end
+from support.waiting import end, until
 
 from heshare.ops.executor import local_gpus, watchdog
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock, lock_path
 from heshare.ops.state.run_note import note_of_this_process, noted_runs
 from heshare.shared.errors import DeviceError, InputError
+from heshare.shared.processes import is_running
 
 HOLD = """
 import os, sys, time
@@ -112,6 +114,26 @@ def test_gpu_lock_shows_no_control_characters_of_others(tmp_path):
         GpuLock("GPU-x")
     assert not set("\x1b\n") & set(str(error.value))
     end(holder)
+
+
+def test_a_watchdog_that_ends_alone_is_replaced(tmp_path):
+    told = []
+    note = note_of_this_process(tmp_path / "run", "0" * 32, [])
+    file = note.hold()
+    lock = GpuLock("GPU-x")
+    dog = watchdog.Watchdog(note, [lock.descriptor], file.descriptor, tell=told.append)
+    first = dog.pid
+    os.kill(first, signal.SIGKILL)
+    assert until(lambda: told)
+    assert told == ["the watchdog ended (by SIGKILL) and was started again"]
+    assert dog.pid != first
+    inherited = {path.stat().st_ino for path in Path(f"/proc/{dog.pid}/fd").iterdir()}
+    assert {lock.path.stat().st_ino, os.fstat(file.descriptor).st_ino} <= inherited
+    dog.dismiss()
+    dog.dismiss()
+    assert not is_running(dog.pid)
+    file.remove()
+    lock.close()
 
 
 def test_a_watchdog_that_is_killed_while_it_starts_is_started_again(tmp_path, monkeypatch):

@@ -102,22 +102,25 @@ def test_status_and_stop_of_a_run_that_goes_on(machine):
     assert not (folder / "jobs-run" / "control").exists()
 
 
+@pytest.mark.parametrize("left", [0, 1])
 @pytest.mark.slow
-def test_drain_starts_nothing_more_and_resume_continues(machine):
+def test_drain_starts_nothing_more_has_one_exit_code_and_resume_continues(machine, left):
     folder, environment = machine
-    jobs_file(machine, "sleep 1.5", "true", arrival_s=5)
+    jobs_file(machine, "sleep 1.5", *["true"] * left, arrival_s=5 * left)
     run = start(machine)
     wait_for(started(machine, 1))
     assert CLI.invoke(app, ["jobs", "drain", str(folder / "jobs-run")]).exit_code == 0
     _, errors = run.communicate(timeout=120)
     assert run.returncode == 128 + signal.SIGTERM
     assert b"nothing more is started" in errors
-    counts = {"waiting": 1, "running": 0, "completed": 1, "failed": 0}
+    counts = {"waiting": left, "running": 0, "completed": 1, "failed": 0}
     assert RunView(folder / "jobs-run").state.counts() == counts
+    status = CLI.invoke(app, ["jobs", "status", str(folder / "jobs-run")]).stdout
+    assert ("is complete" in status) == (left == 0)
     words = [sys.executable, "-m", "heshare", "jobs", "run", "--resume", "jobs-run", "--json"]
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, check=False, timeout=120)
     result = json.loads(done.stdout)
-    assert (done.returncode, result["completed"], result["attempts"]) == (0, 2, 2)
+    assert (done.returncode, result["completed"], result["attempts"]) == (0, 1 + left, 1 + left)
 
 
 @pytest.mark.slow

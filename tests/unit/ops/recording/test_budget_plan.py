@@ -90,27 +90,23 @@ class TimeSliced(EmulatedDevice):
         return {"sharing": self.sharing}
 
 
-def test_budget_plan_of_fifteen_minutes_has_three_hundred_points(tmp_path: Path) -> None:
-    device = Counting()
-    path = profile(device, tmp_path, budget_s=900.0)
-    table = store.read(path)
-    assert len(table) >= 300
-    assert 880 < device.spent_s <= 900
-    assert set(table["workload"]) == set(paper_models())
-    assert table["co_runners"].str.count(r"\+").max() >= 4
-
-
 class Counting(EmulatedDevice):
     """A device that adds up the time over its restarts."""
 
     spent_s = 0.0
 
-    def __init__(self) -> None:
-        super().__init__(A100)
-
     def advance(self, to_s: float) -> list[int]:
         self.spent_s += to_s - self.read().time_s
         return super().advance(to_s)
+
+
+def test_budget_plan_of_fifteen_minutes_has_three_hundred_points(tmp_path: Path) -> None:
+    device = Counting(A100)
+    table = store.read(profile(device, tmp_path, budget_s=900.0))
+    assert len(table) >= 300
+    assert 880 < device.spent_s <= 900
+    assert set(table["workload"]) == set(paper_models())
+    assert table["co_runners"].str.count(r"\+").max() >= 4
 
 
 def test_budget_plan_of_a_larger_budget_continues_that_of_a_smaller_one(tmp_path: Path) -> None:

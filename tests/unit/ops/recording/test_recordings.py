@@ -74,9 +74,7 @@ def test_repeat_cv_is_unbiased_for_few_repeats(rng: np.random.Generator) -> None
         draws = rng.normal(1.0, 0.02, size=(20_000, count))
         cv = draws.std(axis=1, ddof=1) / draws.mean(axis=1)
         assert repeat_cv(cv, np.full(len(cv), count)) == pytest.approx(0.02, rel=0.03)
-
-
-def test_repeat_cv_ignores_settings_that_were_visited_once() -> None:
+    # What was visited once is ignored.
     assert repeat_cv([0.0, 0.02, 0.0], [1, 100, 1]) == pytest.approx(0.02, rel=0.01)
     assert np.isnan(repeat_cv([0.0], [1]))
 

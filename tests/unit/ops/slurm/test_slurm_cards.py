@@ -71,19 +71,12 @@ def test_jobs_that_are_over_are_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_json_of_later_versions_is_read() -> None:
+    one, none = ({"set": True, "infinite": False, "number": number} for number in (1, 0))
     row: dict[str, Any] = {
-        "job_id": 5,
-        "user_name": "ann",
-        "partition": "gpu",
-        "job_state": ["PENDING"],
-        "state_reason": "JobHeldUser",
-        "comment": {"administrator": "a", "job": "heshare like=low iterations=1", "system": ""},
-        "dependency": "",
-        "node_count": {"set": True, "infinite": False, "number": 1},
-        "array_job_id": {"set": True, "infinite": False, "number": 0},
-        "tres_per_job": "gres/gpu:1",
-        "tres_per_node": "",
-    }
+        "job_id": 5, "user_name": "ann", "partition": "gpu", "job_state": ["PENDING"], "state_reason": "JobHeldUser",
+        "comment": {"administrator": "a", "job": "heshare like=low iterations=1", "system": ""}, "dependency": "",
+        "node_count": one, "array_job_id": none, "tres_per_job": "gres/gpu:1", "tres_per_node": "",
+    }  # fmt: skip
     (job,) = parse_json(json.dumps({"jobs": [row]}))
     assert job.held
     assert job.ours

@@ -78,15 +78,6 @@ def test_stop_returns_the_exact_count_of_iterations(start: Start) -> None:
     assert worker.stop() == done
 
 
-def test_done_and_at_s_give_the_iteration_rate(start: Start) -> None:
-    worker = start(period_s=0.02)
-    poll_until(worker, lambda: worker.done > 10)
-    first, first_s = worker.done, worker.at_s
-    poll_until(worker, lambda: worker.done > first + 20)
-    assert (worker.at_s - first_s) / (worker.done - first) == pytest.approx(worker.time_s, rel=1.0)
-    assert first_s < worker.at_s <= time.monotonic()
-
-
 def test_worker_begins_its_iterations_only_after_go(tmp_path: Path) -> None:
     how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0, "period_s": 0.01}
     with ProcessLauncher(ClientEnvironments(), **how) as launcher:
