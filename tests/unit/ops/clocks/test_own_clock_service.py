@@ -102,6 +102,26 @@ def test_restore_unlocks_what_a_run_and_its_service_left_that_were_killed_togeth
     assert doubles.fake.get("locked_mhz") == 0
 
 
+def test_the_next_lock_takes_over_what_killed_processes_left(doubles, locker) -> None:
+    os.kill(locker.service, 9)
+    locker.kill()
+    clock = ServiceClock(UUID, None)
+    clock.lock(1500)
+    assert doubles.fake.get("locked_mhz") == 1500
+    clock.close()
+    assert doubles.fake.get("locked_mhz") == 0
+
+
+def test_an_own_service_that_is_killed_is_started_again(doubles) -> None:
+    clock = ServiceClock(UUID, None)
+    clock.lock(1200)
+    os.kill(clock._process.pid, 9)
+    assert until(lambda: "was lost" in clock.news())
+    assert until(lambda: "is back: clock 1200 MHz is locked again" in clock.news())
+    clock.close()
+    assert (doubles.fake.get("locked_mhz"), clock_notes.notes()) == (0, [])
+
+
 def test_own_service_without_the_right_names_it_and_notes_nothing(doubles) -> None:
     doubles.fake.set("may_lock", 0)
     clock = ServiceClock(UUID, None)

@@ -55,6 +55,18 @@ def test_a_gang_fails_once_and_is_tried_again(doubles):
     assert doubles.traces() == []
 
 
+def test_a_gang_survives_the_end_of_an_mps_daemon(doubles):
+    def kill_daemons():
+        for pid in doubles.folder.glob("tmp/hs-mps-*/pipe/*.pid"):
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+
+    killer = doubles.once_started(kill_daemons)
+    result = run_gang(doubles, job("ddp", "sleep", "1.5", gpus=2))
+    killer.join()
+    assert by_job(result)["ddp"]["attempts"] == 1
+    assert any("MPS server" in note for note in result.notes)
+
+
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_gang_that_loses_a_gpu_fails_free_of_charge(doubles, lost):
     doubles.fake.set("count", 3)

@@ -55,6 +55,16 @@ def started(machine, count):
 
 
 @pytest.mark.slow
+def test_run_goes_on_when_the_reader_of_stderr_and_stdout_has_gone(machine):
+    jobs_file(machine, "sleep 1.5", "sleep 1.5")
+    run = start(machine)
+    wait_for(started(machine, 2))
+    run.stderr.close()
+    run.stdout.close()
+    assert run.wait(120) == 0
+
+
+@pytest.mark.slow
 def test_json_log_tells_failures_lost_gpus_and_refused_clocks(machine):
     folder, environment = machine
     jobs_file(machine, "sleep 2", "sleep 2", "exit 3")

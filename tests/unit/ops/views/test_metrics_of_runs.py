@@ -8,14 +8,41 @@ import sys
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from support.job_rows import job, jobs_of
+from support.run_entries import ended, run_of, sampled, session, started, state_of
 from support.waiting import until
 from typer.testing import CliRunner
 
 from heshare.cli import app
+from heshare.ops.executor.outcome import run_outcome
+from heshare.ops.jobs.entries import Account
 from heshare.ops.views.run_meter import RunMeter, parse_target, write_textfile
 from heshare.shared import extras
 from heshare.shared.errors import InputError
+
+
+def test_metrics_at_the_end_of_a_resumed_run_are_those_of_its_report(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 2003.0)  # what has ended is shown for a while
+    first = session(1995.0), started("a-0", "a-1"), ended("a-0", energy_j=30.0, energy_model_j=20.0)
+    killed = sampled(2.0, Account(80.0, 10.0, {"a-1": 40.0}, model_shares_j={"a-1": 50.0}))
+    second = session(2000.0), started("a-1"), ended("a-1", energy_j=25.0, energy_model_j=25.0)
+    state = state_of(run_of(2), *first, killed, *second, sampled(3.0, Account(35.0, 10.0)))
+    meter = RunMeter("run", tmp_path / "run.prom")
+    meter.state = state
+    found = {}
+    for family in text_string_to_metric_families(generate_latest(meter).decode()):
+        for sample in family.samples:
+            labels = {name: value for name, value in sample.labels.items() if name in ("job_name", "way", "state")}
+            found[sample.name, *sorted(labels.values())] = sample.value
+    outcome = run_outcome(state)
+    gpu, jobs = outcome.gpus.loc[0], outcome.jobs.set_index("job")
+    for name, column in (("", "energy_j"), ("idle_", "idle_j"), ("lost_", "lost_j")):
+        assert found[f"heshare_gpu_{name}energy_joules_total",] == gpu[column]
+    for way, column in (("equal", "energy_j"), ("model", "energy_model_j")):
+        assert found["heshare_job_energy_joules_total", "a-0", way] == jobs.loc["a-0", column]
+    assert found["heshare_jobs", "completed"] == 2
 
 
 def test_a_full_disk_and_a_defect_of_the_file_end_no_run(tmp_path, monkeypatch):
