@@ -85,6 +85,15 @@ def test_new_jobs_wait_for_the_last_ones_of_earlier_plans(slurm: FakeSlurm) -> N
     assert not [word for word in made().commands[0] if word.startswith("Dependency")]
 
 
+def test_new_jobs_do_not_wait_for_one_that_is_held_after_a_failed_prolog(slurm: FakeSlurm) -> None:
+    slurm.submit(f"{WORK} gpu=node1/T4a mps_pct=100", state_reason="launch failed requeued held")
+    slurm.submit(WORK)
+    plan = made()
+    held = "Job 1 has a place on node1/T4a and is held (launch failed requeued held): new jobs do not wait for it."
+    assert plan.notes == (held,)
+    assert not [word for word in plan.commands[0] if word.startswith("Dependency")]
+
+
 @pytest.mark.parametrize(
     ("refused", "done"),
     [
