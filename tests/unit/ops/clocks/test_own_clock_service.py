@@ -41,7 +41,11 @@ class Locker:
         assert self.process.stdout is not None
         self.service = int(self.process.stdout.readline())
 
-    def kill(self) -> None:
+    def kill(self, *, service_too: bool = False) -> None:
+        """Kill it, with its service before if wanted."""
+        if service_too:
+            os.kill(self.service, 9)
+            assert until(lambda: not Path(f"/proc/{self.service}/cmdline").read_bytes())
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
@@ -88,9 +92,7 @@ def test_a_clock_of_a_process_that_runs_is_left_alone_and_said(doubles, locker) 
 
 
 def test_restore_unlocks_what_a_run_and_its_service_left_that_were_killed_together(doubles, locker) -> None:
-    os.kill(locker.service, 9)
-    assert until(lambda: not Path(f"/proc/{locker.service}/cmdline").read_bytes())
-    locker.kill()
+    locker.kill(service_too=True)
     (clock,) = clock_notes.locked_clocks()
     assert clock.text == f"GPU {UUID}: a run that ended left its clock locked at 1170 MHz. Run `heshare restore`."
     doubles.fake.fail(RESET, 999)
@@ -103,8 +105,7 @@ def test_restore_unlocks_what_a_run_and_its_service_left_that_were_killed_togeth
 
 
 def test_the_next_lock_takes_over_what_killed_processes_left(doubles, locker) -> None:
-    os.kill(locker.service, 9)
-    locker.kill()
+    locker.kill(service_too=True)
     clock = ServiceClock(UUID, None)
     clock.lock(1500)
     assert doubles.fake.get("locked_mhz") == 1500
