@@ -98,6 +98,15 @@ def test_salvage_of_flipped_bits_loses_at_most_the_lines_that_they_are_in(tmp_pa
     assert read(folder) == [*entries, ended("z")]
 
 
+def test_salvage_refuses_a_damaged_first_line_and_leaves_the_file(tmp_path):
+    (tmp_path / NAME).write_bytes(b"".join([WHOLE[0].replace(b"random", b"r4ndom"), *WHOLE[1:]]))
+    before = (tmp_path / NAME).read_bytes()
+    for salvage in (False, True):
+        with pytest.raises(InputError, match="row 1: found a damaged first line, which describes the run"):
+            RunJournal(tmp_path, None, salvage=salvage)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(NAME, before)]
+
+
 def test_a_damaged_line_is_refused_with_the_command_that_leaves_it_out(tmp_path):
     (tmp_path / NAME).write_bytes(b"".join([WHOLE[0], WHOLE[1].replace(b"at", b"et"), *WHOLE[2:]]))
     with pytest.raises(InputError, match=rf"row 2: .* heshare jobs run --resume {tmp_path} --salvage"):
