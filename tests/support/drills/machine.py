@@ -1,4 +1,4 @@
-"""The stand-in machine of a drill: its environment, the processes on it, and what a run has left there."""
+"""The stand-in machine of a drill, and its runs: jobs that leave a line when they have done their work."""
 
 from __future__ import annotations
 
@@ -6,43 +6,39 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from support import kill_drill
 from support.fakenvml import FakeNvml
+from support.job_rows import job, jobs_of
+from support.run_entries import journal_lines
 
 from heshare.ops.jobs import learned_commands
+from heshare.shared.errors import InputError
 from heshare.shared.file_lock import is_locked
 
-LONGEST_S, RUN_S = 60.0, 300.0
-"""The longest waits for a cleanup and for a run, s; a machine under load takes a minute to start Python."""
-
-
-@dataclass(frozen=True)
-class FoundProcess:
-    """A process on a stand-in machine: the last part of its module, such as `watchdog`, and the name of its job."""
-
-    pid: int
-    part: str
-    job: str
+JOBS = [f"job{index}" for index in range(10)]
 
 
 class Machine:
     """A stand-in machine, and the only one of this process, since the stand-in for NVML reads the environment once."""
 
-    def __init__(self, folder: Path, cards: int = 2) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         os.environ.update(kill_drill.prepare(folder))
-        os.environ["FAKENVML_FAIL"] = f"set:count={cards}"
+        os.environ["FAKENVML_FAIL"] = "set:count=2"
         self.fake = FakeNvml(folder / "lib" / "libnvidia-ml.so.1")
 
-    def start(self, *words: str, module: str = "heshare") -> subprocess.Popen[bytes]:
-        """Start a command of heshare, or another module, in the machine's folder; what it prints goes to a file."""
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start a command of heshare in the machine's folder; what it prints goes to a file."""
         with (self.folder / "printed").open("wb") as printed:
-            command = [sys.executable, "-m", module, *words]
+            command = [sys.executable, "-m", "heshare", *words]
             return subprocess.Popen(
                 command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT
             )
@@ -53,60 +49,78 @@ class Machine:
     def locked(self) -> bool:
         return any(self.fake.get(name) for name in ("locked_mhz", "locked1_mhz"))
 
+    def processes(self) -> list[tuple[int, str, str]]:
+        return processes(self.folder)
+
     def left_behind(self) -> list[str]:
-        wrong = [f"process {one.pid} ({one.part or one.job or 'MPS'})" for one in processes(self.folder)]
-        wrong += [f"a note, {path.name}" for path in notes(self.folder)]
-        wrong += [f"an MPS folder, {path.name}" for path in sorted((self.folder / "tmp").glob("hs-mps-*"))]
-        wrong += [f"a lock, {path.name}" for path in sorted((self.folder / "locks").glob("*")) if is_locked(path)]
-        return wrong + ["a locked clock"] * self.locked()
-
-    def restored(self, since_s: float) -> tuple[list[str], float]:
-        """Wait until nothing is left behind; return what still is, and the time that it took, s."""
-        return wait_until_empty(self.left_behind, since_s)
+        return left_behind(self.folder, self.fake)
 
 
-def wait_until_empty(left_behind: object, since_s: float) -> tuple[list[str], float]:
-    """Call until the result is empty, for `LONGEST_S` at most; return the last result and the time since, s."""
-    assert callable(left_behind)
-    while True:
-        wrong: list[str] = left_behind()
-        took_s = time.monotonic() - since_s
-        if not wrong or took_s > LONGEST_S:
-            return wrong, took_s
-        time.sleep(0.01)
-
-
-def processes(folder: Path) -> list[FoundProcess]:
-    """Return the processes that were started on the machine of a folder, this one excepted."""
-    mark, found = f"{kill_drill.MARK}={folder}".encode(), []
+def processes(folder: Path) -> list[tuple[int, str, str]]:
+    """Return id, last part of the module, and job of the processes that were started on the machine of a folder."""
+    found = []
     for process in Path("/proc").glob("[0-9]*"):
-        if int(process.name) == os.getpid():
-            continue
-        try:
-            variables = (process / "environ").read_bytes().split(b"\0")
+        with suppress(OSError):
+            variables = (process / "environ").read_bytes().decode(errors="replace").split("\0")
             words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        if mark in variables:
-            named = [one.partition(b"=")[2].decode() for one in variables if one.startswith(b"HESHARE_JOB=")]
-            module = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
-            found.append(FoundProcess(int(process.name), module.rpartition(".")[2], "".join(named[:1])))
+            if f"{kill_drill.MARK}={folder}" in variables and int(process.name) != os.getpid():
+                module = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+                named = [one.partition("=")[2] for one in variables if one.startswith("HESHARE_JOB=")]
+                found.append((int(process.name), module.rpartition(".")[2], "".join(named[:1])))
     return found
 
 
-def notes(folder: Path) -> list[Path]:
-    """Return the notes of runs and of changed GPUs in the state folder of a machine."""
-    state = folder / "state" / "heshare"
-    found = [path for path in sorted(state.rglob("*.json")) if "runs" not in path.relative_to(state).parts]
-    return [path for path in found if path.name != learned_commands.NAME]  # what commands have shown stays
+def left_behind(folder: Path, fake: FakeNvml) -> list[str]:
+    """Return the processes, notes, MPS folders, locks and clocks that a run has left on the machine of a folder."""
+    state = [path for path in (folder / "state" / "heshare").rglob("*.json") if path.parent.name != "runs"]
+    wrong = [f"process {pid} ({part or job or 'MPS'})" for pid, part, job in processes(folder)]
+    wrong += [f"a note, {path.name}" for path in state if path.name != learned_commands.NAME]
+    wrong += [f"an MPS folder, {path.name}" for path in (folder / "tmp").glob("hs-mps-*")]
+    wrong += [f"a lock, {path.name}" for path in (folder / "locks").glob("*") if is_locked(path)]
+    return wrong + ["a locked clock"] * any(fake.get(name) for name in ("locked_mhz", "locked1_mhz"))
 
 
-def kill(pids: Sequence[int]) -> float:
-    """End processes by SIGKILL; return when, s of the monotonic clock."""
-    at_s = time.monotonic()
+@dataclass(frozen=True)
+class RunFolder:
+    folder: Path
+
+    def write(self, rng: np.random.Generator, *, retries: int = 0) -> None:
+        """Write jobs that arrive within two seconds, take up to a second, and then write their name."""
+        self.folder.mkdir()
+        rows = []
+        for index, name in enumerate(JOBS):
+            command = f"sleep {float(rng.random()):.3f} && echo {name} >> {self.folder / 'done.txt'}"
+            arrival_s = round(2.0 * float(rng.random()) * (index > 3), 3)
+            rows.append(job(name, "sh", "-c", command, retries=retries, arrival_s=arrival_s))
+        (self.folder / "jobs.yaml").write_text(jobs_of(*rows), encoding="utf-8")
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return the journal as far as it is; nothing before it begins."""
+        with suppress(FileNotFoundError, InputError):
+            return journal_lines(self.folder / "run")
+        return []
+
+    def words(self, *options: str) -> list[str]:
+        """Return the words of the command that begins the run with these options, or resumes it."""
+        run = str(self.folder / "run")
+        if self.entries():
+            return ["jobs", "run", "--resume", run]
+        return ["jobs", "run", str(self.folder / "jobs.yaml"), "--devices", "nvml", "--out", run, *options]
+
+    def outcomes(self, name: str) -> list[str]:
+        ends = [entry["end"] for entry in self.entries() if "end" in entry]
+        return [end["outcome"] for end in ends if end["job"] == name]
+
+    def faults(self) -> list[str]:
+        """Return which jobs of a run that is over were lost or count twice."""
+        done = self.folder / "done.txt"
+        worked = Counter(done.read_text("utf-8").split() if done.exists() else [])
+        counted = {name: self.outcomes(name).count("completed") for name in JOBS}
+        return [f"{name} is counted {count} times, done {worked[name]} times" for name, count in counted.items()
+                if count != 1 or not worked[name]]  # fmt: skip
+
+
+def kill(pids: Sequence[int]) -> None:
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    return at_s

@@ -6,19 +6,18 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pynvml
 import pytest
 from support import fake_mps, kill_drill
+from support.drills.machine import left_behind
 from support.fakenvml import FakeNvml, build, compiler
+from support.waiting import until
 
-from heshare.ops.clocks import clock_notes
 from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
-from heshare.ops.state.run_note import run_notes
 from heshare.policies.registry import make
 from heshare.testing.toy import ToyPredictor
 
@@ -85,8 +84,7 @@ class Doubles:
         outputs = self.folder / "run" / "outputs"
 
         def wait():
-            while not outputs.exists() or len(list(outputs.iterdir())) < count:
-                time.sleep(0.01)
+            assert until(lambda: outputs.exists() and len(list(outputs.iterdir())) >= count)
             time.sleep(0.2)
             action()
 
@@ -96,24 +94,8 @@ class Doubles:
 
     def traces(self):
         """What a run has left behind; the kernel may take a moment to remove a killed process."""
-        until = time.monotonic() + 0.5
-        while (left := self._left()) and time.monotonic() < until:
-            time.sleep(0.02)
-        return left
-
-    def _left(self):
-        """Notes, MPS folders, processes, clocks."""
-        wrong = [path.name for path in (*clock_notes.notes(), *run_notes())]
-        wrong += [path.name for path in (self.folder / "tmp").glob("hs-mps-*")]
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                environment = (process / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if int(process.name) != os.getpid() and f"HESHARE_DRILL={self.folder}".encode() in environment:
-                with suppress(OSError):  # it may end meanwhile
-                    wrong.append((process / "cmdline").read_text())
-        return wrong + [name for name in ("locked_mhz", "locked1_mhz") if self.fake.get(name)]
+        until(lambda: not left_behind(self.folder, self.fake), 0.5)
+        return left_behind(self.folder, self.fake)
 
 
 @pytest.fixture

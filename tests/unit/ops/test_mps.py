@@ -1,24 +1,40 @@
-"""MPS sessions over a stand-in daemon that is a real process: no daemon is left behind."""
+"""MPS sessions over a stand-in daemon that is a real process: none is left behind, and restarts have a limit."""
 
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.run_entries import journal_lines
 from support.waiting import until
 
-from heshare.ops.mps import MpsSession, sweep
+from heshare.ops.mps import CALM_S, MOST_RESTARTS, DaemonRestarts, MpsSession, sweep
 from heshare.shared.errors import DeviceError
 from heshare.shared.processes import is_running, started_at
 
 GPU = "GPU-00000000-1111-2222-3333-444444444444"
+_PROGRAM = """
+import sys, time
+from heshare.ops.mps import MpsSession
+session = MpsSession("GPU-1")
+session.start()
+pipe = session.environment()["CUDA_MPS_PIPE_DIRECTORY"]
+print(open(pipe + "/nvidia-cuda-mps-control.pid").read(), end="", flush=True)
+if sys.argv[1] == "end":
+    sys.exit(3)
+time.sleep(60)
+"""
 
 
 def pid_of(session: MpsSession) -> int:
@@ -30,24 +46,62 @@ def has_ended(pid: int) -> bool:
     return until(lambda: not is_running(pid))
 
 
+def program(how: str) -> tuple[subprocess.Popen[str], int]:
+    """Start a process with a session; return it and the number of its daemon."""
+    words = [sys.executable, "-c", _PROGRAM, how]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty folder for sessions: those of tests beside this one would be ended, too."""
+    with tempfile.TemporaryDirectory(prefix="hs-") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield
+
+
+@pytest.fixture
+def innocent(alone) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that no session started."""
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def left_session(pid: int, started: int) -> Path:
+    """The folder of a session whose process has ended, with a daemon that has this number and start."""
+    folder = Path(tempfile.gettempdir()) / "hs-mps-4194303-left"
+    (folder / "pipe").mkdir(parents=True)
+    folder.chmod(0o700)
+    (folder / "owner").touch()
+    (folder / "pipe" / "nvidia-cuda-mps-control.pid").write_text(f"{pid}\n")
+    (folder / "daemon").write_text(f"{pid} {started}")
+    return folder
+
+
 def test_environment_has_the_sessions_pipe_its_gpu_and_the_share(mps_mode) -> None:
     mps_mode("obeys")
     with MpsSession(GPU) as session, MpsSession(GPU) as other:
-        assert session.sharing == "mps"
-        assert session.reason == ""
+        assert (session.sharing, session.reason) == ("mps", "")
         assert pid_of(session) != pid_of(other)
         here, there = session.environment(30), session.environment(70)
         assert here["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
         assert there["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "70"
         assert here["CUDA_VISIBLE_DEVICES"] == GPU
         pipe = Path(here["CUDA_MPS_PIPE_DIRECTORY"])
-        assert pipe.is_dir()
         assert pipe.stat().st_mode & 0o077 == 0
         assert len(str(pipe / "control")) < 100
         pid = pid_of(session)
     assert has_ended(pid)
     assert not pipe.exists()
     assert session.sharing == "time-slice"
+    session.stop()
+    session.start()
+    session.stop()
 
 
 def test_stop_kills_a_daemon_that_does_not_react_and_its_server(mps_mode) -> None:
@@ -58,9 +112,7 @@ def test_stop_kills_a_daemon_that_does_not_react_and_its_server(mps_mode) -> Non
     assert has_ended(int(server.read_text()))
 
 
-def test_session_without_mps_is_time_slicing_and_gives_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_session_without_mps_is_time_slicing_and_gives_the_reason(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with MpsSession(GPU) as session:
         assert session.sharing == "time-slice"
@@ -81,116 +133,40 @@ def test_session_whose_daemon_does_not_start_is_time_slicing(mps_mode, mode: str
         assert re.search(why, session.reason)
 
 
-def test_stop_may_be_repeated(mps_mode) -> None:
-    mps_mode("obeys")
-    session = MpsSession(GPU)
-    session.stop()
-    session.start()
-    session.stop()
-    session.stop()
-
-
-_PROGRAM = """
-import sys, time
-from heshare.ops.mps import MpsSession, sweep
-from heshare.shared.processes import is_running, started_at
-session = MpsSession("GPU-1")
-session.start()
-pipe = session.environment()["CUDA_MPS_PIPE_DIRECTORY"]
-print(open(pipe + "/nvidia-cuda-mps-control.pid").read(), end="", flush=True)
-if sys.argv[1] == "end":
-    sys.exit(3)
-time.sleep(60)
-"""
-
-
 @pytest.mark.parametrize("how", ["end", "SIGTERM", "SIGHUP", "SIGINT"])
 def test_session_ends_its_daemon_however_the_process_ends(mps_mode, how: str) -> None:
     mps_mode("obeys")
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, how],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ},
-        text=True,
-    )
-    assert process.stdout is not None
+    process, daemon = program(how)
     with process:
-        pid = int(process.stdout.readline())
         if how != "end":
             process.send_signal(getattr(signal, how))
     assert process.returncode == (3 if how == "end" else -getattr(signal, how))
-    assert has_ended(pid)
+    assert has_ended(daemon)
 
 
-def test_start_ends_the_daemon_that_a_killed_session_left(mps_mode, monkeypatch) -> None:
+def test_start_ends_the_daemon_that_a_killed_session_left(mps_mode, alone) -> None:
     mps_mode("obeys")
-    # Sessions of tests beside this one would end it too.
-    with tempfile.TemporaryDirectory(prefix="hs-") as alone:
-        monkeypatch.setenv("TMPDIR", alone)
-        monkeypatch.setattr(tempfile, "tempdir", None)
-        check_daemon_of_killed_session()
-
-
-def check_daemon_of_killed_session() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, "wait"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ},
-        text=True,
-    )
-    assert process.stdout is not None
+    process, daemon = program("wait")
     with process:
-        pid = int(process.stdout.readline())
         with MpsSession(GPU):
-            assert is_running(pid)  # its process runs, so it is not ended
+            assert is_running(daemon)  # its process runs, so it is not ended
         process.kill()
-    assert is_running(pid)
+    assert is_running(daemon)
     with MpsSession(GPU):
-        assert has_ended(pid)
+        assert has_ended(daemon)
 
 
-@pytest.fixture
-def innocent(monkeypatch: pytest.MonkeyPatch):
-    """A process that no session started, and an empty folder for sessions."""
-    with tempfile.TemporaryDirectory(prefix="hs-") as alone:
-        monkeypatch.setattr(tempfile, "tempdir", alone)
-        process = subprocess.Popen(["sleep", "60"])
-        yield process
-        process.kill()
-        process.wait()
-
-
-def left_session(pid: int, started: int) -> Path:
-    """The folder of a session whose process has ended, with a daemon that has this number and start."""
-    folder = Path(tempfile.gettempdir()) / "hs-mps-4194303-left"
-    (folder / "pipe").mkdir(parents=True)
-    folder.chmod(0o700)
-    (folder / "owner").touch()
-    (folder / "pipe" / "nvidia-cuda-mps-control.pid").write_text(f"{pid}\n")
-    (folder / "daemon").write_text(f"{pid} {started}")
-    return folder
-
-
-def test_sweep_leaves_folders_of_other_users_alone(innocent) -> None:
+@pytest.mark.parametrize("how", ["owner", "mode", "link"])
+def test_sweep_leaves_folders_of_others_links_and_open_folders_alone(innocent, how: str) -> None:
     folder = left_session(innocent.pid, started_at(innocent.pid))
-    if os.geteuid() != 0:
-        pytest.skip("needs root to make a folder of another user")
-    os.chown(folder, 65534, 65534)
-    sweep(timeout_s=0.4)
-    assert innocent.poll() is None
-    assert folder.exists()
-
-
-@pytest.mark.parametrize("how", ["mode", "link"])
-def test_sweep_leaves_links_and_open_folders_alone(innocent, how: str) -> None:
-    folder = left_session(innocent.pid, started_at(innocent.pid))
-    if how == "mode":
+    if how == "owner":
+        if os.geteuid() != 0:
+            pytest.skip("needs root to make a folder of another user")
+        os.chown(folder, 65534, 65534)
+    elif how == "mode":
         folder.chmod(0o770)
     else:
-        target = folder.rename(folder.with_name("target"))
-        folder.symlink_to(target)
+        folder.symlink_to(folder.rename(folder.with_name("target")))
     sweep(timeout_s=0.4)
     assert innocent.poll() is None
     assert (folder / "daemon").exists()
@@ -226,3 +202,49 @@ def test_stop_ends_no_process_with_the_number_of_a_daemon_that_has_ended(mps_mod
     assert not session.alive()
     session.stop()
     assert innocent.poll() is None
+
+
+# With a share an attempt does not end by itself.
+JOBS = """jobs:
+  - {name: a, like: medium, expected_time_s: 9, count: 2,
+     command: [sh, -c, "while [ $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE ]; do sleep 0.1; done; echo"]}
+"""
+
+
+def test_pauses_grow_and_then_end_the_restarts():
+    restarts = DaemonRestarts((1.0, 4.0))
+    assert [restarts.pause_s(now_s) for now_s in (0.0, 2.0, 7.0, 8.0)] == [1.0, 4.0, math.inf, math.inf]
+
+
+def test_a_calm_time_begins_the_pauses_again_until_the_limit_of_a_run():
+    restarts = DaemonRestarts((1.0,))
+    step_s = CALM_S + 1.0
+    pauses = [restarts.pause_s(number * step_s) for number in range(MOST_RESTARTS + 1)]
+    assert pauses == [1.0] * MOST_RESTARTS + [math.inf]
+
+
+@pytest.mark.slow
+def test_jobs_complete_by_time_slicing_where_the_daemon_is_killed_again_and_again(doubles):
+    over = threading.Event()
+
+    def kill_daemons():
+        while not over.wait(0.1):
+            if not any((doubles.folder / "run").glob("outputs/*.log")):
+                continue  # a daemon that ends while the run begins is another case: the run has no MPS at all
+            for note in (doubles.folder / "tmp").glob("hs-mps-*/pipe/*.pid"):
+                with suppress(OSError, ValueError):
+                    os.kill(int(note.read_text()), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_daemons, daemon=True)
+    killer.start()
+    result = doubles.run(JOBS)
+    over.set()
+    killer.join()
+    assert result.complete
+    ends = [entry["end"] for entry in journal_lines(doubles.folder / "run") if "end" in entry]
+    assert {end["outcome"] for end in ends} <= {"completed", "failed: mps"}
+    assert sum(result.history.free.values()) == 0
+    assert any("time-slicing" in note for note in result.notes)
+    logs = sorted((doubles.folder / "run" / "outputs").glob("a-*.log"))
+    assert logs[-1].read_text() == "\n"  # the last attempts had no share
+    assert doubles.traces() == []

@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.clocks.clock_notes import notes
-from heshare.ops.mps import MpsSession
-from heshare.ops.nvml.binding import NoDriverError, NotSupportedError, Nvml, NvmlGpu, binding, call_nvml, fault
+from heshare.ops.nvml.binding import NoDriverError, NotSupportedError, NvmlGpu, binding, call_nvml, fault
 from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.open_device import open_device, opened
 from heshare.ops.probe import has_sys_admin, match, probe
@@ -47,20 +46,14 @@ def test_usage_power_kind_follows_from_the_architecture(double, capability, kind
     assert NvmlGpu(double, "handle", "GPU 0").usage_power_kind() == kind
 
 
-def test_call_nvml_raises_not_supported_for_a_missing_function(double) -> None:
+def test_call_nvml_raises_not_supported_where_binding_and_library_do_not_match(double) -> None:
     del double.nvmlGpmQueryDeviceSupport
     assert NvmlGpu(double, "handle", "GPU 0").has_gpm() is False
     with pytest.raises(NotSupportedError):
         call_nvml(double, "GPU 0", "nvmlNoSuchFunction")
-
-
-def test_call_nvml_raises_not_supported_if_binding_and_library_do_not_match(double) -> None:
     double.nvmlDeviceGetName.side_effect = pynvml.NVMLLibraryMismatchError("other")
     with pytest.raises(NotSupportedError):
         NvmlGpu(double, "handle", "GPU 0").name()
-
-
-def test_fault_names_an_unknown_code() -> None:
     assert "12345" in str(fault("GPU 0", "nvmlInit", 12345))
 
 
@@ -75,31 +68,18 @@ def test_binding_refuses_another_package_of_the_same_name(monkeypatch: pytest.Mo
 
 def test_importing_heshare_does_not_import_the_binding() -> None:
     code = "import sys, heshare, heshare.ops.open_device, heshare.ops.nvml_device; print('pynvml' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ},
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.parametrize(
-    ("name", "like"),
-    [
-        ("Tesla T4", "T4"),
-        ("Tesla V100-PCIE-32GB", "V100"),
-        ("Tesla V100-SXM2-16GB", "V100-SXM2"),
-        ("NVIDIA A100-SXM4-80GB", "A100"),
-        ("NVIDIA A100 80GB PCIe", "A100-PCIe"),
-        ("NVIDIA H100 80GB HBM3", "H100"),
-        ("NVIDIA H100 PCIe", "H100-PCIe"),
-        ("NVIDIA H200", "H200"),
-        ("NVIDIA L4", "L4"),
-        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
-    ],
-)
+NAMES = {
+    "Tesla T4": "T4", "Tesla V100-PCIE-32GB": "V100", "Tesla V100-SXM2-16GB": "V100-SXM2", "NVIDIA L4": "L4",
+    "NVIDIA A100-SXM4-80GB": "A100", "NVIDIA A100 80GB PCIe": "A100-PCIe", "NVIDIA H100 80GB HBM3": "H100",
+    "NVIDIA H100 PCIe": "H100-PCIe", "NVIDIA H200": "H200", "NVIDIA GeForce RTX 4090": "RTX-4090",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "like"), NAMES.items())
 def test_match_finds_the_catalogue_card_of_a_name(name: str, like: str) -> None:
     card = gpus()[like]
     memory_mib = 1.01 * card.memory_mib
@@ -176,18 +156,6 @@ def test_nvml_device_raises_if_a_worker_fails_and_returns_no_reading(fake: FakeN
     assert all(worker._process.returncode is not None for worker in launcher.started)
 
 
-def test_start_sets_the_mps_share_of_a_client(fake: FakeNvml, mps_mode) -> None:
-    mps_mode("obeys")
-    mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
-    launcher = ToyLauncher(environment=mps.environment)
-    with NvmlDevice(0, launcher, mps=mps) as device:
-        assert device.facts()["sharing"] == "mps"
-        device.start(0, MOBILENET, 30)
-        device.stop(0)
-    assert launcher.environments[0]["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
-    assert not Path(launcher.environments[0]["CUDA_MPS_PIPE_DIRECTORY"]).exists()
-
-
 def test_set_clock_locks_only_if_allowed_and_close_unlocks(doubles) -> None:
     with NvmlDevice(0, ToyLauncher()) as device, pytest.raises(DeviceError, match="not allowed"):
         device.set_clock(1200)
@@ -200,22 +168,16 @@ def test_set_clock_locks_only_if_allowed_and_close_unlocks(doubles) -> None:
     assert notes() == []
 
 
-def test_open_device_opens_an_emulated_device_by_name() -> None:
+def test_open_device_opens_an_emulated_or_a_live_device_by_name(fake: FakeNvml, tmp_path: Path, monkeypatch) -> None:
     assert open_device("emulated:t4").gpu.name == "T4"
     with opened("emulated:A100") as device:
         assert device.provenance == "emulated"
     for text in ("", "emulated", "emulated:", "cuda:0", "emulated:T5"):
         with pytest.raises(InputError):
             open_device(text)
-
-
-def test_open_device_opens_a_live_device_by_name(
-    fake: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with opened("nvml:0") as device:
-        assert device.provenance == "measured"
-        assert device.gpu.name == "H100"
+        assert (device.provenance, device.gpu.name) == ("measured", "H100")
     assert fake.get("open") == 0
     with pytest.raises(DeviceError):
         open_device("nvml:7")
@@ -265,28 +227,11 @@ def test_doctor_exits_with_0_whichever_nvml_function_fails(fake: FakeNvml) -> No
 
 
 def test_doctor_reads_the_stand_in_library_through_the_real_binding(library: Path) -> None:
-    environment = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(library.parent),
-        "FAKENVML_FAIL": "nvmlDeviceGetPersistenceMode=3,set:temperature_c=55",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "heshare", "doctor", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment,
-    )
+    failing = {"FAKENVML_FAIL": "nvmlDeviceGetPersistenceMode=3,set:temperature_c=55"}
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent), **failing}
+    command = [sys.executable, "-m", "heshare", "doctor", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     (gpu,) = json.loads(done.stdout)["gpus"]
     assert gpu["temperature_c"] == 55
     assert gpu["persistence"] is None
     assert "NVML code 3" in gpu["refused"]["persistence"]
-
-
-def test_close_may_be_repeated(fake: FakeNvml) -> None:
-    device = NvmlDevice(0, ToyLauncher())
-    device.close()
-    device.close()
-    with Nvml() as nvml:
-        nvml.close()
-    assert fake.get("open") == 0

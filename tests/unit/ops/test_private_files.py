@@ -37,12 +37,13 @@ def test_new_folders_and_files_are_private_whatever_the_umask(tmp_path, umask):
     assert (mode(folder), mode(folder / "a.log")) == (0o700, 0o600)
 
 
-def test_a_folder_keeps_its_wider_mode_and_its_files_become_private(tmp_path):
-    folder = tmp_path / "run"
+def test_a_folder_or_link_of_the_user_is_used_as_it_is_and_its_files_become_private(tmp_path):
+    folder = tmp_path / "disk"
     folder.mkdir()
     folder.chmod(0o755)
     (folder / NAME).touch(0o644)
-    RunJournal(folder, Run("random")).close()
+    (tmp_path / "run").symlink_to(folder)
+    RunJournal(tmp_path / "run", Run("random")).close()
     assert (mode(folder), mode(folder / NAME)) == (0o755, 0o600)
 
 
@@ -108,13 +109,6 @@ def test_what_another_user_prepared_is_refused(tmp_path, what):
     with pytest.raises(InputError, match=rf"found a {what.split()[0]} of user 54321; expected .* root, who runs this"):
         RunJournal(folder, Run("random"))
     assert list(own.iterdir()) == []
-
-
-def test_the_users_own_link_to_a_folder_is_followed(tmp_path):
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "run").symlink_to(tmp_path / "disk")
-    RunJournal(tmp_path / "run", Run("random")).close()
-    assert mode(tmp_path / "disk" / NAME) == 0o600
 
 
 def test_a_job_whose_output_is_a_link_does_not_start(tmp_path):

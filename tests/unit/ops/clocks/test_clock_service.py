@@ -20,8 +20,8 @@ from support.kill_drill import UUID
 from support.waiting import until
 
 from heshare.ops.clocks import clock_limits, clock_service
-from heshare.ops.clocks.service_clock import ClockLeftLockedError, ClockServiceLostError, ServiceClock, service_state
-from heshare.ops.nvml.binding import NoPermissionError, NvmlError
+from heshare.ops.clocks.service_clock import ClockServiceLostError, ServiceClock, service_state
+from heshare.ops.nvml.binding import NvmlError
 
 
 @pytest.fixture
@@ -47,6 +47,13 @@ def asked(service: ServiceProcess, *lines: str) -> list[str]:
         return replies
 
 
+def locks(clock: ServiceClock, sm_mhz: int) -> bool:
+    with contextlib.suppress(NvmlError):
+        clock.lock(sm_mhz)
+        return True
+    return False
+
+
 def test_service_locks_unlocks_and_gives_back_at_the_end_of_a_client(doubles, service) -> None:
     clock = ServiceClock(UUID, service.socket)
     clock.lock(1200)
@@ -58,10 +65,9 @@ def test_service_locks_unlocks_and_gives_back_at_the_end_of_a_client(doubles, se
     assert service.notes == []
     clock.lock(1500)
     clock.close()
-    assert until(lambda: doubles.fake.get("locked_mhz") == 0)
     assert until(lambda: service.notes == [])
-    log = service.log()
-    assert f"process {os.getpid()} of uid {os.geteuid()}: lock {UUID} 1500" in log
+    assert doubles.fake.get("locked_mhz") == 0
+    assert f"process {os.getpid()} of uid {os.geteuid()}: lock {UUID} 1500" in service.log()
     assert service.end() == 0
     assert not service.socket.exists()
 
@@ -103,15 +109,7 @@ def test_one_client_has_a_card_at_a_time_until_it_goes(doubles, service) -> None
     second.release()  # it has nothing to release
     assert asked(service, f"unlock {UUID}") == ["refused busy another client has this card"]
     first.close()
-
-    def locks() -> bool:
-        try:
-            second.lock(1000)
-        except NvmlError:
-            return False
-        return True
-
-    assert until(locks)
+    assert until(lambda: locks(second, 1000))
     assert doubles.fake.get("locked_mhz") == 1000
     second.close()
 
@@ -144,20 +142,6 @@ def test_service_ends_connections_with_endless_lines_and_serves_others_beside_a_
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             endless.sendall(b"x" * 10_000_000)
         assert asked(service, "ping") == ["ok"]
-    clients = [socket.socket(socket.AF_UNIX) for _ in range(clock_service.MOST_OF_A_USER + 1)]
-    try:
-        for client in clients:
-            client.connect(str(service.socket))
-        clients[-1].settimeout(10.0)
-        assert clients[-1].recv(100) == b"refused busy too many clients\n"
-    finally:
-        for client in clients:
-            client.close()
-    assert until(lambda: _pings(service))
-
-
-def _pings(service: ServiceProcess) -> bool:
-    return asked(service, "ping") == ["ok"]
 
 
 def test_service_gives_back_at_its_end_and_after_a_kill_at_its_next_start(doubles, service) -> None:
@@ -177,20 +161,8 @@ def test_service_gives_back_at_its_end_and_after_a_kill_at_its_next_start(double
     assert doubles.fake.get("locked_mhz") == 1100  # nobody is there to unlock it
     clock.close()
     service.begin()
-    assert until(lambda: doubles.fake.get("locked_mhz") == 0)
     assert until(lambda: service.notes == [])
-
-
-def test_service_unlocks_later_what_a_card_refuses_at_first(doubles, service) -> None:
-    clock = ServiceClock(UUID, service.socket)
-    clock.lock(1200)
-    doubles.fake.set("lost0", 1)
-    with pytest.raises(ClockLeftLockedError, match="tries again until it can"):
-        clock.close()
-    assert service.notes == [UUID]
-    doubles.fake.set("lost0", 0)
-    assert until(lambda: doubles.fake.get("locked_mhz") == 0)
-    assert until(lambda: service.notes == [])
+    assert doubles.fake.get("locked_mhz") == 0
 
 
 def test_a_card_that_hangs_holds_up_no_other_card(doubles, service) -> None:
@@ -204,15 +176,6 @@ def test_a_card_that_hangs_holds_up_no_other_card(doubles, service) -> None:
         assert until(lambda: doubles.fake.get("locked1_mhz") == 0)  # that client has gone
         doubles.fake.fail("nvmlDeviceSetGpuLockedClocks", 0)
         assert hung.recv(100) == b"ok\n"
-
-
-def test_service_without_the_right_reports_that_and_notes_nothing(doubles, service, monkeypatch) -> None:
-    service.end()
-    monkeypatch.setenv("FAKENVML_FAIL", "nvmlDeviceSetGpuLockedClocks=4")
-    service.begin()
-    with closing(ServiceClock(UUID, service.socket)) as clock, pytest.raises(NoPermissionError, match="no permission"):
-        clock.lock(1200)
-    assert service.notes == []
 
 
 def test_service_serves_members_of_the_cards_group_only(doubles) -> None:
@@ -284,18 +247,16 @@ def test_service_takes_the_socket_of_systemd(doubles) -> None:
     assert (folder / "clocks.sock").exists()  # systemd's
 
 
-SITE = '["*"]\nmin_mhz = 210\nmax_mhz = 1980\nsite_mhz = 900\n'
-
-
 def test_every_unlock_returns_to_the_clock_of_the_site(doubles) -> None:
-    service = ServiceProcess(doubles.folder / "s", limits=SITE).begin()
+    site = '["*"]\nmin_mhz = 210\nmax_mhz = 1980\nsite_mhz = 900\n'
+    service = ServiceProcess(doubles.folder / "s", limits=site).begin()
     clock = ServiceClock(UUID, service.socket)
     for end in (clock.release, clock.close):
         clock.lock(1200)
         assert doubles.fake.get("locked_mhz") == 1200
         end()
         assert until(lambda: doubles.fake.get("locked_mhz") == 900)
-    clock.lock(1300)
+    assert until(lambda: locks(clock, 1300)), "once the connection that was closed is forgotten"
     service.kill()
     clock.close()
     service.begin()
@@ -355,11 +316,10 @@ def test_users_leave_room_for_others_and_for_root(doubles, tmp_path, monkeypatch
             return client
 
         def refused(client: socket.socket) -> bool:
-            try:
+            with contextlib.suppress(OSError):
                 client.sendall(b"ping\n")
                 return client.recv(100) != b"ok\n"
-            except OSError:
-                return True
+            return True
 
         first = [connect() for _ in range(clock_service.MOST_OF_A_USER)]
         assert refused(connect())

@@ -1,4 +1,4 @@
-"""The clock service that a run starts for itself: the clock is given back however the run or the service ends."""
+"""The clock services of a run and of the machine: the clock is given back however the run or the service ends."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.kill_drill import UUID
+from support.clock_service import ServiceProcess
+from support.job_rows import job, jobs_of
+from support.kill_drill import POLICY, UUID
 from support.waiting import until
 from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.clocks import clock_notes
-from heshare.ops.clocks.service_clock import ClockLeftLockedError, ServiceClock, clock_control, service_socket
+from heshare.ops.clocks.service_clock import ServiceClock, clock_control, service_socket
 from heshare.ops.nvml.binding import NoPermissionError, NvmlError
 from heshare.shared.errors import DeviceError
 
@@ -77,37 +79,6 @@ def test_clocks_are_set_by_the_machines_service_where_its_socket_is(monkeypatch,
     assert "does not answer" in sentence
 
 
-def test_own_service_locks_and_unlocks_with_a_note_on_disk_meanwhile_and_ends_with_its_client(doubles) -> None:
-    clock = ServiceClock(UUID, None)
-    clock.lock(1200)
-    clock.lock(1300)
-    (note,) = clock_notes.notes()
-    assert '"before": {"sm_mhz": 1980' in note.read_text()
-    assert doubles.fake.get("locked_mhz") == 1300
-    clock.release()
-    assert (doubles.fake.get("locked_mhz"), clock_notes.notes()) == (0, [])
-    clock.lock(1400)
-    clock.close()
-    assert (doubles.fake.get("locked_mhz"), clock_notes.notes()) == (0, [])
-    assert until(lambda: doubles.traces() == [])
-
-
-def test_own_service_unlocks_when_its_run_is_killed(doubles, locker) -> None:
-    locker.kill()
-    assert until(lambda: doubles.fake.get("locked_mhz") == 0)
-    assert until(lambda: doubles.traces() == [])
-
-
-def test_own_service_of_a_killed_run_goes_on_trying_until_the_card_lets_it(doubles, locker) -> None:
-    doubles.fake.set("lost0", 1)
-    locker.kill()
-    assert until(lambda: CliRunner().invoke(app, ["doctor"]).exit_code == 1)
-    doubles.fake.set("lost0", 0)
-    assert until(lambda: doubles.fake.get("locked_mhz") == 0)
-    assert until(lambda: doubles.traces() == [])
-    assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
-
-
 @pytest.mark.slow
 def test_a_clock_of_a_process_that_runs_is_left_alone_and_said(doubles, locker) -> None:
     assert f"locked at 1170 MHz for process {locker.process.pid} of" in restore().stdout
@@ -142,29 +113,14 @@ def test_the_next_lock_takes_over_what_killed_processes_left(doubles, locker) ->
     assert doubles.fake.get("locked_mhz") == 0
 
 
-@pytest.mark.parametrize("locked_again", [False, True])
-def test_an_own_service_that_is_killed_is_started_again(doubles, locked_again) -> None:
+def test_an_own_service_that_is_killed_is_started_again(doubles) -> None:
     clock = ServiceClock(UUID, None)
     clock.lock(1200)
     os.kill(clock._process.pid, 9)
     assert until(lambda: "was lost" in clock.news())
-    if locked_again:
-        assert until(lambda: "is back: clock 1200 MHz is locked again" in clock.news())
+    assert until(lambda: "is back: clock 1200 MHz is locked again" in clock.news())
     clock.close()
     assert (doubles.fake.get("locked_mhz"), clock_notes.notes()) == (0, [])
-    assert until(lambda: doubles.traces() == [])
-
-
-def test_close_says_that_a_clock_may_stay_locked_and_the_service_goes_on_trying(doubles) -> None:
-    clock = ServiceClock(UUID, None)
-    clock.lock(1200)
-    doubles.fake.fail(RESET, 999)
-    with pytest.raises(ClockLeftLockedError, match="could not be given back and may stay locked"):
-        clock.close()
-    assert until(lambda: "failed" in "".join(clock_notes.restore().refused))
-    doubles.fake.fail(RESET, 0)
-    assert until(lambda: doubles.traces() == [])
-    assert doubles.fake.get("locked_mhz") == 0
 
 
 def test_own_service_without_the_right_names_it_and_notes_nothing(doubles) -> None:
@@ -184,3 +140,38 @@ def test_a_clock_is_not_locked_where_it_cannot_be_noted(doubles, monkeypatch, tm
         clock.lock(1200)
     assert doubles.fake.get("locked_mhz") == 0
     clock.close()
+
+
+@pytest.fixture
+def service(doubles, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceProcess]:
+    """A service that may set clocks, which this process may not."""
+    one = ServiceProcess(doubles.folder / "s", dict(os.environ)).begin()
+    monkeypatch.setenv("HESHARE_CLOCKS", str(one.socket))
+    monkeypatch.setenv("FAKENVML_FAIL", "nvmlDeviceSetGpuLockedClocks=4,nvmlDeviceResetGpuLockedClocks=4")
+    yield one
+    if one.process is not None and one.process.poll() is None:
+        one.kill()
+
+
+def test_run_without_the_right_sets_clocks_by_the_service(doubles, service) -> None:
+    result = doubles.run(jobs_of(job("job", "sleep", "0.1", count=4)), policy=POLICY, devices="nvml", clocks=True)
+    assert result.complete
+    assert not [note for note in result.notes if "clock" in note]
+    assert min(result.gpus["sm_mhz"]) < 1980
+    assert doubles.traces() == []
+    assert service.notes == []
+    assert service.end() == 0
+    assert service.log().count(f": lock {UUID} ") >= 2
+
+
+def test_run_is_planned_for_the_cards_own_clocks_where_the_service_does_not_answer(doubles, service) -> None:
+    service.end()
+    result = doubles.run(jobs_of(job("job", "sleep", "0.1")), policy=POLICY, clocks=True)
+    assert result.complete
+    assert "the clock service does not answer" in "\n".join(map(str, result.notes))
+
+
+def test_doctor_says_how_clocks_are_set(doubles, service) -> None:
+    done = CliRunner().invoke(app, ["doctor"])
+    assert "clock control: yes" in done.stdout
+    assert f"Clocks can be locked by the clock service at {service.socket}: * 210 to 1980 MHz." in done.stdout

@@ -7,15 +7,13 @@ import os
 import resource
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
+from support.job_rows import job, jobs_of
 
 from heshare.ops.executor import job_process
-
-ROW = "  - {{name: {name}, command: [sh, -c, '{shell}'], like: 'resnet50:8', iterations: 100, count: {count}}}\n"
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +43,8 @@ def none_left() -> Iterator[None]:
 
 def test_the_limit_is_raised_for_the_run_and_not_for_its_jobs(doubles, limit) -> None:
     seen = []
-    row = ROW.format(name="a", shell="ulimit -n; sleep 0.5", count=1)
     looking = doubles.once_started(lambda: seen.append(resource.getrlimit(resource.RLIMIT_NOFILE)))
-    assert doubles.run("jobs:\n" + row).complete
+    assert doubles.run(jobs_of(job("a", "sh", "-c", "ulimit -n; sleep 0.5"))).complete
     looking.join()
     ((soft, hard),) = seen
     assert soft == min(hard, 65536)
@@ -65,24 +62,10 @@ def test_a_job_for_which_nothing_is_left_waits_and_has_not_failed(doubles, monke
         return start(*arguments, **options)
 
     monkeypatch.setattr(job_process, "start_unprivileged", refuse)
-    result = doubles.run("jobs:\n" + ROW.format(name="a", shell="true", count=2))
+    result = doubles.run(jobs_of(job("a", "true", count=2)))
     assert result.complete
     assert list(result.jobs["attempts"]) == [1, 1]
     assert sum("waits" in note and os.strerror(number) in note for note in result.notes) == 1
-    assert doubles.traces() == []
-
-
-def test_a_run_whose_descriptors_are_used_up_for_a_while_loses_no_job(doubles) -> None:
-    def use_up() -> None:
-        with none_left():
-            time.sleep(1.0)
-
-    using = doubles.once_started(use_up)
-    rows = ROW.format(name="a", shell="sleep 0.6", count=2) + ROW.format(name="late", shell="true", count=3)
-    result = doubles.run("jobs:\n" + rows, policy="sjf")
-    using.join()
-    assert result.complete
-    assert list(result.jobs["attempts"]) == [1] * 5
     assert doubles.traces() == []
 
 
@@ -95,7 +78,7 @@ def test_a_run_that_ends_without_descriptors_gives_everything_back(doubles) -> N
     done = threading.Event()
     ending = doubles.once_started(end)
     with pytest.raises(BaseException, match="SIGTERM"):
-        doubles.run("jobs:\n" + ROW.format(name="a", shell="sleep 60", count=2), clocks=True)
+        doubles.run(jobs_of(job("a", "sleep", "60", count=2)), clocks=True)
     done.set()
     ending.join()
     assert doubles.traces() == []

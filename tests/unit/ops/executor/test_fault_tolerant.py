@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heshare.devices.device import TaskFailure
-from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
+from heshare.ops.executor.fault_tolerant import _AGAIN_S, FaultTolerantPolicy
 from heshare.policies.policy import EventKind, Pause, Start
 from heshare.policies.registry import make
 from heshare.running.actions import Observer
@@ -80,23 +80,26 @@ class RetryingObserver(Observer):
         self.decisions.append((event.time_s, event.kind, event.tasks, tuple(actions)))
 
 
+def task(index, iterations, arrival_s=0.0, gpus=1):
+    return Task(index, Workload("mobilenet", 1), float(iterations), arrival_s, gpus=gpus)
+
+
 def tasks(*iterations):
-    return [Task(index, Workload("mobilenet", 1), float(count)) for index, count in enumerate(iterations)]
+    return [task(index, count) for index, count in enumerate(iterations)]
 
 
 def simulate(devices, policy, pending, observer=None):
     observer = observer or RetryingObserver()
     cluster = Cluster(tuple(device.gpu for device in devices))
     done = run(
-        pending,
-        cluster,
-        FaultTolerantPolicy(policy),
-        predictor=ToyPredictor(),
-        rng=np.random.default_rng(0),
-        devices=devices,
-        observer=observer,
-    )
+        pending, cluster, FaultTolerantPolicy(policy), predictor=ToyPredictor(), rng=np.random.default_rng(0),
+        devices=devices, observer=observer,
+    )  # fmt: skip
     return done, observer
+
+
+def completed(done):
+    return [interval for interval in done.record.intervals if interval.outcome == "completed"]
 
 
 def all_on_first(event, view):
@@ -114,57 +117,31 @@ def test_fault_tolerant_retries_a_failed_task_from_its_beginning():
     assert [kind for _, kind, *_ in observer.decisions] == [EventKind.ARRIVAL, EventKind.FAILURE, EventKind.COMPLETION]
 
 
-def test_fault_tolerant_runs_a_suspect_alone_once_nothing_else_waits():
-    device = FailingDevice(
-        GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True)), (2.0, 1, TaskFailure(1, "shared", "x", False))]
-    )
-    done, _ = simulate([device], ScriptedPolicy(all_on_first), tasks(10.0, 10.0))
-    attempts = [
-        (interval.task, interval.start_s, interval.end_s)
-        for interval in done.record.intervals
-        if interval.outcome == "completed"
-    ]
-    assert attempts == [(1, 2.0, 12.0), (0, 12.0, 22.0)]
-
-
-def test_fault_tolerant_starts_no_task_beside_a_suspect():
-    device = FailingDevice(GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True))])
-    late = [*tasks(10.0), Task(1, Workload("mobilenet", 1), 5.0, 4.0)]
-    done, _ = simulate([device], ScriptedPolicy(all_on_first), late)
-    attempts = [
-        (interval.task, interval.start_s, interval.end_s)
-        for interval in done.record.intervals
-        if interval.outcome == "completed"
-    ]
-    assert attempts == [(0, 2.0, 12.0), (1, 12.0, 17.0)]
+@pytest.mark.parametrize(
+    ("more", "pending", "attempts"),
+    [
+        ([(2.0, 1, TaskFailure(1, "shared", "x", False))], tasks(10.0, 10.0), [(1, 2.0, 12.0), (0, 12.0, 22.0)]),
+        ([], [*tasks(10.0), task(1, 5.0, 4.0)], [(0, 2.0, 12.0), (1, 12.0, 17.0)]),
+    ],
+    ids=["once nothing else waits", "nothing starts beside it"],
+)
+def test_fault_tolerant_runs_a_suspect_alone(more, pending, attempts):
+    device = FailingDevice(GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True)), *more])
+    done, _ = simulate([device], ScriptedPolicy(all_on_first), pending)
+    assert [(one.task, one.start_s, one.end_s) for one in completed(done)] == attempts
 
 
 @pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
 def test_fault_tolerant_starts_what_it_refused_beside_a_suspect_when_that_fails_again(name):
     again = [(when, 0, TaskFailure(0, "crash", "x", alone=True)) for when in (2.0, 5.0)]
-    pending = [*tasks(10.0), Task(1, Workload("mobilenet", 1), 5.0, 4.0)]
-    done, _ = simulate([FailingDevice(GPU, again)], make(name), pending)
-    completed = [interval.task for interval in done.record.intervals if interval.outcome == "completed"]
-    assert sorted(completed) == [0, 1]
-
-
-def test_fault_tolerant_plans_tasks_of_a_lost_gpu_on_the_others():
-    devices = [FailingDevice(GPU, lost_s=5.0), FailingDevice(GPU)]
-    done, _ = simulate(devices, make("random"), tasks(*[8.0] * 6))
-    completed = [interval for interval in done.record.intervals if interval.outcome == "completed"]
-    assert sorted(interval.task for interval in completed) == list(range(6))
-    assert all(interval.gpu == 1 for interval in completed if interval.end_s > 5.0)
-    assert {interval.outcome for interval in done.record.intervals if interval.gpu == 0} <= {
-        "failed: lost",
-        "completed",
-    }
+    done, _ = simulate([FailingDevice(GPU, again)], make(name), [*tasks(10.0), task(1, 5.0, 4.0)])
+    assert sorted(one.task for one in completed(done)) == [0, 1]
 
 
 @pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
 def test_fault_tolerant_starts_nothing_on_a_drained_gpu_and_its_tasks_run_on(name):
     devices = [FailingDevice(GPU, drained_s=(3.0, 40.0)), FailingDevice(GPU)]
-    pending = [Task(index, Workload("mobilenet", 1), 8.0, float(max(0, index - 7))) for index in range(16)]
-    pending.append(Task(16, Workload("mobilenet", 1), 8.0, 100.0))
+    pending = [*[task(index, 8.0, float(max(0, index - 7))) for index in range(16)], task(16, 8.0, 100.0)]
     done, _ = simulate(devices, make(name), pending)
     assert [interval.outcome for interval in done.record.intervals] == ["completed"] * 17
     on_drained = [interval for interval in done.record.intervals if interval.gpu == 0]
@@ -197,11 +174,10 @@ def test_policies_complete_every_task_in_spite_of_all_kinds_of_failures(name):
     crashes = [(3.0, task, TaskFailure(task, "crash", "x", alone=task == 1)) for task in range(6)]
     shared = [(11.0, task, TaskFailure(task, "shared", "x", charged=False)) for task in range(6)]
     devices = [FailingDevice(GPU, lost_s=7.0), FailingDevice(GPU, crashes), FailingDevice(GPU, shared)]
-    pending = [Task(index, Workload("mobilenet", 1), 5.0 + index, float(index % 3)) for index in range(12)]
+    pending = [task(index, 5.0 + index, float(index % 3)) for index in range(12)]
     done, _ = simulate(devices, make(name), pending, RetryingObserver(1000))
-    assert sorted(interval.task for interval in done.record.intervals if interval.outcome == "completed") == list(
-        range(12)
-    )
+    assert sorted(one.task for one in completed(done)) == list(range(12))
+    assert all(one.gpu != 0 for one in completed(done) if one.end_s > 7.0)
     assert sum(interval.outcome.startswith("failed") for interval in done.record.intervals) > 3
 
 
@@ -218,7 +194,7 @@ def test_fault_tolerant_starts_nothing_beside_a_gang_and_no_gang_beside_a_task()
     def everything_at_once(event, view):
         return [Start(task.id, 1, 50, also=(0,)[: task.gpus - 1]) for task in view.waiting]
 
-    pending = [Task(index, Workload("mobilenet", 1), 100.0, gpus=width) for index, width in enumerate((1, 2, 1, 2, 1))]
+    pending = [task(index, 100.0, gpus=width) for index, width in enumerate((1, 2, 1, 2, 1))]
     found = gangs_beside_tasks(ScriptedPolicy(everything_at_once), pending)
     assert len(found) == 5
     for gang in (found[1], found[3]):
@@ -228,18 +204,15 @@ def test_fault_tolerant_starts_nothing_beside_a_gang_and_no_gang_beside_a_task()
     assert found[0].start_s == found[2].start_s
 
 
-def test_fault_tolerant_lets_a_gang_take_the_gpu_of_a_task_that_is_paused_at_that_moment():
+@pytest.mark.parametrize(("order", "start_s"), [(1, 1.0), (-1, 1.0 + _AGAIN_S)])
+def test_fault_tolerant_lets_a_gang_take_the_gpu_of_a_task_that_is_paused_at_that_moment_or_tries_again(order, start_s):
     def gang_first(event, view):
         if event.kind is EventKind.ARRIVAL and 1 in event.tasks:
-            return [Pause(0), Start(1, 0, also=(1,))]
+            return [*[Pause(task) for task in view.gpus[0].running], Start(1, 0, also=(1,))][::order]
         return [Start(task.id, 0) for task in view.waiting]
 
-    pending = [
-        Task(0, Workload("mobilenet", 1), 1e5),
-        Task(1, Workload("mobilenet", 1), 1e3, arrival_s=1.0, gpus=2),
-    ]
-    found = gangs_beside_tasks(ScriptedPolicy(gang_first), pending)
-    assert found[1].start_s == 1.0
+    found = gangs_beside_tasks(ScriptedPolicy(gang_first), [task(0, 1e5), task(1, 1e3, 1.0, gpus=2)])
+    assert found[1].start_s == start_s
 
 
 def test_fault_tolerant_hides_a_gang_for_which_too_few_gpus_are_left():
@@ -250,7 +223,7 @@ def test_fault_tolerant_hides_a_gang_for_which_too_few_gpus_are_left():
         return [Start(task.id, 0) for task in view.waiting if task.gpus == 1]
 
     devices = [FailingDevice(GPU, lost_s=1.0), FailingDevice(GPU)]
-    pending = [*tasks(5.0), Task(1, Workload("mobilenet", 1), 5.0, gpus=2)]
+    pending = [*tasks(5.0), task(1, 5.0, gpus=2)]
     with pytest.raises(PolicyError, match="Unfinished: tasks 1 waits"):
         simulate(devices, ScriptedPolicy(look), pending)
     assert seen[0] == [0, 1]

@@ -16,9 +16,9 @@ from support.waiting import end, until
 
 from heshare.ops.executor import local_gpus, watchdog
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock, lock_path
-from heshare.ops.state.run_note import note_of_this_process, noted_runs, run_notes
+from heshare.ops.state.run_note import note_of_this_process, noted_runs
 from heshare.shared.errors import DeviceError, InputError
-from heshare.shared.processes import MARK, is_running
+from heshare.shared.processes import is_running
 
 HOLD = """
 import os, sys, time
@@ -30,19 +30,6 @@ GpuLock("GPU-x")
 print("held", flush=True)
 time.sleep(60)
 """
-RUN = """
-import os, sys, time
-from pathlib import Path
-from heshare.ops.executor.watchdog import Watchdog
-from heshare.ops.state.run_note import note_of_this_process
-note = note_of_this_process(Path("some-run"), sys.argv[1], ["GPU-x"])
-held = note.hold()
-dog = Watchdog(note, [], held.descriptor)
-held.publish()
-print(dog.pid, flush=True)
-time.sleep(60)
-"""
-TOKEN = f"{os.getpid():032d}"  # no other run of these tests has it
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +40,6 @@ def folders(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", None)
     yield
     monkeypatch.setattr("tempfile.tempdir", None)
-
-
-def sleeper(token, *command):
-    return subprocess.Popen(
-        command or ("sleep", "60"), env={**os.environ, MARK: token}, start_new_session=True, stdout=subprocess.PIPE
-    )
 
 
 def held(*arguments):
@@ -88,13 +69,10 @@ def test_gpu_lock_asks_nobody_to_end_what_a_user_may_have_written(tmp_path):
     assert "end it" not in str(refused.value)
 
 
-def test_gpu_lock_refuses_a_missing_folder(monkeypatch, tmp_path):
+def test_gpu_lock_is_in_one_folder_for_all_users_which_must_be_there(monkeypatch, tmp_path):
     monkeypatch.setenv("HESHARE_LOCKS", str(tmp_path / "none"))
     with pytest.raises(DeviceError, match="HESHARE_LOCKS"):
         GpuLock("GPU-x")
-
-
-def test_gpu_lock_is_in_one_folder_for_all_users(monkeypatch):
     monkeypatch.delenv("HESHARE_LOCKS")
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert lock_path("GPU-x") == Path("/run/lock/heshare-GPU-x.lock")
@@ -106,41 +84,27 @@ def test_gpu_lock_is_for_all_users_whoever_made_it(monkeypatch):
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o1777)
         monkeypatch.setenv("HESHARE_LOCKS", folder)
-        try_lock_of_two_users(Path(folder) / "heshare-GPU-x.lock")
+        path = Path(folder) / "heshare-GPU-x.lock"
+        GpuLock("GPU-x").close()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666
+        path.chmod(0o644)  # a file of an earlier release, which others cannot write, locks all the same
+        path.write_text("")
+        user = held("12345")
+        with pytest.raises(GpuInUseError):
+            GpuLock("GPU-x")
+        end(user)
+        path.unlink()
+        end(held("12345"))
+        assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (12345, 0o666)
+        GpuLock("GPU-x").close()
 
 
-def try_lock_of_two_users(path):
-    GpuLock("GPU-x").close()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o666
-    user = held("12345")
-    with pytest.raises(GpuInUseError, match=f"process {user.pid}: "):
-        GpuLock("GPU-x")
-    end(user)
-    # A file of an earlier release cannot be written by others, and locks all the same.
-    path.chmod(0o644)
-    path.write_text("")  # or the lock would wait for the watchdog of the process that it names, which has ended
-    user = held("12345")
-    with pytest.raises(GpuInUseError):
-        GpuLock("GPU-x")
-    end(user)
-    path.unlink()
-    end(held("12345"))
-    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (12345, 0o666)
-    GpuLock("GPU-x").close()
-
-
-@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_gpu_lock_refuses_what_is_no_plain_file(tmp_path, kind):
-    path, target = tmp_path / "heshare-GPU-x.lock", tmp_path / "target"
-    if kind == "link":
-        path.symlink_to(target)
-    elif kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.mkdir()
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to(path.with_name("target")), os.mkfifo, Path.mkdir])
+def test_gpu_lock_refuses_what_is_no_plain_file(tmp_path, make):
+    make(tmp_path / "heshare-GPU-x.lock")
     with pytest.raises(DeviceError, match="cannot be opened"):
         GpuLock("GPU-x")
-    assert not target.exists()
+    assert not (tmp_path / "target").exists()
 
 
 def test_gpu_lock_shows_no_control_characters_of_others(tmp_path):
@@ -152,63 +116,23 @@ def test_gpu_lock_shows_no_control_characters_of_others(tmp_path):
     end(holder)
 
 
-def test_clean_up_leaves_a_run_that_runs(tmp_path):
-    note = note_of_this_process(tmp_path / "run", TOKEN, ["GPU-x"])
-    file = note.hold()
-    dog = watchdog.Watchdog(note, [], file.descriptor)
-    assert run_notes() == []
-    file.publish()
-    left = sleeper(note.token)
-    assert local_gpus.clean_up_killed_runs() == []
-    (run,) = noted_runs()
-    assert run.text == f"GPU-x: in use by the run in {tmp_path / 'run'} (process {os.getpid()})."
-    dog.dismiss()
-    dog.dismiss()
-    assert left.poll() is None
-    assert run_notes() == [note.path]
-    file.remove()
-    assert list(note.path.parent.iterdir()) == []
-    end(left)
-
-
-@pytest.mark.parametrize("dog_too", [False, True])
-def test_clean_up_after_a_killed_run_by_its_watchdog_or_the_next_run(tmp_path, dog_too):
-    run = subprocess.Popen([sys.executable, "-c", RUN, TOKEN], stdout=subprocess.PIPE)
-    dog = int(run.stdout.readline())
-    left = sleeper(TOKEN)
-    if dog_too:
-        os.kill(run.pid, signal.SIGSTOP)  # it starts no other one now
-        os.kill(dog, signal.SIGKILL)
-        assert until(lambda: not is_running(dog))
-    end(run)
-    if dog_too:
-        (noted,) = noted_runs()
-        assert noted.text.endswith("was killed, and nothing cleaned up after it. Run `heshare restore`.")
-        (report,) = local_gpus.clean_up_killed_runs()
-        assert (report.folder, report.ended) == ("some-run", 1)
-    assert left.wait(60) == -signal.SIGTERM
-    assert until(lambda: run_notes() == [])
-    left.stdout.close()
-
-
 def test_a_watchdog_that_ends_alone_is_replaced(tmp_path):
     told = []
-    note = note_of_this_process(tmp_path / "run", TOKEN, [])
+    note = note_of_this_process(tmp_path / "run", "0" * 32, [])
     file = note.hold()
     lock = GpuLock("GPU-x")
     dog = watchdog.Watchdog(note, [lock.descriptor], file.descriptor, tell=told.append)
-    file.publish()
     first = dog.pid
     os.kill(first, signal.SIGKILL)
     assert until(lambda: told)
     assert told == ["the watchdog ended (by SIGKILL) and was started again"]
     assert dog.pid != first
-    assert is_running(dog.pid)
     inherited = {path.stat().st_ino for path in Path(f"/proc/{dog.pid}/fd").iterdir()}
-    assert {lock.path.stat().st_ino, note.path.stat().st_ino} <= inherited
-    file.remove()
+    assert {lock.path.stat().st_ino, os.fstat(file.descriptor).st_ino} <= inherited
+    dog.dismiss()
     dog.dismiss()
     assert not is_running(dog.pid)
+    file.remove()
     lock.close()
 
 
@@ -219,7 +143,7 @@ def test_a_watchdog_that_is_killed_while_it_starts_is_started_again(tmp_path, mo
     )
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    note = note_of_this_process(tmp_path / "run", TOKEN, [])
+    note = note_of_this_process(tmp_path / "run", "0" * 32, [])
     file = note.hold()
     watchdog.Watchdog(note, [], file.descriptor).dismiss()
     assert len(count.read_text().splitlines()) == 3
@@ -231,20 +155,15 @@ def test_a_watchdog_that_is_killed_while_it_starts_is_started_again(tmp_path, mo
 
 
 def test_noted_runs_names_a_damaged_note(tmp_path):
-    folder = tmp_path / "state" / "heshare"
-    folder.mkdir(parents=True)
-    for number, text in enumerate(["{", "[]", '{"token": "x", "pid": 1}', "\x00"]):
-        (folder / f"run-{number}.json").write_text(text)
-    assert [run.text.count("not a note of heshare") for run in noted_runs()] == [1] * 4
+    (tmp_path / "state" / "heshare").mkdir(parents=True)
+    (tmp_path / "state" / "heshare" / "run-0.json").write_text('{"token": "x", "pid": 1}')
+    assert [run.text.count("not a note of heshare") for run in noted_runs()] == [1]
     assert local_gpus.clean_up_killed_runs() == []
 
 
-@pytest.mark.parametrize("text", ["", "nvml:", "cuda:0", "nvml:0,nvml:0", "nvml,nvml:0", "nvml:0,"])
-def test_select_gpus_refuses_other_forms_and_duplicates(doubles, text):
-    with pytest.raises(InputError, match="--devices"):
-        local_gpus.select_gpus(text)
-
-
-def test_select_gpus_by_index_by_uuid_and_all(doubles):
+def test_select_gpus_by_index_by_uuid_and_all_and_nothing_else(doubles):
+    for text in ("", "nvml:", "cuda:0", "nvml:0,nvml:0", "nvml,nvml:0", "nvml:0,"):
+        with pytest.raises(InputError, match="--devices"):
+            local_gpus.select_gpus(text)
     first, second = local_gpus.select_gpus("nvml").uuids
     assert local_gpus.select_gpus(f"nvml:1,nvml:{first}").uuids == (second, first)

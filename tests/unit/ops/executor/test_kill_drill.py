@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -16,9 +15,5 @@ def test_what_is_killed_is_restored_and_each_job_counts_once(kind, kills):
     if compiler() is None:
         pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
     command = [sys.executable, "-m", "support.drills", kind, "--kills", str(kills), "--seed", "3"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd="/")
-    result = json.loads(done.stdout)
-    assert result["faults"] == []
-    assert result["kills"] == result["restored"] == kills
-    assert (result["lost"], result["counted_twice"]) == (0, 0)
-    assert result["runs"] >= 1
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as changed
+from support.job_rows import job, jobs_of
 from support.run_entries import ended
 
 from heshare.devices.device_model import co_run
@@ -69,12 +72,11 @@ def test_copies_of_a_command_are_predicted_as_it_was_measured():
     assert learning.take_revised() == []
 
 
-def test_only_waiting_tasks_are_news():
+def test_only_waiting_tasks_are_news_and_once():
     learning = learning_of(spec_of())
     added(learning, 0, shown((Resident(LIKE),), 4.0), took_s=4.0)
     learning.take_revised()
-    assert learning.take_news(learning.tasks[1:]) is True
-    assert learning.take_news(learning.tasks[1:]) is False
+    assert [learning.take_news(learning.tasks[1:]) for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize("mps_pct", [30, 60])
@@ -99,13 +101,9 @@ def test_power_that_was_measured_chooses_the_workload():
     assert 600.0 <= memory_mib(task.workload) <= 1.1 * memory_mib(LIKE)
     # Another workload with the same time.
     assert alone_s(task) == pytest.approx(40.0)
-
-
-def test_power_of_a_short_attempt_is_not_known_and_its_time_is():
-    learning = learning_of(spec_of())
-    added(learning, 0, shown((Resident(LIKE),), 0.5, power=3.0), took_s=0.5)
-    assert learning.tasks[1].workload == LIKE
-    assert alone_s(learning.tasks[1]) == pytest.approx(0.5)
+    short = learning_of(spec_of())
+    added(short, 0, shown((Resident(LIKE),), 0.5, power=3.0), took_s=0.5)
+    assert short.tasks[1].workload == LIKE, "the power of a short attempt is not known"
 
 
 def test_times_of_copies_are_averaged_and_small_differences_are_no_news():
@@ -153,7 +151,7 @@ def test_a_learned_workload_that_fits_no_gpu_of_this_run_gives_way_to_like(tmp_p
     learned = added(learning, 0, shown((Resident(LIKE),), 40.0, power=1.5), took_s=40.0)
     known = {learned.command: learned}
     assert learning_of(spec_of(memory=600.0), known=known).tasks[0].workload != LIKE
-    small = Cluster((type(A100)(**{**{f: getattr(A100, f) for f in A100.__slots__}, "memory_mib": 620.0}),))
+    small = Cluster((replace(A100, memory_mib=620.0),))
     tasks, jobs = remaining_tasks(assigned_jobs([spec_of(memory=600.0)]), JobHistory())
     found = Learning(tasks, jobs, small, known)
     assert (found.tasks[0].workload, found.source(0)) == (LIKE, "like resnet50:8")
@@ -169,9 +167,7 @@ def test_later_runs_know_the_newest_commands(tmp_path, monkeypatch):
     again = learning_of(spec_of("night"), known=read_learned())
     assert alone_s(again.tasks[0]) == pytest.approx(4.0)
     assert again.source(0).startswith("measured: train-0")
-    from msgspec.structs import replace
-
-    keep_learned([replace(learned, command=f"c{index}") for index in range(MOST)])
+    keep_learned([changed(learned, command=f"c{index}") for index in range(MOST)])
     assert len(read_learned()) == MOST
     assert learned.command not in read_learned()
     (tmp_path / "heshare" / "learned.json").write_text("{")
@@ -179,33 +175,25 @@ def test_later_runs_know_the_newest_commands(tmp_path, monkeypatch):
 
 
 def test_a_command_is_its_arguments_folder_environment_and_gpus():
-    from dataclasses import replace
-
     spec = spec_of()
     assert command_key(spec) == command_key(replace(spec, name="b", workload=Workload("vgg16", 1), expected_time_s=1.0))
     others = [{"command": ("train", "x")}, {"directory": Path("/x")}, {"environment": (("A", "b"),)}, {"gpus": 2}]
     assert len({command_key(spec), *[command_key(replace(spec, **change)) for change in others]}) == 5
 
 
-JOBS = """jobs:
-  - {name: long, command: [sleep, '0.4'], like: low, expected_time_s: 100, count: 4}
-"""
-
-
 def test_a_run_learns_from_its_first_copy_and_the_next_run_and_dry_run_from_it(doubles):
-    jobs = JOBS + "  - {name: late, command: [sleep, '0.4'], like: low, expected_time_s: 100, arrival_s: 2}\n"
-    result = doubles.run(jobs)
+    first = job("long", "sleep", "0.4", like="low", expected_time_s=100, count=4)
+    late = job("late", "sleep", "0.4", like="low", expected_time_s=100, arrival_s=2)
+    result = doubles.run(jobs_of(first, late))
     rows = result.jobs.set_index("job")
     assert rows["predicted_s"]["long-0"] > 10.0
     assert rows["predicted_by"]["long-0"].startswith("like ")
     assert rows["predicted_by"]["late"].startswith("measured: long-")
     assert rows["predicted_s"]["late"] == pytest.approx(rows["execution_s"]["late"], rel=0.6)
-    found = dry_run(
-        doubles.write(JOBS), doubles.folder / "dry", policy="random", devices="nvml:0", predictor=ToyPredictor(),
-        seed=0, allow_clocks=False,
-    )  # fmt: skip
+    given = {"policy": "random", "devices": "nvml:0", "predictor": ToyPredictor(), "seed": 0, "allow_clocks": False}
+    found = dry_run(doubles.write(jobs_of(first)), doubles.folder / "dry", **given)
     assert all(by.startswith("measured: long-") for by in found.jobs["predicted_by"])
-    again = doubles.run(JOBS, into="again").jobs
+    again = doubles.run(jobs_of(first), into="again").jobs
     assert all(by.startswith("measured: long-") for by in again["predicted_by"])
     state = run_journal.read_state(doubles.folder / "again")
     assert len(state.learned) == 1  # the journal has what the run was planned by

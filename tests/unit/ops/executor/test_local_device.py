@@ -1,12 +1,15 @@
-"""A GPU that runs jobs: what it refuses, and a job that has no process yet."""
+"""GPUs of a run: what one that runs jobs refuses, a job that has no process yet, and a GPU that is missing."""
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
 
+from heshare.devices.device import TaskFailure
 from heshare.ops.executor.local_device import JobOnGpu, LocalExecutorDevice
+from heshare.ops.executor.lost_device import LostDevice
 from heshare.shared.errors import DeviceError
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
@@ -33,3 +36,24 @@ def test_a_job_without_a_process_has_nothing_to_stop():
     waiting.begin_stop("timeout", "5 s are over")
     assert (waiting.stopping, waiting.failure, waiting.ended_failure()) == (None, None, None)
     assert (waiting.loading, waiting.finished, waiting.deadline_s()) == (False, False, float("inf"))
+
+
+def test_jobs_of_a_missing_gpu_fail_without_a_charge():
+    device = LostDevice("T4", "GPU-0", "GPU-0: not found", lambda: 3.0)
+    assert (device.state, device.next_event_s(), device.read().power_w) == ("lost", math.inf, 0.0)
+    assert device.notes == ["3.0 s: lost: GPU-0: not found"]
+    device.start(0, WORKLOAD, 50)
+    device.start(1, WORKLOAD, 50)
+    assert set(device.read().residents) == {0, 1}
+    assert device.next_event_s() == 3.0
+    assert device.stop(1) == 0.0
+    with pytest.raises(DeviceError, match="no job 1 on it"):
+        device.stop(1)
+    assert device.advance(3.0) == []
+    assert device.take_failures() == [TaskFailure(0, "lost", "GPU-0: not found", charged=False)]
+    assert device.take_failures() == []
+    assert device.running == 0
+    assert device.next_event_s() == math.inf
+    assert set(device.ended) == {0, 1}
+    assert math.isnan(device.ended[0].began_s)
+    assert device.shares_j() == {0: 0.0, 1: 0.0}

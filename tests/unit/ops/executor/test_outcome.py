@@ -1,15 +1,20 @@
-"""The outcome of a run from its journal: its report on a full disk."""
+"""What an operator is told: events while a run goes on, and its report, also on a full disk."""
 
 from __future__ import annotations
 
+import io
+import json
+import pickle
 import resource
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pandas as pd
 import pytest
 from support.run_entries import ended, run_of, session, started
 
 from heshare.ops.executor import execute
+from heshare.ops.executor.operator_log import Note, OperatorLog
 from heshare.ops.jobs.run_journal import RunJournal
 from heshare.testing.toy import ToyPredictor
 
@@ -72,3 +77,64 @@ def test_a_journal_without_the_second_way_of_dividing_energy_is_reported_and_res
     assert jobs["energy_model_j"].isna().all()
     assert jobs["lost_model_j"].isna().tolist() == [False, True]
     assert "NaN: an older version wrote the journal" in (tmp_path / "report.txt").read_text()
+
+
+NOON = datetime(2026, 5, 1, 12, 0, 1, tzinfo=UTC)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Gone(io.StringIO):
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_tell_writes_one_line_with_the_time_of_day():
+    stream = io.StringIO()
+    log = OperatorLog(stream, now=lambda: NOON)
+    log.tell("gpu-lost", "it has\nfallen off", gpu="GPU-1", job="a")
+    log.show("3 s: 1 running")
+    assert stream.getvalue() == "12:00:01 GPU-1, a: it has fallen off\n3 s: 1 running\n"
+
+
+def test_tell_on_a_terminal_clears_the_progress_line_first():
+    stream = Terminal()
+    log = OperatorLog(stream, now=lambda: NOON)
+    log.show("1 s")
+    log.tell("note", "x")
+    log.show("2 s", last=True)
+    log.tell("note", "y")
+    assert stream.getvalue() == "\r\033[K1 s\r\033[K12:00:01 x\n\r\033[K2 s\n12:00:01 y\n"
+
+
+def test_json_log_has_one_object_a_line():
+    stream = Terminal()
+    log = OperatorLog(stream, as_json=True, now=lambda: NOON)
+    log.tell("job-failed", "line\nbreak", gpu="GPU-1", job="a")
+    log.show("2 s")
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    time = "2026-05-01T12:00:01.000+00:00"
+    assert first == {"time": time, "event": "job-failed", "gpu": "GPU-1", "job": "a", "text": "line\nbreak"}
+    assert (second["event"], second["text"]) == ("progress", "2 s")
+
+
+def test_tell_drops_what_cannot_be_written():
+    for stream in (Gone(), None):
+        OperatorLog(stream).tell("note", "x")
+        OperatorLog(stream).show("x", last=True)
+
+
+def test_note_keeps_its_event_between_processes():
+    note = pickle.loads(pickle.dumps(Note.at(1.25, "lost", "gpu-lost")))
+    assert (note, note.event, note.said) == ("1.2 s: lost", "gpu-lost", "lost")
+
+
+def test_tell_writes_no_control_characters():
+    stream = io.StringIO()
+    OperatorLog(stream, now=lambda: NOON).tell(
+        "job-failed", "dying \x1b]0;owned\x07\x9b2J \u202ebackwards", job="a\x1b[1m"
+    )
+    assert stream.getvalue().rstrip("\n").isprintable()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 
 import numpy as np
 import pytest
+from support.job_rows import job, jobs_of
 from support.run_entries import journal_lines
 
 from heshare.lab.limits.power_budget import PowerBudget
@@ -22,11 +22,6 @@ from heshare.testing.toy import ToyPredictor
 TIMES = Timeouts(poll_s=0.05, grace_s=0.5, settle_s=0.2)
 
 
-def jobs(*sleeps_s):
-    row = "  - {{name: j{}, command: [sleep, '{}'], like: 'resnet50:8', iterations: 100}}"
-    return "\n".join(["jobs:", *[row.format(number, sleep_s) for number, sleep_s in enumerate(sleeps_s)]]) + "\n"
-
-
 class GloomyPredictor(ToyPredictor):
     """A predictor that takes every GPU for one at its TDP."""
 
@@ -35,11 +30,12 @@ class GloomyPredictor(ToyPredictor):
         return CoRuns(found.time_s, np.full(len(sets), gpu.tdp_w))
 
 
-def run(doubles, text, limit, *, clocks=False, predictor=None):
+def run(doubles, sleeps_s, limit, *, clocks=False, predictor=None, timeouts=TIMES):
+    file = doubles.write(jobs_of(*[job(f"j{number}", "sleep", f"{s}") for number, s in enumerate(sleeps_s)]))
     return execute.execute(
-        doubles.write(text), doubles.folder / "run", policy="fifo", devices="nvml", allow_clocks=clocks,
+        file, doubles.folder / "run", policy="fifo", devices="nvml", allow_clocks=clocks,
         predictor=predictor or ToyPredictor(), terms=RunTerms.parse(limit),
-        options=execute.ExecutorOptions(timeouts=TIMES),
+        options=execute.ExecutorOptions(timeouts=timeouts),
     )  # fmt: skip
 
 
@@ -48,23 +44,13 @@ def entries(doubles, kind):
 
 
 def actions(doubles, kind):
-    return [
-        (row["t"], *action[1:])
-        for row in entries(doubles, "decision")
-        for action in row["actions"]
-        if action[0] == kind
-    ]
-
-
-def later(after_s, action):
-    timer = threading.Timer(after_s, action)
-    timer.start()
-    return timer
+    decided = [(row["t"], action) for row in entries(doubles, "decision") for action in row["actions"]]
+    return [(t, *action[1:]) for t, action in decided if action[0] == kind]
 
 
 @pytest.mark.slow
 def test_a_start_waits_until_readings_show_that_there_is_power(doubles):
-    result = run(doubles, jobs(0.6, 0.6), PowerBudget.constant(850.0), predictor=GloomyPredictor())
+    result = run(doubles, (0.6, 0.6), PowerBudget.constant(850.0), predictor=GloomyPredictor())
     assert result.complete
     (first_s, first, *_), (second_s, second, *_) = actions(doubles, "start")
     assert (first, second) == ("j0", "j1")
@@ -74,46 +60,11 @@ def test_a_start_waits_until_readings_show_that_there_is_power(doubles):
 
 
 @pytest.mark.slow
-def test_readings_above_the_limit_lower_clocks_and_are_noted(doubles):
-    def raise_power():
-        while not any(row.get("end") or row.get("decision", {}).get("actions") for row in journal()):
-            time.sleep(0.02)
-        time.sleep(0.3)
-        doubles.fake.set("power_mw", 440_000)
-        time.sleep(0.5)
-        doubles.fake.set("power_mw", 100_000)
-
-    def journal():
-        try:
-            return journal_lines(doubles.folder / "run")
-        except InputError:
-            return []
-
-    doubles.fake.set("power_mw", 100_000)
-    raised = later(0.0, raise_power)
-    result = run(doubles, jobs(2.0, 2.0), PowerBudget.constant(850.0), clocks=True)
-    raised.join()
-    assert result.complete
-    assert any("880 W were read where 850 W are allowed" in note for note in result.notes)
-    clocks = [sm_mhz for _, _, sm_mhz in actions(doubles, "clock")]
-    assert any(sm_mhz is not None and sm_mhz < 1980 for sm_mhz in clocks)
-    assert doubles.traces() == []
-
-
-@pytest.mark.slow
 def test_resume_keeps_the_limit_and_counts_from_the_start_of_the_run(doubles):
     budget = PowerBudget((0.0, 3600.0), (850.0, 1000.0))
-
-    def end_once_a_job_has_started():
-        outputs = doubles.folder / "run" / "outputs"
-        while not outputs.exists() or not list(outputs.iterdir()):
-            time.sleep(0.01)
-        time.sleep(0.3)  # its process has begun
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    ended = later(0.0, end_once_a_job_has_started)
+    ended = doubles.once_started(lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(BaseException, match="SIGTERM"):
-        run(doubles, jobs(1.0), budget)
+        run(doubles, (1.0,), budget)
     ended.join()
     assert entries(doubles, "run")[0]["power_limit"] == [[0.0, 850.0], [3600.0, 1000.0]]
     seen = []
@@ -128,27 +79,8 @@ def test_resume_keeps_the_limit_and_counts_from_the_start_of_the_run(doubles):
 
 def test_a_limit_that_the_gpus_cannot_keep_is_refused_before_anything_starts(doubles):
     with pytest.raises(InputError, match="when one H100 is busy at its own clock"):
-        run(doubles, jobs(0.1), PowerBudget.constant(500.0))
+        run(doubles, (0.1,), PowerBudget.constant(500.0))
     assert not (doubles.folder / "run").exists()
-    assert doubles.traces() == []
-
-
-@pytest.mark.slow
-def test_jobs_of_a_lost_gpu_run_on_the_other_within_the_limit(doubles):
-    def lose():
-        outputs = doubles.folder / "run" / "outputs"
-        while not outputs.exists() or not list(outputs.iterdir()):
-            time.sleep(0.01)
-        doubles.fake.set("lost0", 1)
-
-    gone = later(0.0, lose)
-    result = run(doubles, jobs(0.5, 0.5, 0.5, 0.5), PowerBudget.constant(850.0), predictor=GloomyPredictor())
-    gone.join()
-    doubles.fake.set("lost0", 0)
-    assert result.complete
-    assert set(result.jobs["gpu"]) <= {0, 1}
-    assert any("lost" in note for note in result.notes)
-    assert doubles.traces() == []
 
 
 @pytest.mark.slow
@@ -158,21 +90,14 @@ def test_while_power_is_read_above_the_limit_nothing_starts_and_no_clock_rises(d
     high = []
 
     def raise_power():
-        outputs = doubles.folder / "run" / "outputs"
-        while not outputs.exists() or not list(outputs.iterdir()):
-            time.sleep(0.01)
-        time.sleep(0.5)
         doubles.fake.set("power_mw", 600_000)
         high.append(time.time())
         time.sleep(5.0)
         high.append(time.time())
         doubles.fake.set("power_mw", 100_000)
 
-    doubles.fake.set("power_mw", 100_000)
-    raised = later(0.0, raise_power)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(globals(), "TIMES", unsettled)
-        result = run(doubles, jobs(*[1.0] * 10), PowerBudget.constant(900.0), clocks=clocks)
+    raised = doubles.once_started(raise_power)
+    result = run(doubles, [1.0] * 10, PowerBudget.constant(900.0), clocks=clocks, timeouts=unsettled)
     raised.join()
     assert result.complete
     (began_s, ended_s), at = high, entries(doubles, "session")[0]["at"]

@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from heshare.ops.executor.job_process import ReapedProcess
 
@@ -23,6 +23,18 @@ STRAYS = {
 }
 
 
+EXECUTOR = """
+import os, sys, time
+from pathlib import Path
+from heshare.ops.executor.job_process import ReapedProcess
+folder = Path(sys.argv[1])
+environment = {**os.environ, "HS_STRAY": str(folder)}
+with (folder / "log").open("ab") as output:
+    ReapedProcess(("sh", "-c", sys.argv[2]), directory=folder, environment=environment, output=output.fileno())
+time.sleep(60)
+"""
+
+
 def start(folder, *arguments, **environment):
     log = folder / "log"
     with log.open("ab") as output:
@@ -34,12 +46,13 @@ def start(folder, *arguments, **environment):
         )
 
 
-def end_of(process, timeout_s=20.0):
-    until = time.monotonic() + timeout_s
-    while process.poll() is None:
-        assert time.monotonic() < until, "does not end"
-        time.sleep(0.01)
+def end_of(process):
+    assert until(lambda: process.poll() is not None, 20.0)
     return process.returncode
+
+
+def up(folder):
+    return until(lambda: (folder / "log").exists() and "up" in (folder / "log").read_text())
 
 
 def strays(folder):
@@ -59,10 +72,7 @@ def strays(folder):
 @pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
 def test_strays_end_with_their_job(tmp_path, stray):
     process = start(tmp_path, "sh", "-c", f"{stray} until [ -e go ]; do sleep 0.02; done; exit 3")
-    until = time.monotonic() + 20
-    while not any(SECONDS.encode() in command and b"sh" not in command for command in strays(tmp_path)):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    assert until(lambda: any(SECONDS.encode() in command and b"sh" not in command for command in strays(tmp_path)))
     (tmp_path / "go").touch()
     assert end_of(process) == 3
     assert strays(tmp_path) == []
@@ -71,8 +81,7 @@ def test_strays_end_with_their_job(tmp_path, stray):
 def test_stop_ends_a_job_that_ignores_sigterm_with_all_its_strays(tmp_path):
     everything = " ".join(STRAYS.values())
     process = start(tmp_path, "sh", "-c", f"trap '' TERM; {everything} echo up; sleep 60; sleep 60")
-    while "up" not in (tmp_path / "log").read_text():
-        time.sleep(0.01)
+    assert up(tmp_path)
     process.stop(0.2)
     assert process.returncode == -signal.SIGKILL
     assert strays(tmp_path) == []
@@ -80,8 +89,7 @@ def test_stop_ends_a_job_that_ignores_sigterm_with_all_its_strays(tmp_path):
 
 def test_stop_lets_a_job_end_by_itself(tmp_path):
     process = start(tmp_path, "sh", "-c", "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
-    while "up" not in (tmp_path / "log").read_text():
-        time.sleep(0.01)
+    assert up(tmp_path)
     process.stop(20.0)
     assert process.returncode == 5
     assert (tmp_path / "log").read_text().endswith("bye\n")  # the shell may report that its sleep was ended
@@ -89,21 +97,14 @@ def test_stop_lets_a_job_end_by_itself(tmp_path):
 
 @pytest.mark.slow
 def test_strays_end_when_the_executor_is_killed(tmp_path):
-    code = (
-        "import sys, time; sys.path[:0] = sys.argv[3:]; from pathlib import Path\n"
-        "from support.stray_executor import run; run(Path(sys.argv[1]), sys.argv[2])"
-    )
     everything = " ".join(STRAYS.values())
-    executor = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), everything, *sys.path])
-    while not (tmp_path / "log").exists() or "up" not in (tmp_path / "log").read_text():
-        time.sleep(0.01)
+    words = (str(tmp_path), f"trap '' TERM; {everything} echo up; sleep 60; sleep 60")
+    executor = subprocess.Popen([sys.executable, "-c", EXECUTOR, *words])
+    assert up(tmp_path)
     assert len(strays(tmp_path)) > len(STRAYS)
     executor.kill()
     executor.wait()
-    until = time.monotonic() + 20
-    while strays(tmp_path) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert strays(tmp_path) == []
+    assert until(lambda: strays(tmp_path) == [])
 
 
 def test_a_command_has_its_own_environment_session_and_no_input(tmp_path):

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
 
 import pytest
 from support.run_entries import journal_lines
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.executor import execute
 from heshare.ops.jobs.run_journal import NAME
 from heshare.ops.views.run_view import RunView
-from heshare.shared.errors import InputError
 from heshare.shared.journal import journal_line
-from heshare.testing.toy import ToyPredictor
 
 JOBS = """\
 jobs:
@@ -99,21 +95,3 @@ def test_a_run_of_an_older_version_is_continued_unless_it_was_on_several_hosts(d
     assert f"{NAME}: found a run on several hosts; expected " in refused.stderr
     assert journal_lines(doubles.folder / "run") == entries
     assert RunView(doubles.folder / "run").state.counts()["completed"] == 1
-
-
-RUN = {"policy": "random", "devices": [], "seed": 0, "allow_clocks": False, "jobs": []}
-MADE_UP = [
-    [{"run": 5}],
-    [{"run": {}}],
-    [{"run": {**RUN, "jobs": [{"a": 1}]}}],
-    *([{"run": RUN}, entry] for entry in ({"end": {}}, {"session": {"at": "x"}}, {"decision": {"actions": [[]]}})),
-]
-
-
-@pytest.mark.parametrize("entries", MADE_UP, ids=str)
-def test_made_up_entries_with_right_checksums_are_refused_with_one_message(tmp_path, entries):
-    (tmp_path / NAME).write_bytes(b"".join(map(journal_line, entries)))
-    with pytest.raises(InputError, match=rf"{NAME}: found an entry that no run writes \(.+\); "):
-        execute.resume(tmp_path, predictor=ToyPredictor())
-    with suppress(InputError):  # it reads fewer of them
-        RunView(tmp_path)

@@ -7,8 +7,6 @@ import stat
 
 import pytest
 
-from heshare.shared.errors import InputError
-
 SECRET = "correct-horse-battery-staple"
 JOBS = """\
 jobs:
@@ -43,18 +41,6 @@ def test_nothing_of_a_run_is_readable_by_others_and_no_command_line_has_a_secret
     }  # fmt: skip
     assert (doubles.folder / "readable").read_text() == ""
     assert SECRET.encode() not in (doubles.folder / "lines").read_bytes()
-
-
-def test_a_run_refuses_outputs_that_others_can_write_before_it_takes_a_gpu(doubles):
-    outputs = doubles.folder / "run" / "outputs"
-    outputs.mkdir(parents=True)
-    outputs.chmod(0o777)
-    with pytest.raises(InputError, match=r"outputs: found a folder that others can write \(mode 0777\)"):
-        doubles.run(JOBS.format(command="true", secret="x"))
-    assert doubles.traces() == []
-    assert list(outputs.iterdir()) == []
-    outputs.chmod(0o755)
-    assert doubles.run(JOBS.format(command="true", secret="x")).complete
 
 
 def test_the_output_of_a_job_is_bounded_and_its_end_is_in_the_reason(doubles):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import select
 import shutil
 import socket
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.simulator.cards import JobPlan
+from support.simulator.cards import JobPlan, SimNvml
 from support.simulator.edges import MODULES
 from support.simulator.simulation import Fault, Schedule, Simulation, crash_at_every_write, simulate, warm
 
@@ -24,6 +25,8 @@ from heshare.ops.clocks.served_card import ServedCard
 from heshare.ops.executor.run_observer import JournalingObserver
 from heshare.ops.jobs.entries import End
 from heshare.shared import journal
+
+FUNCTIONS = [name.replace("_", "nvmlDevice", 1) for name in vars(SimNvml) if re.match("_[A-Z]", name)]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -62,11 +65,6 @@ def test_a_seed_replays_byte_for_byte():
 
 
 @pytest.mark.slow
-def test_a_crash_at_changes_of_files_loses_nothing():
-    assert crash_at_every_write(("kill-middle",), step=40) >= 4
-
-
-@pytest.mark.slow
 def test_a_disk_that_fails_at_changes_of_files_loses_nothing():
     assert crash_at_every_write(("full", "broken", "short"), step=40) >= 12
 
@@ -89,6 +87,24 @@ def test_a_start_that_fails_is_an_attempt_that_counts():
     assert not simulation.run().violations
     outcomes = [entry.outcome for entry in simulation.promises.entries("/runs/a") if isinstance(entry, End)]
     assert outcomes == ["failed: start", "completed"]
+
+
+def test_a_full_disk_ends_a_run_with_the_command_that_resumes_it():
+    simulation = Simulation(Schedule(1, 1, False, True, {"a": JobPlan(5.0)}, {}, {}, [Fault("disk-full", 0, 3.0, 9.0)]))
+    outcome = simulation.run()
+    assert not outcome.violations
+    assert re.search("DeviceError .*No space left.*--resume", outcome.log())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_s", [0.0, 3.0])
+def test_whichever_nvml_function_fails_for_good_the_machine_is_restored(at_s):
+    for index, function in enumerate(FUNCTIONS):
+        fault = Fault("refuse", 0, at_s, 1e6, 0, (function, (999, 15, 3, 4, 10)[index % 5]))
+        plans = {"a": JobPlan(2.0), "b": JobPlan(4.0)}
+        simulation = Simulation(Schedule(1, 2, True, True, plans, {"a": 1}, {}, [fault]))
+        assert not simulation.run().violations, function
+        assert simulation.injector.struck == ["refuse"]
 
 
 @pytest.mark.slow

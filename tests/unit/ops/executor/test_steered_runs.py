@@ -1,4 +1,4 @@
-"""Runs on stand-ins as an operator sees and steers them: lost terminals, events, status, drain, stop, full disks."""
+"""Runs as an operator sees and steers them: lost and closed streams, events, status, drain, stop."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import time
 import pytest
 from support import kill_drill
 from support.fakenvml import FakeNvml, compiler
+from support.job_rows import job, jobs_of
 from support.waiting import until
 from typer.testing import CliRunner
 
@@ -30,13 +31,11 @@ def machine(tmp_path_factory):
     return folder, {**os.environ, **kill_drill.prepare(folder)}
 
 
-def jobs_file(machine, *commands):
-    rows = []
-    for number, text in enumerate(commands):
-        command, _, more = text.partition(" # ")
-        fields = f"name: j{number}, command: [sh, -c, {json.dumps(command)}], like: medium, expected_time_s: 5"
-        rows.append(f"  - {{{fields}{', ' * bool(more)}{more}}}")
-    (machine[0] / "jobs.yaml").write_text("\n".join(["jobs:", *rows]) + "\n")
+def jobs_file(machine, *commands, **more):
+    """Write jobs `j0` and so on; `more` are fields of the last one."""
+    rows = [job(f"j{number}", "sh", "-c", command) for number, command in enumerate(commands[:-1])]
+    rows.append(job(f"j{len(rows)}", "sh", "-c", commands[-1], **more))
+    (machine[0] / "jobs.yaml").write_text(jobs_of(*rows))
 
 
 def start(machine, *options, **streams):
@@ -63,7 +62,6 @@ def test_run_goes_on_when_the_reader_of_stderr_and_stdout_has_gone(machine):
     run.stderr.close()
     run.stdout.close()
     assert run.wait(120) == 0
-    assert "completed: 2" in (machine[0] / "jobs-run" / "report.txt").read_text()
 
 
 @pytest.mark.slow
@@ -74,8 +72,8 @@ def test_json_log_tells_failures_lost_gpus_and_refused_clocks(machine):
     run = start(machine, "--log", "json", "--allow-clocks")
     wait_for(started(machine, 2))
     FakeNvml(folder / "lib" / "libnvidia-ml.so.1")  # builds the state that the processes share
-    environment_of_a_writer = {**environment, "FAKENVML_FAIL": "set:lost0=1"}
-    subprocess.run([sys.executable, "-c", "import pynvml; pynvml.nvmlInit()"], env=environment_of_a_writer, check=True)
+    losing = {**environment, "FAKENVML_FAIL": "set:lost0=1"}
+    subprocess.run([sys.executable, "-c", "import pynvml; pynvml.nvmlInit()"], env=losing, check=True)
     _, errors = run.communicate(timeout=120)
     events = [json.loads(line) for line in errors.decode().splitlines()]
     by_name = {event["event"]: event for event in events}
@@ -114,34 +112,25 @@ def test_status_and_stop_of_a_run_that_goes_on(machine):
     assert not (folder / "jobs-run" / "control").exists()
 
 
+@pytest.mark.parametrize("left", [0, 1])
 @pytest.mark.slow
-def test_drain_starts_nothing_more_and_resume_continues(machine):
+def test_drain_starts_nothing_more_has_one_exit_code_and_resume_continues(machine, left):
     folder, environment = machine
-    jobs_file(machine, "sleep 1.5", "true # arrival_s: 5")
+    jobs_file(machine, "sleep 1.5", *["true"] * left, arrival_s=5 * left)
     run = start(machine)
     wait_for(started(machine, 1))
     assert CLI.invoke(app, ["jobs", "drain", str(folder / "jobs-run")]).exit_code == 0
     _, errors = run.communicate(timeout=120)
     assert run.returncode == 128 + signal.SIGTERM
     assert b"nothing more is started" in errors
-    counts = {"waiting": 1, "running": 0, "completed": 1, "failed": 0}
+    counts = {"waiting": left, "running": 0, "completed": 1, "failed": 0}
     assert RunView(folder / "jobs-run").state.counts() == counts
+    status = CLI.invoke(app, ["jobs", "status", str(folder / "jobs-run")]).stdout
+    assert ("is complete" in status) == (left == 0)
     words = [sys.executable, "-m", "heshare", "jobs", "run", "--resume", "jobs-run", "--json"]
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, check=False, timeout=120)
     result = json.loads(done.stdout)
-    assert (done.returncode, result["completed"], result["attempts"]) == (0, 2, 2)
-
-
-@pytest.mark.slow
-def test_a_drained_run_has_one_exit_code_whatever_is_left(machine):
-    folder, _ = machine
-    jobs_file(machine, "sleep 1.5")
-    run = start(machine)
-    wait_for(started(machine, 1))
-    assert CLI.invoke(app, ["jobs", "drain", str(folder / "jobs-run")]).exit_code == 0
-    run.communicate(timeout=120)
-    assert run.returncode == 128 + signal.SIGTERM
-    assert "is complete" in CLI.invoke(app, ["jobs", "status", str(folder / "jobs-run")]).stdout
+    assert (done.returncode, result["completed"], result["attempts"]) == (0, 1 + left, 1 + left)
 
 
 @pytest.mark.slow
@@ -165,3 +154,14 @@ def test_steering_refuses_a_folder_without_a_run(tmp_path, command):
     done = CLI.invoke(app, ["jobs", command, str(tmp_path)])
     assert done.exit_code == 2
     assert "no journal of a run" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_a_run_with_closed_streams_completes(machine, closed) -> None:
+    folder, environment = machine
+    jobs_file(machine, "true", "true")
+    words = ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-m", "heshare", "jobs", "run", "jobs.yaml"]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert (folder / "jobs-run" / "jobs.csv").read_text().count(",completed,") == 2

@@ -7,15 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support.drills.machine import processes
+from support.job_rows import job, jobs_of
 from support.waiting import CONTAINER, can_unshare, until
 
 from heshare.ops.clocks import clock_notes
 from heshare.ops.state.run_note import run_notes
 
-JOBS = "jobs: [{name: a, command: [sleep, '%s'], like: 'resnet50:8', iterations: 1, count: 2}]"
 RUN = """
 import sys
 from pathlib import Path
@@ -45,7 +45,7 @@ def in_container(*words, **environment):
 
 def second_run(doubles, devices, **environment):
     path = doubles.folder / "second.yaml"
-    path.write_text(JOBS % 0.1)
+    path.write_text(jobs_of(job("a", "sleep", "0.1")))
     return in_container("-c", RUN, str(path), str(doubles.folder / "second"), devices, **environment)
 
 
@@ -55,7 +55,7 @@ def first(doubles):
     child = os.fork()
     if child == 0:
         try:
-            doubles.run(JOBS % 300, policy="drill", clocks=True)
+            doubles.run(jobs_of(job("a", "sleep", "300", count=2)), policy="drill", clocks=True)
         finally:
             os._exit(1)
     assert until(lambda: doubles.fake.get("locked_mhz") and list((doubles.folder / "run" / "outputs").glob("*")))
@@ -71,7 +71,7 @@ def state(doubles):
     return held, sorted(path.name for path in (doubles.folder / "tmp").glob("hs-mps-*")), doubles.fake.get("locked_mhz")
 
 
-def test_a_run_in_another_container_is_refused_the_gpu_and_changes_nothing_of_the_first(doubles, first):
+def test_another_container_is_refused_the_gpu_of_a_run_and_changes_nothing_of_it(doubles, first):
     before = state(doubles)
     assert [len(part) for part in before[:2]] == [2, 1]
     (doubles.folder / "own-locks").mkdir()
@@ -80,27 +80,21 @@ def test_a_run_in_another_container_is_refused_the_gpu_and_changes_nothing_of_th
         assert done.returncode == 1
         assert f"process {first}" in done.stderr
         assert message in done.stderr
-        assert state(doubles) == before
         shutil.rmtree(doubles.folder / "second")
     done = second_run(doubles, "nvml:1")
     assert (done.stdout, done.returncode) == ("True\n", 0)
-    assert state(doubles) == before
-
-
-def test_restore_and_doctor_in_another_container_leave_a_live_run_and_list_a_killed_one(doubles, first):
-    before = state(doubles)
     for command in ("restore", "doctor"):
         done = in_container("-m", "heshare", command)
         assert (done.returncode, done.stderr) == (0, "")
         assert f"in use by the run in {doubles.folder / 'run'} (process {first}) of host " in done.stdout
     assert state(doubles) == before
-    # With executor and watchdog gone, its clock service has unlocked the clock, and its processes are seen here alone.
-    (dog,) = [pid for pid in children(first) if b"executor.watchdog" in command_line(pid)]
-    os.kill(first, signal.SIGSTOP)
-    os.kill(dog, signal.SIGKILL)
-    os.kill(first, signal.SIGKILL)
-    assert until(lambda: command_line(first) == b"")
-    assert until(lambda: doubles.fake.get("locked_mhz") == 0)
+
+
+def test_restore_in_another_container_lists_a_killed_run_and_leaves_it_to_its_own(doubles, first):
+    killed = [pid for pid, part, _ in processes(doubles.folder) if part == "watchdog"]
+    for number, pid in ((signal.SIGSTOP, first), (signal.SIGKILL, killed[0]), (signal.SIGKILL, first)):
+        os.kill(pid, number)
+    assert until(lambda: doubles.fake.get("locked_mhz") == 0), "its clock service has unlocked the clock"
     done = in_container("-m", "heshare", "restore")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Left alone: The run in" in done.stdout
@@ -109,15 +103,3 @@ def test_restore_and_doctor_in_another_container_leave_a_live_run_and_list_a_kil
     done = subprocess.run([sys.executable, "-m", "heshare", "restore"], capture_output=True, text=True, check=True)
     assert "processes ended, its GPUs are free again" in done.stdout
     assert state(doubles) == ([], [], 0)
-
-
-def children(pid):
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return [int(word) for thread in threads for word in (thread / "children").read_text().split()]
-
-
-def command_line(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""

@@ -51,39 +51,6 @@ def test_job_history_counts_every_attempt_and_each_finished_job_once():
     assert (jobs.charged, jobs.free) == ({"b": 1, "c": 1}, {})
 
 
-@given(st.integers(0, 10**6))
-@settings(max_examples=150, deadline=None)
-def test_run_journal_cut_anywhere_is_continued_without_repeated_entries(tmp_path_factory, cut):
-    whole = b"".join(map(line_of, [RUN, *ENTRIES]))
-    folder = tmp_path_factory.mktemp("torn")
-    least = len(line_of(RUN))
-    content = whole[: least + cut % (len(whole) - least + 1)]
-    (folder / NAME).write_bytes(content)
-    journal = RunJournal(folder, None)
-    count = len(journal.entries)
-    assert journal.entries == [RUN, *ENTRIES][:count]
-    assert content.count(b"\n") == count
-    journal.append(ended("z"))
-    journal.close()
-    assert read(folder)[count:] == [ended("z")]
-
-
-def test_run_journal_refuses_a_damaged_line_before_the_end_with_its_row(tmp_path):
-    lines = [line_of(entry) for entry in [RUN, *ENTRIES]]
-    lines[3] = lines[3].replace(b"a", b"e", 1)
-    (tmp_path / NAME).write_bytes(b"".join(lines))
-    with pytest.raises(InputError, match=r"row 4: found a damaged line"):
-        RunJournal(tmp_path, None)
-
-
-def test_run_journal_refuses_a_folder_with_another_writer(tmp_path):
-    first = RunJournal(tmp_path, RUN)
-    with pytest.raises(InputError, match="another process writes"):
-        RunJournal(tmp_path, None)
-    first.close()
-    RunJournal(tmp_path, None).close()
-
-
 def test_run_journal_begins_anew_only_if_nothing_was_decided(tmp_path):
     first = RunJournal(tmp_path, RUN)
     first.append(ENTRIES[0])
@@ -131,16 +98,13 @@ def test_salvage_of_flipped_bits_loses_at_most_the_lines_that_they_are_in(tmp_pa
     assert read(folder) == [*entries, ended("z")]
 
 
-@pytest.mark.parametrize("bit", [0, 9, 70, 8 * len(WHOLE[0]) - 1])
-def test_salvage_refuses_a_damaged_first_line(tmp_path, bit):
-    content = bytearray(b"".join(WHOLE))
-    content[bit // 8] ^= 1 << (bit % 8)
-    (tmp_path / NAME).write_bytes(content)
+def test_salvage_refuses_a_damaged_first_line_and_leaves_the_file(tmp_path):
+    (tmp_path / NAME).write_bytes(b"".join([WHOLE[0].replace(b"random", b"r4ndom"), *WHOLE[1:]]))
+    before = (tmp_path / NAME).read_bytes()
     for salvage in (False, True):
         with pytest.raises(InputError, match="row 1: found a damaged first line, which describes the run"):
             RunJournal(tmp_path, None, salvage=salvage)
-    assert [path.name for path in tmp_path.iterdir()] == [NAME]
-    assert (tmp_path / NAME).read_bytes() == content
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(NAME, before)]
 
 
 def test_a_damaged_line_is_refused_with_the_command_that_leaves_it_out(tmp_path):

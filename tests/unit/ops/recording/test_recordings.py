@@ -1,4 +1,4 @@
-"""Recordings of real GPUs, read by name or path."""
+"""Recordings of real GPUs, read by name or path, and their repeat noise, which emulated profiles can use."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from heshare.devices.noise import POWER_CV, TIME_CV, repeat_cv
 from heshare.ops.open_device import emulated
-from heshare.ops.recording import recordings
+from heshare.ops.recording import recordings, regenerate_profiles
 from heshare.ops.recording.profile_device import profile
+from heshare.ops.recording.regenerate_profiles import regenerate
+from heshare.profiles import store
+from heshare.shared import files
 from heshare.shared.errors import InputError
 
 
@@ -54,14 +59,57 @@ def test_recordings_of_an_emulated_device_are_refused(tmp_path: Path) -> None:
     assert refused.value.exit_code == 2
 
 
-def test_recordings_that_are_missing_are_refused_with_folder_and_command() -> None:
+def test_recordings_that_are_missing_or_unknown_are_refused() -> None:
     with pytest.raises(InputError) as refused:
         recordings.read("recorded:NoSuchGpu")
     assert str(recordings.folder() / "NoSuchGpu") in str(refused.value)
     assert recordings.COMMAND in str(refused.value)
+    for source in ("measured", "recorded:H100,"):
+        with pytest.raises(InputError, match="recorded:GPU"):
+            recordings.read(source)
 
 
-@pytest.mark.parametrize("source", ["measured", "recorded:H100,"])
-def test_recordings_of_an_unknown_source_are_refused(source: str) -> None:
-    with pytest.raises(InputError, match="recorded:GPU"):
-        recordings.read(source)
+def test_repeat_cv_is_unbiased_for_few_repeats(rng: np.random.Generator) -> None:
+    for count in (2, 5):
+        draws = rng.normal(1.0, 0.02, size=(20_000, count))
+        cv = draws.std(axis=1, ddof=1) / draws.mean(axis=1)
+        assert repeat_cv(cv, np.full(len(cv), count)) == pytest.approx(0.02, rel=0.03)
+    # What was visited once is ignored.
+    assert repeat_cv([0.0, 0.02, 0.0], [1, 100, 1]) == pytest.approx(0.02, rel=0.01)
+    assert np.isnan(repeat_cv([0.0], [1]))
+
+
+def test_noise_of_the_emulated_profiles_equals_the_public_record() -> None:
+    for name in ("T4", "V100", "A100"):
+        time_cv, power_cv = regenerate_profiles.time_and_power_cv(store.read(files.data("profiles", "emulated", name)))
+        assert time_cv == pytest.approx(TIME_CV, rel=0.1)
+        assert power_cv == pytest.approx(POWER_CV, rel=0.1)
+
+
+def test_repeat_cv_by_workload(made_up_h100: Path) -> None:
+    table = recordings.read_one(str(made_up_h100)).table
+    noise = regenerate_profiles.noise_by_workload(table).set_index("workload")
+    assert len(noise) == 16
+    assert noise.drop("all")["settings"].sum() == noise.loc["all", "settings"] == (table["repeats"] > 1).sum()
+    assert noise.loc["all", "time_pct"] == pytest.approx(2.0, rel=0.5)
+    assert noise.loc["all", "power_pct"] == pytest.approx(1.0, rel=0.5)
+
+
+def test_repeat_noise_of_a_recording_without_repeats_is_none(made_up_h100: Path) -> None:
+    table = recordings.read_one(str(made_up_h100)).table.assign(repeats=1)
+    assert regenerate_profiles.noise_by_workload(table)["time_pct"].isna().all()
+    with pytest.raises(InputError, match="no setting was visited twice"):
+        regenerate_profiles.time_and_power_cv(table)
+
+
+def test_emulated_profiles_can_use_a_recordings_noise(made_up_h100: Path, tmp_path: Path) -> None:
+    (path,) = regenerate(tmp_path, gpus=("T4",), samples=40, noise_of=str(made_up_h100), progress=False)
+    table = store.read(path)
+    expected = regenerate_profiles.time_and_power_cv(recordings.read_one(str(made_up_h100)).table)
+    assert set(table["provenance"]) == {"emulated"}
+    assert regenerate_profiles.time_and_power_cv(table) == (
+        pytest.approx(expected[0], rel=0.2),
+        pytest.approx(expected[1], rel=0.2),
+    )
+    content = json.loads(path.with_name("manifest.json").read_text(encoding="utf-8"))
+    assert content["command"].startswith("heshare regenerate-profiles --noise-of ")

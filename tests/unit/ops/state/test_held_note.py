@@ -35,6 +35,11 @@ with found_note(Path(sys.argv[1])) as note:
 """
 
 
+def kill(process):
+    process.kill()
+    process.wait()
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "state" / "note.json"
@@ -53,8 +58,7 @@ def holder(path):
 
     yield start
     for process in started:
-        process.kill()
-        process.wait()
+        kill(process)
         process.stdout.close()
 
 
@@ -93,9 +97,10 @@ def test_a_note_is_seen_whole_private_and_held_until_it_is_removed(path):
 def test_a_note_that_was_closed_or_whose_process_was_killed_is_of_an_ended_one(path, holder):
     process = holder()
     assert life(path) is Life.RUNS
-    process.kill()
-    process.wait()
-    assert life(path) is Life.ENDED
+    kill(process)
+    with found_note(path) as note:
+        assert note.life is Life.ENDED
+        assert life(path) is Life.RUNS, "one process cleans up after a note, and no other one meanwhile"
     path.unlink()
     note = HeldNote(path, {})
     note.publish()
@@ -107,8 +112,7 @@ def test_a_note_of_an_earlier_start_of_the_host_is_of_an_ended_process_whatever_
     process = holder()
     change(path, place=moved(boot="earlier"))
     assert life(path) is Life.RUNS  # its lock is held, so its place cannot be right
-    process.kill()
-    process.wait()
+    kill(process)
     change(path, pid=os.getpid())
     assert life(path) is Life.REBOOTED
     change(path, locks=False)
@@ -120,8 +124,7 @@ def test_a_note_of_another_host_is_left_alone_and_says_where_to_go(path, holder,
     process = holder()
     change(path, place=moved(**facts))
     assert life(path) is Life.RUNS
-    process.kill()
-    process.wait()
+    kill(process)
     with found_note(path) as note:
         assert note.life is Life.UNKNOWN
         assert not note.life.over
@@ -157,25 +160,12 @@ def test_a_note_of_another_container_is_live_as_long_as_its_process(path, holder
     assert life(path) is Life.RUNS
     look = [*CONTAINER, sys.executable, "-c", LOOK, str(path)]
     assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "runs\n"
-    process.kill()
-    process.wait()
+    kill(process)
     assert until(lambda: life(path) is not Life.RUNS)
     assert life(path) is Life.HIDDEN
     path.unlink()
     holder().kill()
     assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "hidden\n"
-
-
-def test_only_one_process_cleans_up_after_a_note(path, holder):
-    process = holder()
-    process.kill()
-    process.wait()
-    with found_note(path) as note:
-        assert note.life is Life.ENDED
-        assert life(path) is Life.RUNS
-        path.unlink()
-        with pytest.raises(FileNotFoundError), found_note(path):
-            pass
 
 
 def test_found_note_refuses_links_and_damaged_notes(path):
@@ -186,6 +176,8 @@ def test_found_note_refuses_links_and_damaged_notes(path):
     with pytest.raises(DeviceError, match="cannot be read"), found_note(path):
         pass
     path.unlink()
+    with pytest.raises(FileNotFoundError), found_note(path):
+        pass
     for text in ("", "{}", "[]", '{"place": {}, "pid": 1, "started": 1}', "\x00" * 10):
         path.write_text(text)
         with pytest.raises(DeviceError, match="not a note of heshare"), found_note(path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.job_rows import job, jobs_of
 from typer.testing import CliRunner
 
 from heshare.cli import app
@@ -14,20 +15,16 @@ from heshare.ops.views.dry_run import dry_run
 from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor
 
-JOBS = """jobs:
-  - {name: a, command: [sleep, '1'], like: medium, expected_time_s: 60, count: 3}
-  - {name: late, command: [sleep, '1'], like: low, expected_time_s: 10, arrival_s: 500}
-"""
+FIRST = job("a", "sleep", "0.5", like="medium", expected_time_s=60, count=3)
+
+
+def jobs(arrival_s=500):
+    return jobs_of(FIRST, job("late", "sleep", "0.5", like="low", expected_time_s=10, arrival_s=arrival_s))
 
 
 def plan(doubles, **changes):
     arguments = {"policy": "random", "devices": "nvml", "seed": 0, "allow_clocks": False, **changes}
-    return dry_run(doubles.write(JOBS), doubles.folder / "run", predictor=ToyPredictor(), **arguments)
-
-
-def changes_of(fake):
-    calls = ("nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks")
-    return [fake.called(call) for call in calls]
+    return dry_run(doubles.write(jobs()), doubles.folder / "run", predictor=ToyPredictor(), **arguments)
 
 
 def test_dry_run_plans_every_job_and_changes_nothing(doubles):
@@ -39,35 +36,33 @@ def test_dry_run_plans_every_job_and_changes_nothing(doubles):
     assert found.totals["energy_active_j"] > 0
     assert any("would be locked by" in note for note in found.notes)
     assert any("MPS daemon would be started" in note for note in found.notes)
-    assert changes_of(doubles.fake) == [0, 0]
+    for call in ("nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"):
+        assert doubles.fake.called(call) == 0
     assert doubles.traces() == []
     after = sorted(path for path in doubles.folder.rglob("*") if path.name not in ("jobs.yaml", "machine"))
     assert after == [path for path in before if path.name != "machine"]
 
 
 @pytest.mark.slow
-def test_dry_run_plans_as_the_run_decides(doubles):
+def test_dry_run_plans_as_the_run_decides_and_each_surveys_the_cards_once(doubles, monkeypatch):
+    asked, ask = [], GuardedGpu.ask
+    monkeypatch.setattr(GuardedGpu, "ask", lambda card, name, *given: asked.append(name) or ask(card, name, *given))
     found = plan(doubles)
-    done = doubles.run(JOBS.replace("arrival_s: 500", "arrival_s: 1"), devices="nvml")
+    assert asked.count("survey") == 1
+    done = doubles.run(jobs(arrival_s=1), devices="nvml")
+    assert asked.count("survey") == 2
     uuids = done.gpus["uuid"]
     first = {row["job"]: uuids[row["gpu"]] for row in done.jobs.to_dict("records") if row["job"] != "late"}
     assert first == {row["job"]: row["gpu"] for row in found.jobs.to_dict("records") if row["job"] != "late"}
 
 
-@pytest.mark.slow
-def test_dry_run_and_run_survey_the_cards_once(doubles, monkeypatch):
-    asked, ask = [], GuardedGpu.ask
-    monkeypatch.setattr(GuardedGpu, "ask", lambda card, name, *given: asked.append(name) or ask(card, name, *given))
-    plan(doubles)
-    assert asked.count("survey") == 1
-    doubles.run(JOBS.replace("arrival_s: 500", "arrival_s: 0"), devices="nvml")
-    assert asked.count("survey") == 2
-
-
-def test_dry_run_refuses_a_variant_that_the_run_would_refuse(doubles):
+def test_dry_run_refuses_what_the_run_would_refuse(doubles):
     doubles.fake.set("cores", 1)
     with pytest.raises(InputError, match="with 1 cores"):
         plan(doubles)
+    done = CliRunner().invoke(app, ["jobs", "run", "--resume", "x", "--dry-run"])
+    assert done.exit_code == 2
+    assert "--dry-run" in done.stderr
 
 
 def test_dry_run_names_rights_and_users_that_are_in_the_way(doubles, monkeypatch):
@@ -82,15 +77,18 @@ def test_dry_run_names_rights_and_users_that_are_in_the_way(doubles, monkeypatch
         assert text in notes
 
 
-def test_dry_run_of_a_resumed_run_is_refused():
-    done = CliRunner().invoke(app, ["jobs", "run", "--resume", "x", "--dry-run"])
-    assert done.exit_code == 2
-    assert "--dry-run" in done.stderr
-
-
 def test_dry_run_on_the_command_line(doubles):
-    path = doubles.write(JOBS)
-    words = ["jobs", "run", str(path), "--devices", "nvml:1", "--policy", "random", "--dry-run", "--json"]
+    words = [
+        "jobs",
+        "run",
+        str(doubles.write(jobs())),
+        "--devices",
+        "nvml:1",
+        "--policy",
+        "random",
+        "--dry-run",
+        "--json",
+    ]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)

@@ -29,14 +29,8 @@ def meter(state, tmp_path, *, active=True):
 
 def busy_state():
     """A run of two jobs on one of two GPUs, with everything known."""
-    account = Account(
-        60.0,
-        shares_j={"a": 30.0, "b": 30.0},
-        model_shares_j={"a": 40.0, "b": 20.0},
-        sm_mhz=900.0,
-        power_w=60.0,
-        requested_mhz=1000,
-    )
+    shares = {"shares_j": {"a": 30.0, "b": 30.0}, "model_shares_j": {"a": 40.0, "b": 20.0}}
+    account = Account(60.0, **shares, sm_mhz=900.0, power_w=60.0, requested_mhz=1000)
     gpus = tuple(SessionGpu(f"GPU-{index}", "T4") for index in range(2))
     return state_of(
         run_of(3, power_limit=[[0.0, 900.0], [1.0, 700.0]]),

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from time import monotonic
 
 import pytest
@@ -49,17 +50,13 @@ def pipe() -> Iterator[tuple[int, int]]:
             os.close(end)
 
 
-@given(
-    st.builds(
-        Message,
-        kind=st.sampled_from(KINDS),
-        done=st.integers(0, 10**12),
-        at_s=st.floats(0, 1e9),
-        time_s=st.floats(1e-9, 1e3),
-        finished=st.booleans(),
-        text=st.text(),
-    )
-)
+MESSAGES = st.builds(
+    Message, st.sampled_from(KINDS), done=st.integers(0, 10**12), at_s=st.floats(0, 1e9),
+    time_s=st.floats(1e-9, 1e3), finished=st.booleans(), text=st.text(),
+)  # fmt: skip
+
+
+@given(MESSAGES)
 def test_message_line_is_one_short_line_that_parse_reads(message: Message) -> None:
     line = message.line()
     assert line.endswith(b"\n")
@@ -67,13 +64,7 @@ def test_message_line_is_one_short_line_that_parse_reads(message: Message) -> No
     assert len(line) <= LONGEST
     read = parse(line)
     assert read.text == " ".join(message.text.split())[: len(read.text)]
-    assert (read.kind, read.done, read.at_s, read.time_s, read.finished) == (
-        message.kind,
-        message.done,
-        message.at_s,
-        message.time_s,
-        message.finished,
-    )
+    assert replace(read, text="") == replace(message, text="")
 
 
 def test_message_line_cuts_a_long_text_to_the_longest_line() -> None:
@@ -149,19 +140,10 @@ def test_warm_up_lasts_long_enough_and_times_the_last_iterations() -> None:
     assert time_s >= 0.01
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (DeviceError("no card"), "no card"),
-        (
-            OutOfMemoryError("CUDA out of memory.\nTried"),
-            "out of GPU memory: OutOfMemoryError: CUDA out of memory. Tried",
-        ),
-        (ValueError(), "ValueError: no message"),
-    ],
-)
-def test_describe_returns_one_line_for_an_error(error: BaseException, text: str) -> None:
-    assert describe(error) == text
+def test_describe_returns_one_line_for_an_error() -> None:
+    assert describe(DeviceError("no card")) == "no card"
+    assert describe(OutOfMemoryError("it is\nfull")) == "out of GPU memory: OutOfMemoryError: it is full"
+    assert describe(ValueError()) == "ValueError: no message"
 
 
 def _runner(module: str, order: Order) -> tuple[list[Message], subprocess.CompletedProcess[bytes]]:

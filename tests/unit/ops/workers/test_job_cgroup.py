@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from support.job_rows import job, jobs_of
 
 from heshare.ops.executor.job_process import CommandWorker
 from heshare.ops.jobs.job_file import read_jobs
@@ -67,8 +68,7 @@ def test_a_job_that_was_killed_for_its_memory_says_so(group, tmp_path):
 
 def test_a_run_says_once_that_host_memory_is_not_bounded(doubles, monkeypatch):
     monkeypatch.setattr(job_cgroup, "_own_group", lambda: None)
-    job = "{name: %s, command: ['true'], like: low, expected_time_s: 5, count: 2, host_memory_mib: 500}"
-    result = doubles.run("jobs:\n" + "".join(f"  - {job % name}\n" for name in "ab"))
+    result = doubles.run(jobs_of(*[job(name, "true", count=2, host_memory_mib=500) for name in "ab"]))
     told = [note for note in result.notes if "host_memory_mib" in note]
     assert len(told) == 1
     assert "not enforced" in told[0]
@@ -76,9 +76,8 @@ def test_a_run_says_once_that_host_memory_is_not_bounded(doubles, monkeypatch):
 
 
 def test_host_memory_is_of_commands_and_at_least_16_mib(doubles):
-    job = "jobs:\n  - {name: a, command: ['true'], like: low, expected_time_s: 5, host_memory_mib: 500}\n"
-    assert read_jobs(doubles.write(job))[0].host_memory_mib == 500
+    assert read_jobs(doubles.write(jobs_of(job("a", "true", host_memory_mib=500))))[0].host_memory_mib == 500
     with pytest.raises(InputError, match="host_memory_mib"):
-        read_jobs(doubles.write(job.replace("500", "5")))
+        read_jobs(doubles.write(jobs_of(job("a", "true", host_memory_mib=5))))
     with pytest.raises(InputError, match="`host_memory_mib` beside a workload"):
-        read_jobs(doubles.write(job.replace("command: ['true'], like: low", "workload: resnet50:8")))
+        read_jobs(doubles.write("jobs: [{name: a, workload: resnet50:8, iterations: 5, host_memory_mib: 500}]"))

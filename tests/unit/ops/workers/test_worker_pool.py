@@ -21,9 +21,11 @@ from heshare.shared.errors import DeviceError
 from heshare.world.catalogue import resident
 from heshare.world.workload import Workload
 
+MakeLauncher = Callable[..., ProcessLauncher]
+
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Callable[..., ProcessLauncher]]:
+def launcher(tmp_path: Path) -> Iterator[MakeLauncher]:
     """Makes launchers; checks at the end that they have left no open descriptor."""
     before = descriptors()
     made: list[ProcessLauncher] = []
@@ -39,7 +41,7 @@ def launcher(tmp_path: Path) -> Iterator[Callable[..., ProcessLauncher]]:
     assert descriptors() == before
 
 
-def _run(
+def begun(
     launcher: ProcessLauncher, model: str = "spin:1", pct: int = 100, iterations: float | None = 3
 ) -> ProcessWorker:
     worker = launcher.start(7, Workload(model, 4), pct, iterations, gpu_uuid=GPU)
@@ -47,34 +49,37 @@ def _run(
     return worker
 
 
-def test_launcher_keeps_a_process_for_the_next_tasks_of_its_share(launcher: Callable[..., ProcessLauncher]) -> None:
+def finished(*given: Any, **more: Any) -> ProcessWorker:
+    worker = begun(*given, **more)
+    poll_until(worker, lambda: worker.finished)
+    return worker
+
+
+def test_launcher_keeps_a_process_for_the_next_tasks_of_its_share(launcher: MakeLauncher) -> None:
     """The count of each task is exact, whether it finished or was stopped."""
     one = launcher()
-    pids = []
+    pids = set()
     for number in range(1, 5):
-        worker = _run(one, f"spin:{number}", iterations=10 * number)
-        poll_until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
+        worker = finished(one, f"spin:{number}", iterations=10 * number)
         assert worker.title == f"spin of {number} ms"
         assert worker.stop() == worker.stop() == 10 * number
-        worker = _run(one, iterations=None)
+        worker = begun(one, iterations=None)
         poll_until(worker, lambda worker=worker: worker.done > 3)  # type: ignore[misc]
         assert worker.stop() == worker.done > 3
-        assert worker.closed
-        assert worker.failure is None
-        pids.append(worker.pid)
-    assert len(set(pids)) == 1
-    assert not has_ended(pids[0])
+        assert (worker.closed, worker.failure) == (True, None)
+        pids.add(worker.pid)
+    (pid,) = pids
+    assert not has_ended(pid)
     one.close()
-    assert has_ended(pids[0])
+    assert has_ended(pid)
 
 
-def test_launcher_starts_another_process_for_another_share(launcher: Callable[..., ProcessLauncher]) -> None:
+def test_launcher_starts_another_process_for_another_share(launcher: MakeLauncher) -> None:
     """A share is fixed with the CUDA context; the process used longest ago is ended for a third share."""
     one = launcher()
-    pids = {}
+    pids: dict[int, int] = {}
     for pct in (100, 30, 100, 30, 50):
-        worker = _run(one, pct=pct)
-        poll_until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
+        worker = finished(one, pct=pct)
         worker.stop()
         assert pids.setdefault(pct, worker.pid) == worker.pid
     assert len(set(pids.values())) == 3
@@ -82,61 +87,50 @@ def test_launcher_starts_another_process_for_another_share(launcher: Callable[..
     assert all(map(has_ended, pids.values()))
 
 
-def test_stop_after_the_end_does_not_end_the_next_task(launcher: Callable[..., ProcessLauncher]) -> None:
+def test_stop_after_the_end_does_not_end_the_next_task(launcher: MakeLauncher) -> None:
     one = launcher()
     for number in range(20):
-        worker = _run(one, "spin:0.01", iterations=1 + number % 3)
+        worker = begun(one, "spin:0.01", iterations=1 + number % 3)
         poll_until(worker, lambda worker=worker: worker.ready)  # type: ignore[misc]
         if number % 2:
             poll_until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
         worker.stop()
         assert worker.failure is None
-        if number % 2:
-            assert worker.done == 1 + number % 3
+        assert not number % 2 or worker.done == 1 + number % 3
 
 
-def test_launcher_does_not_keep_a_worker_that_failed_or_was_loading(launcher: Callable[..., ProcessLauncher]) -> None:
-    broken = launcher("--fail-after", "20")
-    worker = _run(broken, iterations=None)
-    poll_until(worker, lambda: worker.failure)
-    worker.stop()
-    assert has_ended(worker.pid)
-    slow = launcher("--load-s", "60")
-    worker = _run(slow, iterations=None)
+def test_launcher_does_not_keep_a_worker_that_failed_was_loading_or_has_ended(launcher: MakeLauncher) -> None:
+    failed = begun(launcher("--fail-after", "20"), iterations=None)
+    poll_until(failed, lambda: failed.failure)
+    failed.stop()
+    assert has_ended(failed.pid)
+    loading = begun(launcher("--load-s", "60"), iterations=None)
     time.sleep(0.2)
-    assert worker.stop() == 0
-    assert has_ended(worker.pid)
-
-
-def test_launcher_skips_a_warm_process_thathas_ended(launcher: Callable[..., ProcessLauncher]) -> None:
+    assert loading.stop() == 0
+    assert has_ended(loading.pid)
     one = launcher()
-    worker = _run(one)
-    poll_until(worker, lambda: worker.finished)
-    worker.stop()
-    os.kill(worker.pid, 9)
-    os.waitpid(worker.pid, os.WNOHANG)
+    ended = finished(one)
+    ended.stop()
+    os.kill(ended.pid, 9)
+    os.waitpid(ended.pid, os.WNOHANG)
     time.sleep(0.1)
-    other = _run(one)
-    poll_until(other, lambda: other.finished)
-    assert other.pid != worker.pid
+    assert finished(one).pid != ended.pid
 
 
-def test_launcher_uses_a_spare_if_no_warm_process_has_the_share(launcher: Callable[..., ProcessLauncher]) -> None:
+def test_launcher_uses_a_spare_if_no_warm_process_has_the_share(launcher: MakeLauncher) -> None:
     one = launcher(spares=1)
-    first = _run(one)
+    first = begun(one)
     spare = one._spares[0].process.pid
-    second = _run(one, pct=40)
+    second = begun(one, pct=40)
     assert second.pid == spare
     for worker in (first, second):
         poll_until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
         worker.stop()
-    third = _run(one, pct=40)
-    assert third.pid == spare
-    poll_until(third, lambda: third.finished)
+    assert finished(one, pct=40).pid == spare
 
 
 def test_start_together_begins_all_tasks_when_the_last_is_ready(
-    fake: FakeNvml, mps_mode: Callable[[str], Path], launcher: Callable[..., ProcessLauncher]
+    fake: FakeNvml, mps_mode: Callable[[str], Path], launcher: MakeLauncher
 ) -> None:
     """No iteration is counted before the last task is ready."""
     mps_mode("obeys")
@@ -148,10 +142,9 @@ def test_start_together_begins_all_tasks_when_the_last_is_ready(
         device.start_together(wanted)
         reading = device.read()
         assert {task: found.resident for task, found in reading.residents.items()} == wanted
-        done = [found.done for found in reading.residents.values()]
-        assert max(done) < 20  # of 2 ms each: less than the 0.3 s that one takes to load
-        ready_s = [worker.time_s for worker in device._tasks.progress().values()]
-        assert all(time_s > 0 for time_s in ready_s)
+        # Of 2 ms each: less than the 0.3 s that one takes to load.
+        assert max(found.done for found in reading.residents.values()) < 20
+        assert all(worker.time_s > 0 for worker in device._tasks.progress().values())
         pids = {worker.pid for worker in one._workers}
         for task in wanted:
             device.stop(task)
@@ -190,13 +183,13 @@ def test_start_ends_warm_processes_if_memory_is_short(fake: FakeNvml) -> None:
 
 
 def test_stand_by_starts_the_spares_before_the_first_task(
-    fake: FakeNvml, launcher: Callable[..., ProcessLauncher], tmp_path: Path
+    fake: FakeNvml, launcher: MakeLauncher, tmp_path: Path
 ) -> None:
     one = launcher(spares=3)
     with NvmlDevice(0, one) as device:
         device.stand_by()
-        assert len(one._spares) == 3
         spares = {spare.process.pid for spare in one._spares}
+        assert len(spares) == 3
         device.stand_by()
         assert {spare.process.pid for spare in one._spares} == spares
     assert all(map(has_ended, spares))

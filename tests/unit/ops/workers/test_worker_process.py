@@ -24,6 +24,7 @@ from heshare.shared.processes import is_running
 from heshare.world.workload import Workload
 
 Start = Callable[..., ProcessWorker]
+RESNET = Workload("resnet50", 1)
 
 
 @pytest.fixture
@@ -34,8 +35,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         def start(
             *options: str, model: str = "spin:2", iterations: float | None = None, mps_pct: int = 100, **how: Any
         ) -> ProcessWorker:
-            how = {"warmup": 1, "warmup_s": 0.0, "log_dir": tmp_path, **how}
-            launcher = stack.enter_context(ProcessLauncher(ClientEnvironments(), command=(*SPIN, *options), **how))
+            how = {"warmup": 1, "warmup_s": 0.0, "log_dir": tmp_path, "command": (*SPIN, *options), **how}
+            launcher = stack.enter_context(ProcessLauncher(ClientEnvironments(), **how))
             return begin(launcher, 7, Workload(model, 4), mps_pct, iterations)
 
         yield start
@@ -72,49 +73,47 @@ def test_stop_returns_the_exact_count_of_iterations(start: Start) -> None:
     done = worker.stop()
     assert done >= 1
     assert done == int(done)
-    assert worker.failure is None
-    assert not worker.finished
+    assert (worker.failure, worker.finished) == (None, False)
     assert has_ended(worker.pid)
     assert worker.stop() == done
-
-
-def test_done_and_at_s_give_the_iteration_rate(start: Start) -> None:
-    worker = start(period_s=0.02)
-    poll_until(worker, lambda: worker.done > 10)
-    first, first_s = worker.done, worker.at_s
-    poll_until(worker, lambda: worker.done > first + 20)
-    assert (worker.at_s - first_s) / (worker.done - first) == pytest.approx(worker.time_s, rel=1.0)
-    assert first_s < worker.at_s <= time.monotonic()
 
 
 def test_worker_begins_its_iterations_only_after_go(tmp_path: Path) -> None:
     how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0, "period_s": 0.01}
     with ProcessLauncher(ClientEnvironments(), **how) as launcher:
-        workers = [launcher.start(n, Workload("spin:2", 1), 50, None, gpu_uuid=GPU) for n in range(2)]
-        for one in workers:
-            poll_until(one, lambda one=one: one.ready)  # type: ignore[misc]
+        worker = launcher.start(1, Workload("spin:2", 1), 50, None, gpu_uuid=GPU)
+        poll_until(worker, lambda: worker.ready)
         time.sleep(0.05)
-        for one in workers:
-            one.poll()
-        assert [one.done for one in workers] == [0, 0]
-        for one in workers:
-            one.go()
-        for one in workers:
-            poll_until(one, lambda one=one: one.done > 0)  # type: ignore[misc]
-    assert all(has_ended(one.pid) for one in workers)
+        worker.poll()
+        assert worker.done == 0
+        worker.go()
+        poll_until(worker, lambda: worker.done > 0)
+    assert has_ended(worker.pid)
+
+
+def python(code: str) -> dict[str, Any]:
+    return {"command": (sys.executable, "-c", code)}
+
+
+NO_MESSAGE = "import os,sys; os.write(int(sys.argv[sys.argv.index('--report-fd')+1]), b'hello\\n')"
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "how", "message"),
     [
-        (("--fail-after", "30"), "RuntimeError: a kernel failed"),
-        (("--fail-after", "0"), "RuntimeError: a kernel failed"),
-        (("--fail-after", "30", "--error", "memory"), "out of GPU memory: OutOfMemoryError: CUDA out of memory"),
-        (("--fail-after", "30", "--error", "killed"), "ended without a message, by SIGKILL"),
+        (("--fail-after", "30"), {}, "RuntimeError: a kernel failed"),
+        (("--fail-after", "0"), {}, "RuntimeError: a kernel failed"),
+        (("--fail-after", "30", "--error", "memory"), {}, "out of GPU memory: OutOfMemoryError: CUDA out of memory"),
+        (("--fail-after", "30", "--error", "killed"), {}, "ended without a message, by SIGKILL"),
+        ((), python("import sys; sys.exit(3)"), "ended without a message, exit code 3"),
+        ((), python(NO_MESSAGE), "no message"),
+        (("--load-s", "60"), {"start_timeout_s": 0.3}, "not ready after 0.3 s"),
     ],
 )
-def test_failure_names_the_task_the_error_and_the_log(start: Start, options: tuple[str, ...], message: str) -> None:
-    worker = start(*options)
+def test_failure_names_the_task_the_error_and_the_log(
+    start: Start, options: tuple[str, ...], how: dict[str, Any], message: str
+) -> None:
+    worker = start(*options, **how)
     poll_until(worker, lambda: worker.failure)
     assert worker.failure is not None
     assert worker.failure.startswith("task 7 (spin:2:4@100): ")
@@ -123,32 +122,8 @@ def test_failure_names_the_task_the_error_and_the_log(start: Start, options: tup
     assert not worker.finished
     poll_until(worker, lambda: worker.closed)
     assert has_ended(worker.pid)
-    if "killed" not in options:
+    if "RuntimeError" in message:
         assert "Traceback" in worker.log.read_text("utf-8")
-
-
-def test_failure_names_the_exit_code_of_a_program_that_is_no_worker(start: Start, tmp_path: Path) -> None:
-    launcher = ProcessLauncher(command=(sys.executable, "-c", "import sys; sys.exit(3)"), log_dir=tmp_path)
-    worker = launcher.start(1, Workload("resnet50", 1), 100, None, gpu_uuid=GPU)
-    poll_until(worker, lambda: worker.failure)
-    assert "ended without a message, exit code 3" in str(worker.failure)
-    launcher.close()
-
-
-def test_poll_reports_a_line_that_is_no_message_as_failure(tmp_path: Path) -> None:
-    code = "import os,sys; os.write(int(sys.argv[sys.argv.index('--report-fd')+1]), b'hello\\n')"
-    with ProcessLauncher(command=(sys.executable, "-c", code), log_dir=tmp_path) as launcher:
-        worker = launcher.start(1, Workload("resnet50", 1), 100, None, gpu_uuid=GPU)
-        poll_until(worker, lambda: worker.failure)
-        assert "no message" in str(worker.failure)
-
-
-def test_poll_ends_a_worker_that_is_not_ready_in_time(start: Start) -> None:
-    worker = start("--load-s", "60", start_timeout_s=0.3)
-    poll_until(worker, lambda: worker.failure)
-    assert "not ready after 0.3 s" in str(worker.failure)
-    poll_until(worker, lambda: worker.closed)
-    assert has_ended(worker.pid)
 
 
 def handles(pid: int, number: signal.Signals) -> bool:
@@ -190,28 +165,26 @@ def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
     assert until(lambda: not is_running(pid))
 
 
-def test_start_refuses_a_share_without_mps() -> None:
-    with pytest.raises(DeviceError, match="50 % of the SMs requested, but without MPS"):
-        ProcessLauncher().start(1, Workload("resnet50", 1), 50, None, gpu_uuid=GPU)
-
-
-@pytest.mark.parametrize("iterations", [0.0, -1.0, math.nan, math.inf])
-def test_start_refuses_a_number_of_iterations_that_is_not_positive(iterations: float) -> None:
-    with pytest.raises(DeviceError, match="iterations requested"):
-        ProcessLauncher().start(1, Workload("resnet50", 1), 100, iterations, gpu_uuid=GPU)
-
-
-def test_start_refuses_another_engine() -> None:
-    with pytest.raises(DeviceError, match="tensorrt"):
-        ProcessLauncher().start(1, Workload("resnet50", 1, engine="tensorrt"), 100, None, gpu_uuid=GPU)
+@pytest.mark.parametrize(
+    ("workload", "mps_pct", "iterations", "message"),
+    [
+        (RESNET, 50, None, "50 % of the SMs requested, but without MPS"),
+        *[(RESNET, 100, bad, "iterations requested") for bad in (0.0, -1.0, math.nan, math.inf)],
+        (Workload("resnet50", 1, engine="tensorrt"), 100, None, "tensorrt"),
+    ],
+)
+def test_start_refuses_what_cannot_be_run(
+    workload: Workload, mps_pct: int, iterations: float | None, message: str
+) -> None:
+    with pytest.raises(DeviceError, match=message):
+        ProcessLauncher().start(1, workload, mps_pct, iterations, gpu_uuid=GPU)
 
 
 def test_start_of_a_missing_command_leaves_no_descriptor_open(tmp_path: Path) -> None:
     before = descriptors()
+    launcher = ProcessLauncher(command=("/no/such/program",), log_dir=tmp_path)
     with pytest.raises(DeviceError, match="does not start"):
-        ProcessLauncher(command=("/no/such/program",), log_dir=tmp_path).start(
-            1, Workload("resnet50", 1), 100, None, gpu_uuid=GPU
-        )
+        launcher.start(1, RESNET, 100, None, gpu_uuid=GPU)
     assert descriptors() == before
 
 
@@ -231,20 +204,22 @@ def test_spare_takes_an_order_with_its_environment(tmp_path: Path) -> None:
     assert descriptors() == before
 
 
+ORDERED = """
+import os, sys
+from heshare.ops.worker_program.worker_main import main
+def make(*what):
+    names = 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE', 'CUDA_VISIBLE_DEVICES'
+    raise SystemExit(' '.join(os.environ[name] for name in names))
+sys.exit(main(sys.argv[1:], make, prepare=lambda: print('ready to take an order')))
+"""
+
+
 @pytest.mark.parametrize("spares", [0, 1])
 def test_order_changes_the_environment_of_a_running_process(spares: int, tmp_path: Path) -> None:
-    code = (
-        "import os, sys\n"
-        "from heshare.ops.worker_program.worker_main import main\n"
-        "def make(*what):\n"
-        "    names = 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE', 'CUDA_VISIBLE_DEVICES'\n"
-        "    raise SystemExit(' '.join(os.environ[name] for name in names))\n"
-        "sys.exit(main(sys.argv[1:], make, prepare=lambda: print('ready to take an order')))\n"
-    )
-    command = (sys.executable, "-c", code)
-    with ProcessLauncher(ClientEnvironments(), command=command, log_dir=tmp_path, spares=spares) as launcher:
+    how: dict[str, Any] = {**python(ORDERED), "log_dir": tmp_path, "spares": spares}
+    with ProcessLauncher(ClientEnvironments(), **how) as launcher:
         for share in (30, 60):
-            worker = launcher.start(1, Workload("resnet50", 1), share, None, gpu_uuid=GPU)
+            worker = launcher.start(1, RESNET, share, None, gpu_uuid=GPU)
             poll_until(worker, lambda worker=worker: worker.failure)  # type: ignore[misc]
             assert f"SystemExit: {share} {GPU}" in str(worker.failure)
             worker.stop()
