@@ -1,9 +1,9 @@
 """HeShare+ against the compiled algorithms of pygmo at equal wall time: NSGA-II, MOEA/D, NSPSO and MACO.
 
 All evaluate whole populations by the compiled evaluator of stage 1, start at random, keep the same archive, and their
-schemes are configured by the same stage 2. A gene is the number of a GPU among those that its task fits. NSGA-II and MACO
-search whole numbers; MOEA/D and NSPSO, which know none, search numbers that are rounded. Needs `pip install pygmo`;
-without it there are no rows.
+schemes are configured by the same stage 2. A gene is the number of a GPU among those that its task fits. NSGA-II and
+MACO search whole numbers, MOEA/D and NSPSO numbers that are rounded, since they know no others. Needs `pip install
+pygmo`; without it there are no rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from bench_rows import Row, sample_row
-from search import improved, predictor, rng, volumes, world
+from search import improved, predictor, volumes, world
 
 from heshare.paper.studies.pymoo_searches import RANDOM_START, SearchRecord
 from heshare.scheduling.configuration import configure
@@ -40,19 +40,24 @@ class Placement:
         return self  # pygmo copies its problems; all are to write to one record
 
     def get_nobj(self) -> int:
+        """Return the number of objectives: energy and average JCT."""
         return 2
 
     def get_nix(self) -> int:
+        """Return the number of whole variables."""
         return len(self._counts) if self._whole else 0
 
     def get_bounds(self) -> tuple[FloatArray, FloatArray]:
+        """Return the least and the largest genes, shape (n,) each."""
         edge = 0.0 if self._whole else 0.5
         return np.full(len(self._counts), -edge), self._counts - 1 + edge
 
     def fitness(self, x: FloatArray) -> FloatArray:
+        """Return the scaled objectives of one scheme, shape (2,)."""
         return self.batch_fitness(x)
 
     def batch_fitness(self, x: FloatArray) -> FloatArray:
+        """Return the scaled objectives of p schemes in one row, shape (2 p,)."""
         genes = np.clip(np.rint(x.reshape(-1, len(self._counts))), 0, self._counts - 1).astype(np.int64)
         return self._record.evaluate(self._table[np.arange(len(self._counts)), genes]).ravel()
 
