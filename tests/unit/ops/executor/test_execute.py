@@ -214,7 +214,9 @@ def test_shares_by_model_do_not_depend_on_how_often_the_counter_moves(doubles, m
         added_s = []
         monkeypatch.setattr(CardSampler, "sample", stepped)
         monkeypatch.setattr(
-            MeasuredWork, "add_to", lambda *given, added_s=added_s: added_s.append(given[-1]) or add_to(*given)
+            MeasuredWork,
+            "add_to",
+            lambda works, *given, added_s=added_s: added_s.append(given[-1] * bool(works)) or add_to(works, *given),
         )
         jobs = by_job(doubles.run(pair, into=f"run-{step_j:g}", timeouts=Timeouts(poll_s=0.03, grace_s=0.5)))
         ends = ends_of(doubles, f"run-{step_j:g}")
