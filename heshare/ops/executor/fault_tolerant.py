@@ -1,7 +1,8 @@
 """Fault tolerance for any policy: retry failed tasks, run suspects alone, plan again without lost or drained GPUs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from heshare.policies.policy import (
     Policy,
     ReusedPlanning,
     ReusesPlanning,
+    Running,
     SetClock,
     Start,
     View,
@@ -26,6 +28,27 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 _AGAIN_S = 1.0
+
+
+class _RenumberedTasks(Mapping[int, Running]):
+    """The tasks of a GPU, with their GPUs as numbers among those that are available."""
+
+    def __init__(self, running: Mapping[int, Running], available: Sequence[int]) -> None:
+        self._running, self._available = running, available
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._running)
+
+    def __getitem__(self, task_id: int) -> Running:
+        task = self._running[task_id]
+        places = [self._available.index(gpu) for gpu in task.gpus if gpu in self._available]
+        return replace(task, gpus=tuple(places))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._running, name)  # `pace`, which only views of a run have
 
 
 class FaultTolerantPolicy:
@@ -99,7 +122,7 @@ class FaultTolerantPolicy:
         if self._suspects:
             waiting = [task for task in waiting if task.id not in self._suspects]
         if len(self._available) < len(self._cluster):
-            gpus = [replace(view.gpus[index], index=place) for place, index in enumerate(self._available)]
+            gpus = [self._renumbered(view.gpus[index], place) for place, index in enumerate(self._available)]
             memories_mib = sorted((gpu.gpu.memory_mib for gpu in gpus), reverse=True)
             waiting = [
                 task
@@ -107,6 +130,9 @@ class FaultTolerantPolicy:
                 if task.gpus <= len(gpus) and memory_mib(task.workload) <= memories_mib[task.gpus - 1]
             ]
         return replace(view, waiting=waiting, gpus=gpus)
+
+    def _renumbered(self, gpu: GpuView, place: int) -> GpuView:
+        return replace(gpu, index=place, running=_RenumberedTasks(gpu.running, self._available))
 
     def _translated(self, event: Event, visible: View) -> Event | None:
         """Return the event without failures and in the policy's numbering of GPUs; None if it does not concern it."""

@@ -154,6 +154,25 @@ def test_fault_tolerant_raises_if_all_gpus_are_lost():
         simulate([FailingDevice(GPU, lost_s=5.0)], make("random"), tasks(8.0, 8.0))
 
 
+def test_gpus_of_running_tasks_are_numbered_without_the_lost_one():
+    seen = []
+
+    def decide(event, view):
+        seen.append((len(view.gpus), {task: one.gpus for task, one in view.gpus[-1].running.items()}))
+        if view.waiting and len(view.gpus) == 3:
+            yield Start(0, 2, also=(1,))
+            yield Start(1, 0)
+        elif view.waiting:
+            assert view.gpus[1].running.pace(0).time_s == 1.0
+            yield Pause(0)
+
+    pending = [task(0, 10.0, gpus=2), task(1, 10.0)]
+    devices = [FailingDevice(GPU, lost_s=2.0), FailingDevice(GPU), FailingDevice(GPU)]
+    with pytest.raises(PolicyError, match="Unfinished"):
+        simulate(devices, ScriptedPolicy(decide), pending)
+    assert seen[:2] == [(3, {}), (2, {0: (1, 0)})]
+
+
 @pytest.mark.parametrize("name", ["random", "sched-only"])
 def test_fault_tolerant_without_failures_decides_as_the_wrapped_policy(name):
     decisions = []
