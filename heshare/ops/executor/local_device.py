@@ -13,7 +13,7 @@ from heshare.lab.tenants.measured_work import MeasuredWork
 from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.executor_device import Attempt, ExecutorDevice, Timeouts
-from heshare.ops.executor.gang import Gang
+from heshare.ops.executor.gang import Gang, GangMember
 from heshare.ops.executor.job_process import AssignedJob, JobLauncher
 from heshare.ops.jobs.run_state import MPS_ENDED
 from heshare.ops.mps import MPS, DaemonRestarts, MpsSession
@@ -79,7 +79,8 @@ class JobOnGpu:
         return self.worker is not None and self.worker.finished and self.stopping is None
 
     def deadline_s(self) -> float:
-        limit_s = self.job.spec.timeout_s
+        """Return when it has taken too long, s; the first GPU of a gang alone has to look at that."""
+        limit_s = None if isinstance(self.worker, GangMember) else self.job.spec.timeout_s
         return math.inf if limit_s is None or math.isnan(self.began_s) else self.began_s + limit_s
 
     def begin_stop(self, kind: str, reason: str, *, charged: bool = False, alone: bool = False) -> None:
@@ -281,8 +282,7 @@ class LocalExecutorDevice(ExecutorDevice):
         self._check_mps()
         now_s = self._now_s()
         for resident in self._residents.values():
-            first = resident.gang is None or resident.gang.uuids[0] == self.uuid
-            if first and resident.stopping is None and now_s >= resident.deadline_s():
+            if resident.stopping is None and now_s >= resident.deadline_s():
                 resident.begin_stop("timeout", f"took longer than its {resident.job.spec.timeout_s:g} s", charged=True)
         self._release_loaded(now_s)
         return [resident.task_id for resident in completed]

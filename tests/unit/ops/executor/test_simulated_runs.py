@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import select
 import shutil
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,10 @@ from support.simulator.cards import JobPlan
 from support.simulator.edges import MODULES
 from support.simulator.simulation import Fault, Schedule, Simulation, crash_at_every_write, simulate, warm
 
+from heshare.lab.limits.budget_policy import BudgetPolicy, _Answer
 from heshare.ops.clocks.served_card import ServedCard
+from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
+from heshare.ops.executor.gang import Gang
 from heshare.ops.executor.run_observer import JournalingObserver
 from heshare.ops.jobs.entries import End
 from heshare.shared import journal
@@ -91,6 +96,13 @@ def test_a_start_that_fails_is_an_attempt_that_counts():
     assert outcomes == ["failed: start", "completed"]
 
 
+def test_a_gang_that_takes_too_long_is_ended_while_its_other_gpus_wait():
+    plans = {"a": JobPlan(9.0, deaf=True, gpus=2)}
+    simulation = Simulation(Schedule(1, 2, False, True, plans, {}, {"a": 3.0}, []))
+    assert not simulation.run().violations, "its second GPU looked at the time without a pause"
+    assert [run.code for run in simulation.machine.jobs.runs] == [-9]
+
+
 @pytest.mark.slow
 def test_a_crash_at_every_change_of_every_file_loses_nothing():
     assert crash_at_every_write() > 400
@@ -122,12 +134,41 @@ def short_write_is_whole(self, entry, *, sync=True):
     self._end += len(line)
 
 
+def half_a_gang(self, uuid):
+    """Start a gang as soon as one of its GPUs is free."""
+    self.free.add(uuid)
+    return self.worker is None
+
+
+def neighbours_of_gangs(self, actions, view):
+    """Pass on all that the policy wants."""
+    yield from actions
+
+
+def unsettled_readings(self, view, _observe=BudgetPolicy._observe):
+    """Believe a reading from before a change."""
+    _observe(self, view)
+    self._present_w = [gpu.power_w for gpu in view.gpus]
+
+
+def deaf_to_readings(self, owner, view, wanted, _init=_Answer.__init__):
+    """Start jobs and raise clocks by predictions alone."""
+    for known in (owner._bounds._known, owner._bounds._bounds):
+        known.clear()
+    owner._present_w = [math.nan] * len(view.gpus)
+    _init(self, owner, replace(view, gpus=[replace(gpu, power_w=0.0) for gpu in view.gpus]), wanted)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "fault", "said"),
     [
         (JournalingObserver, "on_decision", journalled_late, "of which the journal on disk has nothing"),
         (ServedCard, "_unlock", note_removed_early, "is removed while its clock is locked"),
+        (Gang, "may_start", half_a_gang, "starts on 1 cards and needs 2"),
+        (FaultTolerantPolicy, "_filtered", neighbours_of_gangs, "and one of them is on several"),
+        (BudgetPolicy, "_observe", unsettled_readings, "W are drawn where"),
+        (_Answer, "__init__", deaf_to_readings, "a job starts, or a clock rises, after"),
         (journal.Journal, "append", short_write_is_whole, "the journal cannot be read"),
     ],
 )
