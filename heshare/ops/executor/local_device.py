@@ -28,6 +28,8 @@ from heshare.world.workload import Resident, Workload
 _OUT_OF_MEMORY = re.compile(r"out of (GPU )?memory|OutOfMemory|OUT_OF_MEMORY|MemoryError|ALLOC_FAILED", re.IGNORECASE)
 _IDLE_POLLS_S = (0.5, 2.0, 10.0)
 """When an idle GPU is still polled, s after its last job: its power falls slowly."""
+_USED = 2.0
+"""Power over idle power from which on an idle GPU is polled until it has fallen: others use it, or NVML errs."""
 _SOON_S, _FRESH_S = 0.05, 0.05
 _SAME_S = 0.02
 """Within so long of a sample the GPU is not read again, s: what happens at one moment needs one."""
@@ -245,10 +247,10 @@ class LocalExecutorDevice(ExecutorDevice):
 
     def read(self) -> Reading:
         self.update()
-        reading = self._reading({task: resident.progress() for task, resident in self._residents.items()})
+        progress = {task: resident.progress() for task, resident in self._residents.items()}
         # A policy decides by the last clock that was read.
-        reading = replace(reading, sm_mhz=self._known_mhz if math.isnan(reading.sm_mhz) else reading.sm_mhz)
-        return reading if self.lost else replace(reading, requested_mhz=self.requested_mhz)
+        sm_mhz = self._known_mhz if math.isnan(self.latest.sm_mhz) else self.latest.sm_mhz
+        return self._reading(progress, sm_mhz=sm_mhz, requested_mhz=None if self.lost else self.requested_mhz)
 
     def next_event_s(self) -> float:
         """Return when to poll it again, s: soon while jobs load or end, else after `poll_s`; `inf` once it is idle."""
@@ -259,7 +261,10 @@ class LocalExecutorDevice(ExecutorDevice):
             if 0.0 < self._sampler.silent_s < _GIVE_UP_S and not self.lost:
                 return now_s + self._timeouts.poll_s
             ahead = [self._idle_since_s + after_s for after_s in _IDLE_POLLS_S if self._idle_since_s + after_s > now_s]
-            return math.inf if self.lost or self._sampler.drained else min(ahead, default=math.inf)
+            # Below a power limit, starts would wait for ever for a last reading of what was not the run's.
+            used = self.latest.power_w > _USED * self.gpu.idle_w
+            later_s = min(ahead, default=now_s + _IDLE_POLLS_S[-1] if used else math.inf)
+            return math.inf if self.lost or self._sampler.drained else later_s
         residents = self._residents.values()
         if any(resident.loading or resident.stopping is not None for resident in residents):
             return now_s + _SOON_S

@@ -47,6 +47,7 @@ STOP_S = 60.0
 """Longest time of a stop, s: a job's grace, an MPS daemon that is deaf, and NVML's deadlines on each card."""
 HITS_JOBS = ("kill-reaper", "mps-dies", "lost", "mps-deaf", "full", "disk-full", "broken", "memory", "refuse")
 """Faults that an attempt can fail by, and a job with it where it has no retry left."""
+_POWER = TenantPower()
 FOLDER, RIVAL = "/runs/a", "/runs/b"
 
 
@@ -189,7 +190,7 @@ class Simulation:
         predictor = Rated() if schedule.limit_w is not None and schedule.foreseen else ToyPredictor()
         # Below a limit cards are read before their power counts as settled, as by default.
         timeouts = TIMEOUTS if schedule.limit_w is None else replace(TIMEOUTS, poll_s=1.0)
-        options = execute.ExecutorOptions(timeouts=timeouts)
+        options = execute.ExecutorOptions(timeouts=timeouts, tenant_power=_POWER)
 
         def program() -> None:
             if begun:
@@ -288,7 +289,7 @@ def crash_at_every_write(
 def warm() -> None:
     """Read what modules keep for good, from the real disk, before they run on the machine in memory."""
     gpu, workload = catalogue.gpus()["H100"], Workload("resnet50", 8)
-    TenantPower().shares_j(gpu, [Resident(workload, 100), Resident(workload, 50)], 1980.0, 10.0, 1.0)
+    _POWER.shares_j(gpu, [Resident(workload, 100), Resident(workload, 50)], 1980.0, 10.0, 1.0)
     catalogue.memory_mib(workload)
     with suppress(HeShareError):
         entries.decode(entries.encode(entries.Run("random", (spec("a"),))))
