@@ -166,7 +166,6 @@ class LocalExecutorDevice(ExecutorDevice):
         self._apply(first)
         self.counter_j = None if math.isnan(self._sampler.counter_j) else self._sampler.counter_j
         self._residents: dict[int, JobOnGpu] = {}
-        # Apart from `latest`: an update in between must not hide energy from the jobs.
         self._divided_j, self._divided_s = self.latest.energy_j, self.latest.time_s
         self._limits: tuple[str, ...] = ()
         self._sampled_s = self._next_read_s = -math.inf
@@ -179,7 +178,10 @@ class LocalExecutorDevice(ExecutorDevice):
         return self._mps.sharing
 
     def update(self, *, force: bool = False) -> None:
-        """Read the GPU, unless that was done a moment ago (or `force`); a silent GPU's `latest` stays as it was."""
+        """Read the GPU and divide its energy, unless that was done a moment ago (or `force`).
+
+        A silent GPU's `latest` stays as it was.
+        """
         now_s = self._now_s()
         if self.lost or now_s < (self._sampled_s + _SAME_S if force else self._next_read_s):
             return
@@ -192,6 +194,7 @@ class LocalExecutorDevice(ExecutorDevice):
             return
         if sample is not None:
             self._apply(sample)
+            self._divide_energy()  # so that in every account jobs and idle time add up to the card's energy
         if news := self._card.clock_news():
             self.note(news)
         self._update_drained()
@@ -223,7 +226,7 @@ class LocalExecutorDevice(ExecutorDevice):
         if task_id in self._residents or len(self._residents) >= self.gpu.mps_clients:
             found = f"{self.running} jobs on it" if task_id not in self._residents else f"job {task_id} on it"
             raise DeviceError(f"{self.gpu.name} ({self.uuid}): {found} already. Wait for one to end.")
-        self._divide_energy()
+        self._bring_up_to_date()
         requested = math.inf if iterations is None else iterations
         resident = JobOnGpu(task_id, self._jobs[task_id], Resident(workload, mps_pct), requested, self._now_s())
         resident.gang = self._launcher.join(task_id, self.uuid)
@@ -232,16 +235,16 @@ class LocalExecutorDevice(ExecutorDevice):
 
     def stop(self, task_id: int) -> float:
         self._require_running(task_id)
-        self._divide_energy()
+        self._bring_up_to_date()
         resident = self._residents[task_id]
         return min(self._remove(resident), resident.iterations)
 
     def stop_all(self) -> None:
-        self._divide_energy()
+        self._bring_up_to_date()
         for resident in self._residents.values():
             resident.begin_stop("lost", "the run ended")
         self._join_stopping()
-        self._divide_energy()
+        self._bring_up_to_date()
         for resident in list(self._residents.values()):
             self._remove(resident)
 
@@ -274,7 +277,7 @@ class LocalExecutorDevice(ExecutorDevice):
         return max(now_s, min(deadline_s, now_s + (self._timeouts.poll_s if watched else _SOON_S)))
 
     def advance(self, to_s: float) -> list[int]:
-        self._divide_energy()
+        self._bring_up_to_date()
         for resident in self._residents.values():
             if resident.worker is None:
                 self._try_start(resident)
@@ -440,9 +443,18 @@ class LocalExecutorDevice(ExecutorDevice):
             self._idle_since_s = self._now_s()
         return done
 
-    def _divide_energy(self) -> None:
-        """Divide the energy since the last call among the jobs that ran, in both ways; end those on a lost GPU."""
+    def _bring_up_to_date(self) -> None:
+        """Divide the energy so far among the jobs that ran, before those change; end them on a lost GPU."""
         self.update(force=True)
+        if self.lost:
+            for resident in self._residents.values():
+                reason = f"{self.uuid} was lost"
+                resident.begin_stop("lost", reason)
+                # A job that still waits for memory has no process to end, and fails at once.
+                resident.failure = resident.failure or TaskFailure(resident.task_id, "lost", reason, charged=False)
+
+    def _divide_energy(self) -> None:
+        """Divide the energy since the last sample among the jobs that ran, in both ways."""
         spent_j, took_s = max(0.0, self.latest.energy_j - self._divided_j), self.latest.time_s - self._divided_s
         moved = self.latest.energy_j != self._divided_j  # a counter stands still for 0.1 s or so
         if moved:
@@ -461,9 +473,3 @@ class LocalExecutorDevice(ExecutorDevice):
             resident.limits.update(self._limits)
         if not running:
             self.idle_j += spent_j
-        if self.lost:
-            for resident in self._residents.values():
-                reason = f"{self.uuid} was lost"
-                resident.begin_stop("lost", reason)
-                # A job that still waits for memory has no process to end, and fails at once.
-                resident.failure = resident.failure or TaskFailure(resident.task_id, "lost", reason, charged=False)

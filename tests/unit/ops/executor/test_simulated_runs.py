@@ -109,6 +109,12 @@ def test_starts_go_on_once_too_high_readings_of_an_idle_gpu_are_over():
     assert not simulation.run().violations
 
 
+def test_energy_of_a_hang_that_ends_with_the_run_is_on_an_account():
+    faults = [Fault("slow", 0, 0.4, 12.0, 1), Fault("hang", 0, 6.8, 17.0, 0)]  # the first reply is the last reading
+    simulation = Simulation(Schedule(0, 2, True, True, {"a": JobPlan(10.0)}, {}, {}, faults))
+    assert not simulation.run().violations
+
+
 @pytest.mark.slow
 def test_a_crash_at_every_change_of_every_file_loses_nothing():
     assert crash_at_every_write() > 400
