@@ -46,8 +46,8 @@ def test_the_modules_on_the_machine_in_memory_reach_no_other():
 
 
 @pytest.mark.slow
-def test_a_thousand_seeds_break_no_promise():
-    command = [sys.executable, "-m", "support.simulator", "--seeds", "0:1000", "--jobs", str(os.cpu_count() or 1)]
+def test_four_hundred_seeds_break_no_promise():
+    command = [sys.executable, "-m", "support.simulator", "--seeds", "0:400", "--jobs", str(os.cpu_count() or 1)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
