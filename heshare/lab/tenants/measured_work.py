@@ -83,12 +83,17 @@ def nearest_workload(
 
     if math.isnan(target_w) or error_w(kept) <= _SAME_POWER * target_w:
         return kept
+    return min((kept, *_workloads_of(kept.precision, need_mib, most_mib)), key=error_w)
+
+
+@lru_cache(maxsize=256)
+def _workloads_of(precision: str, need_mib: float, most_mib: float) -> tuple[Workload, ...]:
     tried = [
-        Workload(model.name, batch, kept.precision)
+        Workload(model.name, batch, precision)
         for model in paper_models().values()
         for batch in {*_BATCHES, _least_batch(need_mib, model)}
     ]
-    return min((kept, *sorted(one for one in tried if need_mib <= memory_mib(one) <= most_mib)), key=error_w)
+    return tuple(sorted(one for one in tried if need_mib <= memory_mib(one) <= most_mib))
 
 
 def _least_batch(need_mib: float, model: Model) -> int:

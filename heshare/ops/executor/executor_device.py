@@ -134,10 +134,10 @@ class ExecutorDevice:
         """Return the same energies with the power above idle divided by what each job draws alone, J."""
         return {task: attempt.energy_model_j for task, attempt in (self.ended | self.attempts()).items()}
 
-    def _reading(self, progress: dict[int, Progress]) -> Reading:
-        latest = replace(self.latest, time_s=self._now_s(), residents=progress)
+    def _reading(self, progress: dict[int, Progress], **more: Any) -> Reading:
         # The power of a lost GPU is unknown; no value is invented for it.
-        return replace(latest, power_w=0.0) if self.lost else latest
+        power_w = 0.0 if self.lost else self.latest.power_w
+        return replace(self.latest, time_s=self._now_s(), residents=progress, power_w=power_w, **more)
 
     def _require_running(self, task_id: int) -> None:
         if task_id not in self._residents:

@@ -13,7 +13,7 @@ from heshare.lab.tenants.measured_work import MeasuredWork
 from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.executor_device import Attempt, ExecutorDevice, Timeouts
-from heshare.ops.executor.gang import Gang
+from heshare.ops.executor.gang import Gang, GangMember
 from heshare.ops.executor.job_process import AssignedJob, JobLauncher
 from heshare.ops.jobs.run_state import MPS_ENDED
 from heshare.ops.mps import MPS, DaemonRestarts, MpsSession
@@ -28,6 +28,8 @@ from heshare.world.workload import Resident, Workload
 _OUT_OF_MEMORY = re.compile(r"out of (GPU )?memory|OutOfMemory|OUT_OF_MEMORY|MemoryError|ALLOC_FAILED", re.IGNORECASE)
 _IDLE_POLLS_S = (0.5, 2.0, 10.0)
 """When an idle GPU is still polled, s after its last job: its power falls slowly."""
+_USED = 2.0
+"""Power over idle power from which on an idle GPU is polled until it has fallen: others use it, or NVML errs."""
 _SOON_S, _FRESH_S = 0.05, 0.05
 _SAME_S = 0.02
 """Within so long of a sample the GPU is not read again, s: what happens at one moment needs one."""
@@ -79,7 +81,8 @@ class JobOnGpu:
         return self.worker is not None and self.worker.finished and self.stopping is None
 
     def deadline_s(self) -> float:
-        limit_s = self.job.spec.timeout_s
+        """Return when it has taken too long, s; the first GPU of a gang alone has to look at that."""
+        limit_s = None if isinstance(self.worker, GangMember) else self.job.spec.timeout_s
         return math.inf if limit_s is None or math.isnan(self.began_s) else self.began_s + limit_s
 
     def begin_stop(self, kind: str, reason: str, *, charged: bool = False, alone: bool = False) -> None:
@@ -163,7 +166,6 @@ class LocalExecutorDevice(ExecutorDevice):
         self._apply(first)
         self.counter_j = None if math.isnan(self._sampler.counter_j) else self._sampler.counter_j
         self._residents: dict[int, JobOnGpu] = {}
-        # Apart from `latest`: an update in between must not hide energy from the jobs.
         self._divided_j, self._divided_s = self.latest.energy_j, self.latest.time_s
         self._limits: tuple[str, ...] = ()
         self._sampled_s = self._next_read_s = -math.inf
@@ -176,7 +178,10 @@ class LocalExecutorDevice(ExecutorDevice):
         return self._mps.sharing
 
     def update(self, *, force: bool = False) -> None:
-        """Read the GPU, unless that was done a moment ago (or `force`); a silent GPU's `latest` stays as it was."""
+        """Read the GPU and divide its energy, unless that was done a moment ago (or `force`).
+
+        A silent GPU's `latest` stays as it was.
+        """
         now_s = self._now_s()
         if self.lost or now_s < (self._sampled_s + _SAME_S if force else self._next_read_s):
             return
@@ -189,6 +194,7 @@ class LocalExecutorDevice(ExecutorDevice):
             return
         if sample is not None:
             self._apply(sample)
+            self._divide_energy()  # so that in every account jobs and idle time add up to the card's energy
         if news := self._card.clock_news():
             self.note(news)
         self._update_drained()
@@ -220,7 +226,7 @@ class LocalExecutorDevice(ExecutorDevice):
         if task_id in self._residents or len(self._residents) >= self.gpu.mps_clients:
             found = f"{self.running} jobs on it" if task_id not in self._residents else f"job {task_id} on it"
             raise DeviceError(f"{self.gpu.name} ({self.uuid}): {found} already. Wait for one to end.")
-        self._divide_energy()
+        self._bring_up_to_date()
         requested = math.inf if iterations is None else iterations
         resident = JobOnGpu(task_id, self._jobs[task_id], Resident(workload, mps_pct), requested, self._now_s())
         resident.gang = self._launcher.join(task_id, self.uuid)
@@ -229,25 +235,25 @@ class LocalExecutorDevice(ExecutorDevice):
 
     def stop(self, task_id: int) -> float:
         self._require_running(task_id)
-        self._divide_energy()
+        self._bring_up_to_date()
         resident = self._residents[task_id]
         return min(self._remove(resident), resident.iterations)
 
     def stop_all(self) -> None:
-        self._divide_energy()
+        self._bring_up_to_date()
         for resident in self._residents.values():
             resident.begin_stop("lost", "the run ended")
         self._join_stopping()
-        self._divide_energy()
+        self._bring_up_to_date()
         for resident in list(self._residents.values()):
             self._remove(resident)
 
     def read(self) -> Reading:
         self.update()
-        reading = self._reading({task: resident.progress() for task, resident in self._residents.items()})
+        progress = {task: resident.progress() for task, resident in self._residents.items()}
         # A policy decides by the last clock that was read.
-        reading = replace(reading, sm_mhz=self._known_mhz if math.isnan(reading.sm_mhz) else reading.sm_mhz)
-        return reading if self.lost else replace(reading, requested_mhz=self.requested_mhz)
+        sm_mhz = self._known_mhz if math.isnan(self.latest.sm_mhz) else self.latest.sm_mhz
+        return self._reading(progress, sm_mhz=sm_mhz, requested_mhz=None if self.lost else self.requested_mhz)
 
     def next_event_s(self) -> float:
         """Return when to poll it again, s: soon while jobs load or end, else after `poll_s`; `inf` once it is idle."""
@@ -258,7 +264,10 @@ class LocalExecutorDevice(ExecutorDevice):
             if 0.0 < self._sampler.silent_s < _GIVE_UP_S and not self.lost:
                 return now_s + self._timeouts.poll_s
             ahead = [self._idle_since_s + after_s for after_s in _IDLE_POLLS_S if self._idle_since_s + after_s > now_s]
-            return math.inf if self.lost or self._sampler.drained else min(ahead, default=math.inf)
+            # Below a power limit, starts would wait for ever for a last reading of what was not the run's.
+            used = self.latest.power_w > _USED * self.gpu.idle_w
+            later_s = min(ahead, default=now_s + _IDLE_POLLS_S[-1] if used else math.inf)
+            return math.inf if self.lost or self._sampler.drained else later_s
         residents = self._residents.values()
         if any(resident.loading or resident.stopping is not None for resident in residents):
             return now_s + _SOON_S
@@ -268,7 +277,7 @@ class LocalExecutorDevice(ExecutorDevice):
         return max(now_s, min(deadline_s, now_s + (self._timeouts.poll_s if watched else _SOON_S)))
 
     def advance(self, to_s: float) -> list[int]:
-        self._divide_energy()
+        self._bring_up_to_date()
         for resident in self._residents.values():
             if resident.worker is None:
                 self._try_start(resident)
@@ -281,8 +290,7 @@ class LocalExecutorDevice(ExecutorDevice):
         self._check_mps()
         now_s = self._now_s()
         for resident in self._residents.values():
-            first = resident.gang is None or resident.gang.uuids[0] == self.uuid
-            if first and resident.stopping is None and now_s >= resident.deadline_s():
+            if resident.stopping is None and now_s >= resident.deadline_s():
                 resident.begin_stop("timeout", f"took longer than its {resident.job.spec.timeout_s:g} s", charged=True)
         self._release_loaded(now_s)
         return [resident.task_id for resident in completed]
@@ -435,9 +443,18 @@ class LocalExecutorDevice(ExecutorDevice):
             self._idle_since_s = self._now_s()
         return done
 
-    def _divide_energy(self) -> None:
-        """Divide the energy since the last call among the jobs that ran, in both ways; end those on a lost GPU."""
+    def _bring_up_to_date(self) -> None:
+        """Divide the energy so far among the jobs that ran, before those change; end them on a lost GPU."""
         self.update(force=True)
+        if self.lost:
+            for resident in self._residents.values():
+                reason = f"{self.uuid} was lost"
+                resident.begin_stop("lost", reason)
+                # A job that still waits for memory has no process to end, and fails at once.
+                resident.failure = resident.failure or TaskFailure(resident.task_id, "lost", reason, charged=False)
+
+    def _divide_energy(self) -> None:
+        """Divide the energy since the last sample among the jobs that ran, in both ways."""
         spent_j, took_s = max(0.0, self.latest.energy_j - self._divided_j), self.latest.time_s - self._divided_s
         moved = self.latest.energy_j != self._divided_j  # a counter stands still for 0.1 s or so
         if moved:
@@ -456,9 +473,3 @@ class LocalExecutorDevice(ExecutorDevice):
             resident.limits.update(self._limits)
         if not running:
             self.idle_j += spent_j
-        if self.lost:
-            for resident in self._residents.values():
-                reason = f"{self.uuid} was lost"
-                resident.begin_stop("lost", reason)
-                # A job that still waits for memory has no process to end, and fails at once.
-                resident.failure = resident.failure or TaskFailure(resident.task_id, "lost", reason, charged=False)

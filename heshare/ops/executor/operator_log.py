@@ -58,6 +58,8 @@ class OperatorLog:
 
     def tell(self, event: str, text: str, *, gpu: str = "", job: str = "") -> None:
         """Tell the operator of an event, by its name for machines and a text; `gpu` is a UUID."""
+        if self._stream is None:
+            return
         now = self._now()
         if self._as_json:
             fields = {"time": now.isoformat(timespec="milliseconds"), "event": event, "gpu": gpu, "job": job}

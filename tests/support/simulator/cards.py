@@ -6,16 +6,30 @@ from __future__ import annotations
 import math
 import signal
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 from support.simulator.channels import Popen
 from support.simulator.kernel import Machine, Process
 
+from heshare.devices.board_power import idle_power_w, switching
+from heshare.devices.constants import default
 from heshare.ops.nvml.binding import NvmlGpu, fault
 
 GRID_MHZ = tuple(range(1410, 1981, 15))
-IDLE_W, LIMIT_W = 70.0, 700.0
+IDLE_W, LIMIT_W, MOST_LOAD_W = 70.0, 700.0, 600.0
+"""Power of a card that idles, its limit, and what its jobs draw at most at the top clock, W."""
+
+LOADS_S = 1.0
+"""How long a job loads before it draws power, s."""
+
+
+@cache
+def _power_at(sm_mhz: int) -> tuple[float, float]:
+    """Return the power of a held clock without jobs, W, and the part of its jobs' power that is left at it."""
+    power = default().power["H100"]
+    return idle_power_w(power, sm_mhz, GRID_MHZ[-1]), switching(power, sm_mhz, GRID_MHZ[-1])
 
 
 @dataclass(eq=False)
@@ -43,7 +57,9 @@ class Card:
         return self.locked_mhz or GRID_MHZ[-1]
 
     def power_w(self) -> float:
-        return min(LIMIT_W, IDLE_W + sum(self.jobs.values()) * self.sm_mhz / GRID_MHZ[-1])
+        """Return the power of the package's model of the card, for jobs that draw what they were given."""
+        held_w, part = _power_at(self.sm_mhz)
+        return held_w + part * min(MOST_LOAD_W, sum(self.jobs.values())) if self.jobs else IDLE_W
 
     def settle(self) -> None:
         """Bring its energy to the present, before its power changes."""
@@ -71,6 +87,7 @@ class SimNvml:
         self._machine, self._cards = machine, cards
         self.before: Any = lambda name, card: None
         self.locking: Any = lambda card: None
+        self.unprivileged = False
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("nvml"):
@@ -145,7 +162,7 @@ class SimNvml:
         return card.reasons
 
     def _GetFieldValues(self, card: Card, fields: list[int]) -> list[Any]:
-        value = SimpleNamespace(dVal=self._read(card, "power", card.power_w()) * 1e3)
+        value = SimpleNamespace(dVal=self._GetPowerUsage(card))
         return [SimpleNamespace(nvmlReturn=0, valueType=0, value=value)]
 
     def _GetPowerUsage(self, card: Card) -> float:
@@ -175,15 +192,19 @@ class SimNvml:
         return []
 
     def _SetGpuLockedClocks(self, card: Card, low: int, high: int) -> None:
+        if self.unprivileged:
+            raise NvmlCodeError(4)
         self.locking(card)
         card.settle()
-        card.locked_mhz = low
+        before_mhz, card.locked_mhz = card.sm_mhz, low
         self._machine.log("lock", card.uuid, low)
+        self._machine.powered(starts=low > before_mhz)
 
     def _ResetGpuLockedClocks(self, card: Card) -> None:
         card.settle()
-        card.locked_mhz = None
+        before_mhz, card.locked_mhz = card.sm_mhz, None
         self._machine.log("unlock", card.uuid)
+        self._machine.powered(starts=card.sm_mhz > before_mhz)
 
     def _GetSupportedEventTypes(self, card: Card) -> int:
         return 8
@@ -234,13 +255,15 @@ class SimNvmlSession:
 
 @dataclass
 class JobPlan:
-    """How a job behaves: its time, s; exit codes of its first attempts; whether it obeys SIGTERM; power alone, W."""
+    """How a job behaves: its time, s; exit codes of its first attempts; whether it obeys SIGTERM; power on a GPU, W."""
 
     duration_s: float
     codes: tuple[int, ...] = ()
     deaf: bool = False
     power_w: float = 150.0
     output: bytes = b"done\n"
+    gpus: int = 1
+    arrival_s: float = 0.0
 
 
 @dataclass
@@ -249,7 +272,8 @@ class JobRun:
 
     key: str
     attempt: int
-    card: str
+    folder: str
+    cards: tuple[str, ...]
     began_s: float
     ended_s: float = math.nan
     code: int | None = None
@@ -259,9 +283,9 @@ class Jobs:
     """The processes of jobs, each below a reaper that is modelled after `job_reaper`."""
 
     def __init__(self, machine: Machine, cards: list[Card], plans: dict[str, JobPlan]) -> None:
-        self._machine, self._cards, self._plans = machine, {card.uuid: card for card in cards}, plans
+        self._machine, self._cards, self.plans = machine, {card.uuid: card for card in cards}, plans
         self.runs: list[JobRun] = []
-        self.starting: Any = lambda run, folder: None
+        self.starting: Any = lambda run: None
         self.daemons: dict[str, Process] = {}
 
     def reaper(self, popen: Popen) -> None:
@@ -343,18 +367,20 @@ class _Job:
     def __init__(self, jobs: Jobs, reaper: Process, environment: dict[str, str], popen: Popen) -> None:
         self._jobs, self._reaper, self._machine = jobs, reaper, reaper.machine
         key, attempt = environment["HESHARE_JOB"], int(environment["HESHARE_ATTEMPT"])
-        self.plan = jobs._plans[key]
-        self.card = jobs._cards[environment["CUDA_VISIBLE_DEVICES"]]
-        self.run = JobRun(key, attempt, self.card.uuid, self._machine.now)
-        jobs.starting(self.run, environment["FOLDER"])
+        self.plan = jobs.plans[key]
+        self.cards = [jobs._cards[uuid] for uuid in environment["CUDA_VISIBLE_DEVICES"].split(",")]
+        self.run = JobRun(
+            key, attempt, environment["FOLDER"], tuple([card.uuid for card in self.cards]), self._machine.now
+        )
+        jobs.starting(self.run)
         jobs.runs.append(self.run)
         self._output = popen.output
         self._kills_at: float | None = None
         self.process = Process(self._machine, "job", environment, reaper)
         self.process.on_signal = self._signal
         self.process.on_end.append(self._ended)
-        self.card.settle()
-        self.card.jobs[self.process.pid] = self.plan.power_w
+        self._machine.powered(starts=True)
+        self._machine.later(LOADS_S, self._draw)
         self.daemon = jobs.daemons.get(environment.get("CUDA_MPS_PIPE_DIRECTORY", ""))
         if "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in environment and (self.daemon is None or not self.daemon.alive):
             self._machine.later(0.05, self._end, 1)
@@ -362,6 +388,12 @@ class _Job:
             self.daemon.on_end.append(lambda: self._machine.later(0.3, self._end, 1))
         code = self.plan.codes[attempt - 1] if attempt <= len(self.plan.codes) else 0
         self._machine.later(self.plan.duration_s, self._end, code)
+
+    def _draw(self) -> None:
+        for card in self.cards if self.process.alive else ():
+            card.settle()
+            card.jobs[self.process.pid] = self.plan.power_w
+        self._machine.powered()
 
     def request(self, data: bytes) -> None:
         for letter in data:
@@ -383,11 +415,13 @@ class _Job:
 
     def _end(self, code: int) -> None:
         if self.process.alive:
-            self.process.end(1 if self.card.lost and code == 0 else code)
+            self.process.end(1 if code == 0 and any(card.lost for card in self.cards) else code)
 
     def _ended(self) -> None:
-        self.card.settle()
-        self.card.jobs.pop(self.process.pid, None)
+        for card in self.cards:
+            card.settle()
+            card.jobs.pop(self.process.pid, None)
+        self._machine.powered()
         self.run.ended_s, self.run.code = self._machine.now, self.process.returncode
         if self._output is not None:
             self._output.data += self.plan.output

@@ -15,6 +15,8 @@ from typing import Any
 from support.simulator.disk import USER, failure
 from support.simulator.kernel import Machine, Process, Thread, Waitable
 
+_PEEK = int(socket.MSG_PEEK)
+
 
 class End(Waitable):
     """One end of a pipe or socket; `on_data` and `on_close` are the program behind it where that is modelled."""
@@ -149,7 +151,7 @@ class Handle:
         end = self._end
         if not self._machine.wait(end, self._timeout_s):
             raise BlockingIOError if self._timeout_s == 0 else TimeoutError("timed out")
-        return end.take(size, peek=bool(flags & socket.MSG_PEEK))
+        return end.take(size, peek=bool(int(flags) & _PEEK))
 
     def send(self, data: bytes) -> int:
         return self._end.write(data)
@@ -177,6 +179,7 @@ class SimSocket:
 
     def __getattr__(self, name: str) -> Any:
         if name.isupper():
+            setattr(self, name, getattr(socket, name))
             return getattr(socket, name)
         raise AttributeError(f"the machine in memory has no socket.{name}")
 

@@ -9,6 +9,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import PosixPath
 from typing import Any, ClassVar
 
@@ -81,9 +82,10 @@ class Disk:
 
     def find(self, path: str) -> Inode | None:
         node: Inode | None = self.root
-        for name in path.split("/"):
-            if name:
-                node = node.names.get(name) if node is not None else None
+        for name in _names(path):
+            if node is None:
+                return None
+            node = node.names.get(name)
         return node
 
     def get(self, path: str) -> Inode:
@@ -111,6 +113,11 @@ class Disk:
         if path.startswith("/proc/"):
             return _proc(self.machine, path)
         return bytes(self.get(path).data)
+
+
+@lru_cache(maxsize=4096)
+def _names(path: str) -> tuple[str, ...]:
+    return tuple([name for name in path.split("/") if name])
 
 
 def _proc(machine: Machine, path: str) -> bytes:
@@ -248,6 +255,7 @@ class SimOs:
             or name[:2] in ("O_", "P_")
             or name in ("sep", "pathsep", "devnull", "fsencode", "fspath", "strerror")
         ):
+            setattr(self, name, getattr(os, name))
             return getattr(os, name)
         raise AttributeError(f"the machine in memory has no os.{name}")
 

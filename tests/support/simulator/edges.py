@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -176,9 +178,8 @@ class SimMachine(Machine):
             setattr(module, name, value)
 
         try:
-            for module in MODULES:
-                for name in _imported(module) & names.keys():
-                    put(module, name, names[name])
+            for module, name in _imported(tuple(names)):
+                put(module, name, names[name])
             put(processes, "signal", _Signal(self))
             put(job_cgroup, "_own_group", lambda: None)
             put(held_note, "open", self.os.open_stream)
@@ -195,14 +196,12 @@ class SimMachine(Machine):
 
 
 _ABSENT = object()
-_IMPORTED: dict[ModuleType, set[str]] = {}
 
 
-def _imported(module: ModuleType) -> set[str]:
-    found = _IMPORTED.get(module)
-    if found is None:
-        _IMPORTED[module] = found = set(vars(module))
-    return found
+@cache
+def _imported(names: tuple[str, ...]) -> list[tuple[ModuleType, str]]:
+    """Return which of these names which modules import."""
+    return [(module, name) for module in MODULES for name in names if name in vars(module)]
 
 
 class _Signal:
@@ -212,8 +211,6 @@ class _Signal:
         self._machine = machine
 
     def __getattr__(self, name: str) -> Any:
-        import signal
-
         return getattr(signal, name)
 
     def pidfd_send_signal(self, number: int, what: int) -> None:

@@ -8,7 +8,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.simulator.cards import JobPlan
+from support.simulator.cards import IDLE_W, LIMIT_W, JobPlan
 from support.simulator.disk import failure
 from support.simulator.edges import SimMachine
 from support.simulator.kernel import Process
@@ -26,6 +26,8 @@ _CALLS = (
     "nvmlDeviceGetMemoryInfo", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks",
     "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetUUID", "nvmlDeviceGetName",
 )  # fmt: skip
+LEAST_W = 495.0
+"""Power above idle that the package expects of a busy card at its lowest clock, at most, W."""
 _CODES = (3, 4, 10, 15, 21, 999)
 _LIES = {"clock": (0.0, 5e9), "power": (0.0, 1e6, -5.0), "energy": (0.0, 1.0, 1e12)}
 
@@ -54,6 +56,13 @@ class Schedule:
     retries: dict[str, int]
     timeouts: dict[str, float]
     faults: list[Fault] = field(default_factory=list)
+    limit_w: float | None = None
+    foreseen: bool = True
+    unprivileged: bool = False
+
+    @property
+    def gangs(self) -> bool:
+        return any(plan.gpus > 1 for plan in self.jobs.values())
 
     @classmethod
     def of(cls, seed: int) -> Schedule:
@@ -72,8 +81,29 @@ class Schedule:
             if rng.random() < 0.1:
                 timeouts[name] = round(rng.uniform(0.5, 10.0), 3)
         schedule = cls(seed, rng.randint(1, 2), rng.random() < 0.4, rng.random() < 0.8, jobs, retries, timeouts)
+        if rng.random() < 0.2:
+            schedule._draw_gangs(rng)
+        schedule.unprivileged = schedule.clocks and rng.random() < 0.1
+        if rng.random() < 0.25:
+            schedule._draw_limit(rng)
         schedule.faults = [_fault(rng, schedule, number) for number in range(rng.choice((1, 1, 2, 2, 3, 4)))]
         return schedule
+
+    def _draw_gangs(self, rng: random.Random) -> None:
+        self.cards = rng.randint(2, 3)
+        for plan in self.jobs.values():
+            plan.gpus = 1 + (rng.random() < 0.4)
+
+    def _draw_limit(self, rng: random.Random) -> None:
+        """Draw a power limit that each job can keep alone; where its power is `foreseen`, all draw the same."""
+        most = max(plan.gpus for plan in self.jobs.values())
+        least_w = IDLE_W * self.cards + most * (LEAST_W if self.clocks and not self.unprivileged else LIMIT_W - IDLE_W)
+        self.limit_w = round(least_w + rng.uniform(0.0, 0.3) * max(0.0, LIMIT_W * self.cards - least_w), 1)
+        self.foreseen = rng.random() < 0.5
+        power_w = rng.uniform(50.0, 300.0)
+        for plan in self.jobs.values():
+            plan.power_w = power_w if self.foreseen else rng.uniform(200.0, 400.0)
+            plan.arrival_s = rng.choice((0.0, round(rng.uniform(0.0, 8.0), 3)))
 
     @classmethod
     def crash(cls, kind: str, change: int, *, jobs: int = 20) -> Schedule:

@@ -193,6 +193,8 @@ class Machine:
         self.violations: list[tuple[str, BaseException | None]] = []
         self.numbers = 1000
         self.calls = 0
+        self.powered: Callable[..., None] = lambda starts=False: None
+        """Called after each change of power; `starts`: a job has started, or a clock was raised."""
 
     @property
     def process(self) -> Process:

@@ -10,7 +10,7 @@ from support.simulator.cards import IDLE_W, Card, JobRun
 from support.simulator.disk import SimPath
 from support.simulator.edges import SimMachine
 
-from heshare.ops.jobs.entries import Decision, End, Sample, Session, decode
+from heshare.ops.jobs.entries import Decision, End, Note, Sample, Session, decode
 from heshare.shared import journal
 from heshare.shared.errors import InputError
 
@@ -53,19 +53,32 @@ class Promises:
                 known[id(line)] = decode(line)
         return [known[id(line)] for line in lines]
 
-    def _job_starts(self, run: JobRun, folder: str) -> None:
-        machine = self._machine
+    def _job_starts(self, run: JobRun) -> None:
+        machine, folder = self._machine, run.folder
         placed: Counter[str] = Counter()
         for entry in self.entries(folder, synced=True):
             if isinstance(entry, Decision):
                 placed.update(one.job for one in entry.placed)
             elif isinstance(entry, End) and entry.completed and entry.job == run.key:
                 machine.violate(f"{run.key} starts again, although the journal has it completed")
+        self._beside(run)
         if placed[run.key] < run.attempt:
             machine.violate(f"{run.key} starts its attempt {run.attempt}, of which the journal on disk has nothing")
         for other in machine.jobs.runs:
             if other.key == run.key and other.code is None:
                 machine.violate(f"{run.key} runs twice at one time")
+            if (other.folder, other.key, other.attempt) == (folder, run.key, run.attempt):
+                machine.violate(f"{run.key} has two processes of its attempt {run.attempt}")
+
+    def _beside(self, run: JobRun) -> None:
+        """Check that a job has as many cards as it needs, and a job on several cards no other one on them."""
+        machine, needed = self._machine, self._machine.jobs.plans[run.key].gpus
+        if len(set(run.cards)) != needed:
+            machine.violate(f"{run.key} starts on {len(set(run.cards))} cards and needs {needed}")
+        for other in machine.jobs.runs:
+            several = len(run.cards) > 1 or len(other.cards) > 1
+            if several and other.code is None and not set(run.cards).isdisjoint(other.cards):
+                machine.violate(f"{run.key} starts on a card of {other.key}, and one of them is on several")
 
     def _locks(self, card: Card) -> None:
         node = self._machine.disk.find(f"/state/heshare/gpu-{card.uuid}.json")
@@ -99,7 +112,8 @@ class Promises:
                 case Session():
                     given = Counter()
                 case End():
-                    given[entry.gpu] += entry.energy_j  # type: ignore[assignment]
+                    for part in entry.parts:
+                        given[part.gpu] += part.energy_j  # type: ignore[assignment]
                 case Sample():
                     totals = [given[at] + one.idle_j + sum(one.shares_j.values()) for at, one in enumerate(entry.gpus)]
                     left_j = [one.energy_j - total_j for one, total_j in zip(entry.gpus, totals, strict=True)]
@@ -117,6 +131,8 @@ class Promises:
         failed: set[str] = set()
         good = {(run.key, run.attempt) for run in self._machine.jobs.runs if run.code == 0}
         for entry in self.entries(folder):
+            if isinstance(entry, End) and len(entry.parts) != self._machine.jobs.plans[entry.job].gpus:
+                self._machine.violate(f"{entry.job}: attempt {entry.attempt} ends on {len(entry.parts)} cards")
             if isinstance(entry, End) and entry.completed:
                 completed[entry.job] += 1
                 if (entry.job, entry.attempt) not in good:
@@ -132,6 +148,14 @@ class Promises:
                 self._machine.violate(f"{key} is lost")
             if key in failed and key not in may_fail:
                 self._machine.violate(f"{key} failed for good, by no fault of its own")
+
+    def refusal_said(self, folder: str) -> None:
+        """Check that each session in which no clock may be set says so before it runs a job."""
+        said = False
+        for entry in self.entries(folder):
+            said = (said and not isinstance(entry, Session)) or (isinstance(entry, Note) and "clocks" in entry.event)
+            if isinstance(entry, Decision) and entry.placed and not said:
+                self._machine.violate("a job is placed, and nothing says that clocks are refused")
 
     def nothing_left(self) -> None:
         """Check that no process, clock, MPS daemon, note or file is left."""

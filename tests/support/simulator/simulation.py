@@ -7,17 +7,20 @@ import signal
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from support.simulator.disk import SimPath
 from support.simulator.edges import SimMachine
 from support.simulator.faults import Fault, Injector, Schedule
 from support.simulator.kernel import Process
+from support.simulator.power_limit import PowerLimit
 from support.simulator.promises import Promises
 
+from heshare.lab.limits.run_terms import RunTerms
 from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops import mps
 from heshare.ops.clocks import clock_notes
@@ -26,8 +29,9 @@ from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.jobs import entries
 from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.workers import output_limit
-from heshare.policies.policy import SetClock, Traits
+from heshare.policies.policy import EventKind, SetClock, Start, Traits
 from heshare.policies.random_placement import Random
+from heshare.prediction.predictor import CoRuns
 from heshare.shared import journal
 from heshare.shared.errors import HeShareError
 from heshare.shared.signals import Interrupted
@@ -35,7 +39,7 @@ from heshare.testing.toy import ToyPredictor
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 
-TIMEOUTS = Timeouts(poll_s=5.0, memory_s=10.0, nvml_s=2.0, grace_s=1.0, settle_s=2.0, mps_pauses_s=(1.0, 4.0))
+TIMEOUTS = Timeouts(poll_s=5.0, memory_s=10.0, nvml_s=2.0, grace_s=1.0, settle_s=4.0, mps_pauses_s=(1.0, 4.0))
 SESSIONS, FAULTY = 9, 3
 """Most sessions of a run, and how many of them have faults."""
 LONGEST_S = 900.0
@@ -43,6 +47,7 @@ STOP_S = 60.0
 """Longest time of a stop, s: a job's grace, an MPS daemon that is deaf, and NVML's deadlines on each card."""
 HITS_JOBS = ("kill-reaper", "mps-dies", "lost", "mps-deaf", "full", "disk-full", "broken", "memory", "refuse")
 """Faults that an attempt can fail by, and a job with it where it has no retry left."""
+_POWER = TenantPower()
 FOLDER, RIVAL = "/runs/a", "/runs/b"
 
 
@@ -53,10 +58,31 @@ class Clocked(Random):
     traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
 
     def decide(self, event: Any, view: Any) -> Any:
-        yield from super().decide(event, view)
+        yield from self._starts(event, view)
         for gpu in view.gpus:
             if len(gpu.gpu.clocks_mhz) > 1:
                 yield SetClock(gpu.index, gpu.gpu.clocks_mhz[int(self.rng.integers(len(gpu.gpu.clocks_mhz) - 1))])
+
+    def _starts(self, event: Any, view: Any) -> Any:
+        return super().decide(event, view)
+
+
+class Careless(Clocked):
+    """Starts each task that arrives, on GPUs drawn at random, whatever runs there."""
+
+    gangs = True
+
+    def _starts(self, event: Any, view: Any) -> Any:
+        for task in view.waiting if event.kind is EventKind.ARRIVAL else ():
+            gpu, *also = map(int, self.rng.permutation(len(view.gpus))[: task.gpus])
+            yield Start(task.id, gpu, also=tuple(also))
+
+
+class Rated(ToyPredictor):
+    """A predictor of the most that a card draws."""
+
+    def co_run(self, sets: Any, gpu: Any, sm_mhz: Any) -> CoRuns:
+        return CoRuns(super().co_run(sets, gpu, sm_mhz).time_s, np.full(len(sets), gpu.tdp_w))
 
 
 def spec(name: str, **more: Any) -> JobSpec:
@@ -104,13 +130,21 @@ class Simulation:
         self.schedule = schedule
         self.machine = machine = SimMachine(schedule.cards, schedule.jobs, mps=schedule.mps)
         self.specs = tuple(
-            spec(name, retries=schedule.retries.get(name, 0), timeout_s=schedule.timeouts.get(name))
-            for name in schedule.jobs
+            spec(
+                name,
+                retries=schedule.retries.get(name, 0),
+                timeout_s=schedule.timeouts.get(name),
+                gpus=plan.gpus,
+                arrival_s=plan.arrival_s,
+            )
+            for name, plan in schedule.jobs.items()
         )
         self._rng = random.Random(schedule.seed)
         self.injector = Injector(machine, schedule)
         self.injector.rival = self._rival
         self.promises = Promises(machine, self._rng)
+        machine.nvml.unprivileged = schedule.unprivileged
+        self._power = PowerLimit(machine, schedule)
         self._rivals: list[Process] = []
         self._killed = False
 
@@ -118,7 +152,7 @@ class Simulation:
         """Run it to its end; `more` replaces further names of modules, for faults put back on purpose."""
         names: dict[tuple[ModuleType, str], Any] = {
             (execute, "read_jobs"): lambda file: self.specs,
-            (execute, "make"): lambda name: Clocked(),
+            (execute, "make"): lambda name: Careless() if self.schedule.gangs else Clocked(),
             (execute.job_tasks, "check_programs"): lambda specs, file: None,
             (execute, "run_outcome"): lambda state: Report(),
             (output_limit, "LOOK_S"): 10.0,
@@ -152,8 +186,11 @@ class Simulation:
 
     def _start(self, folder: str) -> Process:
         process = Process(self.machine, "executor", self.machine.environment(FOLDER=folder), None)
-        options = execute.ExecutorOptions(timeouts=TIMEOUTS)
-        predictor, path, begun = ToyPredictor(), SimPath(folder), self._begun(folder)
+        schedule, path, begun = self.schedule, SimPath(folder), self._begun(folder)
+        predictor = Rated() if schedule.limit_w is not None and schedule.foreseen else ToyPredictor()
+        # Below a limit cards are read before their power counts as settled, as by default.
+        timeouts = TIMEOUTS if schedule.limit_w is None else replace(TIMEOUTS, poll_s=1.0)
+        options = execute.ExecutorOptions(timeouts=timeouts, tenant_power=_POWER)
 
         def program() -> None:
             if begun:
@@ -161,7 +198,8 @@ class Simulation:
             else:
                 execute.execute(
                     SimPath("/home/jobs.yaml"), path, policy="clocked", devices="nvml", predictor=predictor,
-                    options=options, allow_clocks=self.schedule.clocks, seed=self.schedule.seed,
+                    options=options, allow_clocks=schedule.clocks, seed=schedule.seed,
+                    terms=RunTerms.parse(schedule.limit_w),
                 )  # fmt: skip
 
         process.run(program)
@@ -172,6 +210,7 @@ class Simulation:
         process = self._start(folder)
         if folder == FOLDER:
             self.injector.stopped_s = None
+            self._power.begin(process)
             self.injector.begin(process, folder)
         self._wait_for([process])
         self.promises.stop_in_time(self.injector.stopped_s, STOP_S)
@@ -216,6 +255,8 @@ class Simulation:
             may_fail |= schedule.jobs.keys()
         promises.each_job_once(FOLDER, list(schedule.jobs), may_fail)
         promises.energy(FOLDER, killed=self._killed)
+        if schedule.unprivileged:
+            promises.refusal_said(FOLDER)
         promises.nothing_left()
 
 
@@ -248,7 +289,7 @@ def crash_at_every_write(
 def warm() -> None:
     """Read what modules keep for good, from the real disk, before they run on the machine in memory."""
     gpu, workload = catalogue.gpus()["H100"], Workload("resnet50", 8)
-    TenantPower().shares_j(gpu, [Resident(workload, 100), Resident(workload, 50)], 1980.0, 10.0, 1.0)
+    _POWER.shares_j(gpu, [Resident(workload, 100), Resident(workload, 50)], 1980.0, 10.0, 1.0)
     catalogue.memory_mib(workload)
     with suppress(HeShareError):
         entries.decode(entries.encode(entries.Run("random", (spec("a"),))))
