@@ -83,7 +83,7 @@ class TaskRun:
     def resize(self, batch_size: int | None, gpus: int) -> None:
         """Take another inference batch size, or with None the task's own, and a number of GPUs."""
         workload = self.spec.workload if batch_size is None else replace(self.spec.workload, batch_size=batch_size)
-        if workload is not self.workload and workload != self.workload:
+        if workload is not self.workload:
             self.workload = workload
             self.memory_mib = memory_mib(workload)
         self.scale = self.workload.batch_size / self.spec.workload.batch_size

@@ -222,10 +222,9 @@ class _Answer:
         present, present_w = owner._states[index], owner._present_w[index]
         assert present is not None
         known = None if math.isnan(present_w) else present_w
-        wish = owner._wishes.get(index, present[1])
-        wish = wish if present[0] or wish is None else present[1]
         read_w = gpu.power_w if self._settings.settle_s else 0.0
-        return GpuPower(gpu.gpu, present[0], wish, known, present, read_w, fixed=index in owner._stuck)
+        # With the clock that it has: `_set_residents` takes over a wish.
+        return GpuPower(gpu.gpu, *present, known, present, read_w, fixed=index in owner._stuck)
 
     def _take_wishes(self) -> list[Migrate]:
         """Sort the policy's actions: clocks are wishes, starts are held; return the moves of running tasks."""

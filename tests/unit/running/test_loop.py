@@ -7,7 +7,7 @@ import pytest
 
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.clock import WallClock
-from heshare.running.run import run
+from heshare.running.run import BegunRun, run
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
@@ -303,6 +303,15 @@ def test_loop_runs_in_wall_time(device):
     assert 0.07 <= result.makespan_s < 5.0
     np.testing.assert_allclose(result.jct_s, result.waiting_s + result.execution_s)
     np.testing.assert_allclose(result.gpu_energy_cluster_j, result.device_energy_j, rtol=0.5)
+
+
+def test_the_tasks_that_ended_are_counted_as_they_end():
+    tasks, ended = [task(0, 1.0), task(1, 1.0), task(2, 1.0, 9.0)], []
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
+    begun = BegunRun(tasks, Cluster((GPU,)), ScriptedPolicy(start_all), **options)
+    begun.loop.run(on_end=lambda count: ended.append((begun.loop.view(0.0).pending, count)))
+    assert ended == [(1, 2), (0, 1)]
+    assert begun.loop.ended == 3
 
 
 def test_events_within_a_nanosecond_are_one_moment_and_completions_come_first():

@@ -17,9 +17,11 @@ from heshare.lab.sweeps.sweep import sweep
 from heshare.policies.function_policy import policy
 from heshare.policies.policy import Migrate, Pause, SetClock, Start
 from heshare.policies.registry import make, unregister
+from heshare.running.run import run
 from heshare.running.timeline import power_steps
 from heshare.shared.errors import InputError, PolicyError
 from heshare.testing.policy_contract import check_policy
+from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
@@ -201,3 +203,35 @@ def test_a_limit_is_kept_where_a_clock_rises_far_above_the_ones_that_were_read()
     budget = PowerBudget((0.0, step_s), (0.5085732185571837 * peak, 0.6998353323855292 * peak))
     limited = hs.run(tasks, "2xA100", "marginal", seed=514482, power_limit=budget)
     assert largest_excess(limited.record.segments, budget) is None
+
+
+class Refusing(ToyDevice):
+    def set_clock(self, sm_mhz):
+        """Keep the clock."""
+
+
+def on_toys(tasks, decide, budget, *, gpus=2, device=ToyDevice, **settings):
+    """Run on toy GPUs, which draw 10 W idle, 60 W at 500 MHz and 110 W at 1,000 MHz, and are predicted exactly."""
+    limited = within_budget(ScriptedPolicy(decide), budget, BudgetSettings(margin=0.0, **settings))
+    cluster, rng = hs.Cluster((toy_gpu(),) * gpus), np.random.default_rng(0)
+    devices = [device(gpu) for gpu in cluster.gpus]
+    return run(tasks, cluster, limited, predictor=ToyPredictor(), rng=rng, devices=devices)
+
+
+def toy_tasks(*arrivals_s):
+    return [Task(number, Workload("resnet18", 4), 20.0, arrival_s) for number, arrival_s in enumerate(arrivals_s)]
+
+
+def spread(event, view):
+    """Start each waiting task on the GPU with its number."""
+    return [Start(task.id, task.id) for task in view.waiting]
+
+
+def test_a_task_is_paused_where_a_gpu_refuses_a_lower_clock():
+    budget = PowerBudget((0.0, 5.0), (220.0, 170.0))
+    obeyed = on_toys(toy_tasks(0.0, 0.0), spread, budget)
+    assert [row.outcome for row in obeyed.record.intervals] == ["completed"] * 2
+    assert largest_excess(obeyed.record.segments, budget) is None
+    refused = on_toys(toy_tasks(0.0, 0.0), spread, budget, device=Refusing)
+    assert "paused" in [row.outcome for row in refused.record.intervals]
+    assert largest_excess(refused.record.segments, PowerBudget((0.0, 8.0), (220.0, 170.0))) is None
