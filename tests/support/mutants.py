@@ -18,6 +18,7 @@ import math
 import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -66,7 +67,7 @@ _NAMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"
 _PRELOADED = ("hypothesis.strategies", "moocore", "msgspec", "numba", "pandas", "scipy.optimize", "scipy.stats")
 _LONG_S = 1.0
 """Tests that take longer are left out at first; survivors are tried against them with `--again`."""
-_LEAST_S, _FACTOR = 120.0, 2.0
+_LEAST_S, _LEAST_CPU_S, _FACTOR = 120.0, 20.0, 2.0
 """A mutant that takes so long, and so many times as long as the unchanged tests, hangs."""
 
 
@@ -210,7 +211,8 @@ class Copies:
             # A compiled function, or a statement outside of functions, has no calls: all tests are for it.
             calling = took_s if self._most_s == math.inf else self._tests.get(f"{mutant.path} {function}", took_s)
             chosen = [test for test in calling if took_s[test] <= self._most_s]
-            arguments = (place, mutant.room, None, path.stem, chosen)
+            most_s = _LEAST_CPU_S + _FACTOR * sum(took_s[test] for test in chosen)
+            arguments = (place, mutant.room, None, path.stem, chosen, most_s)
             return bool(chosen) and not _pass(_run_tests, arguments, self._limits_s[mutant.room])
         finally:
             path.write_bytes(before)
@@ -230,8 +232,17 @@ def _pass(function: Callable[..., None], arguments: tuple[Any, ...], limit_s: fl
     return process.exitcode == 0
 
 
-def _run_tests(place: Path, room: str, notes: Path | None, stem: str = "", chosen: list[str] | None = None) -> None:
+def _run_tests(
+    place: Path,
+    room: str,
+    notes: Path | None,
+    stem: str = "",
+    chosen: list[str] | None = None,
+    most_s: float = math.inf,
+) -> None:
     os.setsid()
+    if most_s < math.inf:
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(most_s), resource.RLIM_INFINITY))
     os.chdir(place)
     quiet = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):

@@ -15,7 +15,7 @@ from heshare.lab.limits.power_budget import PowerBudget, largest_excess
 from heshare.lab.sweeps.grid import read_grid
 from heshare.lab.sweeps.sweep import sweep
 from heshare.policies.function_policy import policy
-from heshare.policies.policy import Migrate, Pause, SetClock, Start
+from heshare.policies.policy import Migrate, Pause, SetClock, Start, Wait
 from heshare.policies.registry import make, unregister
 from heshare.running.run import run
 from heshare.running.timeline import power_steps
@@ -210,12 +210,12 @@ class Refusing(ToyDevice):
         """Keep the clock."""
 
 
-def on_toys(tasks, decide, budget, *, gpus=2, device=ToyDevice, **settings):
+def on_toys(tasks, decide, budget, *, gpus=2, device=ToyDevice, start_cost_s=0.0):
     """Run on toy GPUs, which draw 10 W idle, 60 W at 500 MHz and 110 W at 1,000 MHz, and are predicted exactly."""
-    limited = within_budget(ScriptedPolicy(decide), budget, BudgetSettings(margin=0.0, **settings))
+    limited = within_budget(ScriptedPolicy(decide), budget, BudgetSettings(margin=0.0))
     cluster, rng = hs.Cluster((toy_gpu(),) * gpus), np.random.default_rng(0)
-    devices = [device(gpu) for gpu in cluster.gpus]
-    return run(tasks, cluster, limited, predictor=ToyPredictor(), rng=rng, devices=devices)
+    how = {"devices": [device(gpu) for gpu in cluster.gpus], "start_cost_s": start_cost_s}
+    return run(tasks, cluster, limited, predictor=ToyPredictor(), rng=rng, **how)
 
 
 def toy_tasks(*arrivals_s):
@@ -235,3 +235,45 @@ def test_a_task_is_paused_where_a_gpu_refuses_a_lower_clock():
     refused = on_toys(toy_tasks(0.0, 0.0), spread, budget, device=Refusing)
     assert "paused" in [row.outcome for row in refused.record.intervals]
     assert largest_excess(refused.record.segments, PowerBudget((0.0, 8.0), (220.0, 170.0))) is None
+
+
+def test_a_gang_that_never_fits_ends_the_run_with_what_it_needs():
+    gang = Task(0, Workload("resnet18", 4), 20.0, gpus=3)
+    message = "needs up to 180 W of all GPUs at their lowest clocks where 150 W are allowed from now on"
+    with pytest.raises(PolicyError, match=message):
+        on_toys([gang], lambda event, view: [Start(0, 0, also=(1, 2))], 150.0, gpus=3)
+
+
+class Parked(ToyDevice):
+    """Draws nothing while it idles and its clock was left to the card."""
+
+    def power_w(self, mhz, residents):
+        return super().power_w(mhz, residents) if residents or self._clock else 0.0
+
+
+def test_an_idle_gpu_gets_its_clock_once_there_is_power_for_it():
+    def decide(event, view):
+        return [*spread(event, view), Wait(5.0)] if event.kind.name == "ARRIVAL" else [SetClock(2, 500)]
+
+    done = on_toys(toy_tasks(0.0, 3.0), decide, 225.0, gpus=3, device=Parked)
+    assert largest_excess(done.record.segments, PowerBudget.constant(225.0)) is None
+    idle = [(row.start_s, row.requested_mhz) for row in done.record.segments if row.gpu == 2]
+    assert idle[0] == (0.0, None)
+    assert idle[1] == (20.0, 500)
+
+
+class Frugal(ToyDevice):
+    def power_w(self, mhz, residents):
+        return 0.4 * super().power_w(mhz, residents)
+
+
+def test_a_clock_lowered_for_a_bound_rises_once_power_is_read():
+    done = on_toys(toy_tasks(0.0, 0.0), spread, 145.0, device=Frugal)
+    busy = [(row.start_s, row.requested_mhz) for row in done.record.segments if row.residents]
+    assert sorted(busy)[:2] == [(0.0, 500), (0.0, 500)]
+    assert min(start_s for start_s, requested_mhz in busy if requested_mhz is None) == 1.0
+
+
+def test_the_power_of_a_task_that_loads_is_not_taken_for_that_of_the_task():
+    done = on_toys(toy_tasks(0.0, 1.0), spread, 170.0, start_cost_s=5.0)
+    assert largest_excess(done.record.segments, PowerBudget.constant(170.0)) is None
