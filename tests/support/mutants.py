@@ -66,7 +66,7 @@ _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 _NAMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "any": "all", "all": "any"}
 _PRELOADED = ("hypothesis.strategies", "moocore", "msgspec", "numba", "pandas", "scipy.optimize", "scipy.stats")
 _LONG_S = 1.0
-"""Tests that take longer are left out at first; survivors are tried against them with `--again`."""
+"""Tests that take longer are left out: a behaviour has a quick test, too."""
 _LEAST_S, _LEAST_CPU_S, _FACTOR = 120.0, 20.0, 2.0
 """A mutant that takes so long, and so many times as long as the unchanged tests, hangs."""
 
@@ -174,12 +174,11 @@ def draw(count: int, seed: int) -> list[Mutant]:
 class Copies:
     """Copies of the tree in which tests run, one for each job."""
 
-    def __init__(self, folder: Path, n: int, *, all_tests: bool) -> None:
+    def __init__(self, folder: Path, n: int) -> None:
         self._free: SimpleQueue[Path] = SimpleQueue()
         self._limits_s: dict[str, float] = {}
         self._tests: dict[str, list[str]] = {}
         self._took_s: dict[str, dict[str, float]] = {}
-        self._most_s = math.inf if all_tests else _LONG_S
         ignored = shutil.ignore_patterns(".git", ".venv", "build", ".hypothesis", ".pytest_cache", ".mypy_cache")
         for number in range(n):
             # With the times of the files, by which compiled functions are found again.
@@ -209,8 +208,8 @@ class Copies:
             path.write_text(mutant.text, encoding="utf-8")
             took_s, function = self._took_s[mutant.room], mutant.function.rpartition(".")[2]
             # A compiled function, or a statement outside of functions, has no calls: all tests are for it.
-            calling = took_s if self._most_s == math.inf else self._tests.get(f"{mutant.path} {function}", took_s)
-            chosen = [test for test in calling if took_s[test] <= self._most_s]
+            calling = self._tests.get(f"{mutant.path} {function}", took_s)
+            chosen = [test for test in calling if took_s[test] <= _LONG_S]
             most_s = _LEAST_CPU_S + _FACTOR * sum(took_s[test] for test in chosen)
             arguments = (place, mutant.room, None, path.stem, chosen, most_s)
             return bool(chosen) and not _pass(_run_tests, arguments, self._limits_s[mutant.room])
@@ -311,9 +310,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=CHECKOUT / "build" / "mutants.json")
     parser.add_argument("--room", default="", help="only this room, or part of its name")
-    parser.add_argument(
-        "--again", action="store_true", help="try the survivors of an earlier run once more, against all tests"
-    )
+    parser.add_argument("--again", action="store_true", help="try the survivors of an earlier run once more")
     given = parser.parse_args()
     for name in _PRELOADED:
         importlib.import_module(name)
@@ -322,7 +319,7 @@ def main() -> None:
     drawn = [mutant for mutant in draw(given.count, given.seed) if given.room in mutant.room]
     open_ones = [mutant for mutant in drawn if mutant.key not in known or (given.again and not known[mutant.key])]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.jobs) as pool:
-        copies = Copies(Path(folder), given.jobs, all_tests=given.again)
+        copies = Copies(Path(folder), given.jobs)
         copies.measure({mutant.room for mutant in open_ones})
         for mutant, killed in zip(open_ones, pool.map(copies.killed, open_ones), strict=True):
             known[mutant.key] = killed

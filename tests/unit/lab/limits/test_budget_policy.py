@@ -10,7 +10,7 @@ import pytest
 import heshare as hs
 from heshare.devices.device_model import co_run
 from heshare.lab.limits.budget_policy import BudgetSettings, within_budget
-from heshare.lab.limits.power_bounds import saturated_w
+from heshare.lab.limits.power_bounds import PowerBounds, saturated_w
 from heshare.lab.limits.power_budget import PowerBudget, largest_excess
 from heshare.lab.sweeps.grid import read_grid
 from heshare.lab.sweeps.sweep import sweep
@@ -210,10 +210,10 @@ class Refusing(ToyDevice):
         """Keep the clock."""
 
 
-def on_toys(tasks, decide, budget, *, gpus=2, device=ToyDevice, start_cost_s=0.0):
+def on_toys(tasks, decide, budget, *, gpus=2, device=ToyDevice, clocks_mhz=(500, 1000), start_cost_s=0.0):
     """Run on toy GPUs, which draw 10 W idle, 60 W at 500 MHz and 110 W at 1,000 MHz, and are predicted exactly."""
     limited = within_budget(ScriptedPolicy(decide), budget, BudgetSettings(margin=0.0))
-    cluster, rng = hs.Cluster((toy_gpu(),) * gpus), np.random.default_rng(0)
+    cluster, rng = hs.Cluster((toy_gpu(clocks_mhz=clocks_mhz),) * gpus), np.random.default_rng(0)
     how = {"devices": [device(gpu) for gpu in cluster.gpus], "start_cost_s": start_cost_s}
     return run(tasks, cluster, limited, predictor=ToyPredictor(), rng=rng, **how)
 
@@ -277,3 +277,33 @@ def test_a_clock_lowered_for_a_bound_rises_once_power_is_read():
 def test_the_power_of_a_task_that_loads_is_not_taken_for_that_of_the_task():
     done = on_toys(toy_tasks(0.0, 1.0), spread, 170.0, start_cost_s=5.0)
     assert largest_excess(done.record.segments, PowerBudget.constant(170.0)) is None
+
+
+def test_a_reading_bounds_the_power_at_lower_clocks_alone_on_a_card_without_a_power_model():
+    class Unknowing(ToyPredictor):
+        def co_run(self, sets, gpu, sm_mhz):
+            raise InputError("resnet18", "a profiled workload", "Profile it.")
+
+    residents = (Resident(Workload("resnet18", 4)),)
+    for read_mhz, other_mhz, bound_w in ((1000, 500, 80.0), (500, 1000, 110.0)):
+        bounds = PowerBounds(Unknowing())
+        bounds.learn(toy_gpu(), residents, read_mhz, 80.0, read_mhz)
+        assert bounds.bound_w(toy_gpu(), residents, read_mhz) == 80.0
+        assert bounds.bound_w(toy_gpu(), residents, other_mhz) == bound_w
+
+
+def test_the_tasks_that_started_last_are_paused_and_the_first_of_them_goes_on_first():
+    budget = PowerBudget((0.0, 5.0, 10.0), (330.0, 140.0, 240.0))
+    done = on_toys(toy_tasks(0.0, 0.0, 0.0), spread, budget, gpus=3, clocks_mhz=(1000,))
+    assert largest_excess(done.record.segments, budget) is None
+    starts_s = [sorted(row.start_s for row in done.record.intervals if row.task == task) for task in range(3)]
+    assert starts_s == [[0.0], [0.0, 10.0], [0.0, 20.0]]
+
+
+def test_a_task_that_was_moved_started_last():
+    def decide(event, view):
+        return {"ARRIVAL": [*spread(event, view), Wait(2.0)], "TICK": [Migrate(0, 2)]}.get(event.kind.name, [])
+
+    budget = PowerBudget((0.0, 5.0), (330.0, 140.0))
+    done = on_toys(toy_tasks(0.0, 0.0), decide, budget, gpus=3, clocks_mhz=(1000,))
+    assert [(row.task, row.end_s) for row in done.record.intervals if row.outcome == "paused"] == [(0, 5.0)]
