@@ -77,7 +77,7 @@ class TaskRun:
 
     def revise(self, spec: Task) -> None:
         """Take another workload, or another number of iterations, none of which are done yet."""
-        self.spec, self.remaining, self.workload, self.scale = spec, spec.iterations, spec.workload, 1.0
+        self.spec, self.remaining, self.workload = spec, spec.iterations, spec.workload
         self.memory_mib = memory_mib(spec.workload)
 
     def resize(self, batch_size: int | None, gpus: int) -> None:
