@@ -251,6 +251,12 @@ def test_run_names_the_tasks_that_are_never_started(tick_s):
         go([task(0, 1.0), task(1, 1.0)], at(Start(0, 0)), tick_s=tick_s)
 
 
+@pytest.mark.parametrize(("count", "listed"), [(10, r"8, 9\. Start"), (12, r"8, 9 and 2 more\. Start")])
+def test_run_names_ten_tasks_at_most(count, listed):
+    with pytest.raises(PolicyError, match=listed):
+        go([task(index, 1.0) for index in range(count)], at())
+
+
 def test_run_past_its_time_limit_names_the_unfinished_tasks():
     with pytest.raises(PolicyError, match=r"limit of 5 s.* 0 runs already"):
         go([task(0, 10.0)], start_all, max_time_s=5.0)
@@ -333,10 +339,19 @@ def test_an_observer_that_waits_is_asked_before_each_event():
 
 
 def test_a_task_may_run_where_it_fits_with_its_smallest_batch_size_alone():
-    tight = toy_gpu(memory_mib=(memory_mib(replace(LIGHT, batch_size=1)) + memory_mib(replace(LIGHT, batch_size=2))) / 2)
+    tight = toy_gpu(
+        memory_mib=(memory_mib(replace(LIGHT, batch_size=1)) + memory_mib(replace(LIGHT, batch_size=2))) / 2
+    )
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(tight)]}
     policy = ScriptedPolicy(at(Start(0, 0, 100, batch_size=1)))
     assert run([task(0, 1.0)], Cluster((tight,)), policy, **options).jct_s.tolist() == [4.0]
+
+
+def test_a_progress_bar_is_shown_on_request(capsys):
+    go([task(0, 1.0)], start_all)
+    assert capsys.readouterr().err == ""
+    go([task(0, 1.0)], start_all, progress=True)
+    assert "scripted" in capsys.readouterr().err
 
 
 def test_the_tasks_that_ended_are_counted_as_they_end():
