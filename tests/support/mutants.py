@@ -307,7 +307,7 @@ class _Calls:
         began_s = time.process_time()
         yield
         self.took_s[item.nodeid] = time.process_time() - began_s
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
         sys.settrace(None)
         for code in codes.values():
             if code.co_filename.startswith(str(self._room)):
