@@ -13,6 +13,7 @@ from support.run_entries import ended, run_of, sampled, session, started
 from heshare.ops.executor import execute
 from heshare.ops.jobs.entries import Account
 from heshare.ops.jobs.run_journal import RunJournal
+from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor
 
 REPORT = ["gpus.csv", "jobs.csv", "report.txt"]
@@ -88,3 +89,11 @@ def test_the_energy_of_a_gpu_is_divided_into_accounts(tmp_path):
     assert [row[name] for name in names] == [10.0, 5.0, 2.0, 17.0, 8.0]
     report = (tmp_path / "report.txt").read_text()
     assert "session 1, GPU 0: 1.5 J of its energy are integrals of power readings" in report
+
+
+def test_a_damaged_journal_is_continued_on_request_alone(tmp_path):
+    write_journal(tmp_path, complete_journal(2))
+    lines = (tmp_path / "journal.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "journal.jsonl").write_text("".join([*lines[:3], lines[3][1:], *lines[4:]]))
+    with pytest.raises(InputError, match="journal"):
+        execute.resume(tmp_path, predictor=ToyPredictor())

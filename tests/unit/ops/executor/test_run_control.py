@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 from support.run_entries import run_of
 
+from heshare.ops.executor.execute import _told_end
 from heshare.ops.executor.run_control import DRAIN, NAME, STOP, RunControl, RunDrained, RunSteering, ask
 from heshare.ops.jobs.run_journal import RunJournal
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, PolicyError
 from heshare.shared.signals import Interrupted
 
 
@@ -49,3 +54,22 @@ def test_a_request_needs_a_run_and_its_executor(tmp_path):
     RunJournal(tmp_path, run_of(1)).close()
     with pytest.raises(InputError, match="a run without an executor"):
         ask(tmp_path, DRAIN)
+
+
+@pytest.mark.parametrize(
+    ("error", "draining", "told", "noted"),
+    [
+        (RunDrained(), True, "end", "drained: nothing more was started"),
+        (PolicyError("it gives up"), False, "end", "it gives up"),
+        (Interrupted(signal.SIGTERM), False, "signal", "ended by SIGTERM"),
+    ],
+)
+def test_the_end_of_a_run_is_told_and_noted(tmp_path, error, draining, told, noted):
+    log, control, notes, finished = Lines(), RunControl(tmp_path), [], []
+    control.draining = draining
+    journal, observer = SimpleNamespace(append=notes.append), SimpleNamespace(finish=lambda: finished.append(True))
+    raised = pytest.raises(Interrupted) if told == "signal" else nullcontext()
+    with raised, _told_end(journal, RunSteering(log, control), observer, SimpleNamespace(known={})):
+        raise error
+    assert (log.events, finished) == ([told], [True])
+    assert noted in notes[0].text
