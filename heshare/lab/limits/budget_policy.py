@@ -351,7 +351,8 @@ class _Answer:
             return
         raise PolicyError(
             f"{owner.name}, at {now_s:g} s: nothing runs, and {start} needs up to {self._least_w(start):.0f} W of all "
-            f"GPUs at their lowest clocks where {self._limit_w:g} W are allowed from now on. Raise the limit, or leave the task out."
+            f"GPUs at their lowest clocks where {self._limit_w:g} W are allowed from now on. Raise the limit, or leave "
+            "the task out."
         )
 
     def _least_w(self, start: Start) -> float:
