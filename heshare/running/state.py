@@ -77,13 +77,13 @@ class TaskRun:
 
     def revise(self, spec: Task) -> None:
         """Take another workload, or another number of iterations, none of which are done yet."""
-        self.spec, self.remaining, self.workload, self.scale = spec, spec.iterations, spec.workload, 1.0
+        self.spec, self.remaining, self.workload = spec, spec.iterations, spec.workload
         self.memory_mib = memory_mib(spec.workload)
 
     def resize(self, batch_size: int | None, gpus: int) -> None:
         """Take another inference batch size, or with None the task's own, and a number of GPUs."""
         workload = self.spec.workload if batch_size is None else replace(self.spec.workload, batch_size=batch_size)
-        if workload is not self.workload and workload != self.workload:
+        if workload is not self.workload:
             self.workload = workload
             self.memory_mib = memory_mib(workload)
         self.scale = self.workload.batch_size / self.spec.workload.batch_size

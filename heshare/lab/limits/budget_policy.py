@@ -222,10 +222,9 @@ class _Answer:
         present, present_w = owner._states[index], owner._present_w[index]
         assert present is not None
         known = None if math.isnan(present_w) else present_w
-        wish = owner._wishes.get(index, present[1])
-        wish = wish if present[0] or wish is None else present[1]
         read_w = gpu.power_w if self._settings.settle_s else 0.0
-        return GpuPower(gpu.gpu, present[0], wish, known, present, read_w, fixed=index in owner._stuck)
+        # With the clock that it has: `_set_residents` takes over a wish.
+        return GpuPower(gpu.gpu, *present, known, present, read_w, fixed=index in owner._stuck)
 
     def _take_wishes(self) -> list[Migrate]:
         """Sort the policy's actions: clocks are wishes, starts are held; return the moves of running tasks."""
@@ -350,19 +349,18 @@ class _Answer:
         owner, now_s = self._owner, self._view.now_s
         if owner.budget.next_step_s(now_s) < math.inf:
             return
-        needs_w = min([self._needed_w(start, level) for level in (0, -1)])
         raise PolicyError(
-            f"{owner.name}, at {now_s:g} s: nothing runs, and {start} needs up to {needs_w:.0f} W of all GPUs where "
-            f"{self._limit_w:g} W are allowed from now on. Raise the limit, or leave the task out."
+            f"{owner.name}, at {now_s:g} s: nothing runs, and {start} needs up to {self._least_w(start):.0f} W of all "
+            f"GPUs at their lowest clocks where {self._limit_w:g} W are allowed from now on. Raise the limit, or leave "
+            "the task out."
         )
 
-    def _needed_w(self, start: Start, level: int) -> float:
-        gpus = list(self._gpus)
+    def _least_w(self, start: Start) -> float:
+        """Return the power of all GPUs with a start at their lowest clocks, W."""
         self._join(start, self._held.task(start.task))
-        joined, self._gpus = self._gpus, gpus
-        for gpu in joined:
-            gpu.level = len(gpu.levels) - 1 if level else 0
-        return total_w(joined, self._bounds)
+        for gpu in self._gpus:
+            gpu.level = len(gpu.levels) - 1
+        return total_w(self._gpus, self._bounds)
 
     def _set_idle_clocks(self) -> None:
         """Give idle GPUs the clocks that the policy wished, where there is power for that."""

@@ -238,3 +238,19 @@ def test_a_language_model_on_several_gpus_is_refused():
     gang = Task(0, Workload("llama3_8b", 8, "fp16"), 3.0, gpus=2)
     with pytest.raises(InputError, match="no law for one that is split over several"):
         go([gang], at(t0=[Start(0, 0, also=(1,))]))
+
+
+def test_a_policy_without_gangs_gets_the_tasks_that_may_run_on_one_gpu():
+    class Single(ScriptedPolicy):
+        gangs = False
+
+    options = {
+        "predictor": ToyPredictor(),
+        "rng": np.random.default_rng(0),
+        "devices": [ToyDevice(GPU), ToyDevice(GPU)],
+    }
+    policy = Single(at(t0=[Start(0, 0)]))
+    elastic = Task(0, LIGHT, 3.0, gpus=2, widths=(1,))
+    assert run([elastic], Cluster((GPU, GPU)), policy, **options).record.intervals[0].outcome == "completed"
+    with pytest.raises(InputError, match="task 0, which runs on 2 GPUs, under scripted; expected tasks on one GPU"):
+        run([Task(0, LIGHT, 3.0, gpus=2)], Cluster((GPU, GPU)), policy, **options)

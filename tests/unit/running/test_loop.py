@@ -1,15 +1,18 @@
 """Event loop on small task sets, computed by hand; most tests state all events that the policy receives."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
+from heshare.running.actions import Observer
 from heshare.running.clock import WallClock
-from heshare.running.run import run
+from heshare.running.run import BegunRun, run
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -248,6 +251,12 @@ def test_run_names_the_tasks_that_are_never_started(tick_s):
         go([task(0, 1.0), task(1, 1.0)], at(Start(0, 0)), tick_s=tick_s)
 
 
+@pytest.mark.parametrize(("count", "listed"), [(10, r"8, 9\. Start"), (12, r"8, 9 and 2 more\. Start")])
+def test_run_names_ten_tasks_at_most(count, listed):
+    with pytest.raises(PolicyError, match=listed):
+        go([task(index, 1.0) for index in range(count)], at())
+
+
 def test_run_past_its_time_limit_names_the_unfinished_tasks():
     with pytest.raises(PolicyError, match=r"limit of 5 s.* 0 runs already"):
         go([task(0, 10.0)], start_all, max_time_s=5.0)
@@ -303,6 +312,55 @@ def test_loop_runs_in_wall_time(device):
     assert 0.07 <= result.makespan_s < 5.0
     np.testing.assert_allclose(result.jct_s, result.waiting_s + result.execution_s)
     np.testing.assert_allclose(result.gpu_energy_cluster_j, result.device_energy_j, rtol=0.5)
+
+
+def test_view_shows_what_remains_in_iterations_of_the_batch_size_that_runs():
+    shown = []
+
+    def decide(event, view):
+        if event.kind is EventKind.TICK:
+            shown.append(view.gpus[0].running[0].remaining)
+        return [Start(waiting.id, 0, 100, batch_size=8) for waiting in view.waiting]
+
+    go([task(0, 6.0)], decide, tick_s=1.0)
+    assert shown == [2.0, 1.0]
+
+
+def test_an_observer_that_waits_is_asked_before_each_event():
+    waited = []
+
+    class Waiting(Observer):
+        def wait(self, until_s):
+            waited.append(until_s)
+            return ()
+
+    go([task(0, 2.0), task(1, 4.0)], start_all, observer=Waiting())
+    assert waited == [0.0, 4.0, 6.0]
+
+
+def test_a_task_may_run_where_it_fits_with_its_smallest_batch_size_alone():
+    tight = toy_gpu(
+        memory_mib=(memory_mib(replace(LIGHT, batch_size=1)) + memory_mib(replace(LIGHT, batch_size=2))) / 2
+    )
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(tight)]}
+    policy = ScriptedPolicy(at(Start(0, 0, 100, batch_size=1)))
+    assert run([task(0, 1.0)], Cluster((tight,)), policy, **options).jct_s.tolist() == [4.0]
+
+
+def test_a_progress_bar_is_shown_on_request(capsys):
+    go([task(0, 1.0)], start_all)
+    assert capsys.readouterr().err == ""
+    go([task(0, 1.0)], start_all, progress=True)
+    assert "scripted" in capsys.readouterr().err
+
+
+def test_the_tasks_that_ended_are_counted_as_they_end():
+    tasks, ended = [task(0, 1.0), task(1, 1.0), task(2, 1.0, 9.0)], []
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
+    begun = BegunRun(tasks, Cluster((GPU,)), ScriptedPolicy(start_all), **options)
+    begun.loop.run(on_end=lambda count: ended.append((begun.loop.view(0.0).pending, count)))
+    assert ended == [(1, 2), (0, 1)]
+    assert begun.loop.ended == 3
 
 
 def test_events_within_a_nanosecond_are_one_moment_and_completions_come_first():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel, unconfigured_batches
+from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel, unconfigured_batches
 from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.plan import Batch, Plan
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -110,3 +111,11 @@ def test_the_cache_grows_with_many_sets() -> None:
 @pytest.fixture
 def toy() -> Toy:
     return Toy()
+
+
+def test_batches_of_plans_have_the_clocks_of_the_plans() -> None:
+    toy, cluster, tasks = Toy(), Cluster.parse("1xT4"), tuple(mixed_tasks(2))
+    lowest_mhz = cluster.gpus[0].clocks_mhz[0]
+    plan = Plan(cluster, tasks, ((Batch((0,), (100,), None), Batch((1,), (100,), lowest_mhz)),), 0.0, 0.0)
+    batches = BatchModel(make_instance(tasks, cluster, toy), toy).batches_of([plan])
+    assert batches.sm_mhz.tolist() == [DEFAULT_CLOCK, lowest_mhz]

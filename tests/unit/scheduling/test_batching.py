@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import chain, pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
@@ -79,9 +80,10 @@ def test_split_for_jct_counts_the_tasks_behind() -> None:
     assert batch_tasks(split_for_jct(queues_of(instance), BatchModel(instance, slow))) == [[0], [1]]
 
 
-def test_split_for_jct_takes_the_better_choice_at_each_task() -> None:
+@pytest.mark.parametrize("seed", range(4, 12))
+def test_split_for_jct_takes_the_better_choice_at_each_task(seed: int) -> None:
     toy = Toy(demand=DEMANDS)
-    instance = make_instance(mixed_tasks(14, seed=4), Cluster.parse("1xV100"), toy)
+    instance = make_instance(mixed_tasks(14, seed=seed), Cluster.parse("1xV100"), toy)
     model = BatchModel(instance, toy)
     queue = instance.order[0]
     expected: list[list[int]] = [[int(queue[0])]]

@@ -123,3 +123,13 @@ def test_literal_settings_differ_from_the_defaults_in_seven_parameters() -> None
     }
     assert literal.mutation_rate == 1.0  # "for each task"
     assert literal.generations == 7
+
+
+def test_the_least_settings_are_accepted() -> None:
+    least = {"population": 2, "generations": 1, "archive": 2, "solutions": 2, "clocks": 1, "merge": 2, "front": 3}
+    settings = Settings(**least, overload=0)  # type: ignore[arg-type]
+    assert {name: getattr(settings, name) for name in least} == least
+    for name, value in least.items():
+        for bad in (value - 1, value + 0.5):
+            with pytest.raises(InputError, match=f"{name}: .*a whole number of at least {value}"):
+                Settings(**{name: bad})  # type: ignore[arg-type]

@@ -104,6 +104,7 @@ def test_hypervolume_of_three_points() -> None:
 def test_round_significant_rounds_relatively_and_keeps_infinity() -> None:
     values = np.array([123456.0 * (1 + 1e-13), 0.0, np.inf, 1e-7 * (1 + 1e-13)])
     assert round_significant(values).tolist() == [123456.0, 0.0, np.inf, 1e-7]
+    assert round_significant(np.array([1234.5678, 0.00098765]), 3).tolist() == [1230.0, 0.000988]
 
 
 def test_front_rejects_no_plans() -> None:

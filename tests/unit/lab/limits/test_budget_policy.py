@@ -10,16 +10,18 @@ import pytest
 import heshare as hs
 from heshare.devices.device_model import co_run
 from heshare.lab.limits.budget_policy import BudgetSettings, within_budget
-from heshare.lab.limits.power_bounds import saturated_w
+from heshare.lab.limits.power_bounds import PowerBounds, saturated_w
 from heshare.lab.limits.power_budget import PowerBudget, largest_excess
 from heshare.lab.sweeps.grid import read_grid
 from heshare.lab.sweeps.sweep import sweep
 from heshare.policies.function_policy import policy
-from heshare.policies.policy import Migrate, Pause, SetClock, Start
+from heshare.policies.policy import Migrate, Pause, SetClock, Start, Wait
 from heshare.policies.registry import make, unregister
+from heshare.running.run import run
 from heshare.running.timeline import power_steps
 from heshare.shared.errors import InputError, PolicyError
 from heshare.testing.policy_contract import check_policy
+from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
@@ -201,3 +203,107 @@ def test_a_limit_is_kept_where_a_clock_rises_far_above_the_ones_that_were_read()
     budget = PowerBudget((0.0, step_s), (0.5085732185571837 * peak, 0.6998353323855292 * peak))
     limited = hs.run(tasks, "2xA100", "marginal", seed=514482, power_limit=budget)
     assert largest_excess(limited.record.segments, budget) is None
+
+
+class Refusing(ToyDevice):
+    def set_clock(self, sm_mhz):
+        """Keep the clock."""
+
+
+def on_toys(tasks, decide, budget, *, gpus=2, device=ToyDevice, clocks_mhz=(500, 1000), start_cost_s=0.0):
+    """Run on toy GPUs, which draw 10 W idle, 60 W at 500 MHz and 110 W at 1,000 MHz, and are predicted exactly."""
+    limited = within_budget(ScriptedPolicy(decide), budget, BudgetSettings(margin=0.0))
+    cluster, rng = hs.Cluster((toy_gpu(clocks_mhz=clocks_mhz),) * gpus), np.random.default_rng(0)
+    how = {"devices": [device(gpu) for gpu in cluster.gpus], "start_cost_s": start_cost_s}
+    return run(tasks, cluster, limited, predictor=ToyPredictor(), rng=rng, **how)
+
+
+def toy_tasks(*arrivals_s):
+    return [Task(number, Workload("resnet18", 4), 20.0, arrival_s) for number, arrival_s in enumerate(arrivals_s)]
+
+
+def spread(event, view):
+    """Start each waiting task on the GPU with its number."""
+    return [Start(task.id, task.id) for task in view.waiting]
+
+
+def test_a_task_is_paused_where_a_gpu_refuses_a_lower_clock():
+    budget = PowerBudget((0.0, 5.0), (220.0, 170.0))
+    obeyed = on_toys(toy_tasks(0.0, 0.0), spread, budget)
+    assert [row.outcome for row in obeyed.record.intervals] == ["completed"] * 2
+    assert largest_excess(obeyed.record.segments, budget) is None
+    refused = on_toys(toy_tasks(0.0, 0.0), spread, budget, device=Refusing)
+    assert "paused" in [row.outcome for row in refused.record.intervals]
+    assert largest_excess(refused.record.segments, PowerBudget((0.0, 8.0), (220.0, 170.0))) is None
+
+
+def test_a_gang_that_never_fits_ends_the_run_with_what_it_needs():
+    gang = Task(0, Workload("resnet18", 4), 20.0, gpus=3)
+    message = "needs up to 180 W of all GPUs at their lowest clocks where 150 W are allowed from now on"
+    with pytest.raises(PolicyError, match=message):
+        on_toys([gang], lambda event, view: [Start(0, 0, also=(1, 2))], 150.0, gpus=3)
+
+
+class Parked(ToyDevice):
+    """Draws nothing while it idles and its clock was left to the card."""
+
+    def power_w(self, mhz, residents):
+        return super().power_w(mhz, residents) if residents or self._clock else 0.0
+
+
+def test_an_idle_gpu_gets_its_clock_once_there_is_power_for_it():
+    def decide(event, view):
+        return [*spread(event, view), Wait(5.0)] if event.kind.name == "ARRIVAL" else [SetClock(2, 500)]
+
+    done = on_toys(toy_tasks(0.0, 3.0), decide, 225.0, gpus=3, device=Parked)
+    assert largest_excess(done.record.segments, PowerBudget.constant(225.0)) is None
+    idle = [(row.start_s, row.requested_mhz) for row in done.record.segments if row.gpu == 2]
+    assert idle[0] == (0.0, None)
+    assert idle[1] == (20.0, 500)
+
+
+class Frugal(ToyDevice):
+    def power_w(self, mhz, residents):
+        return 0.4 * super().power_w(mhz, residents)
+
+
+def test_a_clock_lowered_for_a_bound_rises_once_power_is_read():
+    done = on_toys(toy_tasks(0.0, 0.0), spread, 145.0, device=Frugal)
+    busy = [(row.start_s, row.requested_mhz) for row in done.record.segments if row.residents]
+    assert sorted(busy)[:2] == [(0.0, 500), (0.0, 500)]
+    assert min(start_s for start_s, requested_mhz in busy if requested_mhz is None) == 1.0
+
+
+def test_the_power_of_a_task_that_loads_is_not_taken_for_that_of_the_task():
+    done = on_toys(toy_tasks(0.0, 1.0), spread, 170.0, start_cost_s=5.0)
+    assert largest_excess(done.record.segments, PowerBudget.constant(170.0)) is None
+
+
+def test_a_reading_bounds_the_power_at_lower_clocks_alone_on_a_card_without_a_power_model():
+    class Unknowing(ToyPredictor):
+        def co_run(self, sets, gpu, sm_mhz):
+            raise InputError("resnet18", "a profiled workload", "Profile it.")
+
+    residents = (Resident(Workload("resnet18", 4)),)
+    for read_mhz, other_mhz, bound_w in ((1000, 500, 80.0), (500, 1000, 110.0)):
+        bounds = PowerBounds(Unknowing())
+        bounds.learn(toy_gpu(), residents, read_mhz, 80.0, read_mhz)
+        assert bounds.bound_w(toy_gpu(), residents, read_mhz) == 80.0
+        assert bounds.bound_w(toy_gpu(), residents, other_mhz) == bound_w
+
+
+def test_the_tasks_that_started_last_are_paused_and_the_first_of_them_goes_on_first():
+    budget = PowerBudget((0.0, 5.0, 10.0), (330.0, 140.0, 240.0))
+    done = on_toys(toy_tasks(0.0, 0.0, 0.0), spread, budget, gpus=3, clocks_mhz=(1000,))
+    assert largest_excess(done.record.segments, budget) is None
+    starts_s = [sorted(row.start_s for row in done.record.intervals if row.task == task) for task in range(3)]
+    assert starts_s == [[0.0], [0.0, 10.0], [0.0, 20.0]]
+
+
+def test_a_task_that_was_moved_started_last():
+    def decide(event, view):
+        return {"ARRIVAL": [*spread(event, view), Wait(2.0)], "TICK": [Migrate(0, 2)]}.get(event.kind.name, [])
+
+    budget = PowerBudget((0.0, 5.0), (330.0, 140.0))
+    done = on_toys(toy_tasks(0.0, 0.0), decide, budget, gpus=3, clocks_mhz=(1000,))
+    assert [(row.task, row.end_s) for row in done.record.intervals if row.outcome == "paused"] == [(0, 5.0)]

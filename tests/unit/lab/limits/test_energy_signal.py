@@ -67,6 +67,8 @@ def test_a_file_longer_than_a_day_does_not_repeat(tmp_path: Path) -> None:
     [
         ("time_s,price\n0,1\n", "row 1.*found a header without a unit: time_s, price.*price_per_kwh and g_co2"),
         ("time_s,price_per_kwh,g_co2_per_kwh\n0,1,1\n", "found both units"),
+        ("hour,price_per_kwh\n0,1\n", "column time_s: found a header without it"),
+        ("time_s,price_per_kwh,zone\n0,1,DE\n", "column zone: found an unknown column"),
         ("time_s,price_per_kwh\n5,1\n", "row 2.*time_s.*found '5'.*expected 0 in the first row"),
         ("time_s,price_per_kwh\n0,1\n0,2\n", "row 3.*a time above 0 s"),
         ("time_s,price_per_kwh\n0,cheap\n", "row 2.*price_per_kwh.*'cheap'"),

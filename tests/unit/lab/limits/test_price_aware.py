@@ -21,6 +21,7 @@ from heshare.policies.policy import (
     Migrate,
     Pause,
     Policy,
+    ReusedPlanning,
     SetClock,
     Start,
     Traits,
@@ -220,6 +221,15 @@ def test_what_the_predictor_does_not_cover_is_held_by_the_signal_alone() -> None
     devices, rng = toy_devices(cluster), np.random.default_rng(0)
     done = run([_task(0)], cluster, policy, predictor=Knows(), rng=rng, devices=devices)
     assert done.record.intervals[0].start_s == 50.0
+
+
+def test_planning_that_the_policy_reused_is_counted() -> None:
+    class Reuses(ScriptedPolicy):
+        reused = ReusedPlanning(3.0, 50)
+
+    plain, reusing = (_toy(price_aware(kind(_starting), STEPS, 100.0), [_task(0)]) for kind in (ScriptedPolicy, Reuses))
+    assert reusing.predictor_calls - plain.predictor_calls == 50
+    assert reusing.planning_s >= 3.0
 
 
 def test_arguments_are_checked() -> None:

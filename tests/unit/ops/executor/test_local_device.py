@@ -8,8 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from heshare.devices.device import TaskFailure
+from heshare.ops.executor.executor_device import Timeouts
+from heshare.ops.executor.gang import join
 from heshare.ops.executor.local_device import JobOnGpu, LocalExecutorDevice
 from heshare.ops.executor.lost_device import LostDevice
+from heshare.ops.mps import MPS
 from heshare.shared.errors import DeviceError
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
@@ -57,3 +60,28 @@ def test_jobs_of_a_missing_gpu_fail_without_a_charge():
     assert set(device.ended) == {0, 1}
     assert math.isnan(device.ended[0].began_s)
     assert device.shares_j() == {0: 0.0, 1: 0.0}
+
+
+def test_a_failure_is_shared_if_it_follows_that_of_a_neighbour():
+    device = object.__new__(LocalExecutorDevice)
+    device.uuid, device._mps, device._residents = "GPU-1", SimpleNamespace(sharing=MPS), {}
+    device._timeouts, device._first_failure = Timeouts(shared_s=5.0), (100.0, 0)
+    crash = TaskFailure(1, "crash", "exit code 1")
+
+    def kind(now_s, began_s):
+        device._now_s, device._first_failure = lambda: now_s, (100.0, 0)
+        neighbour = job(1)
+        neighbour.began_s = began_s
+        return device._classify(neighbour, crash).kind
+
+    assert kind(103.0, 50.0) == "shared"
+    assert kind(103.0, 101.0) == "crash", "it was started after the first failure"
+    assert kind(110.0, 50.0) == "crash", "it failed long after"
+
+
+def test_a_gang_has_one_process_once_all_its_gpus_are_free():
+    gangs = {}
+    assert join(gangs, 0, 1, "GPU-0") is None
+    first, second = (join(gangs, 1, 2, uuid) for uuid in ("GPU-0", "GPU-1"))
+    assert first is second is gangs[1]
+    assert [first.may_start(uuid) for uuid in ("GPU-1", "GPU-0")] == [False, True]

@@ -11,11 +11,14 @@ from datetime import UTC, datetime
 
 import pandas as pd
 import pytest
-from support.run_entries import ended, run_of, session, started
+from msgspec.structs import replace
+from support.run_entries import ended, run_of, sampled, session, started
 
 from heshare.ops.executor import execute
 from heshare.ops.executor.operator_log import Note, OperatorLog
+from heshare.ops.jobs.entries import Account
 from heshare.ops.jobs.run_journal import RunJournal
+from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor
 
 REPORT = ["gpus.csv", "jobs.csv", "report.txt"]
@@ -138,3 +141,25 @@ def test_tell_writes_no_control_characters():
         "job-failed", "dying \x1b]0;owned\x07\x9b2J \u202ebackwards", job="a\x1b[1m"
     )
     assert stream.getvalue().rstrip("\n").isprintable()
+
+
+def test_the_energy_of_a_gpu_is_divided_into_accounts(tmp_path):
+    cut = sampled(10.0, Account(12.0, idle_j=2.0, shares_j={"a-1": 2.0}, estimated_j=1.5))
+    entries = [run_of(3), session(1000.0), started("a-0"), ended("a-0", "failed: crash", energy_j=3.0), started("a-0")]
+    entries += [ended("a-0", energy_j=5.0), started("a-1"), cut, replace(session(1100.0), counters_j=(20.0,))]
+    entries += [started("a-1"), ended("a-1", energy_j=4.0), started("a-2"), ended("a-2")]
+    write_journal(tmp_path, entries)
+    assert execute.resume(tmp_path, predictor=ToyPredictor()).complete
+    (row,) = pd.read_csv(tmp_path / "gpus.csv").to_dict("records")
+    names = ("completed_j", "lost_j", "idle_j", "energy_j", "between_j")
+    assert [row[name] for name in names] == [10.0, 5.0, 2.0, 17.0, 8.0]
+    report = (tmp_path / "report.txt").read_text()
+    assert "session 1, GPU 0: 1.5 J of its energy are integrals of power readings" in report
+
+
+def test_a_damaged_journal_is_continued_on_request_alone(tmp_path):
+    write_journal(tmp_path, complete_journal(2))
+    lines = (tmp_path / "journal.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "journal.jsonl").write_text("".join([*lines[:3], lines[3][1:], *lines[4:]]))
+    with pytest.raises(InputError, match="journal"):
+        execute.resume(tmp_path, predictor=ToyPredictor())

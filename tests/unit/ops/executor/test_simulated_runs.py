@@ -48,6 +48,11 @@ def test_the_modules_on_the_machine_in_memory_reach_no_other():
             assert not left, (module.__name__, left)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_seed_breaks_no_promise(seed):
+    assert not simulate(seed).violations
+
+
 @pytest.mark.slow
 def test_four_hundred_seeds_break_no_promise():
     command = [sys.executable, "-m", "support.simulator", "--seeds", "0:400", "--jobs", str(os.cpu_count() or 1)]
