@@ -122,7 +122,7 @@ def plan(
     from heshare.scheduling.planner import plan as plan_tasks
     from heshare.scheduling.settings import DEFAULTS, Settings
     from heshare.shared.progress import bar
-    from heshare.shared.signals import finished
+    from heshare.shared.stopping import finished
 
     streams = arguments.as_repetition(seed, repetition)
     to_plan, gpus, predictor = arguments.as_planned(tasks, cluster, streams, predictor)
@@ -175,7 +175,7 @@ def optimise(
     from heshare.lab.sweeps.random_streams import POLICY
     from heshare.paper.explore.results import Front
     from heshare.shared.progress import bar, rounds_of
-    from heshare.shared.signals import finished
+    from heshare.shared.stopping import finished
 
     start_s = perf_counter()
     streams = arguments.as_repetition(seed, repetition)
@@ -416,7 +416,7 @@ def compare(
     from heshare.lab.sweeps.resolve import SHIPPED, given_predictor
     from heshare.lab.sweeps.sweep import sweep
     from heshare.policies.registry import given_policies
-    from heshare.shared.signals import finished
+    from heshare.shared.stopping import finished
     from heshare.world.arrivals import INTERVAL_S, check_arrivals
 
     sizes = arguments.as_sizes(batch_sizes)

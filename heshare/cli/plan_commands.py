@@ -162,7 +162,7 @@ def plan(
     """
     start_s = perf_counter()
     from heshare.lab.sweeps.random_streams import POLICY, Repetition
-    from heshare.shared.signals import Stopped
+    from heshare.shared.stopping import Stopped
     from heshare.world.cluster import Cluster
 
     _check_improved_options(improved, budget, bound)

@@ -6,14 +6,17 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from heshare.devices.constants import Constants, default
 from heshare.devices.device import Alone, BriefReading
 from heshare.devices.device_model import Estimate, co_run
-from heshare.devices.noise import NoiseModel
 from heshare.devices.virtual_device import NEGLIGIBLE, VirtualDevice, mps_resident
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
+
+if TYPE_CHECKING:
+    from heshare.devices.noise import NoiseModel
 
 _Estimates = dict[tuple[int | None, tuple[Resident, ...]], Estimate]
 _KEPT = 20_000

@@ -1,18 +1,23 @@
 """GPU in virtual time: its residents, their progress and its energy, at rates that a subclass defines."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from heshare.devices.device import BriefReading, Progress, Reading
 from heshare.devices.device_model import Estimate, sharing_model
-from heshare.devices.noise import NoiseModel
 from heshare.shared.errors import DeviceError, InputError
 from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
+
+if TYPE_CHECKING:
+    from heshare.devices.noise import NoiseModel
 
 NEGLIGIBLE = 1e-9
 """Part of an iteration that counts as none when a task ends, since progress is rounded."""

@@ -18,6 +18,7 @@ from heshare.devices.device import Device, ReportsFacts
 from heshare.profiles.visit import MeasurementProtocol
 from heshare.shared import files
 from heshare.shared.errors import InputError
+from heshare.shared.journal import read_journal
 from heshare.shared.version import __version__
 
 NAME = "manifest.json"
@@ -119,8 +120,6 @@ def accept(table_path: str | Path) -> Path:
 
 
 def _summarise_visits(journal: Path) -> dict[str, Any]:
-    from heshare.shared.journal import read_journal  # a planner reads tables, never a journal
-
     visits = [entry["visit"] for entry in read_journal(journal, "recording") if "visit" in entry]
     temperatures_c = [visit["temperature_c"] for visit in visits if visit["temperature_c"] is not None]
     return {

@@ -14,7 +14,7 @@ from heshare.scheduling.pareto import round_significant, thin
 from heshare.scheduling.selection import Individuals, archive_order, environmental_selection, joined
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.signals import Stopped
+from heshare.shared.stopping import Stopped
 
 Progress = Callable[[int, int], object]
 """Called with (generations done, generations in all); the search stops early when it returns False."""

@@ -15,7 +15,7 @@ from heshare.scheduling.pareto import Front, knee
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.signals import Stopped
+from heshare.shared.stopping import Stopped
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 

@@ -31,7 +31,7 @@ def code_version(*modules: str) -> str:
     digest = hashlib.sha256()
     sources, libraries = import_closure(*modules)
     for module, file in sorted(sources.items()):
-        digest.update(f"{module}\0{files.files_hash([file])}\n".encode())
+        digest.update(f"{module}\0{files_hash([file])}\n".encode())
     digest.update(_data_version(files.data()).encode())
     for name, version in library_versions(libraries):
         digest.update(f"{name} {version}\n".encode())
@@ -69,12 +69,28 @@ def import_closure(*modules: str) -> tuple[dict[str, Path], set[str]]:
     return found, libraries - own
 
 
+def files_hash(paths: Iterable[str | Path]) -> str:
+    """Return a SHA-256 over the bytes of files, in the order given."""
+    digest = hashlib.sha256()
+    for path in paths:
+        content = Path(path).read_bytes()
+        # With its length, so that bytes cannot move from one file to the next unseen.
+        digest.update(b"%d\0" % len(content) + content)
+    return digest.hexdigest()
+
+
+def data_files() -> list[Path]:
+    """Return the files of `data/` without hidden ones, sorted."""
+    paths = files.data().rglob("*")
+    return sorted(path for path in paths if path.is_file() and not path.name.startswith("."))
+
+
 @cache
 def _data_version(data: Path) -> str:
     # Results of live comparisons are in data/, but nothing is computed from them.
-    tables = [path for path in files.data_files() if not path.is_relative_to(data / "live")]
+    tables = [path for path in data_files() if not path.is_relative_to(data / "live")]
     names = "\n".join(path.relative_to(data).as_posix() for path in tables)
-    return hashlib.sha256(f"{names}\0{files.files_hash(tables)}".encode()).hexdigest()
+    return hashlib.sha256(f"{names}\0{files_hash(tables)}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

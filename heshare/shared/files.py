@@ -7,7 +7,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import BinaryIO
@@ -97,22 +97,6 @@ def read_input(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"more than {most_bytes >> 20} MiB", str(path))
     return content.decode("utf-8")
-
-
-def files_hash(paths: Iterable[str | Path]) -> str:
-    """Return a SHA-256 over the bytes of files, in the order given."""
-    digest = hashlib.sha256()
-    for path in paths:
-        content = Path(path).read_bytes()
-        # With its length, so that bytes cannot move from one file to the next unseen.
-        digest.update(b"%d\0" % len(content) + content)
-    return digest.hexdigest()
-
-
-def data_files() -> list[Path]:
-    """Return the files of `data/` without hidden ones, sorted."""
-    paths = data().rglob("*")
-    return sorted(path for path in paths if path.is_file() and not path.name.startswith("."))
 
 
 def sha256(path: str | Path) -> str:

@@ -9,17 +9,15 @@ import atexit
 import os
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import Any
 
 TERMINATING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that end a process without an exception; SIGINT raises one in Python, and SIGKILL cannot be caught."""
 ENDING_SIGNALS = (signal.SIGINT, *TERMINATING_SIGNALS)
 
-Result = TypeVar("Result")
 _callbacks: list[tuple[int, Callable[[], None]]] = []
 _handlers: list[Callable[[int], None]] = []
 _dispositions: dict[int, Any] = {}
@@ -76,27 +74,6 @@ class EndRequested(KeyboardInterrupt):
     def __init__(self, number: int, text: str) -> None:
         self.number = number
         super().__init__(text)
-
-
-class Stopped(KeyboardInterrupt):
-    """A Ctrl-C has ended what has a result already: `text` says what it is; as text itself it promises nothing."""
-
-    def __init__(self, text: str = "", result: Any = None) -> None:
-        super().__init__()
-        self.text, self.result = text, result
-
-
-class InterruptedWarning(UserWarning):
-    """A Ctrl-C has ended a call, whose result is what was finished."""
-
-
-def finished(call: Callable[[], Result]) -> Result:
-    """Return what a call returns, or after a Ctrl-C what it had finished, with a warning at the caller's caller."""
-    try:
-        return call()
-    except Stopped as stop:
-        warnings.warn(f"interrupted: {stop.text}", InterruptedWarning, stacklevel=3)
-        return cast(Result, stop.result)
 
 
 class InterruptHandler:

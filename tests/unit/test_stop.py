@@ -28,7 +28,8 @@ from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.operators import tournament
 from heshare.scheduling.settings import Settings
 from heshare.shared import progress
-from heshare.shared.signals import EndRequested, InterruptedWarning, Stopped
+from heshare.shared.signals import EndRequested
+from heshare.shared.stopping import InterruptedWarning, Stopped
 from heshare.world.cluster import Cluster
 
 RUN = CliRunner()

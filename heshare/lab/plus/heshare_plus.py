@@ -35,7 +35,7 @@ from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import require
-from heshare.shared.signals import Stopped
+from heshare.shared.stopping import Stopped
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 

@@ -24,8 +24,8 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
 from heshare.profiles import store
 from heshare.shared import plugins
+from heshare.shared.code_version import files_hash
 from heshare.shared.errors import InputError
-from heshare.shared.files import files_hash
 from heshare.world import catalogue
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu

@@ -34,7 +34,7 @@ from heshare.running.run import run
 from heshare.shared.code_version import code_version
 from heshare.shared.errors import InputError, require
 from heshare.shared.progress import drawn
-from heshare.shared.signals import Stopped
+from heshare.shared.stopping import Stopped
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 

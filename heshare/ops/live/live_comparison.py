@@ -38,7 +38,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.profiles.visit import MeasurementProtocol
 from heshare.running.result import Run
 from heshare.running.run import run
-from heshare.shared.files import files_hash
+from heshare.shared.code_version import files_hash
 from heshare.world.catalogue import gpu as find_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

@@ -10,8 +10,8 @@ from pathlib import Path
 from heshare.paper.provenance.commit import git_commit, package_sha256
 from heshare.paper.provenance.run_record import FOLDER_PARAMETERS, RunRecord
 from heshare.shared import files
+from heshare.shared.code_version import data_files
 from heshare.shared.errors import InputError
-from heshare.shared.files import data_files
 from heshare.shared.version import __version__
 from heshare.shared.yaml_nodes import read_values
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from heshare.shared import files
 from heshare.shared.caches.cache_folders import cache_folders
-from heshare.shared.files import files_hash
+from heshare.shared.code_version import files_hash
 
 _DIGEST = hashlib.sha256().digest_size
 
