@@ -121,7 +121,8 @@ def look_up(run: "NotebookRun", key: str) -> ExecutedNotebook | None:
     """Return the kept outputs of a notebook, or None if it has to run; their sidecars get the commit of today."""
     known = _read(run.copies / NAME).get(_place(run), {})
     outputs, executed = known.get("files", {}), run.copies / run.notebook.path.name
-    if known.get("key") != key or not executed.is_file() or not _unchanged(run.out, outputs):
+    own = _unchanged(run.copies, known.get("copy", {})) and _unchanged(run.out, outputs)
+    if known.get("key") != key or not own:
         return None
     paths = tuple(run.out / name for name in sorted(outputs))
     renewed = [_renew(path) for path in paths if path.suffix == ".json"]
@@ -132,7 +133,9 @@ def look_up(run: "NotebookRun", key: str) -> ExecutedNotebook | None:
 
 def keep(run: "NotebookRun", key: str, outputs: Sequence[Path]) -> None:
     """Write down what the outputs of a notebook depend on."""
-    _write(run.copies / NAME, _place(run), key, {path.relative_to(run.out).as_posix(): path for path in outputs})
+    copy = run.notebook.path.name
+    found = {path.relative_to(run.out).as_posix(): path for path in outputs}
+    _write(run.copies / NAME, _place(run), key, files=found, copy={copy: run.copies / copy})
 
 
 def _place(run: "NotebookRun") -> str:
@@ -170,7 +173,7 @@ def page_is_kept(out: Path, copies: Path, key: str) -> bool:
 
 def keep_page(out: Path, copies: Path, key: str) -> None:
     """Write down what the claims and pages of an output folder depend on."""
-    _write(copies / NAME, f"page {out}", key, _pages(out))
+    _write(copies / NAME, f"page {out}", key, files=_pages(out))
 
 
 def _pages(out: Path) -> dict[str, Path]:
@@ -191,7 +194,7 @@ def _read(path: Path) -> dict[str, Any]:
     return known
 
 
-def _write(path: Path, place: str, key: str, outputs: Mapping[str, Path]) -> None:
-    hashes = {name: files.sha256(file) for name, file in outputs.items()}
-    known = {**_read(path), place: {"key": key, "files": hashes}}
+def _write(path: Path, place: str, key: str, **groups: Mapping[str, Path]) -> None:
+    hashes = {group: {name: files.sha256(file) for name, file in found.items()} for group, found in groups.items()}
+    known = {**_read(path), place: {"key": key, **hashes}}
     files.write_text(path, json.dumps(known, indent=1, sort_keys=True) + "\n")

@@ -49,7 +49,8 @@ def test_outputs_are_kept_until_one_or_the_key_changes(run: NotebookRun) -> None
     assert [*found.outputs] == outputs(run)
     assert kept_outputs.look_up(run, "another") is None
     assert kept_outputs.look_up(replace(run, out=run.out.parent), "k") is None
-    for path, text in ((run.out / "a.csv", "x\n2\n"), (run.copies / run.notebook.path.name, "")):
+    copy = run.copies / run.notebook.path.name
+    for path, text in ((run.out / "a.csv", "x\n2\n"), (copy, "of another folder"), (copy, "")):
         before = path.read_text()
         path.write_text(text) if text else path.unlink()
         assert kept_outputs.look_up(run, "k") is None
