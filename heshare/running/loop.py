@@ -167,7 +167,7 @@ class Loop:
         now_s = self._clock.now_s()
         for action in actions:
             if isinstance(action, Wait):
-                self._wait(action, now_s)
+                self._wait(action, event.time_s)  # journalling a decision may take longer than its wait
             else:
                 executor.execute(action, now_s)
         executor.record_changes(now_s)

@@ -182,7 +182,7 @@ class _Answer:
         self._first: list[Action] = []
         self._placed: list[Action] = []
         self._last: list[Action] = []
-        self._paused = False
+        self._paused = self._waits = False
         self._changed = len(self._held) > 0 or any(
             view.gpus[gpu].requested_mhz != wish for gpu, wish in owner._wishes.items()
         )
@@ -203,17 +203,22 @@ class _Answer:
         wishes = self._owner._wishes
         granted = all(self._gpus[index].clock == wish for index, wish in wishes.items())
         granted = granted and all(gpu.level == 0 for gpu in self._gpus)
-        if granted and not self._changed and not self._held and not self._paused:
-            return [*self._wanted, *self._ticks(bool(self._wanted))]
         clocks = [
             (view.requested_mhz, SetClock(view.index, gpu.clock))
             for view, gpu in zip(self._view.gpus, self._gpus, strict=True)
             if view.requested_mhz != gpu.clock
         ]
-        self._forget_wishes()
-        self._owner._asked = {action.gpu: action.sm_mhz for _, action in clocks}
         lower = [action for before, action in clocks if before is None or (action.sm_mhz or math.inf) < before]
         higher = [action for _, action in clocks if action not in lower]
+        # A real GPU may refuse a clock: what needs lower ones waits until they are set.
+        self._waits = bool(lower) and self._settings.settle_s > 0 and bool(higher or self._placed)
+        if granted and not self._changed and not self._held and not self._paused and not self._waits:
+            return [*self._wanted, *self._ticks(bool(self._wanted))]
+        if self._waits:
+            higher = []
+            self._put_back()
+        self._forget_wishes()
+        self._owner._asked = {action.gpu: action.sm_mhz for action in (*lower, *higher)}
         acted = bool(self._first or self._placed or clocks)
         return [*self._first, *lower, *self._placed, *higher, *self._last, *self._ticks(acted)]
 
@@ -344,6 +349,15 @@ class _Answer:
             self._owner._started[start.task] = start
             self._placed.append(start)
 
+    def _put_back(self) -> None:
+        """Hold the released starts back again."""
+        starts = [action for action in self._placed if isinstance(action, Start)]
+        self._placed = [action for action in self._placed if action not in starts]
+        for start in starts:
+            self._owner._started.pop(start.task)
+        waiting = {task.id: task for task in self._view.waiting}
+        self._held.put_first([(start, waiting[start.task]) for start in starts])
+
     def _check_progress(self, start: Start) -> None:
         """Raise `PolicyError` if nothing runs, the first held start does not fit, and the limit never rises again."""
         owner, now_s = self._owner, self._view.now_s
@@ -385,14 +399,14 @@ class _Answer:
         for index, gpu in enumerate(self._gpus):
             if gpu.level:
                 wishes[index] = gpu.wish
-            elif wishes.get(index, gpu.clock) == gpu.clock:
+            elif wishes.get(index, gpu.clock) == gpu.clock and not self._waits:
                 wishes.pop(index, None)
 
     def _ticks(self, acted: bool) -> list[Action]:
         """Request the ticks that this wrapper needs: at the next step of the budget, and to look at readings."""
         owner, now_s, settings = self._owner, self._view.now_s, self._settings
         times_s = [owner.budget.next_step_s(now_s)]
-        limited = bool(self._held) or any(gpu.level for gpu in self._gpus)
+        limited = self._waits or bool(self._held) or any(gpu.level for gpu in self._gpus)
         unknown = any(math.isnan(present_w) for present_w in owner._present_w)
         owner._probe_s = settings.probe_s if acted else min(2.0 * owner._probe_s, _LONGEST_PROBE_S)
         if limited and (acted or unknown):

@@ -163,6 +163,7 @@ class Simulation:
             while sessions < SESSIONS and not (sessions and self._over(FOLDER)):
                 if sessions == FAULTY:
                     self.injector.calm()
+                    self._wait_for(self._rivals)  # as long as one has the cards, every session is refused
                 self._session(FOLDER)
                 sessions += 1
             self.injector.calm()

@@ -155,6 +155,28 @@ def test_pauses_and_moves_of_held_and_of_running_tasks():
         assert np.isfinite(done.jct_s).all()
 
 
+def test_on_real_gpus_starts_and_raised_clocks_wait_for_lower_ones():
+    steps = {0.0: [SetClock(1, 855), Start(0, 0, 100)], 10.0: [SetClock(0, 855), SetClock(1, 1590)]}
+
+    class Steps:
+        name, tick_s, gangs = "steps", 10.0, False
+        traits = make("morak").traits
+
+        def reset(self, cluster, predictor, rng):
+            pass
+
+        def decide(self, event, view):
+            return steps.get(event.time_s, [])
+
+    settings = BudgetSettings(settle_s=2.0)  # a reading is exact at once in virtual time alone
+    done = hs.run([Task(0, Workload("resnet50", 8), 5000.0)], "2xT4", within_budget(Steps(), 300.0, settings))
+    assert done.record.intervals[0].start_s == 2.0
+    clocks = {}
+    for segment in done.record.segments:
+        clocks.setdefault((segment.gpu, segment.requested_mhz), segment.start_s)
+    assert clocks == {(0, None): 0.0, (1, 855): 0.0, (0, 855): 10.0, (1, 1590): 12.0}
+
+
 def test_a_task_that_never_fits_ends_the_run_with_the_numbers():
     settings = BudgetSettings(margin=50.0)
     tasks = [Task(0, Workload("resnet50", 8), 10.0, gpus=2)]

@@ -130,6 +130,36 @@ def test_starts_go_on_once_too_high_readings_of_an_idle_gpu_are_over():
     assert not simulation.run().violations
 
 
+def test_nothing_starts_by_a_lower_clock_that_is_refused():
+    notes = []
+
+    def broken(call, path, size):
+        notes.extend([path] if call == "sync" and "/gpu-" in path else [])
+        if len(notes) == 2:  # the first one is of the lock that tries the right
+            notes.append("")
+            raise OSError(errno.EIO, "Input/output error", path)
+        return size
+
+    plans = {name: JobPlan(3.0, power_w=285.0) for name in "ab"}
+    simulation = Simulation(Schedule(0, 1, True, True, plans, {}, {}, [], 577.0))
+    simulation.machine.os.struck = broken
+    assert not simulation.run().violations
+    assert len(notes) > 2
+
+
+def test_a_disk_slower_than_the_looks_at_power_ends_no_run():
+    def slow(call, path, size):
+        if call == "sync" and path.endswith("journal.jsonl"):
+            simulation.machine.sleep(2.5)
+        return size
+
+    simulation = Simulation(Schedule(0, 1, True, True, {"a": JobPlan(3.0)}, {}, {}, [], 577.0))
+    simulation.machine.os.struck = slow
+    outcome = simulation.run()
+    assert not outcome.violations
+    assert outcome.sessions == 1
+
+
 def test_energy_of_a_hang_that_ends_with_the_run_is_on_an_account():
     faults = [Fault("slow", 0, 0.4, 12.0, 1), Fault("hang", 0, 6.8, 17.0, 0)]  # the first reply is the last reading
     simulation = Simulation(Schedule(0, 2, True, True, {"a": JobPlan(10.0)}, {}, {}, faults))
