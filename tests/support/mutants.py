@@ -41,7 +41,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 _IN_MEMORY = (
     *("simulated_runs", "fault_tolerant", "lost_device", "local_device"),
-    *("learning", "outcome", "operator_log", "reaped_process", "job_tasks", "run_control"),
+    *("learning", "outcome", "reaped_process", "job_tasks", "run_control", "run_observer", "watchdog_pauses"),
 )
 """Tests of the executor that start no run of processes: those take seconds each."""
 ROOMS = {

@@ -149,6 +149,13 @@ def test_fault_tolerant_starts_nothing_on_a_drained_gpu_and_its_tasks_run_on(nam
     assert not [interval for interval in on_drained if 3.0 < interval.start_s < 40.0]
 
 
+def test_fault_tolerant_places_on_a_drained_gpu_again_once_that_takes_tasks():
+    devices = [FailingDevice(GPU, drained_s=(1.0, 3.0)), FailingDevice(GPU)]
+    pending = [task(index, 9.0, 2.0 * index) for index in range(3)]
+    done, _ = simulate(devices, ScriptedPolicy(all_on_first), pending)
+    assert [one.gpu for one in sorted(completed(done), key=lambda one: one.task)] == [0, 1, 0]
+
+
 def test_fault_tolerant_raises_if_all_gpus_are_lost():
     with pytest.raises(PolicyError, match=r"Unfinished: tasks 0, 1 waits"):
         simulate([FailingDevice(GPU, lost_s=5.0)], make("random"), tasks(8.0, 8.0))

@@ -143,16 +143,17 @@ def test_tell_writes_no_control_characters():
     assert stream.getvalue().rstrip("\n").isprintable()
 
 
-def test_the_energy_of_a_gpu_is_divided_into_accounts(tmp_path):
+def test_the_energy_of_a_gpu_is_divided_into_accounts_and_each_job_has_its_log(tmp_path):
     cut = sampled(10.0, Account(12.0, idle_j=2.0, shares_j={"a-1": 2.0}, estimated_j=1.5))
     entries = [run_of(3), session(1000.0), started("a-0"), ended("a-0", "failed: crash", energy_j=3.0), started("a-0")]
     entries += [ended("a-0", energy_j=5.0), started("a-1"), cut, replace(session(1100.0), counters_j=(20.0,))]
-    entries += [started("a-1"), ended("a-1", energy_j=4.0), started("a-2"), ended("a-2")]
+    entries += [started("a-1"), ended("a-1", energy_j=4.0), started("a-2"), ended("a-2", log="a-2.1.log")]
     write_journal(tmp_path, entries)
     assert execute.resume(tmp_path, predictor=ToyPredictor()).complete
     (row,) = pd.read_csv(tmp_path / "gpus.csv").to_dict("records")
     names = ("completed_j", "lost_j", "idle_j", "energy_j", "between_j")
     assert [row[name] for name in names] == [10.0, 5.0, 2.0, 17.0, 8.0]
+    assert pd.read_csv(tmp_path / "jobs.csv", keep_default_na=False)["log"].tolist() == ["", "", "a-2.1.log"]
     report = (tmp_path / "report.txt").read_text()
     assert "session 1, GPU 0: 1.5 J of its energy are integrals of power readings" in report
 

@@ -166,6 +166,17 @@ def test_energy_of_a_hang_that_ends_with_the_run_is_on_an_account():
     assert not simulation.run().violations
 
 
+@pytest.mark.parametrize("faults", [[], [Fault("kill-watchdog", 0, 2.0), Fault("sigkill", 0, 2.1)]])
+def test_a_run_and_the_one_after_a_kill_leave_nothing_to_restore(faults):
+    simulation = Simulation(Schedule(1, 1, True, True, {"a": JobPlan(5.0)}, {"a": 2}, {}, faults))
+    machine = simulation.machine
+    processes = machine.processes.values()
+    simulation._restore = lambda: machine.run_until(lambda: not any(one.alive for one in processes), 300.0)
+    outcome = simulation.run()
+    assert not outcome.violations
+    assert outcome.sessions == 1 + bool(faults)
+
+
 @pytest.mark.slow
 def test_a_crash_at_every_change_of_every_file_loses_nothing():
     assert crash_at_every_write() > 400
