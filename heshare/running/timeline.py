@@ -74,7 +74,7 @@ class Timeline:
 
     Attributes:
         labels: a short name for each GPU, shape (k,).
-        segments: for each GPU without gaps from the start to the makespan; by end, then GPU.
+        segments: for each GPU without gaps from the start to the makespan; by end.
         intervals: in order of their ends.
     """
 
@@ -131,6 +131,7 @@ class TimelineRecorder:
     segments: list[Segment] = field(default_factory=list)
     intervals: list[Interval] = field(default_factory=list)
     _open: dict[int, Segment] = field(default_factory=dict)
+    _late: bool = False
 
     def observe(self, gpu: int, now_s: float, state: BriefReading) -> None:
         """Record that the GPU is in this state from `now_s` on."""
@@ -162,6 +163,7 @@ class TimelineRecorder:
                 add(make((gpu, since_s, end_s, *state)))
             since_s, rest = end_s, asleep
         self._open[gpu] = Segment(gpu, since_s, math.nan, *rest)
+        self._late = True
 
     def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
         """Record that a task has left its GPUs; `last` is its interval on one of them."""
@@ -175,7 +177,8 @@ class TimelineRecorder:
         """End every open segment at `now_s` and return the timeline."""
         for gpu in sorted(self._open):
             self._end(self._open.pop(gpu), now_s)
-        self.segments.sort(key=_end_and_gpu)
+        if self._late:
+            self.segments.sort(key=_end_and_gpu)
         return Timeline(self.labels, tuple(self.segments), tuple(self.intervals))
 
     def _end(self, segment: Segment, now_s: float) -> None:

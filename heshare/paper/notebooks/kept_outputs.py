@@ -92,9 +92,11 @@ def _policies(strings: Iterable[str]) -> set[str]:
 
 
 def _templates(modules: Iterable[Path]) -> list[str]:
-    # Files beside the modules that are no modules, with those in folders that have no modules at all.
+    # Files beside the modules that are no modules, with those in folders that have no modules at all. Without what
+    # Python and numba compile.
     folders = {path.parent for path in modules}
     inner = {path for each in folders for path in each.iterdir() if path.is_dir() and not any(path.glob("*.py"))}
+    inner = {path for path in inner if path.name != "__pycache__"}
     beside = {path for each in folders | inner for path in each.iterdir() if path.is_file() and path.suffix != ".py"}
     return [f"{path.relative_to(files.PACKAGE)} {files.sha256(path)}" for path in sorted(beside)]
 

@@ -89,6 +89,15 @@ def test_the_key_has_notebook_parameters_data_and_code(
     assert len(set(keys)) == len(keys)
 
 
+def test_files_beside_modules_count_but_not_what_is_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    modules = [tmp_path / "a.py"]
+    for name in ("a.py", "a.j2", "texts/b.j2", "__pycache__/a.pyc", "inner/c.py", "inner/c.j2"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(kept_outputs.files, "PACKAGE", tmp_path)
+    assert [text.split()[0] for text in kept_outputs._templates(modules)] == ["a.j2", "texts/b.j2"]
+
+
 def test_comments_and_layout_of_a_module_do_not_count() -> None:
     one = parse_source("x = 1\ny = [1, 2]\n")
     assert parse_source("# more\nx = 1\n\n\ny = [\n    1,\n    2,\n]  # words\n") == one
