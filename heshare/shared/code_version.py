@@ -11,7 +11,7 @@ import hashlib
 import platform
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata, util
@@ -171,6 +171,15 @@ def _is_unpacked(origin: Path) -> bool:
 
 def library_versions(libraries: Iterable[str]) -> list[tuple[str, str]]:
     """Return the distributions of these top modules with their versions, sorted."""
-    distributions = metadata.packages_distributions()
-    names = {name for library in libraries for name in distributions.get(library, ())}
-    return sorted((name, metadata.version(name)) for name in names)
+    names = {name for library in libraries for name in _distributions().get(library, ())}
+    return sorted((name, _version(name)) for name in names)
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
+
+
+@cache
+def _version(name: str) -> str:
+    return metadata.version(name)
