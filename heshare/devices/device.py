@@ -10,7 +10,7 @@ The further protocols are what only some devices can do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -213,24 +213,6 @@ class Alone:
     due_s: float
     state: BriefReading
     end_s: float = math.nan
-
-
-@runtime_checkable
-class KnowsAhead(Protocol):
-    """A device in virtual time that need not be asked while one task after another has it alone."""
-
-    alike: object | None
-    """The same object for devices on which a task does the same; None: this one has to be asked at every change."""
-
-    def start_alone(
-        self, task_id: int, first: int, workload: Workload, mps_pct: int, iterations: float, now_s: float
-    ) -> Alone | None:
-        """Return what a task will do on this device, where nothing runs; None if it does not end when it is due."""
-        ...
-
-    def catch_up(self, ended: Iterable[Alone], index: int) -> None:
-        """Account for the energy of tasks that had this device, whose index is given, one after the other."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, cast
 
-from heshare.devices.device import Alone, Fallible, KnowsAhead, TaskFailure
+from heshare.devices.device import Alone, Fallible, TaskFailure
+from heshare.devices.emulated_device import EmulatedDevice
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
 from heshare.running.clock import COMPLETION, Clock, EventQueue
 from heshare.running.gangs import keep_lockstep
@@ -138,6 +139,7 @@ class ActionExecutor:
             gpu.listed = False
             gpu.version += 1
             if gpu.alone:
+                recorder.expect(gpu.index, now_s)
                 last = gpu.alone[-1]
                 if gpu.tasks and last.first == gpu.index:
                     self.events.schedule(max(last.due_s, now_s), COMPLETION, self._check, gpu, gpu.version)
@@ -210,7 +212,7 @@ class ActionExecutor:
 
     def _catch_up(self, gpu: GpuState) -> None:
         if gpu.alone:
-            cast(KnowsAhead, gpu.device).catch_up(gpu.alone, gpu.index)
+            cast(EmulatedDevice, gpu.device).catch_up(gpu.alone, gpu.index)
             ended, gpu.alone, gpu.reading = gpu.alone, [], None
             self.recorder.add_alone(gpu.index, ended, gpu.read_brief())
 
@@ -328,7 +330,7 @@ class ActionExecutor:
         else:
             self._run(task)
 
-    def _ahead(self, action: Start | Migrate, gpus: tuple[GpuState, ...]) -> KnowsAhead | None:
+    def _ahead(self, action: Start | Migrate, gpus: tuple[GpuState, ...]) -> EmulatedDevice | None:
         # The first device, if a task that has all of them to itself does the same on each, without being asked.
         device = gpus[0].ahead
         if device is None or gpus[0].tasks or self.start_cost_s > 0 or action.sharing != "mps":

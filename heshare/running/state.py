@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, cast, overload
 
-from heshare.devices.device import Alone, BriefReading, Device, Fallible, KnowsAhead, Reading, ReadsBriefly, SharesGpu
+from heshare.devices.device import Alone, BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
+from heshare.devices.emulated_device import EmulatedDevice
 from heshare.policies.policy import GpuView, Pace, Running
 from heshare.running.clock import Clock
 from heshare.shared.errors import DeviceError
@@ -174,7 +175,7 @@ class GpuState:
     shares_gpu: SharesGpu | None = field(init=False)
     brief_device: ReadsBriefly | None = field(init=False)
     fallible: Fallible | None = field(init=False)
-    ahead: KnowsAhead | None = field(init=False)
+    ahead: EmulatedDevice | None = field(init=False)
     alone: list[Alone] = field(default_factory=list)
     settle: Callable[[GpuState], None] | None = None
     built_view: GpuView | None = None
@@ -182,11 +183,11 @@ class GpuState:
     def __post_init__(self) -> None:
         device = self.device
         self.free_mib = self.total_mib = device.gpu.memory_mib
-        shares, briefly, fails, ahead = _abilities(device)
+        shares, briefly, fails = _abilities(device)
         self.shares_gpu = cast(SharesGpu, device) if shares else None
         self.brief_device = cast(ReadsBriefly, device) if briefly else None
         self.fallible = cast(Fallible, device) if fails else None
-        self.ahead = cast(KnowsAhead, device) if ahead else None
+        self.ahead = device if isinstance(device, EmulatedDevice) else None
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.device.gpu.name})"
@@ -194,20 +195,24 @@ class GpuState:
     def read(self) -> Reading:
         """Return the device's reading now; it is taken again only if something changed."""
         if self.reading is None:
-            if self.alone and self.settle is not None:
-                self.ahead = None
-                self.settle(self)
+            self._ask()
             self.reading, self.built_view = self.device.read(), None
             self.read_s = self.reading.time_s
         return self.reading
 
     def read_brief(self) -> BriefReading:
         """Return the part of a reading that a timeline keeps, and the next event."""
+        self._ask()
         if self.brief_device is not None and self.reading is None:
             brief = self.brief_device.read_brief()
             if brief is not None:
                 return brief
         return BriefReading.of(self.read(), self.device.next_event_s())
+
+    def _ask(self) -> None:
+        if self.alone and self.settle is not None:
+            self.ahead = None
+            self.settle(self)
 
     def require_sharing(self, purpose: str) -> SharesGpu:
         """Return the device, for what only some devices can do.
@@ -246,7 +251,7 @@ def _abilities(device: Device) -> tuple[bool, ...]:
     # Found out once for each kind of device.
     found = _ABILITIES.get(type(device))
     if found is None:
-        found = tuple([isinstance(device, ability) for ability in (SharesGpu, ReadsBriefly, Fallible, KnowsAhead)])
+        found = tuple([isinstance(device, ability) for ability in (SharesGpu, ReadsBriefly, Fallible)])
         _ABILITIES[type(device)] = found
     return found
 

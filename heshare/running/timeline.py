@@ -5,9 +5,9 @@ over windows (Section II-A); here power is constant within a segment, so that th
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -38,9 +38,6 @@ class Segment(NamedTuple):
     sm_mhz: float
     power_w: float
     residents: tuple[tuple[int, int, float], ...]
-
-
-_end_and_gpu = itemgetter(2, 0)
 
 
 class Interval(NamedTuple):
@@ -128,10 +125,10 @@ class TimelineRecorder:
     """Recorder of a whole timeline; an observation that shows no change begins no segment."""
 
     labels: tuple[str, ...]
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[Segment | None] = field(default_factory=list)
     intervals: list[Interval] = field(default_factory=list)
     _open: dict[int, Segment] = field(default_factory=dict)
-    _late: bool = False
+    _places: dict[int, deque[tuple[float, int]]] = field(default_factory=dict)
 
     def observe(self, gpu: int, now_s: float, state: BriefReading) -> None:
         """Record that the GPU is in this state from `now_s` on."""
@@ -145,13 +142,14 @@ class TimelineRecorder:
             ):
                 return
             self._end(before, now_s)
+            self._places.pop(gpu, None)
         self._open[gpu] = Segment(
             gpu, now_s, math.nan, state.requested_mhz, state.sm_mhz, state.power_w, state.residents
         )
 
     def add_alone(self, gpu: int, ended: Iterable[Alone], idle: BriefReading) -> None:
         """Record tasks that had the GPU to themselves, one after the other, and that it is idle since the last one."""
-        before, add, make = self._open[gpu], self.segments.append, Segment._make
+        before, add, make = self._open[gpu], self._put, Segment._make
         since_s, rest, asleep = before.start_s, before[3:], idle[:4]
         for one in ended:
             start_s, end_s, state = one.start_s, one.end_s, one.state[:4]
@@ -163,7 +161,6 @@ class TimelineRecorder:
                 add(make((gpu, since_s, end_s, *state)))
             since_s, rest = end_s, asleep
         self._open[gpu] = Segment(gpu, since_s, math.nan, *rest)
-        self._late = True
 
     def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
         """Record that a task has left its GPUs; `last` is its interval on one of them."""
@@ -177,13 +174,25 @@ class TimelineRecorder:
         """End every open segment at `now_s` and return the timeline."""
         for gpu in sorted(self._open):
             self._end(self._open.pop(gpu), now_s)
-        if self._late:
-            self.segments.sort(key=_end_and_gpu)
-        return Timeline(self.labels, tuple(self.segments), tuple(self.intervals))
+        return Timeline(self.labels, tuple([one for one in self.segments if one is not None]), tuple(self.intervals))
+
+    def expect(self, gpu: int, now_s: float) -> None:
+        """Keep a place, in the order of events, for a segment of the GPU that ends now and is recorded later."""
+        self._places.setdefault(gpu, deque()).append((now_s, len(self.segments)))
+        self.segments.append(None)
 
     def _end(self, segment: Segment, now_s: float) -> None:
         if now_s > segment.start_s:
-            self.segments.append(Segment(segment.gpu, segment.start_s, now_s, *segment[3:]))
+            self._put(Segment(segment.gpu, segment.start_s, now_s, *segment[3:]))
+
+    def _put(self, segment: Segment) -> None:
+        places = self._places.get(segment.gpu)
+        while places:
+            time_s, place = places.popleft()
+            if time_s == segment.end_s:
+                self.segments[place] = segment
+                return
+        self.segments.append(segment)
 
 
 def task_intervals(intervals: Iterable[Interval], /) -> list[Interval]:
