@@ -45,12 +45,9 @@ def run(
 
     files.root()
     require_extra("notebooks", "heshare notebook")
-    if bool(names) == everything:
-        raise InputError(
-            "no notebook" if not names else "names and --all",
-            "names, or --all",
-            f"Known: {', '.join(path.stem for path in notebook_parameters.find())}.",
-        )
+    known = f"Known: {', '.join(path.stem for path in notebook_parameters.find())}."
+    found = "names and --all" if names else "no notebook"
+    require(None, found, bool(names) != everything, "names, or --all", known)
     paths = notebook_parameters.find(names or ())
     given = _parse_parameters(parameter or [])
     folder = None if out is None else out.resolve()

@@ -28,7 +28,7 @@ from heshare.profiles.recorder import (
     setups_of,
 )
 from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.shared.journal import Journal
 from heshare.world.workload import Resident
 
@@ -232,13 +232,8 @@ def record_within_budget(
             for setup, _ in session.run(_affordable(steps, session, budget_s)):
                 visited.append(setup)
                 bar.update(round(session.log.spent_s) - bar.n)
-        if not visited:
-            raise InputError(
-                f"{budget_s:g} s",
-                f"time for idle power and one visit: {protocol.visit_s + session.log.spent_s:g} s and more",
-                "Allow more time.",
-                column="budget",
-            )
+        expected = f"time for idle power and one visit: {protocol.visit_s + session.log.spent_s:g} s and more"
+        require("budget", f"{budget_s:g} s", bool(visited), expected, "Allow more time.")
         points = list(dict.fromkeys(point for setup in visited for point in setup.points()))
         return profile_table(device, points, session.log)
 

@@ -15,7 +15,7 @@ from heshare.ops.recording.profile_device import profile
 from heshare.profiles import design
 from heshare.profiles.visit import MeasurementProtocol
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
 from heshare.world.catalogue import PAPER_GPUS
 
 
@@ -47,13 +47,9 @@ def time_and_power_cv(table: pd.DataFrame) -> tuple[float, float]:
     Raises:
         InputError: no setting was visited twice.
     """
-    if not (table["repeats"] > 1).any():
-        raise InputError(
-            "a recording in which no setting was visited twice",
-            "at least one setting with two visits",
-            "Record for longer: `heshare profile` with a larger --budget continues this recording.",
-            column="repeats",
-        )
+    again, found = bool((table["repeats"] > 1).any()), "a recording in which no setting was visited twice"
+    action = "Record for longer: `heshare profile` with a larger --budget continues this recording."
+    require("repeats", found, again, "at least one setting with two visits", action)
     total = noise_by_workload(table).iloc[-1]
     return float(total["time_pct"]) / 100, float(total["power_pct"]) / 100
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
 from heshare.world.catalogue import gpus
 
 
@@ -199,12 +199,8 @@ def series_style(name: str) -> SeriesStyle:
     known = [each for each in _SERIES if name == each or (name.startswith(each) and name[len(each)] in _ENDS)]
     if not known and name in gpus():
         return _SERIES["another GPU"]
-    if not known:
-        raise InputError(
-            f"a series {name!r}",
-            "a name of the registry of styles",
-            "Add it to heshare/paper/figures/series_styles.py; a policy of your own: style_own(title).",
-        )
+    action = "Add it to heshare/paper/figures/series_styles.py; a policy of your own: style_own(title)."
+    require(None, f"a series {name!r}", bool(known), "a name of the registry of styles", action)
     return _SERIES[max(known, key=len)]
 
 

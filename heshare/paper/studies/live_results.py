@@ -27,7 +27,7 @@ from heshare.paper.provenance import sidecar as provenance
 from heshare.policies.registry import title
 from heshare.profiles.manifest import NAME as RECORD_MANIFEST
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 
 PAPER = frozenset({"T4", "V100", "A100"})
 
@@ -257,14 +257,10 @@ def read(where: str | Path) -> Results:
             column="results",
         )
     manifest = json.loads(path.read_text(encoding="utf-8"))
-    for name, expected in manifest["files"].items():
-        if not (folder / name).is_file() or files.sha256(folder / name) != expected:
-            raise InputError(
-                "a file that was changed after it was written",
-                f"the one that {MANIFEST} names",
-                "Restore it, or run `make live` again.",
-                file=folder / name,
-            )
+    for name, digest in manifest["files"].items():
+        path, found = folder / name, "a file that was changed after it was written"
+        good, action = path.is_file() and files.sha256(path) == digest, "Restore it, or run `make live` again."
+        require(None, found, good, f"the one that {MANIFEST} names", action, file=path)
     return Results(
         folder, {name: pd.read_csv(folder / f"{name}.csv", keep_default_na=True) for name in TABLES}, manifest
     )
