@@ -158,6 +158,7 @@ def _write_claims(folder: Path, *, with_page: bool, quiet: bool, fresh: bool = T
 def _write_page(folder: Path, *, fresh: bool) -> Path:
     from heshare.paper.claims.claim_table import executed_copies
     from heshare.paper.notebooks import kept_outputs
+    from heshare.paper.notebooks.output_folders import PAGE
 
     copies = executed_copies(folder)
     key = kept_outputs.page_key(folder, copies)
@@ -167,7 +168,7 @@ def _write_page(folder: Path, *, fresh: bool) -> Path:
 
         results_page.write(folder, copies)
         kept_outputs.keep_page(folder, copies, key)
-    return folder / "index.html"
+    return folder / PAGE
 
 
 def verify(

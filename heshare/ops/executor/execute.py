@@ -203,16 +203,11 @@ def _told_end(
     finally:
         observer.finish()
         steering.control.clear()
-        _keep(learning, steering.log)
-
-
-def _keep(learning: Learning, log: OperatorLog) -> None:
-    """Keep what was learned for later runs; whatever goes wrong with that, the run's results stand."""
-    try:
-        if learning.known:
-            keep_learned(learning.known.values())
-    except (OSError, DeviceError) as error:
-        log.tell("learned", f"what was learned of commands is not kept for later runs: {error}")
+        try:
+            if learning.known:
+                keep_learned(learning.known.values())
+        except (OSError, DeviceError) as error:  # the run's results stand
+            steering.log.tell("learned", f"what was learned of commands is not kept for later runs: {error}")
 
 
 def _policy(

@@ -116,11 +116,6 @@ class Claim:
         """Whether the HeShare paper makes it, and not the paper of another system."""
         return self.where.startswith(("Fig.", "Table", "Section"))
 
-    @property
-    def is_scored(self) -> bool:
-        """Whether it is a sentence of the paper, and not our reading of one."""
-        return not self.reading
-
 
 @cache
 def paper_claims() -> dict[tuple[str, str], Claim]:
