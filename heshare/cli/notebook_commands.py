@@ -114,8 +114,7 @@ def list_(json: Json = False) -> None:
         ]
         typer.echo(f"    parameters: {', '.join(parameters) or 'none'}")
         typer.echo(f"    writes: {', '.join(book.outputs) or 'nothing'}")
-    others = [path.stem for path in notebook_parameters.not_listed()]
-    if others:
+    if others := notebook_parameters.own_and_others()[1]:
         typer.echo(f"Not listed in notebooks/inputs.yaml, so run by name only: {', '.join(others)}")
 
 

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from heshare.devices.uncertainty import Uncertainty
-    from heshare.prediction.predictor import Predictor
     from heshare.scheduling.pareto import Front
-    from heshare.shared.arrays import FloatArray
     from heshare.world.task import Task
 
 _BOUND_TOLERANCE = 1e-3
@@ -154,7 +152,10 @@ def plan(
         frame = front.to_frame()
         no_gap = _gap_note(improved, bound, len(tasks_to_plan), budget is not None or stopped is not None)
         if improved and not no_gap:
-            frame["gap_pct"] = _gaps_pct(front, predictor)
+            from heshare.lab.plus.optimum.lower_bound import bound_along
+
+            # The bound permits what the improved search may choose.
+            frame["gap_pct"] = bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)
         if terms is not None:
             from heshare.lab.limits.prices.signal_cost import plan_costs
 
@@ -223,13 +224,6 @@ def _check_improved_options(improved: bool, budget: str | None, bound: bool | No
         options.parse_duration_s(budget)
     action = "Add --improved: the bound holds for the batches and clocks that it may choose."
     require("--bound", "--bound or --no-bound without --improved", improved or bound is None, "both", action)
-
-
-def _gaps_pct(front: Front, predictor: Predictor) -> FloatArray:
-    """Return each plan's gap to the proven lower bound, %; the bound permits what the improved search may choose."""
-    from heshare.lab.plus.optimum.lower_bound import bound_along
-
-    return bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)
 
 
 class Kind(StrEnum):

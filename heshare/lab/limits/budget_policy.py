@@ -88,8 +88,6 @@ def within_budget(policy: Policy, budget: Any, settings: BudgetSettings | None =
 
 
 class BudgetPolicy(HoldingPolicy):
-    """The wrapper of `within_budget`."""
-
     def __init__(self, policy: Policy, budget: PowerBudget, settings: BudgetSettings | None = None) -> None:
         super().__init__(policy)
         self.budget, self._settings = budget, settings or BudgetSettings()

@@ -58,7 +58,6 @@ class PowerBudget:
 
     @classmethod
     def constant(cls, limit_w: float) -> PowerBudget:
-        """Return the budget of one limit, W."""
         return cls((0.0,), (limit_w,))
 
     @classmethod

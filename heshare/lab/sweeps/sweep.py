@@ -257,7 +257,6 @@ def _version(*cells: Description) -> str:
 
 
 def _policy_modules(policy: str, one_process: bool) -> list[str]:
-    """Return the modules that register a policy."""
     modules = resolve.policy_modules(policy)
     found, expected = f"{policy}, which a notebook or script registers", "policies that other processes can import"
     action = "Put it into a .py file and import that, or run it in one process."

@@ -38,7 +38,6 @@ VERDICTS: Mapping[str, str] = {
     UNSCORED: "our reading of a sentence, beside the row of the sentence as written",
     NOT_YET: "no notebook has evaluated the claim",
 }
-"""Every verdict and what it means."""
 WITHIN = 0.25
 """How far the ends of an interval may be from the paper's effect, as a part of it, if it is to be *reproduced*.
 

@@ -114,7 +114,6 @@ class DrawableRun(Run):
 
     @classmethod
     def of(cls, done: Run) -> Self:
-        """Return the run of a stage as one that can be drawn."""
         return cls(**{each.name: getattr(done, each.name) for each in fields(Run)})
 
     def plot(self) -> Figure:

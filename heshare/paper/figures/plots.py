@@ -59,7 +59,6 @@ class LogTicks(Locator):
     _STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
 
     def __call__(self) -> Sequence[float]:
-        """Return the ticks within the axis' ends."""
         return self.tick_values(*sorted(self.axis.get_view_interval()))  # type: ignore[union-attr]
 
     def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:

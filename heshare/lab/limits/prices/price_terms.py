@@ -53,5 +53,4 @@ class PriceTerms:
         )
 
     def wrap(self, policy: Policy) -> Policy:
-        """Return the policy under these terms."""
         return price_aware(policy, self.signal, self.hold_s, SavingRule(self.signal, self.saving_per_hour))
