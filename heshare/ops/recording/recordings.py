@@ -65,15 +65,6 @@ def read(source: str) -> tuple[Recording, ...]:
     return recordings
 
 
-def read_one(name: str) -> Recording:
-    """Return the recording of one GPU, by its name or its folder's path.
-
-    Raises:
-        InputError: there is none, or it is bad.
-    """
-    return _read(_path(name))
-
-
 def _tables() -> list[Path]:
     return sorted(folder().glob(f"*/{TABLE}"))
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from support.scripted_policy import ScriptedPolicy
 
 import heshare as hs
 from heshare.devices.device_model import co_run
@@ -21,7 +22,7 @@ from heshare.running.run import run
 from heshare.running.timeline import power_steps
 from heshare.shared.errors import InputError, PolicyError
 from heshare.testing.policy_contract import check_policy
-from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
