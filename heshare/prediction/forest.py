@@ -1,7 +1,5 @@
 """The schedulers' predictor (Section III-A): one forest of trees for time under sharing and for the GPU's power."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -64,7 +62,7 @@ class Forest:
         self._targets = Targets()
         self._scale = np.ones(2)
 
-    def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> Forest:
+    def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> "Forest":
         """Learn from features (rows, 15), times (s) and powers (W), each (rows,); returns itself."""
         from sklearn.ensemble import ExtraTreesRegressor  # slow to import, and a kept forest needs none
 

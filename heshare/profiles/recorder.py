@@ -4,8 +4,6 @@ The same code records an emulated GPU and a real one. Recording within a time bu
 `heshare.ops.recording`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -125,7 +123,7 @@ def repeated_visits(setups: Sequence[Setup], repeats: int, rng: np.random.Genera
         yield from ((setups[place], number) for place in rng.permutation(len(setups)))
 
 
-def progress_bar(device: Device, total: int, unit: str, progress: bool) -> tqdm[NoReturn]:
+def progress_bar(device: Device, total: int, unit: str, progress: bool) -> "tqdm[NoReturn]":
     """Return the progress bar of a recording."""
     return tqdm(total=total, unit=unit, desc=f"profile {device.gpu.name}", disable=None if progress else True)
 

@@ -8,8 +8,6 @@ had left unused is given out. A start is released when there is room for what is
 bound allows, the lowest if need be: a second later its power is known, and the clocks rise.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 To the wrapped policy, a task whose start is held back seems to load on its GPU.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -10,8 +10,6 @@ A bound is the least of
 A state that was read is known, and needs no bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

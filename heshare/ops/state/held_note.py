@@ -4,8 +4,6 @@ The lock shows whether the process still runs, also from another container or ov
 its own pid namespace and until the host is started again. `judged` is the one place that decides it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -59,7 +57,7 @@ class MachinePlace:
     pids: str
 
     @classmethod
-    def here(cls) -> MachinePlace:
+    def here(cls) -> "MachinePlace":
         try:
             pids = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
         except OSError:
@@ -67,7 +65,7 @@ class MachinePlace:
         boot = _text("/proc/sys/kernel/random/boot_id")
         return cls(os.uname().nodename, _text("/etc/machine-id"), boot, pids)
 
-    def same_processes(self, other: MachinePlace) -> bool:
+    def same_processes(self, other: "MachinePlace") -> bool:
         return (self.boot, self.pids) == (other.boot, other.pids)
 
     def __str__(self) -> str:

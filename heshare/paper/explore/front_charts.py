@@ -1,7 +1,5 @@
 """Vega-Lite charts of a front and of a plan's predicted timeline, in the colours of the figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import mul
 from typing import Any

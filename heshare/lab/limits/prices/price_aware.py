@@ -25,8 +25,6 @@ Awhile, Middleware 2021, doi:10.1145/3464298.3493399. Savings per waiting time: 
 Less Green, ASPLOS 2024 (umassos/GAIA). The bound for each GPU (`price_aware`) is ours.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Terms under which a run waits for cheap energy: the signal, the bound, and what waiting must save."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self

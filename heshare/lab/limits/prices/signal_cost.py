@@ -1,7 +1,5 @@
 """Cost or carbon of energy: power times a signal, integrated over the timeline of a run, and predicted for plans."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
