@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heshare.cli import options
-from heshare.shared.errors import InputError, require
+from heshare.shared.errors import require
 from heshare.shared.inputs.bounds import MOST_PROCESSES, MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
@@ -119,9 +119,8 @@ def _grid(lists: dict[str, Any], file: Path | None, seed: int, seeds: int) -> Gr
     from heshare.policies.registry import policies
 
     if file is not None:
-        if lists:
-            given = "a grid and " + ", ".join(lists)
-            raise InputError(given, "one of the two", "Put everything into the grid.", column="--grid")
+        given = "a grid and " + ", ".join(lists)
+        require("--grid", given, not lists, "one of the two", "Put everything into the grid.")
         return read_grid(file)
     tasks = [
         parse_whole(text, "n", least=1, most=MOST_TASKS) if options.is_count(text) else text

@@ -32,7 +32,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.running.clock import WallClock
 from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
-from heshare.shared.errors import DeviceError, InputError, PolicyError, require
+from heshare.shared.errors import DeviceError, PolicyError, require
 from heshare.shared.signals import Interrupted
 from heshare.shared.version import __version__
 from heshare.world.cluster import Cluster
@@ -258,9 +258,8 @@ def _gpu_set(
     chosen: ChosenGpus | None,
 ) -> LocalGpus:
     """Return the GPUs of a run, not yet taken; `InputError` for a run on several hosts."""
-    if described.hosts:
-        action = "Begin a run on each host (docs/operations.md)."
-        raise InputError("a run on several hosts", "a run on the GPUs of one", action, file=folder / run_journal.NAME)
+    place, action = folder / run_journal.NAME, "Begin a run on each host (docs/operations.md)."
+    require(None, "a run on several hosts", not described.hosts, "a run on the GPUs of one", action, file=place)
     cards = chosen.cards if chosen else survey()
     return LocalGpus(
         uuids=described.devices,

@@ -65,10 +65,10 @@ def check_programs(specs: Sequence[JobSpec], file: Path) -> None:
     for spec in specs:
         if not spec.command:
             continue
-        place, action = {"file": file, "row": spec.row}, "Make it, or correct the path."
-        require("directory", spec.directory, spec.directory.is_dir(), "a folder that exists", action, **place)
+        row, action, good = spec.row, "Make it, or correct the path.", spec.directory.is_dir()
+        require("directory", spec.directory, good, "a folder that exists", action, file=file, row=row)
         name, path = spec.command[0], dict(spec.environment).get("PATH", os.environ.get("PATH"))
         good = shutil.which(str(spec.directory / name) if os.sep in name else name, path=path) is not None
         expected = "a program on the PATH, or the path of one that may be executed"
         action = "Correct the command, or install the program."
-        require("command", f"the program {name!r}", good, expected, action, **place)
+        require("command", f"the program {name!r}", good, expected, action, file=file, row=row)

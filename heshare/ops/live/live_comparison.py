@@ -4,6 +4,8 @@ The GPUs are recorded, each policy runs for real, and each run is simulated with
 on device models. Recordings and complete runs are kept, so an interrupted comparison continues where it stopped.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path

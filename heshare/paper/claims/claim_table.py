@@ -132,9 +132,8 @@ def merge(folder: Path) -> pd.DataFrame:
     profile = reported_profile(folder)
     for path, row in _found(folder):
         key = (str(row["id"]), str(row["part"]))
-        if key not in verdicts.paper_claims():
-            action = "Remove this stale file and run the notebooks again."
-            raise InputError(f"claim {key}", "a claim of data/paper_claims.csv", action, file=path)
+        good, action = key in verdicts.paper_claims(), "Remove this stale file and run the notebooks again."
+        require(None, f"claim {key}", good, "a claim of data/paper_claims.csv", action, file=path)
         counted = row["profile"] == profile
         if "reason" in row:
             reasons |= {key: str(row["reason"])} if counted else {}

@@ -77,12 +77,8 @@ def log_axis(ax: Axes, which: Literal["x", "y"] = "y") -> None:
     (ax.set_yscale if which == "y" else ax.set_xscale)("log")
     axis = ax.yaxis if which == "y" else ax.xaxis
     axis.set_major_locator(LogTicks())
-    axis.set_major_formatter(_plain)
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_locator(NullLocator())
-
-
-def _plain(value: float, _: object) -> str:
-    return f"{value:g}"
 
 
 def lines(ax: Axes, frame: pd.DataFrame, *, x: str, y: str, series: str, every: int = 1) -> list[Line2D]:
