@@ -231,6 +231,7 @@ def regenerate_profiles(
     samples: Annotated[
         int, typer.Option(min=0, max=MOST_SAMPLES, help="Training samples over T4, V100 and A100 together.")
     ] = 1000,
+    noise_of: Annotated[str, typer.Option(help="A recorded GPU, such as H100, whose repeat noise to use.")] = "",
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -238,7 +239,7 @@ def regenerate_profiles(
     """Record the profiles of the emulated T4, V100 and A100 again: needed when the device model's constants change."""
     from heshare.ops.recording.regenerate_profiles import regenerate
 
-    paths = regenerate(out, samples=samples, seed=seed, progress=not quiet)
+    paths = regenerate(out, samples=samples, seed=seed, noise_of=noise_of, progress=not quiet)
     if json:
         options.print_json({"profiles": [str(path) for path in paths]})
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heshare.shared import files, plugins
-from heshare.shared.errors import InputError, unknown
+from heshare.shared.errors import InputError, require, unknown
 from heshare.shared.inputs.csv_table import Row, read_table
 from heshare.world.gpu import Gpu
 from heshare.world.language_model import DECODE, LARGEST_DECODE_M, PREFILL, SHAPE_KINDS, LanguageModel
@@ -97,14 +97,8 @@ def read_facts(
             facts[field] = _value(row, field, fields[field])
     for name, facts in table.items():
         missing = [field for field in fields if field not in facts and field not in optional]
-        if missing:
-            raise InputError(
-                f"{name} without {', '.join(missing)}",
-                "a row for each of " + ", ".join(fields),
-                "Add the rows, with unit and source.",
-                file=path,
-                column="field",
-            )
+        found, expected = f"{name} without {', '.join(missing)}", "a row for each of " + ", ".join(fields)
+        require("field", found, not missing, expected, "Add the rows, with unit and source.", file=path)
     return table
 
 
@@ -370,10 +364,7 @@ def _phase(workload: Workload) -> Phase:
     if workload.phase not in _PHASES:
         plugins.load(plugins.WORKLOADS, workload.phase)
     if workload.phase not in _PHASES:
-        raise InputError(
-            f"{workload}, a workload of the phase {workload.phase}",
-            "a workload of the phase " + " or ".join((INFERENCE, *_PHASES)),
-            "Install the plug-in that registers the phase.",
-            column="workload",
-        )
+        found, expected = f"{workload}, a workload of the phase {workload.phase}", "a workload of the phase "
+        action = "Install the plug-in that registers the phase."
+        raise InputError(found, expected + " or ".join((INFERENCE, *_PHASES)), action, column="workload")
     return _PHASES[workload.phase]

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from heshare.devices.noise import repeat_cv
+from heshare.devices.noise import POWER_CV, TIME_CV, repeat_cv
 from heshare.ops.open_device import emulated
+from heshare.ops.recording import recordings
 from heshare.ops.recording.profile_device import profile
 from heshare.profiles import design
 from heshare.shared import files
+from heshare.shared.errors import require
 from heshare.world.catalogue import PAPER_GPUS
 
 
@@ -38,6 +40,19 @@ def noise_by_workload(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def time_and_power_cv(table: pd.DataFrame) -> tuple[float, float]:
+    """Return (time_cv, power_cv) of a recording for `heshare.devices.noise.NoiseModel`.
+
+    Raises:
+        InputError: no setting was visited twice.
+    """
+    again, found = bool((table["repeats"] > 1).any()), "a recording in which no setting was visited twice"
+    action = "Record for longer: `heshare profile` with a larger --budget continues this recording."
+    require("repeats", found, again, "at least one setting with two visits", action)
+    total = noise_by_workload(table).iloc[-1]
+    return float(total["time_pct"]) / 100, float(total["power_pct"]) / 100
+
+
 GPUS = PAPER_GPUS
 """The GPUs whose emulated profiles the checkout carries."""
 
@@ -48,21 +63,30 @@ def regenerate(
     gpus: Sequence[str] = GPUS,
     samples: int = design.SAMPLES,
     seed: int = 0,
+    noise_of: str = "",
     progress: bool = True,
 ) -> list[Path]:
-    """Record the profiles of several emulated GPUs, with the public record's repeat noise; return the tables' paths.
+    """Record the profiles of several emulated GPUs; return the tables' paths.
 
     The folder is `data/profiles/emulated` of the checkout unless given. `samples` are shared evenly by the GPUs.
+    `noise_of` is a recorded GPU (such as `H100`) whose repeat noise to use; by default it is the public record's.
+
+    Raises:
+        InputError: there is no such recording, or it holds no repeats.
     """
+    time_cv, power_cv = TIME_CV, POWER_CV
+    if noise_of:
+        time_cv, power_cv = time_and_power_cv(recordings.read(f"{recordings.PREFIX}{noise_of}")[0].table)
+    command = "heshare regenerate-profiles" + (f" --noise-of {noise_of}" if noise_of else "")
     folder = files.root() / "data" / "profiles" / "emulated" if out is None else Path(out)
     counts = zip(gpus, design.split_evenly(samples, len(gpus)), strict=True)
     return [
         profile(
-            emulated(name, seed=seed),
+            emulated(name, seed=seed, time_cv=time_cv, power_cv=power_cv),
             folder,
             samples=count,
             seed=seed,
-            command="heshare regenerate-profiles",
+            command=command,
             keep_journal=False,
             progress=progress,
         )

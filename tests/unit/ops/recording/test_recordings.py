@@ -13,6 +13,7 @@ from heshare.devices.noise import POWER_CV, TIME_CV, repeat_cv
 from heshare.ops.open_device import emulated
 from heshare.ops.recording import recordings, regenerate_profiles
 from heshare.ops.recording.profile_device import profile
+from heshare.ops.recording.regenerate_profiles import regenerate
 from heshare.profiles import store
 from heshare.shared import files
 from heshare.shared.errors import InputError
@@ -80,9 +81,9 @@ def test_repeat_cv_is_unbiased_for_few_repeats(rng: np.random.Generator) -> None
 
 def test_noise_of_the_emulated_profiles_equals_the_public_record() -> None:
     for name in ("T4", "V100", "A100"):
-        noise = regenerate_profiles.noise_by_workload(store.read(files.data("profiles", "emulated", name))).iloc[-1]
-        assert noise["time_pct"] == pytest.approx(100 * TIME_CV, rel=0.1)
-        assert noise["power_pct"] == pytest.approx(100 * POWER_CV, rel=0.1)
+        time_cv, power_cv = regenerate_profiles.time_and_power_cv(store.read(files.data("profiles", "emulated", name)))
+        assert time_cv == pytest.approx(TIME_CV, rel=0.1)
+        assert power_cv == pytest.approx(POWER_CV, rel=0.1)
 
 
 def test_repeat_cv_by_workload(made_up_h100: Path) -> None:
@@ -97,3 +98,18 @@ def test_repeat_cv_by_workload(made_up_h100: Path) -> None:
 def test_repeat_noise_of_a_recording_without_repeats_is_none(made_up_h100: Path) -> None:
     table = recordings.read(f"recorded:{made_up_h100}")[0].table.assign(repeats=1)
     assert regenerate_profiles.noise_by_workload(table)["time_pct"].isna().all()
+    with pytest.raises(InputError, match="no setting was visited twice"):
+        regenerate_profiles.time_and_power_cv(table)
+
+
+def test_emulated_profiles_can_use_a_recordings_noise(made_up_h100: Path, tmp_path: Path) -> None:
+    (path,) = regenerate(tmp_path, gpus=("T4",), samples=40, noise_of=str(made_up_h100), progress=False)
+    table = store.read(path)
+    expected = regenerate_profiles.time_and_power_cv(recordings.read(f"recorded:{made_up_h100}")[0].table)
+    assert set(table["provenance"]) == {"emulated"}
+    assert regenerate_profiles.time_and_power_cv(table) == (
+        pytest.approx(expected[0], rel=0.2),
+        pytest.approx(expected[1], rel=0.2),
+    )
+    content = json.loads(path.with_name("manifest.json").read_text(encoding="utf-8"))
+    assert content["command"].startswith("heshare regenerate-profiles --noise-of ")
