@@ -10,7 +10,7 @@ import typer
 
 from heshare.cli.options import Json, Out, Quiet, notebook_names, print_frame, print_json
 from heshare.shared import files
-from heshare.shared.errors import InputError, require
+from heshare.shared.errors import require
 from heshare.shared.extras import require_extra
 from heshare.shared.inputs.bounds import MOST_PROCESSES
 
@@ -49,7 +49,9 @@ def run(
     found = "names and --all" if names else "no notebook"
     require(None, found, bool(names) != everything, "names, or --all", known)
     paths = notebook_parameters.find(names or ())
-    given = _parse_parameters(parameter or [])
+    for text in parameter or ():
+        require(None, repr(text), "=" in text, "name=value", "Write -p name=value.")
+    given: dict[str, object] = {name.strip(): value for name, value in (each.split("=", 1) for each in parameter or ())}
     folder = None if out is None else out.resolve()
     executed, failed = [], None
     how: dict[str, Any] = {"out": folder, "jobs": jobs, "quiet": quiet or json, "fresh": fresh}
@@ -87,13 +89,6 @@ def _print_run(executed: Sequence[ExecutedNotebook], profile: str, *, json: bool
         written = sum(len(book.outputs) for book in books)
         kind = "" if books[0].profile == profile else f", with the profile {books[0].profile}"
         typer.echo(f"{len(books)} notebook{'s' * (len(books) != 1)}, {written} files in {in_words(where)}{kind}")
-
-
-def _parse_parameters(texts: list[str]) -> dict[str, object]:
-    for text in texts:
-        if "=" not in text:
-            raise InputError(repr(text), "name=value", "Write -p name=value.")
-    return {name.strip(): value for name, value in (text.split("=", 1) for text in texts)}
 
 
 @app.command("list")

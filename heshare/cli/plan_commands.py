@@ -190,7 +190,6 @@ def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) 
 
 
 def _searched(improved: bool, until_s: float | None, shows: bool, *world: Any, rng: np.random.Generator) -> Front:
-    """Return the front of tasks on a cluster by a predictor."""
     from heshare.arguments import warn_of_size
     from heshare.lab.plus.heshare_plus import optimise
     from heshare.lab.plus.search_settings import DEFAULT_SETTINGS

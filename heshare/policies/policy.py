@@ -274,7 +274,6 @@ class ReusedPlanning:
     predictor_calls: int = 0
 
     def __add__(self, other: "ReusedPlanning") -> "ReusedPlanning":
-        """Return the sum."""
         return ReusedPlanning(self.planning_s + other.planning_s, self.predictor_calls + other.predictor_calls)
 
 

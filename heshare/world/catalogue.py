@@ -297,13 +297,10 @@ def shape(model_name: str) -> LanguageModel | None:
     facts = models().get(model_name)
     if facts is None or facts.language is not None:
         return None if facts is None else facts.language
-    if facts.kind == DECODE and facts.params_m > LARGEST_DECODE_M:
-        raise InputError(
-            f"{model_name}, which decodes with {facts.params_m:g} million parameters, without {', '.join(_SHAPE)}",
-            f"these for more than {LARGEST_DECODE_M:g} million: the law of smaller decoders reads no parameters",
-            "Add the rows to its description (docs/guide.md, Add a language model).",
-            column="workload",
-        )
+    good = not (facts.kind == DECODE and facts.params_m > LARGEST_DECODE_M)
+    found = f"{model_name}, which decodes with {facts.params_m:g} million parameters, without {', '.join(_SHAPE)}"
+    expected = f"these for more than {LARGEST_DECODE_M:g} million: the law of smaller decoders reads no parameters"
+    require("workload", found, good, expected, "Add the rows to its description (docs/guide.md, Add a language model).")
     return None
 
 

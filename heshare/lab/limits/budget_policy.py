@@ -346,7 +346,6 @@ class _Answer:
             self._placed.append(start)
 
     def _put_back(self) -> None:
-        """Hold the released starts back again."""
         starts = [action for action in self._placed if isinstance(action, Start)]
         self._placed = [action for action in self._placed if action not in starts]
         for start in starts:

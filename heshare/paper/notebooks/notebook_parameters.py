@@ -43,7 +43,6 @@ class Notebook:
 
 
 def folder() -> Path:
-    """Return the checkout's `notebooks/`."""
     return files.root() / "notebooks"
 
 

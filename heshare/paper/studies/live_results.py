@@ -249,13 +249,9 @@ def read(where: str | Path) -> Results:
     path = folder / MANIFEST
     if not path.is_file():
         known = ", ".join(sorted(one.parent.name for one in (files.data() / "live").glob(f"*/{MANIFEST}")))
-        raise InputError(
-            "no live comparison",
-            f"the name of one below data/live ({known or 'there is none yet'}), or a folder's path",
-            "On a machine with a GPU, run: make live",
-            file=path,
-            column="results",
-        )
+        expected = f"the name of one below data/live ({known or 'there is none yet'}), or a folder's path"
+        action = "On a machine with a GPU, run: make live"
+        raise InputError("no live comparison", expected, action, file=path, column="results")
     manifest = json.loads(path.read_text(encoding="utf-8"))
     for name, digest in manifest["files"].items():
         path, found = folder / name, "a file that was changed after it was written"
