@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from types import MappingProxyType
 
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
 
 LIBRARIES = MappingProxyType(
     {
@@ -48,10 +48,5 @@ def lacking(extra: str) -> list[str]:
 def require_extra(extra: str, purpose: str) -> None:
     """Raise `InputError` unless the libraries of an extra are installed; they are not imported."""
     missing = lacking(extra)
-    if missing:
-        raise InputError(
-            f"no {', '.join(missing)} in this environment",
-            f"the libraries of the extra {extra!r}",
-            f"Install them: {install_command(extra)}",
-            column=purpose,
-        )
+    found, expected = f"no {', '.join(missing)} in this environment", f"the libraries of the extra {extra!r}"
+    require(purpose, found, not missing, expected, f"Install them: {install_command(extra)}")
