@@ -148,7 +148,7 @@
     const request = Number(question.clock) || top;  // what the card does that is left alone
     const at = card.clocks_mhz.indexOf(request);
     const now = Object.fromEntries(QUANTITIES.map((quantity) => [quantity, found[quantity][at]]));
-    show("short", `${text(now.time, "s")}, ${text(now.power, "W")} and ${text(now.energy, "J")} per iteration`);
+    show("short", `${text(now.time, "s")} and ${text(now.energy, "J")} per iteration, at ${text(now.power, "W")}`);
     show("time", text(now.time, "s"));
     show("time-interval", interval(now.timeLow, now.timeHigh, "s"));
     show("power", text(now.power, "W"));

@@ -77,10 +77,11 @@ def interval(low: float, high: float, units: tuple[tuple[int, str], ...]) -> str
 
 def expected(answer: hs.Estimate) -> dict[str, str]:
     (task,) = answer.tasks
+    low_s, high_s = task.uncertainty_parts.interval(task.time_s)
     low_w, high_w = answer.power_uncertainty_parts.interval(answer.power_w)
     return {
         "time": shown(task.time_s, SECONDS),
-        "time-interval": interval(*task.uncertainty_parts.interval(task.time_s), SECONDS),
+        "time-interval": interval(low_s, high_s, SECONDS),
         "power": shown(answer.power_w, WATTS),
         "power-interval": interval(low_w, min(high_w, catalogue.gpu(answer.gpu).tdp_w), WATTS),
         "energy": shown(answer.power_w * task.time_s, JOULES),
