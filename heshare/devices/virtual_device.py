@@ -175,7 +175,8 @@ class VirtualDevice(ABC):
         if self._state is None:
             self._update()
         if self._event_s is None:
-            self._event_s = self._now_s + min([task.remaining_s for task in self._running.values()])
+            left_s = [max(0.0, task.iterations - task.done) * task.time_s for task in self._running.values()]
+            self._event_s = self._now_s + min(left_s)
         return self._event_s
 
     def advance(self, to_s: float) -> list[int]:

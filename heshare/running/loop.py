@@ -6,7 +6,6 @@ policy gets the event and a view of the cluster, and its actions are executed at
 """
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from time import perf_counter
@@ -71,7 +70,7 @@ class Loop:
             self._notify,
             start_cost_s,
         )
-        self._arrivals: deque[list[TaskRun]] | None = None
+        self._arrivals: list[TaskRun] | None = None
         self._pending = len(self.tasks)
         self._scheduled_ticks = 0
         self._idle_ticks = self._idle_waits = 0
@@ -134,25 +133,16 @@ class Loop:
         for gpu in self.gpus:
             self._executor.advance(gpu, now_s)
         self._executor.record_changes(now_s)
-        self._arrivals = self._arrival_groups()
+        self._arrivals = sorted(self.tasks.values(), key=lambda task: (task.spec.arrival_s, task.id), reverse=True)
         self._schedule_arrival()
         if self.policy.tick_s is not None:
             self._schedule_tick(self.policy.tick_s, 1)
 
-    def _arrival_groups(self) -> deque[list[TaskRun]]:
-        groups: deque[list[TaskRun]] = deque()
-        for task in sorted(self.tasks.values(), key=lambda task: (task.spec.arrival_s, task.id)):
-            group = groups[-1] if groups else []
-            if group and task.spec.arrival_s <= group[0].spec.arrival_s + MOMENT_S:
-                group.append(task)
-            else:
-                groups.append([task])
-        return groups
-
     def _notify(self, event: Event) -> bool:
         executor = self._executor
-        for spec in self._observer.revised():
-            executor.revise(spec)
+        if executor.watched:
+            for spec in self._observer.revised():
+                executor.revise(spec)
         before_s = perf_counter()
         answer = self.policy.decide(event, self.view(event.time_s))
         if type(answer) not in _USUAL and not isinstance(answer, Iterable):
@@ -163,7 +153,8 @@ class Loop:
             raise PolicyError(f"{at}: decide returned more than {_MOST_ACTIONS} actions. End its loop.")
         self.planning_s += perf_counter() - before_s
         self.events += 1
-        self._observer.on_decision(event, actions)
+        if executor.watched:
+            self._observer.on_decision(event, actions)
         now_s = self._clock.now_s()
         for action in actions:
             if isinstance(action, Wait):
@@ -174,8 +165,12 @@ class Loop:
         return bool(actions)
 
     def _schedule_arrival(self) -> None:
-        if self._arrivals:
-            tasks = self._arrivals.popleft()
+        arrivals = self._arrivals
+        if arrivals:
+            tasks = [arrivals.pop()]
+            last_s = tasks[0].spec.arrival_s + MOMENT_S
+            while arrivals and arrivals[-1].spec.arrival_s <= last_s:
+                tasks.append(arrivals.pop())
             self._queue.schedule(tasks[-1].spec.arrival_s, ARRIVAL, self._arrive, tasks)
 
     def _arrive(self, now_s: float, tasks: Sequence[TaskRun]) -> None:
