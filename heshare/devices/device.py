@@ -206,14 +206,7 @@ class AloneState(NamedTuple):
 class Alone(Protocol):
     """A task that has one GPU or more to itself, so that all that it does there is known when it starts.
 
-    Attributes:
-        id: the task's id.
-        mps_pct: its MPS percentage.
-        first: index of the GPU that counts its iterations.
-        started_s: when it started, s.
-        due_s: when its iterations are done, s.
-        ended_s: when it left its GPUs, s.
-        alone: state of each of its GPUs.
+    `first` is the index of the GPU that counts its iterations, which are done at `due_s`; `alone` the state of each.
     """
 
     id: int

@@ -72,16 +72,10 @@ class EmulatedDevice(VirtualDevice):
         self._constants = constants or default()
         self._estimates, self._states_alone = _known_of(gpu, power_cap_w, sleep_w, self._constants)
         self._estimate(None, ())
-        self.alike = self._alike()
 
-    def set_clock(self, sm_mhz: int | None) -> None:
-        """Request an SM clock of the card's grid, MHz; None leaves the clock to the card."""
-        super().set_clock(sm_mhz)
-        self.alike = self._alike()
-
-    def _alike(self) -> StatesAlone | None:
-        # States with a task alone, by workload and percentage: one table for all devices that do the same. None where
-        # a subclass may do otherwise, or readings have noise.
+    @property
+    def alike(self) -> StatesAlone | None:
+        """States with one task: a table of all devices that do the same; None if a subclass or noise may differ."""
         plain = self._noise is None and type(self) is EmulatedDevice
         return self._states_alone[self._clock] if plain else None
 
@@ -89,10 +83,7 @@ class EmulatedDevice(VirtualDevice):
         """Return the state with this task alone, and keep it in `alike`."""
         state = self._estimate(self._clock, (mps_resident(workload, mps_pct)[0],))
         found = AloneState(self._clock, state.sm_mhz, state.power_w, state.tasks[0].time_s)
-        if self.alike is not None:
-            if len(self.alike) >= _KEPT:
-                self.alike.clear()
-            self.alike[workload, mps_pct] = found
+        self._states_alone[self._clock][workload, mps_pct] = found
         return found
 
     def catch_up(self, ended: Iterable[Alone], index: int) -> None:

@@ -164,14 +164,12 @@ class ActionExecutor:
 
     def _record_alone(self, now_s: float) -> None:
         places, freed, begun = self.recorder.places, self._freed, self._begun
-        if freed:
-            places.append((now_s, freed))
+        places.append((now_s, freed))
         for task in begun:
             places.append((now_s, task.indices))
         if freed and len(begun) > 1:
             # As if GPUs were read in the order in which they changed.
-            order = {index: place for place, index in enumerate(freed)}
-            begun.sort(key=lambda task: order.get(task.first, len(order)))
+            begun.sort(key=lambda task: freed.index(task.first) if task.first in freed else len(freed))
         for task in begun:
             gpu = task.gpus[0]
             gpu.version += 1

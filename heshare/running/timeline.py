@@ -208,7 +208,7 @@ class TimelineRecorder:
         following = {gpu: next(segments, None) for gpu, segments in of_gpu.items()}
         for time_s, gpus in self.places:
             for gpu in gpus:
-                segment = following[gpu]
+                segment = following.get(gpu)
                 if segment is not None and segment.end_s <= time_s:
                     following[gpu] = next(of_gpu[gpu], None)
                     yield segment
