@@ -204,10 +204,7 @@ class AloneState(NamedTuple):
 
 
 class Alone(Protocol):
-    """A task that has one GPU or more to itself, so that all that it does there is known when it starts.
-
-    `first` is the index of the GPU that counts its iterations, which are done at `due_s`; `alone` the state of each.
-    """
+    """A task that has its GPUs to itself, in the state `alone`; the one of index `first` ends it at `due_s`."""
 
     id: int
     mps_pct: int

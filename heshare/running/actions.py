@@ -89,12 +89,7 @@ class ActionExecutor:
             task.gpus = tuple([self.gpus[index] for index in task.indices])
 
     def execute(self, action: Action, now_s: float) -> None:
-        """Execute one action other than `Wait`.
-
-        Raises:
-            PolicyError: it is impossible.
-            DeviceError: the device refuses.
-        """
+        """Execute one action other than `Wait`; a `PolicyError` if it is impossible."""
         if isinstance(action, Start):
             self._start(action, now_s)
         elif isinstance(action, SetClock):
@@ -136,11 +131,9 @@ class ActionExecutor:
 
     def record_changes(self, now_s: float) -> None:
         """Read every GPU that changed, record it in the timeline and schedule its next check."""
-        if self._freed or self._begun:
-            if not self._changed:
-                self._record_alone(now_s)
-                return
-            self._list_alone()
+        if not self._changed:
+            self._record_alone(now_s)
+            return
         changed, recorder, infinity = self._changed, self.recorder, math.inf
         for gpu in changed:
             if gpu.gangs and not gpu.alone:
@@ -164,7 +157,8 @@ class ActionExecutor:
 
     def _record_alone(self, now_s: float) -> None:
         places, freed, begun = self.recorder.places, self._freed, self._begun
-        places.append((now_s, freed))
+        if freed:
+            places.append((now_s, freed))
         for task in begun:
             places.append((now_s, task.indices))
         if freed and len(begun) > 1:

@@ -7,9 +7,10 @@ policy gets the event and a view of the cluster, and its actions are executed at
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop
 from itertools import islice
 from time import perf_counter
-from types import GeneratorType, MappingProxyType
+from types import MappingProxyType
 
 from heshare.devices.device import Device
 from heshare.policies.policy import Event, EventKind, Policy, View, Wait
@@ -24,8 +25,6 @@ from heshare.world.task import Task
 _MAX_IDLE_TICKS, _MAX_IDLE_WAITS = 1_000, 100_000
 _MOST_ACTIONS = 1_000_000
 """Most actions of one decision; a generator that never ends would fill the memory."""
-_USUAL = (GeneratorType, list, tuple)
-"""Usual types of a policy's answer, which need no further look."""
 
 
 class Loop:
@@ -59,17 +58,8 @@ class Loop:
         self._max_time_s = max_time_s
         self._observer = observer or Observer()
         self._queue = EventQueue()
-        self._executor = ActionExecutor(
-            policy.name,
-            self.tasks,
-            self.gpus,
-            clock,
-            self._queue,
-            self.recorder,
-            self._observer,
-            self._notify,
-            start_cost_s,
-        )
+        state = policy.name, self.tasks, self.gpus, clock, self._queue, self.recorder
+        self._executor = ActionExecutor(*state, self._observer, self._notify, start_cost_s)
         self._arrivals: list[TaskRun] | None = None
         self._pending = len(self.tasks)
         self._scheduled_ticks = 0
@@ -145,8 +135,9 @@ class Loop:
                 executor.revise(spec)
         before_s = perf_counter()
         answer = self.policy.decide(event, self.view(event.time_s))
-        if type(answer) not in _USUAL and not isinstance(answer, Iterable):
-            raise self._no_actions(answer)
+        if not isinstance(answer, Iterable):
+            advice = "Return a list of actions, empty for none, or yield them."
+            raise PolicyError(f"{self.policy.name}, at {event.time_s:g} s: decide returned {answer!r}. {advice}")
         actions = list(islice(answer, _MOST_ACTIONS + 1))
         if len(actions) > _MOST_ACTIONS:
             at = f"{self.policy.name}, at {self._clock.now_s():g} s"
@@ -206,10 +197,10 @@ class Loop:
     def _skipped_ticks(self, number: int, tick_s: float) -> int:
         if not self._skips_ticks:
             return 0
-        self._queue.drop_while(self._executor.is_void)
-        if not self._queue.heap:
-            return 0
-        skipped = max(math.floor(self._queue.heap[0][0] / tick_s) - number, 0)
+        heap = self._queue.heap
+        while heap and self._executor.is_void(*heap[0][3:]):
+            heappop(heap)
+        skipped = max(math.floor(heap[0][0] / tick_s) - number, 0) if heap else 0
         self.events += skipped
         return skipped
 
@@ -221,12 +212,6 @@ class Loop:
         self._idle_ticks = self._idle_ticks + 1 if idle else 0
         if idle and (not acted or self._idle_ticks > _MAX_IDLE_TICKS):
             raise self._stranded("nothing runs, nothing is still to come, and a tick started nothing")
-
-    def _no_actions(self, answer: object) -> PolicyError:
-        return PolicyError(
-            f"{self.policy.name}, at {self._clock.now_s():g} s: decide returned {answer!r}. "
-            "Return a list of actions, empty for none, or yield them."
-        )
 
     def _stranded(self, reason: str) -> PolicyError:
         ids = {state: [task.id for task in self.tasks.values() if task.state is state] for state in TaskState}

@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, cast, overload
+from typing import Any, cast
 
 from heshare.devices.device import AloneState, BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
 from heshare.devices.emulated_device import EmulatedDevice, StatesAlone
@@ -159,10 +159,8 @@ class GpuState:
         shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
         brief_device: the device, if it reads briefly.
         fallible: the device, if a task can fail on it while the run continues.
-        alike: the table that emulated devices which do the same have in common, as long as the device need not be asked
-            while a task has it alone, since no policy has asked for a reading; else None.
-        alone: tasks that had, or have, the GPU to themselves, of which neither the device nor the timeline knows yet;
-            the GPU does not count the one that has it.
+        alike: that of its emulated device, as long as no policy has asked for a reading; else None.
+        alone: tasks that had, or have, the GPU to themselves, unknown to the device and the timeline, and not counted.
         settle: makes both know of them.
         built_view: the view of `reading`, or None when it has not been built.
     """
@@ -240,15 +238,8 @@ class GpuState:
         """Return this GPU as a policy may see it; built once for each reading."""
         reading = self.read()
         if self.built_view is None:
-            self.built_view = GpuView(
-                self.index,
-                self.device.gpu,
-                RunningTasks(self),
-                reading.requested_mhz,
-                reading.sm_mhz,
-                reading.power_w,
-                self.free_mib,
-            )
+            state = reading.requested_mhz, reading.sm_mhz, reading.power_w
+            self.built_view = GpuView(self.index, self.device.gpu, RunningTasks(self), *state, self.free_mib)
         return self.built_view
 
 
@@ -310,47 +301,24 @@ class GpuViews(Sequence[GpuView]):
         # Without a call for each of many GPUs whose view is built.
         return (gpu.view() if gpu.reading is None else gpu.built_view or gpu.view() for gpu in self._gpus)
 
-    @overload
-    def __getitem__(self, index: int) -> GpuView: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[GpuView]: ...
-    def __getitem__(self, index: int | slice) -> GpuView | Sequence[GpuView]:
-        if isinstance(index, slice):
-            return [gpu.view() for gpu in self._gpus[index]]
-        return self._gpus[index].view()
+    def __getitem__(self, index: Any) -> Any:
+        gpus: Any = self._gpus[index]
+        return [gpu.view() for gpu in gpus] if isinstance(index, slice) else gpus.view()
 
 
-class WaitingTasks(Sequence[Task]):
+class WaitingTasks(list[Task]):
     """Tasks that have arrived and do not run, by (arrival, id); `add` and `remove` take O(log n) and a memory move."""
-
-    def __init__(self) -> None:
-        self._tasks: list[Task] = []
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __iter__(self) -> Iterator[Task]:
-        return iter(self._tasks)
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        return self._tasks[index]
 
     def add(self, task: Task) -> None:
         """Add a task to the waiting ones."""
-        tasks = self._tasks
-        if tasks and _rank(tasks[-1]) > _rank(task):
-            insort(tasks, task, key=_rank)
+        if self and _rank(self[-1]) > _rank(task):
+            insort(self, task, key=_rank)
         else:
-            tasks.append(task)
+            self.append(task)
 
     def remove(self, task: Task) -> None:
         """Remove a task from the waiting ones."""
-        tasks = self._tasks
-        del tasks[0 if tasks[0] is task else bisect_left(tasks, _rank(task), key=_rank)]
+        del self[0 if self[0] is task else bisect_left(self, _rank(task), key=_rank)]
 
 
 def _rank(task: Task) -> tuple[float, int]:

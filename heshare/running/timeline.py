@@ -89,16 +89,13 @@ class Timeline:
         return tuple(self._intervals)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Timeline, self._all()
+        return Timeline, (self.labels, self.segments, self.intervals)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Timeline) and self._all() == other._all()
+        return isinstance(other, Timeline) and self.__reduce__() == other.__reduce__()
 
     def __hash__(self) -> int:
-        return hash(self._all())
-
-    def _all(self) -> tuple[tuple[str, ...], tuple[Segment, ...], tuple[Interval, ...]]:
-        return self.labels, self.segments, self.intervals
+        return hash(self.__reduce__())
 
     def segment_frame(self) -> pd.DataFrame:
         """Return one row a segment: gpu, label, times, clocks, power, energy_j, number of tasks, residents as text."""
@@ -147,9 +144,7 @@ class Totals:
 
 @dataclass
 class TimelineRecorder:
-    """Recorder of a whole timeline; an observation that shows no change begins no segment.
-
-    Segments and intervals are made when a timeline is asked for them.
+    """Recorder of a timeline, which makes segments and intervals when it is asked for them.
 
     Attributes:
         places: times and GPUs, in the order of events; at such a time a segment of each of these GPUs may end.
@@ -166,17 +161,10 @@ class TimelineRecorder:
         """Record that the GPU is in this state from `now_s` on."""
         before = self._open.get(gpu)
         if before is not None:
-            if (
-                before.power_w == state.power_w
-                and before.residents == state.residents
-                and before.sm_mhz == state.sm_mhz
-                and before.requested_mhz == state.requested_mhz
-            ):
+            if before[3:] == state[:4]:
                 return
             self._end(before, now_s)
-        self._open[gpu] = Segment(
-            gpu, now_s, math.nan, state.requested_mhz, state.sm_mhz, state.power_w, state.residents
-        )
+        self._open[gpu] = Segment(gpu, now_s, math.nan, *state[:4])
 
     def add_alone(self, gpu: int, ended: Sequence[Alone], idle: BriefReading) -> None:
         """Record tasks that had the GPU to themselves, one after the other, and that it is idle since the last one."""
@@ -295,9 +283,5 @@ def power_steps(segments: Sequence[Segment], /) -> tuple[FloatArray, FloatArray]
 
 
 def _columns(segments: Sequence[Segment]) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    return (
-        np.array([segment.gpu for segment in segments], dtype=np.int64),
-        np.array([segment.start_s for segment in segments], dtype=float),
-        np.array([segment.end_s for segment in segments], dtype=float),
-        np.array([segment.power_w for segment in segments], dtype=float),
-    )
+    gpu, start_s, end_s, _, _, power_w, _ = zip(*segments, strict=True)
+    return np.array(gpu, dtype=np.int64), np.array(start_s, float), np.array(end_s, float), np.array(power_w, float)
