@@ -82,12 +82,6 @@ class ActionExecutor:
         for gpu in self.gpus:
             gpu.settle = self.settle
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state between two events, and the GPUs of each task, which `TaskRun.__getstate__` leaves out."""
-        self.__dict__.update(state)
-        for task in self.tasks.values():
-            task.gpus = tuple([self.gpus[index] for index in task.indices])
-
     def execute(self, action: Action, now_s: float) -> None:
         """Execute one action other than `Wait`; a `PolicyError` if it is impossible."""
         if isinstance(action, Start):

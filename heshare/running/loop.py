@@ -11,6 +11,7 @@ from heapq import heappop
 from itertools import islice
 from time import perf_counter
 from types import MappingProxyType
+from typing import Any
 
 from heshare.devices.device import Device
 from heshare.policies.policy import Event, EventKind, Policy, View, Wait
@@ -67,6 +68,12 @@ class Loop:
         # In virtual time nothing changes between events, so such a policy returns the same for every tick there.
         self._skips_ticks = isinstance(clock, VirtualClock) and bool(getattr(policy, "ticks_on_change", False))
         self._views = GpuViews(self.gpus)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the state between two events, and the GPUs of each task, which `TaskRun.__getstate__` leaves out."""
+        self.__dict__.update(state)
+        for task in self.tasks.values():
+            task.gpus = tuple([self.gpus[index] for index in task.indices])
 
     @property
     def ended(self) -> int:

@@ -63,7 +63,7 @@ class TaskRun:
         self.revise(spec)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but its GPUs, which the executor restores: graphs of tasks and GPUs are too deep to pickle."""
+        """Return all but its GPUs, which the loop restores: graphs of tasks and GPUs are too deep to pickle."""
         return {**self.__dict__, "gpus": ()}
 
     @property
