@@ -1,4 +1,4 @@
-"""Times of single stages: an estimate, a row of a trace, a task set, a plan and a run of 60 tasks."""
+"""Times of single stages: an estimate, a row of a trace, a task set, a plan, a run of 60 tasks, and 1,000 such runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench_rows import Row, sample_row
+from bench_rows import Row, sample_row, single_row
 
 import heshare
 from heshare.world.helios_trace import stream_jobs
@@ -15,6 +15,8 @@ from heshare.world.helios_trace import stream_jobs
 TRACE_ROWS = 20_000
 ESTIMATES = 500
 REPEATS = 5
+RUNS = 1_000
+CLUSTER = "4xT4,2xV100,2xA100"
 
 
 def trace_file(folder: str) -> Path:
@@ -39,13 +41,12 @@ def cases(folder: str) -> dict[str, tuple[Callable[[], object], int]]:
     trace = trace_file(folder)
     tasks = heshare.task_set(60)
     predictor = heshare.load_predictor()
-    cluster = "4xT4,2xV100,2xA100"
     return {
         "estimate": (many_estimates, ESTIMATES),
         "trace_row": (lambda: sum(1 for _ in stream_jobs(trace)), TRACE_ROWS),
         "task_set_60": (lambda: heshare.task_set(60), 1),
-        "plan_60": (lambda: heshare.plan(tasks, cluster, predictor=predictor), 1),
-        "run_random_60": (lambda: heshare.run(tasks, cluster, "random", predictor=predictor), 1),
+        "plan_60": (lambda: heshare.plan(tasks, CLUSTER, predictor=predictor), 1),
+        "run_random_60": (lambda: heshare.run(tasks, CLUSTER, "random", predictor=predictor), 1),
     }
 
 
@@ -60,10 +61,20 @@ def timed_s(call: Callable[[], object], repeats: int) -> list[float]:
     return times_s
 
 
+def compare_again_and_again() -> None:
+    """Run 60 tasks under `random` and take the metrics, `RUNS` times; the estimates are kept after the first."""
+    tasks, predictor = heshare.task_set(60), heshare.load_predictor()
+    for _ in range(RUNS):
+        heshare.run(tasks, CLUSTER, "random", predictor=predictor).summary()
+
+
 def results() -> list[Row]:
-    """Return the time of each case for each unit."""
+    """Return the time of each case for each unit, and of the repeated comparison."""
     with tempfile.TemporaryDirectory() as folder:
-        return [
+        rows = [
             sample_row(name, [taken_s / things for taken_s in timed_s(call, REPEATS)], "s")
             for name, (call, things) in cases(folder).items()
         ]
+    start_s = time.perf_counter()
+    compare_again_and_again()
+    return [*rows, single_row("thousand_runs_s", time.perf_counter() - start_s, "s", RUNS)]

@@ -194,25 +194,25 @@ class ReadsBriefly(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class Alone:
-    """A task that has one GPU or more to itself, so that all that it does there is known when it starts.
+class AloneState(NamedTuple):
+    """State of a GPU that a task has to itself; `time_s` is seconds per iteration."""
 
-    Attributes:
-        task_id: the task.
-        first: index of the GPU that counts its iterations.
-        start_s: when it started, s.
-        due_s: when its iterations are done, s.
-        state: what the timeline of each of its GPUs has of it.
-        end_s: when it left its GPUs, s; NaN as long as it runs.
-    """
+    requested_mhz: int | None
+    sm_mhz: float
+    power_w: float
+    time_s: float
 
-    task_id: int
+
+class Alone(Protocol):
+    """A task that has its GPUs to itself, in the state `alone`; the one of index `first` ends it at `due_s`."""
+
+    id: int
+    mps_pct: int
     first: int
-    start_s: float
+    started_s: float
     due_s: float
-    state: BriefReading
-    end_s: float = math.nan
+    ended_s: float
+    alone: AloneState
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from heshare.devices.constants import Constants, default
-from heshare.devices.device import Alone, BriefReading
+from heshare.devices.device import Alone, AloneState
 from heshare.devices.device_model import Estimate, co_run
 from heshare.devices.virtual_device import NEGLIGIBLE, VirtualDevice, mps_resident
 from heshare.world.gpu import Gpu
@@ -19,18 +20,24 @@ if TYPE_CHECKING:
     from heshare.devices.noise import NoiseModel
 
 _Estimates = dict[tuple[int | None, tuple[Resident, ...]], Estimate]
+StatesAlone = dict[tuple[Workload, int], AloneState]
 _KEPT = 20_000
 """Estimates kept for each kind of device; beyond them, the cache starts anew."""
 
 
 @lru_cache(maxsize=64)
-def _estimates_of(gpu: Gpu, power_cap_w: float | None, sleep_w: float | None, constants: Constants) -> _Estimates:
-    return {}
+def _known_of(
+    gpu: Gpu, power_cap_w: float | None, sleep_w: float | None, constants: Constants
+) -> tuple[_Estimates, defaultdict[int | None, StatesAlone]]:
+    return {}, defaultdict(dict)
 
 
-@cache
-def _same(estimates: int, sm_mhz: int | None) -> object:
-    return object()
+def due_alone_s(now_s: float, iterations: float, time_s: float) -> float:
+    """Return when a task that starts alone now is done, s; `inf` if a device would not end it then."""
+    due_s = now_s + iterations * time_s
+    # As the device itself: rounding can leave a rest at that time.
+    left_s = (iterations - min(iterations, (due_s - now_s) / time_s)) * time_s
+    return due_s if left_s <= NEGLIGIBLE * time_s or due_s + left_s <= due_s else math.inf
 
 
 class EmulatedDevice(VirtualDevice):
@@ -63,45 +70,31 @@ class EmulatedDevice(VirtualDevice):
         self._cap_w = power_cap_w
         self._sleep_w = sleep_w
         self._constants = constants or default()
-        self._estimates = _estimates_of(gpu, power_cap_w, sleep_w, self._constants)
+        self._estimates, self._states_alone = _known_of(gpu, power_cap_w, sleep_w, self._constants)
         self._estimate(None, ())
-        self.alike = self._alike()
 
-    def set_clock(self, sm_mhz: int | None) -> None:
-        """Request an SM clock of the card's grid, MHz; None leaves the clock to the card."""
-        super().set_clock(sm_mhz)
-        self.alike = self._alike()
-
-    def _alike(self) -> object | None:
-        # Not where a subclass may do otherwise, or readings have noise.
+    @property
+    def alike(self) -> StatesAlone | None:
+        """States with one task: a table of all devices that do the same; None if a subclass or noise may differ."""
         plain = self._noise is None and type(self) is EmulatedDevice
-        return _same(id(self._estimates), self._clock) if plain else None
+        return self._states_alone[self._clock] if plain else None
 
-    def start_alone(
-        self, task_id: int, first: int, workload: Workload, mps_pct: int, iterations: float, now_s: float
-    ) -> Alone | None:
-        """Return what a task will do on this device, where nothing runs; None if it does not end when it is due."""
+    def state_alone(self, workload: Workload, mps_pct: int) -> AloneState:
+        """Return the state with this task alone, and keep it in `alike`."""
         state = self._estimate(self._clock, (mps_resident(workload, mps_pct)[0],))
-        time_s = state.tasks[0].time_s
-        due_s = now_s + iterations * time_s
-        # As the device itself: rounding can leave a rest at that time.
-        left_s = (iterations - min(iterations, (due_s - now_s) / time_s)) * time_s
-        if not (due_s < math.inf and (left_s <= NEGLIGIBLE * time_s or due_s + left_s <= due_s)):
-            return None
-        residents = ((task_id, mps_pct, time_s),)
-        return Alone(
-            task_id, first, now_s, due_s, BriefReading(self._clock, state.sm_mhz, state.power_w, residents, due_s)
-        )
+        found = AloneState(self._clock, state.sm_mhz, state.power_w, state.tasks[0].time_s)
+        self._states_alone[self._clock][workload, mps_pct] = found
+        return found
 
     def catch_up(self, ended: Iterable[Alone], index: int) -> None:
         """Account for the energy of tasks that had this device, whose index is given, one after the other."""
         idle_w, now_s, energy_j = self._update().power_w, self._now_s, self._energy_j
         for one in ended:
-            end_s = one.end_s
+            start_s, end_s = one.started_s, one.ended_s
             # Its first GPU ends a task when it is due, the others when the event is processed.
             left_s = one.due_s if one.first == index else end_s
-            energy_j += idle_w * (one.start_s - now_s)
-            energy_j += one.state.power_w * (left_s - one.start_s)
+            energy_j += idle_w * (start_s - now_s)
+            energy_j += one.alone.power_w * (left_s - start_s)
             if end_s > left_s:
                 energy_j += idle_w * (end_s - left_s)
             now_s = end_s

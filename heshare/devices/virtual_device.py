@@ -130,19 +130,15 @@ class VirtualDevice(ABC):
         """Return its state at this moment."""
         state, noise = self._update(), self._noise
         power_w, tasks = state.power_w, state.tasks
-        if noise is None:
-            residents = {
-                task_id: Progress(task_id, task.resident, task.done, task.time_s)
-                for task_id, task in self._running.items()
-            }
-        else:
-            residents = {
-                task_id: Progress(
-                    task_id, task.resident, task.done, task.time_s * self._noise_factor(name, noise.time_cv)
-                )
-                for name, (task_id, task) in zip(self._names(), self._running.items(), strict=True)
-            }
+        times_s = [task.time_s for task in self._running.values()]
+        if noise is not None:
+            names = zip(self._names(), times_s, strict=True)
+            times_s = [time_s * self._noise_factor(name, noise.time_cv) for name, time_s in names]
             power_w *= self._noise_factor(_BOARD, noise.power_cv)
+        residents = {
+            task_id: Progress(task_id, task.resident, task.done, time_s)
+            for (task_id, task), time_s in zip(self._running.items(), times_s, strict=True)
+        }
         return Reading(
             self._now_s,
             self._clock,
@@ -151,9 +147,9 @@ class VirtualDevice(ABC):
             self._energy_j,
             residents,
             throttled=state.sm_mhz < (self._gpu.max_mhz if self._clock is None else self._clock),
-            sm_util_pct=_whole_gpu_pct([task.sm_util_pct for task in tasks]),
-            dram_util_pct=_whole_gpu_pct([task.dram_util_pct for task in tasks]),
-            l2_util_pct=_whole_gpu_pct([task.l2_util_pct for task in tasks]),
+            sm_util_pct=min(sum([task.sm_util_pct for task in tasks]), 100.0),
+            dram_util_pct=min(sum([task.dram_util_pct for task in tasks]), 100.0),
+            l2_util_pct=min(sum([task.l2_util_pct for task in tasks]), 100.0),
         )
 
     def read_brief(self) -> BriefReading | None:
@@ -162,8 +158,6 @@ class VirtualDevice(ABC):
             return None
         state = self._state or self._update()
         running = self._running
-        if not running:
-            return BriefReading(self._clock, state.sm_mhz, state.power_w, (), math.inf)
         residents = tuple([(task_id, task.resident.mps_pct, task.time_s) for task_id, task in running.items()])
         next_s = VirtualDevice.next_event_s(self)
         return BriefReading(self._clock, state.sm_mhz, state.power_w, residents, next_s)
@@ -175,7 +169,8 @@ class VirtualDevice(ABC):
         if self._state is None:
             self._update()
         if self._event_s is None:
-            self._event_s = self._now_s + min([task.remaining_s for task in self._running.values()])
+            left_s = [max(0.0, task.iterations - task.done) * task.time_s for task in self._running.values()]
+            self._event_s = self._now_s + min(left_s)
         return self._event_s
 
     def advance(self, to_s: float) -> list[int]:
@@ -210,9 +205,6 @@ class VirtualDevice(ABC):
 
     def _update(self) -> Estimate:
         if self._state is None:
-            if not self._running:
-                self._state = self._estimate(self._clock, ())
-                return self._state
             self._state = self._estimate(self._clock, tuple([task.resident for task in self._running.values()]))
             for task, estimate in zip(self._running.values(), self._state.tasks, strict=True):
                 task.own_s = estimate.time_s
@@ -259,8 +251,3 @@ class VirtualDevice(ABC):
 def mps_resident(workload: Workload, mps_pct: int) -> tuple[Resident, float]:
     """Return a resident under an MPS limit, and its memory, MiB."""
     return Resident(workload, mps_pct), memory_mib(workload)
-
-
-def _whole_gpu_pct(parts_pct: list[float]) -> float:
-    total_pct = sum(parts_pct)
-    return 100.0 if total_pct > 100.0 else total_pct

@@ -23,9 +23,9 @@ def draw_gpus(tasks: Sequence[Task], cluster: Cluster, rng: np.random.Generator)
         InputError: a task fits no GPU.
     """
     drawn = {}
-    for task in tasks:
-        fitting = np.flatnonzero(fit_mask([task], cluster)[0])
-        drawn[task.id] = int(fitting[rng.integers(len(fitting))])
+    for task, fits in zip(tasks, fit_mask(tasks, cluster).tolist() if tasks else (), strict=True):
+        fitting = [index for index, fit in enumerate(fits) if fit]
+        drawn[task.id] = fitting[rng.integers(len(fitting))]
     return drawn
 
 

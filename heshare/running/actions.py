@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, cast
 
-from heshare.devices.device import Alone, Fallible, TaskFailure
-from heshare.devices.emulated_device import EmulatedDevice
+from heshare.devices.device import Fallible, TaskFailure
+from heshare.devices.emulated_device import EmulatedDevice, due_alone_s
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
 from heshare.running.clock import COMPLETION, Clock, EventQueue
 from heshare.running.gangs import keep_lockstep
@@ -52,7 +52,10 @@ class ActionExecutor:
     Only GPUs that an event changes are advanced, read and scheduled again. `notify` passes an event to the policy and
     executes its actions. `start_cost_s` is the time that a task holds its memory and does nothing whenever it starts on
     a GPU, s. `unfinished` counts tasks that have neither completed nor finally failed; of `unreported` tasks, which
-    have, the policy has not received the event yet.
+    have, the policy has not received the event yet. `watched` is whether the observer does anything.
+
+    Of what an event changes, `_freed` are the GPUs of the task that ended alone, and `_begun` the tasks that started
+    alone. As soon as another GPU changes, these GPUs too are listed with it in `_changed`.
     """
 
     policy: str
@@ -67,28 +70,20 @@ class ActionExecutor:
     waiting: WaitingTasks = field(default_factory=WaitingTasks)
     remaining: dict[int, float] = field(default_factory=dict)
     unfinished: int = field(init=False)
+    watched: bool = field(init=False)
     unreported: set[int] = field(default_factory=set)
     _changed: list[GpuState] = field(default_factory=list)
+    _freed: tuple[int, ...] = ()
+    _begun: list[TaskRun] = field(default_factory=list)
     _checks_without_progress: int = 0
 
     def __post_init__(self) -> None:
-        self.unfinished = len(self.tasks)
+        self.unfinished, self.watched = len(self.tasks), type(self.observer) is not Observer
         for gpu in self.gpus:
             gpu.settle = self.settle
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state between two events, and the GPUs of each task, which `TaskRun.__getstate__` leaves out."""
-        self.__dict__.update(state)
-        for task in self.tasks.values():
-            task.gpus = tuple([self.gpus[index] for index in task.indices])
-
     def execute(self, action: Action, now_s: float) -> None:
-        """Execute one action other than `Wait`.
-
-        Raises:
-            PolicyError: it is impossible.
-            DeviceError: the device refuses.
-        """
+        """Execute one action other than `Wait`; a `PolicyError` if it is impossible."""
         if isinstance(action, Start):
             self._start(action, now_s)
         elif isinstance(action, SetClock):
@@ -130,6 +125,9 @@ class ActionExecutor:
 
     def record_changes(self, now_s: float) -> None:
         """Read every GPU that changed, record it in the timeline and schedule its next check."""
+        if not self._changed:
+            self._record_alone(now_s)
+            return
         changed, recorder, infinity = self._changed, self.recorder, math.inf
         for gpu in changed:
             if gpu.gangs and not gpu.alone:
@@ -139,7 +137,7 @@ class ActionExecutor:
             gpu.listed = False
             gpu.version += 1
             if gpu.alone:
-                recorder.expect(gpu.index, now_s)
+                recorder.places.append((now_s, (gpu.index,)))
                 last = gpu.alone[-1]
                 if gpu.tasks and last.first == gpu.index:
                     self.events.schedule(max(last.due_s, now_s), COMPLETION, self._check, gpu, gpu.version)
@@ -150,6 +148,29 @@ class ActionExecutor:
             if next_s < infinity:
                 self.events.schedule(next_s if next_s > now_s else now_s, COMPLETION, self._check, gpu, gpu.version)
         changed.clear()
+
+    def _record_alone(self, now_s: float) -> None:
+        places, freed, begun = self.recorder.places, self._freed, self._begun
+        if freed:
+            places.append((now_s, freed))
+        for task in begun:
+            places.append((now_s, task.indices))
+        if freed and len(begun) > 1:
+            # As if GPUs were read in the order in which they changed.
+            begun.sort(key=lambda task: freed.index(task.first) if task.first in freed else len(freed))
+        for task in begun:
+            gpu = task.gpus[0]
+            gpu.version += 1
+            self.events.schedule(task.due_s, COMPLETION, self._check, gpu, gpu.version)
+        self._freed = ()
+        begun.clear()
+
+    def _list_alone(self) -> None:
+        self._list([self.gpus[index] for index in self._freed])
+        for task in self._begun:
+            self._list(task.gpus)
+        self._freed = ()
+        self._begun.clear()
 
     def schedule_check(self, gpu: GpuState, time_s: float) -> None:
         """Schedule a check of a GPU, which is void if the GPU changes before."""
@@ -163,10 +184,13 @@ class ActionExecutor:
         if version != gpu.version:
             return
         if gpu.alone and gpu.tasks:
-            self._checks_without_progress = 0
-            task_id = gpu.alone[-1].task_id
-            self._complete_alone(self.tasks[task_id], gpu.alone[-1], now_s)
-            self.notify(Event(_COMPLETION, now_s, (task_id,), gpu.index))
+            self._checks_without_progress, task = 0, gpu.alone[-1]
+            freed = task.indices
+            # In the order in which devices that are asked come to be changed.
+            self._freed = freed if len(freed) == 1 else (freed[0], *freed[:0:-1])
+            task.ended_s = now_s
+            self._complete(task, (), now_s)
+            self.notify(Event(_COMPLETION, now_s, (task.id,), gpu.index))
             return
         completed = self._advance_device(gpu, now_s)
         failure = None if gpu.fallible is None else self._take_failures(gpu, gpu.fallible, now_s)
@@ -197,18 +221,18 @@ class ActionExecutor:
 
     def settle(self, gpu: GpuState) -> None:
         """Let device and timeline know of the tasks that had, or have, a GPU to themselves."""
-        running = gpu.alone and gpu.tasks
-        if not running:
+        self._list_alone()
+        if not (gpu.alone and gpu.tasks):
             self._catch_up(gpu)
             return
-        now = gpu.alone[-1]
-        task = self.tasks[now.task_id]
+        task = gpu.alone[-1]
+        task.count()
         for each in task.gpus:
             del each.alone[-1]
             self._catch_up(each)
-            each.device.advance(now.start_s)
-            task.start_on(each, task.remaining / task.scale if each.index == now.first else None)
-            self.recorder.observe(each.index, now.start_s, each.read_brief())
+            each.device.advance(task.started_s)
+            task.start_on(each, task.remaining / task.scale if each.index == task.first else None)
+            self.recorder.observe(each.index, task.started_s, each.read_brief())
 
     def _catch_up(self, gpu: GpuState) -> None:
         if gpu.alone:
@@ -223,6 +247,8 @@ class ActionExecutor:
                 self._changed.append(gpu)
 
     def _advance_device(self, gpu: GpuState, now_s: float) -> list[int]:
+        if self._freed or self._begun:
+            self._list_alone()
         if gpu.alone:
             self.settle(gpu)
         completed = gpu.device.advance(now_s)
@@ -239,13 +265,6 @@ class ActionExecutor:
         task.remaining = 0.0
         task.state = _DONE
         self.unfinished -= 1
-
-    def _complete_alone(self, task: TaskRun, alone: Alone, now_s: float) -> None:
-        # In the order in which devices that are asked come to be changed.
-        first, *others = task.gpus
-        self._list((first, *reversed(others)))
-        alone.end_s = now_s
-        self._complete(task, (), now_s)
 
     def _take_failures(self, gpu: GpuState, device: Fallible, now_s: float) -> Event | None:
         failures, lost = device.take_failures(), bool(device.lost) and not gpu.loss_reported
@@ -297,6 +316,8 @@ class ActionExecutor:
                 raise PolicyError(f"{self.policy}, {action}: {error}") from error
         self.advance(gpu, now_s)
         gpu.device.set_clock(action.sm_mhz)
+        if gpu.alike is not None:
+            gpu.alike = cast(EmulatedDevice, gpu.device).alike
 
     def _place(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> None:
         if len(gpus) != task.spec.gpus and len(gpus) not in task.spec.widths:
@@ -304,44 +325,44 @@ class ActionExecutor:
         if action.batch_size is not None and action.batch_size < 1:
             self.refuse(action, f"an inference batch size of {action.batch_size}", "Choose one of at least 1.")
         task.resize(action.batch_size, len(gpus))
-        alone = None
-        if (device := self._ahead(action, gpus)) is not None:
-            # They are alike and empty, so there is room on all of them or on none.
-            self._check_room(action, task, gpus[0])
-            iterations = task.remaining / task.scale
-            alone = device.start_alone(task.id, action.gpu, task.workload, action.mps_pct, iterations, now_s)
-        if alone is None:
+        alone = self._starts_alone(action, task, gpus, now_s)
+        if not alone:
             for gpu in gpus:
                 self.advance(gpu, now_s)
                 self._check_room(action, task, gpu)
-        else:
-            self._list(gpus)
         task.mps_pct, task.sharing, task.started_s = action.mps_pct, action.sharing, now_s
         task.starts += 1
-        task.occupy(gpus)
+        task.occupy(gpus, (action.gpu, *action.also), alone)
+        if alone:
+            task.state = _RUNNING
+            self._begun.append(task)
+            if self._changed:
+                self._list_alone()
+            return
+        task.count()
         if self.start_cost_s > 0:
             task.state = TaskState.LOADING
             ready_s = now_s + self.start_cost_s
             self.events.schedule(ready_s, COMPLETION, self._end_loading, task, task.starts)
-        elif alone is not None:
-            task.state = _RUNNING
-            for gpu in gpus:
-                gpu.alone.append(alone)
         else:
             self._run(task)
 
-    def _ahead(self, action: Start | Migrate, gpus: tuple[GpuState, ...]) -> EmulatedDevice | None:
-        # The first device, if a task that has all of them to itself does the same on each, without being asked.
-        device = gpus[0].ahead
-        if device is None or gpus[0].tasks or self.start_cost_s > 0 or action.sharing != "mps":
-            return None
-        alike = device.alike
-        if alike is None:
-            return None
-        for gpu in gpus[1:]:
-            if gpu.tasks or gpu.ahead is None or gpu.ahead.alike is not alike:
-                return None
-        return device
+    def _starts_alone(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> bool:
+        # Whether it has all its GPUs to itself and does the same on each, so that no device need be asked.
+        alike = gpus[0].alike
+        if alike is None or self.start_cost_s > 0 or action.sharing != "mps":
+            return False
+        for gpu in gpus:
+            if gpu.tasks or gpu.alike is not alike:
+                return False
+        alone = alike.get((task.workload, action.mps_pct))
+        if alone is None:
+            # They are alike and empty, so there is room on all of them or on none.
+            self._check_room(action, task, gpus[0])
+            alone = cast(EmulatedDevice, gpus[0].device).state_alone(task.workload, action.mps_pct)
+        task.alone, task.first = alone, action.gpu
+        task.due_s = due_alone_s(now_s, task.remaining / task.scale, alone.time_s)
+        return task.due_s < math.inf
 
     def _end_loading(self, now_s: float, task: TaskRun, start: int) -> None:
         if task.starts == start and task.state is TaskState.LOADING:
@@ -393,11 +414,11 @@ class ActionExecutor:
     ) -> None:
         gpus = task.indices
         # The GPUs of a gang did the same part of its iterations each.
-        part, size = done / len(gpus), task.workload.batch_size
+        rest = task.started_s, now_s, task.mps_pct, task.workload.batch_size, done / len(gpus), outcome
         task.vacate()
-        interval = Interval(task.id, gpus[0], task.started_s, now_s, task.mps_pct, size, part, outcome)
-        self.recorder.add_interval(interval, gpus)
-        self.observer.on_interval_end(interval, failure)
+        self.recorder.left.append((task.id, gpus, rest))
+        if self.watched:
+            self.observer.on_interval_end(Interval(task.id, gpus[0], *rest), failure)
 
     def _check_room(self, action: Start | Migrate, task: TaskRun, gpu: GpuState) -> None:
         kind = gpu.device.gpu

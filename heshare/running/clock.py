@@ -88,11 +88,6 @@ class EventQueue:
             return self._first_of_moment(event)
         return event
 
-    def drop_while(self, is_void: Callable[[Callable[..., None], tuple[Any, ...]], bool]) -> None:
-        """Remove the next events as long as their call and arguments are void."""
-        while self.heap and is_void(*self.heap[0][3:]):
-            heappop(self.heap)
-
     def _first_of_moment(self, earliest: _Scheduled) -> _Scheduled:
         # Remove and return the first call, by priority, of the moment of the earliest one, which was removed already.
         event, at_once = earliest, [earliest]

@@ -6,11 +6,12 @@ policy gets the event and a view of the cluster, and its actions are executed at
 """
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop
 from itertools import islice
 from time import perf_counter
-from types import GeneratorType, MappingProxyType
+from types import MappingProxyType
+from typing import Any
 
 from heshare.devices.device import Device
 from heshare.policies.policy import Event, EventKind, Policy, View, Wait
@@ -25,8 +26,6 @@ from heshare.world.task import Task
 _MAX_IDLE_TICKS, _MAX_IDLE_WAITS = 1_000, 100_000
 _MOST_ACTIONS = 1_000_000
 """Most actions of one decision; a generator that never ends would fill the memory."""
-_USUAL = (GeneratorType, list, tuple)
-"""Usual types of a policy's answer, which need no further look."""
 
 
 class Loop:
@@ -60,24 +59,21 @@ class Loop:
         self._max_time_s = max_time_s
         self._observer = observer or Observer()
         self._queue = EventQueue()
-        self._executor = ActionExecutor(
-            policy.name,
-            self.tasks,
-            self.gpus,
-            clock,
-            self._queue,
-            self.recorder,
-            self._observer,
-            self._notify,
-            start_cost_s,
-        )
-        self._arrivals: deque[list[TaskRun]] | None = None
+        state = policy.name, self.tasks, self.gpus, clock, self._queue, self.recorder
+        self._executor = ActionExecutor(*state, self._observer, self._notify, start_cost_s)
+        self._arrivals: list[TaskRun] | None = None
         self._pending = len(self.tasks)
         self._scheduled_ticks = 0
         self._idle_ticks = self._idle_waits = 0
         # In virtual time nothing changes between events, so such a policy returns the same for every tick there.
         self._skips_ticks = isinstance(clock, VirtualClock) and bool(getattr(policy, "ticks_on_change", False))
         self._views = GpuViews(self.gpus)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the state between two events, and the GPUs of each task, which `TaskRun.__getstate__` leaves out."""
+        self.__dict__.update(state)
+        for task in self.tasks.values():
+            task.gpus = tuple([self.gpus[index] for index in task.indices])
 
     @property
     def ended(self) -> int:
@@ -134,36 +130,29 @@ class Loop:
         for gpu in self.gpus:
             self._executor.advance(gpu, now_s)
         self._executor.record_changes(now_s)
-        self._arrivals = self._arrival_groups()
+        self._arrivals = sorted(self.tasks.values(), key=lambda task: (task.spec.arrival_s, task.id), reverse=True)
         self._schedule_arrival()
         if self.policy.tick_s is not None:
             self._schedule_tick(self.policy.tick_s, 1)
 
-    def _arrival_groups(self) -> deque[list[TaskRun]]:
-        groups: deque[list[TaskRun]] = deque()
-        for task in sorted(self.tasks.values(), key=lambda task: (task.spec.arrival_s, task.id)):
-            group = groups[-1] if groups else []
-            if group and task.spec.arrival_s <= group[0].spec.arrival_s + MOMENT_S:
-                group.append(task)
-            else:
-                groups.append([task])
-        return groups
-
     def _notify(self, event: Event) -> bool:
         executor = self._executor
-        for spec in self._observer.revised():
-            executor.revise(spec)
+        if executor.watched:
+            for spec in self._observer.revised():
+                executor.revise(spec)
         before_s = perf_counter()
         answer = self.policy.decide(event, self.view(event.time_s))
-        if type(answer) not in _USUAL and not isinstance(answer, Iterable):
-            raise self._no_actions(answer)
+        if not isinstance(answer, Iterable):
+            advice = "Return a list of actions, empty for none, or yield them."
+            raise PolicyError(f"{self.policy.name}, at {event.time_s:g} s: decide returned {answer!r}. {advice}")
         actions = list(islice(answer, _MOST_ACTIONS + 1))
         if len(actions) > _MOST_ACTIONS:
             at = f"{self.policy.name}, at {self._clock.now_s():g} s"
             raise PolicyError(f"{at}: decide returned more than {_MOST_ACTIONS} actions. End its loop.")
         self.planning_s += perf_counter() - before_s
         self.events += 1
-        self._observer.on_decision(event, actions)
+        if executor.watched:
+            self._observer.on_decision(event, actions)
         now_s = self._clock.now_s()
         for action in actions:
             if isinstance(action, Wait):
@@ -174,8 +163,12 @@ class Loop:
         return bool(actions)
 
     def _schedule_arrival(self) -> None:
-        if self._arrivals:
-            tasks = self._arrivals.popleft()
+        arrivals = self._arrivals
+        if arrivals:
+            tasks = [arrivals.pop()]
+            last_s = tasks[0].spec.arrival_s + MOMENT_S
+            while arrivals and arrivals[-1].spec.arrival_s <= last_s:
+                tasks.append(arrivals.pop())
             self._queue.schedule(tasks[-1].spec.arrival_s, ARRIVAL, self._arrive, tasks)
 
     def _arrive(self, now_s: float, tasks: Sequence[TaskRun]) -> None:
@@ -211,10 +204,10 @@ class Loop:
     def _skipped_ticks(self, number: int, tick_s: float) -> int:
         if not self._skips_ticks:
             return 0
-        self._queue.drop_while(self._executor.is_void)
-        if not self._queue.heap:
-            return 0
-        skipped = max(math.floor(self._queue.heap[0][0] / tick_s) - number, 0)
+        heap = self._queue.heap
+        while heap and self._executor.is_void(*heap[0][3:]):
+            heappop(heap)
+        skipped = max(math.floor(heap[0][0] / tick_s) - number, 0) if heap else 0
         self.events += skipped
         return skipped
 
@@ -226,12 +219,6 @@ class Loop:
         self._idle_ticks = self._idle_ticks + 1 if idle else 0
         if idle and (not acted or self._idle_ticks > _MAX_IDLE_TICKS):
             raise self._stranded("nothing runs, nothing is still to come, and a tick started nothing")
-
-    def _no_actions(self, answer: object) -> PolicyError:
-        return PolicyError(
-            f"{self.policy.name}, at {self._clock.now_s():g} s: decide returned {answer!r}. "
-            "Return a list of actions, empty for none, or yield them."
-        )
 
     def _stranded(self, reason: str) -> PolicyError:
         ids = {state: [task.id for task in self.tasks.values() if task.state is state] for state in TaskState}

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
@@ -132,17 +133,22 @@ class BegunRun:
         )
 
 
+@lru_cache(maxsize=10_000)
+def _least_mib(workload: Workload) -> float:
+    # A policy may give an inference task another inference batch size, so the smallest counts.
+    return memory_mib(workload if workload.phase == "training" else replace(workload, batch_size=1))
+
+
 def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
     fitting_gpus: dict[Workload, int] = {}
+    sizes_mib = [gpu.memory_mib for gpu in cluster.gpus]
     for task in tasks:
         workload = task.workload
         fitting = fitting_gpus.get(workload)
         if fitting is None:
-            # A policy may give an inference task another inference batch size, so the smallest counts.
-            smallest = workload if workload.phase == "training" else replace(workload, batch_size=1)
-            needed_mib = memory_mib(smallest)
-            fitting = fitting_gpus[workload] = sum(gpu.memory_mib >= needed_mib for gpu in cluster.gpus)
-        if fitting < min((task.gpus, *task.widths)):
+            needed_mib = _least_mib(workload)
+            fitting = fitting_gpus[workload] = sum([size_mib >= needed_mib for size_mib in sizes_mib])
+        if fitting < task.gpus and fitting < min((task.gpus, *task.widths)):
             raise InputError(
                 f"task {task.id}, {workload}, for {task.gpus} GPUs, where {fitting} can hold it",
                 f"a task that {cluster} can hold",

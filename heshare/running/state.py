@@ -6,20 +6,20 @@ A task on several GPUs is a gang (`running/gangs.py`); its first GPU counts its 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, cast, overload
+from typing import Any, cast
 
-from heshare.devices.device import Alone, BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
-from heshare.devices.emulated_device import EmulatedDevice
+from heshare.devices.device import AloneState, BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
+from heshare.devices.emulated_device import EmulatedDevice, StatesAlone
 from heshare.policies.policy import GpuView, Pace, Running
 from heshare.running.clock import Clock
 from heshare.shared.errors import DeviceError
 from heshare.world.catalogue import memory_mib, parallel_speed
 from heshare.world.task import Task
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import Resident
 
 
 class TaskState(Enum):
@@ -33,7 +33,6 @@ class TaskState(Enum):
     FAILED = "has failed"
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TaskRun:
     """A task during a run.
 
@@ -43,33 +42,34 @@ class TaskRun:
         gpus: its GPUs while it runs or loads, else none; the first counts its iterations.
         workload: what it runs there; its inference batch size is the policy's choice.
         scale: iterations of the task for one iteration as it runs there.
-        memory_mib: device memory that it needs on each GPU, MiB.
+        counted: whether its GPUs count its memory; not while devices do not know of it.
         slowed: whether devices hold it to the pace of the slowest GPU of its gang.
         starts: how often it was started; a scheduled end of loading is valid for one start.
+        first, started_s, due_s, ended_s, alone: as of `Alone`, where it has its GPUs to itself.
     """
 
-    spec: Task
-    id: int = field(init=False)
-    state: TaskState = TaskState.PENDING
-    remaining: float = field(init=False)
+    state = TaskState.PENDING
     gpus: tuple[GpuState, ...] = ()
     indices: tuple[int, ...] = ()
-    mps_pct: int = 100
-    sharing: str = "mps"
-    workload: Workload = field(init=False)
-    scale: float = 1.0
-    memory_mib: float = field(init=False)
-    slowed: bool = False
-    started_s: float = 0.0
-    starts: int = 0
+    mps_pct, sharing, scale, counted, slowed, starts = 100, "mps", 1.0, False, False, 0
+    first: int
+    started_s: float
+    due_s: float
+    ended_s: float
+    alone: AloneState
 
-    def __post_init__(self) -> None:
-        self.id = self.spec.id
-        self.revise(self.spec)
+    def __init__(self, spec: Task) -> None:
+        self.id = spec.id
+        self.revise(spec)
 
-    def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """Return all but its GPUs, which the executor restores: graphs of tasks and GPUs are too deep to pickle."""
-        return None, {**{name: getattr(self, name) for name in self.__slots__}, "gpus": ()}
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but its GPUs, which the loop restores: graphs of tasks and GPUs are too deep to pickle."""
+        return {**self.__dict__, "gpus": ()}
+
+    @property
+    def memory_mib(self) -> float:
+        """Device memory that it needs on each GPU, MiB."""
+        return memory_mib(self.workload)
 
     @property
     def running(self) -> bool:
@@ -79,15 +79,12 @@ class TaskRun:
     def revise(self, spec: Task) -> None:
         """Take another workload, or another number of iterations, none of which are done yet."""
         self.spec, self.remaining, self.workload = spec, spec.iterations, spec.workload
-        self.memory_mib = memory_mib(spec.workload)
 
     def resize(self, batch_size: int | None, gpus: int) -> None:
         """Take another inference batch size, or with None the task's own, and a number of GPUs."""
-        workload = self.spec.workload if batch_size is None else replace(self.spec.workload, batch_size=batch_size)
-        if workload is not self.workload:
-            self.workload = workload
-            self.memory_mib = memory_mib(workload)
-        self.scale = self.workload.batch_size / self.spec.workload.batch_size
+        own = self.spec.workload
+        self.workload = own if batch_size is None else replace(own, batch_size=batch_size)
+        self.scale = self.workload.batch_size / own.batch_size
         if gpus != self.spec.gpus:
             self.scale *= parallel_speed(self.spec, gpus)
 
@@ -99,29 +96,38 @@ class TaskRun:
         # 1e-9: a number of epochs that is whole but for rounding is whole.
         return max(math.floor((before + done) / epoch + 1e-9) * epoch - before, 0.0)
 
-    def occupy(self, gpus: tuple[GpuState, ...]) -> None:
-        """Put the task on GPUs and take its memory there."""
-        self.gpus, self.indices = gpus, tuple([gpu.index for gpu in gpus])
-        task_id, needed_mib, gang = self.id, self.memory_mib, len(gpus) > 1
+    def occupy(self, gpus: tuple[GpuState, ...], indices: tuple[int, ...], alone: bool) -> None:
+        """Put the task on GPUs, which do not count it yet."""
+        self.gpus, self.indices, task_id = gpus, indices, self.id
         for gpu in gpus:
             gpu.tasks[task_id] = self
-            if gang:
-                gpu.gangs[task_id] = self
-            gpu.free_mib -= needed_mib
             gpu.reading = None
+            if alone:
+                gpu.alone.append(self)
+
+    def count(self) -> None:
+        """Take its memory on its GPUs, and add it to their gangs if it is one."""
+        self.counted, needed_mib, gang = True, self.memory_mib, len(self.gpus) > 1
+        for gpu in self.gpus:
+            gpu.free_mib -= needed_mib
+            if gang:
+                gpu.gangs[self.id] = self
 
     def vacate(self) -> None:
         """Take the task off its GPUs and give its memory back."""
-        task_id, needed_mib, gang = self.id, self.memory_mib, len(self.gpus) > 1
+        task_id = self.id
         for gpu in self.gpus:
             del gpu.tasks[task_id]
-            if gang:
-                del gpu.gangs[task_id]
-            # An empty GPU has all its memory, whatever rounding left.
-            gpu.free_mib = gpu.free_mib + needed_mib if gpu.tasks else gpu.total_mib
-            gpu.reading = None
+        if self.counted:
+            needed_mib, gang = self.memory_mib, len(self.gpus) > 1
+            for gpu in self.gpus:
+                if gang:
+                    del gpu.gangs[task_id]
+                # An empty GPU has all its memory, whatever rounding left.
+                gpu.free_mib = gpu.free_mib + needed_mib if gpu.tasks else gpu.total_mib
+                gpu.reading = None
         self.gpus = self.indices = ()
-        self.slowed = False
+        self.counted = self.slowed = False
 
     def start_on(self, gpu: GpuState, iterations: float | None) -> None:
         """Start the task on a GPU's device, for so many iterations, or with None until it is stopped.
@@ -153,8 +159,8 @@ class GpuState:
         shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
         brief_device: the device, if it reads briefly.
         fallible: the device, if a task can fail on it while the run continues.
-        ahead: the device, if it need not be asked while a task has it alone, and no policy has asked for a reading.
-        alone: tasks that had, or have, the GPU to themselves, of which neither the device nor the timeline knows yet.
+        alike: that of its emulated device, as long as no policy has asked for a reading; else None.
+        alone: tasks that had, or have, the GPU to themselves, unknown to the device and the timeline, and not counted.
         settle: makes both know of them.
         built_view: the view of `reading`, or None when it has not been built.
     """
@@ -175,8 +181,8 @@ class GpuState:
     shares_gpu: SharesGpu | None = field(init=False)
     brief_device: ReadsBriefly | None = field(init=False)
     fallible: Fallible | None = field(init=False)
-    ahead: EmulatedDevice | None = field(init=False)
-    alone: list[Alone] = field(default_factory=list)
+    alike: StatesAlone | None = field(init=False)
+    alone: list[TaskRun] = field(default_factory=list)
     settle: Callable[[GpuState], None] | None = None
     built_view: GpuView | None = None
 
@@ -187,7 +193,7 @@ class GpuState:
         self.shares_gpu = cast(SharesGpu, device) if shares else None
         self.brief_device = cast(ReadsBriefly, device) if briefly else None
         self.fallible = cast(Fallible, device) if fails else None
-        self.ahead = device if isinstance(device, EmulatedDevice) else None
+        self.alike = device.alike if isinstance(device, EmulatedDevice) else None
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.device.gpu.name})"
@@ -211,7 +217,7 @@ class GpuState:
 
     def _ask(self) -> None:
         if self.alone and self.settle is not None:
-            self.ahead = None
+            self.alike = None
             self.settle(self)
 
     def require_sharing(self, purpose: str) -> SharesGpu:
@@ -232,15 +238,8 @@ class GpuState:
         """Return this GPU as a policy may see it; built once for each reading."""
         reading = self.read()
         if self.built_view is None:
-            self.built_view = GpuView(
-                self.index,
-                self.device.gpu,
-                RunningTasks(self),
-                reading.requested_mhz,
-                reading.sm_mhz,
-                reading.power_w,
-                self.free_mib,
-            )
+            state = reading.requested_mhz, reading.sm_mhz, reading.power_w
+            self.built_view = GpuView(self.index, self.device.gpu, RunningTasks(self), *state, self.free_mib)
         return self.built_view
 
 
@@ -302,44 +301,25 @@ class GpuViews(Sequence[GpuView]):
         # Without a call for each of many GPUs whose view is built.
         return (gpu.view() if gpu.reading is None else gpu.built_view or gpu.view() for gpu in self._gpus)
 
-    @overload
-    def __getitem__(self, index: int) -> GpuView: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[GpuView]: ...
-    def __getitem__(self, index: int | slice) -> GpuView | Sequence[GpuView]:
-        if isinstance(index, slice):
-            return [gpu.view() for gpu in self._gpus[index]]
-        return self._gpus[index].view()
+    def __getitem__(self, index: Any) -> Any:
+        gpus: Any = self._gpus[index]
+        return [gpu.view() for gpu in gpus] if isinstance(index, slice) else gpus.view()
 
 
-class WaitingTasks(Sequence[Task]):
+class WaitingTasks(list[Task]):
     """Tasks that have arrived and do not run, by (arrival, id); `add` and `remove` take O(log n) and a memory move."""
-
-    def __init__(self) -> None:
-        self._keys: list[tuple[float, int]] = []
-        self._tasks: list[Task] = []
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __iter__(self) -> Iterator[Task]:
-        return iter(self._tasks)
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        return self._tasks[index]
 
     def add(self, task: Task) -> None:
         """Add a task to the waiting ones."""
-        key = (task.arrival_s, task.id)
-        place = bisect_left(self._keys, key)
-        self._keys.insert(place, key)
-        self._tasks.insert(place, task)
+        if self and _rank(self[-1]) > _rank(task):
+            insort(self, task, key=_rank)
+        else:
+            self.append(task)
 
     def remove(self, task: Task) -> None:
         """Remove a task from the waiting ones."""
-        place = bisect_left(self._keys, (task.arrival_s, task.id))
-        del self._keys[place], self._tasks[place]
+        del self[0 if self[0] is task else bisect_left(self, _rank(task), key=_rank)]
+
+
+def _rank(task: Task) -> tuple[float, int]:
+    return task.arrival_s, task.id

@@ -5,10 +5,11 @@ over windows (Section II-A); here power is constant within a segment, so that th
 """
 
 import math
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -65,19 +66,36 @@ class Interval(NamedTuple):
     outcome: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Timeline:
     """Timeline of a run on k GPUs.
 
     Attributes:
         labels: a short name for each GPU, shape (k,).
-        segments: for each GPU without gaps from the start to the makespan; by end.
-        intervals: in order of their ends.
     """
 
     labels: tuple[str, ...]
-    segments: tuple[Segment, ...]
-    intervals: tuple[Interval, ...]
+    _segments: Iterable[Segment]
+    _intervals: Iterable[Interval]
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """Segments, for each GPU without gaps from the start to the makespan; by end."""
+        return tuple(self._segments)
+
+    @cached_property
+    def intervals(self) -> tuple[Interval, ...]:
+        """Intervals, in order of their ends."""
+        return tuple(self._intervals)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Timeline, (self.labels, self.segments, self.intervals)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timeline) and self.__reduce__() == other.__reduce__()
+
+    def __hash__(self) -> int:
+        return hash(self.__reduce__())
 
     def segment_frame(self) -> pd.DataFrame:
         """Return one row a segment: gpu, label, times, clocks, power, energy_j, number of tasks, residents as text."""
@@ -95,6 +113,10 @@ class Timeline:
         frame = pd.DataFrame(self.intervals, columns=list(Interval._fields))
         frame.insert(2, "label", [self.labels[gpu] for gpu in frame["gpu"]])
         return frame.sort_values(["task", "start_s"], kind="stable", ignore_index=True)
+
+
+_Ended = Segment | tuple[Segment, Sequence[Alone], BriefReading]
+"""A segment; or the one before tasks that had the GPU to themselves, these tasks, and the GPU's state without them."""
 
 
 @dataclass(frozen=True)
@@ -122,77 +144,83 @@ class Totals:
 
 @dataclass
 class TimelineRecorder:
-    """Recorder of a whole timeline; an observation that shows no change begins no segment."""
+    """Recorder of a timeline, which makes segments and intervals when it is asked for them.
+
+    Attributes:
+        places: times and GPUs, in the order of events; at such a time a segment of each of these GPUs may end.
+        left: of each task that has left its GPUs its id, these GPUs, and the other fields of its intervals.
+    """
 
     labels: tuple[str, ...]
-    segments: list[Segment | None] = field(default_factory=list)
-    intervals: list[Interval] = field(default_factory=list)
+    places: list[tuple[float, Sequence[int]]] = field(default_factory=list)
+    left: list[tuple[int, Sequence[int], tuple[Any, ...]]] = field(default_factory=list)
     _open: dict[int, Segment] = field(default_factory=dict)
-    _places: dict[int, deque[tuple[float, int]]] = field(default_factory=dict)
+    _ended: defaultdict[int, list[_Ended]] = field(default_factory=lambda: defaultdict(list))
 
     def observe(self, gpu: int, now_s: float, state: BriefReading) -> None:
         """Record that the GPU is in this state from `now_s` on."""
         before = self._open.get(gpu)
         if before is not None:
-            if (
-                before.power_w == state.power_w
-                and before.residents == state.residents
-                and before.sm_mhz == state.sm_mhz
-                and before.requested_mhz == state.requested_mhz
-            ):
+            if before[3:] == state[:4]:
                 return
             self._end(before, now_s)
-            self._places.pop(gpu, None)
-        self._open[gpu] = Segment(
-            gpu, now_s, math.nan, state.requested_mhz, state.sm_mhz, state.power_w, state.residents
-        )
+        self._open[gpu] = Segment(gpu, now_s, math.nan, *state[:4])
 
-    def add_alone(self, gpu: int, ended: Iterable[Alone], idle: BriefReading) -> None:
+    def add_alone(self, gpu: int, ended: Sequence[Alone], idle: BriefReading) -> None:
         """Record tasks that had the GPU to themselves, one after the other, and that it is idle since the last one."""
-        before, add, make = self._open[gpu], self._put, Segment._make
-        since_s, rest, asleep = before.start_s, before[3:], idle[:4]
-        for one in ended:
-            start_s, end_s, state = one.start_s, one.end_s, one.state[:4]
-            if state != rest:  # a task that was paused and started again at one moment has changed nothing
-                if start_s > since_s:
-                    add(make((gpu, since_s, start_s, *rest)))
-                since_s = start_s
-            if end_s > since_s:
-                add(make((gpu, since_s, end_s, *state)))
-            since_s, rest = end_s, asleep
-        self._open[gpu] = Segment(gpu, since_s, math.nan, *rest)
-
-    def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
-        """Record that a task has left its GPUs; `last` is its interval on one of them."""
-        if len(gpus) == 1:
-            self.intervals.append(last)
-            return
-        rest = last[2:]
-        self.intervals.extend([Interval(last.task, gpu, *rest) for gpu in gpus])
+        last_s = ended[-1].ended_s
+        self._ended[gpu].append((self._open[gpu], ended, idle))
+        self.places.append((last_s, (gpu,)))
+        self._open[gpu] = Segment(gpu, last_s, math.nan, *idle[:4])
 
     def finish(self, now_s: float) -> Timeline:
         """End every open segment at `now_s` and return the timeline."""
         for gpu in sorted(self._open):
             self._end(self._open.pop(gpu), now_s)
-        return Timeline(self.labels, tuple([one for one in self.segments if one is not None]), tuple(self.intervals))
-
-    def expect(self, gpu: int, now_s: float) -> None:
-        """Keep a place, in the order of events, for a segment of the GPU that ends now and is recorded later."""
-        self._places.setdefault(gpu, deque()).append((now_s, len(self.segments)))
-        self.segments.append(None)
+        return Timeline(self.labels, self._segments(), self._intervals())
 
     def _end(self, segment: Segment, now_s: float) -> None:
         if now_s > segment.start_s:
-            self._put(Segment(segment.gpu, segment.start_s, now_s, *segment[3:]))
+            self._ended[segment.gpu].append(Segment(segment.gpu, segment.start_s, now_s, *segment[3:]))
+            self.places.append((now_s, (segment.gpu,)))
 
-    def _put(self, segment: Segment) -> None:
-        places = self._places.get(segment.gpu)
-        while places:
-            time_s, place = places.popleft()
-            if time_s == segment.end_s:
-                self.segments[place] = segment
-                return
-        self.segments.append(segment)
+    def _intervals(self) -> Iterator[Interval]:
+        make = Interval._make
+        for task, gpus, rest in self.left:
+            for gpu in gpus:
+                yield make((task, gpu, *rest))
+
+    def _segments(self) -> Iterator[Segment]:
+        # Of segments that end at one moment, the first is that of the GPU that has the first place.
+        of_gpu = {gpu: _made(ended) for gpu, ended in self._ended.items()}
+        following = {gpu: next(segments, None) for gpu, segments in of_gpu.items()}
+        for time_s, gpus in self.places:
+            for gpu in gpus:
+                segment = following.get(gpu)
+                if segment is not None and segment.end_s <= time_s:
+                    following[gpu] = next(of_gpu[gpu], None)
+                    yield segment
+
+
+def _made(ended: Iterable[_Ended]) -> Iterator[Segment]:
+    # The segments of one GPU, in order.
+    make = Segment._make
+    for each in ended:
+        if isinstance(each, Segment):
+            yield each
+            continue
+        before, tasks, idle = each
+        gpu, since_s, rest, asleep = before.gpu, before.start_s, before[3:], idle[:4]
+        for one in tasks:
+            start_s, end_s, (clock_mhz, sm_mhz, power_w, time_s) = one.started_s, one.ended_s, one.alone
+            state = clock_mhz, sm_mhz, power_w, ((one.id, one.mps_pct, time_s),)
+            if state != rest:  # a task that was paused and started again at one moment has changed nothing
+                if start_s > since_s:
+                    yield make((gpu, since_s, start_s, *rest))
+                since_s = start_s
+            if end_s > since_s:
+                yield make((gpu, since_s, end_s, *state))
+            since_s, rest = end_s, asleep
 
 
 def task_intervals(intervals: Iterable[Interval], /) -> list[Interval]:
@@ -255,9 +283,5 @@ def power_steps(segments: Sequence[Segment], /) -> tuple[FloatArray, FloatArray]
 
 
 def _columns(segments: Sequence[Segment]) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    return (
-        np.array([segment.gpu for segment in segments], dtype=np.int64),
-        np.array([segment.start_s for segment in segments], dtype=float),
-        np.array([segment.end_s for segment in segments], dtype=float),
-        np.array([segment.power_w for segment in segments], dtype=float),
-    )
+    gpu, start_s, end_s, _, _, power_w, _ = zip(*segments, strict=True)
+    return np.array(gpu, dtype=np.int64), np.array(start_s, float), np.array(end_s, float), np.array(power_w, float)

@@ -1,6 +1,6 @@
 """FIFO, shortest first and exclusive: each task has its GPU, or its gang of GPUs, to itself."""
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
@@ -87,7 +87,13 @@ class Exclusive:
             heappush(self._queue, (self._rank(new[task_id]), self._arrived, new[task_id]))
 
     def _leave(self, task_id: int) -> None:
-        for gpu in self._gpus_of.pop(task_id):
+        gpus = self._gpus_of.pop(task_id)
+        free = self._free_with[gpus[0]]
+        place = bisect_left(free, gpus[0])
+        if len(gpus) == 1 or (len(self._kinds) == 1 and (place == len(free) or free[place] > gpus[-1])):
+            free[place:place] = gpus  # in order, with no free one between them
+            return
+        for gpu in gpus:
             insort(self._free_with[gpu], gpu)
 
     def _start_in_order(self) -> Iterator[Action]:
