@@ -174,8 +174,9 @@ def clock_curves(
     energy_j, end_s, time_s = found[:, inverse]
     index = (split.queue[:, None] * count + np.arange(count)).ravel()
     jct_s = time_s + split.behind[:, None] * end_s
-    totals = [np.bincount(index, value.ravel(), queues * count) for value in (energy_j, jct_s)]
-    return ClockCurves(*(total.reshape(queues, count) for total in totals))
+    total_j: FloatArray = np.bincount(index, energy_j.ravel(), queues * count).astype(np.float64)
+    total_s: FloatArray = np.bincount(index, jct_s.ravel(), queues * count).astype(np.float64)
+    return ClockCurves(total_j.reshape(queues, count), total_s.reshape(queues, count))
 
 
 def combine_clocks(queue_of_gpu: IntArray, curves: ClockCurves, settings: Settings) -> tuple[FloatArray, IntArray]:
