@@ -93,8 +93,7 @@ def plan(
 ) -> results.Front:
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
-    Ctrl-C ends it with the front so far and an `InterruptedWarning`; so it does `optimise` and `compare`. More than
-    400 tasks bring a `LargePlanWarning`: time and memory of stage 2 grow faster than the task set.
+    Ctrl-C ends it with the front so far and an `InterruptedWarning`; so it does `optimise` and `compare`.
 
     Args:
         tasks: the task set, all there from the start; see `heshare.arguments.TasksLike`.
@@ -127,7 +126,6 @@ def plan(
     streams = arguments.as_repetition(seed, repetition)
     to_plan, gpus, predictor = arguments.as_planned(tasks, cluster, streams, predictor)
     settings = arguments.as_kind("settings", settings, Settings, DEFAULTS)
-    arguments.warn_of_size(to_plan)
     with bar("plan", "generation", progress) as update:
         how: Any = {"rng": streams.rng(POLICY), "settings": settings, "progress": update}
         front = finished(lambda: plan_tasks(to_plan, gpus, predictor, **how))

@@ -5,8 +5,7 @@ A task set may be tasks, how many to draw, a `pandas.DataFrame` or CSV file with
 """
 
 import math
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -110,21 +109,6 @@ def as_drawn(source: Any, *, arrivals: Any = "at_once", interval_s: Any = None, 
     found = f"tasks that are given, and {', '.join(changed)}"
     require("tasks", found, not changed, "a number of tasks to draw", "Leave it out, or give a number.")
     return {}
-
-
-class LargePlanWarning(UserWarning):
-    """A search will need more time and memory than another one, which the warning names."""
-
-
-def warn_of_size(tasks: Sequence[Task]) -> None:
-    """Warn where time and memory of the published search matter: they grow faster than the task set."""
-    if len(tasks) > 400:
-        warnings.warn(
-            f"{len(tasks)} tasks: on 8 GPUs this search takes 10 s and 0.5 GB for 400, a minute and 2 GB for 1,000. "
-            "Choose hs.optimise(tasks, cluster, budget_s=20), or heshare plan --improved --budget 20s.",
-            LargePlanWarning,
-            stacklevel=3,
-        )
 
 
 def as_cluster(cluster: Any, predictor: Predictor | None = None) -> Cluster:

@@ -190,7 +190,6 @@ def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) 
 
 
 def _searched(improved: bool, until_s: float | None, shows: bool, *world: Any, rng: np.random.Generator) -> Front:
-    from heshare.arguments import warn_of_size
     from heshare.lab.plus.heshare_plus import optimise
     from heshare.lab.plus.search_settings import DEFAULT_SETTINGS
     from heshare.scheduling.planner import plan
@@ -198,7 +197,6 @@ def _searched(improved: bool, until_s: float | None, shows: bool, *world: Any, r
 
     with bar("plan", "round" if improved else "generation", shows) as update:
         if not improved:
-            warn_of_size(world[0])
             return plan(*world, rng=rng, progress=update)
         budget_s = None if until_s is None else max(0.0, until_s - perf_counter())
         after_round = rounds_of(update, DEFAULT_SETTINGS.rounds if budget_s is None else None) if shows else None

@@ -37,8 +37,6 @@ _TABLES = ("calibration", "profiles", "training")
 _LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy")
 LEAST_SAMPLES = 20
 """Samples below which a forest is not trained on a user's profiles."""
-
-
 Trees = tuple[Any, ...]
 """The nodes of all trees as `_total` steps through them: roots, depths, children, features, thresholds, values."""
 

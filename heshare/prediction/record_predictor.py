@@ -11,7 +11,7 @@ from heshare.prediction.features import FeatureEncoder, ReferenceFeatures
 from heshare.prediction.predictor import CodedSets, CoRuns, Predictor
 from heshare.shared import plugins
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
-from heshare.shared.caches.row_table import PredictedSets, sorted_sets, values_in_order
+from heshare.shared.caches.row_table import PredictedSets, sorted_sets
 from heshare.shared.errors import InputError, NotProfiledError
 from heshare.world.catalogue import INFERENCE
 from heshare.world.gpu import Gpu
@@ -28,7 +28,7 @@ class KnownSets(PredictedSets):
     """
 
     def __init__(self, encoder: FeatureEncoder) -> None:
-        super().__init__()
+        super().__init__(heads=1)
         self.encoder, self.rows = encoder, np.zeros(0, dtype=np.int64)
 
 
@@ -128,22 +128,21 @@ class RecordPredictor(Predictor, ABC):
         if known.predicted < len(known.keys):
             self._predict_new(known)
         self._count(gpu, known, numbers)
-        return CoRuns(values_in_order(numbers, order, known.time_s, np.nan), known.power_w[numbers])
+        return CoRuns(*known.predictions(numbers, order, np.nan))
 
     def _predict_new(self, known: KnownSets) -> None:
         # The sets that have a number but no prediction: nothing runs, or a reference row, or anything else.
-        encoder, new = known.encoder, known.keys.rows[known.predicted : len(known.keys)].astype(np.int64)
-        sm_mhz, sizes = new[:, 0], (new[:, 1:] >= 0).sum(axis=1)
-        ids = new[:, 1 : 1 + int(sizes.max())]
+        encoder, new = known.encoder, known.keys.since(known.predicted)
+        sm_mhz, ids, sizes = new[:, 0], new[:, 1:], (new[:, 1:] >= 0).sum(axis=1)
         time_s, power_w = np.full(ids.shape, np.nan), np.full(len(new), encoder.idle_w)
         rows = sizes.copy()
         for row in np.flatnonzero((sizes == 1) & (sm_mhz == encoder.gpu.max_mhz)).tolist():
             if encoder.is_full(int(ids[row, 0])):
                 time_s[row, 0], power_w[row] = encoder.alone(int(ids[row, 0]))
                 rows[row] = 0
-        others = np.flatnonzero(rows)
-        width = int(sizes[others].max(initial=0))
+        others = np.argsort(rows, kind="stable")[np.count_nonzero(rows == 0) :]  # sets of one size need no padding
         for some in np.array_split(others, -(-len(others) // MOST_SETS)) if len(others) else ():
+            width = int(sizes[some].max())
             time_s[some, :width], power_w[some] = self._predict_sets(encoder, ids[some, :width], sm_mhz[some])
         known.add(time_s, power_w)
         known.rows = np.concatenate([known.rows, rows])

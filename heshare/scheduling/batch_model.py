@@ -90,7 +90,7 @@ class BatchModel:
         self._workloads, self._workload = numbered_workloads(instance.tasks)
         self._iterations = np.array([task.iterations for task in instance.tasks])
         # By kind, clock and codes of the residents.
-        self._sets = row_table.PredictedSets()
+        self._sets = row_table.PredictedSets(heads=2)
 
     def batches_of(self, plans: Iterable[Plan]) -> Batches:
         """Return the batches of plans of the instance's tasks, in the order of plans, GPUs and queues."""
@@ -129,10 +129,8 @@ class BatchModel:
         rows = np.arange(len(batches))
         # Each pass advances the unfinished batches to the next end of a task.
         while len(rows):
-            present = batches.take(rows)
-            present = Batches(
-                present.kind, np.where(left[rows] > 0, present.tasks, EMPTY), present.mps_pct, present.sm_mhz
-            )
+            tasks = np.where(left[rows] > 0, batches.tasks[rows], EMPTY)
+            present = Batches(batches.kind[rows], tasks, batches.mps_pct[rows], batches.sm_mhz[rows])
             per_iteration, power_w = self.rates(present)
             need_s = np.where(present.members, left[rows] * per_iteration, np.inf)
             step_s = need_s.min(axis=1)
@@ -157,11 +155,11 @@ class BatchModel:
         numbers = self._sets.keys.numbers(keys)
         if self._sets.predicted < len(self._sets.keys):
             self._predict_new()
-        return row_table.values_in_order(numbers, order, self._sets.time_s, 1.0), self._sets.power_w[numbers]
+        return self._sets.predictions(numbers, order, 1.0)
 
     def _predict_new(self) -> None:
         # The sets that have a number but no prediction, in one call for each type of GPU.
-        new = self._sets.keys.rows[self._sets.predicted : len(self._sets.keys)].astype(np.int64)
+        new = self._sets.keys.since(self._sets.predicted)
         time_s, power_w = np.ones((len(new), new.shape[1] - 2)), np.empty(len(new))
         for kind in np.unique(new[:, 0]).tolist():
             rows = np.flatnonzero(new[:, 0] == kind)
@@ -182,14 +180,9 @@ def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor
     the predictor may be the model of batches of `world` that made the plans.
     """
     model = predictor if isinstance(predictor, BatchModel) else BatchModel(world, predictor)
-    number, behind = [], []
-    for place, plan in enumerate(plans):
-        for queue in plan.queues:
-            after = sum(len(batch.tasks) for batch in queue)
-            for batch in queue:
-                after -= len(batch.tasks)
-                number.append(place)
-                behind.append(after)
+    queues = [(place, [len(each.tasks) for each in queue]) for place, plan in enumerate(plans) for queue in plan.queues]
+    number = [place for place, sizes in queues for _ in sizes]
+    behind = [sum(sizes[batch + 1 :]) for _, sizes in queues for batch in range(len(sizes))]
     done = model.execute(model.batches_of(plans), piecewise=True)
     energy_j = np.bincount(number, done.energy_j, len(plans))
     jct_s = np.bincount(number, done.jct_s(np.array(behind)), len(plans)) / len(world.tasks)

@@ -76,8 +76,7 @@ def split_for_jct(queues: SptQueues, model: BatchModel) -> BatchSplit:
     the number of MPS clients, starts a new batch.
     """
     count, width = queues.tasks.shape
-    starts = np.zeros((count, width), dtype=bool)
-    starts[:, 0] = True
+    starts = np.tile(np.arange(width) == 0, (count, 1))
     begin = np.zeros(count, dtype=np.int64)
     current = model.execute(unconfigured_batches(queues.kind, queues.tasks[:, :1]))
     jct_s, end_s = current.time_s.sum(axis=1), current.end_s.copy()
@@ -102,8 +101,7 @@ def split_for_jct(queues: SptQueues, model: BatchModel) -> BatchSplit:
 def split_for_memory(queues: SptQueues, instance: Instance) -> BatchSplit:
     """Split queues into as few batches as memory and the MPS clients allow, in SPT order (Sched-only)."""
     count, width = queues.tasks.shape
-    starts = np.zeros((count, width), dtype=bool)
-    starts[:, 0] = True
+    starts = np.tile(np.arange(width) == 0, (count, 1))
     begin = np.zeros(count, dtype=np.int64)
     for step in range(1, width):
         rows = np.flatnonzero(queues.length > step)

@@ -22,8 +22,10 @@ from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.caches.row_table import distinct_rows
 
-MOST_TRIALS = 16_384
-"""Batches that are predicted at once: more would need memory that grows with the task set."""
+MOST_TRIALS = 1 << 17
+"""Places of tasks in the batches that are predicted at once: more would need memory that grows with the task set."""
+MOST_PLACED, LEAST_SCHEMES = 40_000, 20
+"""Tasks in all schemes that are configured together, and schemes that are configured in any case."""
 
 
 def configure(
@@ -39,7 +41,8 @@ def configure(
         PS' (line 23): the plans of the final front in order of energy, and their [energy in J, average JCT in s],
         shape (m, 2).
     """
-    chosen = thin(schemes.objectives, settings.solutions)
+    # All schemes of up to 200 tasks; of more, so many that time and memory grow no faster than the task set.
+    chosen = thin(schemes.objectives, min(settings.solutions, max(LEAST_SCHEMES, MOST_PLACED // instance.n)))
     queues, queue_of_gpu = distinct_queues(schemes.gpus[chosen], instance)  # lines 3 and 4
     model = predictor if isinstance(predictor, BatchModel) else BatchModel(instance, predictor)
     split = _split(queues, model, settings)  # line 5
@@ -64,8 +67,7 @@ def configure(
             clock_mhz = clocks_mhz[instance.kind_of, clock_index[index]]
             plans.append(build_plan(queue_of_gpu[scheme[index]], clock_mhz, split, mps_pct, instance, value))
         else:
-            clock_mhz = np.full(instance.k, DEFAULT_CLOCK)
-            row = queue_of_gpu[index - len(scheme)]
+            row, clock_mhz = queue_of_gpu[index - len(scheme)], np.full(instance.k, DEFAULT_CLOCK)
             plans.append(build_plan(row, clock_mhz, sequential, sequential.batches.mps_pct, instance, value))
     return tuple(plans), objectives[front]
 
@@ -90,22 +92,21 @@ def mps_percentages(split: BatchSplit, model: BatchModel, settings: Settings) ->
         keys = np.concatenate((behind[:, None], keys), axis=1)
     first, inverse = distinct_rows(keys)
     batches, behind = batches.take(first), behind[first]
-    mps_pct = batches.mps_pct.copy()
+    mps_pct = batches.mps_pct
     candidates = np.array(settings.mps_pcts[::-1])  # largest first, which wins ties
     size = batches.members.sum(axis=1)
     for position in range(batches.tasks.shape[1]):
-        for rows in _blocks(np.flatnonzero(size > max(position, 1)), len(candidates)):
-            trials = Batches(batches.kind, batches.tasks, mps_pct, batches.sm_mhz)
-            trials = trials.take(np.repeat(rows, len(candidates)))
+        for rows in _blocks(np.flatnonzero(size > max(position, 1)), mps_pct.shape[1] * len(candidates)):
+            trials = batches.take(np.repeat(rows, len(candidates)))
             trials.mps_pct[:, position] = np.tile(candidates, len(rows))
             score = _mps_score(model.execute(trials), position, np.repeat(behind[rows], len(candidates)), settings)
             mps_pct[rows, position] = candidates[_first_least(score.reshape(len(rows), len(candidates)))]
     return mps_pct[inverse]
 
 
-def _blocks(rows: IntArray, trials: int) -> list[IntArray]:
-    """Return rows in blocks of at most `MOST_TRIALS` trials, where each row has so many."""
-    return np.array_split(rows, max(1, -(-len(rows) * trials // MOST_TRIALS)))
+def _blocks(rows: IntArray, places: int) -> list[IntArray]:
+    """Return rows in blocks of at most `MOST_TRIALS` places of tasks, where each row has so many."""
+    return np.array_split(rows, max(1, -(-len(rows) * places // MOST_TRIALS)))
 
 
 def _mps_score(run: BatchExecutions, position: int, behind: IntArray, settings: Settings) -> FloatArray:
@@ -163,7 +164,7 @@ def clock_curves(
     batches, count, queues = split.batches, clocks_mhz.shape[1], int(split.queue[-1]) + 1
     first, inverse = distinct_rows(np.concatenate((batches.kind[:, None], batches.tasks, mps_pct), axis=1))
     found = np.empty((3, len(first), count))  # energy, J, length, s, and sum of the tasks' times, s
-    for places in _blocks(np.arange(len(first)), count):
+    for places in _blocks(np.arange(len(first)), count * mps_pct.shape[1]):
         rows = np.repeat(first[places], count)
         trials = Batches(
             batches.kind[rows], batches.tasks[rows], mps_pct[rows], clocks_mhz[batches.kind[first[places]]].ravel()

@@ -1,9 +1,8 @@
 """Elitism selection and priority mutation of stage 1 (Section III-B 2b and 2c), compiled; one scheme after the other.
 
-GPUs of a
-type have equal times and energies, so these are stored by type, shape (n, kinds). A pass over a type's SPT order
-visits the queues of all GPUs of that type in order; nothing is sorted. The tasks that a pass needs are first written to
-a list without branches, because a processor cannot predict on which GPU a task is.
+GPUs of a type have equal times and energies, so these are stored by type, shape (n, kinds). A pass over a type's SPT
+order visits the queues of all GPUs of that type in order; nothing is sorted. The tasks that a pass needs are first
+written to a list without branches, because a processor cannot predict on which GPU a task is.
 """
 
 import numpy as np

@@ -33,9 +33,8 @@ def plan(
 ) -> Front:
     """Return the Pareto front of a task set: task scheduling (stage 1), then GPU sharing optimization (stage 2).
 
-    Two parts of the paper's algorithm grow faster than the task set, and both are kept exact. Task migration (Section
-    III-B 2c) compares all GPUs for each task that moves: tasks times GPUs in a generation. Algorithm 1 configures every
-    queue of every scheme of PS: queues times schemes; equal queues and equal sets of residents are predicted once.
+    Task migration (Section III-B 2c) compares all GPUs for each task that moves: tasks times GPUs in a generation.
+    Algorithm 1 configures every queue of the schemes of PS, fewer of them above 200 tasks (`Settings.solutions`).
 
     Args:
         tasks: the task set; arrival times are ignored.

@@ -49,7 +49,8 @@ class Settings:
         overload: task recovery begins when a GPU's busy time exceeds this many times the mean of all GPUs (Section
             III-B 2c, which does not define "resource overload").
         archive: largest size of the Pareto set PS of stage 1 (input of Algorithm 1).
-        solutions: largest number of schemes of PS that stage 2 configures (Algorithm 1, line 2); by default all.
+        solutions: largest number of schemes of PS that stage 2 configures (Algorithm 1, line 2); by default all. Of
+            more than 200 tasks it configures so many that together they place 40,000 tasks, or 20.
         batching: where queues are split (Algorithm 1, line 5). `jct` splits if that lowers the average JCT; `memory`
             only where memory or the MPS clients end; `single` after every task, so that no tasks share.
         mps_pcts: MPS percentages to choose from, MPS_configs of Algorithm 1.

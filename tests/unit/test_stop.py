@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import warnings
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 from typer.testing import CliRunner
 
 import heshare as hs
-from heshare.arguments import LargePlanWarning, warn_of_size
 from heshare.cli import app
 from heshare.paper.explore.results import Front
 from heshare.running.run import run
@@ -155,26 +154,29 @@ def test_stopped_crosses_processes_and_promises_nothing() -> None:
     assert (stop.text, stop.result, str(stop)) == ("2 runs", {"a": 1}, "")
 
 
-def test_blocks_change_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
-    def front() -> Any:
-        world = make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), Toy(demand=DEMANDS))
-        settings = Settings(generations=10)
-        schemes = search(world, settings, np.random.default_rng(3))
-        return configuration.configure(schemes, world, BatchModel(world, Toy(demand=DEMANDS)), settings)
+def _configured(solutions: int = 200) -> Any:
+    world = make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), Toy(demand=DEMANDS))
+    settings = Settings(generations=10, solutions=solutions)
+    schemes = search(world, settings, np.random.default_rng(3))
+    return configuration.configure(schemes, world, BatchModel(world, Toy(demand=DEMANDS)), settings)
 
-    plans, objectives = front()
+
+def test_blocks_change_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans, objectives = _configured()
     monkeypatch.setattr(configuration, "MOST_TRIALS", 24)
-    in_blocks = front()
+    in_blocks = _configured()
     assert in_blocks[0] == plans
     assert (in_blocks[1] == objectives).all()
 
 
-def test_large_task_sets_are_told_which_search_to_use() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_size(mixed_tasks(400))
-    with pytest.warns(LargePlanWarning, match="401 tasks.*hs.optimise.*--improved --budget"):
-        warn_of_size(mixed_tasks(401))
+def test_fewer_schemes_of_large_task_sets_are_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    every, four, eight = _configured(), _configured(4), _configured(8)
+    monkeypatch.setattr(configuration, "LEAST_SCHEMES", 2)
+    for placed, expected in ((4 * 12 + 11, four), (8 * 12, eight), (1, four)):
+        monkeypatch.setattr(configuration, "MOST_PLACED", placed)
+        assert _configured()[0] == expected[0] != every[0]
+    monkeypatch.setattr(configuration, "LEAST_SCHEMES", 8)
+    assert _configured()[0] == eight[0] != four[0]
 
 
 class _Terminal(io.StringIO):

@@ -137,7 +137,7 @@ class Rates:
         distinct, inverse = _subset_keys(codes)
         numbers, first = self._states_known.numbers(distinct), len(self.tables.time_s)
         if first < len(self._states_known):
-            new = self._states_known.rows[first : len(self._states_known)].astype(np.int64)
+            new = self._states_known.since(first)
             time_s, power_w = self._predict(new, self.clocks_mhz)
             self.tables = self.tables._replace(
                 time_s=np.concatenate((self.tables.time_s, time_s)),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.compiling import compiled
+from heshare.shared.compiling import compiled, lengthened
 
 EMPTY = -1
 """Marks an entry beyond the end of a row."""
@@ -25,12 +25,14 @@ def distinct_rows(table: IntArray) -> tuple[IntArray, IntArray]:
 class RowTable:
     """Numbers for distinct rows of integers, 0, 1, 2, ... in the order in which the rows first come.
 
+    The entries of all rows stand one behind the other, so that a wide row does not widen the others.
+
     Attributes:
-        rows: the rows by number, `EMPTY` behind the entries of each; those from `len(table)` on are not used.
+        begin: where the entries of each row begin, and where those of the last row end, shape (at least the rows + 1,).
     """
 
     def __init__(self) -> None:
-        self.rows = np.full((512, 4), EMPTY, dtype=np.int32)
+        self.begin, self._entries = np.zeros(512, dtype=np.int64), np.zeros(2048, dtype=np.int32)
         self._slots = np.full(1024, EMPTY)
         self._count = 0
 
@@ -39,64 +41,73 @@ class RowTable:
 
     def numbers(self, rows: IntArray) -> IntArray:
         """Return the number of each of m rows, shape (m, w) -> (m,); rows of other widths may have come before."""
-        self._reserve(self._count + len(rows), rows.shape[1])
-        numbers, self._count = _numbered(rows, self.rows, self._slots, self._count)
+        count, entries = self._count + len(rows), int(self.begin[self._count]) + rows.size
+        self._entries, self.begin = _with_room(self._entries, entries), _with_room(self.begin, count + 1)
+        if 2 * count > len(self._slots):
+            self._slots = _slots_of(self._entries, self.begin, self._count, 1 << (2 * count).bit_length())
+        numbers, self._count = _numbered(rows, self._entries, self.begin, self._slots, self._count)
         return numbers
 
-    def _reserve(self, count: int, width: int) -> None:
-        height, before = self.rows.shape
-        if count > height or width > before:
-            larger = np.full((max(height, 2 * count if count > height else 0), max(before, width)), EMPTY, np.int32)
-            larger[: self._count, :before] = self.rows[: self._count]
-            self.rows = larger
-        if 2 * count > len(self._slots):
-            self._slots = np.full(1 << (4 * count).bit_length(), EMPTY)
-            _numbered(self.rows[: self._count], self.rows, self._slots, 0)
+    def since(self, first: int) -> IntArray:
+        """Return the rows from a number on, `EMPTY` behind the entries of each, shape (m, w)."""
+        begin = self.begin[first : self._count + 1]
+        sizes = np.diff(begin)
+        rows = np.full((len(sizes), int(sizes.max(initial=0))), EMPTY)
+        rows[np.arange(rows.shape[1]) < sizes[:, None]] = self._entries[begin[0] : begin[-1]]
+        return rows
 
 
 class PredictedSets:
     """Predictions for distinct sets of residents, numbered in the order in which the sets first come.
 
     Attributes:
-        keys: the sets by number: what they share, such as a clock, then their members, the largest first.
-        time_s: seconds per iteration of each member, in the order of the members, shape (at least the sets, w).
-        power_w: power, W, shape (at least the sets,).
+        keys: the sets by number: `heads` numbers that they share, such as a clock, then their members, the largest
+            first.
         predicted: how many sets have a prediction.
     """
 
-    def __init__(self) -> None:
-        self.keys, self.predicted = RowTable(), 0
-        self.time_s, self.power_w = np.ones((512, 2)), np.zeros(512)
+    def __init__(self, heads: int) -> None:
+        self.keys, self.predicted, self._heads = RowTable(), 0, heads
+        self._time_s, self._power_w = np.zeros(2048), np.zeros(512)
 
     def add(self, time_s: FloatArray, power_w: FloatArray) -> None:
-        """Add the predictions of the next m sets, shapes (m, w) and (m,)."""
-        first, last = self.predicted, self.predicted + len(power_w)
-        (height, width), wide = self.time_s.shape, time_s.shape[1]
-        if last > height or wide > width:
-            more = max(last, 2 * height) - height if last > height else 0
-            self.time_s = np.pad(self.time_s, ((0, more), (0, max(wide - width, 0))))
-            self.power_w = np.pad(self.power_w, (0, more))
-        self.time_s[first:last, :wide], self.power_w[first:last] = time_s, power_w
-        self.predicted = last
+        """Add the predictions of the next m sets: seconds per iteration, (m, w), as the members, and power, W, (m,)."""
+        numbers = np.arange(self.predicted, self.predicted + len(power_w) + 1)
+        begin = self._begin(numbers)
+        self._time_s, self._power_w = _with_room(self._time_s, begin[-1]), _with_room(self._power_w, numbers[-1])
+        self._time_s[begin[0] : begin[-1]] = time_s[np.arange(time_s.shape[1]) < np.diff(begin)[:, None]]
+        self._power_w[numbers[:-1]] = power_w
+        self.predicted = int(numbers[-1])
+
+    def predictions(self, numbers: IntArray, order: IntArray, absent: float) -> tuple[FloatArray, FloatArray]:
+        """Return seconds per iteration in the given order, `absent` elsewhere, (m, w), and power, W, of numbered sets.
+
+        `order` is as from `sorted_sets`, shape (m, w).
+        """
+        return values_in_order(self._begin(numbers), order, self._time_s, absent), self._power_w[numbers]
+
+    def _begin(self, numbers: IntArray) -> IntArray:
+        begin: IntArray = self.keys.begin[numbers] - self._heads * numbers
+        return begin
+
+
+def _with_room(array: Any, least: int) -> Any:
+    return array if len(array) >= least else lengthened(array, least)
 
 
 @compiled
-def _numbered(rows: Any, known: Any, slots: IntArray, count: int) -> tuple[IntArray, int]:
+def _numbered(rows: Any, entries: Any, begin: IntArray, slots: IntArray, count: int) -> tuple[IntArray, int]:
     numbers = np.empty(len(rows), dtype=np.int64)
     for place in range(len(rows)):
         row, width = rows[place], rows.shape[1]
         while width and row[width - 1] < 0:
             width -= 1
-        code = width
-        for column in range(width):
-            code = (code * _FACTOR + int(row[column])) & _BITS
-            code ^= code >> 15
-        slot = code % len(slots)
-        while slots[slot] >= 0 and not _equal(known[slots[slot]], row, width):
+        slot = _code(row, 0, width) % len(slots)
+        while slots[slot] >= 0 and not _equal(entries, begin[slots[slot]], begin[slots[slot] + 1], row, width):
             slot = (slot + 1) % len(slots)
         if slots[slot] < 0:
-            known[count, :width] = row[:width]
-            known[count, width:] = EMPTY
+            begin[count + 1] = begin[count] + width
+            entries[begin[count] : begin[count + 1]] = row[:width]
             slots[slot] = count
             count += 1
         numbers[place] = slots[slot]
@@ -104,11 +115,31 @@ def _numbered(rows: Any, known: Any, slots: IntArray, count: int) -> tuple[IntAr
 
 
 @compiled
-def _equal(known: Any, row: Any, width: int) -> bool:
-    for column in range(width):
-        if known[column] != row[column]:
+def _slots_of(entries: Any, begin: IntArray, count: int, length: int) -> IntArray:
+    slots = np.full(length, EMPTY)
+    for number in range(count):
+        slot = _code(entries, begin[number], begin[number + 1]) % length
+        while slots[slot] >= 0:
+            slot = (slot + 1) % length
+        slots[slot] = number
+    return slots
+
+
+@compiled
+def _code(entries: Any, first: int, last: int) -> int:
+    code = last - first
+    for place in range(first, last):
+        code = (code * _FACTOR + int(entries[place])) & _BITS
+        code ^= code >> 15
+    return code
+
+
+@compiled
+def _equal(entries: Any, first: int, last: int, row: Any, width: int) -> bool:
+    for column in range(min(width, last - first)):
+        if entries[first + column] != row[column]:
             return False
-    return width == len(known) or known[width] < 0
+    return width == last - first
 
 
 @compiled
@@ -137,10 +168,11 @@ def sorted_sets(heads: IntArray, members: IntArray) -> tuple[IntArray, IntArray]
 
 
 @compiled
-def values_in_order(numbers: IntArray, order: IntArray, values: FloatArray, absent: float) -> FloatArray:
-    """Return the values of the members of numbered sets at their positions, `absent` elsewhere, shape (m, w).
+def values_in_order(begin: IntArray, order: IntArray, values: FloatArray, absent: float) -> FloatArray:
+    """Return the values of the members of m sets at their positions, `absent` elsewhere, shape (m, w).
 
-    `order` is as from `sorted_sets`, shape (m, w); `values` has a row for each set, in the order of its members there.
+    `order` is as from `sorted_sets`, shape (m, w); the values of a set, in the order of its members there, begin at
+    `begin`, shape (m,).
     """
     m, w = order.shape
     result = np.full((m, w), absent)
@@ -148,5 +180,5 @@ def values_in_order(numbers: IntArray, order: IntArray, values: FloatArray, abse
         for place in range(w):
             if order[row, place] == EMPTY:
                 break
-            result[row, order[row, place]] = values[numbers[row], place]
+            result[row, order[row, place]] = values[begin[row] + place]
     return result

@@ -23,14 +23,14 @@ def test_numbers_are_those_of_a_dictionary(calls: list[list[list[int]]]) -> None
         assert table.numbers(padded).tolist() == wanted
     assert len(table) == len(expected)
     for row, number in expected.items():
-        assert table.rows[number].tolist() == [*row, *[EMPTY] * (table.rows.shape[1] - len(row))]
+        assert [entry for entry in table.since(number)[0].tolist() if entry != EMPTY] == list(row)
 
 
 def test_sets_in_any_order_are_one_row_and_values_go_back_to_their_places() -> None:
     heads, members = np.array([[7], [7]]), np.array([[3, EMPTY, 5], [EMPTY, 5, 3]])
     rows, order = sorted_sets(heads, members)
     assert rows.tolist() == [[7, 5, 3, EMPTY]] * 2
-    values = values_in_order(np.array([0, 0]), order, np.array([[50.0, 30.0, 0.0]]), -1.0)
+    values = values_in_order(np.array([1, 1]), order, np.array([0.0, 50.0, 30.0]), -1.0)
     assert values.tolist() == [[30.0, -1.0, 50.0], [-1.0, 50.0, 30.0]]
 
 
