@@ -1,92 +1,150 @@
-"""Numba decorators: compiled functions are kept on disk and use strict IEEE arithmetic, as their numpy forms do.
+"""Decorators of functions that numba compiles: kept on disk, with strict IEEE arithmetic, as their numpy forms have.
 
-The first compilation of a process is told in one line on stderr, unless `compilation_told_by` says otherwise. `heshare
-compile` compiles everything ahead.
+Numba is imported when a function needs it, since that takes longer than an estimate. Without numba (the extra `fast`)
+the same functions run as Python, with the same bytes. That, and the first compilation of a process, is told in one line
+on stderr, unless `compilation_told_by` says otherwise. `heshare compile` compiles everything ahead.
 """
 
-import hashlib
-import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import update_wrapper
+from threading import RLock
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from heshare.shared import files
-from heshare.shared.caches.cache_folders import cache_folders
-from heshare.shared.errors import InputError
-
-try:
-    from numba import config, njit
-    from numba.core import event
-    from numba.core.dispatcher import Dispatcher
-except ValueError as error:
-    raise InputError(str(error), "settings that numba takes", "Correct the variables NUMBA_...") from error
+from heshare.shared.extras import install_command
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_settings = cast(Any, config)
 Tell = Callable[[str], object]
-"""Is called with a sentence once in a process, when something has to be compiled."""
+"""Is called with a sentence once in a process, when something has to be compiled, or numba is missing."""
+_PLAIN_CALLS = 30_000
+"""Calls of small functions that run as Python before numba is imported: they take a tenth of its time."""
+_LOADING = RLock()
 
 
-def _cache_folders() -> Iterator[str]:
-    # That is `NUMBA_CACHE_DIR`, or beside the sources of a clone. Beside those of an installed package it would leave
-    # files that nobody removes with the package, so there it is one of `cache_folders`. An empty text is numba's own
-    # choice.
-    if _settings.CACHE_DIR or (files.in_clone() and os.access(files.PACKAGE, os.W_OK)):
-        yield ""
-    yield from map(str, cache_folders("numba"))
+class Compilations:
+    """Counts compilations of this package's functions by numba, and tells of the first one; loads do not count."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.tell: Tell = lambda text: print(f"heshare: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def add(self, kept: str) -> None:
+        """Count a compilation whose result is kept in a folder, an empty text if in none."""
+        self.count += 1
+        if self.count == 1:
+            place = f"kept in {kept}" if kept else "not kept, since no folder can be written: set NUMBA_CACHE_DIR"
+            self.tell(f"compiling for this machine, which takes about {TAKES}; {place}")
+
+
+TAKES = "10 s for a plan and 30 s for an improved search"
+"""How long the first compilation takes on two cores of 2020."""
+compilations = Compilations()
 
 
 @contextmanager
-def _kept_in(folder: str) -> Iterator[None]:
-    before = _settings.CACHE_DIR
-    _settings.CACHE_DIR = folder or before
+def compilation_told_by(tell: Tell) -> Iterator[None]:
+    before, compilations.tell = compilations.tell, tell
     try:
         yield
     finally:
-        _settings.CACHE_DIR = before
+        compilations.tell = before
 
 
-_imports: dict[str, list[str]] = {}
-"""By module: what its compiled functions may take from other modules."""
+class Late:
+    """A function that is compiled, by numba or not at all, when it is first needed; then it is replaced in its modules.
+
+    `scope` is what its module had before its first one, `small` whether its first calls may run as Python, `plain` what
+    runs without numba.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], small: bool, plain: Callable[..., Any] | None, options: dict[str, Any]
+    ) -> None:
+        update_wrapper(self, function)
+        self.function, self.small, self.plain, self.options = function, small, plain or function, options
+        self.scope = _scopes.setdefault(function.__module__, dict(cast(Any, function).__globals__))
+        self.made: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        global _plain_calls
+        if self.made is None and self.small and _plain_calls < _PLAIN_CALLS:
+            _plain_calls += 1
+            return self.function(*args)
+        return self.ready()(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the compiled function."""
+        if name.startswith("__") or "function" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.ready(), name)
+
+    def ready(self) -> Callable[..., Any]:
+        """Return the compiled function, or without numba the function; all others are made ready too."""
+        with _LOADING:
+            if self.made is None:
+                _load()
+        assert self.made is not None
+        return self.made
 
 
-def _stamped(function: Any) -> Any:
-    # Numba compares the text of the function's own file. The code of functions of other files, the values of their
-    # constants and the order of a NamedTuple's fields are part of the compiled code as well.
-    if not isinstance(function, Dispatcher):  # NUMBA_DISABLE_JIT
-        return function
-    module, names = function.py_func.__module__, function.py_func.__globals__
-    if module not in _imports:
-        taken = ((name, _stamp(value)) for name, value in names.items() if not name.startswith("__"))
-        _imports[module] = sorted(f"{name} {stamp}" for name, stamp in taken)
-    own = cast(Any, function)._cache._cache_file
-    text = repr((own._source_stamp, _imports[module]))
-    own._source_stamp = hashlib.sha256(text.encode()).hexdigest()
-    return function
+_plain_calls = 0
+_waiting: list[Late] = []
+_scopes: dict[str, dict[str, Any]] = {}
+_make: Callable[[Late], Callable[..., Any]] | None = None
 
 
-def _stamp(value: object) -> object:
-    if isinstance(value, Dispatcher):
-        return getattr(getattr(cast(Any, value)._cache, "_cache_file", None), "_source_stamp", None)
-    return value if isinstance(value, int | float | tuple) else getattr(value, "_fields", None)
+def _load() -> None:
+    # In the order of their definitions: what is compiled depends on the functions that it calls.
+    global _make
+    _make = make = _make or _maker()
+    for late in _waiting:
+        late.made = make(late)
+    names = {name for name in sys.modules if name.startswith("heshare.")} | {late.__module__ for late in _waiting}
+    for module in [sys.modules[name] for name in names if name in sys.modules]:
+        for name, value in list(vars(module).items()):
+            if type(value) is Late and value.made is not None:
+                setattr(module, name, value.made)
+    _waiting.clear()
 
 
-def _compiler(**options: Any) -> Callable[[_F], _F]:
+def _maker() -> Callable[[Late], Callable[..., Any]]:
+    try:
+        from heshare.shared.numba_code import compile_late
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("numba", "llvmlite"):
+            raise
+        slow = "no numba in this environment: functions run as Python, with the same results and much slower"
+        compilations.tell(f"{slow}; for speed: {install_command('fast')}")
+        return lambda late: late.plain
+    return compile_late
+
+
+def _compiler(small: bool = False, plain: Callable[..., Any] | None = None, **options: Any) -> Callable[[_F], _F]:
     def decorate(function: _F) -> _F:
-        for folder in _cache_folders():
-            # Numba raises a RuntimeError where it cannot write.
-            with suppress(RuntimeError), _kept_in(folder):
-                return cast(_F, _stamped(njit(cache=True, fastmath=False, **options)(function)))
-        return cast(_F, njit(fastmath=False, **options)(function))
+        late = Late(function, small, plain, options)
+        with _LOADING:
+            if _make is not None:
+                return cast(_F, _make(late))
+            _waiting.append(late)
+        return cast(_F, late)
 
     return decorate
 
 
 compiled = _compiler()
 """Decorator: compile with numba, keep the result on disk, use strict IEEE arithmetic."""
+
+
+def compiled_beside(plain: Callable[..., Any]) -> Callable[[_F], _F]:
+    """Return a decorator as `compiled`, of a function whose numpy form runs without numba."""
+    return _compiler(plain=plain)
+
+
+small = _compiler(small=True)
+"""Decorator: compile as `compiled` does, but not before a process has made many calls, each of which is short."""
 allocation_free = _compiler(_nrt=False)
 """Decorator: compile as `compiled` does, without reference counts, for functions that create no array.
 
@@ -98,42 +156,6 @@ inlined = _compiler(_nrt=False, inline="always")
 
 A call also copies the descriptors of all arrays of a tuple argument; an inlined function saves that.
 """
-
-
-class Compilations(event.Listener):
-    """Counts compilations of this package's functions by numba, and tells of the first one; loads do not count."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.tell: Tell = lambda text: print(f"heshare: {text}", file=sys.stderr, flush=True)  # noqa: T201
-
-    def on_start(self, event: Any) -> None:
-        dispatcher = event.data["dispatcher"]
-        if not dispatcher.py_func.__module__.startswith("heshare."):
-            return
-        self.count += 1
-        if self.count == 1:
-            kept = dispatcher.stats.cache_path
-            place = f"kept in {kept}" if kept else "not kept, since no folder can be written: set NUMBA_CACHE_DIR"
-            self.tell(f"compiling for this machine, which takes about {TAKES}; {place}")
-
-    def on_end(self, event: Any) -> None:
-        """Do nothing."""
-
-
-TAKES = "10 s for a plan and 30 s for an improved search"
-"""How long the first compilation takes on two cores of 2020."""
-compilations = Compilations()
-cast(Any, event).register("numba:compile", compilations)
-
-
-@contextmanager
-def compilation_told_by(tell: Tell) -> Iterator[None]:
-    before, compilations.tell = compilations.tell, tell
-    try:
-        yield
-    finally:
-        compilations.tell = before
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from types import MappingProxyType
 
@@ -20,12 +20,8 @@ LIBRARIES = MappingProxyType(
 
 
 @contextmanager
-def without_uri_grammars() -> Iterator[None]:
-    """Import libraries that use jsonschema in this block, without the grammars of internationalised URIs.
-
-    Building the grammars takes jsonschema's optional `rfc3987_syntax` about 2 s, and nothing here checks such URIs.
-    """
-    name = "rfc3987_syntax"
+def without_library(name: str) -> Iterator[None]:
+    """Let other libraries, which can do without this one, import in this block as if it was not installed."""
     if name in sys.modules:
         yield
         return
@@ -34,6 +30,14 @@ def without_uri_grammars() -> Iterator[None]:
         yield
     finally:
         del sys.modules[name]
+
+
+def without_uri_grammars() -> AbstractContextManager[None]:
+    """Import libraries that use jsonschema in this block, without the grammars of internationalised URIs.
+
+    Building the grammars takes jsonschema's optional `rfc3987_syntax` about 2 s, and nothing here checks such URIs.
+    """
+    return without_library("rfc3987_syntax")
 
 
 def install_command(extra: str) -> str:

@@ -1,4 +1,4 @@
-"""Brent's method for a root between two bounds (Brent 1973, Algorithms for Minimization without Derivatives, chapter 4).
+"""Brent's method for a root between two bounds (Brent 1973, Algorithms for Minimization without Derivatives, ch. 4).
 
 The operations and their order are those of scipy's `brentq`, so that the bits are; importing `scipy.optimize` takes
 longer than a whole estimate.
