@@ -10,6 +10,8 @@ from heshare.shared.errors import InputError
 
 LIBRARIES = MappingProxyType(
     {
+        "fast": ("numba",),
+        "figures": ("altair", "jinja2", "matplotlib", "moocore", "pymoo", "seaborn"),
         "notebooks": ("ipykernel", "nbconvert", "nbformat", "papermill"),
         "gym": ("gymnasium",),
         "metrics": ("prometheus_client",),
@@ -56,6 +58,21 @@ def require_extra(extra: str, purpose: str) -> None:
         raise InputError(
             f"no {', '.join(missing)} in this environment",
             f"the libraries of the extra {extra!r}",
-            f"Install them: {install_command(extra)}",
+            _install(extra),
             column=purpose,
         )
+
+
+def of_import(error: ModuleNotFoundError) -> InputError | None:
+    """Return the error that names the extra of a library that is missing; None for another module."""
+    name = (error.name or "").partition(".")[0]
+    for extra, libraries in LIBRARIES.items():
+        if name in libraries:
+            return InputError(
+                f"no {name} in this environment", f"the libraries of the extra {extra!r}", _install(extra)
+            )
+    return None
+
+
+def _install(extra: str) -> str:
+    return f"Install them: {install_command(extra)}"
