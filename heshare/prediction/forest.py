@@ -24,7 +24,7 @@ from heshare.profiles.schema import residents_of
 from heshare.shared import files
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.caches.kept_objects import keep, key_of, load_kept
-from heshare.shared.compiling import compiled_beside
+from heshare.shared.compiling import compiler
 from heshare.shared.errors import InputError
 
 FOREST_SETTINGS: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
@@ -119,8 +119,7 @@ def trees_of(estimators: Sequence[Any]) -> Trees:
     return roots.astype(np.uint32), depths, children.ravel().astype(np.uint32), feature, below, value
 
 
-def _total_by_rows(rows: Any, roots: Any, depths: Any, children: Any, feature: Any, threshold: Any, value: Any) -> Any:
-    # What `_total` returns, by numpy.
+def _total_by_numpy(rows: Any, roots: Any, depths: Any, children: Any, feature: Any, threshold: Any, value: Any) -> Any:
     total, each = np.zeros((len(rows), value.shape[1])), np.arange(len(rows))
     for root, depth in zip(roots, depths, strict=True):
         at = np.full(len(rows), root, dtype=np.int64)
@@ -130,7 +129,7 @@ def _total_by_rows(rows: Any, roots: Any, depths: Any, children: Any, feature: A
     return total
 
 
-@compiled_beside(_total_by_rows)
+@compiler(plain=_total_by_numpy)
 def _total(rows: Any, roots: Any, depths: Any, children: Any, feature: Any, threshold: Any, value: Any) -> Any:
     # The sum over the trees in their order, shape (rows, outputs), which gives the same bits in every process. All rows
     # take a step in turn, so that none waits for memory.

@@ -12,7 +12,6 @@ from heshare.shared import display
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.compiling import compiled
 from heshare.shared.errors import require, unknown
-from heshare.shared.extras import require_extra
 
 PlanChoice = Literal["trade-off", "en-opt", "jct-opt"]
 """The three plans of a front that the paper names (Section IV, baselines 3 and 4)."""
@@ -123,8 +122,7 @@ def hypervolume(objectives: FloatArray, reference: FloatArray) -> float:
         >>> hypervolume(np.array([[1.0, 3.0], [2.0, 1.0]]), np.array([4.0, 4.0]))
         7.0
     """
-    require_extra("figures", "a hypervolume")
-    import moocore
+    import moocore  # of the extra `figures`
 
     return float(moocore.hypervolume(objectives, ref=reference))
 

@@ -1,8 +1,8 @@
 """Decorators of functions that numba compiles: kept on disk, with strict IEEE arithmetic, as their numpy forms have.
 
-Numba is imported when a function needs it, since that takes longer than an estimate. Without numba (the extra `fast`)
-the same functions run as Python, with the same bytes. That, and the first compilation of a process, is told in one line
-on stderr, unless `compilation_told_by` says otherwise. `heshare compile` compiles everything ahead.
+Numba is imported when a function needs it, since that outlasts an estimate; without it (the extra `fast`) they run as
+Python, with the same bytes. That, and the first compilation of a process, is told in one line on stderr, unless
+`compilation_told_by` says otherwise. `heshare compile` compiles everything ahead.
 """
 
 import sys
@@ -14,11 +14,11 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from heshare.shared.extras import install_command
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 Tell = Callable[[str], object]
 """Is called with a sentence once in a process, when something has to be compiled, or numba is missing."""
+_TAKES = "10 s for a plan and 30 s for an improved search"
+"""How long the first compilation takes on two cores of 2020."""
 _PLAIN_CALLS = 30_000
 """Calls of small functions that run as Python before numba is imported: they take a tenth of its time."""
 _LOADING = RLock()
@@ -32,15 +32,12 @@ class Compilations:
         self.tell: Tell = lambda text: print(f"heshare: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def add(self, kept: str) -> None:
-        """Count a compilation whose result is kept in a folder, an empty text if in none."""
         self.count += 1
         if self.count == 1:
             place = f"kept in {kept}" if kept else "not kept, since no folder can be written: set NUMBA_CACHE_DIR"
-            self.tell(f"compiling for this machine, which takes about {TAKES}; {place}")
+            self.tell(f"compiling for this machine, which takes about {_TAKES}; {place}")
 
 
-TAKES = "10 s for a plan and 30 s for an improved search"
-"""How long the first compilation takes on two cores of 2020."""
 compilations = Compilations()
 
 
@@ -54,46 +51,37 @@ def compilation_told_by(tell: Tell) -> Iterator[None]:
 
 
 class Late:
-    """A function that is compiled, by numba or not at all, when it is first needed; then it is replaced in its modules.
+    """A function that is compiled, or taken as it is without numba, when first needed, and then replaces this object.
 
-    `scope` is what its module had before its first one, `small` whether its first calls may run as Python, `plain` what
-    runs without numba.
+    The first calls of a `small` one run as Python; `plain` is the form that runs without numba.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], small: bool, plain: Callable[..., Any] | None, options: dict[str, Any]
-    ) -> None:
+    def __init__(self, function: Any, small: bool = False, plain: Any = None, **options: Any) -> None:
         update_wrapper(self, function)
         self.function, self.small, self.plain, self.options = function, small, plain or function, options
-        self.scope = _scopes.setdefault(function.__module__, dict(cast(Any, function).__globals__))
-        self.made: Callable[..., Any] | None = None
+        # What its module had before the first of them.
+        self.scope = _scopes.setdefault(function.__module__, dict(function.__globals__))
+        self.made: Any = None
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         global _plain_calls
         if self.made is None and self.small and _plain_calls < _PLAIN_CALLS:
             _plain_calls += 1
-            return self.function(*args)
-        return self.ready()(*args)
+            return self.function(*args, **named)
+        return self.ready()(*args, **named)
 
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the compiled function."""
-        if name.startswith("__") or "function" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self.ready(), name)
-
-    def ready(self) -> Callable[..., Any]:
+    def ready(self) -> Any:
         """Return the compiled function, or without numba the function; all others are made ready too."""
         with _LOADING:
             if self.made is None:
                 _load()
-        assert self.made is not None
-        return self.made
+            return self.made
 
 
 _plain_calls = 0
 _waiting: list[Late] = []
 _scopes: dict[str, dict[str, Any]] = {}
-_make: Callable[[Late], Callable[..., Any]] | None = None
+_make: Callable[[Late], Any] | None = None
 
 
 def _load() -> None:
@@ -102,29 +90,31 @@ def _load() -> None:
     _make = make = _make or _maker()
     for late in _waiting:
         late.made = make(late)
-    names = {name for name in sys.modules if name.startswith("heshare.")} | {late.__module__ for late in _waiting}
-    for module in [sys.modules[name] for name in names if name in sys.modules]:
-        for name, value in list(vars(module).items()):
-            if type(value) is Late and value.made is not None:
-                setattr(module, name, value.made)
+    for name in [name for name in sys.modules if name.startswith("heshare.") or name in _scopes]:
+        scope = vars(sys.modules[name])
+        scope.update({key: value.made for key, value in scope.items() if type(value) is Late and value.made})
     _waiting.clear()
 
 
-def _maker() -> Callable[[Late], Callable[..., Any]]:
+def _maker() -> Callable[[Late], Any]:
     try:
         from heshare.shared.numba_code import compile_late
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("numba", "llvmlite"):
             raise
+        from heshare.shared.extras import install_command
+
         slow = "no numba in this environment: functions run as Python, with the same results and much slower"
         compilations.tell(f"{slow}; for speed: {install_command('fast')}")
         return lambda late: late.plain
     return compile_late
 
 
-def _compiler(small: bool = False, plain: Callable[..., Any] | None = None, **options: Any) -> Callable[[_F], _F]:
+def compiler(**options: Any) -> Callable[[_F], _F]:
+    """Return a decorator as `compiled`, with options of numba or of `Late`."""
+
     def decorate(function: _F) -> _F:
-        late = Late(function, small, plain, options)
+        late = Late(function, **options)
         with _LOADING:
             if _make is not None:
                 return cast(_F, _make(late))
@@ -134,24 +124,17 @@ def _compiler(small: bool = False, plain: Callable[..., Any] | None = None, **op
     return decorate
 
 
-compiled = _compiler()
+compiled = compiler()
 """Decorator: compile with numba, keep the result on disk, use strict IEEE arithmetic."""
-
-
-def compiled_beside(plain: Callable[..., Any]) -> Callable[[_F], _F]:
-    """Return a decorator as `compiled`, of a function whose numpy form runs without numba."""
-    return _compiler(plain=plain)
-
-
-small = _compiler(small=True)
+small = compiler(small=True)
 """Decorator: compile as `compiled` does, but not before a process has made many calls, each of which is short."""
-allocation_free = _compiler(_nrt=False)
+allocation_free = compiler(_nrt=False)
 """Decorator: compile as `compiled` does, without reference counts, for functions that create no array.
 
 Numba counts the references to every array argument in every call. A function that only does arithmetic on many arrays
 spends most of its time on that.
 """
-inlined = _compiler(_nrt=False, inline="always")
+inlined = compiler(_nrt=False, inline="always")
 """Decorator: compile as `allocation_free` does, and copy the function into its callers.
 
 A call also copies the descriptors of all arrays of a tuple argument; an inlined function saves that.

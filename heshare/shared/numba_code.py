@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, cast
 
@@ -46,11 +46,11 @@ _imports: dict[str, list[str]] = {}
 """By module: what its compiled functions may take from other modules."""
 
 
-def _stamped(function: Any, late: compiling.Late) -> Callable[..., Any]:
+def _stamped(function: Any, late: compiling.Late) -> Any:
     # Numba compares the text of the function's own file. The code of functions of other files, the values of their
     # constants and the order of a NamedTuple's fields are part of the compiled code as well.
     if not isinstance(function, Dispatcher):  # NUMBA_DISABLE_JIT
-        return cast(Callable[..., Any], function)
+        return function
     module = late.__module__
     if module not in _imports:
         taken = ((name, _stamp(value)) for name, value in late.scope.items() if not name.startswith("__"))
@@ -58,7 +58,7 @@ def _stamped(function: Any, late: compiling.Late) -> Callable[..., Any]:
     own = cast(Any, function)._cache._cache_file
     text = repr((own._source_stamp, _imports[module]))
     own._source_stamp = hashlib.sha256(text.encode()).hexdigest()
-    return cast(Callable[..., Any], function)
+    return function
 
 
 def _stamp(value: object) -> object:
@@ -68,13 +68,13 @@ def _stamp(value: object) -> object:
     return value if isinstance(value, int | float | tuple) else getattr(value, "_fields", None)
 
 
-def compile_late(late: compiling.Late) -> Callable[..., Any]:
+def compile_late(late: compiling.Late) -> Any:
     """Return numba's dispatcher of a function, with a cache in the first folder that can be written."""
     for folder in _cache_folders():
         # Numba raises a RuntimeError where it cannot write.
         with suppress(RuntimeError), _kept_in(folder):
             return _stamped(njit(cache=True, fastmath=False, **late.options)(late.function), late)
-    return cast(Callable[..., Any], njit(fastmath=False, **late.options)(late.function))
+    return njit(fastmath=False, **late.options)(late.function)
 
 
 class _Listener(event.Listener):

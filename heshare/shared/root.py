@@ -1,8 +1,4 @@
-"""Brent's method for a root between two bounds (Brent 1973, Algorithms for Minimization without Derivatives, ch. 4).
-
-The operations and their order are those of scipy's `brentq`, so that the bits are; importing `scipy.optimize` takes
-longer than a whole estimate.
-"""
+"""Brent's method for a root: the operations, and so the bits, of scipy's `brentq`, whose import outlasts an estimate."""
 
 from collections.abc import Callable
 from math import inf
@@ -11,13 +7,7 @@ _STEPS, _RELATIVE = 100, 2.0**-50
 
 
 def brentq(function: Callable[[float], float], low: float, high: float, *, xtol: float = 2e-12) -> float:
-    """Return a root of a function whose values at two bounds have opposite signs.
-
-    It is exact to `xtol` and to four units in the last place.
-
-    Raises:
-        ValueError: the signs at the bounds are the same, or no root was found in 100 steps.
-    """
+    """Return a root of a function with opposite signs at two bounds, to `xtol` and four units in the last place."""
     last, x, other = float(low), float(high), 0.0
     f_last, f_x, f_other = function(last), function(x), 0.0
     last_step = step = 0.0
@@ -37,7 +27,12 @@ def brentq(function: Callable[[float], float], low: float, high: float, *, xtol:
             return x
         tried = inf
         if abs(last_step) > exact and abs(f_x) < abs(f_last):
-            tried = _interpolated(last, x, other, f_last, f_x, f_other)
+            if last == other:  # the line through two points, otherwise the inverse parabola through three
+                tried = -f_x * (x - last) / (f_x - f_last)
+            else:
+                slope, other_slope = (f_last - f_x) / (last - x), (f_other - f_x) / (other - x)
+                below = other_slope * slope * (f_other - f_last)
+                tried = -f_x * (f_other * other_slope - f_last * slope) / below if below else inf
         # A step that is no shorter than half of the one before the last would not be faster than halves.
         short = 2.0 * abs(tried) < min(abs(last_step), 3.0 * abs(half) - exact)
         last_step, step = (step, tried) if short else (half, half)
@@ -45,12 +40,3 @@ def brentq(function: Callable[[float], float], low: float, high: float, *, xtol:
         x += step if abs(step) > exact else (exact if half > 0.0 else -exact)
         f_x = function(x)
     raise ValueError(f"no root in {_STEPS} steps")
-
-
-def _interpolated(last: float, x: float, other: float, f_last: float, f_x: float, f_other: float) -> float:
-    # The step to the root of the line through two points, or of the inverse parabola through three; infinite if none.
-    if last == other:
-        return -f_x * (x - last) / (f_x - f_last)
-    slope, other_slope = (f_last - f_x) / (last - x), (f_other - f_x) / (other - x)
-    below = other_slope * slope * (f_other - f_last)
-    return -f_x * (f_other * other_slope - f_last * slope) / below if below else inf
