@@ -110,9 +110,7 @@ def work_done(
 def _done(
     power: Power, parts: FloatArray, times_s: FloatArray, sm_slowdown: float, memory_slowdown: float
 ) -> tuple[float, float, float, float]:
-    memory = float(power.memory)
-    found: tuple[float, float, float, float] = _work_done(parts, times_s, memory, sm_slowdown, memory_slowdown)
-    return found
+    return _work_done(parts, times_s, float(power.memory), sm_slowdown, memory_slowdown)
 
 
 def capped_clock_mhz(

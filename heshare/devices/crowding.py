@@ -85,8 +85,7 @@ def stretches(contention: Contention, parts: FloatArray, sm_slowdown: float, mem
     """
     if len(parts) < 2:
         return [1.0] * len(parts)
-    found: list[float] = _stretches(parts, *_numbers(contention), sm_slowdown, memory_slowdown).tolist()
-    return found
+    return list(_stretches(parts, *_numbers(contention), sm_slowdown, memory_slowdown).tolist())
 
 
 def common_stretch(contention: Contention, parts: FloatArray, sm_slowdown: float, memory_slowdown: float) -> float:

@@ -16,9 +16,6 @@ import numpy as np
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 Tell = Callable[[str], object]
-"""Is called with a sentence once in a process, when something has to be compiled, or numba is missing."""
-_TAKES = "10 s for a plan and 30 s for an improved search"
-"""How long the first compilation takes on two cores of 2020."""
 _PLAIN_CALLS = 30_000
 """Calls of small functions that run as Python before numba is imported: they take a tenth of its time."""
 _LOADING = RLock()
@@ -35,7 +32,8 @@ class Compilations:
         self.count += 1
         if self.count == 1:
             place = f"kept in {kept}" if kept else "not kept, since no folder can be written: set NUMBA_CACHE_DIR"
-            self.tell(f"compiling for this machine, which takes about {_TAKES}; {place}")
+            takes = "10 s for a plan and 30 s for an improved search"  # on two cores of 2020
+            self.tell(f"compiling for this machine, which takes about {takes}; {place}")
 
 
 compilations = Compilations()

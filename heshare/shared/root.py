@@ -1,4 +1,4 @@
-"""Brent's method for a root: the operations, and so the bits, of scipy's `brentq`, whose import outlasts an estimate."""
+"""Brent's method for a root: the operations, so the bits, of scipy's `brentq`, whose import outlasts an estimate."""
 
 from collections.abc import Callable
 from math import inf
