@@ -96,7 +96,7 @@ def _load() -> None:
 
 def _maker() -> Callable[[Late], Any]:
     try:
-        from heshare.shared.numba_code import compile_late
+        from heshare.shared.caches.numba_code import compile_late
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("numba", "llvmlite"):
             raise

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from heshare.shared import compiling, numba_code
+from heshare.shared import compiling
+from heshare.shared.caches import numba_code
 from heshare.shared.compiling import Compilations, compilation_told_by
 
 PROGRAM = """
