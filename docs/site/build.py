@@ -1,8 +1,8 @@
-"""Build the site: `python docs/site/build.py [OUT]`, by default into build/site.
+"""Build the site: `python docs/site/build.py [OUT [NAME ...]]`, by default into build/site.
 
 The pages of the checkout are copied beside the index and the API pages, in the checkout's own layout, so that their
 links work. Sphinx needs no network, takes warnings as errors, and writes the same bytes each time. What `make figures`
-wrote is copied and linked if it is there.
+wrote is copied and linked if it is there. Names of cards and workloads limit the page of estimates to these.
 """
 
 import inspect
@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
+import estimates  # beside this file
 import sphinx.cmd.build
 
 import heshare
@@ -33,7 +34,11 @@ ROOMS = ("device_query", "lab.advice", "paper.explore", "lab.sweeps", "testing",
 _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
-def main(out: Path) -> int:
+_BEYOND = '<li><a href="beyond.html">Beyond the paper</a></li>\n'
+"""The last entry of the contents of the page of results."""
+
+
+def main(out: Path, *only: str) -> int:
     """Build the site into a folder and return the exit code of Sphinx."""
     source, doctrees = (out.with_name(f"{out.name}-{part}") for part in ("source", "doctrees"))
     for folder in (source, doctrees, out):
@@ -46,6 +51,10 @@ def main(out: Path) -> int:
     guides = [page.stem for page in sorted((ROOT / "docs").glob("*.md")) if f"docs/{page.stem}\n" not in index]
     index = index.replace("% guides", "\n".join(f"docs/{guide}" for guide in guides))
     _write(source / "index.md", index.replace("% results", _results(ROOT / "figures", out)))
+    asked = (ROOT / "docs/site/estimate.md").read_text("utf-8")
+    for mark, text in estimates.write(out / "estimate", only).items():
+        asked = asked.replace(mark, text)
+    _write(source / "estimate.md", asked)
     for name, text in _api():
         _write(source / "api" / f"{name}.rst", text)
     words = ["-W", "--keep-going", "-q", "-b", "html", "-c", str(ROOT / "docs/site"), "-d", str(doctrees)]
@@ -72,6 +81,9 @@ def _results(figures: Path, out: Path) -> str:
     if not (figures / "index.html").is_file():
         return "`make figures` writes a page of all results; `make site` after it puts the page here."
     shutil.copytree(figures, out / "figures", ignore=shutil.ignore_patterns(".*", "README.md"))
+    front = out / "figures/index.html"
+    link = '<li><a href="../estimate.html">Estimate in the browser</a></li>\n'
+    front.write_text(front.read_text("utf-8").replace(_BEYOND, _BEYOND + link), "utf-8")
     pages = sorted((figures / "notebooks").glob("*.html"))
     notebooks = ", ".join(f'<a href="figures/notebooks/{page.name}">{page.stem}</a>' for page in pages)
     link = '<a href="figures/index.html">The results of this checkout: claims, figures and tables</a>'
@@ -107,4 +119,4 @@ def _modules(name: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "build" / "site"))
+    sys.exit(main(Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "build" / "site", *sys.argv[2:]))

@@ -116,7 +116,7 @@ class _Group(TyperGroup):
             raise typer.Exit(HeShareError.exit_code) from None
         except KeyboardInterrupt as interrupt:
             typer.echo(f"heshare: interrupted{f': {interrupt}' if str(interrupt) else ''}", err=True)
-            raise typer.Exit(128 + getattr(interrupt, "number", signal.SIGINT)) from None
+            raise typer.Exit(128 + signal.SIGINT) from None
 
 
 def _in_code_of_the_user(error: Exception) -> str | None:

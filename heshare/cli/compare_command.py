@@ -7,32 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare.cli.options import (
-    ARRIVALS_HELP,
-    INTERVAL_HELP,
-    PAPER_CLUSTER,
-    Hold,
-    Json,
-    Out,
-    PowerLimit,
-    Price,
-    PriceStart,
-    Profiles,
-    Quiet,
-    Saving,
-    Seed,
-    Trace,
-    check_trace,
-    clusters,
-    is_count,
-    policy_names,
-    price_terms,
-    print_frame,
-    shows_bar,
-    told,
-    writable_folder,
-)
-from heshare.shared.errors import InputError, require
+from heshare.cli import options
+from heshare.shared.errors import require
 from heshare.shared.inputs.bounds import MOST_PROCESSES, MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
@@ -51,40 +27,40 @@ def compare(
         Texts,
         typer.Option(
             help="A policy, such as random. Options up to --interval may be repeated. All policies if none.",
-            autocompletion=policy_names,
+            autocompletion=options.policy_names,
         ),
     ] = None,
     cluster: Annotated[
-        Texts, typer.Option(help=f"GPUs; {PAPER_CLUSTER} unless given.", autocompletion=clusters)
+        Texts, typer.Option(help=f"GPUs; {options.PAPER_CLUSTER} unless given.", autocompletion=options.clusters)
     ] = None,
     tasks: Annotated[Texts, typer.Option(help="How many tasks to draw (60), or a CSV file of tasks.")] = None,
     load: Annotated[Texts, typer.Option(help="Which models are drawn: low, medium, high or mixed.")] = None,
-    arrivals: Annotated[Texts, typer.Option(help=ARRIVALS_HELP)] = None,
-    interval: Annotated[list[float] | None, typer.Option(help=INTERVAL_HELP)] = None,
+    arrivals: Annotated[Texts, typer.Option(help=options.ARRIVALS_HELP)] = None,
+    interval: Annotated[list[float] | None, typer.Option(help=options.INTERVAL_HELP)] = None,
     grid: Annotated[
         Path | None, typer.Option(help="A YAML file with the whole grid, instead of these options.")
     ] = None,
-    trace: Trace = None,
-    profiles: Profiles = None,
-    seed: Seed = 0,
+    trace: options.Trace = None,
+    profiles: options.Profiles = None,
+    seed: options.Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_TASKS, help="Repetitions, each with its own task set.")] = 10,
-    power_limit: PowerLimit = None,
-    price: Price = None,
-    price_start: PriceStart = None,
-    hold: Hold = None,
-    saving: Saving = None,
+    power_limit: options.PowerLimit = None,
+    price: options.Price = None,
+    price_start: options.PriceStart = None,
+    hold: options.Hold = None,
+    saving: options.Saving = None,
     jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes on this machine.")] = 1,
     cells: Annotated[
         Path | None,
         typer.Option(
             help="Folder in which finished runs are stored and looked up (with --grid: build/cells).",
-            callback=writable_folder,
+            callback=options.writable_folder,
         ),
     ] = None,
     resume: Annotated[bool, typer.Option(help="Use the finished runs of the folder, or compute all again.")] = True,
-    out: Out = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    out: options.Out = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Compare policies on the same task sets; print medians over the repetitions."""
     from heshare.arguments import as_drawn
@@ -98,29 +74,29 @@ def compare(
         "intervals_s": interval,
     }
     drawn = [name for name in ("loads", "arrivals", "intervals_s") if lists[name] and grid is None]
-    good = not drawn or any(map(is_count, tasks or ["60"]))
+    good = not drawn or any(map(options.is_count, tasks or ["60"]))
     require("--tasks", f"files of tasks and {', '.join(drawn)}", good, "a number of tasks to draw", "Leave them out.")
     if interval:
         for kind in arrivals or ["at_once"]:
             as_drawn(0, arrivals=kind, interval_s=interval[0])
     if trace is not None:
-        check_trace(trace, all(map(is_count, tasks or ())))
+        options.check_trace(trace, all(map(options.is_count, tasks or ())))
         lists["traces"] = [str(trace)]
     if profiles is not None:
         lists["predictors"] = [f"profile:{profiles}"]
     lists["power_limit"] = power_limit
-    lists["price"] = price_terms(price, price_start, hold, saving)
+    lists["price"] = options.price_terms(price, price_start, hold, saving)
     chosen = _grid({name: value for name, value in lists.items() if value}, grid, seed, seeds)
     folder = cells if cells is not None or grid is None else Path("build/cells")
-    with told("compare", quiet):
-        frame, stopped = _sweep(chosen, folder, jobs, again=not resume, progress=shows_bar(quiet))
+    with options.told("compare", quiet):
+        frame, stopped = _sweep(chosen, folder, jobs, again=not resume, progress=options.shows_bar(quiet))
     if out is not None and not stopped:
         _write(frame, out)
     if json and len(frame):
-        print_frame(frame if grid is not None else frame.loc[:, "repetition":], True)
+        options.print_frame(frame if grid is not None else frame.loc[:, "repetition":], True)
     elif len(frame):
         provenance = "+".join(sorted(frame["provenance"].unique()))
-        print_frame(medians(frame), False, repetitions=chosen.seeds, provenance=provenance)
+        options.print_frame(medians(frame), False, repetitions=chosen.seeds, provenance=provenance)
     if stopped:
         typer.echo(f"heshare: {stopped}", err=True)
         raise typer.Exit(130)
@@ -143,15 +119,14 @@ def _grid(lists: dict[str, Any], file: Path | None, seed: int, seeds: int) -> Gr
     from heshare.policies.registry import policies
 
     if file is not None:
-        if lists:
-            given = "a grid and " + ", ".join(lists)
-            raise InputError(given, "one of the two", "Put everything into the grid.", column="--grid")
+        given = "a grid and " + ", ".join(lists)
+        require("--grid", given, not lists, "one of the two", "Put everything into the grid.")
         return read_grid(file)
     tasks = [
-        parse_whole(text, "n", least=1, most=MOST_TASKS) if is_count(text) else text
+        parse_whole(text, "n", least=1, most=MOST_TASKS) if options.is_count(text) else text
         for text in lists.get("tasks", ["60"])
     ]
-    defaults: dict[str, Any] = {"clusters": [PAPER_CLUSTER], "policies": list(policies())}
+    defaults: dict[str, Any] = {"clusters": [options.PAPER_CLUSTER], "policies": list(policies())}
     return parse_grid({**defaults, **lists, "tasks": tasks, "seed": seed, "seeds": seeds})
 
 

@@ -10,20 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare.cli.options import (
-    Json,
-    OnePolicy,
-    Out,
-    PowerLimit,
-    Profiles,
-    Seed,
-    json_text,
-    one_policy,
-    predictor_factory,
-    print_json,
-    run_terms,
-    to_records,
-)
+from heshare.cli import options
 from heshare.shared.errors import HeShareError, InputError, require
 
 if TYPE_CHECKING:
@@ -55,17 +42,17 @@ def run(
         Path | None,
         typer.Argument(help="A file of jobs (YAML): commands, or workloads of Table IV.", show_default=False),
     ] = None,
-    policy: OnePolicy = None,
+    policy: options.OnePolicy = None,
     devices: Annotated[str, typer.Option(help="The GPUs: nvml for all of this machine, or nvml:0,nvml:1.")] = "nvml",
     allow_clocks: Annotated[bool, typer.Option("--allow-clocks", help="Let the policy lock the GPUs' clocks.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.", show_default=False)] = None,
     salvage: Annotated[
         bool, typer.Option("--salvage", help="With --resume: leave damaged lines of the journal out, and count them.")
     ] = False,
-    profiles: Profiles = None,
-    seed: Seed = 0,
-    power_limit: PowerLimit = None,
-    out: Out = None,
+    profiles: options.Profiles = None,
+    seed: options.Seed = 0,
+    power_limit: options.PowerLimit = None,
+    out: options.Out = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what a run would do; start and change nothing.")
     ] = False,
@@ -74,7 +61,7 @@ def run(
         str | None,
         typer.Option(help="Metrics for Prometheus: FILE.prom for node_exporter.", callback=_checked_metrics),
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Run jobs on real GPUs under a policy; the exit code is 0 only if every job has completed.
 
@@ -88,9 +75,9 @@ def run(
         raise _conflict(f"--devices {devices!r}", action)
     from heshare.prediction.predictor import LazyPredictor
 
-    predictor = LazyPredictor(predictor_factory(profiles))
+    predictor = LazyPredictor(options.predictor_factory(profiles))
     chosen: dict[str, Any] = {
-        "policy": one_policy(policy),
+        "policy": options.one_policy(policy),
         "devices": devices,
         "seed": seed,
         "allow_clocks": allow_clocks,
@@ -102,9 +89,9 @@ def run(
         from heshare.ops.views.dry_run import dry_run as run_dry
 
         folder = out or Path(f"{jobs.stem}-run")
-        shown = run_dry(jobs, folder, predictor=predictor, terms=run_terms(power_limit), **chosen)
+        shown = run_dry(jobs, folder, predictor=predictor, terms=options.run_terms(power_limit), **chosen)
         if json:
-            print_json({**shown.totals, "jobs_list": to_records(shown.jobs), "notes": shown.notes})
+            options.print_json({**shown.totals, "jobs_list": options.to_records(shown.jobs), "notes": shown.notes})
         else:
             typer.echo(shown.text(), nl=False)
         return
@@ -112,12 +99,12 @@ def run(
 
     folder = resume or out or Path(f"{jobs.stem if jobs else ''}-run")
 
-    def start(options: ExecutorOptions) -> RunOutcome:
+    def start(how: ExecutorOptions) -> RunOutcome:
         if resume is not None:
-            return execute.resume(resume, predictor=predictor, options=options, salvage=salvage)
+            return execute.resume(resume, predictor=predictor, options=how, salvage=salvage)
         assert jobs is not None
-        terms = run_terms(power_limit)
-        return execute.execute(jobs, folder, predictor=predictor, options=options, terms=terms, **chosen)
+        terms = options.run_terms(power_limit)
+        return execute.execute(jobs, folder, predictor=predictor, options=how, terms=terms, **chosen)
 
     _run_jobs(start, folder, profiles, metrics, json=json, log_json=log == "json")
 
@@ -179,8 +166,8 @@ def _run_jobs(
         if meter is not None:
             meter.close()
     if json:
-        rows, gpus = to_records(result.jobs), to_records(result.gpus)
-        text = json_text({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
+        rows, gpus = options.to_records(result.jobs), options.to_records(result.gpus)
+        text = options.json_text({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
     else:
         text = result.report()
     if unwritten := print_or_drop(text):
@@ -192,13 +179,13 @@ def _run_jobs(
 
 
 @app.command()
-def status(run: RunFolder, json: Json = False) -> None:
+def status(run: RunFolder, json: options.Json = False) -> None:
     """Show the state of a run on real GPUs, from its journal, while it goes on or afterwards."""
     from heshare.ops.views.run_view import RunView
 
     view, now_s = RunView(run), time.time()
     if json:
-        print_json(view.as_dict(now_s))
+        options.print_json(view.as_dict(now_s))
     else:
         typer.echo(view.text(now_s), nl=False)
 

@@ -64,12 +64,10 @@ def live(
     )
     try:
         comparison = live_comparison.run_live_comparison(config, work, options)
-    except Interrupted as interrupt:
-        typer.echo("heshare: ended by a signal; the same command continues where it stopped.", err=True)
-        raise typer.Exit(128 + interrupt.number) from None
-    except KeyboardInterrupt:
-        typer.echo("heshare: interrupted; the same command continues where it stopped.", err=True)
-        raise typer.Exit(128 + signal.SIGINT) from None
+    except (Interrupted, KeyboardInterrupt) as interrupt:
+        how = "ended by a signal" if isinstance(interrupt, Interrupted) else "interrupted"
+        typer.echo(f"heshare: {how}; the same command continues where it stopped.", err=True)
+        raise typer.Exit(128 + getattr(interrupt, "number", signal.SIGINT)) from None
     write_and_print(comparison, work, out, json)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from heshare.cli.options import Json, Out, Quiet, notebook_names, print_frame, print_json
 from heshare.shared import files
-from heshare.shared.errors import InputError, require
+from heshare.shared.errors import require
 from heshare.shared.extras import require_extra
 from heshare.shared.inputs.bounds import MOST_PROCESSES
 
@@ -45,14 +45,13 @@ def run(
 
     files.root()
     require_extra("notebooks", "heshare notebook")
-    if bool(names) == everything:
-        raise InputError(
-            "no notebook" if not names else "names and --all",
-            "names, or --all",
-            f"Known: {', '.join(path.stem for path in notebook_parameters.find())}.",
-        )
+    known = f"Known: {', '.join(path.stem for path in notebook_parameters.find())}."
+    found = "names and --all" if names else "no notebook"
+    require(None, found, bool(names) != everything, "names, or --all", known)
     paths = notebook_parameters.find(names or ())
-    given = _parse_parameters(parameter or [])
+    for text in parameter or ():
+        require(None, repr(text), "=" in text, "name=value", "Write -p name=value.")
+    given: dict[str, object] = {name.strip(): value for name, value in (each.split("=", 1) for each in parameter or ())}
     folder = None if out is None else out.resolve()
     executed, failed = [], None
     how: dict[str, Any] = {"out": folder, "jobs": jobs, "quiet": quiet or json, "fresh": fresh}
@@ -92,13 +91,6 @@ def _print_run(executed: Sequence[ExecutedNotebook], profile: str, *, json: bool
         typer.echo(f"{len(books)} notebook{'s' * (len(books) != 1)}, {written} files in {in_words(where)}{kind}")
 
 
-def _parse_parameters(texts: list[str]) -> dict[str, object]:
-    for text in texts:
-        if "=" not in text:
-            raise InputError(repr(text), "name=value", "Write -p name=value.")
-    return {name.strip(): value for name, value in (text.split("=", 1) for text in texts)}
-
-
 @app.command("list")
 def list_(json: Json = False) -> None:
     """List the notebooks, their parameters and what they write."""
@@ -117,8 +109,7 @@ def list_(json: Json = False) -> None:
         ]
         typer.echo(f"    parameters: {', '.join(parameters) or 'none'}")
         typer.echo(f"    writes: {', '.join(book.outputs) or 'nothing'}")
-    others = [path.stem for path in notebook_parameters.not_listed()]
-    if others:
+    if others := notebook_parameters.own_and_others()[1]:
         typer.echo(f"Not listed in notebooks/inputs.yaml, so run by name only: {', '.join(others)}")
 
 
@@ -161,6 +152,7 @@ def _write_claims(folder: Path, *, with_page: bool, quiet: bool, fresh: bool = T
 def _write_page(folder: Path, *, fresh: bool) -> Path:
     from heshare.paper.claims.claim_table import executed_copies
     from heshare.paper.notebooks import kept_outputs
+    from heshare.paper.notebooks.output_folders import PAGE
 
     copies = executed_copies(folder)
     key = kept_outputs.page_key(folder, copies)
@@ -170,7 +162,7 @@ def _write_page(folder: Path, *, fresh: bool) -> Path:
 
         results_page.write(folder, copies)
         kept_outputs.keep_page(folder, copies, key)
-    return folder / "index.html"
+    return folder / PAGE
 
 
 def verify(

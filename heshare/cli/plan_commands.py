@@ -9,34 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare.cli.options import (
-    PAPER_CLUSTER,
-    Arrivals,
-    ClusterText,
-    Hold,
-    Json,
-    Load,
-    Out,
-    Price,
-    PriceStart,
-    Profiles,
-    Quiet,
-    RepetitionNumber,
-    Saving,
-    Seed,
-    TasksText,
-    Trace,
-    gpu_names,
-    model_names,
-    parse_duration_s,
-    predictor_factory,
-    price_terms,
-    print_frame,
-    print_json,
-    shows_bar,
-    task_set,
-    told,
-)
+from heshare.cli import options
 from heshare.shared.errors import require
 
 if TYPE_CHECKING:
@@ -46,9 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from heshare.devices.uncertainty import Uncertainty
-    from heshare.prediction.predictor import Predictor
     from heshare.scheduling.pareto import Front
-    from heshare.shared.arrays import FloatArray
     from heshare.world.task import Task
 
 _BOUND_TOLERANCE = 1e-3
@@ -57,11 +28,11 @@ _BOUND_TOLERANCE = 1e-3
 
 def estimate(
     gpu: Annotated[
-        str | None, typer.Argument(help="A GPU, such as T4, V100, V100-SXM2, A100.", autocompletion=gpu_names)
+        str | None, typer.Argument(help="A GPU, such as T4, V100, V100-SXM2, A100.", autocompletion=options.gpu_names)
     ] = None,
     residents: Annotated[
         list[str] | None,
-        typer.Argument(help="What runs on it, such as resnet50:16@50 vgg19:8@50.", autocompletion=model_names),
+        typer.Argument(help="What runs on it, such as resnet50:16@50 vgg19:8@50.", autocompletion=options.model_names),
     ] = None,
     sm_mhz: Annotated[int | None, typer.Option(help="SM clock, MHz; the GPU's default unless given.")] = None,
     precision: Annotated[str, typer.Option(help="fp32 (framework default), tf32 or fp16.")] = "fp32",
@@ -70,8 +41,8 @@ def estimate(
         Path | None,
         typer.Option(help="Instead: a CSV file of questions: gpu, residents, sm_mhz, ..."),
     ] = None,
-    out: Out = None,
-    json: Json = False,
+    out: options.Out = None,
+    json: options.Json = False,
 ) -> None:
     """Estimate time, power and clock of workloads that share a GPU, by the device model.
 
@@ -93,7 +64,7 @@ def estimate(
 
         require("--grid", repr(gpu), gpu is None, "no GPU beside a table of questions", "Leave one of them out.")
         require("--out", "no folder", out is not None, "a folder for the answers", "Add --out build/answers.")
-        with told("estimate", quiet=False):
+        with options.told("estimate", quiet=False):
             number, path = answer(grid, out or Path())
         typer.echo(f"{number} questions answered: {path}")
         return
@@ -106,10 +77,10 @@ def estimate(
     power["power_high_w"] = min(power["power_high_w"], catalogue.gpu(result.gpu).tdp_w)  # the limit holds it
     tasks = [{**asdict(task), **_interval("time", "s", task.time_s, task.uncertainty_parts)} for task in result.tasks]
     if json:
-        print_json({**asdict(result), **power, "tasks": tasks})
+        options.print_json({**asdict(result), **power, "tasks": tasks})
         return
     frame = pd.DataFrame(tasks).drop(columns="uncertainty_parts")
-    print_frame(frame, False, gpu=result.gpu, sm_mhz=result.sm_mhz, power_w=result.power_w, **power)
+    options.print_frame(frame, False, gpu=result.gpu, sm_mhz=result.sm_mhz, power_w=result.power_w, **power)
 
 
 def _interval(quantity: str, unit: str, value: float, parts: Uncertainty) -> dict[str, float]:
@@ -124,14 +95,14 @@ def _interval(quantity: str, unit: str, value: float, parts: Uncertainty) -> dic
 
 
 def plan(
-    cluster: ClusterText = PAPER_CLUSTER,
-    tasks: TasksText = "60",
-    load: Load = "mixed",
-    arrivals: Arrivals = "at_once",
-    trace: Trace = None,
-    profiles: Profiles = None,
-    seed: Seed = 0,
-    repetition: RepetitionNumber = 0,
+    cluster: options.ClusterText = options.PAPER_CLUSTER,
+    tasks: options.TasksText = "60",
+    load: options.Load = "mixed",
+    arrivals: options.Arrivals = "at_once",
+    trace: options.Trace = None,
+    profiles: options.Profiles = None,
+    seed: options.Seed = 0,
+    repetition: options.RepetitionNumber = 0,
     improved: Annotated[bool, typer.Option("--improved", help="Search near the optimum instead (HeShare+).")] = False,
     budget: Annotated[
         str | None,
@@ -145,13 +116,13 @@ def plan(
             "and without a budget, since it takes 3 to 10 s.",
         ),
     ] = None,
-    price: Price = None,
-    price_start: PriceStart = None,
-    hold: Hold = None,
-    saving: Saving = None,
-    out: Out = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    price: options.Price = None,
+    price_start: options.PriceStart = None,
+    hold: options.Hold = None,
+    saving: options.Saving = None,
+    out: options.Out = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Plan a task set with HeShare: print its Pareto front and the three plans named in the paper.
 
@@ -166,12 +137,12 @@ def plan(
     from heshare.world.cluster import Cluster
 
     _check_improved_options(improved, budget, bound)
-    terms = price_terms(price, price_start, hold, saving)
+    terms = options.price_terms(price, price_start, hold, saving)
     gpus, streams = Cluster.parse(cluster), Repetition(repetition, seed)
-    tasks_to_plan = task_set(tasks, streams, load=load, arrivals=arrivals, trace=trace, at_once=True)
-    until_s = None if budget is None else start_s + parse_duration_s(budget)
-    with told("plan", quiet):
-        predictor, shows = predictor_factory(profiles)(), shows_bar(quiet)
+    tasks_to_plan = options.task_set(tasks, streams, load=load, arrivals=arrivals, trace=trace, at_once=True)
+    until_s = None if budget is None else start_s + options.parse_duration_s(budget)
+    with options.told("plan", quiet):
+        predictor, shows = options.predictor_factory(profiles)(), options.shows_bar(quiet)
         stopped = None
         try:
             world = tasks_to_plan, gpus, predictor
@@ -181,7 +152,10 @@ def plan(
         frame = front.to_frame()
         no_gap = _gap_note(improved, bound, len(tasks_to_plan), budget is not None or stopped is not None)
         if improved and not no_gap:
-            frame["gap_pct"] = _gaps_pct(front, predictor)
+            from heshare.lab.plus.optimum.lower_bound import bound_along
+
+            # The bound permits what the improved search may choose.
+            frame["gap_pct"] = bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)
         if terms is not None:
             from heshare.lab.limits.prices.signal_cost import plan_costs
 
@@ -190,14 +164,14 @@ def plan(
     if out is not None:
         _write(out, frame, front, tasks_to_plan)
     if json:
-        print_frame(
+        options.print_frame(
             frame, True, cluster=str(gpus), tasks=len(tasks_to_plan), predictor_rows=front.predictor_rows, **no_gap
         )
     else:
         named = frame[frame["choice"] != ""].reset_index(drop=True)
         shown = ("choice", "energy_j", "jct_s", "gap_pct", "cost", "wait_h", "cost_waited", "co2_g", "co2_g_waited")
         columns = [name for name in shown if name in named]
-        print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows, **no_gap)
+        options.print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows, **no_gap)
     if stopped is not None:
         raise KeyboardInterrupt(stopped.text)
 
@@ -216,7 +190,6 @@ def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) 
 
 
 def _searched(improved: bool, until_s: float | None, shows: bool, *world: Any, rng: np.random.Generator) -> Front:
-    """Return the front of tasks on a cluster by a predictor."""
     from heshare.arguments import warn_of_size
     from heshare.lab.plus.heshare_plus import optimise
     from heshare.lab.plus.search_settings import DEFAULT_SETTINGS
@@ -247,16 +220,9 @@ def _check_improved_options(improved: bool, budget: str | None, bound: bool | No
     action = "Add --improved: HeShare as published searches a fixed number of generations."
     require("--budget", "a budget without --improved", improved or budget is None, "both", action)
     if budget is not None:
-        parse_duration_s(budget)
+        options.parse_duration_s(budget)
     action = "Add --improved: the bound holds for the batches and clocks that it may choose."
     require("--bound", "--bound or --no-bound without --improved", improved or bound is None, "both", action)
-
-
-def _gaps_pct(front: Front, predictor: Predictor) -> FloatArray:
-    """Return each plan's gap to the proven lower bound, %; the bound permits what the improved search may choose."""
-    from heshare.lab.plus.optimum.lower_bound import bound_along
-
-    return bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)
 
 
 class Kind(StrEnum):
@@ -265,19 +231,13 @@ class Kind(StrEnum):
     POLICIES = "policies"
     GPUS = "gpus"
     WORKLOADS = "workloads"
-    NOTEBOOKS = "notebooks"
 
 
-def list_names(what: Annotated[Kind, typer.Argument(help="What to list.")], json: Json = False) -> None:
-    """List what can be named: policies, GPUs, workloads or notebooks."""
+def list_names(what: Annotated[Kind, typer.Argument(help="What to list.")], json: options.Json = False) -> None:
+    """List what can be named: policies, GPUs or workloads; `heshare notebook list` has the notebooks."""
     from heshare.paper.explore import listings
 
-    tables = {
-        Kind.POLICIES: listings.policies,
-        Kind.GPUS: listings.gpus,
-        Kind.WORKLOADS: listings.models,
-        Kind.NOTEBOOKS: listings.notebooks,
-    }
+    tables = {Kind.POLICIES: listings.policies, Kind.GPUS: listings.gpus, Kind.WORKLOADS: listings.models}
     frame = tables[what]()
     # The parameters of a policy are many: JSON has them.
-    print_frame(frame if json else frame.drop(columns="parameters", errors="ignore"), json)
+    options.print_frame(frame if json else frame.drop(columns="parameters", errors="ignore"), json)

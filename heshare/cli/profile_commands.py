@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heshare.cli.options import (
-    Json,
-    Quiet,
-    Seed,
-    parse_duration_s,
-    print_json,
-    to_records,
-    told,
-    writable_folder,
-)
+from heshare.cli import options
 from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.inputs.bounds import MOST_BATCH, MOST_SAMPLES
 
@@ -33,7 +24,9 @@ def profile(
     device: Annotated[str | None, typer.Option(help="The device to record, such as emulated:T4 or nvml:0.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/profile.csv.", callback=writable_folder),
+        typer.Option(
+            help="Folder of profiles; the table becomes OUT/<gpu>/profile.csv.", callback=options.writable_folder
+        ),
     ] = None,
     samples: Annotated[
         int, typer.Option(min=0, max=MOST_SAMPLES, help="Samples in addition to each workload alone.")
@@ -56,9 +49,9 @@ def profile(
         Path | None, typer.Option(help="Check a recorded profile: a folder of profiles or a table; measure nothing.")
     ] = None,
     accept: Annotated[Path | None, typer.Option(help="Accept a table that was changed after it was recorded.")] = None,
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = False,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Record a GPU's profile; the same command continues an interrupted recording."""
     from heshare.profiles import manifest
@@ -78,8 +71,8 @@ def profile(
     from heshare.ops.recording.profile_device import profile as record
     from heshare.profiles.visit import MeasurementProtocol
 
-    budget_s = None if budget is None else parse_duration_s(budget)
-    options = [
+    budget_s = None if budget is None else options.parse_duration_s(budget)
+    parts = [
         f"--device {device}",
         f"--samples {samples}" if budget_s is None else f"--budget {budget}",
         f"--repeats {repeats}",
@@ -88,7 +81,7 @@ def profile(
         *([] if kernels else ["--no-kernels"]),
         *(f"--workload {name}" for name in workload or ()),
     ]
-    with told("profile", quiet), opened(device, seed=seed, clocks=clocks) as gpu:
+    with options.told("profile", quiet), opened(device, seed=seed, clocks=clocks) as gpu:
         path = record(
             gpu,
             out,
@@ -97,7 +90,7 @@ def profile(
             clocks=clocks or gpu.provenance == "emulated",
             seed=seed,
             protocol=MeasurementProtocol(repeats=repeats),
-            command=" ".join(["heshare profile", *options]),
+            command=" ".join(["heshare profile", *parts]),
             more_models=workload or (),
             progress=not quiet,
         )
@@ -128,7 +121,7 @@ def _check(path: Path, json: bool) -> None:
     found = check_profile(path)
     text, errors = summary(path, found), any(finding.level == "error" for finding in found)
     if json:
-        print_json({"usable": not errors, "summary": text, "findings": [asdict(finding) for finding in found]})
+        options.print_json({"usable": not errors, "summary": text, "findings": [asdict(finding) for finding in found]})
     else:
         for finding in found:
             typer.echo(str(finding))
@@ -152,7 +145,10 @@ def _print_plan(
     from heshare.ops.recording.profile_device import planned_steps
     from heshare.profiles.visit import MeasurementProtocol
 
-    protocol, budget_s = MeasurementProtocol(repeats=repeats), None if budget is None else parse_duration_s(budget)
+    protocol, budget_s = (
+        MeasurementProtocol(repeats=repeats),
+        None if budget is None else options.parse_duration_s(budget),
+    )
     with opened(device, seed=seed, clocks=clocks) as gpu:
         live = gpu.provenance == "measured"
         steps = planned_steps(
@@ -164,7 +160,7 @@ def _print_plan(
     total_s = visits[-1].begin_s + visits[-1].took_s if visits else 0.0
     if json:
         plan_rows = [asdict(visit) for visit in visits]
-        print_json({"gpu": name, "points": points, "minutes": total_s / 60, "plan": plan_rows})
+        options.print_json({"gpu": name, "points": points, "minutes": total_s / 60, "plan": plan_rows})
         return
     typer.echo("minute  points  what")
     points_so_far = 0
@@ -175,7 +171,7 @@ def _print_plan(
     typer.echo(f"{name}: {points} points in {total_s / 60:.1f} min (about {start_min:.1f} min of it to start tasks)")
 
 
-def calibrate(json: Json = False) -> None:
+def calibrate(json: options.Json = False) -> None:
     """Fit the device model again: rewrite its constants; print errors and coverage on points left out of the fit."""
     from heshare.shared.processes import SAME_BYTES, child_environment, has_same_bytes
 
@@ -189,7 +185,7 @@ def calibrate(json: Json = False) -> None:
     tenants, together = rewrite_errors(), copies()
     if json:
         tables |= {"tenants": tenants, "copies": together}
-        print_json({name: to_records(table.round(3)) for name, table in tables.items()})
+        options.print_json({name: options.to_records(table.round(3)) for name, table in tables.items()})
         return
     typer.echo(tables["errors"].to_string(index=False, float_format="%.2f", na_rep=""))
     typer.echo("\nHow often the stated intervals hold on those points, %, and how sharp they are:")
@@ -205,7 +201,9 @@ def calibrate(json: Json = False) -> None:
 def trace_kernels(
     out: Annotated[
         Path,
-        typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/kernels.csv.", callback=writable_folder),
+        typer.Option(
+            help="Folder of profiles; the table becomes OUT/<gpu>/kernels.csv.", callback=options.writable_folder
+        ),
     ],
     device: Annotated[str, typer.Option(help="A GPU of this machine, such as nvml:0.")] = "nvml:0",
     repeats: Annotated[int, typer.Option(min=1, max=MOST_SAMPLES, help="Iterations to trace.")] = 5,
@@ -216,7 +214,7 @@ def trace_kernels(
     model: Annotated[
         list[str] | None, typer.Option(help="A model of Table IV; may be repeated. All unless given.")
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Record the kernels of each model alone on a real GPU; the same command continues an interrupted recording."""
     from heshare.ops.recording.kernel_recorder import BATCH_SIZES, record_device
@@ -228,22 +226,22 @@ def trace_kernels(
 def regenerate_profiles(
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of profiles; data/profiles/emulated unless given.", callback=writable_folder),
+        typer.Option(help="Folder of profiles; data/profiles/emulated unless given.", callback=options.writable_folder),
     ] = None,
     samples: Annotated[
         int, typer.Option(min=0, max=MOST_SAMPLES, help="Training samples over T4, V100 and A100 together.")
     ] = 1000,
     noise_of: Annotated[str, typer.Option(help="A recorded GPU, such as H100, whose repeat noise to use.")] = "",
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = False,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Record the profiles of the emulated T4, V100 and A100 again: needed when the device model's constants change."""
     from heshare.ops.recording.regenerate_profiles import regenerate
 
     paths = regenerate(out, samples=samples, seed=seed, noise_of=noise_of, progress=not quiet)
     if json:
-        print_json({"profiles": [str(path) for path in paths]})
+        options.print_json({"profiles": [str(path) for path in paths]})
         return
     for path in paths:
         typer.echo(f"Written: {path}")
@@ -251,6 +249,6 @@ def regenerate_profiles(
 
 def _print_path(what: str, path: Path, json: bool) -> None:
     if json:
-        print_json({what: str(path)})
+        options.print_json({what: str(path)})
     else:
         typer.echo(f"Written: {path}")

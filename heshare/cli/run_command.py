@@ -7,37 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare.cli.options import (
-    PAPER_CLUSTER,
-    Arrivals,
-    ClusterText,
-    Hold,
-    Interval,
-    Json,
-    Load,
-    OnePolicy,
-    Out,
-    PowerLimit,
-    Price,
-    PriceStart,
-    Profiles,
-    Quiet,
-    RepetitionNumber,
-    Saving,
-    Seed,
-    TasksText,
-    Trace,
-    one_policy,
-    predictor_factory,
-    price_terms,
-    print_frame,
-    print_values,
-    run_terms,
-    shows_bar,
-    task_set,
-    told,
-    writable_file,
-)
+from heshare.cli import options
 from heshare.shared.errors import InputError, require
 from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
 
@@ -62,30 +32,31 @@ _OF_DRAWN_TASKS = {"load", "arrivals", "interval"}
 
 def run(
     context: typer.Context,
-    policy: OnePolicy = None,
+    policy: options.OnePolicy = None,
     plan: Annotated[
         Path | None,
         typer.Option(help="Run a plan, a plan-*.json of plan --out, with its tasks.", show_default=False),
     ] = None,
-    cluster: ClusterText = PAPER_CLUSTER,
-    tasks: TasksText = "60",
-    load: Load = "mixed",
-    arrivals: Arrivals = "at_once",
-    interval: Interval = None,
-    trace: Trace = None,
-    profiles: Profiles = None,
-    seed: Seed = 0,
-    repetition: RepetitionNumber = 0,
-    power_limit: PowerLimit = None,
-    price: Price = None,
-    price_start: PriceStart = None,
-    hold: Hold = None,
-    saving: Saving = None,
-    out: Out = None,
+    cluster: options.ClusterText = options.PAPER_CLUSTER,
+    tasks: options.TasksText = "60",
+    load: options.Load = "mixed",
+    arrivals: options.Arrivals = "at_once",
+    interval: options.Interval = None,
+    trace: options.Trace = None,
+    profiles: options.Profiles = None,
+    seed: options.Seed = 0,
+    repetition: options.RepetitionNumber = 0,
+    power_limit: options.PowerLimit = None,
+    price: options.Price = None,
+    price_start: options.PriceStart = None,
+    hold: options.Hold = None,
+    saving: options.Saving = None,
+    out: options.Out = None,
     timeline: Annotated[
         Path | None,
         typer.Option(
-            help="Write the run as Chrome trace events (JSON); ui.perfetto.dev opens it.", callback=writable_file
+            help="Write the run as Chrome trace events (JSON); ui.perfetto.dev opens it.",
+            callback=options.writable_file,
         ),
     ] = None,
     progress: Annotated[
@@ -94,8 +65,8 @@ def run(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out rows of a trace that cannot be run, and count them.")
     ] = False,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Run a task set, a file of jobs or a plan on emulated GPUs, under a policy."""
     source = context.get_parameter_source
@@ -104,7 +75,7 @@ def run(
         refused = sorted(given & _NOT_WITH_A_PLAN)
         action = "Leave the others out: a plan has its tasks, its cluster and its clocks."
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
-    terms = run_terms(power_limit, price_terms(price, price_start, hold, saving))
+    terms = options.run_terms(power_limit, options.price_terms(price, price_start, hold, saving))
     from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
     from heshare.policies.registry import make
     from heshare.prediction.predictor import LazyPredictor
@@ -117,7 +88,7 @@ def run(
         own = tasks * ("tasks" in given), cluster * ("cluster" in given)
         made, to_run, gpus = _read_plan(plan, *own, streams)
     else:
-        made, gpus = make(one_policy(policy)), Cluster.parse(cluster)
+        made, gpus = make(options.one_policy(policy)), Cluster.parse(cluster)
         jobs = Path(tasks).suffix in (".yaml", ".yml")
         refused = sorted(given & _OF_DRAWN_TASKS) if jobs or from_venus else []
         require("--tasks", f"{tasks} and {', '.join(refused)}", not refused, "one of the two", "Leave the others out.")
@@ -127,15 +98,15 @@ def run(
             to_run = _venus_tasks(tasks, streams.rng(TASKS), gpus, trace, skip_bad)
         else:
             how: dict[str, Any] = {"arrivals": arrivals, "interval_s": interval, "load": load, "trace": trace}
-            to_run = task_set(tasks, streams, cluster=gpus, **how)
-    with told("run", quiet or progress):
+            to_run = options.task_set(tasks, streams, cluster=gpus, **how)
+    with options.told("run", quiet or progress):
         result = run_tasks(
             to_run,
             gpus,
             terms.wrap(made),
-            predictor=LazyPredictor(predictor_factory(profiles)),
+            predictor=LazyPredictor(options.predictor_factory(profiles)),
             rng=streams.rng(POLICY),
-            progress=progress or shows_bar(quiet),
+            progress=progress or options.shows_bar(quiet),
         )
     _write(result, job_names, out, timeline, terms, json=json)
 
@@ -146,7 +117,7 @@ def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tup
     from heshare.world.cluster import Cluster
 
     plan = read_plan(file)
-    given = task_set(tasks, streams) if tasks else plan.tasks
+    given = options.task_set(tasks, streams) if tasks else plan.tasks
     to_run = arguments.as_tasks(given, streams)
     gpus = Cluster.parse(cluster) if cluster else plan.cluster
     return arguments.as_policy(plan, to_run, gpus), to_run, gpus
@@ -206,9 +177,9 @@ def _write(
         write_trace(result, timeline)
     summary = {**result.summary(), **terms.columns(result)}
     if json:
-        print_frame(frame, True, **summary)
+        options.print_frame(frame, True, **summary)
     else:
-        print_values(summary)
+        options.print_values(summary)
 
 
 def _with_names(frame: pd.DataFrame, job_names: list[str] | None) -> pd.DataFrame:

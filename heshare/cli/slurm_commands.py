@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare.cli.options import (
-    Json,
-    Profiles,
-    Quiet,
-    Seed,
-    parse_duration_s,
-    policy_names,
-    predictor_factory,
-    print_frame,
-    print_values,
-    told,
-)
+from heshare.cli import options
 from heshare.shared.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +24,7 @@ app = typer.Typer(
 )
 
 PolicyName = Annotated[
-    str, typer.Option("--policy", help="Any that places jobs; see heshare list.", autocompletion=policy_names)
+    str, typer.Option("--policy", help="Any that places jobs; see heshare list.", autocompletion=options.policy_names)
 ]
 Types = Annotated[
     Path | None,
@@ -53,10 +42,10 @@ def plan(
     types: Types = None,
     partition: Partition = None,
     user: User = None,
-    profiles: Profiles = None,
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = False,
+    profiles: options.Profiles = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Print where, when and with which share held jobs would run, and the commands that would release them so.
 
@@ -72,11 +61,11 @@ def apply(
     types: Types = None,
     partition: Partition = None,
     user: User = None,
-    profiles: Profiles = None,
-    seed: Seed = 0,
+    profiles: options.Profiles = None,
+    seed: options.Seed = 0,
     yes: Yes = False,
-    quiet: Quiet = False,
-    json: Json = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Plan as `plan` does and, with --yes, give each job its GPU, share and order, and release it.
 
@@ -101,8 +90,8 @@ def watch(
     types: Types = None,
     partition: Partition = None,
     user: User = None,
-    profiles: Profiles = None,
-    seed: Seed = 0,
+    profiles: options.Profiles = None,
+    seed: options.Seed = 0,
     every: Annotated[str, typer.Option(help="Time between looks at the queue, such as 10s.")] = "10s",
     yes: Yes = False,
 ) -> None:
@@ -112,7 +101,7 @@ def watch(
     """
     from heshare.ops.slurm.release_plan import ReleaseWatch
 
-    every_s = parse_duration_s(every)
+    every_s = options.parse_duration_s(every)
     with _alone(yes):
         watched = ReleaseWatch(
             _settings(types, profiles, policy=policy, partition=partition, user=user, seed=seed),
@@ -132,13 +121,13 @@ def _settings(types: Path | None, profiles: Path | None, *, policy: str, **other
     from heshare.policies.registry import canonical
 
     known = {} if types is None else read_types(types)
-    return PlanSettings(canonical(policy), predictor_factory(profiles)(), known, **others)
+    return PlanSettings(canonical(policy), options.predictor_factory(profiles)(), known, **others)
 
 
 def _made(types: Path | None, profiles: Path | None, quiet: bool, **others: Any) -> ReleasePlan:
     from heshare.ops.slurm.release_plan import plan_release, read_state
 
-    with told("slurm", quiet):
+    with options.told("slurm", quiet):
         settings = _settings(types, profiles, **others)
         return plan_release(read_state(settings), settings)
 
@@ -172,11 +161,11 @@ def _alone(changes: bool) -> Iterator[None]:
 def _print(made: ReleasePlan, json: bool) -> None:
     commands = [shlex.join(command) for command in made.commands]
     if json:
-        print_frame(made.to_frame(), True, **made.totals, notes=list(made.notes), commands=commands)
+        options.print_frame(made.to_frame(), True, **made.totals, notes=list(made.notes), commands=commands)
         return
     if made.placements:
-        print_frame(made.to_frame(), False)
-        print_values(dict(made.totals))
+        options.print_frame(made.to_frame(), False)
+        options.print_values(dict(made.totals))
     else:
         typer.echo("No held job is to be planned: submit with sbatch --hold --comment 'heshare like=...'.")
     for line in [*[f"- {note}" for note in made.notes], *commands]:

@@ -1,7 +1,5 @@
 """NVIDIA MPS for one GPU: a daemon with its own pipe and log directory, which ends with this process."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -179,7 +177,7 @@ class MpsSession:
             time.sleep(_POLL_S)
         return True
 
-    def __enter__(self) -> MpsSession:
+    def __enter__(self) -> "MpsSession":
         self.start()
         return self
 

@@ -4,8 +4,6 @@ The recorder calls NVML in its own process. The executor, which must outlive a c
 deadline, and reads it by a `CardSampler`.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -194,7 +192,7 @@ class NvmlDevice:
         self._off()
         self._ends.close()
 
-    def __enter__(self) -> NvmlDevice:
+    def __enter__(self) -> "NvmlDevice":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,7 +14,7 @@ from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.profiles import store
 from heshare.profiles.replay_device import ReplayDevice
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
 from heshare.world.catalogue import gpu as find_gpu
 
 SPARES = 7
@@ -52,13 +52,9 @@ def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:
         "nvml": lambda: _nvml(name, clocks),
         "replay": lambda: ReplayDevice(store.read(name), source=name),
     }
-    if kind not in openers or not name:
-        raise InputError(
-            repr(text),
-            "emulated:GPU such as emulated:T4, nvml:INDEX such as nvml:0, nvml:UUID, or replay:PATH",
-            "Name a device; `heshare doctor` lists the GPUs of this machine.",
-            column="device",
-        )
+    expected = "emulated:GPU such as emulated:T4, nvml:INDEX such as nvml:0, nvml:UUID, or replay:PATH"
+    action = "Name a device; `heshare doctor` lists the GPUs of this machine."
+    require("device", repr(text), kind in openers and bool(name), expected, action)
     return openers[kind]()
 
 

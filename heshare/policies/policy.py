@@ -4,8 +4,6 @@ A policy that plans a whole task set at once (HeShare) releases its plan's batch
 ticks; an online placer acts on arrivals. The simulator and the live executor use this interface only.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -275,8 +273,7 @@ class ReusedPlanning:
     planning_s: float = 0.0
     predictor_calls: int = 0
 
-    def __add__(self, other: ReusedPlanning) -> ReusedPlanning:
-        """Return the sum."""
+    def __add__(self, other: "ReusedPlanning") -> "ReusedPlanning":
         return ReusedPlanning(self.planning_s + other.planning_s, self.predictor_calls + other.predictor_calls)
 
 

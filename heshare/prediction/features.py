@@ -5,8 +5,6 @@ Task features are those of the task alone, at 100 % and the top clock, so a pred
 pairing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 

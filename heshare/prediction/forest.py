@@ -1,7 +1,5 @@
 """The schedulers' predictor (Section III-A): one forest of trees for time under sharing and for the GPU's power."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -25,7 +23,7 @@ from heshare.shared import files
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.caches.kept_objects import keep, key_of, load_kept
 from heshare.shared.compiling import compiler
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 
 FOREST_SETTINGS: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
 """The forest's settings, chosen by cross-validation inside the training part (`heshare.prediction.table5`)."""
@@ -64,7 +62,7 @@ class Forest:
         self._targets = Targets()
         self._scale = np.ones(2)
 
-    def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> Forest:
+    def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> "Forest":
         """Learn from features (rows, 15), times (s) and powers (W), each (rows,); returns itself."""
         from sklearn.ensemble import ExtraTreesRegressor  # slow to import, and a kept forest needs none
 
@@ -268,13 +266,9 @@ def forest_factory(profiles: pd.DataFrame) -> Callable[[], ForestPredictor]:
     with untold():
         kept = profiles[covered_rows(profiles)].reset_index(drop=True)
         samples = int((~is_reference(kept)).sum())
-        if samples < LEAST_SAMPLES:
-            raise InputError(
-                f"{samples} samples whose tasks were all recorded alone too",
-                f"at least {LEAST_SAMPLES}",
-                "Record for longer, such as --budget 15m; the existing rows are kept.",
-                column="profiles",
-            )
+        found, action = "samples whose tasks were all recorded alone too", "Record for longer, such as --budget 15m;"
+        good, action = samples >= LEAST_SAMPLES, f"{action} the existing rows are kept."
+        require("profiles", f"{samples} {found}", good, f"at least {LEAST_SAMPLES}", action)
         return partial(ForestPredictor, *train_forest(kept, seed=0))
 
 

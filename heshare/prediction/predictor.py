@@ -1,7 +1,5 @@
 """The `Predictor` protocol: times under sharing and GPU power, as every planning policy uses them (Section III-A)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -40,7 +38,7 @@ class CodedSets(Sequence[tuple[Resident, ...]]):
         self.residents, self.members = residents, members
 
     @classmethod
-    def of(cls, sets: Sequence[tuple[Resident, ...]]) -> CodedSets:
+    def of(cls, sets: Sequence[tuple[Resident, ...]]) -> "CodedSets":
         """Return sets in this form; an object that is in several of them is looked up once."""
         if isinstance(sets, CodedSets):
             return sets
@@ -50,7 +48,7 @@ class CodedSets(Sequence[tuple[Resident, ...]]):
         return cls(list(kept.values()), np.array(rows, dtype=np.int64).reshape(len(sets), width))
 
     @classmethod
-    def of_codes(cls, codes: IntArray, workloads: Sequence[Workload]) -> CodedSets:
+    def of_codes(cls, codes: IntArray, workloads: Sequence[Workload]) -> "CodedSets":
         """Return the sets of residents with these codes, workload times `CODES` plus MPS percentage, shape (m, w).
 
         Codes are -1 beyond a set's size.

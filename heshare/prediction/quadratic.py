@@ -1,7 +1,5 @@
 """The smooth part of the schedulers' predictor: a quadratic function of a row's load, fitted by ridge regression."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ class Quadratic:
     the nearest. Without it for products, a type of GPU between two trained ones has squares that none of them has.
     """
 
-    def fit(self, columns: FloatArray, outputs: FloatArray) -> Quadratic:
+    def fit(self, columns: FloatArray, outputs: FloatArray) -> "Quadratic":
         """Learn outputs, shape (rows, k), from columns, shape (rows, c); returns itself."""
         self._range = np.array([columns.min(axis=0), columns.max(axis=0)])
         self._centre, self._scale = columns.mean(axis=0), columns.std(axis=0) + 1e-9

@@ -1,7 +1,5 @@
 """Training samples of the predictor, and their split: 75 % train, 25 % validate (Section III-A)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -43,7 +41,7 @@ class Samples:
         """Times (s) and powers (W; NaN: not recorded), shape (m, 2)."""
         return self.rows[["time_s", "power_w"]].to_numpy(float)
 
-    def every(self, step: int) -> Samples:
+    def every(self, step: int) -> "Samples":
         """Return every `step`-th observation, for a smoke run."""
         return Samples(self.rows[::step].reset_index(drop=True), self.members[::step], self.references, self.provenance)
 

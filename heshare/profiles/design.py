@@ -53,12 +53,11 @@ class Point:
         object.__setattr__(self, "co_runners", tuple(sorted(self.co_runners, key=str)))
         variants = {(task.workload.precision, task.workload.engine) for task in (self.target, *self.co_runners)}
         if len(variants) > 1:
-            raise InputError(
-                f"{self} in more than one precision or engine",
+            found, expected = (
+                "in more than one precision or engine",
                 "one precision and one engine for all tasks of a row",
-                "Measure them apart.",
-                column="co_runners",
             )
+            raise InputError(f"{self} {found}", expected, "Measure them apart.", column="co_runners")
 
     def __str__(self) -> str:
         return f"{self.target}+{write_co_runners(self.co_runners)}/{self.sm_mhz}"

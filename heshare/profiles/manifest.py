@@ -17,7 +17,7 @@ import pandas as pd
 from heshare.devices.device import Device, ReportsFacts
 from heshare.profiles.visit import MeasurementProtocol
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.shared.journal import read_journal
 from heshare.shared.version import __version__
 
@@ -74,13 +74,10 @@ def verify(table_path: str | Path) -> None:
         if entry.get("table") != table_path.name:
             continue
         sha256 = files.sha256(table_path)
-        if sha256 != entry["sha256"]:
-            raise InputError(
-                f"a table that was changed after it was recorded (SHA-256 {sha256[:12]}...)",
-                f"the recorded table ({entry['sha256'][:12]}...), by its {NAME}",
-                f"Restore or record it again; or, if the change is meant, heshare profile --accept {table_path}",
-                file=table_path,
-            )
+        found = f"a table that was changed after it was recorded (SHA-256 {sha256[:12]}...)"
+        expected = f"the recorded table ({entry['sha256'][:12]}...), by its {NAME}"
+        action = f"Restore or record it again; or, if the change is meant, heshare profile --accept {table_path}"
+        require(None, found, sha256 == entry["sha256"], expected, action, file=table_path)
         return
 
 

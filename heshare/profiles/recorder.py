@@ -4,8 +4,6 @@ The same code records an emulated GPU and a real one. Recording within a time bu
 `heshare.ops.recording`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -23,7 +21,7 @@ from heshare.profiles.design import Point
 from heshare.profiles.measure import MeasurementBench
 from heshare.profiles.schema import UTILISATIONS, check, write_co_runners
 from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
-from heshare.shared.errors import DeviceError, InputError
+from heshare.shared.errors import DeviceError, require
 from heshare.world.catalogue import gpu as find_gpu
 
 DIGITS = 7
@@ -125,7 +123,7 @@ def repeated_visits(setups: Sequence[Setup], repeats: int, rng: np.random.Genera
         yield from ((setups[place], number) for place in rng.permutation(len(setups)))
 
 
-def progress_bar(device: Device, total: int, unit: str, progress: bool) -> tqdm[NoReturn]:
+def progress_bar(device: Device, total: int, unit: str, progress: bool) -> "tqdm[NoReturn]":
     """Return the progress bar of a recording."""
     return tqdm(total=total, unit=unit, desc=f"profile {device.gpu.name}", disable=None if progress else True)
 
@@ -133,14 +131,10 @@ def progress_bar(device: Device, total: int, unit: str, progress: bool) -> tqdm[
 def check_catalogue(device: Device) -> None:
     """Raise `InputError` unless the catalogue describes the device: written tables are checked against it."""
     gpu, top_mhz = find_gpu(device.gpu.name), device.gpu.max_mhz
-    if top_mhz != gpu.max_mhz:
-        raise InputError(
-            f"a top clock of {gpu.max_mhz} MHz, where the GPU offers {top_mhz} MHz",
-            "the clocks that the GPU offers",
-            "Correct clocks_mhz of this GPU, or describe the variant under a name of its own.",
-            file="data/gpus.csv",
-            column=f"{gpu.name} clocks_mhz",
-        )
+    found = f"a top clock of {gpu.max_mhz} MHz, where the GPU offers {top_mhz} MHz"
+    column, expected = f"{gpu.name} clocks_mhz", "the clocks that the GPU offers"
+    action = "Correct clocks_mhz of this GPU, or describe the variant under a name of its own."
+    require(column, found, top_mhz == gpu.max_mhz, expected, action, file="data/gpus.csv")
 
 
 def profile_table(device: Device, points: Sequence[Point], log: VisitLog) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from heshare.devices.device_model import Estimate, TaskEstimate
 from heshare.devices.uncertainty import Uncertainty
 from heshare.devices.virtual_device import VirtualDevice
 from heshare.profiles.schema import residents_of
-from heshare.shared.errors import InputError, UnansweredError
+from heshare.shared.errors import UnansweredError, require
 from heshare.world.catalogue import gpu as find_gpu
 from heshare.world.workload import Resident
 
@@ -35,14 +35,9 @@ class ReplayDevice(VirtualDevice):
 
     def __init__(self, table: pd.DataFrame, *, source: str = "a table") -> None:
         kinds = sorted(set(zip(table["gpu"], table["provenance"], strict=True)))
-        if len(kinds) != 1:
-            raise InputError(
-                ", ".join(f"{gpu} ({provenance})" for gpu, provenance in kinds) or "no rows",
-                "one GPU, emulated or measured",
-                "Name the table of one GPU, such as replay:data/profiles/emulated/T4/profile.csv.",
-                file=source,
-                column="gpu",
-            )
+        found = ", ".join(f"{gpu} ({provenance})" for gpu, provenance in kinds) or "no rows"
+        action = "Name the table of one GPU, such as replay:data/profiles/emulated/T4/profile.csv."
+        require("gpu", found, len(kinds) == 1, "one GPU, emulated or measured", action, file=source)
         name, provenance = kinds[0]
         super().__init__(find_gpu(name), provenance=provenance)
         self._idle_w, self._source = float(table["idle_w"].mean()), source

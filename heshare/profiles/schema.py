@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import gpus, models, resident
 from heshare.world.workload import ENGINES, PRECISIONS, Resident, Workload
 
@@ -297,13 +297,11 @@ def _check_columns(table: pd.DataFrame, file: str | Path | None) -> None:
         float: lambda cells: cells.dtype == "float64",
         bool: lambda cells: cells.dtype == "bool",
     }
-    if list(table.columns) != list(NAMES) or not all(types[kind](table[name]) for name, kind, *_ in COLUMNS):
-        raise InputError(
-            "columns " + ", ".join(f"{name} ({dtype})" for name, dtype in table.dtypes.items()),
-            "the columns " + ", ".join(f"{name} ({kind.__name__})" for name, kind, *_ in COLUMNS) + ", no text missing",
-            "Read the table with heshare.profiles.store.read, or make it with the recorder.",
-            file=file,
-        )
+    good = list(table.columns) == list(NAMES) and all(types[kind](table[name]) for name, kind, *_ in COLUMNS)
+    found = "columns " + ", ".join(f"{name} ({dtype})" for name, dtype in table.dtypes.items())
+    names = ", ".join(f"{name} ({kind.__name__})" for name, kind, *_ in COLUMNS)
+    action = "Read the table with heshare.profiles.store.read, or make it with the recorder."
+    require(None, found, good, f"the columns {names}, no text missing", action, file=file)
 
 
 def _bad_cell(rule: Rule, row: pd.Series, more: int, file: str | Path | None, number: int) -> InputError:

@@ -12,7 +12,7 @@ import pandas as pd
 from heshare.profiles import manifest
 from heshare.profiles.schema import COLUMNS, NAMES, UTILISATIONS, Column, check
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.shared.files import write_atomic
 from heshare.world.catalogue import PAPER_GPUS
 
@@ -32,13 +32,9 @@ def read(path: str | Path) -> pd.DataFrame:
     """
     path = Path(path)
     tables = sorted(path.rglob("profile.csv")) if path.is_dir() else [path]
-    if not tables or not all(table.is_file() for table in tables):
-        raise InputError(
-            "no profile.csv below this folder" if path.is_dir() else "no such file",
-            "a profile table",
-            "Record one with `heshare profile`.",
-            file=path,
-        )
+    found = "no profile.csv below this folder" if path.is_dir() else "no such file"
+    good = bool(tables) and all(table.is_file() for table in tables)
+    require(None, found, good, "a profile table", "Record one with `heshare profile`.", file=path)
     return _sorted(pd.concat(list(map(_read_one, tables)), ignore_index=True))
 
 
@@ -78,14 +74,8 @@ def make_table(rows: Iterable[Sequence[object]]) -> pd.DataFrame:
 
 def parse_row(cells: Sequence[str], *, file: Path, row: int) -> list[object]:
     """Return the values of one row of text, or an `InputError` for cells that are not of their column's type."""
-    if len(cells) != len(NAMES):
-        raise InputError(
-            f"{len(cells)} cells",
-            f"{len(NAMES)} cells, one for each column",
-            "Complete the row, or delete it.",
-            file=file,
-            row=row,
-        )
+    good, expected = len(cells) == len(NAMES), f"{len(NAMES)} cells, one for each column"
+    require(None, f"{len(cells)} cells", good, expected, "Complete the row, or delete it.", file=file, row=row)
     return [_value(text, column, file, row) for text, column in zip(cells, COLUMNS, strict=True)]
 
 
@@ -106,14 +96,9 @@ def _read_one(path: Path) -> pd.DataFrame:
 
 def check_header(header: Sequence[str], path: Path) -> None:
     """Raise `InputError` unless a header has the columns of the schema, in their order."""
-    if len(header) <= 1:
-        raise InputError(
-            f"the line {header[0][:60]!r}" if header else "an empty file",
-            "a CSV header: " + ",".join(NAMES),
-            "Record the profile again, or export the table as CSV.",
-            file=path,
-            row=1,
-        )
+    found, expected = f"the line {header[0][:60]!r}" if header else "an empty file", "a CSV header: " + ",".join(NAMES)
+    action = "Record the profile again, or export the table as CSV."
+    require(None, found, len(header) > 1, expected, action, file=path, row=1)
     unknown = [name for name in header if name not in NAMES]
     for column in NAMES:
         if header.count(column) != 1:

@@ -1,7 +1,5 @@
 """The measurement protocol, the setups that a recording visits, and the result of one visit."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -70,7 +68,7 @@ class Setup:
         object.__setattr__(self, "residents", tuple(sorted(self.residents, key=str)))
 
     @classmethod
-    def of(cls, point: Point) -> Setup:
+    def of(cls, point: Point) -> "Setup":
         """Return the setup in which a point is measured."""
         return cls((point.target, *point.co_runners), point.sm_mhz)
 
@@ -128,7 +126,7 @@ class Visit:
         return {key: None if value != value else value for key, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, cells: dict[str, Any]) -> Visit:
+    def from_dict(cls, cells: dict[str, Any]) -> "Visit":
         """Return the visit that `as_dict` wrote; a `TypeError` for other fields."""
         values: dict[str, Any] = {key: math.nan if cell is None else cell for key, cell in cells.items()}
         return cls(**{**values, "time_s": tuple(cells["time_s"]), "done": tuple(cells["done"])})

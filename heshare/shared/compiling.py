@@ -1,24 +1,18 @@
 """Decorators of functions that numba compiles: kept on disk, with strict IEEE arithmetic, as their numpy forms have.
 
-Numba is imported when a function needs it, since that outlasts an estimate; without it (the extra `fast`) they run as
-Python, with the same bytes. That, and the first compilation of a process, is told in one line on stderr, unless
-`compilation_told_by` says otherwise. `heshare compile` compiles everything ahead.
+Without numba (the extra `fast`) they run as Python, with the same bytes. That, and the first compilation of a process,
+is told in one line on stderr, unless `compilation_told_by` says otherwise. `heshare compile` compiles everything ahead.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import update_wrapper
-from threading import RLock
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 Tell = Callable[[str], object]
-_PLAIN_CALLS = 30_000
-"""Calls of small functions that run as Python before numba is imported: they take a tenth of its time."""
-_LOADING = RLock()
 
 
 class Compilations:
@@ -48,55 +42,9 @@ def compilation_told_by(tell: Tell) -> Iterator[None]:
         compilations.tell = before
 
 
-class Late:
-    """A function that is compiled, or taken as it is without numba, when first needed, and then replaces this object.
-
-    The first calls of a `small` one run as Python; `plain` is the form that runs without numba.
-    """
-
-    def __init__(self, function: Any, small: bool = False, plain: Any = None, **options: Any) -> None:
-        update_wrapper(self, function)
-        self.function, self.small, self.plain, self.options = function, small, plain or function, options
-        # What its module had before the first of them.
-        self.scope = _scopes.setdefault(function.__module__, dict(function.__globals__))
-        self.made: Any = None
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        global _plain_calls
-        if self.made is None and self.small and _plain_calls < _PLAIN_CALLS:
-            _plain_calls += 1
-            return self.function(*args, **named)
-        return self.ready()(*args, **named)
-
-    def ready(self) -> Any:
-        """Return the compiled function, or without numba the function; all others are made ready too."""
-        with _LOADING:
-            if self.made is None:
-                _load()
-            return self.made
-
-
-_plain_calls = 0
-_waiting: list[Late] = []
-_scopes: dict[str, dict[str, Any]] = {}
-_make: Callable[[Late], Any] | None = None
-
-
-def _load() -> None:
-    # In the order of their definitions: what is compiled depends on the functions that it calls.
-    global _make
-    _make = make = _make or _maker()
-    for late in _waiting:
-        late.made = make(late)
-    for name in [name for name in sys.modules if name.startswith("heshare.") or name in _scopes]:
-        scope = vars(sys.modules[name])
-        scope.update({key: value.made for key, value in scope.items() if type(value) is Late and value.made})
-    _waiting.clear()
-
-
-def _maker() -> Callable[[Late], Any]:
+def _maker() -> Callable[..., Any] | None:
     try:
-        from heshare.shared.caches.numba_code import compile_late
+        from heshare.shared.caches.numba_code import compile_function
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("numba", "llvmlite"):
             raise
@@ -104,28 +52,22 @@ def _maker() -> Callable[[Late], Any]:
 
         slow = "no numba in this environment: functions run as Python, with the same results and much slower"
         compilations.tell(f"{slow}; for speed: {install_command('fast')}")
-        return lambda late: late.plain
-    return compile_late
+        return None
+    return compile_function
 
 
-def compiler(**options: Any) -> Callable[[_F], _F]:
-    """Return a decorator as `compiled`, with options of numba or of `Late`."""
+def compiler(plain: Callable[..., Any] | None = None, **options: Any) -> Callable[[_F], _F]:
+    """Return a decorator as `compiled`, with options of numba; `plain` is the form that runs without numba."""
 
     def decorate(function: _F) -> _F:
-        late = Late(function, **options)
-        with _LOADING:
-            if _make is not None:
-                return cast(_F, _make(late))
-            _waiting.append(late)
-        return cast(_F, late)
+        return cast(_F, plain or function) if _make is None else cast(_F, _make(function, **options))
 
     return decorate
 
 
+_make = _maker()
 compiled = compiler()
 """Decorator: compile with numba, keep the result on disk, use strict IEEE arithmetic."""
-small = compiler(small=True)
-"""Decorator: compile as `compiled` does, but not before a process has made many calls, each of which is short."""
 allocation_free = compiler(_nrt=False)
 """Decorator: compile as `compiled` does, without reference counts, for functions that create no array.
 

@@ -88,10 +88,19 @@ def describe(error: HeShareError) -> dict[str, object]:
     return {"kind": type(error).__name__, "message": str(error), **known}
 
 
-def require(column: str, value: object, good: bool, expected: str, action: str = "Correct the parameter.") -> None:
+def require(
+    column: str | None,
+    value: object,
+    good: bool,
+    expected: str,
+    action: str = "Correct the parameter.",
+    *,
+    file: str | Path | None = None,
+    row: int | None = None,
+) -> None:
     """Raise `InputError` unless `good`; `column` names the parameter, and `value` is shown as found."""
     if not good:
-        raise InputError(str(value), expected, action, column=column)
+        raise InputError(str(value), expected, action, file=file, row=row, column=column)
 
 
 class NotProfiledError(InputError):

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from types import MappingProxyType
 
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
 
 LIBRARIES = MappingProxyType(
     {
@@ -54,25 +54,17 @@ def lacking(extra: str) -> list[str]:
 def require_extra(extra: str, purpose: str) -> None:
     """Raise `InputError` unless the libraries of an extra are installed; they are not imported."""
     missing = lacking(extra)
-    if missing:
-        raise InputError(
-            f"no {', '.join(missing)} in this environment",
-            f"the libraries of the extra {extra!r}",
-            _install(extra),
-            column=purpose,
-        )
+    action = f"Install them: {install_command(extra)}"
+    require(purpose, f"no {', '.join(missing)} in this environment", not missing, _expected(extra), action)
 
 
 def of_import(error: ModuleNotFoundError) -> InputError | None:
     """Return the error that names the extra of a library that is missing; None for another module."""
     name = (error.name or "").partition(".")[0]
-    for extra, libraries in LIBRARIES.items():
-        if name in libraries:
-            return InputError(
-                f"no {name} in this environment", f"the libraries of the extra {extra!r}", _install(extra)
-            )
-    return None
+    extra = next((extra for extra, libraries in LIBRARIES.items() if name in libraries), None)
+    action = f"Install them: {install_command(extra)}" if extra else ""
+    return InputError(f"no {name} in this environment", _expected(extra), action) if extra else None
 
 
-def _install(extra: str) -> str:
-    return f"Install them: {install_command(extra)}"
+def _expected(extra: str) -> str:
+    return f"the libraries of the extra {extra!r}"

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import BinaryIO
 
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 
 MOST_BYTES = 256 << 20
 """Most bytes of a file that is read whole: a plan of 100,000 tasks has 20 MiB."""
@@ -58,13 +58,8 @@ def data(*parts: str) -> Path:
     folder = checkout()
     top = folder / "data" if folder is not None else Path(str(resources.files("heshare") / "data"))
     path = top.joinpath(*parts)
-    if not path.exists():
-        raise InputError(
-            "no such file",
-            "a file of the folder data/",
-            "Correct HESHARE_ROOT, or install heshare again." if folder is None else "Restore it from the repository.",
-            file=path,
-        )
+    action = "Correct HESHARE_ROOT, or install heshare again." if folder is None else "Restore it from the repository."
+    require(None, "no such file", path.exists(), "a file of the folder data/", action, file=path)
     return path
 
 

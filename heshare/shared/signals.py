@@ -68,14 +68,6 @@ class Interrupted(BaseException):
         super().__init__(signal.Signals(number).name)
 
 
-class EndRequested(KeyboardInterrupt):
-    """A signal has ended what a Ctrl-C would end as well."""
-
-    def __init__(self, number: int, text: str) -> None:
-        self.number = number
-        super().__init__(text)
-
-
 class InterruptHandler:
     """A handler that raises `Interrupted` at the first signal and ignores further ones."""
 

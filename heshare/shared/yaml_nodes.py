@@ -1,7 +1,5 @@
 """Reader of YAML files: errors name file, row and field, and no YAML tag creates an object."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,7 +14,7 @@ _TOP = "the file"
 _SCALARS = ("str", "int", "float", "bool", "timestamp")
 
 
-def read_nodes(path: Path, expected: str, action: str) -> YamlNode:
+def read_nodes(path: Path, expected: str, action: str) -> "YamlNode":
     """Return the top node of a YAML file; messages say what is `expected`, and the `action` for something else."""
     return YamlNode(path, _read(path, lambda text: yaml.compose(text, Loader=yaml.SafeLoader), expected, action), _TOP)
 
@@ -39,12 +37,12 @@ class YamlNode:
         """Raise the `InputError` that names this place."""
         raise InputError(found, expected, action, file=self.file, row=self.row, column=self.column)
 
-    def items(self) -> list[YamlNode]:
+    def items(self) -> "list[YamlNode]":
         if not isinstance(self.node, yaml.SequenceNode) or not self.node.value:
             self.refuse(_describe(self.node), "a list with at least one item", "Write the items as `- ...`.")
         return [YamlNode(self.file, item, f"{self.column}[{index}]") for index, item in enumerate(self.node.value)]
 
-    def mapping(self, known: tuple[str, ...] | None, expected: str) -> dict[str, YamlNode]:
+    def mapping(self, known: tuple[str, ...] | None, expected: str) -> "dict[str, YamlNode]":
         """Return the fields by name; with `known`, refuse others."""
         if not isinstance(self.node, yaml.MappingNode):
             self.refuse(_describe(self.node), expected, "Write it as `name: value`.")

@@ -1,15 +1,14 @@
-"""Toy device, for runs that can be checked by hand; its predictor; a scripted policy."""
+"""Toy device, for runs that can be checked by hand, and its predictor."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from heshare.devices.device_model import Estimate, TaskEstimate
 from heshare.devices.uncertainty import Uncertainty
 from heshare.devices.virtual_device import VirtualDevice
-from heshare.policies.policy import Action, Event, Traits, View
-from heshare.prediction.predictor import CoRuns, Predictor
+from heshare.prediction.predictor import CoRuns
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
@@ -94,29 +93,3 @@ def toy_instance(iterations: Sequence[float], gpus: int = 1) -> tuple[Instance, 
     tasks = [Task(number, Workload("resnet18", 4), work) for number, work in enumerate(iterations)]
     predictor = ToyPredictor()
     return make_instance(tasks, Cluster((toy_gpu(),) * gpus), predictor), predictor
-
-
-class ScriptedPolicy:
-    """A policy of one function, which records every event as (time_s, kind, tasks, gpu) in `trace`.
-
-    Args:
-        decide: returns the actions after an event, as in `Policy`.
-        tick_s: the period of ticks, s.
-    """
-
-    name = "scripted"
-    traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
-
-    def __init__(self, decide: Callable[[Event, View], Iterable[Action]], *, tick_s: float | None = None) -> None:
-        self._decide = decide
-        self.tick_s = tick_s
-        self.trace: list[tuple[float, str, tuple[int, ...], int | None]] = []
-
-    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Empty the trace."""
-        self.trace = []
-
-    def decide(self, event: Event, view: View) -> Iterable[Action]:
-        """Record the event and return the actions of the function."""
-        self.trace.append((event.time_s, event.kind.name, event.tasks, event.gpu))
-        return self._decide(event, view)

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from heshare.shared.arrays import FloatArray
-from heshare.shared.errors import InputError, require, unknown
+from heshare.shared.errors import require, unknown
 from heshare.shared.inputs.csv_table import Header, read_rows, read_table
 from heshare.world.helios_trace import stream_jobs
 
@@ -72,13 +72,8 @@ def check_arrivals(arrivals: object) -> str | tuple[float, ...]:
     """
     if isinstance(arrivals, str | Path):
         text = str(arrivals)
-        if text.lower() == _RENAMED:
-            raise InputError(
-                repr(text),
-                "one of " + ", ".join(ARRIVALS),
-                "The draw of that name is `miso` now, whole seconds near the mean; a Poisson process is `exponential`.",
-                column="arrivals",
-            )
+        action = "The draw of that name is `miso` now, whole seconds near the mean; a Poisson process is `exponential`."
+        require("arrivals", repr(text), text.lower() != _RENAMED, "one of " + ", ".join(ARRIVALS), action)
         if text not in ARRIVALS and not Path(text).is_file():
             raise unknown(text, ARRIVALS, "Choose one of those, or name a CSV file that exists.", column="arrivals")
         return text

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heshare.shared import files, plugins
-from heshare.shared.errors import InputError, unknown
+from heshare.shared.errors import InputError, require, unknown
 from heshare.shared.inputs.csv_table import Row, read_table
 from heshare.world.gpu import Gpu
 from heshare.world.language_model import DECODE, LARGEST_DECODE_M, PREFILL, SHAPE_KINDS, LanguageModel
@@ -97,14 +97,8 @@ def read_facts(
             facts[field] = _value(row, field, fields[field])
     for name, facts in table.items():
         missing = [field for field in fields if field not in facts and field not in optional]
-        if missing:
-            raise InputError(
-                f"{name} without {', '.join(missing)}",
-                "a row for each of " + ", ".join(fields),
-                "Add the rows, with unit and source.",
-                file=path,
-                column="field",
-            )
+        found, expected = f"{name} without {', '.join(missing)}", "a row for each of " + ", ".join(fields)
+        require("field", found, not missing, expected, "Add the rows, with unit and source.", file=path)
     return table
 
 
@@ -303,13 +297,10 @@ def shape(model_name: str) -> LanguageModel | None:
     facts = models().get(model_name)
     if facts is None or facts.language is not None:
         return None if facts is None else facts.language
-    if facts.kind == DECODE and facts.params_m > LARGEST_DECODE_M:
-        raise InputError(
-            f"{model_name}, which decodes with {facts.params_m:g} million parameters, without {', '.join(_SHAPE)}",
-            f"these for more than {LARGEST_DECODE_M:g} million: the law of smaller decoders reads no parameters",
-            "Add the rows to its description (docs/guide.md, Add a language model).",
-            column="workload",
-        )
+    good = not (facts.kind == DECODE and facts.params_m > LARGEST_DECODE_M)
+    found = f"{model_name}, which decodes with {facts.params_m:g} million parameters, without {', '.join(_SHAPE)}"
+    expected = f"these for more than {LARGEST_DECODE_M:g} million: the law of smaller decoders reads no parameters"
+    require("workload", found, good, expected, "Add the rows to its description (docs/guide.md, Add a language model).")
     return None
 
 
@@ -370,10 +361,7 @@ def _phase(workload: Workload) -> Phase:
     if workload.phase not in _PHASES:
         plugins.load(plugins.WORKLOADS, workload.phase)
     if workload.phase not in _PHASES:
-        raise InputError(
-            f"{workload}, a workload of the phase {workload.phase}",
-            "a workload of the phase " + " or ".join((INFERENCE, *_PHASES)),
-            "Install the plug-in that registers the phase.",
-            column="workload",
-        )
+        found, expected = f"{workload}, a workload of the phase {workload.phase}", "a workload of the phase "
+        action = "Install the plug-in that registers the phase."
+        raise InputError(found, expected + " or ".join((INFERENCE, *_PHASES)), action, column="workload")
     return _PHASES[workload.phase]

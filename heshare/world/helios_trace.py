@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from heshare.shared.errors import InputError, require
+from heshare.shared.errors import require
 from heshare.shared.inputs.bounds import MOST_S
 from heshare.shared.inputs.csv_table import Header, Row, RowError, read_rows
 
@@ -98,13 +98,11 @@ def stream_jobs(
                 raise
             if skipped is not None:
                 skipped[f"{error.column}: {error.reason}" if error.column else error.reason] += 1
-    if reader.first is None:
-        raise InputError(
-            "no job" if on_bad == "raise" else "no row that could be used",
-            "at least one row below the header",
-            "Check that this is the right file.",
-            file=path,
-        )
+    found, expected = (
+        "no job" if on_bad == "raise" else "no row that could be used",
+        "at least one row below the header",
+    )
+    require(None, found, reader.first is not None, expected, "Check that this is the right file.", file=path)
 
 
 def _duration_column(header: Header) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.shared.inputs.bounds import MOST_BATCH, MOST_GPUS, parse_whole
 from heshare.shared.inputs.csv_table import Header, Row, RowError, read_table, write_rows
 from heshare.world.catalogue import memory_mib, models
@@ -66,13 +66,8 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
         ['resnet50:8']
     """
     tasks = tuple(_task(row, index) for index, row in enumerate(read_table(path, COLUMNS, OPTIONAL)))
-    if not tasks:
-        raise InputError(
-            "no task",
-            "at least one row below the header",
-            "Add a task, or check that this is the right file.",
-            file=path,
-        )
+    action = "Add a task, or check that this is the right file."
+    require(None, "no task", bool(tasks), "at least one row below the header", action, file=path)
     return tasks
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 from support.made_up_outputs import write_outputs
+from support.site_build import build_site
 
 from heshare.paper.report import results_page
 
@@ -33,3 +34,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return Path(given).resolve()
     folder = tmp_path_factory.mktemp("results") / "figures"
     return results_page.write(folder, write_outputs(folder))
+
+
+@pytest.fixture(scope="session")
+def site(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site with a few estimates; with HESHARE_SITE=build/site the site there."""
+    given = os.environ.get("HESHARE_SITE")
+    out = Path(given).resolve() if given else tmp_path_factory.mktemp("site") / "site"
+    if not given:
+        build_site(checkout, out)
+    return out

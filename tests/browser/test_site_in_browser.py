@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,29 +10,12 @@ from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import Browser, Page
+from support.site_build import build_site
 
 import heshare
 
 pytestmark = pytest.mark.slow
-PAGES = ("index", "README", "docs/paper_map", "docs/guide", "api/heshare", "api/policies")
-
-
-def build(checkout: Path, out: Path, **environment: str) -> None:
-    """Build the site of a checkout; a warning of Sphinx fails it."""
-    command = [sys.executable, "docs/site/build.py", str(out)]
-    variables = {**os.environ, **environment}
-    done = subprocess.run(command, cwd=checkout, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert not done.stderr
-
-
-@pytest.fixture(scope="module")
-def site(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    given = os.environ.get("HESHARE_SITE")
-    out = Path(given).resolve() if given else tmp_path_factory.mktemp("site") / "site"
-    if not given:
-        build(checkout, out)
-    return out
+PAGES = ("index", "README", "estimate", "docs/paper_map", "docs/guide", "api/heshare", "api/policies")
 
 
 class Addresses(HTMLParser):
@@ -124,7 +104,7 @@ def test_pages_open_offline_without_sideways_scroll(site: Path, visit: Page, wid
 
 
 def test_site_has_the_same_bytes_twice(checkout: Path, site: Path, tmp_path: Path) -> None:
-    build(checkout, tmp_path / "site", PYTHONHASHSEED="7")
+    build_site(checkout, tmp_path / "site", PYTHONHASHSEED="7")
     first, second = (
         {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         for folder in (site, tmp_path / "site")

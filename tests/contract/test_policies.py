@@ -1,11 +1,11 @@
 """The policy contract for every registered policy."""
 
 import pytest
+from support.scripted_policy import ScriptedPolicy
 
 from heshare.policies.policy import Start, Traits
 from heshare.policies.registry import make, policies
 from heshare.testing.policy_contract import PolicyContract
-from heshare.testing.toy import ScriptedPolicy
 
 OTHER_PLANS = ("en-opt", "jct-opt", "en-opt/literal", "jct-opt/literal")
 """Other plans of the fronts of which Trade-off runs one."""

@@ -21,7 +21,7 @@ from support.pdf_text import texts_outside
 
 from heshare.paper.claims import claim_table, sources
 from heshare.paper.claims.verdicts import VERDICTS, paper_claims
-from heshare.paper.figures.series_styles import registered
+from heshare.paper.figures.series_styles import SERIES
 from heshare.paper.figures.style import SMALLEST_PT
 from heshare.paper.notebooks import kept_outputs, notebook_parameters, run_notebooks
 from heshare.paper.notebooks.execute_notebook import missing_files
@@ -178,9 +178,9 @@ def test_a_name_has_the_same_colour_in_every_legend(smoke_results: Path) -> None
     for path in sorted(smoke_results.glob("*.json")):
         for name, colours in json.loads(path.read_text()).get("legend", {}).items():
             seen.setdefault(name, set()).update(colours)
-    known = {name: colours for name, colours in seen.items() if name in registered()}
+    known = {name: colours for name, colours in seen.items() if name in SERIES}
     assert {"T4", "A100", "HeShare+"} <= set(known)
-    assert known == {name: {registered()[name].colour.upper()} for name in known}
+    assert known == {name: {SERIES[name].colour.upper()} for name in known}
 
 
 def test_no_text_of_a_figure_is_below_the_least_size_in_print(smoke_results: Path) -> None:

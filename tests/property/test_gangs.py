@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.lab.systems.shared import training
@@ -12,7 +13,6 @@ from heshare.policies.policy import Pause, Start, Wait
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.testing.policy_contract import check_run
-from heshare.testing.toy import ScriptedPolicy
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scripted_policy import ScriptedPolicy
 from support.strategies import clusters, task_sets
 
 from heshare.devices.emulated_device import EmulatedDevice
@@ -12,7 +13,7 @@ from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
 from heshare.shared.errors import InputError
 from heshare.testing.policy_contract import check_run
-from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor
+from heshare.testing.toy import ToyDevice, ToyPredictor
 from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
@@ -14,7 +15,6 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.running.actions import ActionExecutor
 from heshare.running.run import run
 from heshare.testing.policy_contract import check_run
-from heshare.testing.toy import ScriptedPolicy
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import signal
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +27,6 @@ from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.operators import tournament
 from heshare.scheduling.settings import Settings
 from heshare.shared import progress
-from heshare.shared.signals import EndRequested
 from heshare.shared.stopping import InterruptedWarning, Stopped
 from heshare.world.cluster import Cluster
 
@@ -141,11 +139,14 @@ def test_the_shell_prints_the_front_so_far(more: tuple[str, ...], monkeypatch: p
 
 
 def test_other_endings_of_a_search_are_not_taken_for_a_result() -> None:
+    class Ended(KeyboardInterrupt):
+        pass
+
     def ended(done: int, of: int) -> None:
-        raise EndRequested(signal.SIGTERM, "ended")
+        raise Ended
 
     world = make_instance(mixed_tasks(4), Cluster.parse(CLUSTER), Toy(demand=DEMANDS))
-    with pytest.raises(EndRequested):
+    with pytest.raises(Ended):
         search(world, Settings(), np.random.default_rng(0), ended)
 
 

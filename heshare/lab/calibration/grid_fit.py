@@ -5,8 +5,6 @@ much of an iteration no share shortens; power settles what operations, traffic o
 (`heshare.devices.board_power`). `power_w` is the highest reading of a window, an upper bound of the mean.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,7 +54,7 @@ class GridRows:
     time_s: FloatArray
     power_w: FloatArray
 
-    def where(self, mask: BoolArray) -> GridRows:
+    def where(self, mask: BoolArray) -> "GridRows":
         names = ("batch", "share", "processes", "time_s", "power_w")
         return replace(self, **{name: getattr(self, name)[mask] for name in names})
 

@@ -1,7 +1,5 @@
 """The public measurements of `data/calibration/`: times, power, clocks, pairs, kernels and memory traffic."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,7 +56,7 @@ class TimeRows:
     def __len__(self) -> int:
         return len(self.batch)
 
-    def where(self, mask: BoolArray) -> TimeRows:
+    def where(self, mask: BoolArray) -> "TimeRows":
         return TimeRows(self.batch[mask], self.share[mask], self.time_s[mask], self.sm_mhz[mask])
 
 

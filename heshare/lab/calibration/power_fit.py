@@ -4,8 +4,6 @@ The voltage curve comes from clock sweeps, the dynamic power from inference unde
 tensor cores (`heshare.lab.calibration.power`) on newer GPUs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -166,11 +164,11 @@ class RangedValue:
     source: str
 
     @classmethod
-    def within(cls, value: float, relative: float, source: str) -> RangedValue:
+    def within(cls, value: float, relative: float, source: str) -> "RangedValue":
         return cls(value, value * (1 - relative), value * (1 + relative), source)
 
     @classmethod
-    def by_factor(cls, value: float, spread: float, source: str) -> RangedValue:
+    def by_factor(cls, value: float, spread: float, source: str) -> "RangedValue":
         factor = math.exp(NORMAL_90 * spread)
         return cls(value, value / factor, value * factor, source)
 

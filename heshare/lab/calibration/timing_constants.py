@@ -14,19 +14,7 @@ import numpy as np
 
 from heshare.devices.constants import Power, Timing
 from heshare.devices.iteration_time import SM_TIME_ONLY, WorkPower
-from heshare.lab.calibration.measurements import (
-    FUSED_DECODER,
-    FUSED_RECORD,
-    IMAGE_MODELS,
-    MPS_MODELS,
-    MPS_RECORD,
-    TimeRows,
-    kernel_counts,
-    records,
-    table,
-    time_rows,
-    traffic,
-)
+from heshare.lab.calibration import measurements
 from heshare.lab.calibration.power.load_fit import fit_loads
 from heshare.lab.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing
 from heshare.world import catalogue
@@ -74,16 +62,18 @@ def fit_mps_timings() -> dict[str, FittedTiming]:
     """Return the workloads of the MPS record on the V100-SXM2; none of these runs met the power limit."""
     source = "icloud-ecnu/igniter: latency by inference batch size and MPS percentage"
     return {
-        name: fit_timing(time_rows("V100-SXM2", name, MPS_RECORD), mps_prior(name), source=source)
-        for name in MPS_MODELS
+        name: fit_timing(
+            measurements.time_rows("V100-SXM2", name, measurements.MPS_RECORD), mps_prior(name), source=source
+        )
+        for name in measurements.MPS_MODELS
     }
 
 
 def memory_s(workload: str, gpu: str, *, fused: bool) -> float | None:
     """Return the memory time of one sample at the reachable bandwidth, s; None if its traffic was not computed."""
-    if workload not in traffic():
+    if workload not in measurements.traffic():
         return None
-    moved_mb = traffic()[workload][0 if fused else 1]
+    moved_mb = measurements.traffic()[workload][0 if fused else 1]
     return moved_mb / (1e3 * catalogue.gpu(gpu).mem_bw_gbs * BANDWIDTH.get(gpu, DEFAULT_BANDWIDTH))
 
 
@@ -106,10 +96,10 @@ def eager_prior(workload: str) -> Prior:
 
 def fit_t4_clocks() -> FittedTiming:
     """Return BERT base with 512 tokens on the T4 at locked clocks."""
-    return fit_clocks(time_rows("T4", "bert_base_s512", "TensorFlow 2"))
+    return fit_clocks(measurements.time_rows("T4", "bert_base_s512", "TensorFlow 2"))
 
 
-def fit_clocks(rows: TimeRows) -> FittedTiming:
+def fit_clocks(rows: measurements.TimeRows) -> FittedTiming:
     """Return SM part and fixed part (memory) of iterations of one batch size at several clocks of a T4."""
     slow = catalogue.gpu("T4").max_mhz / rows.sm_mhz
     columns = np.c_[slow, np.ones(len(rows))] / rows.time_s[:, None]
@@ -120,19 +110,19 @@ def fit_clocks(rows: TimeRows) -> FittedTiming:
 
 
 def with_kernels(workload: str, fitted: FittedTiming) -> FittedTiming:
-    return _with(fitted, kernels=kernel_counts().get(workload, 0.0))
+    return _with(fitted, kernels=measurements.kernel_counts().get(workload, 0.0))
 
 
 def host_times_s(eager: Mapping[str, FittedTiming]) -> dict[str, float]:
     """Return the host time of each image workload, s: fitted on the A100, else from a slower host, else by layers."""
     hosts_s = {name: fitted.timing.host_s for name, fitted in eager.items()}
     slower_s: dict[str, float] = {}
-    for row in records(table("times").query("framework == 'PyTorch, slower host'")):
+    for row in measurements.records(measurements.table("times").query("framework == 'PyTorch, slower host'")):
         slower_s.setdefault(row.workload, float(row.time_s))
     both = [name for name in sorted(set(slower_s) & set(hosts_s)) if name.startswith(("resnet", "densenet"))]
     ratio = statistics.median(slower_s[name] / hosts_s[name] for name in both)
     layer_s = statistics.median(hosts_s[name] / catalogue.model(name).layers for name in both)
-    for name in IMAGE_MODELS:
+    for name in measurements.IMAGE_MODELS:
         if name not in hosts_s:
             hosts_s[name] = slower_s[name] / ratio if name in slower_s else layer_s * catalogue.model(name).layers
     return hosts_s
@@ -146,7 +136,9 @@ def _fit_fused(gpu: str, workload: str, power: Mapping[str, Power], mps: Mapping
         base, fill = shape.work_s / shape.latency_s, shape.fill_s / shape.latency_s
         prior = Prior(shape.memory_s, None, base, fill, (0.1, 0.5, 0.2, 0.2))
     source = "PaddlePaddle/PaddleClas: TensorRT latency at inference batch sizes 1 and 8"
-    return fit_timing(time_rows(gpu, workload, FUSED_RECORD), prior, throttled_gpu(gpu, power), source)
+    return fit_timing(
+        measurements.time_rows(gpu, workload, measurements.FUSED_RECORD), prior, throttled_gpu(gpu, power), source
+    )
 
 
 def _fit_language(
@@ -154,14 +146,14 @@ def _fit_language(
 ) -> FittedTiming:
     gpu, _, name = key
     throttled = throttled_gpu(gpu, power, catalogue.kind(name))
-    return fit_timing(time_rows(gpu, name, framework), prior, throttled, source)
+    return fit_timing(measurements.time_rows(gpu, name, framework), prior, throttled, source)
 
 
 def _fit_gpt2(power: Mapping[str, Power]) -> FittedTiming:
     """GPT-2 on 128 tokens on the V100, from BERT base: the same layers, and the head on top."""
-    base = time_rows("V100", "bert_base_s128", "ONNX Runtime")
+    base = measurements.time_rows("V100", "bert_base_s128", "ONNX Runtime")
     ratio = catalogue.model("gpt2").gflops / (2 * 11.174)
-    grown = TimeRows(base.batch, base.share, base.time_s * ratio, base.sm_mhz)
+    grown = measurements.TimeRows(base.batch, base.share, base.time_s * ratio, base.sm_mhz)
     source = "microsoft/onnxruntime: BERT base with 128 tokens x 1.44 (multiply-accumulates of GPT-2 over BERT base)"
     fitted = fit_timing(grown, LANGUAGE_PRIOR, throttled_gpu("V100", power, "transformer"), source)
     return replace(fitted, timing=replace(fitted.timing, anchored=False, transfer=_GUESSED))
@@ -169,7 +161,7 @@ def _fit_gpt2(power: Mapping[str, Power]) -> FittedTiming:
 
 def _fit_eager_resnet50(gpu: str, power: Mapping[str, Power], like: Timing, host_s: float) -> FittedTiming:
     """ResNet-50 in PyTorch at inference batch sizes whose host time does not show (its host was a slower one)."""
-    rows = time_rows(gpu, "resnet50", "PyTorch")
+    rows = measurements.time_rows(gpu, "resnet50", "PyTorch")
     base, fill = like.work_s / like.latency_s, like.fill_s / like.latency_s
     prior = Prior(memory_s("resnet50", gpu, fused=False), None, base, fill, (0.2, 0.5, 0.3, 0.3))
     source = "NVIDIA/DeepLearningExamples: ResNet-50, PyTorch, batch sizes 16 to 256"
@@ -204,7 +196,7 @@ def _by_clock(fitted: FittedTiming, gpu: str) -> FittedTiming:
 def _add_image_models(
     timings: Timings, power: Mapping[str, Power], mps: Mapping[str, FittedTiming], hosts_s: Mapping[str, float]
 ) -> None:
-    for name in IMAGE_MODELS:
+    for name in measurements.IMAGE_MODELS:
         for gpu in ("T4", "V100"):
             timings[gpu, "tensorrt", name] = _fit_fused(gpu, name, power, mps)
         if name not in mps:
@@ -227,12 +219,12 @@ def _add_image_models(
 def _add_image_models_on_a100(
     timings: Timings, eager: Mapping[str, FittedTiming], hosts_s: Mapping[str, float]
 ) -> None:
-    fused = {name: timings["V100", "tensorrt", name] for name in IMAGE_MODELS}
+    fused = {name: timings["V100", "tensorrt", name] for name in measurements.IMAGE_MODELS}
     ratios = [
         eager[name].timing.work_per_sample_s / fused[name].timing.work_per_sample_s for name in eager if name in fused
     ]
     faster = statistics.geometric_mean(ratios)
-    for name in IMAGE_MODELS:
+    for name in measurements.IMAGE_MODELS:
         less, more = (memory_s(name, "A100", fused=one) or 0.0 for one in (True, False))
         if name not in eager:
             source = "the V100 cell by the mean ratio of eight workloads"
@@ -251,7 +243,7 @@ def _add_language_models(timings: Timings, power: Mapping[str, Power]) -> None:
         timings[key] = _fit_language(key, "TensorFlow 2", power, source)
     # One output position of the Transformer; its host time is set by the fastest of the three hosts.
     source = "NVIDIA/FasterTransformer: PyTorch decoder, beam 4, inference batch sizes 1 and 8"
-    host_s = 0.75 * float(time_rows("A100", "transformer", "PyTorch, beam 4").time_s.min())
+    host_s = 0.75 * float(measurements.time_rows("A100", "transformer", "PyTorch, beam 4").time_s.min())
     for key in product(("T4", "V100", "A100"), ("eager",), ("transformer",)):
         prior = Prior(None, host_s, spread=(0.35, 0.1, 0.8, 0.8))
         timings[key] = _fit_language(key, "PyTorch, beam 4", power, source, prior)
@@ -275,5 +267,5 @@ def _add_language_models(timings: Timings, power: Mapping[str, Power]) -> None:
             timings[gpu, "tensorrt", name] = _with(fused, host_s=0.0)
     source = "NVIDIA/FasterTransformer: fused decoder, beam 4, inference batch sizes 1 and 8"
     for key in product(("T4", "V100", "A100"), ("tensorrt",), ("transformer",)):
-        timings[key] = _fit_language(key, FUSED_DECODER, power, source)
+        timings[key] = _fit_language(key, measurements.FUSED_DECODER, power, source)
     timings["V100-SXM2", "tensorrt", "transformer"] = _by_clock(timings["V100", "tensorrt", "transformer"], "V100")

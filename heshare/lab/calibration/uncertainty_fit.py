@@ -7,8 +7,6 @@ Tables of other frameworks for workloads whose times were fitted enter no fit of
 come the spread between frameworks, by kind of network, and that of the host.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ had left unused is given out. A start is released when there is room for what is
 bound allows, the lowest if need be: a second later its power is known, and the clocks rise.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +34,7 @@ from heshare.policies.policy import (
     Wait,
 )
 from heshare.prediction.predictor import Predictor
-from heshare.shared.errors import InputError, PolicyError
+from heshare.shared.errors import PolicyError, require
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
@@ -88,8 +86,6 @@ def within_budget(policy: Policy, budget: Any, settings: BudgetSettings | None =
 
 
 class BudgetPolicy(HoldingPolicy):
-    """The wrapper of `within_budget`."""
-
     def __init__(self, policy: Policy, budget: PowerBudget, settings: BudgetSettings | None = None) -> None:
         super().__init__(policy)
         self.budget, self._settings = budget, settings or BudgetSettings()
@@ -350,7 +346,6 @@ class _Answer:
             self._placed.append(start)
 
     def _put_back(self) -> None:
-        """Hold the released starts back again."""
         starts = [action for action in self._placed if isinstance(action, Start)]
         self._placed = [action for action in self._placed if action not in starts]
         for start in starts:
@@ -440,25 +435,16 @@ def check_cluster(cluster: Cluster, budget: PowerBudget) -> None:
     """
     idle = [idle_w(gpu) for gpu in cluster.gpus]
     least_w, last_w, all_idle_w = min(budget.limits_w), budget.limits_w[-1], sum(idle)
-    if all_idle_w > least_w:
-        raise InputError(
-            f"{least_w:g} W for {cluster}, whose GPUs draw {all_idle_w:.1f} W when all of them idle",
-            "more than that",
-            "Raise the limit, or take fewer GPUs.",
-            column="power limit",
-        )
+    action = "Raise the limit, or take fewer GPUs."
+    found = f"{least_w:g} W for {cluster}, whose GPUs draw {all_idle_w:.1f} W when all of them idle"
+    require("power limit", found, all_idle_w <= least_w, "more than that", action)
     more_w = [saturated_w(gpu, (), _lowest(gpu)) - rest_w for gpu, rest_w in zip(cluster.gpus, idle, strict=True)]
     worst = int(np.argmax(more_w))
     needed_w, gpu = all_idle_w + more_w[worst], cluster.gpus[worst]
-    if needed_w > last_w:
-        clock = "its own clock" if _lowest(gpu) is None else f"{_lowest(gpu)} MHz"
-        raise InputError(
-            f"{last_w:g} W for {cluster}, which may draw {needed_w:.1f} W when one {gpu.name} is busy at {clock} and "
-            "the others idle",
-            "at least that, so that a task can start on any GPU",
-            "Raise the limit, or take fewer GPUs.",
-            column="power limit",
-        )
+    clock = "its own clock" if _lowest(gpu) is None else f"{_lowest(gpu)} MHz"
+    found = f"{last_w:g} W for {cluster}, which may draw {needed_w:.1f} W when one {gpu.name} is busy at {clock} and "
+    expected = "at least that, so that a task can start on any GPU"
+    require("power limit", f"{found}the others idle", needed_w <= last_w, expected, action)
 
 
 def _lowest(gpu: Gpu) -> int | None:

@@ -3,8 +3,6 @@
 To the wrapped policy, a task whose start is held back seems to load on its GPU.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,8 +27,8 @@ def as_start(move: Migrate) -> Start:
     return Start(move.task, move.gpu, move.mps_pct, move.batch_size, move.also, move.sharing)
 
 
-class HoldingPolicy:
-    """A policy around another one, which holds its starts back; tells what the other one tells."""
+class PolicyAround:
+    """A policy around another one: tells what the other one tells."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -44,15 +42,18 @@ class HoldingPolicy:
         return bool(getattr(self._policy, "gangs", True))
 
     @property
-    def ticks_on_change(self) -> bool:
-        return bool(getattr(self._policy, "ticks_on_change", False))
-
-    @property
     def reused(self) -> ReusedPlanning:
         return self._policy.reused if isinstance(self._policy, ReusesPlanning) else ReusedPlanning()
 
+
+class HoldingPolicy(PolicyAround):
+    """A policy around another one, which holds its starts back."""
+
+    @property
+    def ticks_on_change(self) -> bool:
+        return bool(getattr(self._policy, "ticks_on_change", False))
+
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Begin a run in which nothing is held."""
         self._held = HeldStarts()
         self._own_ticks: list[float] = []
         self._policy.reset(cluster, predictor, rng)

@@ -10,8 +10,6 @@ A bound is the least of
 A state that was read is known, and needs no bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,7 +46,6 @@ more than V(f)^2 f, several by at most 0.52 of it (285 to 630 MHz), and by 0.15 
 LEVELS = 16
 """Clocks of a card's grid among which a budget chooses, evenly spread."""
 _NOWHERE = -1
-"""No clock."""
 _DECAY = 0.1
 """Weight of a reading below the known power of its state: real power fluctuates, so peaks are forgotten slowly."""
 
@@ -98,9 +95,9 @@ class PowerBounds:
             return known[sm_mhz][0]
         bounds = [saturated_w(gpu, residents, sm_mhz)]
         several, top = len(residents) > 1, top_mhz(gpu, sm_mhz)
-        bounds += [
-            _scaled_w(gpu, top, *reading, 1.0 + several * _shift(top / reading[1])) for reading in known.values()
-        ]
+        for reading in known.values():
+            shift = min(MOST_SHIFT, SHIFT + SHIFT_FAR * max(0.0, top / reading[1] - 1.0))
+            bounds.append(_scaled_w(gpu, top, *reading, 1.0 + several * shift))
         predicted = self.prediction(gpu, residents, sm_mhz)
         if predicted is not None:
             bounds.append((1.0 + self._margin) * predicted.power_w)
@@ -130,7 +127,6 @@ class PowerBounds:
         return kept[sm_mhz]
 
     def predict(self, gpu: Gpu, residents: Residents, clocks: Sequence[Clock]) -> None:
-        """Predict residents at several clocks in one call."""
         kept = self._predicted.setdefault((gpu.name, residents), {})
         missing = [clock for clock in clocks if clock not in kept]
         if not missing:
@@ -225,10 +221,6 @@ def _rest_w(gpu: Gpu, sm_mhz: float) -> float:
     power = default().power.get(gpu.name)
     held_w = 0.0 if power is None else idle_power_w(power, sm_mhz, gpu.max_mhz) - power.idle_w
     return idle_w(gpu) + held_w
-
-
-def _shift(higher: float) -> float:
-    return min(MOST_SHIFT, SHIFT + SHIFT_FAR * max(0.0, higher - 1.0))
 
 
 def _scaled_w(gpu: Gpu, sm_mhz: float, power_w: float, read_mhz: float, shift: float) -> float:

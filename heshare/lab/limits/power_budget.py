@@ -1,7 +1,5 @@
 """Power budgets: a limit on the sum of the GPUs' power, constant or in steps over time."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -57,12 +55,11 @@ class PowerBudget:
             require("time_s", found, before_s < time_s <= MOST_S, "times that ascend", "Sort the steps by time.")
 
     @classmethod
-    def constant(cls, limit_w: float) -> PowerBudget:
-        """Return the budget of one limit, W."""
+    def constant(cls, limit_w: float) -> "PowerBudget":
         return cls((0.0,), (limit_w,))
 
     @classmethod
-    def parse(cls, source: Any) -> PowerBudget:
+    def parse(cls, source: Any) -> "PowerBudget":
         """Return the budget of watts, of a CSV file (`read_budget`), or as it is; text that is a number is watts.
 
         Raises:
@@ -95,7 +92,7 @@ class PowerBudget:
         place = bisect_right(self.times_s, now_s + MOMENT_S)
         return self.times_s[place] if place < len(self.times_s) else math.inf
 
-    def shifted(self, elapsed_s: float) -> PowerBudget:
+    def shifted(self, elapsed_s: float) -> "PowerBudget":
         """Return the rest of the budget for a session that begins `elapsed_s` after the start of the run."""
         if elapsed_s <= 0:
             return self
@@ -108,7 +105,7 @@ class PowerBudget:
         return [[time_s, limit_w] for time_s, limit_w in zip(self.times_s, self.limits_w, strict=True)]
 
     @classmethod
-    def of_json(cls, values: Sequence[Sequence[float]]) -> PowerBudget:
+    def of_json(cls, values: Sequence[Sequence[float]]) -> "PowerBudget":
         """Return the budget whose `to_json` returned these values."""
         return cls(tuple([float(time_s) for time_s, _ in values]), tuple([float(limit_w) for _, limit_w in values]))
 

@@ -1,7 +1,5 @@
 """Division of a power limit among GPUs: which clocks, and which held starts, keep the sum of power below the limit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -41,7 +39,7 @@ class GpuPower:
     def __post_init__(self) -> None:
         self.levels = (self.wish,) if self.fixed else clock_levels(self.gpu, self.wish)
 
-    def changed(self, residents: Residents, wish: Clock) -> GpuPower:
+    def changed(self, residents: Residents, wish: Clock) -> "GpuPower":
         """Return it with other residents, or another wish, at the wished clock."""
         return GpuPower(self.gpu, residents, wish, self.present_w, self.present, self.read_w, fixed=self.fixed)
 

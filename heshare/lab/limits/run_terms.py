@@ -3,8 +3,6 @@
 Runs, sweeps, plans and the executor take them as one argument, which wraps their policy and can be kept as JSON.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -176,13 +176,9 @@ def read_grid(path: str | Path) -> Grid:
         InputError: no such file, no YAML, or a bad grid.
     """
     values = read_values(Path(path), "a grid in YAML", "Correct the file.")
-    if not isinstance(values, dict):
-        raise InputError(
-            f"a {type(values).__name__}",
-            "lines such as `policies: [random, sched-only]`",
-            "Name the policies, and what differs from the defaults.",
-            file=path,
-        )
+    expected = "lines such as `policies: [random, sched-only]`"
+    action = "Name the policies, and what differs from the defaults."
+    require(None, f"a {type(values).__name__}", isinstance(values, dict), expected, action, file=path)
     return parse_grid(values, file=path)
 
 

@@ -133,7 +133,6 @@ def cluster_to_json(cluster: Cluster) -> list[Any]:
 
 
 def cluster_from_json(values: Sequence[Any]) -> Cluster:
-    """Return the cluster of `cluster_to_json`."""
     gpus = [catalogue.gpu(each) if isinstance(each, str) else msgspec.convert(each, Gpu) for each in values]
     return Cluster(tuple(gpus))
 

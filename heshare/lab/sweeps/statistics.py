@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
 
 FEWEST = 6
 """The fewest values with a 95 % interval of their median: the range of 6 misses it with 3 %, that of 5 with 6 %."""
@@ -44,11 +44,9 @@ def median_interval(values: ArrayLike) -> ConfidenceInterval:
         InputError: no value, or one that is not finite.
     """
     sample: NDArray[np.float64] = np.sort(np.asarray(values, dtype=np.float64).ravel())
-    if np.ndim(values) != 1 or sample.size == 0 or not np.isfinite(sample).all():
-        shape = np.shape(values)
-        raise InputError(
-            f"values of shape {shape}", "a row of finite numbers, at least one", "Check what the runs returned."
-        )
+    good = np.ndim(values) == 1 and sample.size > 0 and bool(np.isfinite(sample).all())
+    expected, action = "a row of finite numbers, at least one", "Check what the runs returned."
+    require(None, f"values of shape {np.shape(values)}", good, expected, action)
     rank = outer_rank(sample.size)
     return ConfidenceInterval(float(np.median(sample)), float(sample[rank - 1]), float(sample[-rank]), sample.size)
 
@@ -92,10 +90,7 @@ def change_pct(ours: ArrayLike, theirs: ArrayLike) -> ConfidenceInterval:
         InputError: the shapes differ, or `theirs` holds a value that is not above zero.
     """
     left, right = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
-    if left.shape != right.shape or not (right > 0).all():
-        raise InputError(
-            f"shapes {left.shape} and {right.shape}",
-            "paired values of one shape, the second above zero",
-            "Compare policies over the same seeds.",
-        )
+    good, found = left.shape == right.shape and bool((right > 0).all()), f"shapes {left.shape} and {right.shape}"
+    expected = "paired values of one shape, the second above zero"
+    require(None, found, good, expected, "Compare policies over the same seeds.")
     return median_interval(100.0 * (left / right - 1.0))

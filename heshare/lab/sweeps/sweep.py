@@ -32,7 +32,7 @@ from heshare.prediction.predictor import LazyPredictor
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.shared.code_version import code_version
-from heshare.shared.errors import InputError, require
+from heshare.shared.errors import require
 from heshare.shared.progress import drawn
 from heshare.shared.stopping import Stopped
 from heshare.world.cluster import Cluster
@@ -236,13 +236,10 @@ class _Job:
 
 def _run_job(job: _Job) -> dict[str, Row]:
     """Compute the cells of a job; store each at once. `Stopped` by a Ctrl-C has the rows so far."""
-    if job.version and _version(*job.cells.values()) != job.version:
-        raise InputError(
-            "a worker with other code, data or libraries than here",
-            "the same on every machine",
-            "Install the same version of heshare and of the lock on the workers.",
-            column="workers",
-        )
+    same = not job.version or _version(*job.cells.values()) == job.version
+    found = "a worker with other code, data or libraries than here"
+    action = "Install the same version of heshare and of the lock on the workers."
+    require("workers", found, same, "the same on every machine", action)
     rows: dict[str, Row] = {}
     try:
         for (name, cell), row in zip(job.cells.items(), _compute(list(job.cells.values()), job.metrics), strict=True):
@@ -260,15 +257,10 @@ def _version(*cells: Description) -> str:
 
 
 def _policy_modules(policy: str, one_process: bool) -> list[str]:
-    """Return the modules that register a policy."""
     modules = resolve.policy_modules(policy)
-    if "__main__" in modules and not one_process:
-        raise InputError(
-            f"{policy}, which a notebook or script registers",
-            "policies that other processes can import",
-            "Put it into a .py file and import that, or run it in one process.",
-            column="policies",
-        )
+    found, expected = f"{policy}, which a notebook or script registers", "policies that other processes can import"
+    action = "Put it into a .py file and import that, or run it in one process."
+    require("policies", found, "__main__" not in modules or one_process, expected, action)
     return modules
 
 

@@ -14,7 +14,7 @@ from heshare.lab.tenants.tenant_power import nearest_clock
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import memory_mib, paper_models
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Model, Resident, Workload
+from heshare.world.workload import Resident, Workload
 
 LEAST_S = 2.0
 """Time from which on an attempt shows power, s: counters and sensors are that slow (chosen)."""
@@ -91,13 +91,9 @@ def _workloads_of(precision: str, need_mib: float, most_mib: float) -> tuple[Wor
     tried = [
         Workload(model.name, batch, precision)
         for model in paper_models().values()
-        for batch in {*_BATCHES, _least_batch(need_mib, model)}
+        for batch in {*_BATCHES, max(1, math.ceil((need_mib - model.memory_fixed_mib) / model.memory_per_sample_mib))}
     ]
     return tuple(sorted(one for one in tried if need_mib <= memory_mib(one) <= most_mib))
-
-
-def _least_batch(need_mib: float, model: Model) -> int:
-    return max(1, math.ceil((need_mib - model.memory_fixed_mib) / model.memory_per_sample_mib))
 
 
 def time_ratio(gpu: Gpu, planned: Resident, sm_mhz: float, workload: Workload) -> float:

@@ -3,8 +3,6 @@
 That power is from the GPU's measured profile or from the device model.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections import defaultdict
@@ -78,7 +76,7 @@ class TenantPower:
         self._found: dict[tuple[Gpu, Resident, int], float] = {}
 
     @classmethod
-    def of_profile(cls, table: pd.DataFrame) -> TenantPower:
+    def of_profile(cls, table: pd.DataFrame) -> "TenantPower":
         """Return that of a table of the profile schema, of which only rows measured on real GPUs count."""
         measured = table[table["provenance"] == "measured"]
         recorded: defaultdict[tuple[str, Workload], list[RecordedPower]] = defaultdict(list)

@@ -1,7 +1,5 @@
 """Notes of locked SM clocks: on disk before a clock is locked, so that what a killed service left can be undone."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Mapping

@@ -159,7 +159,8 @@ class ClockService:
         except OSError:
             pass  # it has gone
         finally:
-            self._give_back(peer)
+            for card in self._all_cards():
+                card.give_back(peer)
             if ended is not None:
                 os.close(ended)
             connection.close()
@@ -228,10 +229,6 @@ class ClockService:
 
     def _waits_for(self, peer: Peer) -> bool:
         return peer not in self._clients or any(card.is_of(peer) for card in self._all_cards())
-
-    def _give_back(self, peer: Peer) -> None:
-        for card in self._all_cards():
-            card.give_back(peer)
 
     def _retry(self) -> None:
         while not self._stopping:

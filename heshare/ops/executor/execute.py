@@ -32,7 +32,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.running.clock import WallClock
 from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
-from heshare.shared.errors import DeviceError, InputError, PolicyError, require
+from heshare.shared.errors import DeviceError, PolicyError, require
 from heshare.shared.signals import Interrupted
 from heshare.shared.version import __version__
 from heshare.world.cluster import Cluster
@@ -203,16 +203,11 @@ def _told_end(
     finally:
         observer.finish()
         steering.control.clear()
-        _keep(learning, steering.log)
-
-
-def _keep(learning: Learning, log: OperatorLog) -> None:
-    """Keep what was learned for later runs; whatever goes wrong with that, the run's results stand."""
-    try:
-        if learning.known:
-            keep_learned(learning.known.values())
-    except (OSError, DeviceError) as error:
-        log.tell("learned", f"what was learned of commands is not kept for later runs: {error}")
+        try:
+            if learning.known:
+                keep_learned(learning.known.values())
+        except (OSError, DeviceError) as error:  # the run's results stand
+            steering.log.tell("learned", f"what was learned of commands is not kept for later runs: {error}")
 
 
 def _policy(
@@ -263,9 +258,8 @@ def _gpu_set(
     chosen: ChosenGpus | None,
 ) -> LocalGpus:
     """Return the GPUs of a run, not yet taken; `InputError` for a run on several hosts."""
-    if described.hosts:
-        action = "Begin a run on each host (docs/operations.md)."
-        raise InputError("a run on several hosts", "a run on the GPUs of one", action, file=folder / run_journal.NAME)
+    place, action = folder / run_journal.NAME, "Begin a run on each host (docs/operations.md)."
+    require(None, "a run on several hosts", not described.hosts, "a run on the GPUs of one", action, file=place)
     cards = chosen.cards if chosen else survey()
     return LocalGpus(
         uuids=described.devices,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from heshare.lab.limits.held_starts import PolicyAround
 from heshare.policies.policy import (
     Action,
     Event,
@@ -14,8 +15,6 @@ from heshare.policies.policy import (
     Migrate,
     Pause,
     Policy,
-    ReusedPlanning,
-    ReusesPlanning,
     Running,
     SetClock,
     Start,
@@ -51,7 +50,7 @@ class _RenumberedTasks(Mapping[int, Running]):
         return getattr(self._running, name)  # `pace`, which only views of a run have
 
 
-class FaultTolerantPolicy:
+class FaultTolerantPolicy(PolicyAround):
     """A policy on GPUs that can fail; as long as nothing fails it decides exactly as the policy that it wraps.
 
     That policy gets no failures. A task to be retried arrives again. A suspect, which may have made its neighbours
@@ -64,21 +63,8 @@ class FaultTolerantPolicy:
     """
 
     def __init__(self, policy: Policy, news: Callable[[Sequence[Task]], bool] = lambda waiting: False) -> None:
-        self._policy, self._news = policy, news
-        self.name, self.traits = policy.name, policy.traits
-
-    @property
-    def tick_s(self) -> float | None:
-        return self._policy.tick_s
-
-    @property
-    def reused(self) -> ReusedPlanning:
-        return self._policy.reused if isinstance(self._policy, ReusesPlanning) else ReusedPlanning()
-
-    @property
-    def gangs(self) -> bool:
-        """Whether the policy runs tasks on several GPUs."""
-        return bool(getattr(self._policy, "gangs", True))
+        super().__init__(policy)
+        self.name, self.traits, self._news = policy.name, policy.traits, news
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         self._cluster, self._predictor, self._rng = cluster, predictor, rng

@@ -10,7 +10,7 @@ from heshare.devices.task_sizes import time_alone_s
 from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.jobs.run_state import JobHistory
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
 from heshare.world.task import Task
 
 FREE_ATTEMPTS = 10
@@ -55,9 +55,8 @@ def iteration_count(spec: JobSpec) -> float:
 def check_names(specs: Sequence[JobSpec], file: Path) -> None:
     seen: set[str] = set()
     for job in assigned_jobs(specs):
-        if job.key in seen:
-            found, expected = f"two jobs called {job.key!r}", "one job a name, copies included"
-            raise InputError(found, expected, "Rename one of the entries.", file=file, row=job.spec.row, column="name")
+        found, expected, row = f"two jobs called {job.key!r}", "one job a name, copies included", job.spec.row
+        require("name", found, job.key not in seen, expected, "Rename one of the entries.", file=file, row=row)
         seen.add(job.key)
 
 
@@ -66,11 +65,10 @@ def check_programs(specs: Sequence[JobSpec], file: Path) -> None:
     for spec in specs:
         if not spec.command:
             continue
-        if not spec.directory.is_dir():
-            found, action = str(spec.directory), "Make it, or correct the path."
-            raise InputError(found, "a folder that exists", action, file=file, row=spec.row, column="directory")
+        row, action, good = spec.row, "Make it, or correct the path.", spec.directory.is_dir()
+        require("directory", spec.directory, good, "a folder that exists", action, file=file, row=row)
         name, path = spec.command[0], dict(spec.environment).get("PATH", os.environ.get("PATH"))
-        if shutil.which(str(spec.directory / name) if os.sep in name else name, path=path) is None:
-            expected = "a program on the PATH, or the path of one that may be executed"
-            action = "Correct the command, or install the program."
-            raise InputError(f"the program {name!r}", expected, action, file=file, row=spec.row, column="command")
+        good = shutil.which(str(spec.directory / name) if os.sep in name else name, path=path) is not None
+        expected = "a program on the PATH, or the path of one that may be executed"
+        action = "Correct the command, or install the program."
+        require("command", f"the program {name!r}", good, expected, action, file=file, row=row)

@@ -69,9 +69,6 @@ class JobOnGpu:
     gang: Gang | None = None
     measured: MeasuredWork = field(default_factory=MeasuredWork)
 
-    def set_worker(self, worker: Worker, now_s: float) -> None:
-        self.worker, self.began_s, self.descriptor = worker, now_s, pidfd(worker.pid)
-
     @property
     def loading(self) -> bool:
         return self.worker is not None and math.isnan(self.released_s) and self.stopping is None
@@ -353,7 +350,7 @@ class LocalExecutorDevice(ExecutorDevice):
             else:
                 worker = self._launcher.start_gang(task_id, gang, iterations, self.uuid)
             if worker is not None:
-                resident.set_worker(worker, self._now_s())
+                resident.worker, resident.began_s, resident.descriptor = worker, self._now_s(), pidfd(worker.pid)
         except ShortageError as error:
             if not self._short:
                 self.note(f"the start of a job waits: {error}", "job-waits")

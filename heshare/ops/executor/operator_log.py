@@ -67,7 +67,8 @@ class OperatorLog:
             return
         about = ", ".join(part for part in (gpu, job) if part)
         flat = " ".join(f"{about}: {text}".split() if about else text.split())
-        self._write(f"{self._clear()}{now:%H:%M:%S} {printable(flat)}\n")
+        clear = "\r\033[K" if self._line_open else ""
+        self._write(f"{clear}{now:%H:%M:%S} {printable(flat)}\n")
         self._line_open = False
 
     def show(self, text: str, *, last: bool = False) -> None:
@@ -79,9 +80,6 @@ class OperatorLog:
             self._line_open = not last
         else:
             self._write(text + "\n")
-
-    def _clear(self) -> str:
-        return "\r\033[K" if self._line_open else ""
 
     def _write(self, text: str) -> None:
         if self._stream is not None:

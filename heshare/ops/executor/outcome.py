@@ -103,7 +103,6 @@ class RunOutcome:
 
 
 def run_outcome(state: RunState) -> RunOutcome:
-    """Return the outcome of a run in its present state."""
     sessions = state.sessions
     ends: defaultdict[str, list[tuple[float, End]]] = defaultdict(list)
     for session in sessions:

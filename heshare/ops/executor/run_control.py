@@ -17,7 +17,7 @@ from heshare.ops.executor.operator_log import OperatorLog
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Entry
 from heshare.policies.policy import Action, Event, Migrate, Pause, Policy, Start, View
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.shared.file_lock import is_locked
 from heshare.shared.signals import Interrupted
 from heshare.world.task import Task
@@ -78,9 +78,8 @@ def ask(folder: Path, request: str) -> None:
         InputError: no run in the folder, none that goes on, or the folder cannot be written.
     """
     run_journal.read(folder)
-    if not is_alive(folder):
-        action = "There is nothing to end. `heshare jobs run --resume` continues it, `heshare jobs status` shows it."
-        raise InputError("a run without an executor", "a run that goes on", action, file=folder)
+    action = "There is nothing to end. `heshare jobs run --resume` continues it, `heshare jobs status` shows it."
+    require(None, "a run without an executor", is_alive(folder), "a run that goes on", action, file=folder)
     try:
         handle, name = tempfile.mkstemp(dir=folder)
         with os.fdopen(handle, "w") as stream:

@@ -167,7 +167,7 @@ class JournalingObserver(Observer):
                 sm_mhz=known(device.latest.sm_mhz),
                 power_w=device.latest.power_w,
                 state=device.state,
-                requested_mhz=_requested_mhz(device),
+                requested_mhz=device.requested_mhz if len(device.gpu.clocks_mhz) > 1 else None,
                 drained=device.drained,
                 estimated_j=device.estimated_j,
                 unknown_s=device.unknown_s,
@@ -236,11 +236,6 @@ class JournalingObserver(Observer):
 
     def _key(self, task: int) -> str:
         return self._jobs[task].key if task in self._jobs else f"(task {task})"
-
-
-def _requested_mhz(device: LocalExecutorDevice | LostDevice) -> int | None:
-    """Return the clock that a GPU was told to use, MHz; None where it chooses its own, or clocks cannot be set."""
-    return device.requested_mhz if len(device.gpu.clocks_mhz) > 1 else None
 
 
 def journalled(action: Action, key: Callable[[int], str]) -> entries.JournalledAction:

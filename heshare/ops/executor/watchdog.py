@@ -5,8 +5,6 @@ run ends. It has inherited the locks of the run's GPUs and of its note, so that 
 done, and none takes the note for that of a killed run. Clocks are given back by the clock service.
 """
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

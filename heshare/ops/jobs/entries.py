@@ -87,8 +87,6 @@ class Clocked(msgspec.Struct, frozen=True, array_like=True, tag="clock"):
 
 
 class Paused(msgspec.Struct, frozen=True, array_like=True, tag="pause"):
-    """A pause."""
-
     job: str
 
 

@@ -9,19 +9,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from heshare.ops.jobs.entries import (
-    Account,
-    Decision,
-    End,
-    Entry,
-    Learned,
-    Note,
-    Run,
-    Salvaged,
-    Sample,
-    Session,
-    entry_time_s,
-)
+from heshare.ops.jobs import entries
 
 MPS_ENDED = "mps"
 """The kind of a failure by the end of an MPS daemon: how often that may happen is limited for a GPU, not for a job."""
@@ -59,10 +47,10 @@ class JobHistory:
     free: Counter[str] = field(default_factory=Counter)
     did: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def add(self, entry: Entry) -> None:
-        if isinstance(entry, Decision):
+    def add(self, entry: entries.Entry) -> None:
+        if isinstance(entry, entries.Decision):
             self.attempts.update(placed.job for placed in entry.placed)
-        if not isinstance(entry, End):
+        if not isinstance(entry, entries.End):
             return
         if entry.completed:
             self.over[entry.job] = "completed"
@@ -78,12 +66,12 @@ class JobHistory:
 class SessionState:
     """One session of a run: its ends, the last accounts, the jobs that ended since these, notes, its last time, s."""
 
-    session: Session
-    ends: list[End] = field(default_factory=list)
-    first_action: tuple[Decision, Sample | None] | None = None
-    sample: Sample | None = None
+    session: entries.Session
+    ends: list[entries.End] = field(default_factory=list)
+    first_action: tuple[entries.Decision, entries.Sample | None] | None = None
+    sample: entries.Sample | None = None
     since: set[str] = field(default_factory=set)
-    notes: list[Note] = field(default_factory=list)
+    notes: list[entries.Note] = field(default_factory=list)
     last_s: float = 0.0
 
 
@@ -115,7 +103,7 @@ class GpuState:
     idle_before_j: float = 0.0
     ended_j: float = 0.0
 
-    def add_account(self, account: Account) -> None:
+    def add_account(self, account: entries.Account) -> None:
         by_way = dict(zip(WAYS, (account.shares_j, account.model_shares_j), strict=True))
         shares_j = {way: dict(by_job) for way, by_job in by_way.items() if by_job is not None}
         for way, by_job in shares_j.items():
@@ -190,11 +178,11 @@ class RunState:
     """
 
     def __init__(self) -> None:
-        self.run = Run("")
+        self.run = entries.Run("")
         self.sessions: list[SessionState] = []
         self.history = JobHistory()
-        self.salvaged: list[Salvaged] = []
-        self.learned: dict[str, Learned] = {}
+        self.salvaged: list[entries.Salvaged] = []
+        self.learned: dict[str, entries.Learned] = {}
         self.gpus: list[GpuState] = []
         self.running: dict[str, RunningJob] = {}
         self.left_s: OrderedDict[str, float] = OrderedDict()
@@ -204,30 +192,30 @@ class RunState:
         # Of attempts that have ended, J, by job, GPU and way.
         self._ended_j: dict[str, dict[int, dict[str, float]]] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: entries.Entry) -> None:
         """Add the next entry; `LookupError` or `ValueError` if it does not fit to those before it."""
         self.history.add(entry)
         match entry:
-            case Run():
+            case entries.Run():
                 self.run = entry
-            case Session():
+            case entries.Session():
                 self._add_session(entry)
-            case Decision():
+            case entries.Decision():
                 self._add_decision(entry)
-            case End():
+            case entries.End():
                 self._add_end(entry)
-            case Learned():
+            case entries.Learned():
                 self.learned[entry.command] = entry
-            case Sample():
+            case entries.Sample():
                 self._add_sample(entry)
-            case Note():
+            case entries.Note():
                 if self.sessions:
                     self.sessions[-1].notes.append(entry)
                 self.faults[entry.event] += entry.event in RUN_FAULTS
-            case Salvaged():
+            case entries.Salvaged():
                 self.salvaged.append(entry)
         if self.sessions:
-            self.sessions[-1].last_s = max(self.sessions[-1].last_s, entry_time_s(entry))
+            self.sessions[-1].last_s = max(self.sessions[-1].last_s, entries.entry_time_s(entry))
 
     @property
     def jobs(self) -> int:
@@ -278,7 +266,7 @@ class RunState:
                 power_w[way] = gpu.power_w * gpu.weights[way].get(job, 0.0)
         return JobEnergy(energy_j, power_w)
 
-    def _add_session(self, session: Session) -> None:
+    def _add_session(self, session: entries.Session) -> None:
         if not self.sessions:
             self.started_s = session.at
             self.gpus = [GpuState(gpu.uuid, gpu.name) for gpu in session.gpus]
@@ -293,7 +281,7 @@ class RunState:
         self.running.clear()
         self.sessions.append(SessionState(session))
 
-    def _add_decision(self, decision: Decision) -> None:
+    def _add_decision(self, decision: entries.Decision) -> None:
         self.decisions += 1
         self.decision_s += max(0.0, decision.decided_s - decision.t)
         for placed in decision.placed:
@@ -303,7 +291,7 @@ class RunState:
         if decision.actions and self.sessions and self.sessions[-1].first_action is None:
             self.sessions[-1].first_action = decision, self.sessions[-1].sample
 
-    def _add_end(self, end: End) -> None:
+    def _add_end(self, end: entries.End) -> None:
         if not self.sessions:
             return
         self.sessions[-1].ends.append(end)
@@ -331,7 +319,7 @@ class RunState:
             if oldest in self.history.over:
                 del self._ended_j[oldest]
 
-    def _add_sample(self, sample: Sample) -> None:
+    def _add_sample(self, sample: entries.Sample) -> None:
         if not self.sessions:
             return
         self.updated_s = self.at + sample.t

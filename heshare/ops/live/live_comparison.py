@@ -19,15 +19,7 @@ from heshare.devices.emulated_device import EmulatedDevice
 from heshare.lab.calibration.record_fit import fit_record, observed_settings
 from heshare.ops.executor import execute
 from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
-from heshare.ops.live.live_gpus import (
-    LiveGpu,
-    OpenGpu,
-    cluster_of,
-    find_live_gpus,
-    nvml_is_emulated,
-    open_gpu,
-    record_profiles,
-)
+from heshare.ops.live import live_gpus
 from heshare.ops.live.live_runs import LiveRuns, MeasuredRun
 from heshare.ops.live.live_task_set import draw_live_tasks
 from heshare.ops.live.loading_device import LoadingDevice, LoadingTimes
@@ -76,7 +68,7 @@ class LiveOptions:
 
     execute: execute.ExecutorOptions = field(default_factory=execute.ExecutorOptions)
     protocol: MeasurementProtocol | None = None
-    opener: OpenGpu = open_gpu
+    opener: live_gpus.OpenGpu = live_gpus.open_gpu
     warm_s: float = WARM_S
     report: Callable[[str], object] = lambda text: None
     progress: bool = True
@@ -92,7 +84,7 @@ class LiveComparison:
     """
 
     config: LiveComparisonConfig
-    gpus: tuple[LiveGpu, ...]
+    gpus: tuple[live_gpus.LiveGpu, ...]
     emulated: bool
     table: pd.DataFrame
     tasks: tuple[Task, ...]
@@ -114,10 +106,10 @@ def run_live_comparison(
     options = options or LiveOptions()
     for policy in config.policies:
         make(policy)
-    gpus = find_live_gpus(config.devices, allow_clocks=config.allow_clocks)
+    gpus = live_gpus.find_live_gpus(config.devices, allow_clocks=config.allow_clocks)
     names = ", ".join(dict.fromkeys(live.gpu.name for live in gpus))
     options.report(f"Recording {names}, {config.budget_s / 60:g} min each")
-    table = record_profiles(
+    table = live_gpus.record_profiles(
         gpus,
         folder / "profiles",
         budget_s=config.budget_s,
@@ -126,7 +118,7 @@ def run_live_comparison(
         opener=options.opener,
         progress=options.progress,
     )
-    predictor, cluster = forest_factory(table), cluster_of(gpus)
+    predictor, cluster = forest_factory(table), live_gpus.cluster_of(gpus)
     tasks = draw_live_tasks(config.tasks, cluster, table, predictor(), minutes=config.minutes, seed=config.seed)
     runs = LiveRuns(
         folder / "runs",
@@ -150,7 +142,7 @@ def run_live_comparison(
         }
         for model, constants in device_models(table).items()
     }
-    return LiveComparison(config, gpus, nvml_is_emulated(), table, tasks, loading, measured, simulated)
+    return LiveComparison(config, gpus, live_gpus.nvml_is_emulated(), table, tasks, loading, measured, simulated)
 
 
 def device_models(table: pd.DataFrame) -> dict[str, Constants]:
@@ -190,7 +182,7 @@ def simulate(
     return run(tasks, cluster, FaultTolerantPolicy(make(policy)), predictor=predictor, rng=rng, devices=devices)
 
 
-def _conditions(gpus: tuple[LiveGpu, ...], folder: Path) -> dict[str, Any]:
+def _conditions(gpus: tuple[live_gpus.LiveGpu, ...], folder: Path) -> dict[str, Any]:
     return {
         "cards": [{"uuid": live.uuid, "gpu": asdict(live.gpu), "driver": live.facts.get("driver")} for live in gpus],
         "record": files_hash(sorted((folder / "profiles").glob("*/profile.csv"))),

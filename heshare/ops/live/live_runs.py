@@ -165,7 +165,6 @@ class LiveRuns:
     options: execute.ExecutorOptions
 
     def run_policy(self, tasks: Sequence[Task], policy: str) -> MeasuredRun:
-        """Return the measurements of a policy's run on all GPUs."""
         name = re.sub(r"[^a-z0-9]+", "-", policy.lower()).strip("-")
         state = self._journal(name, tasks, policy, self.devices)
         return measured_run(state, {f"{JOB_PREFIX}{task.id}": task.arrival_s for task in tasks})

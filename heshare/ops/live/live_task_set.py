@@ -8,7 +8,7 @@ import pandas as pd
 from heshare.devices.task_sizes import draw
 from heshare.prediction.features import is_reference
 from heshare.prediction.predictor import Predictor
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import paper_models
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -51,13 +51,9 @@ def recorded_batch_sizes(table: pd.DataFrame, cluster: Cluster) -> tuple[int, ..
     recorded = alone.groupby(["batch_size", "gpu"])["workload"].nunique()
     every = len(paper_models())
     sizes = tuple(size for size in BATCH_SIZES if all(recorded.get((size, name), 0) == every for name in names))
-    if not sizes:
-        raise InputError(
-            f"a record of {', '.join(sorted(names))} without every model of Table IV alone",
-            "each of them at an inference batch size of 4 or 8",
-            "Allow more time for recording, such as --budget 15m; existing measurements are kept.",
-            column="budget",
-        )
+    found = f"a record of {', '.join(sorted(names))} without every model of Table IV alone"
+    action = "Allow more time for recording, such as --budget 15m; existing measurements are kept."
+    require("budget", found, bool(sizes), "each of them at an inference batch size of 4 or 8", action)
     return sizes
 
 

@@ -5,8 +5,6 @@ which maps NVML's errors, repeats what is only transient, and names the device a
 measurement, such as a power of zero, is an error and never a number.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from contextlib import suppress
@@ -167,7 +165,7 @@ class Nvml:
     def count(self) -> int:
         return int(call_nvml(self.binding, "NVML", "nvmlDeviceGetCount"))
 
-    def card(self, which: int | str) -> NvmlGpu:
+    def card(self, which: int | str) -> "NvmlGpu":
         label = f"GPU {which}"
         call = "nvmlDeviceGetHandleByIndex" if isinstance(which, int) else "nvmlDeviceGetHandleByUUID"
         return NvmlGpu(self.binding, call_nvml(self.binding, label, call, which), label)
@@ -179,7 +177,7 @@ class Nvml:
             with suppress(self.binding.NVMLError):
                 self.binding.nvmlShutdown()
 
-    def __enter__(self) -> Nvml:
+    def __enter__(self) -> "Nvml":
         return self
 
     def __exit__(self, *_: object) -> None:

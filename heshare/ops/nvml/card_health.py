@@ -5,8 +5,6 @@ read every `COUNTERS_S`. What an Xid means is taken from NVIDIA's Xid catalogue 
 "Resolution Bucket (Immediate Action)"; Ampere and later, older cards use the same numbers).
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from typing import Any

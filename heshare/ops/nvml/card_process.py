@@ -6,8 +6,6 @@ Messages are JSON texts in packets: a request is `[number, [[name, argument, ...
 `[number, [[value] or [class of the error, text], ...]]`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

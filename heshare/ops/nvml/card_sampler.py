@@ -3,8 +3,6 @@
 A reading that fails is noted once, and the run goes on without it. Only `GpuLostError` ends the use of a card.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A GPU whose NVML calls have a deadline: they are made in a process of its own, which is replaced when one hangs."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess

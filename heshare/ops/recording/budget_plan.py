@@ -10,14 +10,7 @@ from itertools import count
 
 import numpy as np
 
-from heshare.profiles.design import (
-    ALL_FULL_PART,
-    BATCH_SIZES,
-    MPS_PCTS,
-    co_runner_shares,
-    fitting_workloads,
-    model_names,
-)
+from heshare.profiles import design
 from heshare.profiles.recorder import Step
 from heshare.profiles.visit import MeasurementProtocol, Setup
 from heshare.world.catalogue import memory_mib
@@ -82,7 +75,7 @@ def plan(
     below the top clock; `more_models` are recorded beside those of Table IV.
     """
     visits = Counter[Setup]()
-    for setup in _rounds(gpu, model_names(more_models), rng, clocks):
+    for setup in _rounds(gpu, design.model_names(more_models), rng, clocks):
         visits[setup] += 1
         yield setup, visits[setup]
 
@@ -133,9 +126,9 @@ def bit_reversal_order(levels: int) -> list[int]:
 
 
 def _rounds(gpu: Gpu, names: Sequence[str], rng: np.random.Generator, clocks: bool) -> Iterator[Setup]:
-    spread_pcts = [MPS_PCTS[level] for level in bit_reversal_order(len(MPS_PCTS))]
+    spread_pcts = [design.MPS_PCTS[level] for level in bit_reversal_order(len(design.MPS_PCTS))]
     pcts = [50, 20, *(pct for pct in spread_pcts if pct not in (20, 50, 100))]
-    sizes = [FIRST_SIZE, *(size for size in (SECOND_SIZE, 16, 2, 32, 1) if size in BATCH_SIZES)]
+    sizes = [FIRST_SIZE, *(size for size in (SECOND_SIZE, 16, 2, 32, 1) if size in design.BATCH_SIZES)]
     clocks_mhz = [gpu.clocks_mhz[level] for level in bit_reversal_order(len(gpu.clocks_mhz))]
     for number in count():
         sm_mhz = clocks_mhz[number // 2 % len(clocks_mhz)] if clocks and number % 2 else gpu.max_mhz
@@ -160,10 +153,10 @@ def _chain(
 ) -> Iterator[Setup]:
     chosen = rng.permutation(list(names))[:CHAIN_TASKS]
     drawn = [Workload(str(name), int(rng.choice(sizes))) for name in chosen]
-    workloads = fitting_workloads(drawn, gpu.memory_mib)
-    first_pct = int(rng.choice(MPS_PCTS))
-    shares_pct = [first_pct, *co_runner_shares(first_pct, len(workloads) - 1, rng)]
-    if rng.random() < ALL_FULL_PART:
+    workloads = design.fitting_workloads(drawn, gpu.memory_mib)
+    first_pct = int(rng.choice(design.MPS_PCTS))
+    shares_pct = [first_pct, *design.co_runner_shares(first_pct, len(workloads) - 1, rng)]
+    if rng.random() < design.ALL_FULL_PART:
         shares_pct = [100] * len(workloads)
     residents = list(map(Resident, workloads, shares_pct))
     while residents:

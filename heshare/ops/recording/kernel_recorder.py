@@ -26,7 +26,7 @@ from heshare.ops.worker_program.kernel_profiler import ON_GPU
 from heshare.ops.workers.worker_process import SpawnedWorker, spawn
 from heshare.profiles import manifest
 from heshare.shared import files
-from heshare.shared.errors import DeviceError, InputError
+from heshare.shared.errors import DeviceError, InputError, require
 from heshare.shared.processes import child_environment, exit_text
 from heshare.world.catalogue import model, paper_models
 from heshare.world.workload import Workload
@@ -91,13 +91,9 @@ def summarise(traces: Sequence[Sequence[KernelEvent]], workload: Workload, gpu: 
     shapes = [tuple((event.kernel, event.grid, event.block) for event in trace) for trace in traces]
     common = max(shapes, key=shapes.count, default=())
     equal = [trace for trace, shape in zip(traces, shapes, strict=True) if shape == common]
-    if not common or 2 * len(equal) <= len(traces):
-        raise InputError(
-            f"{len(equal)} of {len(traces)} iterations of {workload} with the same kernels in the same order",
-            "more than half of them",
-            "Trace it again with more repeats, after a longer warm-up.",
-            column="kernel",
-        )
+    found = f"{len(equal)} of {len(traces)} iterations of {workload} with the same kernels in the same order"
+    action = "Trace it again with more repeats, after a longer warm-up."
+    require("kernel", found, bool(common) and 2 * len(equal) > len(traces), "more than half of them", action)
     rows = []
     for position, (kernel, grid, block) in enumerate(common):
         durations_us = [trace[position].duration_us for trace in equal]

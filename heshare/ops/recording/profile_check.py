@@ -1,7 +1,5 @@
 """Check of a recorded profile: `heshare profile --check`. Every problem is found, not only the first."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -15,20 +15,10 @@ import pandas as pd
 from heshare.devices.device import Device
 from heshare.lab.systems.fikit import kernel_table
 from heshare.ops.recording import budget_plan, kernel_recorder
-from heshare.profiles import design, manifest, store
+from heshare.profiles import design, manifest, recorder, store
 from heshare.profiles.design import Point
-from heshare.profiles.recorder import (
-    RecordingSession,
-    Step,
-    VisitLog,
-    check_catalogue,
-    profile_table,
-    progress_bar,
-    repeated_visits,
-    setups_of,
-)
 from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 from heshare.shared.journal import Journal
 from heshare.world.workload import Resident
 
@@ -40,7 +30,7 @@ def is_time_sliced(device: Device) -> bool:
     return getattr(device, "sharing", "mps") == "time-slice"
 
 
-def enforceable_steps(device: Device, steps: Iterable[Step]) -> Iterator[Step]:
+def enforceable_steps(device: Device, steps: Iterable[recorder.Step]) -> Iterator[recorder.Step]:
     """Yield the planned visits; on a time-sliced device each task at 100 %, with the visits numbered again."""
     if not is_time_sliced(device):
         yield from steps
@@ -66,7 +56,7 @@ def _at_100_pct(resident: Resident) -> Resident:
     return Resident(resident.workload, 100)
 
 
-class RecordingJournal(VisitLog):
+class RecordingJournal(recorder.VisitLog):
     """Visits so far, in memory and (with a path) in a `heshare.shared.journal.Journal`, each as soon as it is over.
 
     A visit whose line a crash tore is made again; a file of a recording with another `identity` is refused.
@@ -195,7 +185,7 @@ def record_points(
         DeviceError: the device refuses a point or does not report a utilisation.
         InputError: the journal belongs to another recording, or a row breaks the schema.
     """
-    plan = "\n".join(map(str, setups_of(points)))
+    plan = "\n".join(map(str, recorder.setups_of(points)))
     with _session(device, protocol or MeasurementProtocol(), seed, plan, journal) as session:
         return session.measure(points, seed=seed, progress=progress)
 
@@ -228,19 +218,14 @@ def record_within_budget(
     plan = ", ".join([f"budget, clocks={clocks}{sharing}", *more_models])
     with _session(device, protocol, seed, plan, journal) as session:
         steps = _budget_steps(device, clocks, seed, more_models)
-        with progress_bar(device, round(budget_s), "s", progress) as bar:
+        with recorder.progress_bar(device, round(budget_s), "s", progress) as bar:
             for setup, _ in session.run(_affordable(steps, session, budget_s)):
                 visited.append(setup)
                 bar.update(round(session.log.spent_s) - bar.n)
-        if not visited:
-            raise InputError(
-                f"{budget_s:g} s",
-                f"time for idle power and one visit: {protocol.visit_s + session.log.spent_s:g} s and more",
-                "Allow more time.",
-                column="budget",
-            )
+        expected = f"time for idle power and one visit: {protocol.visit_s + session.log.spent_s:g} s and more"
+        require("budget", f"{budget_s:g} s", bool(visited), expected, "Allow more time.")
         points = list(dict.fromkeys(point for setup in visited for point in setup.points()))
-        return profile_table(device, points, session.log)
+        return recorder.profile_table(device, points, session.log)
 
 
 def planned_steps(
@@ -252,18 +237,20 @@ def planned_steps(
     seed: int,
     repeats: int,
     more_models: Sequence[str] = (),
-) -> Iterator[Step]:
+) -> Iterator[recorder.Step]:
     """Yield the visits of `profile` with the same arguments, in its order; endless with a budget, which is not spent.
 
     Only the device's description is used; `repeats` is the protocol's.
     """
     if budget_s is not None:
         return _budget_steps(device, clocks, seed, more_models)
-    setups = setups_of(_design_points(device, samples, clocks, seed, more_models))
-    return repeated_visits(setups, repeats, np.random.default_rng(seed))
+    setups = recorder.setups_of(_design_points(device, samples, clocks, seed, more_models))
+    return recorder.repeated_visits(setups, repeats, np.random.default_rng(seed))
 
 
-def _affordable(steps: Iterable[Step], session: RecordingSession, budget_s: float) -> Iterator[Step]:
+def _affordable(
+    steps: Iterable[recorder.Step], session: recorder.RecordingSession, budget_s: float
+) -> Iterator[recorder.Step]:
     """Yield visits while there is time for the next one, by the time that the last one of so many tasks took.
 
     Visits of the journal count as if they were made now, so an interrupted recording ends where another would.
@@ -286,7 +273,7 @@ def _design_points(device: Device, samples: int, clocks: bool, seed: int, more_m
     return enforceable_points(device, design.references(device.gpu, more_models=more_models) + drawn)
 
 
-def _budget_steps(device: Device, clocks: bool, seed: int, more_models: Sequence[str]) -> Iterator[Step]:
+def _budget_steps(device: Device, clocks: bool, seed: int, more_models: Sequence[str]) -> Iterator[recorder.Step]:
     plan = budget_plan.plan(device.gpu, rng=np.random.default_rng(seed), clocks=clocks, more_models=more_models)
     return enforceable_steps(device, plan)
 
@@ -294,8 +281,8 @@ def _budget_steps(device: Device, clocks: bool, seed: int, more_models: Sequence
 @contextmanager
 def _session(
     device: Device, protocol: MeasurementProtocol, seed: int, plan: str, journal: str | Path | None
-) -> Iterator[RecordingSession]:
-    check_catalogue(device)
+) -> Iterator[recorder.RecordingSession]:
+    recorder.check_catalogue(device)
     identity = {
         "gpu": device.gpu.name,
         "provenance": device.provenance,
@@ -304,4 +291,4 @@ def _session(
         **asdict(protocol),
     }
     with closing(RecordingJournal(journal, identity)) as log:
-        yield RecordingSession(device, protocol, log)
+        yield recorder.RecordingSession(device, protocol, log)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from heshare.profiles import manifest, store
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 
 EMULATED, PREFIX, EVERY = "emulated", "recorded:", "all"
 TABLE = "profile.csv"
@@ -54,28 +54,15 @@ def read(source: str) -> tuple[Recording, ...]:
     if source == EMULATED:
         return ()
     names = [name.strip() for name in source.removeprefix(PREFIX).split(",")]
-    if not source.startswith(PREFIX) or not all(names):
-        raise InputError(
-            repr(source),
-            "emulated, recorded:GPU such as recorded:H100, or recorded:all",
-            "Name a recorded GPU: " + (_recorded_names() or "there is none yet."),
-            column="source",
-        )
+    expected = "emulated, recorded:GPU such as recorded:H100, or recorded:all"
+    action = "Name a recorded GPU: " + (_recorded_names() or "there is none yet.")
+    require("source", repr(source), source.startswith(PREFIX) and all(names), expected, action)
     paths = _tables() if names == [EVERY] else [_path(name) for name in names]
     recordings = tuple(map(_read, paths))
     gpus = [recording.gpu for recording in recordings]
     if len(set(gpus)) < len(gpus):
         raise InputError(", ".join(gpus), "each GPU once", "Name one recording of a GPU.", column="source")
     return recordings
-
-
-def read_one(name: str) -> Recording:
-    """Return the recording of one GPU, by its name or its folder's path.
-
-    Raises:
-        InputError: there is none, or it is bad.
-    """
-    return _read(_path(name))
 
 
 def _tables() -> list[Path]:
@@ -104,14 +91,10 @@ def _read(path: Path) -> Recording:
     table = store.read(path)
     provenances, gpus = (sorted(set(table[name])) for name in ("provenance", "gpu"))
     measured = provenances == ["measured"]
-    if not measured or len(gpus) != 1:
-        raise InputError(
-            ", ".join(gpus if measured else provenances) or "no rows",
-            "measured rows of one GPU",
-            "The record of an emulated device is never shown as measured; record a real GPU: " + COMMAND,
-            file=path,
-            column="gpu" if measured else "provenance",
-        )
+    column, found = ("gpu", gpus) if measured else ("provenance", provenances)
+    action = "The record of an emulated device is never shown as measured; record a real GPU: " + COMMAND
+    good, expected = measured and len(gpus) == 1, "measured rows of one GPU"
+    require(column, ", ".join(found) or "no rows", good, expected, action, file=path)
     manifest_path = path.with_name(manifest.NAME)
     content = manifest.read(manifest_path) if manifest_path.is_file() else {}
     return Recording(gpus[0], table, str(content.get("device", {}).get("sharing", "mps")), path)

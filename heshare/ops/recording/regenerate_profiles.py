@@ -13,9 +13,8 @@ from heshare.ops.open_device import emulated
 from heshare.ops.recording import recordings
 from heshare.ops.recording.profile_device import profile
 from heshare.profiles import design
-from heshare.profiles.visit import MeasurementProtocol
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
 from heshare.world.catalogue import PAPER_GPUS
 
 
@@ -47,13 +46,9 @@ def time_and_power_cv(table: pd.DataFrame) -> tuple[float, float]:
     Raises:
         InputError: no setting was visited twice.
     """
-    if not (table["repeats"] > 1).any():
-        raise InputError(
-            "a recording in which no setting was visited twice",
-            "at least one setting with two visits",
-            "Record for longer: `heshare profile` with a larger --budget continues this recording.",
-            column="repeats",
-        )
+    again, found = bool((table["repeats"] > 1).any()), "a recording in which no setting was visited twice"
+    action = "Record for longer: `heshare profile` with a larger --budget continues this recording."
+    require("repeats", found, again, "at least one setting with two visits", action)
     total = noise_by_workload(table).iloc[-1]
     return float(total["time_pct"]) / 100, float(total["power_pct"]) / 100
 
@@ -68,7 +63,6 @@ def regenerate(
     gpus: Sequence[str] = GPUS,
     samples: int = design.SAMPLES,
     seed: int = 0,
-    protocol: MeasurementProtocol | None = None,
     noise_of: str = "",
     progress: bool = True,
 ) -> list[Path]:
@@ -82,7 +76,7 @@ def regenerate(
     """
     time_cv, power_cv = TIME_CV, POWER_CV
     if noise_of:
-        time_cv, power_cv = time_and_power_cv(recordings.read_one(noise_of).table)
+        time_cv, power_cv = time_and_power_cv(recordings.read(f"{recordings.PREFIX}{noise_of}")[0].table)
     command = "heshare regenerate-profiles" + (f" --noise-of {noise_of}" if noise_of else "")
     folder = files.root() / "data" / "profiles" / "emulated" if out is None else Path(out)
     counts = zip(gpus, design.split_evenly(samples, len(gpus)), strict=True)
@@ -92,7 +86,6 @@ def regenerate(
             folder,
             samples=count,
             seed=seed,
-            protocol=protocol,
             command=command,
             keep_journal=False,
             progress=progress,

@@ -299,7 +299,8 @@ class ReleaseWatch:
         state = replace(state, unreleased=(), waiting=waiting)
         idle = tuple(card for card in state.cards if not state.unfinished_on(card))
         known = set(self._plan.state.waiting) if self._plan else set()
-        if state.waiting and idle and (not set(state.waiting) <= known or self._lost_a_card(state)):
+        lost_a_card = self._plan is not None and self._plan.state.cards != state.cards
+        if state.waiting and idle and (not set(state.waiting) <= known or lost_a_card):
             self._plan = plan_release(state, self._settings)
             for note in self._plan.notes[len(state.notes) :]:
                 self._tell(note)
@@ -329,9 +330,6 @@ class ReleaseWatch:
                 self._tell(f"{error} It is tried again in {every_s:g} s.")
                 self._plan = None
             time.sleep(every_s)
-
-    def _lost_a_card(self, state: SlurmState) -> bool:
-        return self._plan is not None and self._plan.state.cards != state.cards
 
     def _on_idle(self, state: SlurmState) -> ReleasePlan:
         most_mib = max(card.gpu.memory_mib for card in state.cards)

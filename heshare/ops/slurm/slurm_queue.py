@@ -86,7 +86,6 @@ class SlurmJob:
 
     @property
     def held(self) -> bool:
-        """Whether its user holds it."""
         return self.state == "PENDING" and self.reason == HELD
 
     @property
@@ -110,7 +109,6 @@ class SlurmJob:
 
     @property
     def waits_for(self) -> frozenset[int]:
-        """The ids of the jobs that it depends on."""
         return frozenset(map(int, _ID.findall(self.dependency)))
 
 

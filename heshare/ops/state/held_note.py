@@ -4,8 +4,6 @@ The lock shows whether the process still runs, also from another container or ov
 its own pid namespace and until the host is started again. `judged` is the one place that decides it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -59,7 +57,7 @@ class MachinePlace:
     pids: str
 
     @classmethod
-    def here(cls) -> MachinePlace:
+    def here(cls) -> "MachinePlace":
         try:
             pids = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
         except OSError:
@@ -67,11 +65,7 @@ class MachinePlace:
         boot = _text("/proc/sys/kernel/random/boot_id")
         return cls(os.uname().nodename, _text("/etc/machine-id"), boot, pids)
 
-    def same_host(self, other: MachinePlace) -> bool:
-        """Return whether both are one host, perhaps started again in between."""
-        return (self.host, self.machine) == (other.host, other.machine)
-
-    def same_processes(self, other: MachinePlace) -> bool:
+    def same_processes(self, other: "MachinePlace") -> bool:
         return (self.boot, self.pids) == (other.boot, other.pids)
 
     def __str__(self) -> str:
@@ -210,7 +204,7 @@ def judged(descriptor: int, place: MachinePlace, pid: int, started: int, *, lock
         return Life.RUNS
     if place.same_processes(here):
         return Life.ENDED if free or not alive(pid, started) else Life.RUNS
-    if place.boot != here.boot and place.same_host(here):
+    if place.boot != here.boot and (place.host, place.machine) == (here.host, here.machine):
         return Life.REBOOTED
     return Life.HIDDEN if free and place.boot == here.boot else Life.UNKNOWN
 

@@ -1,7 +1,5 @@
 """The note of a run on real GPUs: what a cleanup after it needs, and which GPUs it has."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
@@ -57,11 +55,11 @@ class RunNote(msgspec.Struct, frozen=True):
             ) from error
 
     @classmethod
-    def parse(cls, text: str) -> RunNote:
+    def parse(cls, text: str) -> "RunNote":
         return msgspec.json.decode(text, type=cls)
 
     @classmethod
-    def of(cls, found: FoundNote) -> RunNote:
+    def of(cls, found: FoundNote) -> "RunNote":
         try:
             note = msgspec.convert(found.facts, cls)
         except msgspec.ValidationError as error:

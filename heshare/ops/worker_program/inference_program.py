@@ -94,9 +94,6 @@ class StopFlag:
     requested: bool = False
     parent: int = field(default_factory=os.getppid)
 
-    def orphaned(self) -> bool:
-        return os.getppid() != self.parent
-
 
 def warm_up(program: Program, *, iterations: int, least_s: float) -> float:
     """Run at least so many iterations and seconds; return the seconds per iteration of those after them.
@@ -141,7 +138,7 @@ def run(
         done = steps - program.lag
         if now - last_s >= period_s and done > reported:
             report(Message("progress", done, now, (now - last_s) / (done - reported)))
-            stop.requested = stop.requested or stop.orphaned()
+            stop.requested = stop.requested or os.getppid() != stop.parent
             last_s, reported = now, done
     program.settle()
     now = monotonic()

@@ -118,10 +118,6 @@ def _settle_norms(torch: Any, module: Any, inputs: tuple[Any, ...]) -> None:
     module(*inputs)
 
 
-def _images(torch: Any, batch_size: int) -> tuple[Any, ...]:
-    return (torch.randn(batch_size, 3, IMAGE, IMAGE),)
-
-
 def _tokens(torch: Any, batch_size: int, vocabulary: int) -> tuple[Any, ...]:
     return (torch.randint(0, vocabulary, (batch_size, TOKENS)),)
 
@@ -186,7 +182,7 @@ def _translation(torch: Any, batch_size: int) -> tuple[Any, ...]:
 @dataclass(frozen=True, slots=True)
 class _Recipe:
     make: Callable[[], Any]
-    inputs: Callable[[Any, int], tuple[Any, ...]] = _images
+    inputs: Callable[[Any, int], tuple[Any, ...]] = lambda torch, size: (torch.randn(size, 3, IMAGE, IMAGE),)
     output: Callable[[Any], Any] = lambda answer: answer
 
 

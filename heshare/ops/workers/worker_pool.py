@@ -1,7 +1,5 @@
 """The launcher of the package: worker processes with PyTorch, on stand-by, at work, or kept warm between tasks."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil
@@ -118,7 +116,7 @@ class ProcessLauncher(Launcher):
             shutil.rmtree(self._own_dir, ignore_errors=True)
             self._own_dir = None
 
-    def __enter__(self) -> ProcessLauncher:
+    def __enter__(self) -> "ProcessLauncher":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,20 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from heshare.paper import tables
-from heshare.paper.claims import claims_page
-from heshare.paper.claims.verdicts import (
-    EXCEEDS,
-    FAILED,
-    NOT_YET,
-    OF_DRAWS,
-    REPRODUCED,
-    UNSCORED,
-    UNTESTABLE,
-    VERDICTS,
-    Claim,
-    paper_claims,
-    verdict,
-)
+from heshare.paper.claims import claims_page, verdicts
 from heshare.paper.provenance import sidecar as provenance
 from heshare.paper.provenance.run_record import CUSTOM
 from heshare.paper.texts import render
@@ -43,7 +30,7 @@ LONGEST = 120
 
 
 def evaluate_claim(
-    claim: Claim,
+    claim: verdicts.Claim,
     *,
     measured: float = math.nan,
     low: float = math.nan,
@@ -79,16 +66,19 @@ def evaluate_claim(
         require(place, found, good, expected, "Correct what the notebook passes.")
     why = why or _result(claim, measured, parts, {form: size[0] for form, size in changes.items()})
     require(place, why, len(why) <= LONGEST, f"at most {LONGEST} characters", "Shorten it.")
-    word = verdict(claim, measured, low, high, n=n, holds=parts) if testable else UNTESTABLE
-    if testable and not claim.is_scored:
-        word, note = UNSCORED, f"{render('claims', 'reading', reading=claim.reading, verdict=word)} {note}".strip()
+    word = verdicts.verdict(claim, measured, low, high, n=n, holds=parts) if testable else verdicts.UNTESTABLE
+    if testable and claim.reading:  # a row of our own reading stands beside that of the sentence
+        word, note = (
+            verdicts.UNSCORED,
+            f"{render('claims', 'reading', reading=claim.reading, verdict=word)} {note}".strip(),
+        )
     try:
         source = claim.source.format(**(at or {}))
     except KeyError as error:
         raise InputError(f"no {error}", f"what is open in {claim.source}", "Pass it in `at`.", column=place) from None
     against: dict[str, object] = {}
     for form, (value, least, most) in changes.items():
-        against |= {form: value, f"{form}_verdict": verdict(claim, value, least, most, n=n)}
+        against |= {form: value, f"{form}_verdict": verdicts.verdict(claim, value, least, most, n=n)}
     return {
         "id": claim.id,
         "part": claim.part,
@@ -96,7 +86,7 @@ def evaluate_claim(
         "measured": measured,
         "low": low,
         "high": high,
-        "interval": claim.interval or OF_DRAWS,
+        "interval": claim.interval or verdicts.OF_DRAWS,
         "n": n,
         "of": claim.of or "seeds",
         "verdict": word,
@@ -109,7 +99,7 @@ def evaluate_claim(
     }
 
 
-def _result(claim: Claim, measured: float, holds: Mapping[str, bool], forms: Mapping[str, float]) -> str:
+def _result(claim: verdicts.Claim, measured: float, holds: Mapping[str, bool], forms: Mapping[str, float]) -> str:
     # A general sentence; `forms` has the changes against a rival's other forms.
     if claim.kind == "ordering":
         wrong = [part for part, good in holds.items() if not good]
@@ -123,7 +113,7 @@ def _result(claim: Claim, measured: float, holds: Mapping[str, bool], forms: Map
     return render("claims", kinds.get(claim.kind, "ratio"), measured=measured, paper=claim.paper)
 
 
-def explain_failure(claim: Claim, why: str, *, profile: str) -> dict[str, object]:
+def explain_failure(claim: verdicts.Claim, why: str, *, profile: str) -> dict[str, object]:
     """Return a row with the reason why a claim of another notebook fails; `merge` appends it to the claim's details."""
     return {"id": claim.id, "part": claim.part, "profile": profile, "reason": why}
 
@@ -142,24 +132,23 @@ def merge(folder: Path) -> pd.DataFrame:
     profile = reported_profile(folder)
     for path, row in _found(folder):
         key = (str(row["id"]), str(row["part"]))
-        if key not in paper_claims():
-            action = "Remove this stale file and run the notebooks again."
-            raise InputError(f"claim {key}", "a claim of data/paper_claims.csv", action, file=path)
+        good, action = key in verdicts.paper_claims(), "Remove this stale file and run the notebooks again."
+        require(None, f"claim {key}", good, "a claim of data/paper_claims.csv", action, file=path)
         counted = row["profile"] == profile
         if "reason" in row:
             reasons |= {key: str(row["reason"])} if counted else {}
         elif not counted:
             why = render("claims", "not_counted", notebook=path.stem, its=row["profile"], profile=profile)
-            found.setdefault(key, {"verdict": NOT_YET, "why": why})
+            found.setdefault(key, {"verdict": verdicts.NOT_YET, "why": why})
         else:
             found[key] = {**row, "notebook": path.stem}
-    nothing = {"verdict": NOT_YET, "why": render("claims", "nothing_yet")}
+    nothing = {"verdict": verdicts.NOT_YET, "why": render("claims", "nothing_yet")}
     rows = []
-    for key, claim in paper_claims().items():
+    for key, claim in verdicts.paper_claims().items():
         result = found.get(key, nothing)
-        if key in reasons and result["verdict"] not in (NOT_YET, REPRODUCED, EXCEEDS):
+        if key in reasons and result["verdict"] not in (verdicts.NOT_YET, verdicts.REPRODUCED, verdicts.EXCEEDS):
             result = {**result, "details": f"{result['details']} Why: {reasons[key]}"}
-        if result["verdict"] == FAILED:
+        if result["verdict"] == verdicts.FAILED:
             found_reason = claim.why_not or re.split(r"(?<=[.])\s", reasons.get(key, ""), maxsplit=1)[0]
             result = {**result, "reason": found_reason or render("claims", "no_reason")}
         rows.append({name: getattr(claim, name) for name in _OF_PAPER} | result)
@@ -201,11 +190,11 @@ def profile_text(folder: Path) -> str:
 def count_text(table: pd.DataFrame) -> str:
     """Return how many claims have each verdict: those of the HeShare paper first, then those of the other systems."""
     keys = zip(table["id"], table["part"].fillna(""), strict=True)
-    own = pd.Series([paper_claims()[key].is_own for key in keys], index=table.index)
+    own = pd.Series([verdicts.paper_claims()[key].is_own for key in keys], index=table.index)
     texts = []
     for rows, whose in ((table[own], "of the HeShare paper"), (table[~own], "of the other systems")):
         counts = rows["verdict"].value_counts()
-        listed = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if word in counts)
+        listed = ", ".join(f"{counts[word]} {word}" for word in verdicts.VERDICTS if word in counts)
         texts.append(f"{len(rows)} {whose}: {listed}")
     return "; ".join(texts)
 

@@ -109,8 +109,9 @@ def energy_on_one_kind(
             size = f"{n} tasks on two {kind}, {seeds} seeds"
             reasons["O3", kind] = _why_o3(pd.DataFrame(table), paper_claims()["O3", kind].value, size)
     table = _against_morak(everything, [*ours, BOUND], settings, "all")
-    size = f"{n} tasks on two GPUs, {seeds} seeds"
-    reasons["O4", ""] = _why_o4(pd.DataFrame(table), paper_claims()["O4", ""].value, size)
+    sizes, size = _sizes(pd.DataFrame(table), _ENERGY), f"{n} tasks on two GPUs, {seeds} seeds"
+    known = {"bound": sizes[BOUND], "least": sizes["En-opt"], "own": sizes["Trade-off"]}
+    reasons["O4", ""] = _words("o4", paper=paper_claims()["O4", ""].value, size=size, **known)
     return pd.DataFrame([*rows, *table]), reasons
 
 
@@ -153,9 +154,3 @@ def _why_o3(table: pd.DataFrame, paper: float, size: str) -> str:
     ]
     found = {"own": sizes["En-opt"], "bound": sizes[BOUND], "knowing": sizes[ON_DEVICE], "settings": len(swept)}
     return _words("o3", paper=paper, size=size, bound_words=BOUND_WORDS, reached=reached, **found)
-
-
-def _why_o4(table: pd.DataFrame, paper: float, size: str) -> str:
-    sizes = _sizes(table, _ENERGY)
-    found = {"bound": sizes[BOUND], "least": sizes["En-opt"], "own": sizes["Trade-off"]}
-    return _words("o4", paper=paper, size=size, **found)

@@ -38,7 +38,6 @@ VERDICTS: Mapping[str, str] = {
     UNSCORED: "our reading of a sentence, beside the row of the sentence as written",
     NOT_YET: "no notebook has evaluated the claim",
 }
-"""Every verdict and what it means."""
 WITHIN = 0.25
 """How far the ends of an interval may be from the paper's effect, as a part of it, if it is to be *reproduced*.
 
@@ -115,11 +114,6 @@ class Claim:
     def is_own(self) -> bool:
         """Whether the HeShare paper makes it, and not the paper of another system."""
         return self.where.startswith(("Fig.", "Table", "Section"))
-
-    @property
-    def is_scored(self) -> bool:
-        """Whether it is a sentence of the paper, and not our reading of one."""
-        return not self.reading
 
 
 @cache

@@ -1,7 +1,5 @@
 """Vega-Lite charts of a front and of a plan's predicted timeline, in the colours of the figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import mul
 from typing import Any
@@ -77,6 +75,7 @@ def timeline_chart(
     ticks = alt.Axis(tickCount=TICKS, labelOverlap=True)
     x = alt.X("begin_s:Q", title="Time (s), as predicted", scale=alt.Scale(domain=[0, last_s], nice=False), axis=ticks)
     y = alt.Y("top:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, len(cluster)], reverse=True, nice=False))
+    scale = alt.Scale(domain=list(kinds), range=list(colours))
     place = {"x": x, "x2": "end_s:Q", "y": y, "y2": "bottom:Q"}
     boxes = (
         _data("tasks")
@@ -84,7 +83,7 @@ def timeline_chart(
         .mark_rect()
         .encode(
             **place,
-            color=alt.Color("kind:N", scale=_scale(kinds, colours), legend=alt.Legend(title="Load", orient="top")),
+            color=alt.Color("kind:N", scale=scale, legend=alt.Legend(title="Load", orient="top")),
             stroke=alt.when("datum.differs").then(alt.value("black")).otherwise(alt.value("white")),
             strokeWidth=alt.when("datum.differs").then(alt.value(2)).otherwise(alt.value(0.7)),
             tooltip=["task:N", "workload:N", "kind:N", "mps_pct:Q", "sm_mhz:Q", "begin_s:Q", "end_s:Q"],
@@ -123,10 +122,6 @@ def _text(name: str, field: str, last_s: float, *, size: int) -> alt.Chart:
         opacity=alt.when(wide).then(alt.value(1)).otherwise(alt.value(0)),
     )
     return found
-
-
-def _scale(names: Sequence[str], colours: Sequence[str]) -> alt.Scale:
-    return alt.Scale(domain=list(names), range=list(colours))
 
 
 def _dark(names: Sequence[str], colours: Sequence[str]) -> list[str]:

@@ -1,14 +1,13 @@
 """The page of a front: one HTML file without network or kernel, in which a plan is chosen and looked at."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,9 +24,6 @@ from heshare.shared import display, files
 from heshare.shared.caches.kept_objects import keep, key_of, load_kept
 from heshare.shared.errors import require
 from heshare.world.catalogue import load_class
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MOST_PLANS = 100
 """Plans on a page; of a larger front an even selection with the three named plans."""
@@ -158,7 +154,7 @@ def _clocks(front: Front, timelines: dict[int, pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True).round({"begin_s": 1, "end_s": 1, "top": 3, "bottom": 3})
 
 
-def _row_of(front: Front, timeline: pd.DataFrame) -> pd.Series[int]:
+def _row_of(front: Front, timeline: pd.DataFrame) -> "pd.Series[int]":
     labels: Sequence[str] = front[0].cluster.labels
     return timeline["gpu"].map({label: row for row, label in enumerate(labels)}).astype(int)
 

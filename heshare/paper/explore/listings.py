@@ -1,8 +1,6 @@
-"""What can be named: policies, GPUs, workloads and notebooks, each as a table."""
+"""What can be named: policies, GPUs and workloads, each as a table."""
 
-import json
 from dataclasses import asdict
-from pathlib import Path
 
 import pandas as pd
 
@@ -75,23 +73,3 @@ def models() -> pd.DataFrame:
         for name, known in sizes.items()
     ]
     return pd.DataFrame(rows)
-
-
-def notebooks() -> pd.DataFrame:
-    """Return every notebook of the checkout: name, title, and how many figures and tables it writes.
-
-    Raises:
-        InputError: there is no checkout.
-    """
-    from heshare.paper.notebooks import notebook_parameters
-
-    books = [notebook_parameters.read(path) for path in notebook_parameters.find()]
-    return pd.DataFrame(
-        {"name": book.name, "title": _heading(book.path), "outputs": len(book.outputs)} for book in books
-    )
-
-
-def _heading(path: Path) -> str:
-    cells = json.loads(path.read_text("utf-8"))["cells"]
-    lines = (line for cell in cells if cell["cell_type"] == "markdown" for line in "".join(cell["source"]).splitlines())
-    return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")

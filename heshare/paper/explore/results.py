@@ -106,13 +106,9 @@ class Front(pareto.Front):
         require_extra("figures", "a page to explore")
         from heshare.paper.explore.front_page import front_page
 
-        predictor = self.used_predictor()
+        predictor = self.predictor or load_predictor()
         with drawn(None, desc="explore", bar_format="{desc}"):
             return front_page(self, predictor, path, series=self.series, piecewise=self.piecewise)
-
-    def used_predictor(self) -> Predictor:
-        """Return the predictor of the plans."""
-        return self.predictor or load_predictor()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,7 +117,6 @@ class DrawableRun(Run):
 
     @classmethod
     def of(cls, done: Run) -> Self:
-        """Return the run of a stage as one that can be drawn."""
         return cls(**{each.name: getattr(done, each.name) for each in fields(Run)})
 
     def plot(self) -> Figure:

@@ -59,7 +59,6 @@ class LogTicks(Locator):
     _STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
 
     def __call__(self) -> Sequence[float]:
-        """Return the ticks within the axis' ends."""
         return self.tick_values(*sorted(self.axis.get_view_interval()))  # type: ignore[union-attr]
 
     def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
@@ -78,12 +77,8 @@ def log_axis(ax: Axes, which: Literal["x", "y"] = "y") -> None:
     (ax.set_yscale if which == "y" else ax.set_xscale)("log")
     axis = ax.yaxis if which == "y" else ax.xaxis
     axis.set_major_locator(LogTicks())
-    axis.set_major_formatter(_plain)
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_locator(NullLocator())
-
-
-def _plain(value: float, _: object) -> str:
-    return f"{value:g}"
 
 
 def lines(ax: Axes, frame: pd.DataFrame, *, x: str, y: str, series: str, every: int = 1) -> list[Line2D]:

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from heshare.paper.figures.series_styles import GUIDE, SeriesStyle, series_style
 
 TITLE: dict[str, Any] = {"fontsize": 7, "loc": "left", "pad": 3}
-"""The form of a panel's title."""
 
 
 def interval_rows(

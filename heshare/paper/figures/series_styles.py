@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
 from heshare.world.catalogue import gpus
 
 
@@ -40,8 +40,8 @@ class SeriesStyle:
 _BLUE, _BLACK, _GREY, _ORANGE, _VERMILION = "#0072B2", "#000000", "#999999", "#E69F00", "#D55E00"
 EDGE, GUIDE, FAINT, BAND, GRID, TEXT = "#333333", "#999999", "#BBBBBB", "#EBEBEB", "#DDDDDD", "#555555"
 """Edges of marks, lines to compare with, marks of little weight, bands behind marks, grids, and small text."""
-CLOCK, POWER, CAP = _BLUE, _VERMILION, _VERMILION
-"""The SM clock, the board power and its cap in timelines of a run."""
+CLOCK, POWER = _BLUE, _VERMILION
+"""The SM clock and the board power in timelines of a run."""
 EFFECT = _BLUE
 """A single series of marks that is neither a system, a GPU nor a category."""
 STAGES: Mapping[str, str] = {
@@ -69,7 +69,7 @@ HOLDS, FAILS = _BLUE, _VERMILION
 _QUEUE, _PACKED, _POWER = "#5B6673", "#8A7462", "#6F5B86"
 """Muted hues of the field: queues, systems that share GPUs, systems that limit clocks or power."""
 
-_SERIES: dict[str, SeriesStyle] = {
+SERIES: dict[str, SeriesStyle] = {
     # GPUs, and their records
     "T4": SeriesStyle("#A3B300", "o", "-"),
     "V100": SeriesStyle("#14886A", "s", "--"),
@@ -170,14 +170,9 @@ CATEGORIES = (
 )
 
 
-def registered() -> Mapping[str, SeriesStyle]:
-    """Return the style of every name of the registry."""
-    return dict(_SERIES)
-
-
 def style_own(title: str) -> None:
     """Give a policy of one's own the style that is kept for one, so that it can be drawn beside the others."""
-    _SERIES.setdefault(title, _SERIES["a policy of one's own"])
+    SERIES.setdefault(title, SERIES["a policy of one's own"])
 
 
 def series_style(name: str) -> SeriesStyle:
@@ -196,16 +191,12 @@ def series_style(name: str) -> SeriesStyle:
         return replace(series_style(name.replace(PLACED, "")), filled=False)
     if name.endswith(LITERALLY):
         return replace(series_style(name.removesuffix(LITERALLY)), line=":", filled=False)
-    known = [each for each in _SERIES if name == each or (name.startswith(each) and name[len(each)] in _ENDS)]
+    known = [each for each in SERIES if name == each or (name.startswith(each) and name[len(each)] in _ENDS)]
     if not known and name in gpus():
-        return _SERIES["another GPU"]
-    if not known:
-        raise InputError(
-            f"a series {name!r}",
-            "a name of the registry of styles",
-            "Add it to heshare/paper/figures/series_styles.py; a policy of your own: style_own(title).",
-        )
-    return _SERIES[max(known, key=len)]
+        return SERIES["another GPU"]
+    action = "Add it to heshare/paper/figures/series_styles.py; a policy of your own: style_own(title)."
+    require(None, f"a series {name!r}", bool(known), "a name of the registry of styles", action)
+    return SERIES[max(known, key=len)]
 
 
 def category_style(index: int) -> SeriesStyle:

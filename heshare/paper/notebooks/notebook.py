@@ -25,7 +25,7 @@ from heshare.paper.provenance.run_record import RunRecord
 from heshare.paper.provenance.sidecar import DATA_SUFFIXES, FIGURE_SUFFIXES, TABLE_SUFFIXES
 from heshare.shared import display, files
 from heshare.shared.compiling import compilations
-from heshare.shared.errors import DeviceError, InputError
+from heshare.shared.errors import DeviceError, InputError, require
 
 _SCREEN_DPI = 150
 """Pixels of the screen to an inch in print."""
@@ -189,15 +189,9 @@ class Context:
 
     def _check(self, name: str, data: pd.DataFrame, rows: Mapping[str, int] | str) -> dict[str, int]:
         promised = [*self.notebook.outputs, *self.notebook.optional]
-        if name not in promised:
-            raise InputError(
-                f"an output {name!r}",
-                "one of " + ", ".join(promised),
-                "Name it in setup(outputs=[...]).",
-                file=self.notebook.path.name,
-            )
-        if data.empty:
-            raise InputError(f"no rows for {name}", "the plotted numbers", "Pass them as data.")
+        expected, action = "one of " + ", ".join(promised), "Name it in setup(outputs=[...])."
+        require(None, f"an output {name!r}", name in promised, expected, action, file=self.notebook.path.name)
+        require(None, f"no rows for {name}", not data.empty, "the plotted numbers", "Pass them as data.")
         counts = {rows: len(data)} if isinstance(rows, str) else dict(rows)
         return {kind: counts[kind] for kind in provenance.check_provenances(counts)}
 

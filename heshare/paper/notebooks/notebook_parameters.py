@@ -43,7 +43,6 @@ class Notebook:
 
 
 def folder() -> Path:
-    """Return the checkout's `notebooks/`."""
     return files.root() / "notebooks"
 
 
@@ -56,7 +55,7 @@ def find(names: Sequence[str] = ()) -> list[Path]:
     Raises:
         InputError: no such notebook.
     """
-    own, others = _own_and_others()
+    own, others = own_and_others()
     if not names:
         return list(own.values())
     others |= {path.stem: path for path in sorted((folder() / LIVE).glob("*.ipynb"))}
@@ -71,12 +70,8 @@ def find(names: Sequence[str] = ()) -> list[Path]:
     return sorted(set(chosen))
 
 
-def not_listed() -> list[Path]:
-    """Return the notebooks in `notebooks/` that are not the package's own, such as copies and new ones."""
-    return list(_own_and_others()[1].values())
-
-
-def _own_and_others() -> tuple[dict[str, Path], dict[str, Path]]:
+def own_and_others() -> tuple[dict[str, Path], dict[str, Path]]:
+    """Return the package's own notebooks in `notebooks/`, and the others, such as copies and new ones, by name."""
     found = {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
     declared = declared_inputs()
     own = {name: path for name, path in found.items() if name in declared}

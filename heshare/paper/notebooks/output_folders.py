@@ -9,7 +9,10 @@ from heshare.paper.notebooks.notebook_parameters import check_profile
 from heshare.paper.provenance import commit
 from heshare.paper.provenance.run_record import CUSTOM, RunRecord
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
+
+PAGE = "index.html"
+"""The page of results in a folder of outputs."""
 
 
 def folder_for(profile: str) -> Path:
@@ -51,11 +54,10 @@ def choose(record: RunRecord, given: Path | None) -> Path:
         # Outside a clone nothing tells whether the package was changed.
         changed = record.asked == "paper" and commit.git_commit() is not None and commit.package_sha256() is not None
         return mine(record.notebook) if changed or record.profile == CUSTOM else folder_for(record.asked)
-    if in_figures(given) and record.profile != "paper":
-        raise InputError(
-            f"{record.notebook} with {record.departures() or f'the profile {record.asked}'}",
-            "for figures/ a notebook as it is in the commit, with the parameters of the profile paper",
-            f"Leave out --out, which writes to {in_words(mine(record.notebook))}; or commit what the paper is to have.",
-            column="--out",
-        )
+    good = record.profile == "paper" or not in_figures(given)
+    found = f"{record.notebook} with {record.departures() or f'the profile {record.asked}'}"
+    expected = "for figures/ a notebook as it is in the commit, with the parameters of the profile paper"
+    where = in_words(mine(record.notebook))
+    action = f"Leave out --out, which writes to {where}; or commit what the paper is to have."
+    require("--out", found, good, expected, action)
     return given

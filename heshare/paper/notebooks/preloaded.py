@@ -18,9 +18,9 @@ with suppress(Exception):
     import heshare.paper.studies.scaling
     import heshare.paper.studies.search_fronts
     import heshare.paper.studies.variants
-    from heshare.lab.compile_all import compile_all
+    from heshare.lab.compile_all import load_all
     from heshare.policies.registry import policies
 
     # Loading plug-ins, compiled code and the predictor takes 3 to 5 s, which all notebooks share.
     policies()
-    compile_all()
+    load_all()

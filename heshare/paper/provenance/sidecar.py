@@ -11,7 +11,7 @@ from heshare.paper.provenance.commit import git_commit, package_sha256
 from heshare.paper.provenance.run_record import FOLDER_PARAMETERS, RunRecord
 from heshare.shared import files
 from heshare.shared.code_version import data_files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
 from heshare.shared.version import __version__
 from heshare.shared.yaml_nodes import read_values
 
@@ -64,13 +64,8 @@ def _inputs(notebook: str | None) -> list[Path]:
 def check_provenances(provenances: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct provenances in the order emulated, measured, published."""
     distinct = set(provenances)
-    if not distinct or distinct - set(PROVENANCES):
-        raise InputError(
-            ", ".join(sorted(map(str, distinct))) or "nothing",
-            "emulated, measured or published",
-            "Name the provenance of the rows.",
-            column="provenance",
-        )
+    found, good = ", ".join(sorted(map(str, distinct))) or "nothing", bool(distinct) and distinct <= set(PROVENANCES)
+    require("provenance", found, good, "emulated, measured or published", "Name the provenance of the rows.")
     return tuple(provenance for provenance in PROVENANCES if provenance in distinct)
 
 

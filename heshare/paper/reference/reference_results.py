@@ -66,7 +66,6 @@ class ComparisonOfRuns:
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs."""
         return not (self.differences or self.missing or self.new)
 
 

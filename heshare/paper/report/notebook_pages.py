@@ -34,7 +34,7 @@ def write(folder: Path, copies: Path, outputs: Sequence[PublishedOutput], render
     `outputs` are those in `folder`; `render` takes `name`, `title`, `lead` (the first figure, or None), `body` and
     `highlighting`, and returns the page. The pages are returned by notebook, relative to `folder`.
     """
-    pictures = {_hash(path.read_bytes()): path.name for path in sorted(folder.glob("*.png"))}
+    pictures = {files.sha256(path): path.name for path in sorted(folder.glob("*.png"))}
     formatters: Any = import_module("pygments.formatters")
     highlighting = str(formatters.HtmlFormatter(style="xcode", nobackground=True).get_style_defs(".highlight"))
     pages = {}
@@ -100,7 +100,7 @@ def _kept(output: Mapping[str, Any]) -> bool:
 def _referenced(output: dict[str, Any], pictures: Mapping[str, str]) -> dict[str, Any]:
     # A published picture is shown by reference instead of its bytes.
     png = output.get("data", {}).get("image/png")
-    name = pictures.get(_hash(base64.b64decode(png))) if png else None
+    name = pictures.get(hashlib.sha256(base64.b64decode(png)).hexdigest()) if png else None
     if name is None:
         return output
     width, height = png_size(base64.b64decode(png))
@@ -115,7 +115,3 @@ def _lowered(body: str) -> str:
     body = body.replace('<div class="highlight hl-ipython3">', '<div class="highlight">')
     body = re.sub(r'<(pre|div class="output_html[^"]*")>', r'<\1 tabindex="0">', body)
     return re.sub(r"<style scoped.*?</style>", "", body, flags=re.DOTALL)
-
-
-def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from heshare.paper.claims import claim_table, claims_figure, claims_page
 from heshare.paper.claims.sources import look_up
+from heshare.paper.notebooks.output_folders import PAGE
 from heshare.paper.report import claim_rows, fig6_plans, notebook_pages, published_outputs, strips
 from heshare.paper.report.claim_rows import ClaimRow
 from heshare.paper.report.published_outputs import NotebookFamily, PublishedOutput
@@ -26,7 +27,7 @@ from heshare.shared.errors import InputError, require
 from heshare.shared.extras import require_extra
 from heshare.shared.yaml_nodes import read_values
 
-NAME, BEYOND = "index.html", "beyond.html"
+BEYOND = "beyond.html"
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 _ROBUSTNESS = ("12_sensitivity",)
 _SURENESS = ("03_platform", "04_prediction", "13_recorded", "90_live")
@@ -68,8 +69,8 @@ def write(folder: Path, copies: Path | None = None) -> Path:
     known = [output for output in outputs if output.key == "fig06" and "tasks" in output.about["parameters"]]
     explorer = fig6_plans.write(folder, known[0]) if known else ""
     content = _content(folder, table, outputs, profile) | {"pages": pages, "explorer": explorer}
-    for name in (BEYOND, NAME):
-        homes = {output.key: f"{BEYOND if output.name.startswith('x') else NAME}#{output.key}" for output in outputs}
+    for name in (BEYOND, PAGE):
+        homes = {output.key: f"{BEYOND if output.name.startswith('x') else PAGE}#{output.key}" for output in outputs}
         links = {key: home.removeprefix(name) for key, home in homes.items()}
         environment.filters["linked"] = _linked(content["numbers"], links)
         page = environment.get_template(f"{name}.j2").render(links=links, **content)

@@ -27,7 +27,7 @@ from heshare.paper.provenance import sidecar as provenance
 from heshare.policies.registry import title
 from heshare.profiles.manifest import NAME as RECORD_MANIFEST
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 
 PAPER = frozenset({"T4", "V100", "A100"})
 
@@ -249,22 +249,14 @@ def read(where: str | Path) -> Results:
     path = folder / MANIFEST
     if not path.is_file():
         known = ", ".join(sorted(one.parent.name for one in (files.data() / "live").glob(f"*/{MANIFEST}")))
-        raise InputError(
-            "no live comparison",
-            f"the name of one below data/live ({known or 'there is none yet'}), or a folder's path",
-            "On a machine with a GPU, run: make live",
-            file=path,
-            column="results",
-        )
+        expected = f"the name of one below data/live ({known or 'there is none yet'}), or a folder's path"
+        action = "On a machine with a GPU, run: make live"
+        raise InputError("no live comparison", expected, action, file=path, column="results")
     manifest = json.loads(path.read_text(encoding="utf-8"))
-    for name, expected in manifest["files"].items():
-        if not (folder / name).is_file() or files.sha256(folder / name) != expected:
-            raise InputError(
-                "a file that was changed after it was written",
-                f"the one that {MANIFEST} names",
-                "Restore it, or run `make live` again.",
-                file=folder / name,
-            )
+    for name, digest in manifest["files"].items():
+        path, found = folder / name, "a file that was changed after it was written"
+        good, action = path.is_file() and files.sha256(path) == digest, "Restore it, or run `make live` again."
+        require(None, found, good, f"the one that {MANIFEST} names", action, file=path)
     return Results(
         folder, {name: pd.read_csv(folder / f"{name}.csv", keep_default_na=True) for name in TABLES}, manifest
     )

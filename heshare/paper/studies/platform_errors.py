@@ -25,7 +25,6 @@ ALL = "all points"
 
 
 def question(test: str) -> str:
-    """Return the kind of question of a test."""
     return next(kind for kind, words in QUESTIONS.items() if any(word in test for word in words.split("|")))
 
 

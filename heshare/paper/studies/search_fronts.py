@@ -17,15 +17,7 @@ from heshare.lab.plus.heshare_plus import optimise
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import GUIDE, LITERALLY, series_style
-from heshare.paper.studies import pymoo_searches
-from heshare.paper.studies.front_indicators import (
-    FrontIndicators,
-    extent,
-    random_plan_mean,
-    spacing,
-    unit_square,
-    wilcoxon,
-)
+from heshare.paper.studies import front_indicators, pymoo_searches
 from heshare.paper.studies.pymoo_searches import SearchCheckpoint, genetic_checkpoints, search_checkpoints
 from heshare.paper.texts import render
 from heshare.prediction.predictor import Predictor
@@ -166,7 +158,7 @@ def compare(
             for title, planner in planners.items():
                 found[title] = list(planner(world.tasks, cluster, predictor, rng=_rng(number, 2)))
             final += _measured(found, world, model, device, number)
-            curves += _curves(stages, random_plan_mean(world, _rng(number, 3)), number)
+            curves += _curves(stages, front_indicators.random_plan_mean(world, _rng(number, 3)), number)
     known = {title: {"rate": str(each.rate), "start": each.start} for title, each in searches.items()}
     return Study(_described(final, known), _described(curves, known))
 
@@ -209,10 +201,10 @@ def _measured(
     fronts = {title: plan_objectives(plans, world, model) for title, plans in found.items()}
     runs = {title: plan_objectives(plans, true, device) for title, plans in found.items()}
     predicted, run = (
-        FrontIndicators.of(list(each.values()), random_plan_mean(own, _rng(seed, 3)))
+        front_indicators.FrontIndicators.of(list(each.values()), front_indicators.random_plan_mean(own, _rng(seed, 3)))
         for each, own in ((fronts, world), (runs, true))
     )
-    squares = unit_square(fronts)
+    squares = front_indicators.unit_square(fronts)
     return [
         {
             "system": title,
@@ -220,8 +212,8 @@ def _measured(
             "hypervolume": run.hypervolume(runs[title]),
             "igd_plus": run.igd_plus(runs[title]),
             "predicted_hypervolume": predicted.hypervolume(front),
-            "extent": extent(squares[title]),
-            "spacing": spacing(squares[title]),
+            "extent": front_indicators.extent(squares[title]),
+            "spacing": front_indicators.spacing(squares[title]),
             "points": len(front),
         }
         for title, front in fronts.items()
@@ -229,7 +221,7 @@ def _measured(
 
 
 def _curves(stages: Mapping[str, list[SearchCheckpoint]], level: FloatArray, seed: int) -> list[dict[str, object]]:
-    indicators = FrontIndicators.of([own[-1].schemes.objectives for own in stages.values()], level)
+    indicators = front_indicators.FrontIndicators.of([own[-1].schemes.objectives for own in stages.values()], level)
     return [
         {
             "system": title,
@@ -274,7 +266,7 @@ def summary(final: pd.DataFrame, against: Mapping[str, str]) -> pd.DataFrame:
         for name, (values, ours) in changes.items():
             change = _change_pct(values[ours], values[title])
             row |= change.columns(f"{name}_pct", f"{name}_low_pct", f"{name}_high_pct")
-        rows.append({**row, "p_value": wilcoxon(first, table[title].tolist())})
+        rows.append({**row, "p_value": front_indicators.wilcoxon(first, table[title].tolist())})
     found = pd.DataFrame(rows)
     n = found.pop("n")
     return found.assign(n=n, provenance="emulated")

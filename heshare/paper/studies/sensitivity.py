@@ -89,7 +89,6 @@ class Measure:
 
     @property
     def label(self) -> str:
-        """Label of the measure in a figure."""
         what = "energy" if self.metric == ENERGY else "JCT"
         against = " and ".join(rival.replace("mu-Serve", "μ-Serve") for rival in self.rivals)
         where = f" on {self.setting}" if self.id.startswith("O") and self.id != "O4" else ""

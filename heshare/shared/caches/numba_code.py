@@ -46,14 +46,14 @@ _imports: dict[str, list[str]] = {}
 """By module: what its compiled functions may take from other modules."""
 
 
-def _stamped(function: Any, late: compiling.Late) -> Any:
+def _stamped(function: Any) -> Any:
     # Numba compares the text of the function's own file. The code of functions of other files, the values of their
     # constants and the order of a NamedTuple's fields are part of the compiled code as well.
     if not isinstance(function, Dispatcher):  # NUMBA_DISABLE_JIT
         return function
-    module = late.__module__
+    module, names = function.py_func.__module__, function.py_func.__globals__
     if module not in _imports:
-        taken = ((name, _stamp(value)) for name, value in late.scope.items() if not name.startswith("__"))
+        taken = ((name, _stamp(value)) for name, value in names.items() if not name.startswith("__"))
         _imports[module] = sorted(f"{name} {stamp}" for name, stamp in taken)
     own = cast(Any, function)._cache._cache_file
     text = repr((own._source_stamp, _imports[module]))
@@ -62,19 +62,18 @@ def _stamped(function: Any, late: compiling.Late) -> Any:
 
 
 def _stamp(value: object) -> object:
-    value = value.made if isinstance(value, compiling.Late) else value
     if isinstance(value, Dispatcher):
         return getattr(getattr(cast(Any, value)._cache, "_cache_file", None), "_source_stamp", None)
     return value if isinstance(value, int | float | tuple) else getattr(value, "_fields", None)
 
 
-def compile_late(late: compiling.Late) -> Any:
+def compile_function(function: Any, **options: Any) -> Any:
     """Return numba's dispatcher of a function, with a cache in the first folder that can be written."""
     for folder in _cache_folders():
         # Numba raises a RuntimeError where it cannot write.
         with suppress(RuntimeError), _kept_in(folder):
-            return _stamped(njit(cache=True, fastmath=False, **late.options)(late.function), late)
-    return njit(fastmath=False, **late.options)(late.function)
+            return _stamped(njit(cache=True, fastmath=False, **options)(function))
+    return njit(fastmath=False, **options)(function)
 
 
 class _Listener(event.Listener):

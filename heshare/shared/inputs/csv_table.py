@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 
 _LONGEST = 1 << 20
 """Most characters of a line: csv's own limit of a cell is an eighth of it."""
@@ -95,25 +95,13 @@ class Header:
     def require(self, columns: Sequence[str], optional: Sequence[str] | None = None) -> None:
         """Raise `InputError` for a column of `columns` that is missing or, with `optional`, for one of neither."""
         missing = [name for name in columns if name not in self.columns]
-        if missing:
-            raise InputError(
-                "a header without it: " + (", ".join(self.columns) or "no columns"),
-                "the columns " + ", ".join(columns),
-                "Add the column, or correct its name in the first line.",
-                file=self.file,
-                row=1,
-                column=missing[0],
-            )
+        found, expected = "a header without it: " + (", ".join(self.columns) or "no columns"), "the columns "
+        action = "Add the column, or correct its name in the first line."
+        place: dict[str, Any] = {"file": self.file, "row": 1}
+        require(next(iter(missing), None), found, not missing, expected + ", ".join(columns), action, **place)
         unknown = [] if optional is None else [name for name in self.columns if name not in (*columns, *optional)]
-        if unknown:
-            raise InputError(
-                "an unknown column",
-                "only " + ", ".join((*columns, *(optional or ()))),
-                "Correct its name or remove it.",
-                file=self.file,
-                row=1,
-                column=unknown[0] or "(no name)",
-            )
+        expected, name = "only " + ", ".join((*columns, *(optional or ()))), next(iter(unknown), "") or "(no name)"
+        require(name, "an unknown column", not unknown, expected, "Correct its name or remove it.", **place)
 
 
 def read_table(path: str | Path, columns: Sequence[str], optional: Sequence[str] | None = None) -> Iterator[Row]:

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.device import TaskFailure
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.run import run
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.testing.policy_contract import check_run
-from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.scripted_policy import ScriptedPolicy
 
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.actions import Observer
 from heshare.running.clock import WallClock
 from heshare.running.run import BegunRun, run
 from heshare.shared.errors import DeviceError, InputError, PolicyError
-from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.scripted_policy import ScriptedPolicy
 
 from heshare.policies.policy import Start
 from heshare.running.actions import Observer
 from heshare.running.run import run
-from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload

@@ -1,4 +1,4 @@
-"""Without numba, and before it is imported, everything gives the bytes of compiled code."""
+"""Without numba everything gives the bytes of compiled code."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ class Refusing:
 sys.meta_path.insert(0, Refusing())
 """
 ESTIMATES = """
-import sys
 import heshare as hs
-from heshare.shared import compiling
-if len(sys.argv) > 1:
-    compiling._PLAIN_CALLS = 0
 texts = [["resnet50:16@50", "vgg19:8@50"], ["bert_large:8@30", "vgg16:4@30", "resnet50:1@40"], ["resnet50:64"]]
 for gpu in ("T4", "V100", "A100", "H100"):
     for residents in texts:
@@ -52,18 +48,18 @@ print(bound_along(better, predictor, tolerance=0.01).gap_pct(better.objectives).
 """
 
 
-def started(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+def started(program: str) -> subprocess.CompletedProcess[str]:
     show = "\nimport sys; print(sorted({'numba', 'scipy.optimize'} & set(sys.modules)), file=sys.stderr)"
-    command = [sys.executable, "-c", program + show, *words]
+    command = [sys.executable, "-c", program + show]
     done = subprocess.run(command, env={**os.environ}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done
 
 
-def test_estimates_are_those_of_compiled_code_without_its_import() -> None:
-    python, compiled = started(ESTIMATES), started(ESTIMATES, "compiled")
+def test_estimates_are_those_of_compiled_code() -> None:
+    python, compiled = started(BLOCKED + ESTIMATES), started(ESTIMATES)
     assert python.stdout == compiled.stdout
-    assert python.stderr.splitlines() == ["[]"]
+    assert python.stderr.splitlines()[-1] == "[]"
     assert compiled.stderr.splitlines()[-1] == "['numba']"
 
 

@@ -29,7 +29,7 @@ from heshare.lab.calibration.measurements import (
 from heshare.lab.calibration.time_fit import Prior, ThrottledGpu, constants_of, fit_timing, times_s
 from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR
 from heshare.lab.calibration.uncertainty_fit import BeyondFit
-from heshare.lab.calibration.validation import grid_points, language_points, left_out_cards, power_points
+from heshare.lab.calibration.validation import law_points, left_out_cards
 from heshare.lab.calibration.validation.points import LeftOutPoint, cell_point, points, table_of
 from heshare.shared.arrays import BoolArray, FloatArray
 from heshare.world import catalogue
@@ -55,9 +55,7 @@ TARGETS = {
     "V100 power, a workload left out": (4.0, 11.5),
     "A100 power from five clocks": (3.0, 6.5),
     **left_out_cards.TARGETS,
-    **power_points.TARGETS,
-    **grid_points.TARGETS,
-    **language_points.TARGETS,
+    **law_points.TARGETS,
 }
 """Test: largest acceptable (mean, 90th percentile) of the absolute relative error, %."""
 
@@ -269,9 +267,9 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     partial(beyond_fit, "larger inference batch sizes from small ones", uncertainty_fit.larger_batches),
     partial(beyond_fit, "MPS shares of 10 to 60 % from 80 and 100 %", uncertainty_fit.smaller_shares),
     *left_out_cards.TESTS,
-    *power_points.TESTS,
-    *grid_points.TESTS,
+    *law_points.POWER_TESTS,
+    *law_points.GRID_TESTS,
     *left_out_cards.TRAINING_TESTS,
-    *language_points.TESTS,
+    *law_points.LANGUAGE_TESTS,
 )
 """The tests, in the order of `errors.csv`."""

@@ -5,8 +5,6 @@ for ever. `start_s` is the signal's time at which a run begins: a run that begin
 midnight has `start_s = 64800`. All times that the methods take are those of the run.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

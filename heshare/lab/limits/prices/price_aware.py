@@ -25,8 +25,6 @@ Awhile, Middleware 2021, doi:10.1145/3464298.3493399. Savings per waiting time: 
 Less Green, ASPLOS 2024 (umassos/GAIA). The bound for each GPU (`price_aware`) is ours.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -106,7 +104,6 @@ class SavingRule:
     saving_per_hour: float = SAVING_PER_HOUR
 
     def release_s(self, now_s: float, limit_s: float, estimate: StartEstimate) -> float:
-        """Return when to start, s."""
         now_cost = self._cost(now_s, estimate)
         if now_cost <= 0 or limit_s <= now_s:
             return now_s
@@ -199,8 +196,6 @@ class _GpuHolds:
 
 
 class PriceAwarePolicy(HoldingPolicy):
-    """The wrapper of `price_aware`."""
-
     def __init__(self, policy: Policy, rule: HoldRule, hold_s: float) -> None:
         super().__init__(policy)
         self._rule, self._hold_s = rule, hold_s
@@ -209,7 +204,6 @@ class PriceAwarePolicy(HoldingPolicy):
         self.traits = policy.traits
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Begin a run without any holds."""
         self._predictor = predictor
         self._gpus = [_GpuHolds() for _ in cluster.gpus]
         self._clocks: dict[int, int | None] = {}
@@ -222,7 +216,11 @@ class PriceAwarePolicy(HoldingPolicy):
         for task_id in event.tasks if event.kind is not EventKind.ARRIVAL else ():
             self._sizes.pop(task_id, None)
         if event.lost or event.drained is not None:
-            self._forget_all(view.now_s)  # the policy plans again, and every waiting task arrives again
+            # The policy plans again, and every waiting task arrives again.
+            self._held.clear()
+            self._clocks.clear()
+            for gpu in self._gpus:
+                gpu.end(view.now_s)
         self._forget_gone(view)
         # What is released now seems to load on: a policy is not told twice of what it has started.
         shown = self._held.shown(view, self._clocks)
@@ -232,12 +230,6 @@ class PriceAwarePolicy(HoldingPolicy):
             known = event if len(news) == len(event.tasks) else replace(event, tasks=news)
             yield from self._answer(view, list(self._policy.decide(known, shown)))
         yield from self._ticks(view.now_s)
-
-    def _forget_all(self, now_s: float) -> None:
-        self._held.clear()
-        self._clocks.clear()
-        for gpu in self._gpus:
-            gpu.end(now_s)
 
     def _forget_gone(self, view: View) -> None:
         """Forget held starts of tasks that do not wait any more, such as one that no GPU that is left can hold."""

@@ -1,7 +1,5 @@
 """Terms under which a run waits for cheap energy: the signal, the bound, and what waiting must save."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -53,5 +51,4 @@ class PriceTerms:
         )
 
     def wrap(self, policy: Policy) -> Policy:
-        """Return the policy under these terms."""
         return price_aware(policy, self.signal, self.hold_s, SavingRule(self.signal, self.saving_per_hour))

@@ -1,7 +1,5 @@
 """Cost or carbon of energy: power times a signal, integrated over the timeline of a run, and predicted for plans."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +15,7 @@ from heshare.scheduling.batch_model import BatchModel
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.plan import Plan
 from heshare.shared.arrays import FloatArray
-from heshare.shared.errors import InputError
+from heshare.shared.errors import require
 
 BatchPower = tuple[float, float, float]
 """Begin and end of a batch, s after the plan begins, and its mean power, W."""
@@ -60,9 +58,8 @@ def run_cost(run: Run, signal: EnergySignal) -> EnergyCost:
         >>> round(run_cost(run, flat).active / (run.energy_active_j / 3.6e6), 9)
         0.2
     """
-    if not run.record.segments:
-        action = "Run it with its whole timeline."
-        raise InputError("a run of which only totals were kept", "a run with a timeline", action, column="price")
+    found, action = "a run of which only totals were kept", "Run it with its whole timeline."
+    require("price", found, bool(run.record.segments), "a run with a timeline", action)
     last_end_s = np.zeros(len(run.cluster))
     for interval in run.record.intervals:
         last_end_s[interval.gpu] = max(last_end_s[interval.gpu], interval.end_s)

@@ -4,8 +4,6 @@ The host launches kernels one after the other and runs ahead of the GPU (PyTorch
 waits for. A trace in which it waits for every kernel is a plain chain of kernels and gaps, as FIKIT describes a task.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -71,7 +69,7 @@ class KernelTrace:
             free_s = start_s + duration_s
         return gaps_s, free_s
 
-    def with_waits(self, waits: int) -> KernelTrace:
+    def with_waits(self, waits: int) -> "KernelTrace":
         """Return the same kernels with a host that waits for `waits` of them, evenly spread; at least 1, the last."""
         if not 1 <= waits <= len(self):
             raise InputError(str(waits), f"1 to {len(self)} kernels to wait for", "Correct it.", column="waits")
@@ -79,7 +77,7 @@ class KernelTrace:
         chosen[np.ceil(np.arange(1, waits + 1) * len(self) / waits).astype(np.int64) - 1] = True
         return replace(self, waits=chosen)
 
-    def with_host(self, *, each_s: float = 0.0, first_s: float = 0.0) -> KernelTrace:
+    def with_host(self, *, each_s: float = 0.0, first_s: float = 0.0) -> "KernelTrace":
         host_s = self.host_s + each_s
         host_s[0] += first_s
         return replace(self, host_s=host_s)

@@ -10,7 +10,7 @@ from heshare.lab.systems.miso.mig import COMPUTE, fits, has_mig, least, sharing_
 from heshare.policies.policy import Action, Event, Migrate, Start, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
-from heshare.shared.errors import InputError, require
+from heshare.shared.errors import require
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
@@ -83,13 +83,10 @@ class StaticPartition:
             yield Migrate(task.id, index, sharing=sharing_of(self._cluster.gpus[index], larger))
 
     def _holds(self, task: Task, index: int, slices: int) -> bool:
-        if all(self._needed(task, one) > self._partition[0] for one in self._cluster.kinds):
-            raise InputError(
-                f"task {task.id}, {task.workload}, of {memory_mib(task.workload):.0f} MiB",
-                f"tasks that an instance of {self._partition[0]} slices holds",
-                "Choose a partition with a larger instance.",
-                column="partition",
-            )
+        fits = any(self._needed(task, one) <= self._partition[0] for one in self._cluster.kinds)
+        found = f"task {task.id}, {task.workload}, of {memory_mib(task.workload):.0f} MiB"
+        expected = f"tasks that an instance of {self._partition[0]} slices holds"
+        require("partition", found, fits, expected, "Choose a partition with a larger instance.")
         return slices >= self._needed(task, self._cluster.gpus[index])
 
     def _needed(self, task: Task, gpu: Gpu) -> int:

@@ -48,11 +48,6 @@ class AllocationOptions:
         """The allocation with which a job begins: the fewest GPUs, at the clock of least energy."""
         return Allocation(0, int(np.argmin(self.energy_j[0])))
 
-    @property
-    def reference_j(self) -> float:
-        """The energy that budgets are relative to: that of the fewest GPUs at the top clock, J."""
-        return float(self.energy_j[0, -1])
-
 
 class Move(NamedTuple):
     """A change of one job's allocation; the least move is made first.

@@ -6,8 +6,6 @@ allocation (Knowlton, 1965, doi:10.1145/365628.365655); how jobs move is assumed
 to make room for others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -25,7 +23,7 @@ class Block(NamedTuple):
         return ((1 << self.size) - 1) << self.offset
 
     @property
-    def halves(self) -> tuple[Block, Block]:
+    def halves(self) -> "tuple[Block, Block]":
         half = self.size // 2
         return Block(half, self.node, self.offset), Block(half, self.node, self.offset + half)
 

@@ -164,7 +164,8 @@ class PowerFlow:
         before = pool.allocator.allocations()
         free = len(pool.gpus) - sum(pool.allocator.occupied(len(before[job])) for job in completing)
         admitted = admit(options, [job for job in order if job not in completing], free)
-        budget_j = self._budget * sum(options[job].reference_j for job in admitted)
+        # Budgets are relative to the energy of the fewest GPUs at the top clock.
+        budget_j = self._budget * sum(float(options[job].energy_j[0, -1]) for job in admitted)
         free -= sum(options[job].widths[0] for job in admitted)
         allocations = grow(options, admitted, free, budget_j)
         gpus = {job: self._widths(jobs[job].task, pool)[chosen.width] for job, chosen in allocations.items()}

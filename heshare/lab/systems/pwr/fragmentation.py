@@ -4,8 +4,6 @@ PWR (Lettich et al., CCGrid 2025) and FGD (Weng et al., USENIX ATC 2023), as the
 counted in thousandths of a GPU (milli). All functions take many nodes, or many states of nodes, at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,7 +51,7 @@ class Nodes:
     vcpus: FloatArray
     vcpus_all: FloatArray
 
-    def take(self, at: IntArray, free: IntArray, vcpus: float) -> Nodes:
+    def take(self, at: IntArray, free: IntArray, vcpus: float) -> "Nodes":
         return Nodes(
             free, self.capacity[at], self.idle_w[at], self.full_w[at], self.vcpus[at] - vcpus, self.vcpus_all[at]
         )

@@ -55,7 +55,9 @@ class Pwr:
         self._last_seen = -1
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        self._count_arrivals(view)
+        new = [task for task in view.waiting if task.id > self._last_seen]
+        self._seen.update(task.workload for task in new)
+        self._last_seen = max((task.id for task in new), default=self._last_seen)
         if not view.waiting:
             return
         free = np.array([WHOLE - _PERCENT * sum(each.mps_pct for each in gpu.running.values()) for gpu in view.gpus])
@@ -83,11 +85,6 @@ class Pwr:
             near = np.flatnonzero(times_s <= times_s[-1] * (1 + self._slower))
             self._shares[workload, gpu] = pcts[near[0]]
         return self._shares[workload, gpu]
-
-    def _count_arrivals(self, view: View) -> None:
-        new = [task for task in view.waiting if task.id > self._last_seen]
-        self._seen.update(task.workload for task in new)
-        self._last_seen = max((task.id for task in new), default=self._last_seen)
 
     def _choose(self, workload: Workload, free: IntArray, able: BoolArray) -> int | None:
         """Return the GPU with the highest score, ties drawn at random as Kubernetes does; None if there is no room."""

@@ -12,16 +12,7 @@ from heshare.lab.sweeps.study_runs import median_intervals, with_median
 from heshare.lab.systems.shared.training import MeasuredSet, measured_alone, measured_sets, measured_slowdown, step
 from heshare.paper.claims.sources import claim_of_row
 from heshare.paper.figures.series_styles import category_style
-from heshare.paper.studies.systems.eaco_study import (
-    EACO,
-    FIFO,
-    NODE,
-    SYSTEMS,
-    host_w,
-    nodes_energy_j,
-    run_on_nodes,
-    utilisation,
-)
+from heshare.paper.studies.systems import eaco_study
 from heshare.paper.texts import render
 from heshare.shared.arrays import FloatArray
 from heshare.world.task import Task
@@ -56,18 +47,21 @@ def set_name(entry: MeasuredSet) -> str:
 
 def _measures(entry: MeasuredSet, length: FloatArray) -> dict[str, float]:
     tasks = [
-        Task(number, workload, EPOCHS * float(part) * steps, gpus=NODE, epochs=EPOCHS)
+        Task(number, workload, EPOCHS * float(part) * steps, gpus=eaco_study.NODE, epochs=EPOCHS)
         for number, (workload, part) in enumerate(zip(entry.workloads, length, strict=False))
-        for steps in [step(workload).epoch_samples / (workload.batch_size * NODE)]
+        for steps in [step(workload).epoch_samples / (workload.batch_size * eaco_study.NODE)]
     ]
     rng = np.random.default_rng(0)
-    apart, together = (run_on_nodes(tasks, 1, SYSTEMS[title](), rng) for title in (FIFO, EACO))
+    apart, together = (
+        eaco_study.run_on_nodes(tasks, 1, eaco_study.SYSTEMS[title](), rng)
+        for title in (eaco_study.FIFO, eaco_study.EACO)
+    )
     alone_kwh = sum(measured_alone()[workload].energy_kwh for workload in entry.workloads)
     return {
-        "saving_pct": 100 * (nodes_energy_j(together) / nodes_energy_j(apart) - 1),
+        "saving_pct": 100 * (eaco_study.nodes_energy_j(together) / eaco_study.nodes_energy_j(apart) - 1),
         "gpus_pct": 100 * (together.energy_cluster_j / apart.energy_cluster_j - 1),
         "slowdown_pct": 100 * (float(np.mean(together.execution_s / apart.execution_s)) - 1),
-        "utilisation_pct": 100 * utilisation(together),
+        "utilisation_pct": 100 * eaco_study.utilisation(together),
         "measured_pct": 100 * (entry.energy_kwh / alone_kwh - 1),
         "measured_slowdown_pct": 100 * (measured_slowdown(entry) - 1),
     }
@@ -91,7 +85,7 @@ def evaluate_energy_per_job(frame: pd.DataFrame, best_of_each: pd.DataFrame) -> 
     equal = frame[frame["repetition"] < 0]
     gap = (equal["saving_pct"] - equal["measured_pct"]).abs().max()
     best = equal.sort_values("saving_pct").iloc[0]
-    note = render("14_eaco", "energy_per_job", best=best, gap=gap, host_w=host_w())
+    note = render("14_eaco", "energy_per_job", best=best, gap=gap, host_w=eaco_study.host_w())
     return claim_of_row(best_of_each, "E1", "energy") | {"note": note}
 
 

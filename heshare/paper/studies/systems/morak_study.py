@@ -54,6 +54,7 @@ MORAK, ALONE, FIXED_SIZE = "Morak", "Morak, one instance", "Morak, clock alone"
 BATCH_DVFS, POWER_LIMIT = "BatchDVFS", "One at a time, card's power limit"
 BEST_ONE, BEST_TWO = "Best fixed setting, one instance", "Best fixed setting, two instances"
 
+_PREDICTOR = DevicePredictor()
 _words = partial(render, "09_rivals")
 
 
@@ -157,7 +158,7 @@ def run_case(setting: StudySetting, network: str, share: float, limit_s: float, 
 
     `share` is the cap as a share of the board power limit.
     """
-    card, predictor = gpu(setting.gpu), _predictor()
+    card, predictor = gpu(setting.gpu), _PREDICTOR
     workload, k = Workload(network, system.size or setting.size), system.instances or setting.k
     alone_s = float(predictor.solo([workload], card, card.max_mhz).time_s[0, 0])
     text = system.policy.format(cap=round(share, 4), limit=round(limit_s / alone_s, 6), k=setting.k)
@@ -167,11 +168,6 @@ def run_case(setting: StudySetting, network: str, share: float, limit_s: float, 
     device = EmulatedDevice(card, power_cap_w=share * card.tdp_w if system.limited else None)
     rng = np.random.default_rng(0)
     return run(tasks, Cluster((card,)), make(text), predictor=predictor, rng=rng, devices=[device])
-
-
-@cache
-def _predictor() -> DevicePredictor:
-    return DevicePredictor()
 
 
 def measure(result: Run, cap_w: float, limit_s: float) -> dict[str, float]:
@@ -230,7 +226,7 @@ def best_fixed(card_name: str, network: str, share: float, limit_s: float, k: in
 def _at_clocks(card_name: str, network: str, size: int, k: int) -> tuple[FloatArray, FloatArray]:
     """Return time per iteration, s, and power, W, of k instances at each clock of a card, each of shape (c,)."""
     card, residents = gpu(card_name), (Resident(Workload(network, size), 100 // k),) * k
-    found = _predictor().co_run([residents] * len(card.clocks_mhz), card, card.clocks_mhz)
+    found = _PREDICTOR.co_run([residents] * len(card.clocks_mhz), card, card.clocks_mhz)
     return found.time_s.max(axis=1), found.power_w
 
 

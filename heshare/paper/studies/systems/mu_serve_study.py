@@ -51,6 +51,7 @@ NO_CONTROL = "mu-serve:no-control"
 RESPONSES = "mu-serve(latency=response,limit={limit},step=2)"
 """μ-Serve with single requests as tasks; its clock falls by two places, 15 MHz on a V100."""
 
+_PREDICTOR = DevicePredictor()
 _words = partial(render, "09_rivals")
 
 
@@ -112,7 +113,7 @@ class StudySetting:
 
     def draw_groups(self, grouped: bool, rng: np.random.Generator) -> list[list[str]]:
         """Return the models of each GPU, as many on each: in order of their sensitivity to the clock, or as drawn."""
-        names, known = rng.permutation(sorted(paper_models())).tolist(), TaskPredictions(_predictor())
+        names, known = rng.permutation(sorted(paper_models())).tolist(), TaskPredictions(_PREDICTOR)
         if grouped:
             names.sort(key=lambda name: known.sensitivity(Workload(name, self.batch_size), gpu(self.gpu)))
         return [part.tolist() for part in np.array_split(np.array(names), self.gpus)]
@@ -134,14 +135,9 @@ class StudySetting:
 
 
 @cache
-def _predictor() -> DevicePredictor:
-    return DevicePredictor()
-
-
-@cache
 def alone_s(card: str, workload: Workload) -> float:
     """Return the time of an iteration alone at the top clock of a card, s."""
-    return float(_predictor().solo([workload], gpu(card), gpu(card).max_mhz).time_s[0, 0])
+    return float(_PREDICTOR.solo([workload], gpu(card), gpu(card).max_mhz).time_s[0, 0])
 
 
 def run_systems(
@@ -180,7 +176,7 @@ def run_gpu(setting: StudySetting, tasks: Sequence[Task], system: ServingSystem)
     policy = make(system.policy.format(limit=system.aim * setting.limit))
     numbered = [replace(task, id=index) for index, task in enumerate(tasks)]
     rng = np.random.default_rng(0)
-    return run(numbered, Cluster((card,)), policy, predictor=_predictor(), rng=rng, devices=[device])
+    return run(numbered, Cluster((card,)), policy, predictor=_PREDICTOR, rng=rng, devices=[device])
 
 
 def _measures(result: Run, setting: StudySetting) -> tuple[float, np.ndarray[Any, Any]]:

@@ -84,7 +84,6 @@ class StudySetting:
     record: str = "gavel"
 
     def draw_tasks(self, rng: np.random.Generator) -> tuple[Task, ...]:
-        """Return the tasks of one repetition."""
         tasks = venus_trainings(self.jobs, rng=rng, gpus=self.gpus, load=self.load, record=self.record)
         # Without epochs, a job that is stopped loses no work.
         return tuple(replace(task, epochs=None, widths=WIDTHS) for task in tasks)

@@ -10,7 +10,7 @@ import pytest
 from heshare.devices.constants import default
 from heshare.devices.language_models import FITTED_ON, default_law
 from heshare.lab.calibration import language_fit
-from heshare.lab.calibration.validation import language_points
+from heshare.lab.calibration.validation import law_points
 from heshare.shared import files
 from heshare.world import catalogue
 
@@ -40,7 +40,7 @@ def test_a_fit_recovers_the_law_of_made_up_rows(monkeypatch, power):
 def test_errors_of_models_left_out_meet_the_targets(power):
     rows, laws = language_fit.server_rows(), language_fit.left_out_laws(power)
     assert set(laws) == set(rows.models)
-    for quantity, test in language_points.NAMES.items():
+    for quantity, test in law_points.LANGUAGE.items():
         errors, inside = [], []
         for model, law in laws.items():
             own = rows.of(model)
@@ -49,7 +49,7 @@ def test_errors_of_models_left_out_meet_the_targets(power):
             spread = law.power_spread if quantity == "power" else law.time_spread
             spread = np.hypot(law.power_spread, law.time_spread) if quantity == "joules" else spread
             inside.extend(np.abs(np.log(ratio)) <= 1.645 * spread)
-        middle, most = language_points.TARGETS[test]
+        middle, most = law_points.TARGETS[test]
         assert np.median(errors) < middle
         assert np.quantile(errors, 0.9) < most
         assert 0.85 <= np.mean(inside) <= 0.96
@@ -75,4 +75,4 @@ def test_the_assumed_prompts_decide_no_target(monkeypatch, power, factor: float)
 
 def test_left_out_errors_stand_in_the_table():
     table = files.data("calibration", "errors.csv").read_text("utf-8")
-    assert all(name in table for name in language_points.NAMES.values())
+    assert all(name in table for name in law_points.LANGUAGE.values())

@@ -71,7 +71,7 @@ def test_fit_record_recovers_times_and_power_from_exact_settings() -> None:
 
 @pytest.fixture(scope="module")
 def measured(made_up_h100: Path) -> pd.DataFrame:
-    return recordings.read_one(str(made_up_h100)).table
+    return recordings.read(f"recorded:{made_up_h100}")[0].table
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from support.scripted_policy import ScriptedPolicy
 
 import heshare as hs
 from heshare.devices.device_model import co_run
@@ -21,7 +22,7 @@ from heshare.running.run import run
 from heshare.running.timeline import power_steps
 from heshare.shared.errors import InputError, PolicyError
 from heshare.testing.policy_contract import check_policy
-from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
@@ -133,43 +134,36 @@ def test_a_held_start_looks_like_a_task_that_loads():
     assert free_mib < seen[0][3]
 
 
+class Scripted:
+    """The policy that does at each time, s, what a script says."""
+
+    name, tick_s, gangs = "scripted", 10.0, False
+    traits = make("morak").traits
+
+    def __init__(self, script):
+        self.script = script
+
+    def reset(self, cluster, predictor, rng):
+        pass
+
+    def decide(self, event, view):
+        return self.script.get(event.time_s, [])
+
+
 def test_pauses_and_moves_of_held_and_of_running_tasks():
     moves = {10.0: [Pause(1)], 20.0: [Start(1, 1, 50)], 30.0: [Migrate(0, 1, 50)], 40.0: [Migrate(1, 0, 100)]}
-
-    class Moves:
-        name, tick_s, gangs = "moves", 10.0, False
-        traits = make("morak").traits
-
-        def reset(self, cluster, predictor, rng):
-            pass
-
-        def decide(self, event, view):
-            if event.kind.name == "ARRIVAL":
-                return [Start(0, 0, 100), Start(1, 0, 100)]
-            return moves.get(event.time_s, [])
-
+    script = {0.0: [Start(0, 0, 100), Start(1, 0, 100)], **moves}
     tasks = [Task(number, Workload("resnet50", 8), 3000.0) for number in range(2)]
     for limit_w in (80.0, 90.0, 200.0):
-        done = hs.run(tasks, "2xT4", Moves(), power_limit=limit_w)
+        done = hs.run(tasks, "2xT4", Scripted(script), power_limit=limit_w)
         assert largest_excess(done.record.segments, PowerBudget.constant(limit_w)) is None
         assert np.isfinite(done.jct_s).all()
 
 
 def test_on_real_gpus_starts_and_raised_clocks_wait_for_lower_ones():
     steps = {0.0: [SetClock(1, 855), Start(0, 0, 100)], 10.0: [SetClock(0, 855), SetClock(1, 1590)]}
-
-    class Steps:
-        name, tick_s, gangs = "steps", 10.0, False
-        traits = make("morak").traits
-
-        def reset(self, cluster, predictor, rng):
-            pass
-
-        def decide(self, event, view):
-            return steps.get(event.time_s, [])
-
     settings = BudgetSettings(settle_s=2.0)  # a reading is exact at once in virtual time alone
-    done = hs.run([Task(0, Workload("resnet50", 8), 5000.0)], "2xT4", within_budget(Steps(), 300.0, settings))
+    done = hs.run([Task(0, Workload("resnet50", 8), 5000.0)], "2xT4", within_budget(Scripted(steps), 300.0, settings))
     assert done.record.intervals[0].start_s == 2.0
     clocks = {}
     for segment in done.record.segments:

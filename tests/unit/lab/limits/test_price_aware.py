@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.scripted_policy import ScriptedPolicy
 
 import heshare as hs
 from heshare.lab.limits.prices.energy_signal import EnergySignal
@@ -34,7 +35,7 @@ from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.shared.errors import InputError, NotProfiledError
 from heshare.testing.policy_contract import PolicyContract, check_run
-from heshare.testing.toy import ScriptedPolicy, ToyPredictor, toy_devices, toy_gpu
+from heshare.testing.toy import ToyPredictor, toy_devices, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.device import TaskFailure
 from heshare.ops.executor.fault_tolerant import _AGAIN_S, FaultTolerantPolicy
@@ -12,7 +13,7 @@ from heshare.policies.registry import make
 from heshare.running.actions import Observer
 from heshare.running.run import run
 from heshare.shared.errors import PolicyError
-from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload

@@ -46,9 +46,9 @@ def test_sharing_of_a_recording_is_read_from_the_manifest(made_up_h100: Path, tm
     path = tmp_path / "H100" / "manifest.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**content, "device": {"sharing": "time-slice"}}), encoding="utf-8")
-    assert recordings.read_one(str(tmp_path / "H100")).sharing == "time-slice"
+    assert recordings.read(f"recorded:{tmp_path / 'H100'}")[0].sharing == "time-slice"
     path.unlink()
-    assert recordings.read_one(str(tmp_path / "H100")).sharing == "mps"
+    assert recordings.read(f"recorded:{tmp_path / 'H100'}")[0].sharing == "mps"
 
 
 def test_recordings_of_an_emulated_device_are_refused(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_noise_of_the_emulated_profiles_equals_the_public_record() -> None:
 
 
 def test_repeat_cv_by_workload(made_up_h100: Path) -> None:
-    table = recordings.read_one(str(made_up_h100)).table
+    table = recordings.read(f"recorded:{made_up_h100}")[0].table
     noise = regenerate_profiles.noise_by_workload(table).set_index("workload")
     assert len(noise) == 16
     assert noise.drop("all")["settings"].sum() == noise.loc["all", "settings"] == (table["repeats"] > 1).sum()
@@ -96,7 +96,7 @@ def test_repeat_cv_by_workload(made_up_h100: Path) -> None:
 
 
 def test_repeat_noise_of_a_recording_without_repeats_is_none(made_up_h100: Path) -> None:
-    table = recordings.read_one(str(made_up_h100)).table.assign(repeats=1)
+    table = recordings.read(f"recorded:{made_up_h100}")[0].table.assign(repeats=1)
     assert regenerate_profiles.noise_by_workload(table)["time_pct"].isna().all()
     with pytest.raises(InputError, match="no setting was visited twice"):
         regenerate_profiles.time_and_power_cv(table)
@@ -105,7 +105,7 @@ def test_repeat_noise_of_a_recording_without_repeats_is_none(made_up_h100: Path)
 def test_emulated_profiles_can_use_a_recordings_noise(made_up_h100: Path, tmp_path: Path) -> None:
     (path,) = regenerate(tmp_path, gpus=("T4",), samples=40, noise_of=str(made_up_h100), progress=False)
     table = store.read(path)
-    expected = regenerate_profiles.time_and_power_cv(recordings.read_one(str(made_up_h100)).table)
+    expected = regenerate_profiles.time_and_power_cv(recordings.read(f"recorded:{made_up_h100}")[0].table)
     assert set(table["provenance"]) == {"emulated"}
     assert regenerate_profiles.time_and_power_cv(table) == (
         pytest.approx(expected[0], rel=0.2),

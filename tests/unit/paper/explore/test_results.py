@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import heshare as hs
+from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.paper.explore import front_page
 from heshare.paper.explore.front_page import differing_tasks, predicted_timelines
 from heshare.paper.explore.results import DrawableRun, Front
@@ -29,7 +30,7 @@ def data_of(html: str) -> dict:
 
 
 def test_predicted_timelines_give_the_plans_own_average_jct(front: Front) -> None:
-    for plan, timeline in zip(front, predicted_timelines(front.plans, front.used_predictor()), strict=True):
+    for plan, timeline in zip(front, predicted_timelines(front.plans, load_predictor()), strict=True):
         assert timeline["end_s"].mean() == pytest.approx(plan.jct_s, rel=1e-9)
         assert (timeline["end_s"] <= timeline["batch_end_s"] + 1e-9).all()
         assert (timeline["lane"] < timeline["lanes"]).all()
@@ -38,12 +39,12 @@ def test_predicted_timelines_give_the_plans_own_average_jct(front: Front) -> Non
 def test_predicted_timelines_of_the_improved_search_give_its_average_jct() -> None:
     front = hs.optimise(hs.task_set(6, seed=3), CLUSTER, seed=0)
     assert front.series == "HeShare+"
-    (timeline,) = predicted_timelines([front.trade_off], front.used_predictor())
+    (timeline,) = predicted_timelines([front.trade_off], load_predictor())
     assert timeline["end_s"].mean() == pytest.approx(front.trade_off.jct_s, rel=1e-6)
 
 
 def test_differing_tasks_are_those_with_another_gpu_batch_share_or_clock(front: Front) -> None:
-    (one,) = predicted_timelines([front[0]], front.used_predictor())
+    (one,) = predicted_timelines([front[0]], load_predictor())
     assert differing_tasks(one, one) == set()
     for column, task in (("gpu", 2), ("batch", 3), ("mps_pct", 4), ("sm_mhz", 5)):
         other = one.copy()

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from heshare.paper.claims.verdicts import VERDICTS
 from heshare.paper.figures import series_styles, style
-from heshare.paper.figures.series_styles import CATEGORIES, registered, series_style, style_own
+from heshare.paper.figures.series_styles import CATEGORIES, SERIES, series_style, style_own
 from heshare.policies import registry
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpus
@@ -27,7 +27,7 @@ def test_an_unknown_name_is_an_error(name: str) -> None:
 
 def test_no_policy_has_a_gpus_colour_and_no_category_has_a_systems() -> None:
     of_gpus = {series_style(name).colour for name in GPUS}
-    others = {how.colour for name, how in registered().items() if name not in GPUS}
+    others = {how.colour for name, how in SERIES.items() if name not in GPUS}
     assert not of_gpus & others
     assert not {each.colour for each in CATEGORIES} & (of_gpus | others)
 

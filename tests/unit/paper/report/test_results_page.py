@@ -19,6 +19,7 @@ from heshare.paper import tables
 from heshare.paper.claims import claim_table
 from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.notebooks import notebook_parameters
+from heshare.paper.notebooks.output_folders import PAGE
 from heshare.paper.report import claim_rows, published_outputs, results_page, strips
 from heshare.shared import files
 from heshare.shared.errors import InputError
@@ -61,7 +62,7 @@ def test_the_same_outputs_give_the_same_bytes(folder: Path, page: str) -> None:
     assert {path: path.read_bytes() for path in folder.rglob("*.html")} == before
 
 
-@pytest.mark.parametrize("name", [results_page.NAME, results_page.BEYOND])
+@pytest.mark.parametrize("name", [PAGE, results_page.BEYOND])
 def test_every_link_leads_somewhere(folder: Path, name: str) -> None:
     ids = {path.name: Parsed(path.read_text("utf-8")).ids for path in folder.glob("*.html")}
     assert [id for id, count in Counter(ids[name]).items() if count > 1] == []

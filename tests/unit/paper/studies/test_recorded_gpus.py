@@ -18,7 +18,7 @@ from heshare.prediction.features import FEATURES, is_reference
 
 @pytest.fixture(scope="module")
 def h100(made_up_h100: Path) -> Recording:
-    return recordings.read_one(str(made_up_h100))
+    return recordings.read(f"recorded:{made_up_h100}")[0]
 
 
 def without(record: Recording, gone: pd.Series) -> Recording:

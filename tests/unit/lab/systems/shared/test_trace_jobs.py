@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.scripted_policy import ScriptedPolicy
 
 from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.trace_jobs import (
@@ -18,7 +19,7 @@ from heshare.lab.systems.shared.trace_jobs import (
 from heshare.policies.registry import make
 from heshare.running.run import run
 from heshare.shared.errors import InputError
-from heshare.testing.toy import ScriptedPolicy, ToyPredictor
+from heshare.testing.toy import ToyPredictor
 from heshare.world.cluster import Cluster
 from heshare.world.helios_trace import JobTrace, TraceJob, read_trace
 from heshare.world.task import Task
