@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from types import MappingProxyType
 
-from heshare.shared.errors import require
+from heshare.shared.errors import InputError, require
 
 LIBRARIES = MappingProxyType(
     {
