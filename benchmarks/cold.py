@@ -1,4 +1,4 @@
-"""The first plan of a new clone, after what `make` compiles once, and the import.
+"""The first plan and estimate of a new clone, after what `make` compiles once, and the import.
 
 A copy of the package and its data is used as the clone. What is compiled is copied with the times of the sources, which
 numba compares; `heshare compile` makes what is missing or old.
@@ -19,12 +19,13 @@ from bench_rows import Row, sample_row
 from heshare.shared import files
 
 IMPORT = "import time; began = time.perf_counter(); import heshare; heshare.plan; print(time.perf_counter() - began)"
+ESTIMATE = IMPORT.replace("heshare.plan;", "heshare.estimate('V100', ['resnet50:16@50']);")
 PLAN = ("-m", "heshare", "plan", "--tasks", "60")
 _NOT_PASSED = ("NUMBA_CACHE_DIR", "PYTHONDONTWRITEBYTECODE", "HESHARE_ROOT")
 
 
 def results(starts: int = 3) -> list[Row]:
-    """Return seconds of the first plan of 60 tasks in a new process, and of the import."""
+    """Return seconds of the first plan of 60 tasks in a new process, of the first estimate, and of the import."""
     with tempfile.TemporaryDirectory() as folder:
         clone, elsewhere = Path(folder) / "clone", Path(folder) / "elsewhere"
         elsewhere.mkdir()
@@ -44,8 +45,12 @@ def results(starts: int = 3) -> list[Row]:
 
         start("-m", "heshare", "compile", "--quiet")
         plan_s = [start(*PLAN)[0] for _ in range(starts)]
-        import_s = [float(start("-c", IMPORT)[1]) for _ in range(starts)]
-    return [sample_row("cold_first_plan_s", plan_s, "s"), sample_row("import_s", import_s, "s")]
+        inside_s = {
+            name: [float(start("-c", program)[1]) for _ in range(starts)]
+            for name, program in (("cold_estimate_s", ESTIMATE), ("import_s", IMPORT))
+        }
+    rows = {"cold_first_plan_s": plan_s, **inside_s}
+    return [sample_row(name, seconds, "s") for name, seconds in rows.items()]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from heshare.cli.options import print_json
 from heshare.shared import plugins
 from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, describe, from_system
+from heshare.shared.extras import of_import
 from heshare.shared.files import PACKAGE
 from heshare.shared.standard_streams import dropping, fill_closed
 from heshare.shared.version import __version__
@@ -99,10 +100,12 @@ class _Group(TyperGroup):
                 raise
             _fail({"kind": "UsageError", "message": error.format_message()}, as_json)
             raise typer.Exit(error.exit_code) from None
-        except SYSTEM_ERRORS as error:
+        except (ModuleNotFoundError, *SYSTEM_ERRORS) as error:
             if isinstance(error, BrokenPipeError):
                 raise  # the reader of the output has gone: no bad input
-            wrapped = from_system(error)
+            wrapped = of_import(error) if isinstance(error, ModuleNotFoundError) else from_system(error)
+            if wrapped is None:
+                raise
             _fail(describe(wrapped), as_json)
             raise typer.Exit(wrapped.exit_code) from None
         except Exception as error:

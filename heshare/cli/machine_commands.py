@@ -9,6 +9,7 @@ import typer
 
 from heshare.cli.options import Json, Quiet, print_json
 from heshare.shared.errors import DeviceError, require
+from heshare.shared.extras import require_extra
 
 
 def doctor(json: Json = False) -> None:
@@ -97,6 +98,7 @@ def compile_command(quiet: Quiet = False) -> None:
     """
     from heshare.lab.compile_all import compile_all
 
+    require_extra("fast", "heshare compile")
     began_s = perf_counter()
     count = compile_all(lambda step: None if quiet else typer.echo(f"heshare compile: {step}", err=True))
     if not quiet:

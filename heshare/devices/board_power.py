@@ -15,7 +15,6 @@ load is lighter than that of the residents which it slows down lowers the power,
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.optimize import brentq
 
 from heshare.devices.constants import Contention, Power
 from heshare.devices.crowding import common_stretch, crowded_times_s, resident_parts
@@ -23,6 +22,7 @@ from heshare.devices.crowding import work_done as _work_done
 from heshare.devices.iteration_time import Iteration
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError
+from heshare.shared.root import brentq
 
 _LOWEST, _EXACT = 1e-6, 1e-12
 """Lowest clock that a limit leaves, and how exactly it is found, both over the top clock."""
@@ -110,9 +110,7 @@ def work_done(
 def _done(
     power: Power, parts: FloatArray, times_s: FloatArray, sm_slowdown: float, memory_slowdown: float
 ) -> tuple[float, float, float, float]:
-    memory = float(power.memory)
-    found: tuple[float, float, float, float] = _work_done(parts, times_s, memory, sm_slowdown, memory_slowdown)
-    return found
+    return _work_done(parts, times_s, float(power.memory), sm_slowdown, memory_slowdown)
 
 
 def capped_clock_mhz(
@@ -143,5 +141,4 @@ def highest_clock_mhz(power_w: Callable[[float], float], cap_w: float, request_m
         expected = f"at least {least_w:.0f} W, which the device model gives this work's memory traffic at every clock"
         action = "Raise the limit, lower the inference batch size, or take another GPU."
         raise InputError(f"a power limit of {cap_w:g} W", expected, action, column="power_cap_w")
-    root: float = brentq(lambda mhz: power_w(mhz) - cap_w, _LOWEST * max_mhz, max_mhz, xtol=_EXACT * max_mhz)
-    return root
+    return brentq(lambda mhz: power_w(mhz) - cap_w, _LOWEST * max_mhz, max_mhz, xtol=_EXACT * max_mhz)

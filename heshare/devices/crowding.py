@@ -24,12 +24,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from heshare.devices.constants import Contention
 from heshare.devices.iteration_time import OVERLAP, Iteration, rated_energies_s
 from heshare.shared.arrays import FloatArray
 from heshare.shared.compiling import compiled
+from heshare.shared.root import brentq
 
 _STEPS = 60
 _EXACT = 1e-13
@@ -85,8 +85,7 @@ def stretches(contention: Contention, parts: FloatArray, sm_slowdown: float, mem
     """
     if len(parts) < 2:
         return [1.0] * len(parts)
-    found: list[float] = _stretches(parts, *_numbers(contention), sm_slowdown, memory_slowdown).tolist()
-    return found
+    return list(_stretches(parts, *_numbers(contention), sm_slowdown, memory_slowdown).tolist())
 
 
 def common_stretch(contention: Contention, parts: FloatArray, sm_slowdown: float, memory_slowdown: float) -> float:
@@ -113,7 +112,7 @@ def bandwidth_waits_s(iterations: Sequence[Iteration]) -> list[float]:
 
     if not any(each.bandwidth_s for each in iterations) or used(0.0) <= 1.0:
         return [0.0] * len(iterations)
-    longer = float(brentq(lambda value: used(value) - 1.0, 0.0, len(iterations)))
+    longer = brentq(lambda value: used(value) - 1.0, 0.0, len(iterations))
     return [longer * part_s for part_s in parts_s]
 
 

@@ -22,7 +22,7 @@ from heshare.profiles.schema import residents_of
 from heshare.shared import files
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.caches.kept_objects import keep, key_of, load_kept
-from heshare.shared.compiling import compiled
+from heshare.shared.compiling import compiler
 from heshare.shared.errors import InputError, require
 
 FOREST_SETTINGS: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
@@ -115,7 +115,17 @@ def trees_of(estimators: Sequence[Any]) -> Trees:
     return roots.astype(np.uint32), depths, children.ravel().astype(np.uint32), feature, below, value
 
 
-@compiled
+def _total_by_numpy(rows: Any, roots: Any, depths: Any, children: Any, feature: Any, threshold: Any, value: Any) -> Any:
+    total, each = np.zeros((len(rows), value.shape[1])), np.arange(len(rows))
+    for root, depth in zip(roots, depths, strict=True):
+        at = np.full(len(rows), root, dtype=np.int64)
+        for _ in range(depth):
+            at = children[2 * at + (rows[each, feature[at]] > threshold[at])].astype(np.int64)
+        total += value[at]
+    return total
+
+
+@compiler(plain=_total_by_numpy)
 def _total(rows: Any, roots: Any, depths: Any, children: Any, feature: Any, threshold: Any, value: Any) -> Any:
     # The sum over the trees in their order, shape (rows, outputs), which gives the same bits in every process. All rows
     # take a step in turn, so that none waits for memory.

@@ -1,10 +1,9 @@
-"""Pareto fronts of energy and average JCT (Eq. 10): filters, crowding distance, knee, hypervolume, `Front`."""
+"""Pareto fronts of energy and average JCT (Eq. 10): filters, crowding distance, knee, `Front`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, SupportsIndex, cast, overload
 
-import moocore
 import numpy as np
 import pandas as pd
 
@@ -113,17 +112,6 @@ def knee(objectives: FloatArray) -> int:
     """
     distance = round_significant(np.linalg.norm(normalised(objectives), axis=1))
     return int(np.lexsort((objectives[:, 0], distance))[0])
-
-
-def hypervolume(objectives: FloatArray, reference: FloatArray) -> float:
-    """Return the area dominated by m points and bounded by a reference point, J s; more is better.
-
-    Example:
-        >>> import numpy as np
-        >>> hypervolume(np.array([[1.0, 3.0], [2.0, 1.0]]), np.array([4.0, 4.0]))
-        7.0
-    """
-    return float(moocore.hypervolume(objectives, ref=reference))
 
 
 @dataclass(frozen=True)

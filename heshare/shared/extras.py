@@ -2,14 +2,16 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from types import MappingProxyType
 
-from heshare.shared.errors import require
+from heshare.shared.errors import InputError, require
 
 LIBRARIES = MappingProxyType(
     {
+        "fast": ("numba",),
+        "figures": ("altair", "jinja2", "matplotlib", "moocore", "pymoo", "seaborn"),
         "notebooks": ("ipykernel", "nbconvert", "nbformat", "papermill"),
         "gym": ("gymnasium",),
         "metrics": ("prometheus_client",),
@@ -20,12 +22,8 @@ LIBRARIES = MappingProxyType(
 
 
 @contextmanager
-def without_uri_grammars() -> Iterator[None]:
-    """Import libraries that use jsonschema in this block, without the grammars of internationalised URIs.
-
-    Building the grammars takes jsonschema's optional `rfc3987_syntax` about 2 s, and nothing here checks such URIs.
-    """
-    name = "rfc3987_syntax"
+def without_library(name: str) -> Iterator[None]:
+    """Let other libraries, which can do without this one, import in this block as if it was not installed."""
     if name in sys.modules:
         yield
         return
@@ -34,6 +32,14 @@ def without_uri_grammars() -> Iterator[None]:
         yield
     finally:
         del sys.modules[name]
+
+
+def without_uri_grammars() -> AbstractContextManager[None]:
+    """Import libraries that use jsonschema in this block, without the grammars of internationalised URIs.
+
+    Building the grammars takes jsonschema's optional `rfc3987_syntax` about 2 s, and nothing here checks such URIs.
+    """
+    return without_library("rfc3987_syntax")
 
 
 def install_command(extra: str) -> str:
@@ -48,5 +54,17 @@ def lacking(extra: str) -> list[str]:
 def require_extra(extra: str, purpose: str) -> None:
     """Raise `InputError` unless the libraries of an extra are installed; they are not imported."""
     missing = lacking(extra)
-    found, expected = f"no {', '.join(missing)} in this environment", f"the libraries of the extra {extra!r}"
-    require(purpose, found, not missing, expected, f"Install them: {install_command(extra)}")
+    action = f"Install them: {install_command(extra)}"
+    require(purpose, f"no {', '.join(missing)} in this environment", not missing, _expected(extra), action)
+
+
+def of_import(error: ModuleNotFoundError) -> InputError | None:
+    """Return the error that names the extra of a library that is missing; None for another module."""
+    name = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, libraries in LIBRARIES.items() if name in libraries), None)
+    action = f"Install them: {install_command(extra)}" if extra else ""
+    return InputError(f"no {name} in this environment", _expected(extra), action) if extra else None
+
+
+def _expected(extra: str) -> str:
+    return f"the libraries of the extra {extra!r}"

@@ -15,6 +15,7 @@ from heshare.running.result import Run
 from heshare.scheduling import pareto
 from heshare.scheduling.plan import Plan
 from heshare.shared.errors import require
+from heshare.shared.extras import require_extra
 from heshare.shared.progress import drawn
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Front(pareto.Front):
 
     def plot(self) -> Figure:
         """Return a figure of the front: average JCT against energy, with the three named plans."""
+        require_extra("figures", "a plot")
         import matplotlib.pyplot as plt
 
         from heshare.paper.figures import plots, style
@@ -101,6 +103,7 @@ class Front(pareto.Front):
         Raises:
             InputError: the path is a folder.
         """
+        require_extra("figures", "a page to explore")
         from heshare.paper.explore.front_page import front_page
 
         predictor = self.predictor or load_predictor()
@@ -118,6 +121,7 @@ class DrawableRun(Run):
 
     def plot(self) -> Figure:
         """Return a figure of the timeline: for each GPU its tasks, in the colour of their load, its clock and power."""
+        require_extra("figures", "a plot")
         import matplotlib.pyplot as plt
 
         from heshare.paper.figures import style, timelines

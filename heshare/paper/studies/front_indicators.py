@@ -8,7 +8,7 @@ import numpy as np
 
 from heshare.scheduling.objectives import Instance, sum_segments
 from heshare.scheduling.operators import GeneticOperators, random_schemes
-from heshare.scheduling.pareto import hypervolume, ideal, non_dominated
+from heshare.scheduling.pareto import ideal, non_dominated
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray
 
@@ -55,8 +55,10 @@ class FrontIndicators:
 
     def hypervolume(self, front: FloatArray) -> float:
         """Return the hypervolume up to the mean of random plans over that of the union front; 1 is the union front."""
-        level = np.ones(2)
-        return hypervolume(self.normalised(front), level) / hypervolume(self.union, level)
+        import moocore
+
+        areas = [float(moocore.hypervolume(each, ref=np.ones(2))) for each in (self.normalised(front), self.union)]
+        return areas[0] / areas[1]
 
     def igd_plus(self, front: FloatArray) -> float:
         """Return IGD+, the mean distance by which the front falls short of the union, normalised; 0 is best."""

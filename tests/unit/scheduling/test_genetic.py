@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import moocore
 import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
@@ -11,7 +12,7 @@ from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 from heshare.scheduling.genetic import Schemes, search
 from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
 from heshare.scheduling.operators import random_schemes
-from heshare.scheduling.pareto import hypervolume, non_dominated
+from heshare.scheduling.pareto import non_dominated
 from heshare.scheduling.settings import STAGE_2, Settings
 from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
@@ -73,7 +74,7 @@ def test_progress_is_called_each_generation_and_can_stop_the_search(instance: In
 def relative_hypervolume(schemes: Schemes, others: list[Schemes]) -> float:
     union = np.concatenate([front.objectives for front in [schemes, *others]])
     low, high = union.min(axis=0), union[non_dominated(union)].max(axis=0)
-    return hypervolume((schemes.objectives - low) / (high - low), np.array([1.1, 1.1]))
+    return float(moocore.hypervolume((schemes.objectives - low) / (high - low), ref=np.array([1.1, 1.1])))
 
 
 def test_default_settings_beat_the_literal_ones(instance: Instance) -> None:

@@ -1,4 +1,4 @@
-"""Pareto fronts: non-dominated points, ranks, crowding distance, knee, hypervolume."""
+"""Pareto fronts: non-dominated points, ranks, crowding distance, knee."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from support.plain_selection import crowding_distance, front_ranks
 
 from heshare.scheduling.pareto import (
     Front,
-    hypervolume,
     ideal,
     knee,
     nadir,
@@ -95,10 +94,6 @@ def test_knee_does_not_depend_on_units() -> None:
 
 def test_knee_of_equally_near_points_has_the_least_energy() -> None:
     assert knee(np.array([[3.0, 1.0], [1.0, 3.0]])) == 1
-
-
-def test_hypervolume_of_three_points() -> None:
-    assert hypervolume(POINTS[:3], np.array([5.0, 6.0])) == pytest.approx(1 * 1 + 2 * 3 + 1 * 5)
 
 
 def test_round_significant_rounds_relatively_and_keeps_infinity() -> None:

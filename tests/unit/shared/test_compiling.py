@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from heshare.shared import compiling
+from heshare.shared.caches import numba_code
 from heshare.shared.compiling import Compilations, compilation_told_by
 
 PROGRAM = """
@@ -37,18 +37,16 @@ twice.__module__ = "heshare.made_up"  # compilations of other packages do not co
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compilations]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> Compilations:
     """A new count, in place of that of this process."""
     compilations = Compilations()
     monkeypatch.setattr(compiling, "compilations", compilations)
-    compiling.event.register("numba:compile", compilations)
-    yield compilations
-    compiling.event.unregister("numba:compile", compilations)
+    return compilations
 
 
 def test_first_compilation_is_told_once_and_a_compiled_function_not(counted: Compilations) -> None:
     told: list[str] = []
-    function = compiling.njit(twice)
+    function = numba_code.njit(twice)
     with compilation_told_by(told.append):
         assert [function(3), function(0.5), function(4)] == [6, 1.0, 8]
     assert counted.count == 2
@@ -57,7 +55,7 @@ def test_first_compilation_is_told_once_and_a_compiled_function_not(counted: Com
 
 
 def test_compilation_is_told_on_stderr(counted: Compilations, capsys: pytest.CaptureFixture[str]) -> None:
-    compiling.njit(twice)(3)
+    numba_code.njit(twice)(3)
     assert capsys.readouterr().err.startswith("heshare: compiling for this machine")
 
 
@@ -89,7 +87,8 @@ from heshare.shared.compiling import compiled
 def value(pair):
     return 100 * one(pair.first) + (1.0, 2.0)[PLACE]
 
-print(value(Pair(first=3.0, second=5.0)), sum(value.stats.cache_misses.values()))
+first = value(Pair(first=3.0, second=5.0))
+print(first, sum(value.stats.cache_misses.values()))
 """
 
 
@@ -128,7 +127,7 @@ def test_compile_leaves_nothing_to_compile_or_train(tmp_path: Path) -> None:
 
 def test_settings_that_numba_refuses_are_one_message() -> None:
     environment = {**os.environ, "NUMBA_NUM_THREADS": "0"}
-    words = [sys.executable, "-m", "heshare", "run", "--tasks", "2", "--cluster", "1xT4", "--policy", "fifo"]
+    words = [sys.executable, "-m", "heshare", "plan", "--tasks", "2", "--cluster", "1xT4", "-q"]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert done.stderr.startswith("heshare: ")

@@ -58,7 +58,6 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
 
 from heshare.lab.plus.costs import BatchCosts
 from heshare.lab.plus.fronts import FeasibleBatches
@@ -242,6 +241,8 @@ class _Master:
 
         Its value is noted, and columns of large reduced cost are dropped if there are too many.
         """
+        from scipy.optimize import linprog  # slow to import
+
         columns, n = self.columns, self._n
         cost = self._weights[0] * columns.energy_j + self._weights[1] * columns.jct_s
         kinds = np.arange(len(self._gpus))[:, None] == columns.kind
