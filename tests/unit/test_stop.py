@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
