@@ -53,6 +53,7 @@ class BudgetSettings:
         probe_s: after so long a change is looked at by its reading, s; twice as long each time nothing is new.
         watch_s: longest time without a look at the readings while tasks run, s.
         may_start: whether anything may be started at present.
+        began_s: when the process of a task began, s; inf while its start waits, for memory or for MPS.
         tell: called with a line for the operator when readings are above the limit, and when starts begin or cease to
             be held back.
     """
@@ -62,6 +63,7 @@ class BudgetSettings:
     probe_s: float = 1.0
     watch_s: float = math.inf
     may_start: Callable[[], bool] | None = None
+    began_s: Callable[[int], float] = lambda task: -math.inf
     tell: Callable[[str], object] | None = None
 
 
@@ -135,7 +137,8 @@ class BudgetPolicy(HoldingPolicy):
                 self._states[index], self._since_s[index] = (residents, gpu.requested_mhz), view.now_s
             # A task that loads will draw more; on a real GPU the progress of a command is never known.
             loads = any(gpu.running[task].time_s == math.inf for task in gpu.running)
-            settled = view.now_s - self._since_s[index] >= settle_s and (settle_s > 0 or not loads)
+            since_s = max([self._since_s[index], *map(self._settings.began_s, gpu.running)])
+            settled = view.now_s - since_s >= settle_s and (settle_s > 0 or not loads)
             self._present_w[index] = gpu.power_w if settled else math.nan
             if settled and residents:
                 self._bounds.learn(gpu.gpu, residents, gpu.requested_mhz, gpu.power_w, gpu.sm_mhz)
@@ -177,6 +180,7 @@ class _Answer:
         self._gpus = [self._as_it_is(gpu) for gpu in view.gpus]
         self._first: list[Action] = []
         self._placed: list[Action] = []
+        self._released: list[tuple[Start, Task]] = []
         self._last: list[Action] = []
         self._paused = self._waits = False
         self._changed = len(self._held) > 0 or any(
@@ -344,14 +348,13 @@ class _Answer:
             self._held.remove(start.task)
             self._owner._started[start.task] = start
             self._placed.append(start)
+            self._released.append((start, task))
 
     def _put_back(self) -> None:
-        starts = [action for action in self._placed if isinstance(action, Start)]
-        self._placed = [action for action in self._placed if action not in starts]
-        for start in starts:
+        self._placed = [action for action in self._placed if not isinstance(action, Start)]
+        for start, _ in self._released:
             self._owner._started.pop(start.task)
-        waiting = {task.id: task for task in self._view.waiting}
-        self._held.put_first([(start, waiting[start.task]) for start in starts])
+        self._held.put_first(self._released)
 
     def _check_progress(self, start: Start) -> None:
         """Raise `PolicyError` if nothing runs, the first held start does not fit, and the limit never rises again."""

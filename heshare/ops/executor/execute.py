@@ -172,11 +172,11 @@ def _continue(
                 journal.append(Note(text), sync=False)
             observer.take_notes()
             fit_mask(learning.tasks, cluster)
-            policy, devices = _policy(described, elapsed_s, journal, steering, options, learning), gpus.devices
+            policy = _policy(described, elapsed_s, journal, steering, options, learning, gpus)
             with _told_end(journal, steering, observer, learning):
                 run(
                     learning.tasks, cluster, policy,
-                    predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer,
+                    predictor=predictor, rng=rng, devices=gpus.devices, clock=clock, observer=observer,
                 )  # fmt: skip
             drained = steering.control.draining
             # Before the GPUs are given back: that may fail, or hang.
@@ -217,6 +217,7 @@ def _policy(
     steering: RunSteering,
     options: ExecutorOptions,
     learning: Learning,
+    gpus: LocalGpus,
 ) -> Policy:
     steered = SteeredPolicy(make(described.policy), steering.control, learning.take_news)
     if described.power_limit is None:
@@ -232,6 +233,7 @@ def _policy(
         probe_s=settle_s,
         watch_s=min(HEAR_S, settle_s),
         may_start=lambda: not steering.control.draining,
+        began_s=gpus.began_s,
         tell=tell,
     )
     return RunTerms.of_json({"power_limit": described.power_limit}).later(elapsed_s).wrap(steered, settings)

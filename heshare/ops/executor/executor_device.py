@@ -1,5 +1,6 @@
 """Base class of the GPUs that run jobs, and what they share."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -118,6 +119,10 @@ class ExecutorDevice:
 
     def hold(self, task_id: int, time_s: float) -> None:
         """Do nothing: the processes of a real gang wait for each other by themselves."""
+
+    def began_s(self, task_id: int) -> float:
+        """Return when a job began, s: inf while its process loads or its start waits, and -inf without such a job."""
+        return -math.inf
 
     def take_failures(self) -> list[TaskFailure]:
         failed, self._failed = self._failed, []

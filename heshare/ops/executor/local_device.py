@@ -245,6 +245,11 @@ class LocalExecutorDevice(ExecutorDevice):
         for resident in list(self._residents.values()):
             self._remove(resident)
 
+    def began_s(self, task_id: int) -> float:
+        resident = self._residents.get(task_id)
+        released_s = -math.inf if resident is None else resident.released_s
+        return math.inf if math.isnan(released_s) else released_s
+
     def read(self) -> Reading:
         self.update()
         progress = {task: resident.progress() for task, resident in self._residents.items()}

@@ -123,6 +123,10 @@ class LocalGpus:
         self._interrupts.ignore()
         self._exits.__exit__(kind, error, trace)
 
+    def began_s(self, task_id: int) -> float:
+        """Return when a job began on all of its GPUs, s; inf while its start waits on one of them."""
+        return max(device.began_s(task_id) for device in self.devices)
+
     def _open(self, exits: ExitStack) -> None:
         make_private_folder(self.folder)
         make_private_folder(self.folder / "outputs")

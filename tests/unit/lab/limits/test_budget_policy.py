@@ -171,6 +171,26 @@ def test_on_real_gpus_starts_and_raised_clocks_wait_for_lower_ones():
     assert clocks == {(0, None): 0.0, (1, 855): 0.0, (0, 855): 10.0, (1, 1590): 12.0}
 
 
+def test_a_start_that_waits_for_lower_clocks_can_be_that_of_a_task_that_makes_room_first():
+    moves = [Migrate(1, 1, 100), Migrate(0, 1, 100), SetClock(1, 300)]
+    script = {0.0: [Start(0, 0, 100), Start(1, 0, 100)], 10.0: moves}
+    tasks = [Task(0, Workload("vgg19", 32), 5000.0), Task(1, Workload("resnet50", 1), 2000.0)]
+    for settle_s in (1.0, 2.0):
+        wrapped = within_budget(Scripted(script), 90.0, BudgetSettings(settle_s=settle_s))
+        assert np.isfinite(hs.run(tasks, "2xT4", wrapped).jct_s).all()
+
+
+def test_a_reading_of_a_gpu_counts_once_the_processes_of_its_tasks_have_begun():
+    tasks = [Task(number, Workload("mobilenetv2", 1), 90_000.0) for number in range(2)]
+    script = {0.0: [Start(0, 0, 100), Start(1, 1, 100)]}
+    begins_s = []
+    for began_s in (0.0, 60.0, math.inf):
+        settings = BudgetSettings(settle_s=2.0, began_s=lambda task, at_s=began_s: at_s)
+        first, second = hs.run(tasks, "2xT4", within_budget(Scripted(script), 100.0, settings)).record.intervals
+        begins_s.append(second.start_s)
+    assert begins_s == [6.0, 72.0, first.end_s], "not before the first one was read, or is over"
+
+
 def test_a_task_that_never_fits_ends_the_run_with_the_numbers():
     settings = BudgetSettings(margin=50.0)
     tasks = [Task(0, Workload("resnet50", 8), 10.0, gpus=2)]
