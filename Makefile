@@ -147,7 +147,7 @@ PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
 	rm -rf .venv && "$$python" -m venv .venv
 	@awk '/^uv==/ {found = 1} found {print} found && !/\\$$/ {exit}' requirements.lock > .venv/uv.txt
 	@$(PIP) --require-hashes -r .venv/uv.txt && \
-		.venv/bin/python -m uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements.lock || \
+		.venv/bin/python -m uv pip install --quiet --system-certs --python .venv/bin/python --require-hashes -r requirements.lock || \
 		$(PIP) --require-hashes -r requirements.lock
 	@$(PIP) --no-index --no-deps --no-build-isolation -e .
 	@echo "Compiling numeric code and training the predictor, once; this takes about a minute."

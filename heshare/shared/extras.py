@@ -1,12 +1,11 @@
 """Libraries that only some commands need, by the extra of the package that installs them."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from types import MappingProxyType
 
 from heshare.shared.errors import InputError, require
+from heshare.shared.plugins import without_library
 
 LIBRARIES = MappingProxyType(
     {
@@ -19,19 +18,6 @@ LIBRARIES = MappingProxyType(
     }
 )
 """What code of the package imports, by extra; `pyproject.toml` has the versions."""
-
-
-@contextmanager
-def without_library(name: str) -> Iterator[None]:
-    """Let other libraries, which can do without this one, import in this block as if it was not installed."""
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[name]
 
 
 def without_uri_grammars() -> AbstractContextManager[None]:

@@ -13,7 +13,8 @@ A distribution names its plug-ins as entry points, and so does this package, in 
 import sys
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
@@ -112,3 +113,16 @@ def _of_clone(group: str) -> list[metadata.EntryPoint]:
     # Of the file itself: what an editable install noted may be older, and a copy of the clone may not be installed.
     project = tomllib.loads((files.PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
     return [metadata.EntryPoint(name, value, group) for name, value in project["entry-points"].get(group, {}).items()]
+
+
+@contextmanager
+def without_library(name: str) -> Iterator[None]:
+    """Let other libraries, which can do without this one, import in this block as if it was not installed."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]

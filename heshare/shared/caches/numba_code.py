@@ -9,7 +9,7 @@ from typing import Any, cast
 from heshare.shared import compiling, files
 from heshare.shared.caches.cache_folders import cache_folders
 from heshare.shared.errors import InputError
-from heshare.shared.extras import without_library
+from heshare.shared.plugins import without_library
 
 try:
     with without_library("scipy.linalg"):  # slow to import; numba has its products of matrices, and none is used here

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import moocore
 import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.prediction.predictor import CoRuns
-from heshare.scheduling.pareto import Front, hypervolume, non_dominated
+from heshare.scheduling.pareto import Front, non_dominated
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import plan, sched_only
 from heshare.scheduling.settings import Settings
@@ -149,7 +150,7 @@ def test_plan_of_one_task_on_one_gpu() -> None:
 def relative_hypervolume(front: Front, other: Front) -> float:
     union = np.concatenate((front.objectives, other.objectives))
     low, high = union.min(axis=0), union[non_dominated(union)].max(axis=0)
-    return hypervolume((front.objectives - low) / (high - low), np.array([1.1, 1.1]))
+    return float(moocore.hypervolume((front.objectives - low) / (high - low), ref=np.array([1.1, 1.1])))
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from heshare.lab.plus.optimum.lower_bound import bound_along
 from heshare.lab.plus.search_settings import SearchSettings
 import numpy as np
 from heshare.world.cluster import Cluster
-predictor = front.used_predictor()
+predictor = hs.load_predictor()
 gpus, rng, effort = Cluster.parse(cluster), np.random.default_rng(0), SearchSettings(rounds=1)
 better = optimise(tasks, gpus, predictor, rng=rng, effort=effort)
 shown(better)
