@@ -28,7 +28,7 @@ import numpy as np
 from heshare.devices.constants import Contention
 from heshare.devices.iteration_time import OVERLAP, Iteration, rated_energies_s
 from heshare.shared.arrays import FloatArray
-from heshare.shared.compiling import compiled
+from heshare.shared.compiling import small
 from heshare.shared.root import brentq
 
 _STEPS = 60
@@ -120,7 +120,7 @@ def _numbers(contention: Contention) -> tuple[float, float, float]:
     return float(contention.memory), float(contention.busy), float(contention.sharpness)
 
 
-@compiled
+@small
 def crowded_times_s(parts: Any, turns: float, sm_slowdown: float, memory_slowdown: float) -> Any:
     """Return the time of each resident whose GPU part takes `turns` times as long, s, (n,)."""
     times_s = np.empty(len(parts))
@@ -131,7 +131,7 @@ def crowded_times_s(parts: Any, turns: float, sm_slowdown: float, memory_slowdow
     return times_s
 
 
-@compiled
+@small
 def work_done(
     parts: Any, times_s: Any, memory: float, sm_slowdown: float, memory_slowdown: float
 ) -> tuple[float, float, float, float]:
@@ -150,7 +150,7 @@ def work_done(
     return min(1.0, busy), min(strongest, work), total - busiest, rated
 
 
-@compiled
+@small
 def _stretches(
     parts: Any, memory: float, busy: float, sharpness: float, sm_slowdown: float, memory_slowdown: float
 ) -> Any:
@@ -176,14 +176,14 @@ def _stretches(
     return found
 
 
-@compiled
+@small
 def _common_stretch(
     parts: Any, memory: float, busy: float, sharpness: float, sm_slowdown: float, memory_slowdown: float
 ) -> float:
     return _stretch(sharpness, _loads(_tasks(parts, memory, busy, sm_slowdown, memory_slowdown)))
 
 
-@compiled
+@small
 def _tasks(parts: Any, memory: float, busy: float, sm_slowdown: float, memory_slowdown: float) -> Any:
     # (v work, v wait, share, host part, GPU part, serial part) of each resident, (n, 6), times in s.
     tasks = np.empty((len(parts), 6))
@@ -197,7 +197,7 @@ def _tasks(parts: Any, memory: float, busy: float, sm_slowdown: float, memory_sl
     return tasks
 
 
-@compiled
+@small
 def _loads(tasks: Any) -> Any:
     # (v busy_j, host_j, g_j, serial_j) of each resident with z_j = s_j, (n, 4), s, from `_tasks`.
     loads = np.empty((len(tasks), 4))
@@ -207,13 +207,13 @@ def _loads(tasks: Any) -> Any:
     return loads
 
 
-@compiled
+@small
 def _gpu_s(part: Any, sm_slowdown: float, memory_slowdown: float) -> float:
     # What `Iteration.gpu_s` does, s.
     return float(part[_FIXED] + part[_MEMORY] * memory_slowdown + sm_slowdown * part[_SMS])
 
 
-@compiled
+@small
 def _overlap(host_s: float, gpu_s: float) -> float:
     # What `iteration_time.overlap` does, s.
     if host_s <= 0.0:
@@ -222,7 +222,7 @@ def _overlap(host_s: float, gpu_s: float) -> float:
     return float(longer * (1.0 + (shorter / longer) ** OVERLAP) ** (1.0 / OVERLAP))
 
 
-@compiled
+@small
 def _stretch(p: float, tasks: Any) -> float:
     # The root c for tasks given as from `_loads`, by Newton's method between bounds.
     # With no host part every rho_j is proportional to 1 / c, and the root has a closed form; hosts make it smaller.

@@ -7,6 +7,7 @@ is told in one line on stderr, unless `compilation_told_by` says otherwise. `hes
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -48,19 +49,30 @@ def _maker() -> Callable[..., Any] | None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("numba", "llvmlite"):
             raise
-        from heshare.shared.extras import install_command
-
-        slow = "no numba in this environment: functions run as Python, with the same results and much slower"
-        compilations.tell(f"{slow}; for speed: {install_command('fast')}")
         return None
     return compile_function
 
 
-def compiler(plain: Callable[..., Any] | None = None, **options: Any) -> Callable[[_F], _F]:
-    """Return a decorator as `compiled`, with options of numba; `plain` is the form that runs without numba."""
+@cache
+def _tell_of_no_numba() -> None:
+    from heshare.shared.extras import install_command
+
+    slow = "no numba in this environment: functions run as Python, with the same results and much slower"
+    compilations.tell(f"{slow}; for speed: {install_command('fast')}")
+
+
+def compiler(plain: Callable[..., Any] | None = None, small: bool = False, **options: Any) -> Callable[[_F], _F]:
+    """Return a decorator as `compiled`, with options of numba.
+
+    `plain` is the form that runs without numba. Nothing is told of a `small` function, which an estimate calls.
+    """
 
     def decorate(function: _F) -> _F:
-        return cast(_F, plain or function) if _make is None else cast(_F, _make(function, **options))
+        if _make is not None:
+            return cast(_F, _make(function, **options))
+        if not small:
+            _tell_of_no_numba()
+        return cast(_F, plain or function)
 
     return decorate
 
@@ -68,6 +80,8 @@ def compiler(plain: Callable[..., Any] | None = None, **options: Any) -> Callabl
 _make = _maker()
 compiled = compiler()
 """Decorator: compile with numba, keep the result on disk, use strict IEEE arithmetic."""
+small = compiler(small=True)
+"""Decorator: compile as `compiled` does a function that is short and fast enough as Python."""
 allocation_free = compiler(_nrt=False)
 """Decorator: compile as `compiled` does, without reference counts, for functions that create no array.
 
@@ -81,7 +95,7 @@ A call also copies the descriptors of all arrays of a tuple argument; an inlined
 """
 
 
-@compiled
+@small
 def lengthened(array: Any, least: int) -> Any:
     """Return a copy of an array, zeros behind, that is twice as long as `least`."""
     result = np.zeros((2 * least, *array.shape[1:]), dtype=array.dtype)
