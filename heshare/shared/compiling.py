@@ -58,14 +58,11 @@ def _tell_of_no_numba() -> None:
     from heshare.shared.extras import install_command
 
     slow = "no numba in this environment: functions run as Python, with the same results and much slower"
-    compilations.tell(f"{slow}; for speed: {install_command('fast')}")
+    compilations.tell(f"{slow}; {install_command('fast')} for speed")
 
 
 def compiler(plain: Callable[..., Any] | None = None, small: bool = False, **options: Any) -> Callable[[_F], _F]:
-    """Return a decorator as `compiled`, with options of numba.
-
-    `plain` is the form that runs without numba. Nothing is told of a `small` function, which an estimate calls.
-    """
+    """Return a decorator as `compiled`; without numba `plain` runs, and a `small` function is not told of."""
 
     def decorate(function: _F) -> _F:
         if _make is not None:

@@ -247,8 +247,7 @@ class LocalExecutorDevice(ExecutorDevice):
 
     def began_s(self, task_id: int) -> float:
         resident = self._residents.get(task_id)
-        released_s = -math.inf if resident is None else resident.released_s
-        return math.inf if math.isnan(released_s) else released_s
+        return -math.inf if resident is None else math.inf if math.isnan(resident.released_s) else resident.released_s
 
     def read(self) -> Reading:
         self.update()
