@@ -195,12 +195,12 @@ class ReadsBriefly(Protocol):
 
 
 class AloneState(NamedTuple):
-    """State of a GPU that a task has to itself; `time_s` is seconds per iteration."""
+    """State of a GPU that a task has to itself; `iteration_s` is seconds per iteration."""
 
     requested_mhz: int | None
     sm_mhz: float
     power_w: float
-    time_s: float
+    iteration_s: float
 
 
 class Alone(Protocol):

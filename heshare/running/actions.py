@@ -361,7 +361,7 @@ class ActionExecutor:
             self._check_room(action, task, gpus[0])
             alone = cast(EmulatedDevice, gpus[0].device).state_alone(task.workload, action.mps_pct)
         task.alone, task.first = alone, action.gpu
-        task.due_s = due_alone_s(now_s, task.remaining / task.scale, alone.time_s)
+        task.due_s = due_alone_s(now_s, task.remaining / task.scale, alone.iteration_s)
         return task.due_s < math.inf
 
     def _end_loading(self, now_s: float, task: TaskRun, start: int) -> None:
