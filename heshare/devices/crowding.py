@@ -21,7 +21,7 @@ time falls by more than the clock rises, so that a faster clock does not either.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def stretches(contention: Contention, parts: FloatArray, sm_slowdown: float, mem
     """
     if len(parts) < 2:
         return [1.0] * len(parts)
-    return list(_stretches(parts, *_numbers(contention), sm_slowdown, memory_slowdown).tolist())
+    return cast("list[float]", _stretches(parts, *_numbers(contention), sm_slowdown, memory_slowdown).tolist())
 
 
 def common_stretch(contention: Contention, parts: FloatArray, sm_slowdown: float, memory_slowdown: float) -> float:

@@ -264,9 +264,9 @@ def forest_factory(profiles: pd.DataFrame) -> Callable[[], ForestPredictor]:
     with untold():
         kept = profiles[covered_rows(profiles)].reset_index(drop=True)
         samples = int((~is_reference(kept)).sum())
-        found, action = "samples whose tasks were all recorded alone too", "Record for longer, such as --budget 15m;"
-        good, action = samples >= LEAST_SAMPLES, f"{action} the existing rows are kept."
-        require("profiles", f"{samples} {found}", good, f"at least {LEAST_SAMPLES}", action)
+        found = f"{samples} samples whose tasks were all recorded alone too"
+        action = "Record for longer, such as --budget 15m; the existing rows are kept."
+        require("profiles", found, samples >= LEAST_SAMPLES, f"at least {LEAST_SAMPLES}", action)
         return partial(ForestPredictor, *train_forest(kept, seed=0))
 
 

@@ -246,8 +246,8 @@ class LocalExecutorDevice(ExecutorDevice):
             self._remove(resident)
 
     def began_s(self, task_id: int) -> float:
-        resident = self._residents.get(task_id)
-        return -math.inf if resident is None else math.inf if math.isnan(resident.released_s) else resident.released_s
+        released_s = self._residents[task_id].released_s if task_id in self._residents else -math.inf
+        return math.inf if math.isnan(released_s) else released_s
 
     def read(self) -> Reading:
         self.update()
