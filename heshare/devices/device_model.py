@@ -21,8 +21,8 @@ and `register_sharing_model`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Protocol
+from functools import lru_cache, partial
+from typing import NamedTuple, Protocol
 
 from heshare.devices.board_power import (
     activity,
@@ -36,7 +36,7 @@ from heshare.devices.crowding import contention_factors, resident_parts, stretch
 from heshare.devices.iteration_time import Iteration, iteration_of
 from heshare.devices.uncertainty import PowerDraw, Spreads, Uncertainty, limit_spread, of_power, of_task
 from heshare.shared import plugins
-from heshare.shared.errors import InputError, require
+from heshare.shared.errors import InputError
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
@@ -73,11 +73,13 @@ _SHARING_MODELS: dict[str, SharingModel] = {}
 def register_iteration_model(phase: str, model: IterationModel) -> None:
     """Use `model` for workloads of a phase, such as `training`."""
     _ITERATION_MODELS[phase] = model
+    _shared.cache_clear()
 
 
 def register_sharing_model(kind: str, model: SharingModel) -> None:
     """Use `model` for residents whose way of sharing begins with `kind`, such as `mig`."""
     _SHARING_MODELS[kind] = model
+    _shared.cache_clear()
 
 
 CoRunRecord = Callable[[str, Sequence[Workload]], list[tuple[float, float]]]
@@ -149,6 +151,20 @@ class Estimate:
         return self.power_uncertainty_parts.total
 
 
+class Rates(NamedTuple):
+    """What searches and policies need of an `Estimate`.
+
+    Attributes:
+        sm_mhz: the SM clock reached, MHz.
+        power_w: board power, W.
+        times_s: seconds per iteration of each resident, in the order given.
+    """
+
+    sm_mhz: float
+    power_w: float
+    times_s: list[float]
+
+
 def co_run(
     gpu: Gpu,
     residents: Sequence[Resident],
@@ -171,20 +187,86 @@ def co_run(
             sharing that do not go together on this GPU.
     """
     constants = constants or default()
+    spreads = constants.spreads
+    (reached_mhz, power_w, times_s), power, shared = _solve(constants, gpu, residents, sm_mhz, power_cap_w)
+    if shared is None:
+        return Estimate(gpu.name, reached_mhz, power_w, (), Uncertainty(fit=spreads.idle))
+    slowdowns = gpu.max_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
+    if shared.model is None:
+        load = activity(power, shared.iterations, *slowdowns)
+        beside = [spreads.beside("mps", len(residents) - 1)] * len(residents)
+        if _has_record(residents):
+            recorded = _as_recorded(gpu.name, residents, shared.iterations, slowdowns)
+            beside = [max(spread, own) for spread, (_, own) in zip(beside, recorded, strict=True)]
+    else:
+        load = sum(
+            slowdowns[0] * (one.work_s + power.memory * one.memory_s) / time_s
+            for one, time_s in zip(shared.iterations, times_s, strict=True)
+        )
+        beside = shared.model.contention(gpu, residents, spreads)
+    request_mhz = float(gpu.max_mhz if sm_mhz is None else sm_mhz)
+    demand_w = power_w if reached_mhz == request_mhz else shared.drawn_w(power, request_mhz)
+    draw = _draw(power, shared.iterations, (power_w, demand_w, min(demand_w, gpu.tdp_w)), load, slowdowns[0])
+    tasks = _task_estimates(residents, shared.iterations, times_s, slowdowns, constants, draw, beside)
+    return Estimate(gpu.name, reached_mhz, power_w, tasks, of_power(draw, spreads))
+
+
+def co_run_rates(
+    gpu: Gpu, residents: Sequence[Resident], sm_mhz: int | None = None, *, constants: Constants | None = None
+) -> Rates:
+    """Return the clock, power and times of `co_run`, without utilisation and uncertainty, in a third of its time."""
+    return _solve(constants or default(), gpu, residents, sm_mhz, None)[0]
+
+
+class _Shared(NamedTuple):
+    # Residents that share a GPU, prepared for every clock; `model` is None under MPS.
+    model: SharingModel | None
+    iterations: list[Iteration]
+    power: Power
+    drawn_w: Callable[[Power, float], float]
+    times_s: IterationTimes
+
+
+def _solve(
+    constants: Constants, gpu: Gpu, residents: Sequence[Resident], sm_mhz: int | None, power_cap_w: float | None
+) -> tuple[Rates, Power, _Shared | None]:
+    # Also the power law that holds at the clock reached. Without residents there is nothing shared.
     power = _power(constants, gpu)
     cap_w = gpu.tdp_w if power_cap_w is None else power_cap_w
-    expected = f"more than its idle power of {power.idle_w} W"
-    require("power_cap_w", f"{cap_w} W on {gpu.name}", cap_w > power.idle_w, expected, "Raise the cap.")
-    top_mhz = float(gpu.max_mhz)
+    if not cap_w > power.idle_w:  # as for one that is not a number
+        expected = f"more than its idle power of {power.idle_w} W"
+        raise InputError(f"{cap_w} W on {gpu.name}", expected, "Raise the cap.", column="power_cap_w")
     request_mhz = float(gpu.max_mhz if sm_mhz is None else gpu.check_clock(sm_mhz))
     if not residents:
-        idle = Uncertainty(fit=constants.spreads.idle)
         # Nothing keeps the clock of an empty GPU up: what holds it can release it.
-        return Estimate(gpu.name, request_mhz, power.idle_w, (), idle)
+        return Rates(request_mhz, power.idle_w, []), power, None
+    shared, top_mhz = _shared(constants, gpu, tuple(residents)), float(gpu.max_mhz)
+    power, reached_mhz, power_w = _reached(shared, gpu, cap_w, request_mhz)
+    slowdowns = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
+    times_s = shared.times_s(*slowdowns)
+    if shared.model is None and _has_record(residents):
+        recorded = _as_recorded(gpu.name, residents, shared.iterations, slowdowns)
+        if any(at_least_s > time_s for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)):
+            times_s = [max(time_s, at_least_s) for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)]
+            power_w = min(power_w, power_at_times_w(power, shared.iterations, times_s, reached_mhz, top_mhz))
+    return Rates(reached_mhz, power_w, times_s), power, shared
+
+
+@lru_cache(maxsize=16_384)
+def _shared(constants: Constants, gpu: Gpu, residents: tuple[Resident, ...]) -> _Shared:
+    power, top_mhz = constants.power[gpu.name], float(gpu.max_mhz)
     iterations = [_iteration(constants, gpu.name, resident) for resident in residents]
-    sharing = sharing_model(gpu, residents)
-    if sharing is not None:
-        return _co_run_by(sharing, gpu, residents, iterations, request_mhz, cap_w, constants)
+    model = sharing_model(gpu, residents)
+    if model is not None:
+        # Power is the idle power and that of the work which is done in the residents' time.
+        # The extra power of tasks beside each other was measured under MPS only.
+        shared_s = model.iteration_times(gpu, residents, iterations)
+
+        def drawn_at_times_w(power: Power, mhz: float) -> float:
+            found_s = shared_s(top_mhz / mhz, memory_slowdown_at(power, mhz))
+            return power_at_times_w(power, iterations, found_s, mhz, top_mhz)
+
+        return _Shared(model, iterations, replace(power, sharing=0.0), drawn_at_times_w, shared_s)
     contention = constants.contention[gpu.name]
     factors = contention_factors(contention, iterations)
     parts = resident_parts(iterations, power.cache_mb, factors)
@@ -192,28 +274,18 @@ def co_run(
     def drawn_w(power: Power, mhz: float) -> float:
         return board_power_w(power, parts, mhz, top_mhz, contention)
 
-    power, reached_mhz = _reached(drawn_w, power, gpu, cap_w, request_mhz)
-    model_w = partial(drawn_w, power)
-    sm_slowdown, memory_slowdown = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
-    turns = stretches(contention, parts, sm_slowdown, memory_slowdown)
-    times_s = [
-        iteration.time_s(sm_slowdown, memory_slowdown, turn * factor, wait_s)
-        for iteration, turn, (factor, wait_s) in zip(iterations, turns, factors, strict=True)
-    ]
-    power_w = min(cap_w, model_w(reached_mhz))
-    beside = [constants.spreads.beside("mps", len(residents) - 1)] * len(residents)
-    if len(residents) > 1 and any(resident.workload.phase in _CO_RUN_RECORDS for resident in residents):
-        recorded = _as_recorded(gpu.name, residents, iterations, (sm_slowdown, memory_slowdown))
-        beside = [max(spread, own) for spread, (_, own) in zip(beside, recorded, strict=True)]
-        if any(at_least_s > time_s for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)):
-            times_s = [max(time_s, at_least_s) for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)]
-            power_w = min(power_w, power_at_times_w(power, iterations, times_s, reached_mhz, top_mhz))
-    demand_w = power_w if reached_mhz == request_mhz else model_w(request_mhz)
-    slowdowns = sm_slowdown, memory_slowdown
-    load = activity(power, iterations, *slowdowns)
-    draw = _draw(power, iterations, (power_w, demand_w, min(demand_w, gpu.tdp_w)), load, sm_slowdown)
-    tasks = _task_estimates(residents, iterations, times_s, slowdowns, constants, draw, beside)
-    return Estimate(gpu.name, reached_mhz, power_w, tasks, of_power(draw, constants.spreads))
+    def times_s(sm_slowdown: float, memory_slowdown: float) -> list[float]:
+        turns = stretches(contention, parts, sm_slowdown, memory_slowdown)
+        return [
+            iteration.time_s(sm_slowdown, memory_slowdown, turn * factor, wait_s)
+            for iteration, turn, (factor, wait_s) in zip(iterations, turns, factors, strict=True)
+        ]
+
+    return _Shared(None, iterations, power, drawn_w, times_s)
+
+
+def _has_record(residents: Sequence[Resident]) -> bool:
+    return len(residents) > 1 and any(resident.workload.phase in _CO_RUN_RECORDS for resident in residents)
 
 
 def _as_recorded(
@@ -316,52 +388,20 @@ def sharing_error(found: str, expected: str, gpu: Gpu) -> InputError:
     return InputError(f"{found} on {gpu.name}", expected, "Share in another way.", column="sharing")
 
 
-def _co_run_by(
-    sharing: SharingModel,
-    gpu: Gpu,
-    residents: Sequence[Resident],
-    iterations: Sequence[Iteration],
-    request_mhz: float,
-    cap_w: float,
-    constants: Constants,
-) -> Estimate:
-    # Power is the idle power and that of the work which is done in the residents' time.
-    # The extra power of tasks beside each other was measured under MPS only.
-    power, top_mhz = replace(constants.power[gpu.name], sharing=0.0), float(gpu.max_mhz)
-    times_s = sharing.iteration_times(gpu, residents, iterations)
-
-    def drawn_w(power: Power, mhz: float) -> float:
-        found_s = times_s(top_mhz / mhz, memory_slowdown_at(power, mhz))
-        return power_at_times_w(power, iterations, found_s, mhz, top_mhz)
-
-    power, reached_mhz = _reached(drawn_w, power, gpu, cap_w, request_mhz)
-    power_w = partial(drawn_w, power)
-    slowdowns = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
-    reached_w = min(cap_w, power_w(reached_mhz))
-    demand_w = reached_w if reached_mhz == request_mhz else power_w(request_mhz)
-    reached_s = times_s(*slowdowns)
-    load = sum(
-        slowdowns[0] * (one.work_s + power.memory * one.memory_s) / time_s
-        for one, time_s in zip(iterations, reached_s, strict=True)
-    )
-    draw = _draw(power, iterations, (reached_w, demand_w, min(demand_w, gpu.tdp_w)), load, slowdowns[0])
-    contention = sharing.contention(gpu, residents, constants.spreads)
-    tasks = _task_estimates(residents, iterations, reached_s, slowdowns, constants, draw, contention)
-    return Estimate(gpu.name, reached_mhz, reached_w, tasks, of_power(draw, constants.spreads))
-
-
-def _reached(
-    drawn_w: Callable[[Power, float], float], power: Power, gpu: Gpu, cap_w: float, request_mhz: float
-) -> tuple[Power, float]:
-    # The power law, and the highest clock at which it keeps the limit. Memory traffic that draws more than the limit
-    # at every clock is slowed with the clock below the lowest that can be set. This is assumed: no public measurement
-    # has a card there.
-    top_mhz = float(gpu.max_mhz)
+def _reached(shared: _Shared, gpu: Gpu, cap_w: float, request_mhz: float) -> tuple[Power, float, float]:
+    # The power law, the highest clock at which it keeps the limit, and the power there. Memory traffic that draws more
+    # than the limit at every clock is slowed with the clock below the lowest that can be set. This is assumed: no
+    # public measurement has a card there.
+    power, top_mhz = shared.power, float(gpu.max_mhz)
+    asked_w = shared.drawn_w(power, request_mhz)
+    if asked_w <= cap_w:
+        return power, request_mhz, asked_w
     try:
-        return power, highest_clock_mhz(partial(drawn_w, power), cap_w, request_mhz, top_mhz)
+        reached_mhz = highest_clock_mhz(partial(shared.drawn_w, power), cap_w, request_mhz, top_mhz)
     except InputError:
-        slow = replace(power, memory_knee_mhz=max(power.memory_knee_mhz, float(gpu.clocks_mhz[0])))
-        return slow, highest_clock_mhz(partial(drawn_w, slow), cap_w, request_mhz, top_mhz)
+        power = replace(power, memory_knee_mhz=max(power.memory_knee_mhz, float(gpu.clocks_mhz[0])))
+        reached_mhz = highest_clock_mhz(partial(shared.drawn_w, power), cap_w, request_mhz, top_mhz)
+    return power, reached_mhz, min(cap_w, shared.drawn_w(power, reached_mhz))
 
 
 def _iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:

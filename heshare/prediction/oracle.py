@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from heshare.devices.device_model import Estimate
-from heshare.devices.device_model import co_run as device_model
+from heshare.devices.device_model import Rates, co_run_rates
 from heshare.prediction.predictor import CoRuns, Predictor
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
 
-DeviceModel = Callable[[Gpu, Sequence[Resident], int | None], Estimate]
+DeviceModel = Callable[[Gpu, Sequence[Resident], int | None], Rates]
 """Maps a GPU, its residents and the requested clock (MHz) to times and power."""
 _SetPrediction = tuple[dict[Resident, float], float]
 
@@ -18,7 +17,7 @@ _SetPrediction = tuple[dict[Resident, float], float]
 class DevicePredictor(Predictor):
     """Predicts with a device model, by default the calibrated one, so that what is predicted is what happens."""
 
-    def __init__(self, model: DeviceModel = device_model) -> None:
+    def __init__(self, model: DeviceModel = co_run_rates) -> None:
         self._model = model
         self._cache: dict[Gpu, dict[tuple[int | None, tuple[Resident, ...]], _SetPrediction]] = {}
         self._calls = 0
@@ -45,7 +44,6 @@ class DevicePredictor(Predictor):
     def _predict_set(self, gpu: Gpu, sm_mhz: int | None, residents: tuple[Resident, ...]) -> _SetPrediction:
         if sm_mhz is not None:
             gpu.check_clock(sm_mhz)
-        estimate = self._model(gpu, residents, sm_mhz)
+        rates = self._model(gpu, residents, sm_mhz)
         self._calls += len(residents)
-        times = {resident: task.time_s for resident, task in zip(residents, estimate.tasks, strict=True)}
-        return times, estimate.power_w
+        return dict(zip(residents, rates.times_s, strict=True)), rates.power_w

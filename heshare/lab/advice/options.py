@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from heshare.devices.constants import Constants
-from heshare.devices.device_model import Estimate, co_run
+from heshare.devices.device_model import Estimate, co_run, co_run_rates
 from heshare.devices.uncertainty import NORMAL_90, Uncertainty
 from heshare.lab.systems.miso.mig import SLICES, has_mig, least, sharing_of
 from heshare.lab.systems.miso.policy import best, choices
@@ -185,7 +185,7 @@ def ways(gpu: Gpu, workloads: Sequence[Workload], needs_mib: Sequence[float], co
         table = []
         for one, needed_mib in zip(workloads, needs_mib, strict=True):
             inside = [Resident(one, sharing=sharing_of(gpu, slices)) for slices in SLICES]
-            times_s = [co_run(gpu, (each,), constants=constants).tasks[0].time_s for each in inside]
+            times_s = [co_run_rates(gpu, (each,), constants=constants).times_s[0] for each in inside]
             holds = np.array(SLICES) >= (least(gpu, needed_mib) or np.inf)
             table.append(np.where(holds, np.array(times_s) / times_s[-1], np.inf))
         if partition := best(table, choices("all")):
@@ -195,9 +195,9 @@ def ways(gpu: Gpu, workloads: Sequence[Workload], needs_mib: Sequence[float], co
 
 
 def _best_shares(gpu: Gpu, workloads: Sequence[Workload], constants: Constants) -> tuple[int, ...]:
-    model, n = partial(co_run, constants=constants), len(workloads)
+    model, n = partial(co_run_rates, constants=constants), len(workloads)
     # Each task takes one second alone.
-    tasks = [Task(at, one, 1.0 / model(gpu, (Resident(one),)).tasks[0].time_s) for at, one in enumerate(workloads)]
+    tasks = [Task(at, one, 1.0 / model(gpu, (Resident(one),)).times_s[0]) for at, one in enumerate(workloads)]
     ones, queue = np.ones((n, 1)), np.zeros(1, dtype=np.int64)
     instance = Instance(tuple(tasks), Cluster((gpu,)), ones, ones, ones > 0, np.zeros(n))
     split = BatchSplit(unconfigured_batches(queue, np.arange(n)[None, :]), queue, queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heshare.devices.device_model import co_run
+from heshare.devices.device_model import Rates, co_run
 from heshare.prediction.oracle import DevicePredictor
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu
@@ -45,13 +45,5 @@ def test_co_run_refuses_a_clock_off_the_grid() -> None:
 
 
 def test_another_device_model_can_be_given() -> None:
-    class Estimate:
-        power_w = 42.0
-
-        class Task:
-            time_s = 0.5
-
-        tasks = (Task(), Task())
-
-    answer = DevicePredictor(lambda gpu, residents, clock: Estimate()).co_run([PAIR], V100, [None])
+    answer = DevicePredictor(lambda gpu, residents, clock: Rates(900.0, 42.0, [0.5, 0.5])).co_run([PAIR], V100, [None])
     assert (answer.time_s.tolist(), answer.power_w.tolist()) == ([[0.5, 0.5]], [42.0])

@@ -11,7 +11,7 @@ import hashlib
 
 import numpy as np
 
-from heshare.devices.device_model import co_run
+from heshare.devices.device_model import co_run_rates
 from heshare.devices.noise import NoiseModel
 from heshare.prediction.record_predictor import register_set_predictor
 from heshare.world.gpu import Gpu
@@ -39,15 +39,15 @@ class SetTable:
         return [times[resident] for resident in residents], power_w, rows
 
     def _compute(self, gpu: Gpu, residents: tuple[Resident, ...], mhz: int) -> tuple[dict[Resident, float], float]:
-        estimate = co_run(gpu, residents, mhz)
+        rates = co_run_rates(gpu, residents, mhz)
         if len(residents) == 1:
-            return {residents[0]: estimate.tasks[0].time_s}, estimate.power_w
+            return {residents[0]: rates.times_s[0]}, rates.power_w
         errors = _errors(f"{gpu.name} {mhz} {' '.join(map(str, residents))}")
         times = {
-            resident: task.time_s * errors.of(str(resident)).factor(TIME_CV)
-            for resident, task in zip(residents, estimate.tasks, strict=True)
+            resident: time_s * errors.of(str(resident)).factor(TIME_CV)
+            for resident, time_s in zip(residents, rates.times_s, strict=True)
         }
-        return times, estimate.power_w * errors.of("power").factor(POWER_CV)
+        return times, rates.power_w * errors.of("power").factor(POWER_CV)
 
 
 def _errors(text: str) -> NoiseModel:
