@@ -233,10 +233,12 @@ def predictor(world: str) -> ForestPredictor:
 
 @cache
 def _trained(world: str) -> tuple[Forest, ReferenceFeatures, PredictionCache]:
-    shipped = store.read_shipped()
-    changed = WORLDS[world][0]
+    shipped, changed = _shipped(), WORLDS[world][0]
     anew = [profile(name, constants(world)) for name in changed]
     return *train_forest(pd.concat([shipped[~shipped["gpu"].isin(changed)], *anew], ignore_index=True), seed=0), {}
+
+
+_shipped = cache(store.read_shipped)
 
 
 def profile(gpu: str, known: Constants, *, seed: int = 0) -> pd.DataFrame:
