@@ -100,7 +100,7 @@ def modules(group: str) -> tuple[str, ...]:
 @cache
 def _points(group: str) -> dict[str, metadata.EntryPoint]:
     # This package's come first, and no other replaces one of them.
-    found = metadata.entry_points(group=group)
+    found = _installed_points().select(group=group)
     others = [point for point in found if point.dist is None or point.dist.name != _OWN]
     own = _of_clone(group) if files.in_clone() else [point for point in found if point not in others]
     points: dict[str, metadata.EntryPoint] = {}
@@ -109,10 +109,20 @@ def _points(group: str) -> dict[str, metadata.EntryPoint]:
     return points
 
 
-def _of_clone(group: str) -> list[metadata.EntryPoint]:
+# Every distribution's file is read, and the project's parsed, once for all groups.
+_installed_points = cache(metadata.entry_points)
+
+
+@cache
+def _clone_points() -> dict[str, dict[str, str]]:
     # Of the file itself: what an editable install noted may be older, and a copy of the clone may not be installed.
     project = tomllib.loads((files.PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
-    return [metadata.EntryPoint(name, value, group) for name, value in project["entry-points"].get(group, {}).items()]
+    found: dict[str, dict[str, str]] = project["entry-points"]
+    return found
+
+
+def _of_clone(group: str) -> list[metadata.EntryPoint]:
+    return [metadata.EntryPoint(name, value, group) for name, value in _clone_points().get(group, {}).items()]
 
 
 @contextmanager
