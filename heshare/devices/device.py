@@ -203,16 +203,9 @@ class AloneState(NamedTuple):
     iteration_s: float
 
 
-class Alone(Protocol):
-    """A task that has its GPUs to itself, in the state `alone`; the one of index `first` ends it at `due_s`."""
-
-    id: int
-    mps_pct: int
-    first: int
-    started_s: float
-    due_s: float
-    ended_s: float
-    alone: AloneState
+Alone = tuple[int, int, int, float, float, float, int | None, float, float, float]
+"""A task that had its GPUs to itself: its id and MPS percentage, the index of the GPU that ended it, when it started, was
+due and was ended, s, and the `AloneState`. A plain tuple of numbers is no work for the garbage collector."""
 
 
 @dataclass(frozen=True, slots=True)

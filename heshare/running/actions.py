@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, NoReturn, cast
 
 from heshare.devices.device import Fallible, TaskFailure
@@ -130,17 +131,17 @@ class ActionExecutor:
             return
         changed, recorder, infinity = self._changed, self.recorder, math.inf
         for gpu in changed:
-            if gpu.gangs and not gpu.alone:
+            if gpu.gangs:
                 keep_lockstep(changed, lambda gpu: self.advance(gpu, now_s))
                 break
         for gpu in changed:
             gpu.listed = False
             gpu.version += 1
-            if gpu.alone:
-                recorder.places.append((now_s, (gpu.index,)))
-                last = gpu.alone[-1]
-                if gpu.tasks and last.first == gpu.index:
-                    self.events.schedule(max(last.due_s, now_s), COMPLETION, self._check, gpu, gpu.version)
+            holder = gpu.holder
+            if holder is not None or gpu.alone:
+                recorder.place(now_s, (gpu.index,))
+                if holder is not None and holder.first == gpu.index:
+                    self.events.schedule(max(holder.due_s, now_s), COMPLETION, self._check, gpu, gpu.version)
                 continue
             brief = gpu.read_brief()
             recorder.observe(gpu.index, now_s, brief)
@@ -150,11 +151,14 @@ class ActionExecutor:
         changed.clear()
 
     def _record_alone(self, now_s: float) -> None:
-        places, freed, begun = self.recorder.places, self._freed, self._begun
+        place, freed, begun = self.recorder.place, self._freed, self._begun
         if freed:
-            places.append((now_s, freed))
+            place(now_s, freed)
+            self._freed = ()
+        if not begun:
+            return
         for task in begun:
-            places.append((now_s, task.indices))
+            place(now_s, task.indices)
         if freed and len(begun) > 1:
             # As if GPUs were read in the order in which they changed.
             begun.sort(key=lambda task: freed.index(task.first) if task.first in freed else len(freed))
@@ -162,7 +166,6 @@ class ActionExecutor:
             gpu = task.gpus[0]
             gpu.version += 1
             self.events.schedule(task.due_s, COMPLETION, self._check, gpu, gpu.version)
-        self._freed = ()
         begun.clear()
 
     def _list_alone(self) -> None:
@@ -183,12 +186,11 @@ class ActionExecutor:
     def _check(self, now_s: float, gpu: GpuState, version: int) -> None:
         if version != gpu.version:
             return
-        if gpu.alone and gpu.tasks:
-            self._checks_without_progress, task = 0, gpu.alone[-1]
-            freed = task.indices
+        task = gpu.holder
+        if task is not None:
+            self._checks_without_progress, freed = 0, task.indices
             # In the order in which devices that are asked come to be changed.
             self._freed = freed if len(freed) == 1 else (freed[0], *freed[:0:-1])
-            task.ended_s = now_s
             self._complete(task, (), now_s)
             self.notify(Event(_COMPLETION, now_s, (task.id,), gpu.index))
             return
@@ -222,13 +224,13 @@ class ActionExecutor:
     def settle(self, gpu: GpuState) -> None:
         """Let device and timeline know of the tasks that had, or have, a GPU to themselves."""
         self._list_alone()
-        if not (gpu.alone and gpu.tasks):
+        task = gpu.holder
+        if task is None:
             self._catch_up(gpu)
             return
-        task = gpu.alone[-1]
         task.count()
         for each in task.gpus:
-            del each.alone[-1]
+            each.holder = None
             self._catch_up(each)
             each.device.advance(task.started_s)
             task.start_on(each, task.remaining / task.scale if each.index == task.first else None)
@@ -249,7 +251,7 @@ class ActionExecutor:
     def _advance_device(self, gpu: GpuState, now_s: float) -> list[int]:
         if self._freed or self._begun:
             self._list_alone()
-        if gpu.alone:
+        if gpu.alone or gpu.holder is not None:
             self.settle(gpu)
         completed = gpu.device.advance(now_s)
         gpu.reading = None
@@ -290,10 +292,11 @@ class ActionExecutor:
             self.unfinished -= 1
 
     def _start(self, action: Start, now_s: float) -> None:
-        task, gpus = self._task_of(action), self._gpus_of(action)
+        task, indices = self._task_of(action), (action.gpu, *action.also)
+        gpus = self._gpus_of(action, indices)
         if task.state is not _WAITING:
             self.refuse(action, f"task {task.id} {task.state.value}", "Start only tasks of view.waiting.")
-        self._place(action, task, gpus, now_s)
+        self._place(action, task, indices, gpus, now_s)
         self.waiting.remove(task.spec)
         del self.remaining[task.id]
 
@@ -303,9 +306,10 @@ class ActionExecutor:
             self.add_waiting(task)
 
     def _migrate(self, action: Migrate, now_s: float) -> None:
-        task, gpus = self._task_of(action), self._gpus_of(action)
+        task, indices = self._task_of(action), (action.gpu, *action.also)
+        gpus = self._gpus_of(action, indices)
         if self._take_off(action, task, now_s, "migrated"):
-            self._place(action, task, gpus, now_s)
+            self._place(action, task, indices, gpus, now_s)
 
     def _set_clock(self, action: SetClock, now_s: float) -> None:
         gpu = self._gpu_of(action, action.gpu)
@@ -319,7 +323,9 @@ class ActionExecutor:
         if gpu.alike is not None:
             gpu.alike = cast(EmulatedDevice, gpu.device).alike
 
-    def _place(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> None:
+    def _place(
+        self, action: Start | Migrate, task: TaskRun, indices: tuple[int, ...], gpus: tuple[GpuState, ...], now_s: float
+    ) -> None:
         if len(gpus) != task.spec.gpus and len(gpus) not in task.spec.widths:
             self._refuse_width(action, task.spec)
         if action.batch_size is not None and action.batch_size < 1:
@@ -332,7 +338,7 @@ class ActionExecutor:
                 self._check_room(action, task, gpu)
         task.mps_pct, task.sharing, task.started_s = action.mps_pct, action.sharing, now_s
         task.starts += 1
-        task.occupy(gpus, (action.gpu, *action.also), alone)
+        task.occupy(gpus, indices, alone)
         if alone:
             task.state = _RUNNING
             self._begun.append(task)
@@ -412,13 +418,13 @@ class ActionExecutor:
     def _vacate(
         self, task: TaskRun, now_s: float, done: float, outcome: str, failure: TaskFailure | None = None
     ) -> None:
-        gpus = task.indices
+        gpus, size = task.indices, task.workload.batch_size
         # The GPUs of a gang did the same part of its iterations each.
-        rest = task.started_s, now_s, task.mps_pct, task.workload.batch_size, done / len(gpus), outcome
-        task.vacate()
-        self.recorder.left.append((task.id, gpus, rest))
+        left = task.id, gpus, task.started_s, now_s, task.mps_pct, size, done / len(gpus), outcome
+        self.recorder.left.append(left)
+        task.vacate(now_s)
         if self.watched:
-            self.observer.on_interval_end(Interval(task.id, gpus[0], *rest), failure)
+            self.observer.on_interval_end(Interval(task.id, gpus[0], *left[2:]), failure)
 
     def _check_room(self, action: Start | Migrate, task: TaskRun, gpu: GpuState) -> None:
         kind = gpu.device.gpu
@@ -452,18 +458,17 @@ class ActionExecutor:
             self.refuse(action, f"no GPU {index}", f"GPUs are 0 to {len(self.gpus) - 1}.")
         return self.gpus[index]
 
-    def _gpus_of(self, action: Start | Migrate) -> tuple[GpuState, ...]:
+    def _gpus_of(self, action: Start | Migrate, indices: tuple[int, ...]) -> tuple[GpuState, ...]:
         if action.sharing not in SHARINGS:
             self.refuse(action, f"sharing by {action.sharing!r}", f"Choose one of {', '.join(SHARINGS)}.")
-        if not action.also:
+        if len(indices) == 1:
             return (self._gpu_of(action, action.gpu),)
-        indices, gpus = (action.gpu, *action.also), self.gpus
-        if min(indices) < 0 or max(indices) >= len(gpus):
+        if min(indices) < 0 or max(indices) >= len(self.gpus):
             for index in indices:
                 self._gpu_of(action, index)
         if len(set(indices)) < len(indices):
             self.refuse(action, "a GPU twice", "Give a gang different GPUs.")
-        return tuple([gpus[index] for index in indices])
+        return cast(tuple[GpuState, ...], itemgetter(*indices)(self.gpus))
 
     def _refuse_width(self, action: Start | Migrate, task: Task) -> NoReturn:
         widths = sorted({task.gpus, *task.widths})

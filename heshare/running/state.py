@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, cast
 
-from heshare.devices.device import AloneState, BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
+from heshare.devices.device import Alone, AloneState, BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
 from heshare.devices.emulated_device import EmulatedDevice, StatesAlone
 from heshare.policies.policy import GpuView, Pace, Running
 from heshare.running.clock import Clock
@@ -33,6 +33,9 @@ class TaskState(Enum):
     FAILED = "has failed"
 
 
+_NO_TASKS: dict[int, TaskRun] = {}
+
+
 class TaskRun:
     """A task during a run.
 
@@ -45,7 +48,8 @@ class TaskRun:
         counted: whether its GPUs count its memory; not while devices do not know of it.
         slowed: whether devices hold it to the pace of the slowest GPU of its gang.
         starts: how often it was started; a scheduled end of loading is valid for one start.
-        first, started_s, due_s, ended_s, alone: as of `Alone`, where it has its GPUs to itself.
+        first, started_s, due_s, alone: index of its first GPU, start, when it is due, s, and state, where it has its GPUs
+            to itself.
     """
 
     state = TaskState.PENDING
@@ -55,7 +59,6 @@ class TaskRun:
     first: int
     started_s: float
     due_s: float
-    ended_s: float
     alone: AloneState
 
     def __init__(self, spec: Task) -> None:
@@ -99,11 +102,13 @@ class TaskRun:
     def occupy(self, gpus: tuple[GpuState, ...], indices: tuple[int, ...], alone: bool) -> None:
         """Put the task on GPUs, which do not count it yet."""
         self.gpus, self.indices, task_id = gpus, indices, self.id
+        if alone:
+            mine = {task_id: self}
+            for gpu in gpus:
+                gpu.tasks, gpu.holder, gpu.reading = mine, self, None
+            return
         for gpu in gpus:
-            gpu.tasks[task_id] = self
-            gpu.reading = None
-            if alone:
-                gpu.alone.append(self)
+            gpu.tasks, gpu.reading = {**gpu.tasks, task_id: self}, None
 
     def count(self) -> None:
         """Take its memory on its GPUs, and add it to their gangs if it is one."""
@@ -113,14 +118,19 @@ class TaskRun:
             if gang:
                 gpu.gangs[self.id] = self
 
-    def vacate(self) -> None:
+    def vacate(self, now_s: float) -> None:
         """Take the task off its GPUs and give its memory back."""
         task_id = self.id
-        for gpu in self.gpus:
-            del gpu.tasks[task_id]
-        if self.counted:
+        if not self.counted:
+            ended = task_id, self.mps_pct, self.first, self.started_s, self.due_s, now_s, *self.alone
+            for gpu in self.gpus:
+                gpu.tasks, gpu.holder = _NO_TASKS, None
+                gpu.alone.append(ended)
+        else:
             needed_mib, gang = self.memory_mib, len(self.gpus) > 1
             for gpu in self.gpus:
+                gpu.tasks = gpu.tasks.copy()
+                del gpu.tasks[task_id]
                 if gang:
                     del gpu.gangs[task_id]
                 # An empty GPU has all its memory, whatever rounding left.
@@ -148,7 +158,8 @@ class GpuState:
     """One GPU during a run.
 
     Attributes:
-        tasks: the tasks that run or load on it, by task id.
+        tasks: the tasks that run or load on it, by task id; replaced when one comes or goes, never changed, since GPUs
+            share it.
         gangs: those of them that are on other GPUs too, by task id.
         reading: the latest reading; set to None when something changes.
         read_s: when that reading was taken, s.
@@ -160,7 +171,8 @@ class GpuState:
         brief_device: the device, if it reads briefly.
         fallible: the device, if a task can fail on it while the run continues.
         alike: that of its emulated device, as long as no policy has asked for a reading; else None.
-        alone: tasks that had, or have, the GPU to themselves, unknown to the device and the timeline, and not counted.
+        alone: tasks that had the GPU to themselves, unknown to the device and the timeline.
+        holder: the task that has it to itself now, unknown to both, and not counted.
         settle: makes both know of them.
         built_view: the view of `reading`, or None when it has not been built.
     """
@@ -168,7 +180,7 @@ class GpuState:
     index: int
     device: Device
     clock: Clock
-    tasks: dict[int, TaskRun] = field(default_factory=dict)
+    tasks: dict[int, TaskRun] = field(default_factory=lambda: _NO_TASKS)
     gangs: dict[int, TaskRun] = field(default_factory=dict)
     reading: Reading | None = None
     read_s: float = 0.0
@@ -182,7 +194,8 @@ class GpuState:
     brief_device: ReadsBriefly | None = field(init=False)
     fallible: Fallible | None = field(init=False)
     alike: StatesAlone | None = field(init=False)
-    alone: list[TaskRun] = field(default_factory=list)
+    alone: list[Alone] = field(default_factory=list)
+    holder: TaskRun | None = None
     settle: Callable[[GpuState], None] | None = None
     built_view: GpuView | None = None
 
@@ -216,7 +229,7 @@ class GpuState:
         return BriefReading.of(self.read(), self.device.next_event_s())
 
     def _ask(self) -> None:
-        if self.alone and self.settle is not None:
+        if (self.alone or self.holder is not None) and self.settle is not None:
             self.alike = None
             self.settle(self)
 
@@ -311,7 +324,7 @@ class WaitingTasks(list[Task]):
 
     def add(self, task: Task) -> None:
         """Add a task to the waiting ones."""
-        if self and _rank(self[-1]) > _rank(task):
+        if self and self[-1].arrival_s >= task.arrival_s and _rank(self[-1]) > _rank(task):
             insort(self, task, key=_rank)
         else:
             self.append(task)

@@ -147,15 +147,22 @@ class TimelineRecorder:
     """Recorder of a timeline, which makes segments and intervals when it is asked for them.
 
     Attributes:
-        places: times and GPUs, in the order of events; at such a time a segment of each of these GPUs may end.
-        left: of each task that has left its GPUs its id, these GPUs, and the other fields of its intervals.
+        times_s: times in the order of events.
+        places: at each of these times, the GPUs of which a segment may end.
+        left: of each task that has left its GPUs the fields of an interval, with all its GPUs.
     """
 
     labels: tuple[str, ...]
-    places: list[tuple[float, Sequence[int]]] = field(default_factory=list)
-    left: list[tuple[int, Sequence[int], tuple[Any, ...]]] = field(default_factory=list)
+    times_s: list[float] = field(default_factory=list)
+    places: list[Sequence[int]] = field(default_factory=list)
+    left: list[tuple[Any, ...]] = field(default_factory=list)
     _open: dict[int, Segment] = field(default_factory=dict)
     _ended: defaultdict[int, list[_Ended]] = field(default_factory=lambda: defaultdict(list))
+
+    def place(self, now_s: float, gpus: Sequence[int]) -> None:
+        """Record that a segment of each of these GPUs may end now."""
+        self.times_s.append(now_s)
+        self.places.append(gpus)
 
     def observe(self, gpu: int, now_s: float, state: BriefReading) -> None:
         """Record that the GPU is in this state from `now_s` on."""
@@ -168,9 +175,9 @@ class TimelineRecorder:
 
     def add_alone(self, gpu: int, ended: Sequence[Alone], idle: BriefReading) -> None:
         """Record tasks that had the GPU to themselves, one after the other, and that it is idle since the last one."""
-        last_s = ended[-1].ended_s
+        last_s = ended[-1][5]
         self._ended[gpu].append((self._open[gpu], ended, idle))
-        self.places.append((last_s, (gpu,)))
+        self.place(last_s, (gpu,))
         self._open[gpu] = Segment(gpu, last_s, math.nan, *idle[:4])
 
     def finish(self, now_s: float) -> Timeline:
@@ -182,11 +189,11 @@ class TimelineRecorder:
     def _end(self, segment: Segment, now_s: float) -> None:
         if now_s > segment.start_s:
             self._ended[segment.gpu].append(Segment(segment.gpu, segment.start_s, now_s, *segment[3:]))
-            self.places.append((now_s, (segment.gpu,)))
+            self.place(now_s, (segment.gpu,))
 
     def _intervals(self) -> Iterator[Interval]:
         make = Interval._make
-        for task, gpus, rest in self.left:
+        for task, gpus, *rest in self.left:
             for gpu in gpus:
                 yield make((task, gpu, *rest))
 
@@ -194,7 +201,7 @@ class TimelineRecorder:
         # Of segments that end at one moment, the first is that of the GPU that has the first place.
         of_gpu = {gpu: _made(ended) for gpu, ended in self._ended.items()}
         following = {gpu: next(segments, None) for gpu, segments in of_gpu.items()}
-        for time_s, gpus in self.places:
+        for time_s, gpus in zip(self.times_s, self.places, strict=True):
             for gpu in gpus:
                 segment = following.get(gpu)
                 if segment is not None and segment.end_s <= time_s:
@@ -211,9 +218,8 @@ def _made(ended: Iterable[_Ended]) -> Iterator[Segment]:
             continue
         before, tasks, idle = each
         gpu, since_s, rest, asleep = before.gpu, before.start_s, before[3:], idle[:4]
-        for one in tasks:
-            start_s, end_s, (clock_mhz, sm_mhz, power_w, time_s) = one.started_s, one.ended_s, one.alone
-            state = clock_mhz, sm_mhz, power_w, ((one.id, one.mps_pct, time_s),)
+        for task, mps_pct, _, start_s, _, end_s, clock_mhz, sm_mhz, power_w, time_s in tasks:
+            state = clock_mhz, sm_mhz, power_w, ((task, mps_pct, time_s),)
             if state != rest:  # a task that was paused and started again at one moment has changed nothing
                 if start_s > since_s:
                     yield make((gpu, since_s, start_s, *rest))
