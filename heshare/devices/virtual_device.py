@@ -34,10 +34,6 @@ class _RunningTask:
     own_s: float = math.inf
     least_s: float = 0.0
 
-    @property
-    def remaining_s(self) -> float:
-        return max(0.0, self.iterations - self.done) * self.time_s
-
 
 class VirtualDevice(ABC):
     """A device in virtual time. A subclass estimates times and power of a set of residents.
@@ -169,8 +165,12 @@ class VirtualDevice(ABC):
         if self._state is None:
             self._update()
         if self._event_s is None:
-            left_s = [max(0.0, task.iterations - task.done) * task.time_s for task in self._running.values()]
-            self._event_s = self._now_s + min(left_s)
+            first_s = math.inf
+            for task in self._running.values():
+                left_s = (task.iterations - task.done) * task.time_s
+                if left_s < first_s:
+                    first_s = left_s
+            self._event_s = self._now_s + max(first_s, 0.0)
         return self._event_s
 
     def advance(self, to_s: float) -> list[int]:
@@ -178,12 +178,15 @@ class VirtualDevice(ABC):
         if to_s < self._now_s:
             raise self._refusal(f"time {to_s} s requested at {self._now_s} s", "Time only goes forward.")
         completed: list[int] = []
-        while self._running and (event_s := VirtualDevice.next_event_s(self)) <= to_s:
+        running = self._running
+        if to_s == self._now_s and self._state is None and all([task.iterations - task.done >= 1 for task in running.values()]):
+            return completed  # what has just started takes some time, so that no estimate is needed yet
+        while running and (event_s := VirtualDevice.next_event_s(self)) <= to_s:
             self._pass(event_s)
-            ended = [task_id for task_id, task in self._running.items() if self._ended(task)]
+            ended = self._ended()
             for task_id in ended:
-                del self._running[task_id]
-            self._other_sharing = self._other_sharing and bool(self._running)
+                del running[task_id]
+            self._other_sharing = self._other_sharing and bool(running)
             completed += ended
             self._state = self._event_s = self._noise_names = None
         if to_s > self._now_s:
@@ -193,15 +196,20 @@ class VirtualDevice(ABC):
     def _pass(self, to_s: float) -> None:
         step_s, power_w = to_s - self._now_s, (self._state or self._update()).power_w
         for task in self._running.values():
-            task.done = min(task.iterations, task.done + step_s / task.time_s)
+            done = task.done + step_s / task.time_s
+            task.done = done if done < task.iterations else task.iterations
         self._energy_j += power_w * step_s
         self._now_s = to_s
         self._event_s = None
 
-    def _ended(self, task: _RunningTask) -> bool:
-        # Whether a task has no iterations left, or so few that time, rounded, would no longer advance.
-        left_s = task.remaining_s
-        return left_s < math.inf and (left_s <= NEGLIGIBLE * task.time_s or self._now_s + left_s <= self._now_s)
+    def _ended(self) -> list[int]:
+        # The tasks that have no iterations left, or so few that time, rounded, would no longer advance.
+        ended, now_s = [], self._now_s
+        for task_id, task in self._running.items():
+            left_s = (task.iterations - task.done) * task.time_s
+            if left_s < math.inf and (left_s <= NEGLIGIBLE * task.time_s or now_s + left_s <= now_s):
+                ended.append(task_id)
+        return ended
 
     def _update(self) -> Estimate:
         if self._state is None:

@@ -234,12 +234,13 @@ class ActionExecutor:
             self._catch_up(each)
             each.device.advance(task.started_s)
             task.start_on(each, task.remaining / task.scale if each.index == task.first else None)
-            self.recorder.observe(each.index, task.started_s, each.read_brief())
+            if not each.listed:  # one that is listed began now, and `record_changes` reads it in its turn
+                self.recorder.observe(each.index, task.started_s, each.read_brief())
 
     def _catch_up(self, gpu: GpuState) -> None:
         if gpu.alone:
             cast(EmulatedDevice, gpu.device).catch_up(gpu.alone, gpu.index)
-            ended, gpu.alone, gpu.reading = gpu.alone, [], None
+            ended, gpu.alone = gpu.alone, []
             self.recorder.add_alone(gpu.index, ended, gpu.read_brief())
 
     def _list(self, gpus: Iterable[GpuState]) -> None:
@@ -254,7 +255,7 @@ class ActionExecutor:
         if gpu.alone or gpu.holder is not None:
             self.settle(gpu)
         completed = gpu.device.advance(now_s)
-        gpu.reading = None
+        gpu.seen = None
         self._list((gpu,))
         for task_id in completed:
             self._complete(self.tasks[task_id], self.tasks[task_id].gpus[1:], now_s)
@@ -412,7 +413,7 @@ class ActionExecutor:
         for gpu in reversed(gpus):
             self.advance(gpu, now_s)
             done = gpu.device.stop(task.id)
-            gpu.reading = None
+            gpu.seen = None
         return done
 
     def _vacate(

@@ -39,4 +39,4 @@ def keep_lockstep(changed: list[GpuState], advance: Callable[[GpuState], None]) 
 def _hold(gang: TaskRun, gpus: Sequence[GpuState], time_s: float) -> None:
     for gpu in gpus:
         gpu.require_sharing("a gang").hold(gang.id, time_s)
-        gpu.reading = None
+        gpu.seen = None

@@ -45,7 +45,7 @@ class TaskRun:
         gpus: its GPUs while it runs or loads, else none; the first counts its iterations.
         workload: what it runs there; its inference batch size is the policy's choice.
         scale: iterations of the task for one iteration as it runs there.
-        counted: whether its GPUs count its memory; not while devices do not know of it.
+        counted: whether its GPUs count its memory, `held_mib`; not while devices do not know of it.
         slowed: whether devices hold it to the pace of the slowest GPU of its gang.
         starts: how often it was started; a scheduled end of loading is valid for one start.
         first, started_s, due_s, alone: index of its first GPU, start, when it is due, s, and state, where it has its GPUs
@@ -59,6 +59,7 @@ class TaskRun:
     first: int
     started_s: float
     due_s: float
+    held_mib: float
     alone: AloneState
 
     def __init__(self, spec: Task) -> None:
@@ -105,14 +106,15 @@ class TaskRun:
         if alone:
             mine = {task_id: self}
             for gpu in gpus:
-                gpu.tasks, gpu.holder, gpu.reading = mine, self, None
+                gpu.tasks, gpu.holder, gpu.seen = mine, self, None
             return
         for gpu in gpus:
-            gpu.tasks, gpu.reading = {**gpu.tasks, task_id: self}, None
+            gpu.tasks, gpu.seen = {**gpu.tasks, task_id: self}, None
 
     def count(self) -> None:
         """Take its memory on its GPUs, and add it to their gangs if it is one."""
-        self.counted, needed_mib, gang = True, self.memory_mib, len(self.gpus) > 1
+        self.counted, gang = True, len(self.gpus) > 1
+        self.held_mib = needed_mib = self.memory_mib
         for gpu in self.gpus:
             gpu.free_mib -= needed_mib
             if gang:
@@ -124,10 +126,10 @@ class TaskRun:
         if not self.counted:
             ended = task_id, self.mps_pct, self.first, self.started_s, self.due_s, now_s, *self.alone
             for gpu in self.gpus:
-                gpu.tasks, gpu.holder = _NO_TASKS, None
+                gpu.tasks, gpu.holder, gpu.seen = _NO_TASKS, None, None
                 gpu.alone.append(ended)
         else:
-            needed_mib, gang = self.memory_mib, len(self.gpus) > 1
+            needed_mib, gang = self.held_mib, len(self.gpus) > 1
             for gpu in self.gpus:
                 gpu.tasks = gpu.tasks.copy()
                 del gpu.tasks[task_id]
@@ -135,7 +137,7 @@ class TaskRun:
                     del gpu.gangs[task_id]
                 # An empty GPU has all its memory, whatever rounding left.
                 gpu.free_mib = gpu.free_mib + needed_mib if gpu.tasks else gpu.total_mib
-                gpu.reading = None
+                gpu.seen = None
         self.gpus = self.indices = ()
         self.counted = self.slowed = False
 
@@ -150,7 +152,6 @@ class TaskRun:
         else:
             resident = Resident(self.workload, self.mps_pct, self.sharing)
             gpu.require_sharing(f"sharing by {self.sharing}").start_as(self.id, resident, iterations)
-        gpu.reading = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -161,20 +162,19 @@ class GpuState:
         tasks: the tasks that run or load on it, by task id; replaced when one comes or goes, never changed, since GPUs
             share it.
         gangs: those of them that are on other GPUs too, by task id.
-        reading: the latest reading; set to None when something changes.
-        read_s: when that reading was taken, s.
+        seen: the latest view, with its reading once one is taken; set to None when something changes.
+        running: the view of its tasks.
         version: counts changes; a scheduled check of an older version is void.
         listed: whether it is on the executor's list of changed GPUs.
         loss_reported: whether the policy has been notified that the GPU is lost.
         drain_reported: whether the policy has been notified that nothing new may start on it.
         shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
-        brief_device: the device, if it reads briefly.
+        brief_device: the device, if it reads briefly, and the same whenever it is asked.
         fallible: the device, if a task can fail on it while the run continues.
         alike: that of its emulated device, as long as no policy has asked for a reading; else None.
         alone: tasks that had the GPU to themselves, unknown to the device and the timeline.
         holder: the task that has it to itself now, unknown to both, and not counted.
         settle: makes both know of them.
-        built_view: the view of `reading`, or None when it has not been built.
     """
 
     index: int
@@ -182,8 +182,8 @@ class GpuState:
     clock: Clock
     tasks: dict[int, TaskRun] = field(default_factory=lambda: _NO_TASKS)
     gangs: dict[int, TaskRun] = field(default_factory=dict)
-    reading: Reading | None = None
-    read_s: float = 0.0
+    seen: ViewOnAccess | None = None
+    running: RunningTasks = field(init=False)
     total_mib: float = field(init=False)
     free_mib: float = field(init=False)
     version: int = 0
@@ -197,14 +197,15 @@ class GpuState:
     alone: list[Alone] = field(default_factory=list)
     holder: TaskRun | None = None
     settle: Callable[[GpuState], None] | None = None
-    built_view: GpuView | None = None
 
     def __post_init__(self) -> None:
         device = self.device
         self.free_mib = self.total_mib = device.gpu.memory_mib
         shares, briefly, fails = _abilities(device)
         self.shares_gpu = cast(SharesGpu, device) if shares else None
+        briefly = briefly and cast(ReadsBriefly, device).read_brief() is not None
         self.brief_device = cast(ReadsBriefly, device) if briefly else None
+        self.running = RunningTasks(self)
         self.fallible = cast(Fallible, device) if fails else None
         self.alike = device.alike if isinstance(device, EmulatedDevice) else None
 
@@ -213,19 +214,17 @@ class GpuState:
 
     def read(self) -> Reading:
         """Return the device's reading now; it is taken again only if something changed."""
-        if self.reading is None:
+        seen = self.seen or self.view()
+        if seen.reading is None:
             self._ask()
-            self.reading, self.built_view = self.device.read(), None
-            self.read_s = self.reading.time_s
-        return self.reading
+            object.__setattr__(seen, "reading", self.device.read())
+        return cast(Reading, seen.reading)
 
     def read_brief(self) -> BriefReading:
         """Return the part of a reading that a timeline keeps, and the next event."""
         self._ask()
-        if self.brief_device is not None and self.reading is None:
-            brief = self.brief_device.read_brief()
-            if brief is not None:
-                return brief
+        if self.brief_device is not None and (self.seen is None or self.seen.reading is None):
+            return cast(BriefReading, self.brief_device.read_brief())
         return BriefReading.of(self.read(), self.device.next_event_s())
 
     def _ask(self) -> None:
@@ -247,13 +246,43 @@ class GpuState:
             )
         return self.shares_gpu
 
-    def view(self) -> GpuView:
-        """Return this GPU as a policy may see it; built once for each reading."""
-        reading = self.read()
-        if self.built_view is None:
-            state = reading.requested_mhz, reading.sm_mhz, reading.power_w
-            self.built_view = GpuView(self.index, self.device.gpu, RunningTasks(self), *state, self.free_mib)
-        return self.built_view
+    def view(self) -> ViewOnAccess:
+        """Return this GPU as a policy may see it; built once after each change."""
+        if self.seen is None:
+            self.seen = ViewOnAccess.of(self)
+            if self.brief_device is None:
+                self.read()
+        return self.seen
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        return None, {name: None if name == "seen" else getattr(self, name) for name in self.__slots__}
+
+
+class ViewOnAccess(GpuView):
+    """View of a GPU, which asks the device when a policy needs more than the tasks that run there."""
+
+    __slots__ = ("_state", "reading")
+    _state: GpuState
+    reading: Reading | None
+
+    @classmethod
+    def of(cls, state: GpuState) -> ViewOnAccess:
+        """Return the view of a GPU."""
+        view, put = cls.__new__(cls), object.__setattr__
+        put(view, "_state", state)
+        put(view, "reading", None)
+        put(view, "index", state.index)
+        put(view, "gpu", state.device.gpu)
+        put(view, "running", state.running)
+        return view
+
+    def __getattr__(self, name: str) -> Any:
+        state, put = self._state, object.__setattr__
+        found = state.read_brief() if self.reading is None and state.brief_device is not None else state.read()
+        for each in ("requested_mhz", "sm_mhz", "power_w"):
+            put(self, each, getattr(found, each))
+        put(self, "free_mib", state.free_mib)
+        return object.__getattribute__(self, name)
 
 
 _ABILITIES: dict[type, tuple[bool, ...]] = {}
@@ -296,9 +325,9 @@ class RunningTasks(Mapping[int, Running]):
         left = task.remaining / task.scale
         if not task.running:
             return Pace(left, 0.0, 0.0, math.inf)
-        first = task.gpus[0]
-        progress = first.read().residents[task_id]
-        return Pace(left, progress.done, first.read_s, progress.time_s)
+        reading = task.gpus[0].read()
+        progress = reading.residents[task_id]
+        return Pace(left, progress.done, reading.time_s, progress.time_s)
 
 
 class GpuViews(Sequence[GpuView]):
@@ -312,7 +341,7 @@ class GpuViews(Sequence[GpuView]):
 
     def __iter__(self) -> Iterator[GpuView]:
         # Without a call for each of many GPUs whose view is built.
-        return (gpu.view() if gpu.reading is None else gpu.built_view or gpu.view() for gpu in self._gpus)
+        return (gpu.seen or gpu.view() for gpu in self._gpus)
 
     def __getitem__(self, index: Any) -> Any:
         gpus: Any = self._gpus[index]

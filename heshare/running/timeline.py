@@ -115,8 +115,11 @@ class Timeline:
         return frame.sort_values(["task", "start_s"], kind="stable", ignore_index=True)
 
 
-_Ended = Segment | tuple[Segment, Sequence[Alone], BriefReading]
-"""A segment; or the one before tasks that had the GPU to themselves, these tasks, and the GPU's state without them."""
+_State = tuple[int | None, float, float, tuple[tuple[int, int, float], ...]]
+"""Requested clock, clock, power and residents, as of `Segment`."""
+_Ended = tuple[float, _State, float] | tuple[float, _State, Sequence[Alone], _State]
+"""Start, state and end of a segment; or start and state of the one before tasks that had the GPU to themselves, these
+tasks, and the GPU's state without them."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class TimelineRecorder:
     times_s: list[float] = field(default_factory=list)
     places: list[Sequence[int]] = field(default_factory=list)
     left: list[tuple[Any, ...]] = field(default_factory=list)
-    _open: dict[int, Segment] = field(default_factory=dict)
+    _open: dict[int, tuple[float, _State]] = field(default_factory=dict)
     _ended: defaultdict[int, list[_Ended]] = field(default_factory=lambda: defaultdict(list))
 
     def place(self, now_s: float, gpus: Sequence[int]) -> None:
@@ -166,30 +169,30 @@ class TimelineRecorder:
 
     def observe(self, gpu: int, now_s: float, state: BriefReading) -> None:
         """Record that the GPU is in this state from `now_s` on."""
-        before = self._open.get(gpu)
+        before, found = self._open.get(gpu), state[:4]
         if before is not None:
-            if before[3:] == state[:4]:
+            if before[1] == found:
                 return
-            self._end(before, now_s)
-        self._open[gpu] = Segment(gpu, now_s, math.nan, *state[:4])
+            self._end(gpu, before, now_s)
+        self._open[gpu] = now_s, found
 
     def add_alone(self, gpu: int, ended: Sequence[Alone], idle: BriefReading) -> None:
         """Record tasks that had the GPU to themselves, one after the other, and that it is idle since the last one."""
         last_s = ended[-1][5]
-        self._ended[gpu].append((self._open[gpu], ended, idle))
+        self._ended[gpu].append((*self._open[gpu], ended, idle[:4]))
         self.place(last_s, (gpu,))
-        self._open[gpu] = Segment(gpu, last_s, math.nan, *idle[:4])
+        self._open[gpu] = last_s, idle[:4]
 
     def finish(self, now_s: float) -> Timeline:
         """End every open segment at `now_s` and return the timeline."""
         for gpu in sorted(self._open):
-            self._end(self._open.pop(gpu), now_s)
+            self._end(gpu, self._open.pop(gpu), now_s)
         return Timeline(self.labels, self._segments(), self._intervals())
 
-    def _end(self, segment: Segment, now_s: float) -> None:
-        if now_s > segment.start_s:
-            self._ended[segment.gpu].append(Segment(segment.gpu, segment.start_s, now_s, *segment[3:]))
-            self.place(now_s, (segment.gpu,))
+    def _end(self, gpu: int, since: tuple[float, _State], now_s: float) -> None:
+        if now_s > since[0]:
+            self._ended[gpu].append((*since, now_s))
+            self.place(now_s, (gpu,))
 
     def _intervals(self) -> Iterator[Interval]:
         make = Interval._make
@@ -199,7 +202,7 @@ class TimelineRecorder:
 
     def _segments(self) -> Iterator[Segment]:
         # Of segments that end at one moment, the first is that of the GPU that has the first place.
-        of_gpu = {gpu: _made(ended) for gpu, ended in self._ended.items()}
+        of_gpu = {gpu: _made(gpu, ended) for gpu, ended in self._ended.items()}
         following = {gpu: next(segments, None) for gpu, segments in of_gpu.items()}
         for time_s, gpus in zip(self.times_s, self.places, strict=True):
             for gpu in gpus:
@@ -209,15 +212,14 @@ class TimelineRecorder:
                     yield segment
 
 
-def _made(ended: Iterable[_Ended]) -> Iterator[Segment]:
+def _made(gpu: int, ended: Iterable[_Ended]) -> Iterator[Segment]:
     # The segments of one GPU, in order.
     make = Segment._make
     for each in ended:
-        if isinstance(each, Segment):
-            yield each
+        if len(each) == 3:
+            yield make((gpu, each[0], each[2], *each[1]))
             continue
-        before, tasks, idle = each
-        gpu, since_s, rest, asleep = before.gpu, before.start_s, before[3:], idle[:4]
+        since_s, rest, tasks, asleep = each
         for task, mps_pct, _, start_s, _, end_s, clock_mhz, sm_mhz, power_w, time_s in tasks:
             state = clock_mhz, sm_mhz, power_w, ((task, mps_pct, time_s),)
             if state != rest:  # a task that was paused and started again at one moment has changed nothing
