@@ -204,8 +204,8 @@ class AloneState(NamedTuple):
 
 
 Alone = tuple[int, int, int, float, float, float, int | None, float, float, float]
-"""A task that had its GPUs to itself: its id and MPS percentage, the index of the GPU that ended it, when it started, was
-due and was ended, s, and the `AloneState`. A plain tuple of numbers is no work for the garbage collector."""
+"""A task that had its GPUs to itself: its id and MPS percentage, the index of the GPU that ends it when it is due, its
+start, due time and end, s, and its `AloneState`; numbers alone, which the garbage collector leaves out."""
 
 
 @dataclass(frozen=True, slots=True)

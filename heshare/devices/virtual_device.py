@@ -179,7 +179,7 @@ class VirtualDevice(ABC):
             raise self._refusal(f"time {to_s} s requested at {self._now_s} s", "Time only goes forward.")
         completed: list[int] = []
         running = self._running
-        if to_s == self._now_s and self._state is None and all([task.iterations - task.done >= 1 for task in running.values()]):
+        if to_s == self._now_s and self._state is None and self._least_left() >= 1:
             return completed  # what has just started takes some time, so that no estimate is needed yet
         while running and (event_s := VirtualDevice.next_event_s(self)) <= to_s:
             self._pass(event_s)
@@ -201,6 +201,9 @@ class VirtualDevice(ABC):
         self._energy_j += power_w * step_s
         self._now_s = to_s
         self._event_s = None
+
+    def _least_left(self) -> float:
+        return min([task.iterations - task.done for task in self._running.values()], default=math.inf)
 
     def _ended(self) -> list[int]:
         # The tasks that have no iterations left, or so few that time, rounded, would no longer advance.

@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -257,13 +258,21 @@ class Policy(Protocol):
 
 def check_arguments(function: Callable[..., Any], arguments: str, count: int, policy: str) -> None:
     """Raise `InputError` unless a function of a policy can be called with `count` arguments, named by `arguments`."""
-    signature = inspect.signature(function)
-    try:
-        signature.bind(*range(count))
-    except TypeError:
-        found = f"{getattr(function, '__name__', 'a function')}{signature} of {policy}"
+    # Found out once for the methods of a class: their function takes one argument more.
+    of_class = getattr(function, "__func__", None)
+    if not (_takes.__wrapped__(function, count) if of_class is None else _takes(of_class, count + 1)):
+        found = f"{getattr(function, '__name__', 'a function')}{inspect.signature(function)} of {policy}"
         expected = f"{count} arguments: {arguments}"
-        raise InputError(found, expected, "Correct its arguments; docs/guide.md has an example.") from None
+        raise InputError(found, expected, "Correct its arguments; docs/guide.md has an example.")
+
+
+@lru_cache(maxsize=64)
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from heshare.running.gangs import keep_lockstep
 from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks
 from heshare.running.timeline import Interval, TimelineRecorder
 from heshare.shared.errors import DeviceError, InputError, PolicyError
+from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
 from heshare.world.workload import SHARINGS
 
@@ -440,10 +441,11 @@ class ActionExecutor:
                     f"task {other.id} on {gpu} shares it by {other.sharing}",
                     "Share as the others do, or choose another GPU.",
                 )
-        if task.memory_mib > gpu.free_mib:
+        needed_mib = memory_mib(task.workload)
+        if needed_mib > gpu.free_mib:
             self.refuse(
                 action,
-                f"{task.workload} needs {task.memory_mib:.0f} MiB and {gpu} has {gpu.free_mib:.0f} MiB free "
+                f"{task.workload} needs {needed_mib:.0f} MiB and {gpu} has {gpu.free_mib:.0f} MiB free "
                 f"of {kind.memory_mib:.0f} MiB",
                 "Wait until there is room, or choose another GPU.",
             )

@@ -81,7 +81,7 @@ class EventQueue:
         heappush(self.heap, (time_s, priority, self._sequence, call, arguments))
 
     def first_of_moment(self, earliest: _Scheduled) -> _Scheduled:
-        """Remove and return the first call, by priority, of the moment of the earliest one, which was removed already."""
+        """Remove and return the first call, by priority, of the moment of the earliest one, already removed."""
         event, at_once = earliest, [earliest]
         while event[1] and self.heap and self.heap[0][0] <= earliest[0] + MOMENT_S:
             at_once.append(heappop(self.heap))

@@ -106,7 +106,8 @@ class BegunRun:
         _check_memory(tasks, cluster)
         self._devices = _emulated(cluster) if devices is None else list(devices)
         _check_devices(cluster, self._devices)
-        self._energy_j = np.array([device.read().energy_j for device in self._devices])
+        # Those made here begin at zero.
+        self._energy_j = np.array([0.0 if devices is None else device.read().energy_j for device in self._devices])
         self._predictor, self._calls, began_s = predictor, predictor.calls, perf_counter()
         policy.reset(cluster, predictor, rng)
         self._reset_s = perf_counter() - began_s

@@ -10,6 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from operator import attrgetter
 from typing import Any, cast
 
 from heshare.devices.device import Alone, AloneState, BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
@@ -34,6 +35,7 @@ class TaskState(Enum):
 
 
 _NO_TASKS: dict[int, TaskRun] = {}
+_rank = attrgetter("arrival_s", "id")
 
 
 class TaskRun:
@@ -48,8 +50,7 @@ class TaskRun:
         counted: whether its GPUs count its memory, `held_mib`; not while devices do not know of it.
         slowed: whether devices hold it to the pace of the slowest GPU of its gang.
         starts: how often it was started; a scheduled end of loading is valid for one start.
-        first, started_s, due_s, alone: index of its first GPU, start, when it is due, s, and state, where it has its GPUs
-            to itself.
+        first, started_s, due_s, alone: where it has its GPUs to itself, the index of the first, and as of `Alone`.
     """
 
     state = TaskState.PENDING
@@ -69,11 +70,6 @@ class TaskRun:
     def __getstate__(self) -> dict[str, Any]:
         """Return all but its GPUs, which the loop restores: graphs of tasks and GPUs are too deep to pickle."""
         return {**self.__dict__, "gpus": ()}
-
-    @property
-    def memory_mib(self) -> float:
-        """Device memory that it needs on each GPU, MiB."""
-        return memory_mib(self.workload)
 
     @property
     def running(self) -> bool:
@@ -114,7 +110,7 @@ class TaskRun:
     def count(self) -> None:
         """Take its memory on its GPUs, and add it to their gangs if it is one."""
         self.counted, gang = True, len(self.gpus) > 1
-        self.held_mib = needed_mib = self.memory_mib
+        self.held_mib = needed_mib = memory_mib(self.workload)
         for gpu in self.gpus:
             gpu.free_mib -= needed_mib
             if gang:
@@ -361,7 +357,3 @@ class WaitingTasks(list[Task]):
     def remove(self, task: Task) -> None:
         """Remove a task from the waiting ones."""
         del self[0 if self[0] is task else bisect_left(self, _rank(task), key=_rank)]
-
-
-def _rank(task: Task) -> tuple[float, int]:
-    return task.arrival_s, task.id

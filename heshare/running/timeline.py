@@ -243,25 +243,31 @@ def sum_up(record: Timeline, tasks: Sequence[Task], /) -> Totals:
     is its time on its GPU or GPUs. A GPU that never ran a task has no active energy.
     """
     n, k = len(tasks), len(record.labels)
-    waiting_s, execution_s = np.zeros(n), np.zeros(n)
-    left_s = np.array([task.arrival_s for task in tasks], dtype=np.float64)
-    completion_s, last_gpu, last_end_s, busy_s = np.full(n, np.nan), np.zeros(n), np.zeros(k), np.zeros(k)
-    for interval in task_intervals(record.intervals):
-        task = interval.task
-        waiting_s[task] += interval.start_s - left_s[task]
-        execution_s[task] += interval.end_s - interval.start_s
-        left_s[task] = interval.end_s
-        if interval.outcome == "completed":
-            completion_s[task] = interval.end_s
-    for interval in record.intervals:
-        last_gpu[interval.task] = interval.gpu
-        last_end_s[interval.gpu] = max(last_end_s[interval.gpu], interval.end_s)
-    for segment in record.segments:
-        if segment.residents:
-            busy_s[segment.gpu] += segment.end_s - segment.start_s
-    active_j = energy_j(record.segments, last_end_s)
-    cluster_j = energy_j(record.segments, np.full(k, completion_s.max()))
-    return Totals(waiting_s, execution_s, completion_s, last_gpu, active_j, cluster_j, busy_s)
+    waiting_s, execution_s, completion_s, last_gpu = [0.0] * n, [0.0] * n, [math.nan] * n, [0] * n
+    left_s, last_end_s, busy_s = [task.arrival_s for task in tasks], [0.0] * k, [0.0] * k
+    for task, _, start_s, end_s, _, _, _, outcome in task_intervals(record.intervals):
+        waiting_s[task] += start_s - left_s[task]
+        execution_s[task] += end_s - start_s
+        left_s[task] = end_s
+        if outcome == "completed":
+            completion_s[task] = end_s
+    for task, gpu, _, end_s, _, _, _, _ in record.intervals:
+        last_gpu[task] = gpu
+        last_end_s[gpu] = max(last_end_s[gpu], end_s)
+    for gpu, start_s, end_s, _, _, _, residents in record.segments:
+        if residents:
+            busy_s[gpu] += end_s - start_s
+    ended_s = np.array(completion_s)
+    columns = _columns(record.segments)
+    return Totals(
+        waiting_s=np.array(waiting_s),
+        execution_s=np.array(execution_s),
+        completion_s=ended_s,
+        last_gpu=np.array(last_gpu, float),
+        energy_active_j=_energy_j(columns, np.array(last_end_s)),
+        energy_cluster_j=_energy_j(columns, np.full(k, ended_s.max())),
+        busy_s=np.array(busy_s),
+    )
 
 
 def energy_j(segments: Sequence[Segment], until_s: FloatArray, /) -> FloatArray:
@@ -270,9 +276,11 @@ def energy_j(segments: Sequence[Segment], until_s: FloatArray, /) -> FloatArray:
     Eq. 6 prints E^m = P^m; Section II-A sums power over time. The account of each GPU ends at `until_s`, s, shape (k,):
     the active account with its last task, the cluster account with the makespan.
     """
-    if not segments:
-        return np.zeros(len(until_s))
-    gpu, start_s, end_s, power_w = _columns(segments)
+    return _energy_j(_columns(segments), until_s)
+
+
+def _energy_j(columns: tuple[IntArray, FloatArray, FloatArray, FloatArray], until_s: FloatArray) -> FloatArray:
+    gpu, start_s, end_s, power_w = columns
     duration_s = np.clip(np.minimum(end_s, until_s[gpu]) - start_s, 0.0, None)
     total: FloatArray = np.bincount(gpu, weights=power_w * duration_s, minlength=len(until_s)).astype(np.float64)
     return total
@@ -291,5 +299,5 @@ def power_steps(segments: Sequence[Segment], /) -> tuple[FloatArray, FloatArray]
 
 
 def _columns(segments: Sequence[Segment]) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    gpu, start_s, end_s, _, _, power_w, _ = zip(*segments, strict=True)
+    gpu, start_s, end_s, _, _, power_w, _ = zip(*segments, strict=True) if segments else ((),) * 7
     return np.array(gpu, dtype=np.int64), np.array(start_s, float), np.array(end_s, float), np.array(power_w, float)
