@@ -165,12 +165,8 @@ class VirtualDevice(ABC):
         if self._state is None:
             self._update()
         if self._event_s is None:
-            first_s = math.inf
-            for task in self._running.values():
-                left_s = (task.iterations - task.done) * task.time_s
-                if left_s < first_s:
-                    first_s = left_s
-            self._event_s = self._now_s + max(first_s, 0.0)
+            left_s = [(task.iterations - task.done) * task.time_s for task in self._running.values()]
+            self._event_s = self._now_s + max(min(left_s), 0.0)
         return self._event_s
 
     def advance(self, to_s: float) -> list[int]:
@@ -179,7 +175,8 @@ class VirtualDevice(ABC):
             raise self._refusal(f"time {to_s} s requested at {self._now_s} s", "Time only goes forward.")
         completed: list[int] = []
         running = self._running
-        if to_s == self._now_s and self._state is None and self._least_left() >= 1:
+        left = [task.iterations - task.done for task in running.values()] if self._state is None else [0.0]
+        if to_s == self._now_s and min(left, default=1) >= 1:
             return completed  # what has just started takes some time, so that no estimate is needed yet
         while running and (event_s := VirtualDevice.next_event_s(self)) <= to_s:
             self._pass(event_s)
@@ -196,23 +193,20 @@ class VirtualDevice(ABC):
     def _pass(self, to_s: float) -> None:
         step_s, power_w = to_s - self._now_s, (self._state or self._update()).power_w
         for task in self._running.values():
-            done = task.done + step_s / task.time_s
-            task.done = done if done < task.iterations else task.iterations
+            task.done = min(task.iterations, task.done + step_s / task.time_s)
         self._energy_j += power_w * step_s
         self._now_s = to_s
         self._event_s = None
 
-    def _least_left(self) -> float:
-        return min([task.iterations - task.done for task in self._running.values()], default=math.inf)
-
     def _ended(self) -> list[int]:
         # The tasks that have no iterations left, or so few that time, rounded, would no longer advance.
-        ended, now_s = [], self._now_s
-        for task_id, task in self._running.items():
-            left_s = (task.iterations - task.done) * task.time_s
-            if left_s < math.inf and (left_s <= NEGLIGIBLE * task.time_s or now_s + left_s <= now_s):
-                ended.append(task_id)
-        return ended
+        now_s, left_s = self._now_s, math.inf
+        return [
+            task_id
+            for task_id, task in self._running.items()
+            if (left_s := (task.iterations - task.done) * task.time_s) < math.inf
+            and (left_s <= NEGLIGIBLE * task.time_s or now_s + left_s <= now_s)
+        ]
 
     def _update(self) -> Estimate:
         if self._state is None:

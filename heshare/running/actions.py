@@ -155,9 +155,6 @@ class ActionExecutor:
         place, freed, begun = self.recorder.place, self._freed, self._begun
         if freed:
             place(now_s, freed)
-            self._freed = ()
-        if not begun:
-            return
         for task in begun:
             place(now_s, task.indices)
         if freed and len(begun) > 1:
@@ -167,6 +164,7 @@ class ActionExecutor:
             gpu = task.gpus[0]
             gpu.version += 1
             self.events.schedule(task.due_s, COMPLETION, self._check, gpu, gpu.version)
+        self._freed = ()
         begun.clear()
 
     def _list_alone(self) -> None:
@@ -294,11 +292,10 @@ class ActionExecutor:
             self.unfinished -= 1
 
     def _start(self, action: Start, now_s: float) -> None:
-        task, indices = self._task_of(action), (action.gpu, *action.also)
-        gpus = self._gpus_of(action, indices)
+        task, gpus = self._task_of(action), self._gpus_of(action)
         if task.state is not _WAITING:
             self.refuse(action, f"task {task.id} {task.state.value}", "Start only tasks of view.waiting.")
-        self._place(action, task, indices, gpus, now_s)
+        self._place(action, task, gpus, now_s)
         self.waiting.remove(task.spec)
         del self.remaining[task.id]
 
@@ -308,10 +305,9 @@ class ActionExecutor:
             self.add_waiting(task)
 
     def _migrate(self, action: Migrate, now_s: float) -> None:
-        task, indices = self._task_of(action), (action.gpu, *action.also)
-        gpus = self._gpus_of(action, indices)
+        task, gpus = self._task_of(action), self._gpus_of(action)
         if self._take_off(action, task, now_s, "migrated"):
-            self._place(action, task, indices, gpus, now_s)
+            self._place(action, task, gpus, now_s)
 
     def _set_clock(self, action: SetClock, now_s: float) -> None:
         gpu = self._gpu_of(action, action.gpu)
@@ -325,9 +321,7 @@ class ActionExecutor:
         if gpu.alike is not None:
             gpu.alike = cast(EmulatedDevice, gpu.device).alike
 
-    def _place(
-        self, action: Start | Migrate, task: TaskRun, indices: tuple[int, ...], gpus: tuple[GpuState, ...], now_s: float
-    ) -> None:
+    def _place(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> None:
         if len(gpus) != task.spec.gpus and len(gpus) not in task.spec.widths:
             self._refuse_width(action, task.spec)
         if action.batch_size is not None and action.batch_size < 1:
@@ -340,7 +334,7 @@ class ActionExecutor:
                 self._check_room(action, task, gpu)
         task.mps_pct, task.sharing, task.started_s = action.mps_pct, action.sharing, now_s
         task.starts += 1
-        task.occupy(gpus, indices, alone)
+        task.occupy(gpus, (action.gpu, *action.also), alone)
         if alone:
             task.state = _RUNNING
             self._begun.append(task)
@@ -461,11 +455,12 @@ class ActionExecutor:
             self.refuse(action, f"no GPU {index}", f"GPUs are 0 to {len(self.gpus) - 1}.")
         return self.gpus[index]
 
-    def _gpus_of(self, action: Start | Migrate, indices: tuple[int, ...]) -> tuple[GpuState, ...]:
+    def _gpus_of(self, action: Start | Migrate) -> tuple[GpuState, ...]:
         if action.sharing not in SHARINGS:
             self.refuse(action, f"sharing by {action.sharing!r}", f"Choose one of {', '.join(SHARINGS)}.")
-        if len(indices) == 1:
+        if not action.also:
             return (self._gpu_of(action, action.gpu),)
+        indices = (action.gpu, *action.also)
         if min(indices) < 0 or max(indices) >= len(self.gpus):
             for index in indices:
                 self._gpu_of(action, index)

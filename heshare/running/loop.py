@@ -11,7 +11,6 @@ from heapq import heappop
 from itertools import islice
 from operator import attrgetter
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any
 
 from heshare.devices.device import Device
@@ -70,10 +69,8 @@ class Loop:
         # In virtual time nothing changes between events, so such a policy returns the same for every tick there.
         self._virtual = isinstance(clock, VirtualClock)
         self._skips_ticks = self._virtual and bool(getattr(policy, "ticks_on_change", False))
-        self._view: View | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_view": None}
+        executor = self._executor
+        self._view = View(0.0, executor.waiting, executor.remaining, GpuViews(self.gpus), self._pending)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state between two events, and the GPUs of each task, which `TaskRun.__getstate__` leaves out."""
@@ -108,7 +105,6 @@ class Loop:
             self._begin()
         executor = self._executor
         queue, clock, observer, max_time_s = self._queue, self._clock, self._observer, self._max_time_s
-        wait_until = clock.wait_until
         heap, waits = queue.heap, type(observer).wait is not Observer.wait
         while executor.unfinished or executor.unreported:
             if not heap:
@@ -122,7 +118,7 @@ class Loop:
             time_s, _, _, call, arguments = event
             if time_s > max_time_s:
                 raise self._stranded(f"the run reached its limit of {max_time_s:g} s")
-            call(wait_until(time_s), *arguments)
+            call(clock.wait_until(time_s), *arguments)
             yield
 
     def settle(self) -> None:
@@ -133,9 +129,6 @@ class Loop:
     def view(self, now_s: float) -> View:
         """Return the cluster as the policy sees it."""
         view = self._view
-        if view is None:
-            waiting, remaining = self._executor.waiting, MappingProxyType(self._executor.remaining)
-            view = self._view = View(now_s, waiting, remaining, GpuViews(self.gpus), 0)
         view.now_s, view.pending = now_s, self._pending
         return view
 
@@ -187,9 +180,8 @@ class Loop:
             self._queue.schedule(tasks[-1].spec.arrival_s, ARRIVAL, self._arrive, tasks)
 
     def _arrive(self, now_s: float, tasks: Sequence[TaskRun]) -> None:
-        add_waiting = self._executor.add_waiting
         for task in tasks:
-            add_waiting(task)
+            self._executor.add_waiting(task)
         self._pending -= len(tasks)
         self._schedule_arrival()
         self._notify(Event(_ARRIVAL, now_s, tuple(map(_id_of, tasks))))

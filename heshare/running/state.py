@@ -197,12 +197,12 @@ class GpuState:
     def __post_init__(self) -> None:
         device = self.device
         self.free_mib = self.total_mib = device.gpu.memory_mib
-        shares, briefly, fails = _abilities(device)
-        self.shares_gpu = cast(SharesGpu, device) if shares else None
-        briefly = briefly and cast(ReadsBriefly, device).read_brief() is not None
-        self.brief_device = cast(ReadsBriefly, device) if briefly else None
+        # By one name of each protocol: `isinstance` takes longer than all the rest of a small run.
+        self.shares_gpu = cast(SharesGpu, device) if hasattr(device, "start_as") else None
+        briefly = cast(ReadsBriefly, device) if hasattr(device, "read_brief") else None
+        self.brief_device = None if briefly is None or briefly.read_brief() is None else briefly
         self.running = RunningTasks(self)
-        self.fallible = cast(Fallible, device) if fails else None
+        self.fallible = cast(Fallible, device) if hasattr(device, "take_failures") else None
         self.alike = device.alike if isinstance(device, EmulatedDevice) else None
 
     def __str__(self) -> str:
@@ -264,33 +264,17 @@ class ViewOnAccess(GpuView):
     @classmethod
     def of(cls, state: GpuState) -> ViewOnAccess:
         """Return the view of a GPU."""
-        view, put = cls.__new__(cls), object.__setattr__
-        put(view, "_state", state)
-        put(view, "reading", None)
-        put(view, "index", state.index)
-        put(view, "gpu", state.device.gpu)
-        put(view, "running", state.running)
+        view, known = cls.__new__(cls), (state, None, state.index, state.device.gpu, state.running)
+        for name, value in zip(("_state", "reading", "index", "gpu", "running"), known, strict=True):
+            object.__setattr__(view, name, value)
         return view
 
     def __getattr__(self, name: str) -> Any:
-        state, put = self._state, object.__setattr__
-        found = state.read_brief() if self.reading is None and state.brief_device is not None else state.read()
-        for each in ("requested_mhz", "sm_mhz", "power_w"):
-            put(self, each, getattr(found, each))
-        put(self, "free_mib", state.free_mib)
+        found = self._state.read_brief() if self.reading is None else self.reading
+        known = found.requested_mhz, found.sm_mhz, found.power_w, self._state.free_mib
+        for each, value in zip(("requested_mhz", "sm_mhz", "power_w", "free_mib"), known, strict=True):
+            object.__setattr__(self, each, value)
         return object.__getattribute__(self, name)
-
-
-_ABILITIES: dict[type, tuple[bool, ...]] = {}
-
-
-def _abilities(device: Device) -> tuple[bool, ...]:
-    # Found out once for each kind of device.
-    found = _ABILITIES.get(type(device))
-    if found is None:
-        found = tuple([isinstance(device, ability) for ability in (SharesGpu, ReadsBriefly, Fallible)])
-        _ABILITIES[type(device)] = found
-    return found
 
 
 class RunningTasks(Mapping[int, Running]):

@@ -116,10 +116,9 @@ class Timeline:
 
 
 _State = tuple[int | None, float, float, tuple[tuple[int, int, float], ...]]
-"""Requested clock, clock, power and residents, as of `Segment`."""
 _Ended = tuple[float, _State, float] | tuple[float, _State, Sequence[Alone], _State]
 """Start, state and end of a segment; or start and state of the one before tasks that had the GPU to themselves, these
-tasks, and the GPU's state without them."""
+tasks, and the GPU's state without them. A state is the clocks, power and residents of a `Segment`."""
 
 
 @dataclass(frozen=True)
@@ -178,10 +177,9 @@ class TimelineRecorder:
 
     def add_alone(self, gpu: int, ended: Sequence[Alone], idle: BriefReading) -> None:
         """Record tasks that had the GPU to themselves, one after the other, and that it is idle since the last one."""
-        last_s = ended[-1][5]
         self._ended[gpu].append((*self._open[gpu], ended, idle[:4]))
-        self.place(last_s, (gpu,))
-        self._open[gpu] = last_s, idle[:4]
+        self._open[gpu] = ended[-1][5], idle[:4]
+        self.place(ended[-1][5], (gpu,))
 
     def finish(self, now_s: float) -> Timeline:
         """End every open segment at `now_s` and return the timeline."""
@@ -257,17 +255,10 @@ def sum_up(record: Timeline, tasks: Sequence[Task], /) -> Totals:
     for gpu, start_s, end_s, _, _, _, residents in record.segments:
         if residents:
             busy_s[gpu] += end_s - start_s
-    ended_s = np.array(completion_s)
-    columns = _columns(record.segments)
-    return Totals(
-        waiting_s=np.array(waiting_s),
-        execution_s=np.array(execution_s),
-        completion_s=ended_s,
-        last_gpu=np.array(last_gpu, float),
-        energy_active_j=_energy_j(columns, np.array(last_end_s)),
-        energy_cluster_j=_energy_j(columns, np.full(k, ended_s.max())),
-        busy_s=np.array(busy_s),
-    )
+    times_s, ended_s = (np.array(waiting_s), np.array(execution_s)), np.array(completion_s)
+    active_j = energy_j(record.segments, np.array(last_end_s))
+    cluster_j = energy_j(record.segments, np.full(k, ended_s.max()))
+    return Totals(*times_s, ended_s, np.array(last_gpu, float), active_j, cluster_j, np.array(busy_s))
 
 
 def energy_j(segments: Sequence[Segment], until_s: FloatArray, /) -> FloatArray:
@@ -276,11 +267,7 @@ def energy_j(segments: Sequence[Segment], until_s: FloatArray, /) -> FloatArray:
     Eq. 6 prints E^m = P^m; Section II-A sums power over time. The account of each GPU ends at `until_s`, s, shape (k,):
     the active account with its last task, the cluster account with the makespan.
     """
-    return _energy_j(_columns(segments), until_s)
-
-
-def _energy_j(columns: tuple[IntArray, FloatArray, FloatArray, FloatArray], until_s: FloatArray) -> FloatArray:
-    gpu, start_s, end_s, power_w = columns
+    gpu, start_s, end_s, power_w = _columns(segments)
     duration_s = np.clip(np.minimum(end_s, until_s[gpu]) - start_s, 0.0, None)
     total: FloatArray = np.bincount(gpu, weights=power_w * duration_s, minlength=len(until_s)).astype(np.float64)
     return total
