@@ -169,7 +169,6 @@ class ReportsFacts(Protocol):
         ...
 
 
-@runtime_checkable
 class SharesGpu(Protocol):
     """A device with more ways of sharing than MPS, and with gangs: tasks that run on several devices in lockstep."""
 
@@ -185,7 +184,6 @@ class SharesGpu(Protocol):
         ...
 
 
-@runtime_checkable
 class ReadsBriefly(Protocol):
     """A device in virtual time with a quick form of `read` for the timeline."""
 
@@ -230,7 +228,6 @@ class TaskFailure:
     alone: bool = False
 
 
-@runtime_checkable
 class Fallible(Protocol):
     """A device on which a task can fail while the other tasks, and the run, continue.
 

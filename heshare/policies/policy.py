@@ -258,21 +258,17 @@ class Policy(Protocol):
 
 def check_arguments(function: Callable[..., Any], arguments: str, count: int, policy: str) -> None:
     """Raise `InputError` unless a function of a policy can be called with `count` arguments, named by `arguments`."""
-    # Found out once for the methods of a class: their function takes one argument more.
+    # The signature of a method of a class is read once; it has one argument more.
     of_class = getattr(function, "__func__", None)
-    if not (_takes.__wrapped__(function, count) if of_class is None else _takes(of_class, count + 1)):
+    try:
+        (_signature(of_class) if of_class else inspect.signature(function)).bind(*range(count + bool(of_class)))
+    except TypeError:
         found = f"{getattr(function, '__name__', 'a function')}{inspect.signature(function)} of {policy}"
         expected = f"{count} arguments: {arguments}"
-        raise InputError(found, expected, "Correct its arguments; docs/guide.md has an example.")
+        raise InputError(found, expected, "Correct its arguments; docs/guide.md has an example.") from None
 
 
-@lru_cache(maxsize=64)
-def _takes(function: Callable[..., Any], count: int) -> bool:
-    try:
-        inspect.signature(function).bind(*range(count))
-    except TypeError:
-        return False
-    return True
+_signature = lru_cache(maxsize=64)(inspect.signature)
 
 
 @dataclass(frozen=True, slots=True)

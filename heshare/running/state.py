@@ -98,22 +98,16 @@ class TaskRun:
 
     def occupy(self, gpus: tuple[GpuState, ...], indices: tuple[int, ...], alone: bool) -> None:
         """Put the task on GPUs, which do not count it yet."""
-        self.gpus, self.indices, task_id = gpus, indices, self.id
-        if alone:
-            mine = {task_id: self}
-            for gpu in gpus:
-                gpu.tasks, gpu.holder, gpu.seen = mine, self, None
-            return
+        self.gpus, self.indices, mine, holder = gpus, indices, {self.id: self}, self if alone else None
         for gpu in gpus:
-            gpu.tasks, gpu.seen = {**gpu.tasks, task_id: self}, None
+            gpu.tasks, gpu.holder, gpu.seen = {**gpu.tasks, **mine} if gpu.tasks else mine, holder, None
 
     def count(self) -> None:
         """Take its memory on its GPUs, and add it to their gangs if it is one."""
-        self.counted, gang = True, len(self.gpus) > 1
-        self.held_mib = needed_mib = memory_mib(self.workload)
+        self.counted, self.held_mib = True, memory_mib(self.workload)
         for gpu in self.gpus:
-            gpu.free_mib -= needed_mib
-            if gang:
+            gpu.free_mib -= self.held_mib
+            if len(self.gpus) > 1:
                 gpu.gangs[self.id] = self
 
     def vacate(self, now_s: float) -> None:
@@ -125,14 +119,11 @@ class TaskRun:
                 gpu.tasks, gpu.holder, gpu.seen = _NO_TASKS, None, None
                 gpu.alone.append(ended)
         else:
-            needed_mib, gang = self.held_mib, len(self.gpus) > 1
             for gpu in self.gpus:
-                gpu.tasks = gpu.tasks.copy()
-                del gpu.tasks[task_id]
-                if gang:
-                    del gpu.gangs[task_id]
+                gpu.tasks = {other: task for other, task in gpu.tasks.items() if other != task_id}
+                gpu.gangs.pop(task_id, None)
                 # An empty GPU has all its memory, whatever rounding left.
-                gpu.free_mib = gpu.free_mib + needed_mib if gpu.tasks else gpu.total_mib
+                gpu.free_mib = gpu.free_mib + self.held_mib if gpu.tasks else gpu.total_mib
                 gpu.seen = None
         self.gpus = self.indices = ()
         self.counted = self.slowed = False
