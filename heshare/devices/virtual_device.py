@@ -49,8 +49,7 @@ class VirtualDevice(ABC):
         self._noise_factors: dict[str, float] | None = None
         self._noise_names: list[str] | None = None
         self._clock: int | None = None
-        self._now_s = 0.0
-        self._energy_j = 0.0
+        self._now_s = self._energy_j = 0.0
         self._running: dict[int, _RunningTask] = {}
         self._state: Estimate | None = None
         self._event_s: float | None = None
@@ -173,18 +172,16 @@ class VirtualDevice(ABC):
         """Advance to time `to_s` and return the ids of tasks that completed by then, in order of completion."""
         if to_s < self._now_s:
             raise self._refusal(f"time {to_s} s requested at {self._now_s} s", "Time only goes forward.")
-        completed: list[int] = []
-        running = self._running
+        running, completed = self._running, list[int]()
         left = [task.iterations - task.done for task in running.values()] if self._state is None else [0.0]
         if to_s == self._now_s and min(left, default=1) >= 1:
             return completed  # what has just started takes some time, so that no estimate is needed yet
         while running and (event_s := VirtualDevice.next_event_s(self)) <= to_s:
             self._pass(event_s)
-            ended = self._ended()
-            for task_id in ended:
+            for task_id in self._ended():
                 del running[task_id]
+                completed.append(task_id)
             self._other_sharing = self._other_sharing and bool(running)
-            completed += ended
             self._state = self._event_s = self._noise_names = None
         if to_s > self._now_s:
             self._pass(to_s)

@@ -19,6 +19,8 @@ from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 
+_signature = lru_cache(maxsize=64)(inspect.signature)
+
 
 class EventKind(Enum):
     """Kind of an event. At equal times events are processed in this order; a failure as soon as it is detected.
@@ -266,9 +268,6 @@ def check_arguments(function: Callable[..., Any], arguments: str, count: int, po
         found = f"{getattr(function, '__name__', 'a function')}{inspect.signature(function)} of {policy}"
         expected = f"{count} arguments: {arguments}"
         raise InputError(found, expected, "Correct its arguments; docs/guide.md has an example.") from None
-
-
-_signature = lru_cache(maxsize=64)(inspect.signature)
 
 
 @dataclass(frozen=True, slots=True)

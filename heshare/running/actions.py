@@ -141,12 +141,11 @@ class ActionExecutor:
             holder = gpu.holder
             if holder is not None or gpu.alone:
                 recorder.place(now_s, (gpu.index,))
-                if holder is not None and holder.first == gpu.index:
-                    self.events.schedule(max(holder.due_s, now_s), COMPLETION, self._check, gpu, gpu.version)
-                continue
-            brief = gpu.read_brief()
-            recorder.observe(gpu.index, now_s, brief)
-            next_s = brief.next_s
+                next_s = holder.due_s if holder is not None and holder.first == gpu.index else infinity
+            else:
+                brief = gpu.read_brief()
+                recorder.observe(gpu.index, now_s, brief)
+                next_s = brief.next_s
             if next_s < infinity:
                 self.events.schedule(next_s if next_s > now_s else now_s, COMPLETION, self._check, gpu, gpu.version)
         changed.clear()

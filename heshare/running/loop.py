@@ -49,28 +49,23 @@ class Loop:
         start_cost_s: float = 0.0,
         observer: Observer | None = None,
     ) -> None:
-        self.cluster = cluster
-        self.policy = policy
+        self.cluster, self.policy = cluster, policy
         self.tasks = {task.id: TaskRun(task) for task in tasks}
         self.gpus = [GpuState(index, device, clock) for index, device in enumerate(devices)]
         self.recorder = TimelineRecorder(cluster.labels)
-        self.planning_s = 0.0
-        self.events = 0
-        self._clock = clock
-        self._max_time_s = max_time_s
+        self.planning_s, self.events = 0.0, 0
+        self._clock, self._max_time_s = clock, max_time_s
         self._observer = observer or Observer()
         self._queue = EventQueue()
         state = policy.name, self.tasks, self.gpus, clock, self._queue, self.recorder
         self._executor = ActionExecutor(*state, self._observer, self._notify, start_cost_s)
         self._arrivals: list[TaskRun] | None = None
         self._pending = len(self.tasks)
-        self._scheduled_ticks = 0
-        self._idle_ticks = self._idle_waits = 0
+        self._scheduled_ticks = self._idle_ticks = self._idle_waits = 0
         # In virtual time nothing changes between events, so such a policy returns the same for every tick there.
         self._virtual = isinstance(clock, VirtualClock)
         self._skips_ticks = self._virtual and bool(getattr(policy, "ticks_on_change", False))
-        executor = self._executor
-        self._view = View(0.0, executor.waiting, executor.remaining, GpuViews(self.gpus), self._pending)
+        self._view = View(0.0, self._executor.waiting, self._executor.remaining, GpuViews(self.gpus), self._pending)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state between two events, and the GPUs of each task, which `TaskRun.__getstate__` leaves out."""
@@ -128,9 +123,8 @@ class Loop:
 
     def view(self, now_s: float) -> View:
         """Return the cluster as the policy sees it."""
-        view = self._view
-        view.now_s, view.pending = now_s, self._pending
-        return view
+        self._view.now_s, self._view.pending = now_s, self._pending
+        return self._view
 
     def _begin(self) -> None:
         now_s = self._clock.now_s()
@@ -143,15 +137,15 @@ class Loop:
             self._schedule_tick(self.policy.tick_s, 1)
 
     def _notify(self, event: Event) -> bool:
-        executor, watched, now_s = self._executor, self._executor.watched, event.time_s
+        executor, watched = self._executor, self._executor.watched
         if watched:
             for spec in self._observer.revised():
                 executor.revise(spec)
         before_s = perf_counter()
-        answer = self.policy.decide(event, self.view(now_s))
+        answer = self.policy.decide(event, self.view(event.time_s))
         if not hasattr(answer, "__iter__"):
             advice = "Return a list of actions, empty for none, or yield them."
-            raise PolicyError(f"{self.policy.name}, at {now_s:g} s: decide returned {answer!r}. {advice}")
+            raise PolicyError(f"{self.policy.name}, at {event.time_s:g} s: decide returned {answer!r}. {advice}")
         actions = answer if type(answer) is list else list(islice(answer, _MOST_ACTIONS + 1))
         if len(actions) > _MOST_ACTIONS:
             at = f"{self.policy.name}, at {self._clock.now_s():g} s"
@@ -160,8 +154,7 @@ class Loop:
         self.events += 1
         if watched:
             self._observer.on_decision(event, actions)
-        if not self._virtual:
-            now_s = self._clock.now_s()
+        now_s = event.time_s if self._virtual else self._clock.now_s()
         for action in actions:
             if isinstance(action, Wait):
                 self._wait(action, event.time_s)  # journalling a decision may take longer than its wait

@@ -188,7 +188,6 @@ class GpuState:
     def __post_init__(self) -> None:
         device = self.device
         self.free_mib = self.total_mib = device.gpu.memory_mib
-        # By one name of each protocol: `isinstance` takes longer than all the rest of a small run.
         self.shares_gpu = cast(SharesGpu, device) if hasattr(device, "start_as") else None
         briefly = cast(ReadsBriefly, device) if hasattr(device, "read_brief") else None
         self.brief_device = None if briefly is None or briefly.read_brief() is None else briefly
@@ -311,7 +310,6 @@ class GpuViews(Sequence[GpuView]):
         return len(self._gpus)
 
     def __iter__(self) -> Iterator[GpuView]:
-        # Without a call for each of many GPUs whose view is built.
         return (gpu.seen or gpu.view() for gpu in self._gpus)
 
     def __getitem__(self, index: Any) -> Any:
