@@ -232,8 +232,7 @@ class ActionExecutor:
             self._catch_up(each)
             each.device.advance(task.started_s)
             task.start_on(each, task.remaining / task.scale if each.index == task.first else None)
-            if not each.listed:  # one that is listed began now, and `record_changes` reads it in its turn
-                self.recorder.observe(each.index, task.started_s, each.read_brief())
+            self.recorder.observe(each.index, task.started_s, each.read_brief())
 
     def _catch_up(self, gpu: GpuState) -> None:
         if gpu.alone:

@@ -235,6 +235,7 @@ class GpuState:
     def view(self) -> ViewOnAccess:
         """Return this GPU as a policy may see it; built once after each change."""
         if self.seen is None:
+            self._ask()
             self.seen = ViewOnAccess.of(self)
             if self.brief_device is None:
                 self.read()
