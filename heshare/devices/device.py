@@ -169,7 +169,6 @@ class ReportsFacts(Protocol):
         ...
 
 
-@runtime_checkable
 class SharesGpu(Protocol):
     """A device with more ways of sharing than MPS, and with gangs: tasks that run on several devices in lockstep."""
 
@@ -185,7 +184,6 @@ class SharesGpu(Protocol):
         ...
 
 
-@runtime_checkable
 class ReadsBriefly(Protocol):
     """A device in virtual time with a quick form of `read` for the timeline."""
 
@@ -203,16 +201,9 @@ class AloneState(NamedTuple):
     iteration_s: float
 
 
-class Alone(Protocol):
-    """A task that has its GPUs to itself, in the state `alone`; the one of index `first` ends it at `due_s`."""
-
-    id: int
-    mps_pct: int
-    first: int
-    started_s: float
-    due_s: float
-    ended_s: float
-    alone: AloneState
+Alone = tuple[int, int, int, float, float, float, int | None, float, float, float]
+"""A task that had its GPUs to itself: its id and MPS percentage, the index of the GPU that ends it when it is due, its
+start, due time and end, s, and its `AloneState`; numbers alone, which the garbage collector leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +228,6 @@ class TaskFailure:
     alone: bool = False
 
 
-@runtime_checkable
 class Fallible(Protocol):
     """A device on which a task can fail while the other tasks, and the run, continue.
 

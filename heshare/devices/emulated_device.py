@@ -89,12 +89,11 @@ class EmulatedDevice(VirtualDevice):
     def catch_up(self, ended: Iterable[Alone], index: int) -> None:
         """Account for the energy of tasks that had this device, whose index is given, one after the other."""
         idle_w, now_s, energy_j = self._update().power_w, self._now_s, self._energy_j
-        for one in ended:
-            start_s, end_s = one.started_s, one.ended_s
+        for _, _, first, start_s, due_s, end_s, _, _, power_w, _ in ended:
             # Its first GPU ends a task when it is due, the others when the event is processed.
-            left_s = one.due_s if one.first == index else end_s
+            left_s = due_s if first == index else end_s
             energy_j += idle_w * (start_s - now_s)
-            energy_j += one.alone.power_w * (left_s - start_s)
+            energy_j += power_w * (left_s - start_s)
             if end_s > left_s:
                 energy_j += idle_w * (end_s - left_s)
             now_s = end_s

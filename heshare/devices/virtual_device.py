@@ -34,10 +34,6 @@ class _RunningTask:
     own_s: float = math.inf
     least_s: float = 0.0
 
-    @property
-    def remaining_s(self) -> float:
-        return max(0.0, self.iterations - self.done) * self.time_s
-
 
 class VirtualDevice(ABC):
     """A device in virtual time. A subclass estimates times and power of a set of residents.
@@ -53,8 +49,7 @@ class VirtualDevice(ABC):
         self._noise_factors: dict[str, float] | None = None
         self._noise_names: list[str] | None = None
         self._clock: int | None = None
-        self._now_s = 0.0
-        self._energy_j = 0.0
+        self._now_s = self._energy_j = 0.0
         self._running: dict[int, _RunningTask] = {}
         self._state: Estimate | None = None
         self._event_s: float | None = None
@@ -169,22 +164,24 @@ class VirtualDevice(ABC):
         if self._state is None:
             self._update()
         if self._event_s is None:
-            left_s = [max(0.0, task.iterations - task.done) * task.time_s for task in self._running.values()]
-            self._event_s = self._now_s + min(left_s)
+            left_s = [(task.iterations - task.done) * task.time_s for task in self._running.values()]
+            self._event_s = self._now_s + max(min(left_s), 0.0)
         return self._event_s
 
     def advance(self, to_s: float) -> list[int]:
         """Advance to time `to_s` and return the ids of tasks that completed by then, in order of completion."""
         if to_s < self._now_s:
             raise self._refusal(f"time {to_s} s requested at {self._now_s} s", "Time only goes forward.")
-        completed: list[int] = []
-        while self._running and (event_s := VirtualDevice.next_event_s(self)) <= to_s:
+        running, completed = self._running, list[int]()
+        left = [task.iterations - task.done for task in running.values()] if self._state is None else [0.0]
+        if to_s == self._now_s and min(left, default=1) >= 1:
+            return completed  # what has just started takes some time, so that no estimate is needed yet
+        while running and (event_s := VirtualDevice.next_event_s(self)) <= to_s:
             self._pass(event_s)
-            ended = [task_id for task_id, task in self._running.items() if self._ended(task)]
-            for task_id in ended:
-                del self._running[task_id]
-            self._other_sharing = self._other_sharing and bool(self._running)
-            completed += ended
+            for task_id in self._ended():
+                del running[task_id]
+                completed.append(task_id)
+            self._other_sharing = self._other_sharing and bool(running)
             self._state = self._event_s = self._noise_names = None
         if to_s > self._now_s:
             self._pass(to_s)
@@ -198,10 +195,15 @@ class VirtualDevice(ABC):
         self._now_s = to_s
         self._event_s = None
 
-    def _ended(self, task: _RunningTask) -> bool:
-        # Whether a task has no iterations left, or so few that time, rounded, would no longer advance.
-        left_s = task.remaining_s
-        return left_s < math.inf and (left_s <= NEGLIGIBLE * task.time_s or self._now_s + left_s <= self._now_s)
+    def _ended(self) -> list[int]:
+        # The tasks that have no iterations left, or so few that time, rounded, would no longer advance.
+        now_s, left_s = self._now_s, math.inf
+        return [
+            task_id
+            for task_id, task in self._running.items()
+            if (left_s := (task.iterations - task.done) * task.time_s) < math.inf
+            and (left_s <= NEGLIGIBLE * task.time_s or now_s + left_s <= now_s)
+        ]
 
     def _update(self) -> Estimate:
         if self._state is None:

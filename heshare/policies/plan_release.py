@@ -49,12 +49,8 @@ class PlanReleasePolicy(ABC):
             self._queues = [deque(queue) for queue in self.plan(tuple(view.waiting))]
             self._stale = False
         for gpu in idle:
-            yield from self._release(gpu)
-
-    def _release(self, gpu: GpuView) -> Iterator[Action]:
-        queue = self._queues[gpu.index]
-        if queue:
-            yield from start_batch(queue.popleft(), gpu)
+            if queue := self._queues[gpu.index]:
+                yield from start_batch(queue.popleft(), gpu)
 
 
 def start_batch(batch: Batch, gpu: GpuView) -> Iterator[Action]:

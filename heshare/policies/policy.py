@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,6 +18,8 @@ from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
+
+_signature = lru_cache(maxsize=64)(inspect.signature)
 
 
 class EventKind(Enum):
@@ -257,11 +260,12 @@ class Policy(Protocol):
 
 def check_arguments(function: Callable[..., Any], arguments: str, count: int, policy: str) -> None:
     """Raise `InputError` unless a function of a policy can be called with `count` arguments, named by `arguments`."""
-    signature = inspect.signature(function)
+    # The signature of a method of a class is read once; it has one argument more.
+    of_class = getattr(function, "__func__", None)
     try:
-        signature.bind(*range(count))
+        (_signature(of_class) if of_class else inspect.signature(function)).bind(*range(count + bool(of_class)))
     except TypeError:
-        found = f"{getattr(function, '__name__', 'a function')}{signature} of {policy}"
+        found = f"{getattr(function, '__name__', 'a function')}{inspect.signature(function)} of {policy}"
         expected = f"{count} arguments: {arguments}"
         raise InputError(found, expected, "Correct its arguments; docs/guide.md has an example.") from None
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, NoReturn, cast
 
 from heshare.devices.device import Fallible, TaskFailure
@@ -13,6 +14,7 @@ from heshare.running.gangs import keep_lockstep
 from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks
 from heshare.running.timeline import Interval, TimelineRecorder
 from heshare.shared.errors import DeviceError, InputError, PolicyError
+from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
 from heshare.world.workload import SHARINGS
 
@@ -130,31 +132,30 @@ class ActionExecutor:
             return
         changed, recorder, infinity = self._changed, self.recorder, math.inf
         for gpu in changed:
-            if gpu.gangs and not gpu.alone:
+            if gpu.gangs:
                 keep_lockstep(changed, lambda gpu: self.advance(gpu, now_s))
                 break
         for gpu in changed:
             gpu.listed = False
             gpu.version += 1
-            if gpu.alone:
-                recorder.places.append((now_s, (gpu.index,)))
-                last = gpu.alone[-1]
-                if gpu.tasks and last.first == gpu.index:
-                    self.events.schedule(max(last.due_s, now_s), COMPLETION, self._check, gpu, gpu.version)
-                continue
-            brief = gpu.read_brief()
-            recorder.observe(gpu.index, now_s, brief)
-            next_s = brief.next_s
+            holder = gpu.holder
+            if holder is not None or gpu.alone:
+                recorder.place(now_s, (gpu.index,))
+                next_s = holder.due_s if holder is not None and holder.first == gpu.index else infinity
+            else:
+                brief = gpu.read_brief()
+                recorder.observe(gpu.index, now_s, brief)
+                next_s = brief.next_s
             if next_s < infinity:
                 self.events.schedule(next_s if next_s > now_s else now_s, COMPLETION, self._check, gpu, gpu.version)
         changed.clear()
 
     def _record_alone(self, now_s: float) -> None:
-        places, freed, begun = self.recorder.places, self._freed, self._begun
+        place, freed, begun = self.recorder.place, self._freed, self._begun
         if freed:
-            places.append((now_s, freed))
+            place(now_s, freed)
         for task in begun:
-            places.append((now_s, task.indices))
+            place(now_s, task.indices)
         if freed and len(begun) > 1:
             # As if GPUs were read in the order in which they changed.
             begun.sort(key=lambda task: freed.index(task.first) if task.first in freed else len(freed))
@@ -183,12 +184,11 @@ class ActionExecutor:
     def _check(self, now_s: float, gpu: GpuState, version: int) -> None:
         if version != gpu.version:
             return
-        if gpu.alone and gpu.tasks:
-            self._checks_without_progress, task = 0, gpu.alone[-1]
-            freed = task.indices
+        task = gpu.holder
+        if task is not None:
+            self._checks_without_progress, freed = 0, task.indices
             # In the order in which devices that are asked come to be changed.
             self._freed = freed if len(freed) == 1 else (freed[0], *freed[:0:-1])
-            task.ended_s = now_s
             self._complete(task, (), now_s)
             self.notify(Event(_COMPLETION, now_s, (task.id,), gpu.index))
             return
@@ -222,13 +222,13 @@ class ActionExecutor:
     def settle(self, gpu: GpuState) -> None:
         """Let device and timeline know of the tasks that had, or have, a GPU to themselves."""
         self._list_alone()
-        if not (gpu.alone and gpu.tasks):
+        task = gpu.holder
+        if task is None:
             self._catch_up(gpu)
             return
-        task = gpu.alone[-1]
         task.count()
         for each in task.gpus:
-            del each.alone[-1]
+            each.holder = None
             self._catch_up(each)
             each.device.advance(task.started_s)
             task.start_on(each, task.remaining / task.scale if each.index == task.first else None)
@@ -237,7 +237,7 @@ class ActionExecutor:
     def _catch_up(self, gpu: GpuState) -> None:
         if gpu.alone:
             cast(EmulatedDevice, gpu.device).catch_up(gpu.alone, gpu.index)
-            ended, gpu.alone, gpu.reading = gpu.alone, [], None
+            ended, gpu.alone = gpu.alone, []
             self.recorder.add_alone(gpu.index, ended, gpu.read_brief())
 
     def _list(self, gpus: Iterable[GpuState]) -> None:
@@ -249,10 +249,10 @@ class ActionExecutor:
     def _advance_device(self, gpu: GpuState, now_s: float) -> list[int]:
         if self._freed or self._begun:
             self._list_alone()
-        if gpu.alone:
+        if gpu.alone or gpu.holder is not None:
             self.settle(gpu)
         completed = gpu.device.advance(now_s)
-        gpu.reading = None
+        gpu.seen = None
         self._list((gpu,))
         for task_id in completed:
             self._complete(self.tasks[task_id], self.tasks[task_id].gpus[1:], now_s)
@@ -406,19 +406,19 @@ class ActionExecutor:
         for gpu in reversed(gpus):
             self.advance(gpu, now_s)
             done = gpu.device.stop(task.id)
-            gpu.reading = None
+            gpu.seen = None
         return done
 
     def _vacate(
         self, task: TaskRun, now_s: float, done: float, outcome: str, failure: TaskFailure | None = None
     ) -> None:
-        gpus = task.indices
+        gpus, size = task.indices, task.workload.batch_size
         # The GPUs of a gang did the same part of its iterations each.
-        rest = task.started_s, now_s, task.mps_pct, task.workload.batch_size, done / len(gpus), outcome
-        task.vacate()
-        self.recorder.left.append((task.id, gpus, rest))
+        left = task.id, gpus, task.started_s, now_s, task.mps_pct, size, done / len(gpus), outcome
+        self.recorder.left.append(left)
+        task.vacate(now_s)
         if self.watched:
-            self.observer.on_interval_end(Interval(task.id, gpus[0], *rest), failure)
+            self.observer.on_interval_end(Interval(task.id, gpus[0], *left[2:]), failure)
 
     def _check_room(self, action: Start | Migrate, task: TaskRun, gpu: GpuState) -> None:
         kind = gpu.device.gpu
@@ -433,10 +433,11 @@ class ActionExecutor:
                     f"task {other.id} on {gpu} shares it by {other.sharing}",
                     "Share as the others do, or choose another GPU.",
                 )
-        if task.memory_mib > gpu.free_mib:
+        needed_mib = memory_mib(task.workload)
+        if needed_mib > gpu.free_mib:
             self.refuse(
                 action,
-                f"{task.workload} needs {task.memory_mib:.0f} MiB and {gpu} has {gpu.free_mib:.0f} MiB free "
+                f"{task.workload} needs {needed_mib:.0f} MiB and {gpu} has {gpu.free_mib:.0f} MiB free "
                 f"of {kind.memory_mib:.0f} MiB",
                 "Wait until there is room, or choose another GPU.",
             )
@@ -457,13 +458,13 @@ class ActionExecutor:
             self.refuse(action, f"sharing by {action.sharing!r}", f"Choose one of {', '.join(SHARINGS)}.")
         if not action.also:
             return (self._gpu_of(action, action.gpu),)
-        indices, gpus = (action.gpu, *action.also), self.gpus
-        if min(indices) < 0 or max(indices) >= len(gpus):
+        indices = (action.gpu, *action.also)
+        if min(indices) < 0 or max(indices) >= len(self.gpus):
             for index in indices:
                 self._gpu_of(action, index)
         if len(set(indices)) < len(indices):
             self.refuse(action, "a GPU twice", "Give a gang different GPUs.")
-        return tuple([gpus[index] for index in indices])
+        return cast(tuple[GpuState, ...], itemgetter(*indices)(self.gpus))
 
     def _refuse_width(self, action: Start | Migrate, task: Task) -> NoReturn:
         widths = sorted({task.gpus, *task.widths})

@@ -67,8 +67,8 @@ than this only after some 100 days."""
 class EventQueue:
     """Scheduled calls in the total order (moment, priority, sequence): of equal ones, the one scheduled first.
 
-    A moment is all that is at most `MOMENT_S` after the earliest scheduled call. `heap` are the calls with their times
-    first, the earliest first of all.
+    A moment is all that is at most `MOMENT_S` after the earliest scheduled call. `heap` are the calls, the earliest
+    first: time, priority, sequence, call and arguments.
     """
 
     def __init__(self) -> None:
@@ -80,16 +80,8 @@ class EventQueue:
         self._sequence += 1
         heappush(self.heap, (time_s, priority, self._sequence, call, arguments))
 
-    def pop(self) -> _Scheduled:
-        """Remove and return the next event: its time, priority, sequence, call and arguments."""
-        heap = self.heap
-        event = heappop(heap)
-        if event[1] and heap and heap[0][0] <= event[0] + MOMENT_S:
-            return self._first_of_moment(event)
-        return event
-
-    def _first_of_moment(self, earliest: _Scheduled) -> _Scheduled:
-        # Remove and return the first call, by priority, of the moment of the earliest one, which was removed already.
+    def first_of_moment(self, earliest: _Scheduled) -> _Scheduled:
+        """Remove and return the first call, by priority, of the moment of the earliest one, already removed."""
         event, at_once = earliest, [earliest]
         while event[1] and self.heap and self.heap[0][0] <= earliest[0] + MOMENT_S:
             at_once.append(heappop(self.heap))

@@ -13,8 +13,7 @@ def keep_lockstep(changed: list[GpuState], advance: Callable[[GpuState], None]) 
     gangs: dict[int, TaskRun] = {}
     at = 0
     while at < len(changed):
-        of_gpu = () if changed[at].alone else changed[at].gangs.values()
-        for gang in [gang for gang in of_gpu if gang.running]:
+        for gang in [gang for gang in changed[at].gangs.values() if gang.running]:
             gangs[gang.id] = gang
             for gpu in gang.gpus:
                 if not gpu.listed:
@@ -40,4 +39,4 @@ def keep_lockstep(changed: list[GpuState], advance: Callable[[GpuState], None]) 
 def _hold(gang: TaskRun, gpus: Sequence[GpuState], time_s: float) -> None:
     for gpu in gpus:
         gpu.require_sharing("a gang").hold(gang.id, time_s)
-        gpu.reading = None
+        gpu.seen = None

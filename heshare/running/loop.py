@@ -6,11 +6,11 @@ policy gets the event and a view of the cluster, and its actions are executed at
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop
 from itertools import islice
+from operator import attrgetter
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any
 
 from heshare.devices.device import Device
@@ -23,6 +23,7 @@ from heshare.shared.errors import PolicyError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
+_ARRIVAL, _id_of = EventKind.ARRIVAL, attrgetter("id")
 _MAX_IDLE_TICKS, _MAX_IDLE_WAITS = 1_000, 100_000
 _MOST_ACTIONS = 1_000_000
 """Most actions of one decision; a generator that never ends would fill the memory."""
@@ -48,26 +49,23 @@ class Loop:
         start_cost_s: float = 0.0,
         observer: Observer | None = None,
     ) -> None:
-        self.cluster = cluster
-        self.policy = policy
+        self.cluster, self.policy = cluster, policy
         self.tasks = {task.id: TaskRun(task) for task in tasks}
         self.gpus = [GpuState(index, device, clock) for index, device in enumerate(devices)]
         self.recorder = TimelineRecorder(cluster.labels)
-        self.planning_s = 0.0
-        self.events = 0
-        self._clock = clock
-        self._max_time_s = max_time_s
+        self.planning_s, self.events = 0.0, 0
+        self._clock, self._max_time_s = clock, max_time_s
         self._observer = observer or Observer()
         self._queue = EventQueue()
         state = policy.name, self.tasks, self.gpus, clock, self._queue, self.recorder
         self._executor = ActionExecutor(*state, self._observer, self._notify, start_cost_s)
         self._arrivals: list[TaskRun] | None = None
         self._pending = len(self.tasks)
-        self._scheduled_ticks = 0
-        self._idle_ticks = self._idle_waits = 0
+        self._scheduled_ticks = self._idle_ticks = self._idle_waits = 0
         # In virtual time nothing changes between events, so such a policy returns the same for every tick there.
-        self._skips_ticks = isinstance(clock, VirtualClock) and bool(getattr(policy, "ticks_on_change", False))
-        self._views = GpuViews(self.gpus)
+        self._virtual = isinstance(clock, VirtualClock)
+        self._skips_ticks = self._virtual and bool(getattr(policy, "ticks_on_change", False))
+        self._view = View(0.0, self._executor.waiting, self._executor.remaining, GpuViews(self.gpus), self._pending)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state between two events, and the GPUs of each task, which `TaskRun.__getstate__` leaves out."""
@@ -109,7 +107,10 @@ class Loop:
             if waits:
                 for index in observer.wait(heap[0][0]):
                     executor.schedule_check(self.gpus[index], clock.now_s())
-            time_s, _, _, call, arguments = queue.pop()
+            event = heappop(heap)
+            if event[1] and heap and heap[0][0] <= event[0] + MOMENT_S:
+                event = queue.first_of_moment(event)
+            time_s, _, _, call, arguments = event
             if time_s > max_time_s:
                 raise self._stranded(f"the run reached its limit of {max_time_s:g} s")
             call(clock.wait_until(time_s), *arguments)
@@ -122,8 +123,8 @@ class Loop:
 
     def view(self, now_s: float) -> View:
         """Return the cluster as the policy sees it."""
-        executor = self._executor
-        return View(now_s, executor.waiting, MappingProxyType(executor.remaining), self._views, self._pending)
+        self._view.now_s, self._view.pending = now_s, self._pending
+        return self._view
 
     def _begin(self) -> None:
         now_s = self._clock.now_s()
@@ -136,24 +137,24 @@ class Loop:
             self._schedule_tick(self.policy.tick_s, 1)
 
     def _notify(self, event: Event) -> bool:
-        executor = self._executor
-        if executor.watched:
+        executor, watched = self._executor, self._executor.watched
+        if watched:
             for spec in self._observer.revised():
                 executor.revise(spec)
         before_s = perf_counter()
         answer = self.policy.decide(event, self.view(event.time_s))
-        if not isinstance(answer, Iterable):
+        if not hasattr(answer, "__iter__"):
             advice = "Return a list of actions, empty for none, or yield them."
             raise PolicyError(f"{self.policy.name}, at {event.time_s:g} s: decide returned {answer!r}. {advice}")
-        actions = list(islice(answer, _MOST_ACTIONS + 1))
+        actions = answer if type(answer) is list else list(islice(answer, _MOST_ACTIONS + 1))
         if len(actions) > _MOST_ACTIONS:
             at = f"{self.policy.name}, at {self._clock.now_s():g} s"
             raise PolicyError(f"{at}: decide returned more than {_MOST_ACTIONS} actions. End its loop.")
         self.planning_s += perf_counter() - before_s
         self.events += 1
-        if executor.watched:
+        if watched:
             self._observer.on_decision(event, actions)
-        now_s = self._clock.now_s()
+        now_s = event.time_s if self._virtual else self._clock.now_s()
         for action in actions:
             if isinstance(action, Wait):
                 self._wait(action, event.time_s)  # journalling a decision may take longer than its wait
@@ -176,7 +177,7 @@ class Loop:
             self._executor.add_waiting(task)
         self._pending -= len(tasks)
         self._schedule_arrival()
-        self._notify(Event(EventKind.ARRIVAL, now_s, tuple([task.id for task in tasks])))
+        self._notify(Event(_ARRIVAL, now_s, tuple(map(_id_of, tasks))))
 
     def _wait(self, action: Wait, now_s: float) -> None:
         if not action.until_s > now_s:

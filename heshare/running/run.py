@@ -1,6 +1,7 @@
 """Run of a task set under a policy: on emulated GPUs in virtual time by default, on real ones by the same code."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -106,7 +107,8 @@ class BegunRun:
         _check_memory(tasks, cluster)
         self._devices = _emulated(cluster) if devices is None else list(devices)
         _check_devices(cluster, self._devices)
-        self._energy_j = np.array([device.read().energy_j for device in self._devices])
+        # Those made here begin at zero.
+        self._energy_j = np.array([0.0 if devices is None else device.read().energy_j for device in self._devices])
         self._predictor, self._calls, began_s = predictor, predictor.calls, perf_counter()
         policy.reset(cluster, predictor, rng)
         self._reset_s = perf_counter() - began_s
@@ -141,13 +143,12 @@ def _least_mib(workload: Workload) -> float:
 
 def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
     fitting_gpus: dict[Workload, int] = {}
-    sizes_mib = [gpu.memory_mib for gpu in cluster.gpus]
+    sizes_mib = sorted([gpu.memory_mib for gpu in cluster.gpus])
     for task in tasks:
         workload = task.workload
         fitting = fitting_gpus.get(workload)
         if fitting is None:
-            needed_mib = _least_mib(workload)
-            fitting = fitting_gpus[workload] = sum([size_mib >= needed_mib for size_mib in sizes_mib])
+            fitting = fitting_gpus[workload] = len(sizes_mib) - bisect_left(sizes_mib, _least_mib(workload))
         if fitting < task.gpus and fitting < min((task.gpus, *task.widths)):
             raise InputError(
                 f"task {task.id}, {workload}, for {task.gpus} GPUs, where {fitting} can hold it",

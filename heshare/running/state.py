@@ -10,9 +10,10 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from operator import attrgetter
 from typing import Any, cast
 
-from heshare.devices.device import AloneState, BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
+from heshare.devices.device import Alone, AloneState, BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
 from heshare.devices.emulated_device import EmulatedDevice, StatesAlone
 from heshare.policies.policy import GpuView, Pace, Running
 from heshare.running.clock import Clock
@@ -33,6 +34,10 @@ class TaskState(Enum):
     FAILED = "has failed"
 
 
+_NO_TASKS: dict[int, TaskRun] = {}
+_rank = attrgetter("arrival_s", "id")
+
+
 class TaskRun:
     """A task during a run.
 
@@ -42,10 +47,10 @@ class TaskRun:
         gpus: its GPUs while it runs or loads, else none; the first counts its iterations.
         workload: what it runs there; its inference batch size is the policy's choice.
         scale: iterations of the task for one iteration as it runs there.
-        counted: whether its GPUs count its memory; not while devices do not know of it.
+        counted: whether its GPUs count its memory, `held_mib`; not while devices do not know of it.
         slowed: whether devices hold it to the pace of the slowest GPU of its gang.
         starts: how often it was started; a scheduled end of loading is valid for one start.
-        first, started_s, due_s, ended_s, alone: as of `Alone`, where it has its GPUs to itself.
+        first, started_s, due_s, alone: where it has its GPUs to itself, the index of the first, and as of `Alone`.
     """
 
     state = TaskState.PENDING
@@ -55,7 +60,7 @@ class TaskRun:
     first: int
     started_s: float
     due_s: float
-    ended_s: float
+    held_mib: float
     alone: AloneState
 
     def __init__(self, spec: Task) -> None:
@@ -65,11 +70,6 @@ class TaskRun:
     def __getstate__(self) -> dict[str, Any]:
         """Return all but its GPUs, which the loop restores: graphs of tasks and GPUs are too deep to pickle."""
         return {**self.__dict__, "gpus": ()}
-
-    @property
-    def memory_mib(self) -> float:
-        """Device memory that it needs on each GPU, MiB."""
-        return memory_mib(self.workload)
 
     @property
     def running(self) -> bool:
@@ -98,34 +98,33 @@ class TaskRun:
 
     def occupy(self, gpus: tuple[GpuState, ...], indices: tuple[int, ...], alone: bool) -> None:
         """Put the task on GPUs, which do not count it yet."""
-        self.gpus, self.indices, task_id = gpus, indices, self.id
+        self.gpus, self.indices, mine, holder = gpus, indices, {self.id: self}, self if alone else None
         for gpu in gpus:
-            gpu.tasks[task_id] = self
-            gpu.reading = None
-            if alone:
-                gpu.alone.append(self)
+            gpu.tasks, gpu.holder, gpu.seen = {**gpu.tasks, **mine} if gpu.tasks else mine, holder, None
 
     def count(self) -> None:
         """Take its memory on its GPUs, and add it to their gangs if it is one."""
-        self.counted, needed_mib, gang = True, self.memory_mib, len(self.gpus) > 1
+        self.counted, self.held_mib = True, memory_mib(self.workload)
         for gpu in self.gpus:
-            gpu.free_mib -= needed_mib
-            if gang:
+            gpu.free_mib -= self.held_mib
+            if len(self.gpus) > 1:
                 gpu.gangs[self.id] = self
 
-    def vacate(self) -> None:
+    def vacate(self, now_s: float) -> None:
         """Take the task off its GPUs and give its memory back."""
         task_id = self.id
-        for gpu in self.gpus:
-            del gpu.tasks[task_id]
-        if self.counted:
-            needed_mib, gang = self.memory_mib, len(self.gpus) > 1
+        if not self.counted:
+            ended = task_id, self.mps_pct, self.first, self.started_s, self.due_s, now_s, *self.alone
             for gpu in self.gpus:
-                if gang:
-                    del gpu.gangs[task_id]
+                gpu.tasks, gpu.holder, gpu.seen = _NO_TASKS, None, None
+                gpu.alone.append(ended)
+        else:
+            for gpu in self.gpus:
+                gpu.tasks = {other: task for other, task in gpu.tasks.items() if other != task_id}
+                gpu.gangs.pop(task_id, None)
                 # An empty GPU has all its memory, whatever rounding left.
-                gpu.free_mib = gpu.free_mib + needed_mib if gpu.tasks else gpu.total_mib
-                gpu.reading = None
+                gpu.free_mib = gpu.free_mib + self.held_mib if gpu.tasks else gpu.total_mib
+                gpu.seen = None
         self.gpus = self.indices = ()
         self.counted = self.slowed = False
 
@@ -140,7 +139,6 @@ class TaskRun:
         else:
             resident = Resident(self.workload, self.mps_pct, self.sharing)
             gpu.require_sharing(f"sharing by {self.sharing}").start_as(self.id, resident, iterations)
-        gpu.reading = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -148,30 +146,31 @@ class GpuState:
     """One GPU during a run.
 
     Attributes:
-        tasks: the tasks that run or load on it, by task id.
+        tasks: the tasks that run or load on it, by task id; replaced when one comes or goes, never changed, since GPUs
+            share it.
         gangs: those of them that are on other GPUs too, by task id.
-        reading: the latest reading; set to None when something changes.
-        read_s: when that reading was taken, s.
+        seen: the latest view, with its reading once one is taken; set to None when something changes.
+        running: the view of its tasks.
         version: counts changes; a scheduled check of an older version is void.
         listed: whether it is on the executor's list of changed GPUs.
         loss_reported: whether the policy has been notified that the GPU is lost.
         drain_reported: whether the policy has been notified that nothing new may start on it.
         shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
-        brief_device: the device, if it reads briefly.
+        brief_device: the device, if it reads briefly, and the same whenever it is asked.
         fallible: the device, if a task can fail on it while the run continues.
         alike: that of its emulated device, as long as no policy has asked for a reading; else None.
-        alone: tasks that had, or have, the GPU to themselves, unknown to the device and the timeline, and not counted.
+        alone: tasks that had the GPU to themselves, unknown to the device and the timeline.
+        holder: the task that has it to itself now, unknown to both, and not counted.
         settle: makes both know of them.
-        built_view: the view of `reading`, or None when it has not been built.
     """
 
     index: int
     device: Device
     clock: Clock
-    tasks: dict[int, TaskRun] = field(default_factory=dict)
+    tasks: dict[int, TaskRun] = field(default_factory=lambda: _NO_TASKS)
     gangs: dict[int, TaskRun] = field(default_factory=dict)
-    reading: Reading | None = None
-    read_s: float = 0.0
+    seen: ViewOnAccess | None = None
+    running: RunningTasks = field(init=False)
     total_mib: float = field(init=False)
     free_mib: float = field(init=False)
     version: int = 0
@@ -182,17 +181,18 @@ class GpuState:
     brief_device: ReadsBriefly | None = field(init=False)
     fallible: Fallible | None = field(init=False)
     alike: StatesAlone | None = field(init=False)
-    alone: list[TaskRun] = field(default_factory=list)
+    alone: list[Alone] = field(default_factory=list)
+    holder: TaskRun | None = None
     settle: Callable[[GpuState], None] | None = None
-    built_view: GpuView | None = None
 
     def __post_init__(self) -> None:
         device = self.device
         self.free_mib = self.total_mib = device.gpu.memory_mib
-        shares, briefly, fails = _abilities(device)
-        self.shares_gpu = cast(SharesGpu, device) if shares else None
-        self.brief_device = cast(ReadsBriefly, device) if briefly else None
-        self.fallible = cast(Fallible, device) if fails else None
+        self.shares_gpu = cast(SharesGpu, device) if hasattr(device, "start_as") else None
+        briefly = cast(ReadsBriefly, device) if hasattr(device, "read_brief") else None
+        self.brief_device = None if briefly is None or briefly.read_brief() is None else briefly
+        self.running = RunningTasks(self)
+        self.fallible = cast(Fallible, device) if hasattr(device, "take_failures") else None
         self.alike = device.alike if isinstance(device, EmulatedDevice) else None
 
     def __str__(self) -> str:
@@ -200,23 +200,21 @@ class GpuState:
 
     def read(self) -> Reading:
         """Return the device's reading now; it is taken again only if something changed."""
-        if self.reading is None:
+        seen = self.seen or self.view()
+        if seen.reading is None:
             self._ask()
-            self.reading, self.built_view = self.device.read(), None
-            self.read_s = self.reading.time_s
-        return self.reading
+            object.__setattr__(seen, "reading", self.device.read())
+        return cast(Reading, seen.reading)
 
     def read_brief(self) -> BriefReading:
         """Return the part of a reading that a timeline keeps, and the next event."""
         self._ask()
-        if self.brief_device is not None and self.reading is None:
-            brief = self.brief_device.read_brief()
-            if brief is not None:
-                return brief
+        if self.brief_device is not None and (self.seen is None or self.seen.reading is None):
+            return cast(BriefReading, self.brief_device.read_brief())
         return BriefReading.of(self.read(), self.device.next_event_s())
 
     def _ask(self) -> None:
-        if self.alone and self.settle is not None:
+        if (self.alone or self.holder is not None) and self.settle is not None:
             self.alike = None
             self.settle(self)
 
@@ -234,25 +232,40 @@ class GpuState:
             )
         return self.shares_gpu
 
-    def view(self) -> GpuView:
-        """Return this GPU as a policy may see it; built once for each reading."""
-        reading = self.read()
-        if self.built_view is None:
-            state = reading.requested_mhz, reading.sm_mhz, reading.power_w
-            self.built_view = GpuView(self.index, self.device.gpu, RunningTasks(self), *state, self.free_mib)
-        return self.built_view
+    def view(self) -> ViewOnAccess:
+        """Return this GPU as a policy may see it; built once after each change."""
+        if self.seen is None:
+            self._ask()
+            self.seen = ViewOnAccess.of(self)
+            if self.brief_device is None:
+                self.read()
+        return self.seen
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        return None, {name: None if name == "seen" else getattr(self, name) for name in self.__slots__}
 
 
-_ABILITIES: dict[type, tuple[bool, ...]] = {}
+class ViewOnAccess(GpuView):
+    """View of a GPU, which asks the device when a policy needs more than the tasks that run there."""
 
+    __slots__ = ("_state", "reading")
+    _state: GpuState
+    reading: Reading | None
 
-def _abilities(device: Device) -> tuple[bool, ...]:
-    # Found out once for each kind of device.
-    found = _ABILITIES.get(type(device))
-    if found is None:
-        found = tuple([isinstance(device, ability) for ability in (SharesGpu, ReadsBriefly, Fallible)])
-        _ABILITIES[type(device)] = found
-    return found
+    @classmethod
+    def of(cls, state: GpuState) -> ViewOnAccess:
+        """Return the view of a GPU."""
+        view, known = cls.__new__(cls), (state, None, state.index, state.device.gpu, state.running)
+        for name, value in zip(("_state", "reading", "index", "gpu", "running"), known, strict=True):
+            object.__setattr__(view, name, value)
+        return view
+
+    def __getattr__(self, name: str) -> Any:
+        found = self._state.read_brief() if self.reading is None else self.reading
+        known = found.requested_mhz, found.sm_mhz, found.power_w, self._state.free_mib
+        for each, value in zip(("requested_mhz", "sm_mhz", "power_w", "free_mib"), known, strict=True):
+            object.__setattr__(self, each, value)
+        return object.__getattribute__(self, name)
 
 
 class RunningTasks(Mapping[int, Running]):
@@ -283,9 +296,9 @@ class RunningTasks(Mapping[int, Running]):
         left = task.remaining / task.scale
         if not task.running:
             return Pace(left, 0.0, 0.0, math.inf)
-        first = task.gpus[0]
-        progress = first.read().residents[task_id]
-        return Pace(left, progress.done, first.read_s, progress.time_s)
+        reading = task.gpus[0].read()
+        progress = reading.residents[task_id]
+        return Pace(left, progress.done, reading.time_s, progress.time_s)
 
 
 class GpuViews(Sequence[GpuView]):
@@ -298,8 +311,7 @@ class GpuViews(Sequence[GpuView]):
         return len(self._gpus)
 
     def __iter__(self) -> Iterator[GpuView]:
-        # Without a call for each of many GPUs whose view is built.
-        return (gpu.view() if gpu.reading is None else gpu.built_view or gpu.view() for gpu in self._gpus)
+        return (gpu.seen or gpu.view() for gpu in self._gpus)
 
     def __getitem__(self, index: Any) -> Any:
         gpus: Any = self._gpus[index]
@@ -311,7 +323,7 @@ class WaitingTasks(list[Task]):
 
     def add(self, task: Task) -> None:
         """Add a task to the waiting ones."""
-        if self and _rank(self[-1]) > _rank(task):
+        if self and self[-1].arrival_s >= task.arrival_s and _rank(self[-1]) > _rank(task):
             insort(self, task, key=_rank)
         else:
             self.append(task)
@@ -319,7 +331,3 @@ class WaitingTasks(list[Task]):
     def remove(self, task: Task) -> None:
         """Remove a task from the waiting ones."""
         del self[0 if self[0] is task else bisect_left(self, _rank(task), key=_rank)]
-
-
-def _rank(task: Task) -> tuple[float, int]:
-    return task.arrival_s, task.id

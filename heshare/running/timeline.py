@@ -115,8 +115,10 @@ class Timeline:
         return frame.sort_values(["task", "start_s"], kind="stable", ignore_index=True)
 
 
-_Ended = Segment | tuple[Segment, Sequence[Alone], BriefReading]
-"""A segment; or the one before tasks that had the GPU to themselves, these tasks, and the GPU's state without them."""
+_State = tuple[int | None, float, float, tuple[tuple[int, int, float], ...]]
+_Ended = tuple[float, _State, float] | tuple[float, _State, Sequence[Alone], _State]
+"""Start, state and end of a segment; or start and state of the one before tasks that had the GPU to themselves, these
+tasks, and the GPU's state without them. A state is the clocks, power and residents of a `Segment`."""
 
 
 @dataclass(frozen=True)
@@ -147,54 +149,60 @@ class TimelineRecorder:
     """Recorder of a timeline, which makes segments and intervals when it is asked for them.
 
     Attributes:
-        places: times and GPUs, in the order of events; at such a time a segment of each of these GPUs may end.
-        left: of each task that has left its GPUs its id, these GPUs, and the other fields of its intervals.
+        times_s: times in the order of events.
+        places: at each of these times, the GPUs of which a segment may end.
+        left: of each task that has left its GPUs the fields of an interval, with all its GPUs.
     """
 
     labels: tuple[str, ...]
-    places: list[tuple[float, Sequence[int]]] = field(default_factory=list)
-    left: list[tuple[int, Sequence[int], tuple[Any, ...]]] = field(default_factory=list)
-    _open: dict[int, Segment] = field(default_factory=dict)
+    times_s: list[float] = field(default_factory=list)
+    places: list[Sequence[int]] = field(default_factory=list)
+    left: list[tuple[Any, ...]] = field(default_factory=list)
+    _open: dict[int, tuple[float, _State]] = field(default_factory=dict)
     _ended: defaultdict[int, list[_Ended]] = field(default_factory=lambda: defaultdict(list))
+
+    def place(self, now_s: float, gpus: Sequence[int]) -> None:
+        """Record that a segment of each of these GPUs may end now."""
+        self.times_s.append(now_s)
+        self.places.append(gpus)
 
     def observe(self, gpu: int, now_s: float, state: BriefReading) -> None:
         """Record that the GPU is in this state from `now_s` on."""
-        before = self._open.get(gpu)
+        before, found = self._open.get(gpu), state[:4]
         if before is not None:
-            if before[3:] == state[:4]:
+            if before[1] == found:
                 return
-            self._end(before, now_s)
-        self._open[gpu] = Segment(gpu, now_s, math.nan, *state[:4])
+            self._end(gpu, before, now_s)
+        self._open[gpu] = now_s, found
 
     def add_alone(self, gpu: int, ended: Sequence[Alone], idle: BriefReading) -> None:
         """Record tasks that had the GPU to themselves, one after the other, and that it is idle since the last one."""
-        last_s = ended[-1].ended_s
-        self._ended[gpu].append((self._open[gpu], ended, idle))
-        self.places.append((last_s, (gpu,)))
-        self._open[gpu] = Segment(gpu, last_s, math.nan, *idle[:4])
+        self._ended[gpu].append((*self._open[gpu], ended, idle[:4]))
+        self._open[gpu] = ended[-1][5], idle[:4]
+        self.place(ended[-1][5], (gpu,))
 
     def finish(self, now_s: float) -> Timeline:
         """End every open segment at `now_s` and return the timeline."""
         for gpu in sorted(self._open):
-            self._end(self._open.pop(gpu), now_s)
+            self._end(gpu, self._open.pop(gpu), now_s)
         return Timeline(self.labels, self._segments(), self._intervals())
 
-    def _end(self, segment: Segment, now_s: float) -> None:
-        if now_s > segment.start_s:
-            self._ended[segment.gpu].append(Segment(segment.gpu, segment.start_s, now_s, *segment[3:]))
-            self.places.append((now_s, (segment.gpu,)))
+    def _end(self, gpu: int, since: tuple[float, _State], now_s: float) -> None:
+        if now_s > since[0]:
+            self._ended[gpu].append((*since, now_s))
+            self.place(now_s, (gpu,))
 
     def _intervals(self) -> Iterator[Interval]:
         make = Interval._make
-        for task, gpus, rest in self.left:
+        for task, gpus, *rest in self.left:
             for gpu in gpus:
                 yield make((task, gpu, *rest))
 
     def _segments(self) -> Iterator[Segment]:
         # Of segments that end at one moment, the first is that of the GPU that has the first place.
-        of_gpu = {gpu: _made(ended) for gpu, ended in self._ended.items()}
+        of_gpu = {gpu: _made(gpu, ended) for gpu, ended in self._ended.items()}
         following = {gpu: next(segments, None) for gpu, segments in of_gpu.items()}
-        for time_s, gpus in self.places:
+        for time_s, gpus in zip(self.times_s, self.places, strict=True):
             for gpu in gpus:
                 segment = following.get(gpu)
                 if segment is not None and segment.end_s <= time_s:
@@ -202,18 +210,16 @@ class TimelineRecorder:
                     yield segment
 
 
-def _made(ended: Iterable[_Ended]) -> Iterator[Segment]:
+def _made(gpu: int, ended: Iterable[_Ended]) -> Iterator[Segment]:
     # The segments of one GPU, in order.
     make = Segment._make
     for each in ended:
-        if isinstance(each, Segment):
-            yield each
+        if len(each) == 3:
+            yield make((gpu, each[0], each[2], *each[1]))
             continue
-        before, tasks, idle = each
-        gpu, since_s, rest, asleep = before.gpu, before.start_s, before[3:], idle[:4]
-        for one in tasks:
-            start_s, end_s, (clock_mhz, sm_mhz, power_w, time_s) = one.started_s, one.ended_s, one.alone
-            state = clock_mhz, sm_mhz, power_w, ((one.id, one.mps_pct, time_s),)
+        since_s, rest, tasks, asleep = each
+        for task, mps_pct, _, start_s, _, end_s, clock_mhz, sm_mhz, power_w, time_s in tasks:
+            state = clock_mhz, sm_mhz, power_w, ((task, mps_pct, time_s),)
             if state != rest:  # a task that was paused and started again at one moment has changed nothing
                 if start_s > since_s:
                     yield make((gpu, since_s, start_s, *rest))
@@ -235,25 +241,24 @@ def sum_up(record: Timeline, tasks: Sequence[Task], /) -> Totals:
     is its time on its GPU or GPUs. A GPU that never ran a task has no active energy.
     """
     n, k = len(tasks), len(record.labels)
-    waiting_s, execution_s = np.zeros(n), np.zeros(n)
-    left_s = np.array([task.arrival_s for task in tasks], dtype=np.float64)
-    completion_s, last_gpu, last_end_s, busy_s = np.full(n, np.nan), np.zeros(n), np.zeros(k), np.zeros(k)
-    for interval in task_intervals(record.intervals):
-        task = interval.task
-        waiting_s[task] += interval.start_s - left_s[task]
-        execution_s[task] += interval.end_s - interval.start_s
-        left_s[task] = interval.end_s
-        if interval.outcome == "completed":
-            completion_s[task] = interval.end_s
-    for interval in record.intervals:
-        last_gpu[interval.task] = interval.gpu
-        last_end_s[interval.gpu] = max(last_end_s[interval.gpu], interval.end_s)
-    for segment in record.segments:
-        if segment.residents:
-            busy_s[segment.gpu] += segment.end_s - segment.start_s
-    active_j = energy_j(record.segments, last_end_s)
-    cluster_j = energy_j(record.segments, np.full(k, completion_s.max()))
-    return Totals(waiting_s, execution_s, completion_s, last_gpu, active_j, cluster_j, busy_s)
+    waiting_s, execution_s, completion_s, last_gpu = [0.0] * n, [0.0] * n, [math.nan] * n, [0] * n
+    left_s, last_end_s, busy_s = [task.arrival_s for task in tasks], [0.0] * k, [0.0] * k
+    for task, _, start_s, end_s, _, _, _, outcome in task_intervals(record.intervals):
+        waiting_s[task] += start_s - left_s[task]
+        execution_s[task] += end_s - start_s
+        left_s[task] = end_s
+        if outcome == "completed":
+            completion_s[task] = end_s
+    for task, gpu, _, end_s, _, _, _, _ in record.intervals:
+        last_gpu[task] = gpu
+        last_end_s[gpu] = max(last_end_s[gpu], end_s)
+    for gpu, start_s, end_s, _, _, _, residents in record.segments:
+        if residents:
+            busy_s[gpu] += end_s - start_s
+    times_s, ended_s = (np.array(waiting_s), np.array(execution_s)), np.array(completion_s)
+    active_j = energy_j(record.segments, np.array(last_end_s))
+    cluster_j = energy_j(record.segments, np.full(k, ended_s.max()))
+    return Totals(*times_s, ended_s, np.array(last_gpu, float), active_j, cluster_j, np.array(busy_s))
 
 
 def energy_j(segments: Sequence[Segment], until_s: FloatArray, /) -> FloatArray:
@@ -262,8 +267,6 @@ def energy_j(segments: Sequence[Segment], until_s: FloatArray, /) -> FloatArray:
     Eq. 6 prints E^m = P^m; Section II-A sums power over time. The account of each GPU ends at `until_s`, s, shape (k,):
     the active account with its last task, the cluster account with the makespan.
     """
-    if not segments:
-        return np.zeros(len(until_s))
     gpu, start_s, end_s, power_w = _columns(segments)
     duration_s = np.clip(np.minimum(end_s, until_s[gpu]) - start_s, 0.0, None)
     total: FloatArray = np.bincount(gpu, weights=power_w * duration_s, minlength=len(until_s)).astype(np.float64)
@@ -283,5 +286,5 @@ def power_steps(segments: Sequence[Segment], /) -> tuple[FloatArray, FloatArray]
 
 
 def _columns(segments: Sequence[Segment]) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    gpu, start_s, end_s, _, _, power_w, _ = zip(*segments, strict=True)
+    gpu, start_s, end_s, _, _, power_w, _ = zip(*segments, strict=True) if segments else ((),) * 7
     return np.array(gpu, dtype=np.int64), np.array(start_s, float), np.array(end_s, float), np.array(power_w, float)

@@ -1,7 +1,7 @@
 """FIFO, shortest first and exclusive: each task has its GPU, or its gang of GPUs, to itself."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 import numpy as np
@@ -55,7 +55,7 @@ class Exclusive:
         self._free_with = [self._free[self._kinds.index(gpu)] for gpu in cluster.gpus]
         self._predictions = TaskPredictions(predictor)
         self._fitting: dict[Workload, list[int]] = {}
-        self._queue: list[tuple[float, int, Task]] = []
+        self._queue: list[tuple[float, int, Task, list[int]]] = []
         self._arrived = 0
         self._gpus_of: dict[int, tuple[int, ...]] = {}
 
@@ -66,12 +66,17 @@ class Exclusive:
                 self._leave(task_id)
         if event.kind is EventKind.ARRIVAL:
             self._enter(event, view)
-        return self._start_in_order() if self._queue else ()
+        actions: list[Action] = []
+        queue = self._queue
+        while queue and (gpus := self._take(queue[0][2], queue[0][3])):
+            task_id = heappop(queue)[2].id
+            self._gpus_of[task_id] = gpus
+            actions.append(Start(task_id, gpus[0], 100, None, gpus[1:]))
+        return actions
 
     def _enter(self, event: Event, view: View) -> None:
         if len(event.tasks) == 1 and (task := view.waiting[-1]).id == event.tasks[0]:
-            self._arrived += 1
-            heappush(self._queue, (self._rank(task), self._arrived, task))
+            self._add(task)
             return
         new: dict[int, Task] = {}
         ids = set(event.tasks)
@@ -83,8 +88,12 @@ class Exclusive:
             if task.id in ids:
                 new[task.id] = task
         for task_id in event.tasks:
-            self._arrived += 1
-            heappush(self._queue, (self._rank(new[task_id]), self._arrived, new[task_id]))
+            self._add(new[task_id])
+
+    def _add(self, task: Task) -> None:
+        kinds = self._kinds_for(task.workload)
+        self._arrived += 1
+        heappush(self._queue, (self._rank(task, kinds) if self._shortest else 0.0, self._arrived, task, kinds))
 
     def _leave(self, task_id: int) -> None:
         gpus = self._gpus_of.pop(task_id)
@@ -96,23 +105,14 @@ class Exclusive:
         for gpu in gpus:
             insort(self._free_with[gpu], gpu)
 
-    def _start_in_order(self) -> Iterator[Action]:
-        while self._queue and (gpus := self._take(self._queue[0][2])):
-            yield self._start(heappop(self._queue)[2], gpus)
-
-    def _start(self, task: Task, gpus: tuple[int, ...]) -> Start:
-        self._gpus_of[task.id] = gpus
-        return Start(task.id, gpus[0], also=gpus[1:])
-
-    def _take(self, task: Task) -> tuple[int, ...]:
-        """Return free GPUs for a task and mark them as taken; none if there are too few."""
-        kinds = self._kinds_for(task)
-        if len(kinds) == 1 and len(self._free[kinds[0]]) >= task.gpus:
-            free = self._free[kinds[0]]
-            first = tuple(free[: task.gpus])
-            del free[: task.gpus]
+    def _take(self, task: Task, kinds: Sequence[int]) -> tuple[int, ...]:
+        """Return free GPUs of these kinds for a task and mark them as taken; none if there are too few."""
+        count = task.gpus
+        if len(kinds) == 1 and len(free := self._free[kinds[0]]) >= count:
+            first = tuple(free[:count])
+            del free[:count]
             return first
-        if sum([len(self._free[kind]) for kind in kinds]) < task.gpus:
+        if sum([len(self._free[kind]) for kind in kinds]) < count:
             if sum(self._totals[kind] for kind in kinds) < task.gpus:
                 raise cannot_hold(task, self._kinds)
             return ()
@@ -123,21 +123,18 @@ class Exclusive:
             taken.append(self._free[best].pop(0))
         return tuple(taken)
 
-    def _kinds_for(self, task: Task) -> list[int]:
-        kinds = self._fitting.get(task.workload)
+    def _kinds_for(self, workload: Workload) -> list[int]:
+        kinds = self._fitting.get(workload)
         if kinds is None:
-            need_mib = memory_mib(task.workload)
+            need_mib = memory_mib(workload)
             kinds = [kind for kind, gpu in enumerate(self._kinds) if gpu.memory_mib >= need_mib]
             if self._fastest and len(kinds) > 1:
-                kinds.sort(key=lambda kind: self._predictions.alone_s(task.workload, self._kinds[kind]))
-            self._fitting[task.workload] = kinds
+                kinds.sort(key=lambda kind: self._predictions.alone_s(workload, self._kinds[kind]))
+            self._fitting[workload] = kinds
         return kinds
 
-    def _rank(self, task: Task) -> float:
-        if not self._shortest:
-            return 0.0
-        kinds = [self._kinds[kind] for kind in self._kinds_for(task)]
-        return min((self._predictions.whole_s(task, kind) for kind in kinds), default=0.0)
+    def _rank(self, task: Task, kinds: Sequence[int]) -> float:
+        return min((self._predictions.whole_s(task, self._kinds[kind]) for kind in kinds), default=0.0)
 
 
 def cannot_hold(task: Task, kinds: Iterable[Gpu]) -> InputError:
