@@ -9,7 +9,7 @@ beside co-runners and its power do. The last fit is the maximum a posteriori est
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 
 import numpy as np
@@ -33,7 +33,7 @@ from heshare.lab.calibration.measurements import TimeRows, records
 from heshare.lab.calibration.time_fit import Prior, ThrottledGpu, fit_timing
 from heshare.lab.calibration.timing_constants import HOST_PER_LAYER_S, TimingKey, memory_s, with_kernels
 from heshare.profiles.schema import residents_of
-from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
@@ -53,6 +53,7 @@ _SCALE = 0.05
 _START = (0.1, 4.0, 0.7)
 # The joint fit: constants of the GPU after those of the workloads, noise of an observation, smallest time, steps.
 _SHARED, _SIGMA, _TINY_S, _STEPS = 5, 0.02, 1e-8, 40
+_BOUNDS, _SLOPE_STEP = (-25.0, 9.0), float(np.finfo(float).eps ** 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +257,9 @@ class SettingArrays:
     switched: FloatArray
     idle_w: FloatArray
 
+    def of(self, rows: BoolArray) -> "SettingArrays":
+        return SettingArrays(*(getattr(self, field.name)[rows] for field in fields(self)))
+
 
 def setting_arrays(
     gpu: Gpu,
@@ -347,17 +351,41 @@ def _fit_jointly(
         fitted = replace(contention, strength=strength, wait_s=wait_us * 1e-6, memory=memory)
         return times, fitted, fitted_power
 
-    def residuals(q: FloatArray) -> FloatArray:
-        modelled_s, modelled_w = co_run_arrays(settings, *unpack(q))
-        gaps = [np.log(modelled_s / time_s), np.log(modelled_w / power_w)]
+    def gaps(q: FloatArray, part: SettingArrays, observed_s: FloatArray, observed_w: FloatArray) -> FloatArray:
+        modelled_s, modelled_w = co_run_arrays(part, *unpack(q))
+        return np.concatenate([np.log(modelled_s / observed_s) / _SIGMA, np.log(modelled_w / observed_w) / _SIGMA])
+
+    def deviations(q: FloatArray) -> FloatArray:
         logs = q[:-_SHARED].reshape(start.shape)
         features = np.column_stack([logs[:, 1], logs[:, 5], logs[:, 2] - logs[:, 0], logs[:, 4] - logs[:, 0]])
-        deviations = (features - centres) / spreads
-        return np.concatenate([*(gap / _SIGMA for gap in gaps), deviations.ravel()])
+        return np.asarray(((features - centres) / spreads).ravel(), dtype=np.float64)
 
+    def residuals(q: FloatArray) -> FloatArray:
+        return np.concatenate([gaps(q, settings, time_s, power_w), deviations(q)])
+
+    def slopes(q: FloatArray) -> FloatArray:
+        """Differences as scipy takes them, to the last bit; only settings with a workload are computed for its own."""
+        here, step = residuals(q), _SLOPE_STEP * np.where(q >= 0, 1.0, -1.0) * np.maximum(1.0, abs(q))
+        step *= np.where((q + step >= _BOUNDS[0]) & (q + step <= _BOUNDS[1]), 1.0, -1.0)
+        found = np.empty((len(q), len(here)))
+        for place in range(len(q)):
+            moved, changed = q.copy(), here.copy()
+            moved[place] += step[place]
+            rows, *part = parts[min(place // len(JOINT_ORDER), len(timing))]
+            changed[rows], changed[2 * len(time_s) :] = gaps(moved, *part), deviations(moved)
+            found[place] = (changed - here) / (moved[place] - q[place])
+        return found.T
+
+    present = [((settings.workload == number) & (settings.weight > 0)).any(axis=1) for number in range(len(timing))]
+    parts = [
+        (np.tile(rows, 2).nonzero()[0], settings.of(rows), time_s[rows], power_w[rows])
+        for rows in (*present, np.full(len(time_s), True))
+    ]
     shared = [contention.strength, contention.wait_s * 1e6, power.memory, power.dynamic_w, power.sharing]
     begin = np.concatenate([start.ravel(), np.log(np.maximum(shared, 1e-3))])
-    solved = least_squares(residuals, begin, bounds=(-25.0, 9.0), loss="soft_l1", f_scale=2.0, max_nfev=_STEPS)
+    solved = least_squares(
+        residuals, begin, jac=slopes, bounds=_BOUNDS, loss="soft_l1", f_scale=2.0, max_nfev=_STEPS
+    )
     times, contention, power = unpack(solved.x)
     fitted = {
         key: replace(old, **dict(zip(JOINT_ORDER, row, strict=True)))
