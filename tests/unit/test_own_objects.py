@@ -66,7 +66,7 @@ def test_compare_adds_metrics_of_ones_own() -> None:
 
 def test_a_policy_of_a_module_is_in_grids_and_in_the_shell(tmp_path: Path) -> None:
     (tmp_path / "late_policy.py").write_text(MODULE)
-    words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "2", "--cells", "cells", "--jobs", "1", "--json"]
+    words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "2", "--cells", "cells", "--json"]
     names = ["late_policy:make", "late_policy:Late(first=random)", "sjf"]
     command = [sys.executable, "-m", "heshare", *words, *[part for name in names for part in ("--policy", name)]]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

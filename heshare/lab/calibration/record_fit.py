@@ -383,9 +383,7 @@ def _fit_jointly(
     ]
     shared = [contention.strength, contention.wait_s * 1e6, power.memory, power.dynamic_w, power.sharing]
     begin = np.concatenate([start.ravel(), np.log(np.maximum(shared, 1e-3))])
-    solved = least_squares(
-        residuals, begin, jac=slopes, bounds=_BOUNDS, loss="soft_l1", f_scale=2.0, max_nfev=_STEPS
-    )
+    solved = least_squares(residuals, begin, jac=slopes, bounds=_BOUNDS, loss="soft_l1", f_scale=2.0, max_nfev=_STEPS)
     times, contention, power = unpack(solved.x)
     fitted = {
         key: replace(old, **dict(zip(JOINT_ORDER, row, strict=True)))

@@ -125,7 +125,7 @@ def test_compiled_code_of_changed_imports_is_not_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_compile_leaves_nothing_to_compile_or_train(tmp_path: Path) -> None:
-    """With code that this checkout keeps, so that the two are compared by what they load; compiling it takes minutes."""
+    """Compared by what the two load of the code that this checkout keeps, since compiling takes minutes."""
     folders = {"XDG_CACHE_HOME": str(tmp_path)}
     done = start(["-c", COMPILE], **folders)
     compiled = set(json.loads(done.stdout.splitlines()[-1]))
