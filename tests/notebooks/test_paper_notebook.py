@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 RUN = """
-import json, sys
+import json, os, sys, traceback
 import numpy as np
+import heshare as hs
 from heshare.devices import device_model
+from heshare.paper.notebooks import notebook
 from heshare.prediction import forest
 from heshare.scheduling import batch_model, configuration, objectives, operators, selection
 from heshare.shared.files import root
 up = lambda call: lambda *given, **named: np.nextafter(call(*given, **named), np.inf)
 least, moves, survive = configuration._first_least, operators.migrate, selection.environmental_selection
-{change}
-for cell in json.loads((root() / "notebooks/00_paper.ipynb").read_text("utf-8"))["cells"]:
-    if cell["cell_type"] == "code":
-        exec("".join(cell["source"]).replace('out_dir = ""', "out_dir = sys.argv[1]"))
+cells = json.loads((root() / "notebooks/00_paper.ipynb").read_text("utf-8"))["cells"]
+def run(change, out_dir):
+    exec(change, globals())
+    names = {"__name__": "__main__", "__builtins__": __builtins__, "out_dir": out_dir}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]).replace('out_dir = ""', "out_dir = " + repr(out_dir)), names)
+for number, (check, change) in enumerate(json.loads(sys.argv[2]).items()):
+    folder = os.path.join(sys.argv[1], str(number))
+    os.mkdir(folder)
+    if (pid := os.fork()) == 0:
+        os.dup2(os.open(os.path.join(folder, "said"), os.O_WRONLY | os.O_CREAT), 2)
+        code = 1
+        try:
+            run(change, folder)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    print(json.dumps([check, code, open(os.path.join(folder, "said")).read()]), flush=True)
 """
 CHANGES = {
     "": "",
@@ -37,11 +57,20 @@ CHANGES = {
 """Changes of the library, by the first check that must fail: a last digit, another choice."""
 
 
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """Exit code and stderr by change; each runs in a process that is forked once the libraries are there."""
+    command = [sys.executable, "-c", RUN, str(tmp_path_factory.mktemp("paper")), json.dumps(CHANGES)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    return {check: (code, said) for check, code, said in rows}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("check", CHANGES)
-def test_the_notebook_fails_when_the_library_is_another(check: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", RUN.format(change=CHANGES[check]), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = [line for line in done.stderr.splitlines() if line.startswith("AssertionError")]
-    assert done.returncode == bool(check), done.stderr
+def test_the_notebook_fails_when_the_library_is_another(check: str, ran: dict[str, tuple[int, str]]) -> None:
+    code, text = ran[check]
+    said = [line for line in text.splitlines() if line.startswith("AssertionError")]
+    assert code == bool(check), text
     assert [line.partition(",")[0] for line in said] == ([f"AssertionError: {check}"] if check else [])

@@ -39,7 +39,7 @@ def no_slower(before: Estimate, after: Estimate, tasks: range) -> bool:
     return all(after.tasks[i].time_s <= before.tasks[i].time_s * (1 + ROUNDING) for i in tasks)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(runs(), st.floats(1.0, 3.0))
 def test_a_higher_power_cap_never_slows_a_task(run: tuple[Gpu, list[Resident], int | None, float], factor: float):
     gpu, shared, clock, cap_w = run
@@ -47,7 +47,7 @@ def test_a_higher_power_cap_never_slows_a_task(run: tuple[Gpu, list[Resident], i
     assert no_slower(before, co_run(gpu, shared, clock, power_cap_w=cap_w * factor), range(len(shared)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(runs(), st.data())
 def test_a_higher_clock_never_slows_a_task(run: tuple[Gpu, list[Resident], int | None, float], data: st.DataObject):
     gpu, shared, clock, cap_w = run
@@ -59,7 +59,7 @@ def test_a_higher_clock_never_slows_a_task(run: tuple[Gpu, list[Resident], int |
     assert after.power_w >= before.power_w * (1 - ROUNDING)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(runs(), st.data())
 def test_a_larger_share_never_slows_its_task(run: tuple[Gpu, list[Resident], int | None, float], data: st.DataObject):
     gpu, shared, clock, cap_w = run
@@ -70,7 +70,7 @@ def test_a_larger_share_never_slows_its_task(run: tuple[Gpu, list[Resident], int
     assert no_slower(before, after, range(index, index + 1))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(runs(), residents)
 def test_a_co_runner_never_speeds_a_task_up(run: tuple[Gpu, list[Resident], int | None, float], further: Resident):
     gpu, shared, clock, cap_w = run
@@ -79,7 +79,7 @@ def test_a_co_runner_never_speeds_a_task_up(run: tuple[Gpu, list[Resident], int 
     assert no_slower(crowded, alone, range(len(shared)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(runs())
 def test_power_is_between_idle_and_the_cap(run: tuple[Gpu, list[Resident], int | None, float]):
     gpu, shared, clock, cap_w = run

@@ -23,7 +23,7 @@ sets = st.lists(residents, min_size=1, max_size=3)
 cards = st.sampled_from(["T4", "A100", "H100", "H200", "L40S"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cards, sets, st.data())
 def test_a_faster_clock_or_a_higher_limit_never_slows_a_language_model(name: str, shared, data: st.DataObject):
     gpu = catalogue.gpu(name)
@@ -34,7 +34,7 @@ def test_a_faster_clock_or_a_higher_limit_never_slows_a_language_model(name: str
         assert after.time_s <= before.time_s * (1 + ROUNDING)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cards, sets)
 def test_together_they_use_at_most_the_bandwidth(name: str, shared):
     iterations = [iteration_of(default(), name, resident) for resident in shared]

@@ -58,7 +58,7 @@ def longest(segments, broken):
     return max((group[-1].end_s - group[0].start_s for group in runs), default=0.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     TASKS,
     st.sampled_from(KINDS),
@@ -82,7 +82,7 @@ def test_morak_breaks_no_cap_for_longer_than_a_period(drawn, name, k, cap, limit
     assert longest(segments, lambda one: one.power_w > HOLD * cap_w * CLOSE and could(one)) <= dt_s * CLOSE
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(TASKS, st.sampled_from(KINDS), st.integers(1, 4), st.floats(0.5, 1.0), st.floats(1.0, 2.5))
 def test_morak_misses_no_limit_that_a_clock_within_the_cap_would_meet(drawn, name, k, cap, limit):
     kind, result, segments = go(Morak(k=k, cap=cap, limit=limit), drawn, name)
@@ -104,7 +104,7 @@ def test_morak_misses_no_limit_that_a_clock_within_the_cap_would_meet(drawn, nam
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(TASKS, st.sampled_from(KINDS), st.floats(1.0, 2.5), st.sampled_from((0.5, 1.0, 3.0)))
 def test_mu_serve_misses_a_limit_once_a_task_and_for_a_period_at_most(drawn, name, limit, dt_s):
     kind, result, segments = go(MuServe(limit=limit, dt_s=dt_s), drawn, name)

@@ -113,14 +113,14 @@ options = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(tasks=task_sets(max_size=20, online=True), **options)
 def test_runs_on_toy_devices_keep_the_invariants(tasks, cluster, seed, tick_s, start_cost_s):
     devices = [ToyDevice(gpu, base_s=0.1) for gpu in cluster.gpus]
     check(tasks, cluster, seed, tick_s, start_cost_s, devices)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(tasks=task_sets(max_size=12, online=True), **options)
 def test_runs_on_emulated_devices_keep_the_invariants(tasks, cluster, seed, tick_s, start_cost_s):
     devices = [EmulatedDevice(gpu) for gpu in cluster.gpus]

@@ -39,7 +39,7 @@ def no_slower(before: Estimate, after: Estimate) -> bool:
     return all(two.time_s <= one.time_s * (1 + ROUNDING) for one, two in zip(before.tasks, after.tasks, strict=False))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(runs(), workloads)
 def test_a_co_runner_never_speeds_a_task_up(run, further):
     gpu, residents, clock, cap_w = run
@@ -50,7 +50,7 @@ def test_a_co_runner_never_speeds_a_task_up(run, further):
     assert no_slower(crowded, before) or crowded.sm_mhz > before.sm_mhz
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(runs())
 def test_no_task_is_faster_than_alone_and_power_stays_within_its_limits(run):
     gpu, residents, clock, cap_w = run
@@ -63,7 +63,7 @@ def test_no_task_is_faster_than_alone_and_power_stays_within_its_limits(run):
         assert slower or (estimate.sm_mhz > alone.sm_mhz and resident.sharing == "time-slice")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(runs(), st.data())
 def test_a_higher_clock_or_cap_never_slows_a_task(run, data):
     gpu, residents, clock, cap_w = run
@@ -74,7 +74,7 @@ def test_a_higher_clock_or_cap_never_slows_a_task(run, data):
     assert no_slower(before, co_run(gpu, residents, low, power_cap_w=cap_w * 1.5))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.sampled_from(sorted(mig.placeable() - {()})), st.data())
 def test_instances_are_never_faster_than_the_whole_gpu_and_independent(partition, data):
     gpu = catalogue.gpu("A100")

@@ -89,7 +89,7 @@ def task_sets(draw: st.DrawFn) -> list[Task]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     tasks=task_sets(), cluster=st.sampled_from(CLUSTERS), seed=st.integers(0, 999), look=st.sampled_from([0, 0.05, 0.5])
 )

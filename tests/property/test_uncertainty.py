@@ -29,7 +29,7 @@ def _consistent(parts: Uncertainty) -> bool:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(gpus, st.lists(residents, min_size=1, max_size=5), st.data())
 def test_every_answer_states_its_uncertainty(gpu, shared, data):
     clock = data.draw(st.none() | st.sampled_from(gpu.clocks_mhz))
@@ -40,14 +40,14 @@ def test_every_answer_states_its_uncertainty(gpu, shared, data):
     assert answer.power_uncertainty > 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(gpus, residents, residents)
 def test_a_co_runner_never_makes_the_effect_of_others_more_certain(gpu, own, other):
     alone, beside = (co_run(gpu, shared).tasks[0].uncertainty_parts for shared in ([own], [own, other]))
     assert beside.contention > alone.contention
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(gpus, residents, st.integers(1, 4))
 def test_a_batch_farther_from_the_measured_ones_is_never_more_certain(gpu, own, factor):
     near = replace(own, workload=replace(own.workload, batch_size=512))

@@ -35,14 +35,14 @@ def blocks(page: str, heading: str = "") -> list[Block]:
 
 
 def copy_checkout(folder: Path) -> Path:
-    """Copy the files that git knows, or would add, and compiled functions, to a folder; return it."""
+    """Copy the files that git knows, or would add, and what is compiled of them, to a folder; return it."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=CHECKOUT, capture_output=True, check=True, text=True).stdout.split("\0")
     for name in filter(None, names):
         if (CHECKOUT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(CHECKOUT / name, folder / name)
-    for path in (CHECKOUT / "heshare").rglob("__pycache__/*.nb[ci]"):
+    for path in (CHECKOUT / "heshare").rglob("__pycache__/*"):
         (folder / path.relative_to(CHECKOUT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, folder / path.relative_to(CHECKOUT))
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -26,18 +27,70 @@ def test_stages_work_without_any_room(tmp_path: Path) -> None:
 
     One copy of the package, one after the other, with what is compiled of it.
     """
-    shutil.copytree(PACKAGE, tmp_path / "heshare", ignore=shutil.ignore_patterns("*.pyc"))
+    shutil.copytree(PACKAGE, tmp_path / "heshare")
     for name in ("pyproject.toml", "data", "notebooks", "tests"):
         (tmp_path / name).symlink_to(CHECKOUT / name)
     for name in DOORS:
         (tmp_path / "heshare" / name).unlink()
-    work_without(tmp_path, ROOMS)
-    for room in ROOMS:
-        work_without(tmp_path, [room], "--collect-only")
+    with Parent(tmp_path) as parent:
+        work_without(parent, ROOMS)
+        for room in ROOMS:
+            work_without(parent, [room], "--collect-only")
 
 
-def work_without(root: Path, rooms: list[str], *options: str) -> None:
+PROGRAM = f"""
+import json, os, sys, traceback
+import numba.np.arraymath, numpy, pandas, scipy.optimize, scipy.stats, sklearn.ensemble, yaml
+def work(words):
+    exec({PLAN_AND_RUN!r}, {{}})
+    print("ran", flush=True)
+    import pytest
+    return int(pytest.main(words))
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(log, 1), os.dup2(log, 2)
+            code = work(json.loads(line))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+class Parent:
+    """A process with the libraries and none of the package, whose children plan, run and then test."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __enter__(self) -> Parent:
+        environment = {**os.environ, "PYTHONPATH": str(self.root), "HESHARE_ROOT": str(self.root)}
+        command = [sys.executable, "-c", PROGRAM]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(command, cwd=self.root, env=environment, text=True, **pipes)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._process.communicate()
+
+    def run(self, words: list[str]) -> tuple[int, str]:
+        """The exit code of a child, and what it said."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline()), (self.root / "log").read_text("utf-8")
+
+
+def work_without(parent: Parent, rooms: list[str], *options: str) -> None:
     """Take rooms away; plan, run and run the tests of the stages that use no room; put the rooms back."""
+    root = parent.root
     for room in rooms:
         (root / "away" / room).parent.mkdir(parents=True, exist_ok=True)
         (root / "heshare" / room).rename(root / "away" / room)
@@ -45,14 +98,11 @@ def work_without(root: Path, rooms: list[str], *options: str) -> None:
     files = [file for stage in STAGES for file in (CHECKOUT / "tests/unit" / stage).glob("test_*.py")]
     tests = [str(root / file.relative_to(CHECKOUT)) for file in sorted(files) if not uses(file, modules)]
     assert len(tests) >= 20, "most tests of the stages use no room"
-    pytest_of_stages = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", "-n0", *options, *tests]
-    environment = {**os.environ, "PYTHONPATH": str(root), "HESHARE_ROOT": str(root)}
-    for program in (["-c", PLAN_AND_RUN], pytest_of_stages):
-        command = [sys.executable, *program]
-        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"without {', '.join(rooms)}: {(done.stdout + done.stderr)[-3000:]}"
-        last = done.stdout.strip().rpartition("\n")[2] or "a plan and runs"
-        sys.stdout.write(f"without {', '.join(rooms)}: {last}\n")
+    words = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "-n0", *options, *tests]
+    code, said = parent.run(words)
+    assert code == 0, f"without {', '.join(rooms)}: {said[-3000:]}"
+    assert said.startswith("ran\n")
+    sys.stdout.write(f"without {', '.join(rooms)}: {said.strip().rpartition(chr(10))[2]}\n")
     for room in rooms:
         (root / "away" / room).rename(root / "heshare" / room)
 

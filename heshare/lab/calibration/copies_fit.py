@@ -207,8 +207,9 @@ def _stretch(p: float, busy: FloatArray, host: FloatArray, gpu: FloatArray) -> f
                 longer, shorter = max(host[place], gpu_s), min(host[place], gpu_s)
                 time_s = longer * (1.0 + (shorter / longer) ** OVERLAP) ** (1.0 / OVERLAP)
                 rho, falls = busy[place] / time_s, (gpu_s / time_s) ** OVERLAP
-                total, powers = total + rho, powers + rho**p
-                slope_total, slope_powers = slope_total + rho * falls, slope_powers + rho**p * falls
+                power = rho**p
+                total, powers = total + rho, powers + power
+                slope_total, slope_powers = slope_total + rho * falls, slope_powers + power * falls
         left = np.exp(-p * log_c)
         value = 1.0 - left - (total**p - powers)
         if value > 0.0:

@@ -106,7 +106,7 @@ class Schedule:
             plan.arrival_s = rng.choice((0.0, round(rng.uniform(0.0, 8.0), 3)))
 
     @classmethod
-    def crash(cls, kind: str, change: int, *, jobs: int = 20) -> Schedule:
+    def crash(cls, kind: str, change: int, *, jobs: int = 6) -> Schedule:
         """Return a run without other faults in which the process that makes a change of a file dies at it."""
         rng = random.Random(change)
         plans = {f"j{index}": JobPlan(round(rng.uniform(0.5, 4.0), 3)) for index in range(jobs)}

@@ -268,7 +268,7 @@ def simulate(seed: int, more: Mapping[tuple[ModuleType, str], Any] | None = None
 def crash_at_every_write(
     kinds: tuple[str, ...] = ("kill-before", "kill-middle", "kill-after"), *, step: int = 1
 ) -> int:
-    """Crash a run of 20 jobs at each change of a file (or every `step`-th), resume it, and return how many there were.
+    """Crash a run of 6 jobs at each change of a file (or every `step`-th), resume it, and return how many there were.
 
     Raises:
         AssertionError: a promise was broken.

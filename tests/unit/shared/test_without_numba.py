@@ -27,7 +27,7 @@ for gpu in ("T4", "V100", "A100", "H100"):
 """
 PROGRAM = """
 import heshare as hs
-tasks, cluster = hs.task_set(3, seed=0), "1xT4,1xA100"
+tasks, cluster = hs.task_set(2, seed=0), "1xT4,1xA100"
 def shown(front):
     print(front.objectives.tobytes().hex(), [str(plan.to_frame().to_csv()) for plan in front])
 front = hs.plan(tasks, cluster, seed=0)

@@ -16,7 +16,9 @@ from heshare.lab.advice.exports import TARGETS, export, profile
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
 
-SCHEMA = json.loads((Path(__file__).parent / "kubernetes_schemas.json").read_text("utf-8"))
+SCHEMA = jsonschema.Draft202012Validator(
+    json.loads((Path(__file__).parent / "kubernetes_schemas.json").read_text("utf-8"))
+)
 ADVICES = {
     "A100": hs.advise("A100", ["resnet50:8", "vgg19:8"]),
     "T4": hs.advise("T4", "3xmobilenet:1"),
@@ -35,7 +37,7 @@ def exported(gpu: str, place: int, target: str) -> str:
 def test_yaml_keeps_to_the_schema_and_claims_what_it_defines(gpu, place, target):
     option, documents = ADVICES[gpu].options[place], list(yaml.safe_load_all(exported(gpu, place, target)))
     for document in documents:
-        jsonschema.validate(document, SCHEMA, cls=jsonschema.Draft202012Validator)
+        SCHEMA.validate(document)
     pods = [each for each in documents if each["kind"] == "Pod"]
     assert len({pod["metadata"]["name"] for pod in pods}) == len(option.way.residents)
     if target == "dra":
@@ -57,7 +59,7 @@ def test_the_schema_refuses_another_field():
     (pod, *_) = yaml.safe_load_all(exported("A100", 4, "hami"))
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpucore"] = 50
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(pod, SCHEMA, cls=jsonschema.Draft202012Validator)
+        SCHEMA.validate(pod)
 
 
 @pytest.mark.parametrize(("gpu", "place"), OPTIONS)

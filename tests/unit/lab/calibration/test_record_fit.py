@@ -25,6 +25,9 @@ from heshare.shared import files
 from heshare.world.catalogue import gpu, resident
 
 A100 = gpu("A100")
+FEW = {"bert_large", "gpt2", "mobilenet", "mobilenetv2", "resnet101", "resnet152"}
+FEW |= {f"densenet{layers}" for layers in (121, 161, 201)}
+"""Workloads of a fit that takes seconds."""
 SETS = [
     ["resnet50:8@100"],
     ["vgg19:32@30"],
@@ -103,7 +106,9 @@ def test_fitted_half_splits_each_form_and_keeps_sets_together(measured: pd.DataF
 def test_left_out_points_have_small_errors_for_fitted_forms_and_not_for_the_shipped_model(
     measured: pd.DataFrame,
 ) -> None:
-    errors = record_validation.errors_by_form(record_validation.left_out_points(measured, splits=1)).set_index(
+    others = measured["co_runners"].str.findall(r"[a-z]\w+(?=:)").map(set)
+    few = measured[measured["workload"].isin(FEW) & (others <= FEW)]
+    errors = record_validation.errors_by_form(record_validation.left_out_points(few, splits=1)).set_index(
         ["form", "quantity"]
     )
     assert set(errors["provenance"]) == {"measured"}

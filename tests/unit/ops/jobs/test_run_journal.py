@@ -71,7 +71,7 @@ OVER = state_of(*ENTRIES).history.over
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_salvage_of_flipped_bits_loses_at_most_the_lines_that_they_are_in(tmp_path_factory, places):
     folder = tmp_path_factory.mktemp("flip")
     content, first = bytearray(b"".join(WHOLE)), len(WHOLE[0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,6 +54,12 @@ def test_least_energy_j_is_no_more_than_the_energy_of_any_policy(name: str) -> N
     assert least_j <= done.energy_active_j * (1 + 1e-9)
 
 
+@cache
+def least_energies_j(**where: Any) -> tuple[float, float]:
+    """Among the plans of the claims' searches, and of all."""
+    return reasons.least_energy_j(**where, choices=BatchChoices()), reasons.least_energy_j(**where)
+
+
 @pytest.mark.parametrize(
     ("outside", "below_pct"),
     [
@@ -64,9 +73,8 @@ def test_least_energy_j_is_no_more_than_the_energy_of_any_policy(name: str) -> N
 def test_plans_outside_the_defaults_pass_below_their_bound_and_not_below_that_of_the_claims(
     outside: BatchChoices, below_pct: tuple[float, float]
 ) -> None:
-    where = {"n": 4, "cluster": "2xA100", "seed": 0, "repetition": 2}
-    narrow_j = reasons.least_energy_j(**where, choices=BatchChoices())  # type: ignore[arg-type]
-    wide_j = reasons.least_energy_j(**where)  # type: ignore[arg-type]
+    where: dict[str, Any] = {"n": 4, "cluster": "2xA100", "seed": 0, "repetition": 2}
+    narrow_j, wide_j = least_energies_j(**where)
     tasks = draw(4, rng=np.random.default_rng(np.random.SeedSequence(0, spawn_key=(2, 0))))
     front = exact_front(tasks, Cluster.parse("2xA100"), DevicePredictor(), choices=outside)
     cheapest_j = device_front(front, points=len(front), rng=np.random.default_rng(0))["energy_j"].min()

@@ -82,7 +82,7 @@ def option_sets(draw):
     return made
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(options=option_sets(), gpus=st.integers(1, 16), budget_j=st.floats(0, 500))
 def test_grow_keeps_gpus_and_budget(options, gpus, budget_j):
     started = admit(options, sorted(options), gpus)

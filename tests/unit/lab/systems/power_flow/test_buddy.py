@@ -53,7 +53,7 @@ def test_make_room_moves_the_fewest_gpus():
     assert buddy.allocations() == {0: (0, 1), 2: (4, 5), 3: (6,), 5: (7,), 9: (2, 3)}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     steps=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12)), max_size=40),
