@@ -61,15 +61,16 @@ def search_checkpoints(
         InputError: there is no such search.
     """
     require("rival", name, name in TITLES, "one of " + ", ".join(TITLES), "Choose one of them.")
-    from pymoo.optimize import minimize  # slow to import
+    from pymoo.core.evaluator import Evaluator  # slow to import
+    from pymoo.optimize import minimize
 
     record = SearchRecord(instance)
     algorithm = _algorithm(name, instance, settings, 1 / instance.n if rate == "1/n" else float(rate), rng)
     seed = int(rng.integers(2**31))
     record.begin()
-    minimize(
-        problem(instance, record.evaluate), algorithm, ("n_eval", max(checkpoints)), seed=seed, copy_algorithm=False
-    )
+    evaluator = Evaluator(evaluate_values_of=["F"])  # there are no constraints
+    how = {"evaluator": evaluator, "seed": seed, "copy_algorithm": False}
+    minimize(problem(instance, record.evaluate), algorithm, ("n_eval", max(checkpoints)), **how)
     return record.at_checkpoints(checkpoints, settings)
 
 
@@ -194,13 +195,20 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.algorithms.moo.spea2 import SPEA2, SPEA2Survival
     from pymoo.core.duplicate import DuplicateElimination
-    from pymoo.core.mutation import Mutation
+    from pymoo.core.population import Population
     from pymoo.operators.crossover.ux import UniformCrossover
     from pymoo.util.ref_dirs import get_reference_directions
 
-    class Reset(Mutation):  # type: ignore[misc]
-        def _do(self, problem: Any, X: IntArray, *args: Any, random_state: Any = None, **kwargs: Any) -> IntArray:  # noqa: N803
-            return random_reset(X, instance, rate, random_state)
+    class Children(UniformCrossover):  # type: ignore[misc]
+        def do(self, problem: Any, parents: Any, *args: Any, random_state: Any = None, **kwargs: Any) -> Any:
+            """As pymoo's own and then `random_reset`, with the same random numbers and no individuals in between."""
+            pairs = np.array([each.X for each in parents.ravel()]).reshape(*parents.shape, -1).swapaxes(0, 1)
+            crossed, children = random_state.random(len(parents)) < self.prob.value, pairs.copy()
+            if crossed.any():
+                children[:, crossed] = self._do(problem, pairs, random_state=random_state)[:, crossed]
+            children = random_reset(children.reshape(-1, instance.n), instance, rate, random_state)
+            random_state.random(len(children))  # pymoo draws which children mutate: all may
+            return Population.new("X", children)
 
     class Exact(DuplicateElimination):  # type: ignore[misc]
         def _do(self, pop: Any, other: Any, is_duplicate: Any) -> Any:
@@ -214,8 +222,9 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
 
     parts = {
         "sampling": initialise(instance, settings, rng),
-        "crossover": UniformCrossover(),
-        "mutation": Reset(prob=1.0),
+        "crossover": Children(),
+        "mutation": lambda problem, children, **_: children,
+        "repair": lambda problem, schemes, **_: schemes,  # pymoo's own sets each scheme to itself
     }
     if name == "nsga2":
         algorithm = NSGA2(pop_size=settings.population, eliminate_duplicates=Exact(), **parts)
