@@ -61,16 +61,14 @@ def search_checkpoints(
         InputError: there is no such search.
     """
     require("rival", name, name in TITLES, "one of " + ", ".join(TITLES), "Choose one of them.")
-    from pymoo.core.evaluator import Evaluator  # slow to import
-    from pymoo.optimize import minimize
+    from pymoo.optimize import minimize  # slow to import
 
     record = SearchRecord(instance)
     algorithm = _algorithm(name, instance, settings, 1 / instance.n if rate == "1/n" else float(rate), rng)
     seed = int(rng.integers(2**31))
     record.begin()
-    evaluator = Evaluator(evaluate_values_of=["F"])  # there are no constraints
-    how = {"evaluator": evaluator, "seed": seed, "copy_algorithm": False}
-    minimize(problem(instance, record.evaluate), algorithm, ("n_eval", max(checkpoints)), **how)
+    end = ("n_eval", max(checkpoints))
+    minimize(problem(instance, record.evaluate), algorithm, end, seed=seed, copy_algorithm=False)
     return record.at_checkpoints(checkpoints, settings)
 
 
@@ -133,14 +131,12 @@ class SearchRecord:
 
     def at_checkpoints(self, checkpoints: Sequence[int], settings: Settings) -> list[SearchCheckpoint]:
         """Return the archive after each number of evaluations, filled one population at a time as in stage 1."""
-        sizes = np.array([len(schemes) for schemes in self._gpus])
-        times_s = np.repeat(self._times_s, sizes)
+        times_s = np.repeat(self._times_s, [len(schemes) for schemes in self._gpus])
         gpus, objectives = np.concatenate(self._gpus), np.concatenate(self._objectives)
         archive, results = Archive.empty(self.instance.n), []
         for done in range(0, max(checkpoints), settings.population):
             last = done + settings.population
-            new = gpus[done:last].astype(np.int64), objectives[done:last]
-            archive = archive.with_new(*new, limit=settings.archive)
+            archive = archive.with_new(gpus[done:last].astype(np.int64), objectives[done:last], limit=settings.archive)
             if last in checkpoints:
                 count = min(last, len(gpus))  # pymoo ends early when all children are duplicates
                 results.append(
@@ -195,6 +191,7 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.algorithms.moo.spea2 import SPEA2, SPEA2Survival
     from pymoo.core.duplicate import DuplicateElimination
+    from pymoo.core.evaluator import Evaluator
     from pymoo.core.population import Population
     from pymoo.operators.crossover.ux import UniformCrossover
     from pymoo.util.ref_dirs import get_reference_directions
@@ -224,6 +221,7 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
         "sampling": initialise(instance, settings, rng),
         "crossover": Children(),
         "mutation": lambda problem, children, **_: children,
+        "evaluator": Evaluator(evaluate_values_of=["F"]),  # there are no constraints
         "repair": lambda problem, schemes, **_: schemes,  # pymoo's own sets each scheme to itself
     }
     if name == "nsga2":
