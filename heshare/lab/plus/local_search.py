@@ -342,11 +342,13 @@ def _relocate_tasks(
         task = order[row]
         source = queues.gpu_of[task]
         best_gain, target, empty_kinds = 0.0, NO_GPU, 0
-        evaluated = False
+        # A task or a queue that has not changed since the last trial cannot give another result.
+        if changed[source] > tried[task]:
+            without = evaluate_change(table, queues, source, task, EMPTY, weight)
+            drop[task] = queue_cost(queues, source) - without + weight * queues.ready_s[source]
         for column in range(targets.shape[1]):
             gpu = targets[row, column]
             kind = queues.kind_of[gpu]
-            # A task and two queues that have not changed since the last trial cannot give another result.
             if gpu == source or not fits[task, kind] or max(changed[source], changed[gpu]) <= tried[task]:
                 continue
             # Empty GPUs of a type that begin at once are alike: only the first one is tried.
@@ -354,12 +356,9 @@ def _relocate_tasks(
                 if empty_kinds >> kind & 1:
                     continue
                 empty_kinds |= 1 << kind
-            if not evaluated:
-                without = evaluate_change(table, queues, source, task, EMPTY, weight)
-                drop[task] = queue_cost(queues, source) - without + weight * queues.ready_s[source]
-                evaluated = True
-            with_task = evaluate_change(table, queues, gpu, EMPTY, task, weight)
-            rise[task, column] = with_task - queue_cost(queues, gpu) + weight * queues.ready_s[gpu]
+            if changed[gpu] > tried[task] or queues.head[gpu] == EMPTY:
+                with_task = evaluate_change(table, queues, gpu, EMPTY, task, weight)
+                rise[task, column] = with_task - queue_cost(queues, gpu) + weight * queues.ready_s[gpu]
             gain = drop[task] - rise[task, column]
             if gain > best_gain + MIN_GAIN * (queue_cost(queues, source) + queue_cost(queues, gpu)):
                 best_gain, target = gain, gpu

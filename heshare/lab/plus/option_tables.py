@@ -165,7 +165,7 @@ def _recompute(table: OptionTable, missing: IntArray) -> None:
             size += 1
         kind = missing[row, 0]
         key = code * len(table.clients) + kind
-        slot = key % _PRIME % len(table.slots)
+        slot = key % _PRIME & (len(table.slots) - 1)
         while table.slots[slot, 0] != key and table.slots[slot, 0] != _FREE:
             slot = (slot + 1) % len(table.slots)
         # A table that was emptied meanwhile has no such slot; the set is computed when it is met again.
@@ -182,7 +182,7 @@ def find_options(table: OptionTable, kind: int, size: int, code: int) -> int:
     1 as digits of a number of base n + 1.
     """
     key = code * len(table.clients) + kind
-    slot = key % _PRIME % len(table.slots)
+    slot = key % _PRIME & (len(table.slots) - 1)
     while table.slots[slot, 0] != key and table.slots[slot, 0] != _FREE:
         slot = (slot + 1) % len(table.slots)
     place: int = table.slots[slot, 1] if table.slots[slot, 0] == key else _store_options(table, kind, size, key, slot)

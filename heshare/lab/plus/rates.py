@@ -107,7 +107,7 @@ class Rates:
 
     def fill_all(self) -> None:
         """Fill the tables for every multiset."""
-        for size in range(1, self.width + 1):
+        for size in range(1, self.width + 1) if (self.tables.variant_begin == UNKNOWN).any() else ():
             multisets = combinations_with_replacement(range(len(self.workloads)), size)
             self.fill(np.array(list(multisets), dtype=np.int64))
 

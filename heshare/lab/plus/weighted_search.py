@@ -27,6 +27,7 @@ Iterated local search: Lourenco, Martin and Stuetzle 2003, doi:10.1007/0-306-480
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from math import inf
 from time import perf_counter
 
@@ -61,7 +62,6 @@ class WeightedSearch:
         self._costs, self._settings, self._rng, self._seeds = costs, settings, rng, list(seeds)
         world = costs.world
         self.archive = FrontArchive(costs, settings)
-        self._table: OptionTable | None = None
         self._longest: IntArray = np.argsort(-costs.time_s.min(axis=1), kind="stable")
         members = [np.flatnonzero(world.kind_of == kind) for kind in range(len(world.kinds))]
         self._groups = np.full((len(members), max(map(len, members))), NO_GPU)
@@ -96,19 +96,15 @@ class WeightedSearch:
         """Return the front, thinned to at most `settings.front_plans` plans."""
         return self.archive.front()
 
-    @property
+    @cached_property
     def _options(self) -> OptionTable:
-        if self._table is None:
-            self._table = option_table(self._costs)
-        return self._table
+        return option_table(self._costs)
 
     def _find_weights(self) -> None:
         """Search at coarse weights over the whole range; set the weights of the next rounds from the front's slopes."""
         settings = self._settings
         coarse = self._costs.balanced_weight() * 10.0 ** np.linspace(-3, 3, settings.coarse_weights)
-        schemes: list[IntArray] = []
-        for weight in coarse:
-            schemes.append(self._local_optimum(self._constructed(weight), weight)[0])
+        schemes = [self._local_optimum(self._constructed(weight), weight)[0] for weight in coarse]
         self.archive.add(schemes)
         low, high = self.archive.weight_range()
         self._weights = np.geomspace(low / 2, high * 2, settings.weights)
@@ -118,9 +114,8 @@ class WeightedSearch:
 
     def _refine(self, number: int, end_s: float) -> None:
         """Go once along the weights, each one from its own and its neighbour's best, then from perturbations."""
-        count = len(self._weights)
         neighbour = None
-        for index in range(count) if number % 2 else range(count - 1, -1, -1):
+        for index in range(len(self._weights))[:: 1 if number % 2 else -1]:
             weight = float(self._weights[index])
             starts = [self._constructed(weight), *self._seeds] if number == 1 else []
             # The coarse round's assignments were optimal for other weights: their cost at this one is not computed yet.
@@ -154,8 +149,8 @@ class WeightedSearch:
     def _fill_missing(self) -> bool:
         """Predict what the last search found missing; return whether there was anything."""
         before = self._options
-        self._table = with_missing(self._costs, before)
-        return self._table is not before
+        self._options = with_missing(self._costs, before)
+        return self._options is not before
 
     def _local_optimum(self, scheme: IntArray, weight: float, *, perturbed: bool = False) -> tuple[IntArray, float]:
         """Return a scheme improved until no move improves it, and what it costs.
@@ -183,5 +178,4 @@ class WeightedSearch:
         """Return some GPUs of every type for each task, shape (n, s)."""
         per_kind = -(-self._settings.sampled_gpus // len(self._groups))
         used = [group[group != NO_GPU] for group in self._groups]
-        columns = [gpus[self._rng.integers(len(gpus), size=(n, per_kind))] for gpus in used]
-        return np.concatenate(columns, axis=1)
+        return np.concatenate([gpus[self._rng.integers(len(gpus), size=(n, per_kind))] for gpus in used], axis=1)

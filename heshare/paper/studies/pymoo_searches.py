@@ -67,9 +67,8 @@ def search_checkpoints(
     algorithm = _algorithm(name, instance, settings, 1 / instance.n if rate == "1/n" else float(rate), rng)
     seed = int(rng.integers(2**31))
     record.begin()
-    minimize(
-        problem(instance, record.evaluate), algorithm, ("n_eval", max(checkpoints)), seed=seed, copy_algorithm=False
-    )
+    end = ("n_eval", max(checkpoints))
+    minimize(problem(instance, record.evaluate), algorithm, end, seed=seed, copy_algorithm=False)
     return record.at_checkpoints(checkpoints, settings)
 
 
@@ -132,14 +131,12 @@ class SearchRecord:
 
     def at_checkpoints(self, checkpoints: Sequence[int], settings: Settings) -> list[SearchCheckpoint]:
         """Return the archive after each number of evaluations, filled one population at a time as in stage 1."""
-        sizes = np.array([len(schemes) for schemes in self._gpus])
-        times_s = np.repeat(self._times_s, sizes)
+        times_s = np.repeat(self._times_s, [len(schemes) for schemes in self._gpus])
         gpus, objectives = np.concatenate(self._gpus), np.concatenate(self._objectives)
         archive, results = Archive.empty(self.instance.n), []
         for done in range(0, max(checkpoints), settings.population):
             last = done + settings.population
-            new = gpus[done:last].astype(np.int64), objectives[done:last]
-            archive = archive.with_new(*new, limit=settings.archive)
+            archive = archive.with_new(gpus[done:last].astype(np.int64), objectives[done:last], limit=settings.archive)
             if last in checkpoints:
                 count = min(last, len(gpus))  # pymoo ends early when all children are duplicates
                 results.append(
@@ -194,13 +191,21 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.algorithms.moo.spea2 import SPEA2, SPEA2Survival
     from pymoo.core.duplicate import DuplicateElimination
-    from pymoo.core.mutation import Mutation
+    from pymoo.core.evaluator import Evaluator
+    from pymoo.core.population import Population
     from pymoo.operators.crossover.ux import UniformCrossover
     from pymoo.util.ref_dirs import get_reference_directions
 
-    class Reset(Mutation):  # type: ignore[misc]
-        def _do(self, problem: Any, X: IntArray, *args: Any, random_state: Any = None, **kwargs: Any) -> IntArray:  # noqa: N803
-            return random_reset(X, instance, rate, random_state)
+    class Children(UniformCrossover):  # type: ignore[misc]
+        def do(self, problem: Any, parents: Any, *args: Any, random_state: Any = None, **kwargs: Any) -> Any:
+            """As pymoo's own and then `random_reset`, with the same random numbers and no individuals in between."""
+            pairs = np.array([each.X for each in parents.ravel()]).reshape(*parents.shape, -1).swapaxes(0, 1)
+            crossed, children = random_state.random(len(parents)) < self.prob.value, pairs.copy()
+            if crossed.any():
+                children[:, crossed] = self._do(problem, pairs, random_state=random_state)[:, crossed]
+            children = random_reset(children.reshape(-1, instance.n), instance, rate, random_state)
+            random_state.random(len(children))  # pymoo draws which children mutate: all may
+            return Population.new("X", children)
 
     class Exact(DuplicateElimination):  # type: ignore[misc]
         def _do(self, pop: Any, other: Any, is_duplicate: Any) -> Any:
@@ -214,8 +219,10 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
 
     parts = {
         "sampling": initialise(instance, settings, rng),
-        "crossover": UniformCrossover(),
-        "mutation": Reset(prob=1.0),
+        "crossover": Children(),
+        "mutation": lambda problem, children, **_: children,
+        "evaluator": Evaluator(evaluate_values_of=["F"]),  # there are no constraints
+        "repair": lambda problem, schemes, **_: schemes,  # pymoo's own sets each scheme to itself
     }
     if name == "nsga2":
         algorithm = NSGA2(pop_size=settings.population, eliminate_duplicates=Exact(), **parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import moocore
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_task
 from heshare.paper.studies import pymoo_searches
 from heshare.scheduling.genetic import Schemes, search
 from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
+from heshare.scheduling.operators import random_reset, random_schemes
 from heshare.scheduling.pareto import non_dominated
 from heshare.scheduling.settings import Settings
 from heshare.shared.errors import InputError
@@ -107,3 +110,24 @@ def test_the_quicker_moead_replaces_as_pymoos_does(instance: Instance, monkeypat
     quick = gpus()
     monkeypatch.setattr(pymoo_searches, "_batched_moead", lambda: ParallelMOEAD)
     assert gpus() == quick
+
+
+@pytest.mark.parametrize("chance", [0.9, 0.0])
+def test_the_quicker_children_are_those_of_pymoos_operators(instance: Instance, chance: float) -> None:
+    from pymoo.core.mutation import Mutation
+    from pymoo.core.population import Population
+    from pymoo.operators.crossover.ux import UniformCrossover
+
+    class Reset(Mutation):  # type: ignore[misc]
+        def _do(self, problem: Any, X: Any, *args: Any, random_state: Any = None, **kwargs: Any) -> Any:  # noqa: N803
+            return random_reset(X, instance, 0.1, random_state)
+
+    quick = pymoo_searches._algorithm("nsga2", instance, Settings(), 0.1, np.random.default_rng(0)).mating.crossover
+    quick.prob.value = chance
+    problem = pymoo_searches.problem(instance, pymoo_searches.SearchRecord(instance).evaluate)
+    pairs = Population.new("X", random_schemes(instance.fits, 40, np.random.default_rng(1))).reshape(20, 2)
+    ours, theirs = np.random.default_rng(2), np.random.default_rng(2)
+    children = UniformCrossover(prob=chance)(problem, pairs, random_state=theirs)
+    Reset(prob=1.0)(problem, children, random_state=theirs)
+    np.testing.assert_array_equal(quick(problem, pairs, random_state=ours).get("X"), children.get("X"))
+    assert ours.random() == theirs.random()
