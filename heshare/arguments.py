@@ -288,7 +288,6 @@ def _listed(values: Any) -> tuple[Any, ...]:
 
 
 def _short(value: Any) -> str:
-    """Return a value as a message shows it: short values as they are, others by their type."""
     if value is None or isinstance(value, bool | Real | str):
         return repr(value) if len(repr(value)) <= 60 else f"text of {len(str(value))} characters"
     if isinstance(value, list | tuple | dict):

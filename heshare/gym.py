@@ -246,8 +246,6 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
 
 
 class _Agent:
-    """The policy of an episode: it returns what the agent has chosen."""
-
     name, tick_s, gangs = "agent", None, False
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
     actions: Sequence[Action] = ()

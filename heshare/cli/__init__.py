@@ -158,7 +158,6 @@ def _heshare(
 def _warning_line(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Return a warning of the package as one line; another one as Python shows it."""
     if category.__module__.startswith("heshare."):
         return f"heshare: {message}\n"
     return _PYTHONS_FORMAT(message, category, filename, lineno, line)

@@ -131,7 +131,6 @@ def _grid(lists: dict[str, Any], file: Path | None, seed: int, seeds: int) -> Gr
 
 
 def _sweep(grid: Grid, folder: Path | None, jobs: int, *, again: bool, progress: bool) -> tuple[pd.DataFrame, str]:
-    """Return the rows of a grid, and after a Ctrl-C what to say of it."""
     import pandas as pd
 
     from heshare.lab.sweeps.sweep import sweep

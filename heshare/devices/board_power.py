@@ -72,7 +72,7 @@ def board_power_w(
     slowdowns = max_mhz / sm_mhz, memory_slowdown_at(power, sm_mhz)
     turns = 1.0 if contention is None else common_stretch(contention, parts, *slowdowns)
     times_s = crowded_times_s(parts, turns, *slowdowns)
-    return _power_w(power, _done(power, parts, times_s, *slowdowns), sm_mhz, max_mhz)
+    return _power_w(power, _work_done(parts, times_s, float(power.memory), *slowdowns), sm_mhz, max_mhz)
 
 
 def power_at_times_w(
@@ -104,13 +104,7 @@ def work_done(
     work. Y is the load beside the busiest resident. Z is that of operations and traffic, in full dynamic powers.
     """
     parts = resident_parts(iterations, power.cache_mb)
-    return _done(power, parts, np.array(times_s, dtype=np.float64), sm_slowdown, memory_slowdown)
-
-
-def _done(
-    power: Power, parts: FloatArray, times_s: FloatArray, sm_slowdown: float, memory_slowdown: float
-) -> tuple[float, float, float, float]:
-    return _work_done(parts, times_s, float(power.memory), sm_slowdown, memory_slowdown)
+    return _work_done(parts, np.array(times_s, dtype=np.float64), float(power.memory), sm_slowdown, memory_slowdown)
 
 
 def capped_clock_mhz(

@@ -226,7 +226,6 @@ def _pipe_variable(pipe: Path) -> str:
 
 
 def _base() -> Path:
-    """Return the folder of the sessions: a short path, since a socket path has at most 107 characters."""
     usual = tempfile.gettempdir()
     return Path(usual if len(usual) < 60 else "/tmp")
 

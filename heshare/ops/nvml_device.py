@@ -276,8 +276,6 @@ class _Running:
 
 
 class _Tasks:
-    """Worker processes of the tasks on a live device, by task id."""
-
     def __init__(self, launcher: Launcher, gpu: Gpu, uuid: str, *, timeout_s: float) -> None:
         self._launcher, self._gpu, self._uuid, self._timeout_s = launcher, gpu, uuid, timeout_s
         self._running: dict[int, _Running] = {}

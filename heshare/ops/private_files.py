@@ -81,7 +81,6 @@ def _open_folder(folder: Path) -> int:
 
 
 def _others_can_write(status: os.stat_result) -> bool:
-    """Return whether others than the owner can write; a group of the owner alone, as many systems have, is no other."""
     if status.st_mode & stat.S_IWOTH:
         return True
     if not status.st_mode & stat.S_IWGRP:

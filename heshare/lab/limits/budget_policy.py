@@ -126,7 +126,6 @@ class BudgetPolicy(HoldingPolicy):
         yield from _Answer(self, view, wanted).actions()
 
     def _observe(self, view: View) -> None:
-        """Take over the readings of GPUs whose state has settled."""
         settle_s = self._settings.settle_s
         for gpu in view.gpus:
             index = gpu.index
@@ -285,7 +284,6 @@ class _Answer:
         return any(choose_clocks(self._gpus, self._bounds, self._limit_w, floor) for floor in floors)
 
     def _make_room(self) -> None:
-        """Lower clocks, and where that is not enough pause the tasks that started last."""
         if self._fits(FLOOR, 0.0):
             return
         paused: list[tuple[Start, Task]] = []
@@ -304,7 +302,6 @@ class _Answer:
         self._held.put_first(paused)
 
     def _move(self, move: Migrate) -> None:
-        """Move a running task if there is power for it, else take it off and hold its start back."""
         at = self._running(move.task)
         task = self._view.gpus[at[0]].running[move.task].task
         start = as_start(move)
@@ -327,7 +324,6 @@ class _Answer:
             self._set_residents(index, with_resident(self._gpus[index], self._owner._resident(task, start)))
 
     def _release(self) -> None:
-        """Release held starts in their order, as long as there is power."""
         may_start = self._settings.may_start
         if self._over or (may_start is not None and not may_start()):
             return
@@ -368,14 +364,12 @@ class _Answer:
         )
 
     def _least_w(self, start: Start) -> float:
-        """Return the power of all GPUs with a start at their lowest clocks, W."""
         self._join(start, self._held.task(start.task))
         for gpu in self._gpus:
             gpu.level = len(gpu.levels) - 1
         return total_w(self._gpus, self._bounds)
 
     def _set_idle_clocks(self) -> None:
-        """Give idle GPUs the clocks that the policy wished, where there is power for that."""
         for view, gpu in zip(self._view.gpus, list(self._gpus), strict=True):
             wish = self._owner._wishes.get(view.index, view.requested_mhz)
             if gpu.residents or wish == gpu.clock:
@@ -392,7 +386,6 @@ class _Answer:
             gpu.level = max(gpu.level, allowed[0] if allowed else len(gpu.levels) - 1)
 
     def _forget_wishes(self) -> None:
-        """Keep the wishes that are not fulfilled, and forget the others."""
         wishes = self._owner._wishes
         for index, gpu in enumerate(self._gpus):
             if gpu.level:

@@ -217,7 +217,6 @@ def _switching(gpu: Gpu, sm_mhz: float) -> float:
 
 
 def _rest_w(gpu: Gpu, sm_mhz: float) -> float:
-    """Return the power of a GPU with a held clock and nothing running, W."""
     power = default().power.get(gpu.name)
     held_w = 0.0 if power is None else idle_power_w(power, sm_mhz, gpu.max_mhz) - power.idle_w
     return idle_w(gpu) + held_w

@@ -70,8 +70,6 @@ class HeSharePlus(FrontPolicy):
 
 
 def _register(choice: PlanChoice, title: str) -> None:
-    """Register one choice as a variant of HeShare: a comparison of all systems runs it only if it is named."""
-
     @register(
         f"heshare+:{choice}", title=f"HeShare+ {title}", parameters={"rounds": DEFAULT_SETTINGS.rounds}, preset={}
     )

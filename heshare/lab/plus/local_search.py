@@ -423,7 +423,6 @@ def _swap_tasks(
 
 @allocation_free
 def _swap_if_better(table: OptionTable, queues: Assignment, task: int, other: int, weight: float) -> bool:
-    """Swap two tasks of different GPUs if that lowers the cost; return whether it did."""
     source, target = queues.gpu_of[task], queues.gpu_of[other]
     before = queue_cost(queues, source) + queue_cost(queues, target)
     after = evaluate_change(table, queues, source, task, other, weight)

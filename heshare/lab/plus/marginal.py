@@ -244,12 +244,10 @@ class Marginal:
         yield from starts
 
     def _order(self, view: View) -> list[Task]:
-        """Return the tasks to consider: the shortest, by their time alone on their fastest type of GPU."""
         alone_s = {task.id: view.remaining[task.id] * self._fastest_s(task.workload) for task in view.waiting}
         return sorted(view.waiting, key=lambda task: (alone_s[task.id], task.id))[: self._look]
 
     def _fastest_s(self, workload: Workload) -> float:
-        """Return the seconds per iteration alone on the fastest type of GPU."""
         if workload not in self._alone_s:
             able = self._able(workload)
             for kind in able:
@@ -263,7 +261,6 @@ class Marginal:
         return [kind for kind in self._kinds if need_mib <= kind.memory_mib]
 
     def _state(self, gpu: GpuView, costs: bool) -> _GpuState:
-        """Return a GPU as an event finds it; without `costs`, only what clocks need."""
         tasks = gpu.running.values()
         running = [(self._started.get(each.task.id, each.task.workload), each.remaining) for each in tasks]
         state = _GpuState(gpu, running, gpu.free_mib)
@@ -283,7 +280,6 @@ class Marginal:
         return starts
 
     def _place(self, task: Task, iterations: float, states: Sequence[_GpuState]) -> int | None:
-        """Place a task on the GPU where it costs least; return the GPU if it starts there now, None if it waits."""
         # Reversed, so that of interchangeable GPUs the one with the lowest index is kept.
         distinct = list({state.signature: state for state in reversed(states)}.values())
         placements = [
@@ -332,7 +328,6 @@ class Marginal:
 
 
 def _sized(workload: Workload, largest: int) -> list[Workload]:
-    """Return a workload at the inference batch sizes that may be chosen, its own first."""
     found = [workload]
     while 2 * found[-1].batch_size <= largest:
         found.append(replace(workload, batch_size=2 * found[-1].batch_size))

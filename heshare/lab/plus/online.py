@@ -168,7 +168,6 @@ class OnlinePlanner(ABC):
     def _plan(
         self, now_s: float, view: View, waiting: Mapping[int, Task], started: Mapping[int, Batch]
     ) -> Iterator[Action]:
-        """Begin a planning now, or once enough time has passed since the last one."""
         if now_s < self._next_planning_s - _SOON_S:
             if not self._wait_requested:
                 self._wait_requested = True
@@ -190,12 +189,10 @@ class OnlinePlanner(ABC):
             self._follow(chosen.queues, waiting)
 
     def _follow(self, queues: Sequence[Sequence[Batch]], waiting: Mapping[int, Task]) -> None:
-        """Follow these queues from now on, without the tasks that have been started since they were planned."""
         remaining = [[_waiting_part(batch, waiting) for batch in queue] for queue in queues]
         self._queues = [deque(batch for batch in queue if batch.tasks) for queue in remaining]
 
     def _release(self, view: View, waiting: dict[int, Task], started: dict[int, Batch]) -> Iterator[Action]:
-        """Start the next batch on every idle GPU; its tasks are removed from `waiting`."""
         for gpu in view.gpus:
             # `view` is from before this event's actions: a GPU in `started` only seems to be idle.
             if gpu.index in started or len(gpu.running) or not self._queues[gpu.index]:

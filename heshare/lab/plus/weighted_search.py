@@ -139,7 +139,6 @@ class WeightedSearch:
             self._best[index], self._best_costs[index] = scheme, cost
 
     def _constructed(self, weight: float) -> IntArray:
-        """Return the scheme of a greedy construction, made again until no prediction is missing."""
         while True:
             queues = empty_assignment(self._costs)
             construct(self._options, queues, self._longest, self._costs.fits, self._groups, weight)
@@ -147,7 +146,6 @@ class WeightedSearch:
                 return queues.gpu_of
 
     def _fill_missing(self) -> bool:
-        """Predict what the last search found missing; return whether there was anything."""
         before = self._options
         self._options = with_missing(self._costs, before)
         return self._options is not before
@@ -175,7 +173,6 @@ class WeightedSearch:
                 return queues.gpu_of, total
 
     def _sampled_gpus(self, n: int) -> IntArray:
-        """Return some GPUs of every type for each task, shape (n, s)."""
         per_kind = -(-self._settings.sampled_gpus // len(self._groups))
         used = [group[group != NO_GPU] for group in self._groups]
         return np.concatenate([gpus[self._rng.integers(len(gpus), size=(n, per_kind))] for gpus in used], axis=1)

@@ -103,7 +103,6 @@ def sweep(
 
 
 def _compute(cells: Sequence[Description], metrics: Mapping[str, Metric]) -> Iterator[Row]:
-    """Yield the rows of cells that differ in their policies alone."""
     scenario = cells[0]
     for cell in cells:
         for module in cell["modules"]:
@@ -265,7 +264,6 @@ def _policy_modules(policy: str, one_process: bool) -> list[str]:
 
 
 def _tasks(tasks: int | list[Any], drawn: Any, cluster: Cluster) -> DrawTasks | list[Task]:
-    """Return the given tasks, or the function that draws so many."""
     if not isinstance(tasks, int):
         return msgspec.convert(tasks, list[Task])
     return partial(

@@ -298,7 +298,6 @@ def _lock_notes(folder: Path) -> FileLock:
 
 
 def _listen(path: Path, group: str | None, mode: int) -> socket.socket:
-    """Return a socket that listens at a path, with this group and mode from its beginning."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         gid = -1 if group is None else grp.getgrnam(group).gr_gid

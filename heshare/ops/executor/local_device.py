@@ -389,7 +389,6 @@ class LocalExecutorDevice(ExecutorDevice):
                 self._failed.append(self._classify(resident, failure))
 
     def _reports(self, resident: JobOnGpu) -> bool:
-        """Return whether this GPU reports the end of a job; of a gang another one may have done so."""
         return resident.gang is None or resident.gang.claim(self.uuid)
 
     def _classify(self, resident: JobOnGpu, failure: TaskFailure) -> TaskFailure:
@@ -455,7 +454,6 @@ class LocalExecutorDevice(ExecutorDevice):
                 resident.failure = resident.failure or TaskFailure(resident.task_id, "lost", reason, charged=False)
 
     def _divide_energy(self) -> None:
-        """Divide the energy since the last sample among the jobs that ran, in both ways."""
         spent_j, took_s = max(0.0, self.latest.energy_j - self._divided_j), self.latest.time_s - self._divided_s
         moved = self.latest.energy_j != self._divided_j  # a counter stands still for 0.1 s or so
         if moved:

@@ -188,7 +188,6 @@ class LocalGpus:
             self.devices[0].note(text, "watchdog")
 
     def _close(self, card: NvmlDevice) -> None:
-        """Give a GPU back; an error is kept for the report, since the jobs have ended."""
         try:
             card.close()
         except DeviceError as error:

@@ -122,7 +122,6 @@ def run_outcome(state: RunState) -> RunOutcome:
 
 
 def _pauses(sessions: Sequence[SessionState]) -> list[str]:
-    """Return the time before each session but the first, as notes: JCTs and makespan include it."""
     texts = []
     for number, (before, after) in enumerate(pairwise(sessions), start=2):
         pause_s = max(0.0, after.session.at - before.session.at - before.last_s)
@@ -174,7 +173,6 @@ def _equal_j(ends: Sequence[End]) -> float:
 
 
 def _gpus(end: End) -> int | str:
-    """Return the GPU of an attempt; of several, such as `0+1`."""
     return "+".join(str(part.gpu) for part in end.parts) if end.also else end.gpu
 
 

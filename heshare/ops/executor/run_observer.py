@@ -208,7 +208,6 @@ class JournalingObserver(Observer):
         self._steering.hear(idle=idle)
 
     def _may_be_retried(self, job: AssignedJob, failed: TaskFailure) -> bool:
-        """Return whether a job that fails now has retries left; failures by no fault of its own have their limit."""
         if failed.kind == MPS_ENDED:
             return True
         if failed.charged:
@@ -216,7 +215,6 @@ class JournalingObserver(Observer):
         return self._history.free[job.key] < FREE_ATTEMPTS
 
     def _show_progress(self, *, last: bool = False) -> None:
-        """Show a line about the run: rewritten every second on a terminal, written every half minute elsewhere."""
         log, now_s = self._steering.log, self._now_s()
         if now_s < self._next_line_s and not last:
             return

@@ -108,7 +108,6 @@ def record_profiles(
 
 
 def _is_recorded(path: Path, live: LiveGpu, command: str) -> bool:
-    """Return whether this command has recorded this GPU, with this driver, to its end."""
     manifest_path = path.with_name(manifest.NAME)
     if not (path.is_file() and manifest_path.is_file()):
         return False

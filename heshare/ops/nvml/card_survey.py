@@ -121,7 +121,6 @@ def hidden(cards: Sequence[SurveyedCard], variable: str | None) -> frozenset[str
 
 
 def _name(pid: int) -> str:
-    """Return a process's name; a process of another container has none here."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     return "?"

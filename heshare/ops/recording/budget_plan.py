@@ -143,7 +143,6 @@ def _rounds(gpu: Gpu, names: Sequence[str], rng: np.random.Generator, clocks: bo
 
 
 def _alone(gpu: Gpu, names: Sequence[str], size: int, pct: int, sm_mhz: int, rng: np.random.Generator) -> list[Setup]:
-    """Return every workload alone, in random order."""
     workloads = [Workload(str(name), size) for name in rng.permutation(list(names))]
     return _fitting(gpu, [Setup((Resident(workload, pct),), sm_mhz) for workload in workloads])
 

@@ -130,7 +130,6 @@ def _gap_us(trace: Sequence[KernelEvent], position: int) -> float:
 
 
 def _mean_and_std(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and sample standard deviation to the nanosecond, the resolution of the profiler's clock."""
     return round(fmean(values), 3), round(stdev(values), 3) if len(values) > 1 else 0.0
 
 

@@ -215,7 +215,6 @@ def plan_release(state: SlurmState, settings: PlanSettings) -> ReleasePlan:
 
 
 def _refusal(placed: Callable[[Mapping[int, JobComment]], object], job: int, work: JobComment) -> str:
-    """Return why a job cannot be planned, alone; nothing if it can."""
     try:
         placed({job: work})
     except InputError as error:

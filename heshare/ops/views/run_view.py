@@ -167,7 +167,6 @@ def _number(value: float, unit: str) -> str:
 
 
 def _duration(time_s: float) -> str:
-    """Return a time such as 0:05, 12:30 or 1:02:03."""
     minutes, seconds = divmod(max(0, round(time_s)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -14,7 +14,6 @@ _END_S = 2.0
 
 @cache
 def _own_group() -> Path | None:
-    """Return the group of this process where it is this user's, and not root's."""
     with suppress(OSError, StopIteration):
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text("utf-8").splitlines()]
         root = next(words[1] for words in mounts if words[2] == "cgroup2")

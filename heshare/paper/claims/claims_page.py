@@ -69,7 +69,6 @@ def _short(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _block(row: Mapping[str, Any], said: set[str]) -> str:
-    """Return a claim's heading, statement, result and reason, without the sentences that another claim has said."""
     texts = [f"{row['where']}: {row['statement']}.", str(row["why"])]
     texts += [f"Reason: {row['reason']}"] if isinstance(row["reason"], str) else []
     new = [sentence for text in texts for sentence in re.split(r"(?<=[.])\s+(?=[A-Z])", text) if sentence not in said]

@@ -75,7 +75,6 @@ def _text(value: object) -> str:
 
 
 def _expected(row: Mapping[str, Any]) -> str:
-    """Return what a run finds: value, unit, interval and verdict."""
     if math.isnan(row["measured"]):
         return str(row["verdict"])
     value, low, high = (f"{row[name]:.3g}" for name in ("measured", "low", "high"))

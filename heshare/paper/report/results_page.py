@@ -178,7 +178,6 @@ def _shown_tables(folder: Path, outputs: Sequence[PublishedOutput]) -> dict[str,
 
 
 def _provenance(outputs: Sequence[PublishedOutput]) -> dict[str, Any]:
-    """Return what the outputs were made with and from, each value with how many outputs have it."""
     inputs: dict[str, set[str]] = {}
     for output in outputs:
         for path, sha in output.about["input_files"].items():

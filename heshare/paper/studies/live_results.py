@@ -286,7 +286,6 @@ def _manifest(trial: LiveComparison, command: str) -> dict[str, Any]:
 
 
 def _facts(card: LiveGpu) -> dict[str, Any]:
-    """Return a card's properties without those of sharing, which are recorded with the runs."""
     facts = {name: value for name, value in card.facts.items() if not name.startswith("sharing")}
     return {"gpu": card.gpu.name, "clocks_set": card.clocks, **facts}
 

@@ -87,8 +87,6 @@ def _scaled(timing: Timing, factor: float) -> Timing:
 
 
 def _host(factor: float) -> Change:
-    """Return the change of the time in which the host launches kernels, on every GPU and in either precision."""
-
     def scaled(rows: Mapping[tuple[str, str, str], Timing]) -> dict[tuple[str, str, str], Timing]:
         return {key: replace(each, host_s=factor * each.host_s) for key, each in rows.items()}
 
@@ -150,8 +148,6 @@ def scaled_contention(factor: float) -> Change:
 
 
 def _turns(part: float) -> Change:
-    """Return the change of the part of memory time and latency in which others cannot use the SMs, on every GPU."""
-
     def changed(known: Constants) -> Constants:
         contention = {gpu: replace(each, memory=part, busy=part) for gpu, each in known.contention.items()}
         return replace(known, contention=contention)

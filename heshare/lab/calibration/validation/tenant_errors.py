@@ -148,7 +148,6 @@ def _pair_errors() -> Iterator[tuple[object, ...]]:
 
 @cache
 def _shipped() -> Constants:
-    """Return the constants of the file as it is now: `make calibrate` has just written it."""
     return complete_catalogue(read(files.data("calibration", "constants.csv")))
 
 

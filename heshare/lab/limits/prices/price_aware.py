@@ -232,7 +232,6 @@ class PriceAwarePolicy(HoldingPolicy):
         yield from self._ticks(view.now_s)
 
     def _forget_gone(self, view: View) -> None:
-        """Forget held starts of tasks that do not wait any more, such as one that no GPU that is left can hold."""
         if not self._held:
             return
         waiting = {task.id for task in view.waiting}
@@ -261,7 +260,6 @@ class PriceAwarePolicy(HoldingPolicy):
         yield from self._clocks_of_idle()
 
     def _start(self, start: Start) -> Iterator[Action]:
-        """Yield a start, after the clocks that were kept back with it."""
         for gpu in (start.gpu, *start.also):
             if gpu in self._clocks:
                 yield SetClock(gpu, self._clocks.pop(gpu))
@@ -269,13 +267,11 @@ class PriceAwarePolicy(HoldingPolicy):
         yield start
 
     def _clocks_of_idle(self) -> Iterator[SetClock]:
-        """Yield the clocks that were kept back for GPUs that are held no more."""
         held = self._held.on_gpus()
         for index in [index for index in self._clocks if index not in held]:
             yield SetClock(index, self._clocks.pop(index))
 
     def _answer(self, view: View, wanted: Sequence[Action]) -> Iterator[Action]:
-        """Yield the policy's actions, with the starts that are worth it held back."""
         tasks = {task.id: task for task in view.waiting}
         actions = self._without_held(wanted)
         self._end_empty(view.now_s)
@@ -374,7 +370,6 @@ class PriceAwarePolicy(HoldingPolicy):
         return Resident(placed_workload(running.task, size), running.mps_pct, running.sharing)
 
     def _ticks(self, now_s: float) -> Iterator[Wait]:
-        """Request a tick at the end of every hold, once."""
         ends_s = {gpu.until_s for gpu in self._gpus if gpu.going_on and gpu.until_s > now_s + MOMENT_S}
         for until_s in sorted(ends_s.difference(self._own_ticks)):
             self._own_ticks.append(until_s)
@@ -382,7 +377,6 @@ class PriceAwarePolicy(HoldingPolicy):
 
 
 def _groups(starts: Sequence[Start]) -> list[list[Start]]:
-    """Return starts in groups that share no GPU, in order of their first starts."""
     groups: list[tuple[set[int], list[Start]]] = []
     for start in starts:
         gpus, together = {start.gpu, *start.also}, [start]

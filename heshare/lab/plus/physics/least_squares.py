@@ -82,7 +82,6 @@ def _slopes(residuals: Residuals, point: FloatArray, now: FloatArray, high: Floa
 
 
 def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Return the solution of a symmetric positive system, by elimination."""
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     size = len(rows)
     for pivot in range(size):

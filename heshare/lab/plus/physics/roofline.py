@@ -398,6 +398,5 @@ class Roofline:
 
 
 def _sums(values: FloatArray, sets: ResidentSets) -> FloatArray:
-    """Return sums over each set's residents, (m,); every set has one at least."""
     sums: FloatArray = np.add.reduceat(values, sets.starts) if len(values) else np.zeros(len(sets.gpus))
     return sums

@@ -116,7 +116,6 @@ class BuddyAllocator:
         return next((moved for moved in moves if moved is not None), None)
 
     def _clear(self, region: Block, owners: Sequence[int]) -> dict[int, tuple[int, ...]] | None:
-        """Move the owners out of a region; return their new GPUs, or None with nothing changed."""
         taken, masks = dict(self._taken), list(self._masks)
         for owner in owners:
             self.release(owner)
@@ -135,7 +134,6 @@ class BuddyAllocator:
 
 @lru_cache(maxsize=4096)
 def _free_parts(block: Block, mask: int) -> tuple[Block, ...]:
-    """Return the largest blocks inside a block that are free, by the mask of its node."""
     if not mask & block.mask:
         return (block,)
     return tuple(part for half in block.halves for part in _free_parts(half, mask)) if block.size > 1 else ()

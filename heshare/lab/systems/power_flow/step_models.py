@@ -117,7 +117,6 @@ class StepModels:
         return AllocationOptions(tuple(occupied), left * time_s, left * energy_j)
 
     def _iteration(self, task: Task, gpu: Gpu, widths: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
-        """Return time, s, and energy, J, of one iteration of a task, shape (w, c)."""
         key = task.workload, task.gpus, widths, gpu
         if key not in self._iterations:
             model = self.fitted(task.workload, gpu)

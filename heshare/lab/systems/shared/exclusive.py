@@ -106,7 +106,6 @@ class Exclusive:
             insort(self._free_with[gpu], gpu)
 
     def _take(self, task: Task, kinds: Sequence[int]) -> tuple[int, ...]:
-        """Return free GPUs of these kinds for a task and mark them as taken; none if there are too few."""
         count = task.gpus
         if len(kinds) == 1 and len(free := self._free[kinds[0]]) >= count:
             first = tuple(free[:count])

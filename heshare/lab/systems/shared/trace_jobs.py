@@ -259,7 +259,6 @@ def _submits_s(n: int, rng: np.random.Generator) -> FloatArray:
 
 
 def _rates(span_s: float) -> FloatArray:
-    """Return the rate of arrivals in each hour, 1 on average, for as many hours as hold `span_s` at the mean rate."""
     tables = published_figures().tables
     months = tables["month"]
     days = {int(month): monthrange(START.year, int(month))[1] for month in months}

@@ -43,12 +43,10 @@ def draw_strips(axes: Sequence[Axes], table: pd.DataFrame) -> None:
 
 
 def _places(sizes: pd.Series) -> pd.Series:
-    """Return sort keys: the mean size, that of all sizes last."""
     return sizes.map(lambda text: np.inf if text == MIXED else np.mean([int(each) for each in text.split()]))
 
 
 def _curve(ax: Axes, rows: pd.DataFrame, sizes: Sequence[str], colour: str, name: str) -> None:
-    """Draw a number over the sizes, with full marks where it holds, and write our own."""
     rows = rows.sort_values("batch_sizes", key=_places, kind="stable")
     at, own = np.array([sizes.index(size) for size in rows["batch_sizes"]]), rows["is_default"].to_numpy(bool)
     value, low, high = rows[["value", "low", "high"]].to_numpy(float).T

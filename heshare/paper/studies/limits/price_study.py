@@ -107,7 +107,6 @@ def _labels(name: str, rule: str, setting: float) -> dict[str, object]:
 def _rows(
     done: Sequence[tuple[dict[str, object], Run]], cluster: Cluster, price: EnergySignal, start_h: float
 ) -> Iterator[Mapping[str, object]]:
-    """Yield the rows of runs from one hour, with their cost over one period: GPUs at rest draw power as well."""
     until_s, power = max(each.makespan_s for _, each in done), default().power
     rest_w = np.array([power[gpu.name].parked_w for gpu in cluster.gpus])
     measures = ("energy_active_j", "energy_cluster_j", "avg_jct_s", "makespan_s", "provenance")
