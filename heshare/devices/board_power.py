@@ -20,9 +20,9 @@ from heshare.devices.constants import Contention, Power
 from heshare.devices.crowding import common_stretch, crowded_times_s, resident_parts
 from heshare.devices.crowding import work_done as _work_done
 from heshare.devices.iteration_time import Iteration
+from heshare.devices.root import brentq
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError
-from heshare.shared.root import brentq
 
 _LOWEST, _EXACT = 1e-6, 1e-12
 """Lowest clock that a limit leaves, and how exactly it is found, both over the top clock."""

@@ -27,9 +27,9 @@ import numpy as np
 
 from heshare.devices.constants import Contention
 from heshare.devices.iteration_time import OVERLAP, Iteration, rated_energies_s
+from heshare.devices.root import brentq
 from heshare.shared.arrays import FloatArray
 from heshare.shared.compiling import small
-from heshare.shared.root import brentq
 
 _STEPS = 60
 _EXACT = 1e-13

@@ -12,7 +12,7 @@ from heshare.paper.studies.motivation import PAPER_GPUS
 from heshare.paper.texts import render
 from heshare.policies import registry
 from heshare.prediction.features import Feature
-from heshare.shared.display import head
+from heshare.shared.html_tables import head
 from heshare.world.catalogue import gpu, memory_mib, paper_models
 from heshare.world.workload import Workload
 

@@ -64,7 +64,9 @@ class Run:
         return f"Run({what}, {values}, {self.provenance})"
 
     def _repr_html_(self) -> str:
-        return display.html_table(self, self.to_frame())
+        from heshare.shared.html_tables import html_table
+
+        return html_table(self, self.to_frame())
 
     @cached_property
     def _sums(self) -> Totals:

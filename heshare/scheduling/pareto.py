@@ -167,7 +167,9 @@ class Front:
         return f"Front({len(self)} plans, {spans})"
 
     def _repr_html_(self) -> str:
-        return display.html_table(self, self.to_frame())
+        from heshare.shared.html_tables import html_table
+
+        return html_table(self, self.to_frame())
 
     @property
     def trade_off(self) -> Plan:

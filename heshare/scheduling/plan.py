@@ -63,7 +63,9 @@ class Plan:
         return f"Plan({size}, {display.energy(self.energy_j)}, average JCT {display.number(self.jct_s)} s)"
 
     def _repr_html_(self) -> str:
-        return display.html_table(self, self.to_frame())
+        from heshare.shared.html_tables import html_table
+
+        return html_table(self, self.to_frame())
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a task, by GPU and batch.

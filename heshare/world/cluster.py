@@ -74,7 +74,9 @@ class Cluster:
         return f"Cluster({display.short(str(self), 150)})"
 
     def _repr_html_(self) -> str:
-        return display.html_table(self, self.to_frame())
+        from heshare.shared.html_tables import html_table
+
+        return html_table(self, self.to_frame())
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a GPU: its label, type, architecture, size, memory, top clock and powers."""

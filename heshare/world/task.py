@@ -112,7 +112,9 @@ class TaskSet(tuple[Task, ...]):
         return f"TaskSet({len(self)} tasks of {models} models, {arrivals})"
 
     def _repr_html_(self) -> str:
-        return display.html_table(self, self.to_frame())
+        from heshare.shared.html_tables import html_table
+
+        return html_table(self, self.to_frame())
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a task, with the columns of a task file, which `heshare.world.task_file.read_frame` reads.

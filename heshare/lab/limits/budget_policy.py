@@ -254,7 +254,6 @@ class _Answer:
         return moves
 
     def _is_clock(self, action: SetClock) -> bool:
-        """Return whether a clock can be set; the event loop has the message for one that cannot."""
         if not 0 <= action.gpu < len(self._gpus) or action.gpu in self._owner._stuck:
             return False
         return action.sm_mhz is None or action.sm_mhz in self._gpus[action.gpu].gpu.clocks_mhz
@@ -379,7 +378,6 @@ class _Answer:
                 self._gpus[view.index] = gpu
 
     def _lower_by_reading(self) -> None:
-        """Lower the clocks of busy GPUs by as much as power was read above the limit, and raise none."""
         for view, gpu in zip(self._view.gpus, self._gpus, strict=True):
             most_mhz = top_mhz(gpu.gpu, view.requested_mhz) * (self._limit_w / self._read_w if gpu.residents else 1.0)
             allowed = [level for level, clock in enumerate(gpu.levels) if top_mhz(gpu.gpu, clock) <= most_mhz]

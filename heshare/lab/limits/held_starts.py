@@ -59,7 +59,6 @@ class HoldingPolicy(PolicyAround):
         self._policy.reset(cluster, predictor, rng)
 
     def _takes_tick(self, now_s: float) -> bool:
-        """Return whether a tick is one that this wrapper requested, and count it as over."""
         due = min(self._own_ticks, default=math.inf) <= now_s + MOMENT_S
         if due:
             self._own_ticks.remove(min(self._own_ticks))

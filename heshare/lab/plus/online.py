@@ -296,8 +296,6 @@ _SHARED: Mapping[str, Value] = MappingProxyType({"interval_s": 10.0, "charge": 1
 
 
 def _register(choice: PlanChoice, title: str) -> None:
-    """Register both online policies of one choice, as variants of HeShare: a comparison runs them only by name."""
-
     @register(f"heshare-online:{choice}", title=f"{title}, online", parameters=_SHARED, preset={"generations": 50})
     def heshare(**changed: Any) -> HeShareOnline:
         return HeShareOnline(choice, **changed)

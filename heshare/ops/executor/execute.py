@@ -259,7 +259,6 @@ def _gpu_set(
     options: ExecutorOptions,
     chosen: ChosenGpus | None,
 ) -> LocalGpus:
-    """Return the GPUs of a run, not yet taken; `InputError` for a run on several hosts."""
     place, action = folder / run_journal.NAME, "Begin a run on each host (docs/operations.md)."
     require(None, "a run on several hosts", not described.hosts, "a run on the GPUs of one", action, file=place)
     cards = chosen.cards if chosen else survey()

@@ -99,7 +99,6 @@ def pending_request(folder: Path) -> str:
 
 
 def _read(path: Path) -> str:
-    """Return the request in the file; none where there is no file of this user or of root."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -52,8 +52,6 @@ class DryRun:
 
 
 class _StartObserver(Observer):
-    """Keeps the last start of each task, with its GPU, share and the clock that was requested for the GPU."""
-
     def __init__(self) -> None:
         self.starts: dict[int, tuple[tuple[int, ...], int]] = {}
         self.clocks: dict[int, int | None] = {}

@@ -23,8 +23,9 @@ from heshare.paper.provenance import run_record
 from heshare.paper.provenance import sidecar as provenance
 from heshare.paper.provenance.run_record import RunRecord
 from heshare.paper.provenance.sidecar import DATA_SUFFIXES, FIGURE_SUFFIXES, TABLE_SUFFIXES
-from heshare.shared import display, files
+from heshare.shared import files, html_tables
 from heshare.shared.compiling import compilations
+from heshare.shared.display import number
 from heshare.shared.errors import DeviceError, InputError, require
 
 _SCREEN_DPI = 150
@@ -49,7 +50,7 @@ class TablePreview:
     frame: pd.DataFrame
 
     def _repr_html_(self) -> str:
-        return display.html_frame(self.frame, rows=40)
+        return html_tables.html_frame(self.frame, rows=40)
 
 
 @dataclass(frozen=True)
@@ -253,7 +254,7 @@ def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str], optio
             "live: notebooks draw what was recorded and measure nothing; nothing was run. To measure: make live."
         )
     style.apply()
-    pd.set_option("display.float_format", display.number)
+    pd.set_option("display.float_format", number)
     if given is None or run is None:
         changed = run_record.changed_parameters(parameters, notebook_parameters.profile_parameters(source, profile))
         run = RunRecord(source.name, profile, changed, by_hand=True)

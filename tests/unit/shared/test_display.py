@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from heshare.shared import display
+from heshare.shared import display, html_tables
 
 
 @pytest.mark.parametrize(
@@ -30,20 +30,20 @@ def test_energies_have_the_unit_of_their_size() -> None:
 
 def test_in_units_changes_names_and_energies_only() -> None:
     frame = pd.DataFrame({"energy_j": [2.5e6, 1e6], "sm_mhz": [900, 1410], "note_j": ["", "a"], 0: [1, 2]})
-    shown = display.in_units(frame)
+    shown = html_tables.in_units(frame)
     assert list(shown.columns) == ["Energy (MJ)", "SM (MHz)", "Note (J)", "0"]
     assert shown["Energy (MJ)"].tolist() == [2.5, 1.0]
     assert frame["energy_j"].tolist() == [2.5e6, 1e6], "the frame itself stays"
 
 
 def test_html_table_shows_the_ends_of_a_long_frame() -> None:
-    text = display.html_table("a <b>", pd.DataFrame({"task": range(100)}))
+    text = html_tables.html_table("a <b>", pd.DataFrame({"task": range(100)}))
     assert "a &lt;b&gt;" in text
-    assert text.count("<tr") == 2 + display.ROWS
+    assert text.count("<tr") == 2 + html_tables.ROWS
     assert "<td>...</td>" in text
     assert "<td>99</td>" in text
 
 
 def test_html_frame_does_not_cut_sentences() -> None:
     sentence = "a sentence of more than fifty characters, which pandas would cut at its end"
-    assert sentence in display.html_frame(pd.DataFrame({"contract": [sentence]}))
+    assert sentence in html_tables.html_frame(pd.DataFrame({"contract": [sentence]}))

@@ -26,9 +26,9 @@ from heshare.paper.provenance import sidecar as provenance
 from heshare.paper.provenance.run_record import RunRecord
 from heshare.prediction.features import FEATURES
 from heshare.scheduling.plan import Batch, Plan
-from heshare.shared.display import head
 from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.files import root, sha256
+from heshare.shared.html_tables import head
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq as scipys
 
-from heshare.shared.root import brentq
+from heshare.devices.root import brentq
 
 FUNCTIONS = 4000
 
