@@ -76,7 +76,7 @@ def test_a_seed_replays_byte_for_byte():
 
 @pytest.mark.slow
 def test_a_disk_that_fails_at_changes_of_files_loses_nothing():
-    assert crash_at_every_write(("full", "broken", "short"), step=40) >= 12
+    assert crash_at_every_write(("full", "broken", "short"), step=20) >= 12
 
 
 def test_a_job_whose_reaper_is_killed_ends_before_its_next_attempt():
