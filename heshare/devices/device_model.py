@@ -188,15 +188,14 @@ def co_run(
     """
     constants = constants or default()
     spreads = constants.spreads
-    (reached_mhz, power_w, times_s), power, shared = _solve(constants, gpu, residents, sm_mhz, power_cap_w)
+    (reached_mhz, power_w, times_s), power, shared, recorded = _solve(constants, gpu, residents, sm_mhz, power_cap_w)
     if shared is None:
         return Estimate(gpu.name, reached_mhz, power_w, (), Uncertainty(fit=spreads.idle))
     slowdowns = gpu.max_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
     if shared.model is None:
         load = activity(power, shared.iterations, *slowdowns)
         beside = [spreads.beside("mps", len(residents) - 1)] * len(residents)
-        if _has_record(residents):
-            recorded = _as_recorded(gpu.name, residents, shared.iterations, slowdowns)
+        if recorded:
             beside = [max(spread, own) for spread, (_, own) in zip(beside, recorded, strict=True)]
     else:
         load = sum(
@@ -229,8 +228,9 @@ class _Shared(NamedTuple):
 
 def _solve(
     constants: Constants, gpu: Gpu, residents: Sequence[Resident], sm_mhz: int | None, power_cap_w: float | None
-) -> tuple[Rates, Power, _Shared | None]:
-    # Also the power law that holds at the clock reached. Without residents there is nothing shared.
+) -> tuple[Rates, Power, _Shared | None, list[tuple[float, float]]]:
+    # Also the power law that holds at the clock reached, and what records of co-runs say, if any do (`_as_recorded`).
+    # Without residents there is nothing shared.
     power = _power(constants, gpu)
     cap_w = gpu.tdp_w if power_cap_w is None else power_cap_w
     if not cap_w > power.idle_w:  # as for one that is not a number
@@ -239,17 +239,17 @@ def _solve(
     request_mhz = float(gpu.max_mhz if sm_mhz is None else gpu.check_clock(sm_mhz))
     if not residents:
         # Nothing keeps the clock of an empty GPU up: what holds it can release it.
-        return Rates(request_mhz, power.idle_w, []), power, None
+        return Rates(request_mhz, power.idle_w, []), power, None, []
     shared, top_mhz = _shared(constants, gpu, tuple(residents)), float(gpu.max_mhz)
     power, reached_mhz, power_w = _reached(shared, gpu, cap_w, request_mhz)
     slowdowns = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
-    times_s = shared.times_s(*slowdowns)
-    if shared.model is None and _has_record(residents):
+    times_s, recorded = shared.times_s(*slowdowns), list[tuple[float, float]]()
+    if shared.model is None and len(residents) > 1 and any(one.workload.phase in _CO_RUN_RECORDS for one in residents):
         recorded = _as_recorded(gpu.name, residents, shared.iterations, slowdowns)
         if any(at_least_s > time_s for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)):
             times_s = [max(time_s, at_least_s) for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)]
             power_w = min(power_w, power_at_times_w(power, shared.iterations, times_s, reached_mhz, top_mhz))
-    return Rates(reached_mhz, power_w, times_s), power, shared
+    return Rates(reached_mhz, power_w, times_s), power, shared, recorded
 
 
 @lru_cache(maxsize=16_384)
@@ -282,10 +282,6 @@ def _shared(constants: Constants, gpu: Gpu, residents: tuple[Resident, ...]) -> 
         ]
 
     return _Shared(None, iterations, power, drawn_w, times_s)
-
-
-def _has_record(residents: Sequence[Resident]) -> bool:
-    return len(residents) > 1 and any(resident.workload.phase in _CO_RUN_RECORDS for resident in residents)
 
 
 def _as_recorded(
