@@ -11,6 +11,7 @@ from heapq import heappop
 from itertools import islice
 from operator import attrgetter
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 from heshare.devices.device import Device
@@ -65,7 +66,11 @@ class Loop:
         # In virtual time nothing changes between events, so such a policy returns the same for every tick there.
         self._virtual = isinstance(clock, VirtualClock)
         self._skips_ticks = self._virtual and bool(getattr(policy, "ticks_on_change", False))
-        self._view = View(0.0, self._executor.waiting, self._executor.remaining, GpuViews(self.gpus), self._pending)
+        self._view: View | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the view, which is made again: its read-only mapping cannot be pickled."""
+        return {**self.__dict__, "_view": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state between two events, and the GPUs of each task, which `TaskRun.__getstate__` leaves out."""
@@ -123,6 +128,9 @@ class Loop:
 
     def view(self, now_s: float) -> View:
         """Return the cluster as the policy sees it."""
+        if self._view is None:
+            remaining = MappingProxyType(self._executor.remaining)
+            self._view = View(now_s, self._executor.waiting, remaining, GpuViews(self.gpus), self._pending)
         self._view.now_s, self._view.pending = now_s, self._pending
         return self._view
 

@@ -373,3 +373,13 @@ def test_events_within_a_nanosecond_are_one_moment_and_completions_come_first():
         ("ARRIVAL", (1, 2)),
         ("COMPLETION", (1, 2)),
     ]
+
+
+def test_a_policy_cannot_change_what_remains_of_a_task():
+    def decide(event, view):
+        with pytest.raises(TypeError, match="item assignment"):
+            view.remaining[0] = 1.0
+        return start_all(event, view)
+
+    result, _ = go([task(0, 6.0)], decide)
+    assert result.record.intervals[0].iterations == 6.0
