@@ -16,11 +16,12 @@ from heshare.scheduling.batching import (
 )
 from heshare.scheduling.genetic import Schemes
 from heshare.scheduling.objectives import Instance
-from heshare.scheduling.pareto import non_dominated, thin
+from heshare.scheduling.pareto import non_dominated, non_dominated_indices, rounded_values, thin, thin_ordered
 from heshare.scheduling.plan import Batch, Plan
 from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.caches.row_table import distinct_rows
+from heshare.shared.compiling import compiled
 
 MOST_TRIALS = 1 << 17
 """Places of tasks in the batches that are predicted at once: more would need memory that grows with the task set."""
@@ -60,15 +61,15 @@ def configure(
     front = np.flatnonzero(non_dominated(objectives))
     front = front[thin(objectives[front], settings.front)]
     sequential = split_every_task(queues)
+    shared, alone = PlanBuilder(split, mps_pct, instance), PlanBuilder(sequential, sequential.batches.mps_pct, instance)
     plans = []
     for index in front:
-        value = (objectives[index, 0], objectives[index, 1])
         if index < len(scheme):
             clock_mhz = clocks_mhz[instance.kind_of, clock_index[index]]
-            plans.append(build_plan(queue_of_gpu[scheme[index]], clock_mhz, split, mps_pct, instance, value))
+            plans.append(shared.plan(queue_of_gpu[scheme[index]], clock_mhz, objectives[index]))
         else:
-            row, clock_mhz = queue_of_gpu[index - len(scheme)], np.full(instance.k, DEFAULT_CLOCK)
-            plans.append(build_plan(row, clock_mhz, sequential, sequential.batches.mps_pct, instance, value))
+            clock_mhz = np.full(instance.k, DEFAULT_CLOCK)
+            plans.append(alone.plan(queue_of_gpu[index - len(scheme)], clock_mhz, objectives[index]))
     return tuple(plans), objectives[front]
 
 
@@ -187,45 +188,68 @@ def combine_clocks(queue_of_gpu: IntArray, curves: ClockCurves, settings: Settin
     has the queue of each GPU, `EMPTY` for none, shape (k,). Returned are [energy in J, sum of JCTs in s] of m plans,
     shape (m, 2), and the index of each GPU's clock, shape (m, k).
     """
-    count = curves.energy_j.shape[1]
     used = np.flatnonzero(queue_of_gpu != EMPTY)
-    options = np.stack((curves.energy_j[queue_of_gpu[used]], curves.jct_s[queue_of_gpu[used]]), axis=2)
+    energy_j, jct_s = curves.energy_j[queue_of_gpu[used]], curves.jct_s[queue_of_gpu[used]]
     if settings.clock_scope == "plan":
-        points = options.sum(axis=0)
+        points = np.stack((energy_j, jct_s), axis=2).sum(axis=0)
         kept = np.flatnonzero(non_dominated(points))
         return points[kept], np.repeat(kept[:, None], len(queue_of_gpu), axis=1)
-    points, clock_index = np.zeros((1, 2)), np.full((1, len(queue_of_gpu)), count - 1)
-    for gpu, choices in zip(used, options, strict=True):
-        kept = np.flatnonzero(non_dominated(choices))
-        points = (points[:, None] + choices[kept][None]).reshape(-1, 2)
-        front = np.flatnonzero(non_dominated(points))
-        front = front[thin(points[front], settings.merge)]
-        points, clock_index = points[front], clock_index[front // len(kept)]
-        clock_index[:, gpu] = kept[front % len(kept)]
+    points, steps = _sum_queues(energy_j, jct_s, settings.merge)
+    clock_index = np.full((len(points), len(queue_of_gpu)), curves.energy_j.shape[1] - 1)
+    clock_index[:, used] = steps
     return points, clock_index
 
 
-def build_plan(
-    queue_of_gpu: IntArray,
-    clocks_mhz: IntArray,
-    split: BatchSplit,
-    mps_pct: IntArray,
-    instance: Instance,
-    objectives: tuple[float, float],
-) -> Plan:
-    """Return a plan (Algorithm 1, line 15) of some of the queues of a split.
+@compiled
+def _sum_queues(energy_j: FloatArray, jct_s: FloatArray, limit: int) -> tuple[FloatArray, IntArray]:
+    """Return the front of all sums of a point of each queue, thinned to `limit` after each queue, and their points.
 
-    `queue_of_gpu`, `EMPTY` for none, and `clocks_mhz`, or `DEFAULT_CLOCK`, have the shape (k,); `mps_pct` has that of
-    the batches, (b, w). `objectives` are energy, J, and average JCT, s.
+    `energy_j` and `jct_s` have a point of each of g queues at each of c clocks, shape (g, c). Returned are points of
+    shape (m, 2) and the clock of each queue, shape (m, g).
     """
-    queues = []
-    for queue, clock_mhz in zip(queue_of_gpu.tolist(), clocks_mhz.tolist(), strict=True):
-        rows = np.flatnonzero(split.queue == queue) if queue != EMPTY else np.zeros(0, dtype=np.int64)
-        queues.append(tuple(_batch(split.batches.tasks[row], mps_pct[row], clock_mhz, instance) for row in rows))
-    return Plan(instance.cluster, instance.tasks, tuple(queues), float(objectives[0]), float(objectives[1]))
+    points, steps = np.zeros((1, 2)), np.zeros((1, 0), dtype=np.int64)
+    for queue in range(len(energy_j)):
+        own = np.sort(non_dominated_indices(rounded_values(energy_j[queue]), rounded_values(jct_s[queue])))
+        sums_j, sums_s = np.empty(len(points) * len(own)), np.empty(len(points) * len(own))
+        for place in range(len(sums_j)):
+            before, clock = place // len(own), own[place % len(own)]
+            sums_j[place] = points[before, 0] + energy_j[queue, clock]
+            sums_s[place] = points[before, 1] + jct_s[queue, clock]
+        front = non_dominated_indices(rounded_values(sums_j), rounded_values(sums_s))
+        front = thin_ordered(sums_j, sums_s, front[np.argsort(sums_j[front], kind="mergesort")], limit)
+        points = np.column_stack((sums_j[front], sums_s[front]))
+        steps = np.column_stack((steps[front // len(own)], own[front % len(own)]))
+    return points, steps
 
 
-def _batch(tasks: IntArray, mps_pct: IntArray, clock_mhz: int, instance: Instance) -> Batch:
-    present = tasks != EMPTY
-    ids = tuple(instance.tasks[index].id for index in tasks[present].tolist())
-    return Batch(ids, tuple(mps_pct[present].tolist()), clock_mhz or None)
+class PlanBuilder:
+    """Builds plans (Algorithm 1, line 15) of the queues of a split, `mps_pct` of the batches' shape, (b, w).
+
+    Many plans have a queue at a clock in common, whose batches are built once.
+    """
+
+    def __init__(self, split: BatchSplit, mps_pct: IntArray, instance: Instance) -> None:
+        self._split, self._mps_pct, self._instance = split, mps_pct, instance
+        self._built: dict[tuple[int, int], tuple[Batch, ...]] = {}
+
+    def plan(self, queue_of_gpu: IntArray, clocks_mhz: IntArray, objectives: FloatArray) -> Plan:
+        """Return the plan of each GPU's queue, `EMPTY` for none, and clock, or `DEFAULT_CLOCK`, shape (k,) each.
+
+        `objectives` are energy, J, and average JCT, s, shape (2,).
+        """
+        both = zip(queue_of_gpu.tolist(), clocks_mhz.tolist(), strict=True)
+        queues = tuple(() if queue == EMPTY else self._batches(queue, clock_mhz) for queue, clock_mhz in both)
+        return Plan(self._instance.cluster, self._instance.tasks, queues, float(objectives[0]), float(objectives[1]))
+
+    def _batches(self, queue: int, clock_mhz: int) -> tuple[Batch, ...]:
+        found = self._built.get((queue, clock_mhz))
+        if found is None:
+            rows = np.flatnonzero(self._split.queue == queue).tolist()
+            found = self._built[queue, clock_mhz] = tuple(self._batch(row, clock_mhz) for row in rows)
+        return found
+
+    def _batch(self, row: int, clock_mhz: int) -> Batch:
+        tasks = self._split.batches.tasks[row]
+        present = tasks != EMPTY
+        ids = tuple(self._instance.tasks[index].id for index in tasks[present].tolist())
+        return Batch(ids, tuple(self._mps_pct[row, present].tolist()), clock_mhz or None)

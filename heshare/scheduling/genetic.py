@@ -10,8 +10,8 @@ import numpy as np
 
 from heshare.scheduling.objectives import Instance, sum_segments
 from heshare.scheduling.operators import GeneticOperators, initialise, tournament
-from heshare.scheduling.pareto import round_significant, thin
-from heshare.scheduling.selection import Individuals, archive_order, environmental_selection, joined
+from heshare.scheduling.pareto import non_dominated_indices, round_significant, thin
+from heshare.scheduling.selection import Individuals, environmental_selection, joined
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.stopping import Stopped
@@ -124,11 +124,10 @@ class Archive:
         The new schemes have the shape (p, n), their objectives (p, 2), `rounded` by `round_significant` if available.
         """
         rounded = round_significant(objectives) if rounded is None else rounded
-        kept = archive_order(self.rounded, rounded)
-        if not len(kept):
+        rounded = np.concatenate((self.rounded, rounded))
+        kept = non_dominated_indices(rounded[:, 0].copy(), rounded[:, 1].copy())
+        if kept.max(initial=0) < len(self.rounded):
             return self  # no new scheme stays, and the old ones are in order and within the limit
         objectives = np.concatenate((self.objectives, objectives))
         kept = kept[thin(objectives[kept], limit)]
-        return Archive(
-            np.concatenate((self.gpus, gpus))[kept], objectives[kept], np.concatenate((self.rounded, rounded))[kept]
-        )
+        return Archive(np.concatenate((self.gpus, gpus))[kept], objectives[kept], rounded[kept])

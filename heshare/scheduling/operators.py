@@ -19,6 +19,7 @@ from heshare.scheduling.operators_numba import (
     segment_scores,
 )
 from heshare.scheduling.pareto import round_significant
+from heshare.scheduling.selection import tournament_winners
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 
@@ -65,10 +66,7 @@ def initialise(instance: Instance, settings: Settings, rng: np.random.Generator)
 
 def tournament(rank: IntArray, distance: FloatArray, count: int, rng: np.random.Generator) -> IntArray:
     """Return the indices of `count` winners of binary tournaments, by front, then crowding distance, shape (count,)."""
-    first, second = rng.integers(len(rank), size=(2, count))
-    second_wins = (rank[second] < rank[first]) | ((rank[second] == rank[first]) & (distance[second] > distance[first]))
-    winners: IntArray = np.where(second_wins, second, first)
-    return winners
+    return tournament_winners(rank, distance, rng.integers(len(rank), size=(2, count)))
 
 
 def uniform_crossover(parents: tuple[IntArray, IntArray], rng: np.random.Generator) -> IntArray:

@@ -17,15 +17,29 @@ PlanChoice = Literal["trade-off", "en-opt", "jct-opt"]
 """The three plans of a front that the paper names (Section IV, baselines 3 and 4)."""
 
 
+_LARGEST = 308
+with np.errstate(over="ignore", under="ignore"):
+    _POWERS_OF_10 = 10.0 ** np.arange(-_LARGEST, 2 * _LARGEST + 1.0)
+
+
 def round_significant(values: FloatArray, digits: int = 10) -> FloatArray:
     """Return the values rounded to significant digits, any shape; zeros stay.
 
     Comparisons of rounded values do not depend on the last bits of a sum, which differ with the order of its terms.
     """
-    with np.errstate(divide="ignore"):
-        magnitude = np.floor(np.log10(np.abs(values)))
-    scale = 10.0 ** (digits - 1 - np.where(np.isfinite(magnitude), magnitude, 0.0))
-    rounded: FloatArray = np.round(values * scale) / scale
+    flat = np.ascontiguousarray(values, dtype=np.float64).ravel()
+    return rounded_values(flat, digits).reshape(np.shape(values))
+
+
+@compiled
+def rounded_values(values: FloatArray, digits: int = 10) -> FloatArray:
+    """Return m values rounded as by `round_significant`, shape (m,), for compiled functions."""
+    rounded = np.empty(len(values))
+    for place in range(len(values)):
+        value = values[place]
+        magnitude = int(np.floor(np.log10(np.abs(value)))) if value != 0.0 and np.isfinite(value) else 0
+        scale = _POWERS_OF_10[_LARGEST + digits - 1 - magnitude]
+        rounded[place] = np.rint(value * scale) / scale
     return rounded
 
 
@@ -67,15 +81,35 @@ def thin(objectives: FloatArray, limit: int) -> IntArray:
 
     The objectives are mutually non-dominated, shape (m, 2); `limit` is at least 2.
     """
-    order = np.lexsort((objectives[:, 1], objectives[:, 0]))
-    if len(order) <= limit:
+    energy_j, jct_s = objectives[:, 0].copy(), objectives[:, 1].copy()
+    return thin_ordered(energy_j, jct_s, np.lexsort((jct_s, energy_j)), limit)
+
+
+@compiled
+def thin_ordered(energy_j: FloatArray, jct_s: FloatArray, order: IntArray, limit: int) -> IntArray:
+    """Return those indices of a front's points, given in order of energy, that `thin` keeps."""
+    count = len(order)
+    if count <= limit:
         return order
-    scaled = _scaled(objectives[order], objectives.max(axis=0))
-    along = np.zeros(len(order))
-    along[1:] = np.cumsum(np.abs(np.diff(scaled, axis=0)).sum(axis=1))
-    marks = np.searchsorted(along, np.linspace(0.0, along[-1], limit))
-    kept: IntArray = order[np.unique(np.minimum(marks, len(order) - 1))]
-    return kept
+    points_j, points_s = energy_j[order], jct_s[order]
+    least_j, least_s = points_j.min(), points_s.min()
+    span_j, span_s = points_j.max() - least_j, points_s.max() - least_s
+    along, before_j, before_s = np.zeros(count), 0.0, 0.0
+    for place in range(count):
+        scaled_j = (points_j[place] - least_j) / span_j if span_j > 0.0 else 0.0
+        scaled_s = (points_s[place] - least_s) / span_s if span_s > 0.0 else 0.0
+        if place > 0:
+            along[place] = along[place - 1] + (abs(scaled_j - before_j) + abs(scaled_s - before_s))
+        before_j, before_s = scaled_j, scaled_s
+    kept, number, place = np.zeros(limit, dtype=np.int64), 0, 0
+    for mark in range(limit):
+        at = along[-1] if mark == limit - 1 else mark * (along[-1] / (limit - 1))
+        while place < count - 1 and along[place] < at:
+            place += 1
+        if number == 0 or kept[number - 1] != place:
+            kept[number] = place
+            number += 1
+    return order[kept[:number]]
 
 
 def ideal(objectives: FloatArray) -> FloatArray:

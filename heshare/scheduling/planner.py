@@ -8,7 +8,7 @@ import numpy as np
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, BatchModel
 from heshare.scheduling.batching import distinct_queues, split_for_memory
-from heshare.scheduling.configuration import build_plan, configure
+from heshare.scheduling.configuration import PlanBuilder, configure
 from heshare.scheduling.genetic import Progress, Schemes, search
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.pareto import Front, knee
@@ -95,5 +95,5 @@ def sched_only(
     jct_s = np.bincount(split.queue, run.jct_s(split.behind), len(queues.kind))[used]
     energy_j = np.bincount(split.queue, run.energy_j, len(queues.kind))[used]
     clocks_mhz = np.full(instance.k, DEFAULT_CLOCK)
-    value = (energy_j.sum(), jct_s.sum() / instance.n)
-    return build_plan(queue_of_gpu[0], clocks_mhz, split, split.batches.mps_pct, instance, value)
+    value = np.array([energy_j.sum(), jct_s.sum() / instance.n])
+    return PlanBuilder(split, split.batches.mps_pct, instance).plan(queue_of_gpu[0], clocks_mhz, value)

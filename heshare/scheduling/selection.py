@@ -1,4 +1,4 @@
-"""Selection in stage 1, compiled: which schemes survive a generation, and which stay in the archive."""
+"""Selection in stage 1, compiled: which schemes survive a generation, and which are its parents."""
 
 import numpy as np
 
@@ -10,42 +10,10 @@ Individuals = tuple[IntArray, FloatArray, FloatArray, FloatArray]
 
 
 @compiled
-def _sort(order: IntArray, spare: IntArray, first: FloatArray, second: FloatArray) -> None:
-    # Sort indices by `first`, then `second`, then index, in place; `spare` has the same length at least.
-    size, run = len(order), 12
-    for begin in range(0, size, run):
-        for place in range(begin + 1, min(begin + run, size)):
-            item, hole = order[place], place
-            while hole > begin and _before(item, order[hole - 1], first, second):
-                order[hole] = order[hole - 1]
-                hole -= 1
-            order[hole] = item
-    while run < size:
-        for begin in range(0, size - run, 2 * run):
-            middle, end = begin + run, min(begin + 2 * run, size)
-            if not _before(order[middle], order[middle - 1], first, second):
-                continue
-            spare[begin:middle] = order[begin:middle]
-            left, right = begin, middle
-            for place in range(begin, end):
-                if left == middle:
-                    break
-                if right < end and _before(order[right], spare[left], first, second):
-                    order[place] = order[right]
-                    right += 1
-                else:
-                    order[place] = spare[left]
-                    left += 1
-        run *= 2
-
-
-@compiled
-def _before(item: int, other: int, first: FloatArray, second: FloatArray) -> bool:
-    if first[item] != first[other]:
-        return bool(first[item] < first[other])
-    if second[item] != second[other]:
-        return bool(second[item] < second[other])
-    return item < other
+def _sorted(indices: IntArray, values: FloatArray) -> IntArray:
+    """Return indices in order of their values, then of themselves."""
+    ascending = np.sort(indices)
+    return ascending[np.argsort(values[ascending], kind="mergesort")]
 
 
 @compiled
@@ -60,7 +28,7 @@ def environmental_selection(
     of those that stay, each of shape (count,).
     """
     m = len(rounded)
-    order, rank, begins, spare = _fronts(rounded)
+    order, rank, begins = _fronts(rounded)
     columns = np.empty((2, m))
     columns[0], columns[1] = objectives[:, 0], objectives[:, 1]
     distance = np.zeros(m)
@@ -71,34 +39,30 @@ def environmental_selection(
         members = order[begin:end]
         for column in range(2):
             values = columns[column]
-            # A front in order of energy is in order of JCT from its end.
-            along = members.copy() if column == 0 else members[::-1].copy()
-            _sort(along, spare, values, values)
+            along = _sorted(members, values)
             span = values[along[-1]] - values[along[0]]
             for place in range(end - begin):
                 if place == 0 or place == end - begin - 1 or not span > 0:
                     distance[along[place]] = np.inf
                 else:
                     distance[along[place]] += (values[along[place + 1]] - values[along[place - 1]]) / span
-        closeness = -distance
-        _sort(members, spare, closeness, closeness)
+        members[:] = _sorted(members, -distance)
     kept = order[:count].copy()
     return kept, rank[kept], distance[kept]
 
 
 @compiled
-def _fronts(rounded: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    # M points by front, the front of each, where the fronts begin among the points, and a spare array, (m,).
+def _fronts(rounded: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
+    # M points by front, the front of each, and where the fronts begin among the points.
     # Points of one front are in order of energy. In that order, each point goes to the first front whose last point
     # does not dominate it. Duplicates of a point rank behind all other points, so that selection keeps them only for
     # lack of others.
     m = len(rounded)
     columns = np.empty((2, m))
     columns[0], columns[1] = rounded[:, 0], rounded[:, 1]
-    sorted_points, spare = np.arange(m), np.empty(m, dtype=np.int64)
-    _sort(sorted_points, spare, columns[0], columns[1])
-    rank, sizes = np.empty(m, dtype=np.int64), np.zeros(2 * m, dtype=np.int64)
-    lowest_s, fronts = np.full(m + 1, np.inf), 0
+    by_jct = _sorted(np.arange(m), columns[1])
+    sorted_points = by_jct[np.argsort(columns[0][by_jct], kind="mergesort")]
+    rank, lowest_s = np.empty(m, dtype=np.int64), np.full(m + 1, np.inf)
     for place in range(m):
         point = sorted_points[place]
         before = sorted_points[place - 1] if place else point
@@ -109,62 +73,20 @@ def _fronts(rounded: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray
             while lowest_s[front] <= columns[1, point]:
                 front += 1
             rank[point], lowest_s[front] = front, columns[1, point]
-            fronts = max(fronts, front + 1)
-        sizes[rank[point]] += 1
-    begins, last = np.zeros(2 * fronts + 1, dtype=np.int64), 0
-    for index in range(2 * fronts):
-        front = index if index < fronts else m + index - fronts
-        if sizes[front]:
-            begins[last + 1] = begins[last] + sizes[front]
-            sizes[front] = begins[last]
-            last += 1
-    order = np.empty(m, dtype=np.int64)
-    for point in sorted_points:
-        order[sizes[rank[point]]] = point
-        sizes[rank[point]] += 1
-    return order, rank, begins[: last + 1], spare
+    order = sorted_points[np.argsort(rank[sorted_points], kind="mergesort")]
+    begins = np.append(0, np.append(np.flatnonzero(np.diff(rank[order])) + 1, m))
+    return order, rank, begins
 
 
 @compiled
-def archive_order(archived: FloatArray, rounded: FloatArray) -> IntArray:
-    """Return the non-dominated of archived and new points in order of energy; empty if no new one is among them.
-
-    The archived points do not dominate each other and are in order of energy, so a search finds the only one that can
-    dominate a new point. `archived` (a, 2) and `rounded` (p, 2) are rounded objectives; the new points have the indices
-    a .. a + p - 1.
-    """
-    a, p = len(archived), len(rounded)
-    new, columns = np.empty(p, dtype=np.int64), np.empty((2, p))
-    columns[0], columns[1] = rounded[:, 0], rounded[:, 1]
-    count = 0
-    for point in range(p):
-        low, high = 0, a
-        while low < high:
-            middle = (low + high) // 2
-            if archived[middle, 0] <= rounded[point, 0]:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0 or archived[low - 1, 1] > rounded[point, 1]:
-            new[count] = point
-            count += 1
-    new = new[:count]
-    if not count:
-        return new
-    _sort(new, np.empty(count, dtype=np.int64), columns[0], columns[1])
-    order = np.empty(a + count, dtype=np.int64)
-    kept, old, lowest_s, place = 0, 0, np.inf, 0
-    while old < a or place < count:
-        takes_old = place == count
-        if not takes_old and old < a:
-            takes_old = archived[old, 0] < columns[0, new[place]]
-        # A new point of the same energy as an archived one is here because its JCT is less.
-        jct_s = archived[old, 1] if takes_old else columns[1, new[place]]
-        if jct_s < lowest_s:
-            lowest_s, order[kept] = jct_s, old if takes_old else a + new[place]
-            kept += 1
-        old, place = (old + 1, place) if takes_old else (old, place + 1)
-    return order[:kept]
+def tournament_winners(rank: IntArray, distance: FloatArray, drawn: IntArray) -> IntArray:
+    """Return the winner of each pair of indices, by front, then crowding distance, then place, (2, c) -> (c,)."""
+    winners: IntArray = drawn[0].copy()
+    for pair in range(len(winners)):
+        first, second = drawn[0, pair], drawn[1, pair]
+        if rank[second] < rank[first] or (rank[second] == rank[first] and distance[second] > distance[first]):
+            winners[pair] = second
+    return winners
 
 
 @compiled
