@@ -16,9 +16,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from heshare.devices import crowding
 from heshare.devices.constants import Contention, Power
-from heshare.devices.crowding import common_stretch, crowded_times_s, resident_parts
-from heshare.devices.crowding import work_done as _work_done
 from heshare.devices.iteration_time import Iteration
 from heshare.devices.root import brentq
 from heshare.shared.arrays import FloatArray
@@ -70,9 +69,9 @@ def board_power_w(
     With `contention` they take turns on the SMs (`crowding`); None: each runs as fast as alone.
     """
     slowdowns = max_mhz / sm_mhz, memory_slowdown_at(power, sm_mhz)
-    turns = 1.0 if contention is None else common_stretch(contention, parts, *slowdowns)
-    times_s = crowded_times_s(parts, turns, *slowdowns)
-    return _power_w(power, _work_done(parts, times_s, float(power.memory), *slowdowns), sm_mhz, max_mhz)
+    turns = 1.0 if contention is None else crowding.common_stretch(contention, parts, *slowdowns)
+    times_s = crowding.crowded_times_s(parts, turns, *slowdowns)
+    return _power_w(power, crowding.work_done(parts, times_s, float(power.memory), *slowdowns), sm_mhz, max_mhz)
 
 
 def power_at_times_w(
@@ -103,8 +102,8 @@ def work_done(
     B is 0 to 1. X is `sum_j intensity_j load_j`, at most the highest intensity of them, which is that of SMs that all
     work. Y is the load beside the busiest resident. Z is that of operations and traffic, in full dynamic powers.
     """
-    parts = resident_parts(iterations, power.cache_mb)
-    return _work_done(parts, np.array(times_s, dtype=np.float64), float(power.memory), sm_slowdown, memory_slowdown)
+    parts, taken_s = crowding.resident_parts(iterations, power.cache_mb), np.array(times_s, dtype=np.float64)
+    return crowding.work_done(parts, taken_s, float(power.memory), sm_slowdown, memory_slowdown)
 
 
 def capped_clock_mhz(
@@ -115,7 +114,7 @@ def capped_clock_mhz(
     max_mhz: float,
 ) -> float:
     """Return the highest clock up to `request_mhz` at which residents under MPS stay within `cap_w`, MHz."""
-    parts = resident_parts(iterations, power.cache_mb)
+    parts = crowding.resident_parts(iterations, power.cache_mb)
 
     def power_w(mhz: float) -> float:
         return board_power_w(power, parts, mhz, max_mhz)

@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
+from heshare.devices import crowding
 from heshare.devices.task_sizes import draw
 from heshare.lab.calibration.copies_fit import stretch_arrays
 from heshare.lab.plus.costs import BatchCosts
@@ -59,6 +60,7 @@ def _compile(index: int) -> int:
 
 
 def _plan() -> None:
+    crowding.often.compile()
     rng = np.random.default_rng(0)
     plan(_tasks(), Cluster.parse(_CLUSTER), load_predictor(), rng=rng, settings=DEFAULTS)
 

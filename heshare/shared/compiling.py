@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar, cast
 
-import numpy as np
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 Tell = Callable[[str], object]
 
@@ -43,6 +41,7 @@ def compilation_told_by(tell: Tell) -> Iterator[None]:
         compilations.tell = before
 
 
+@cache
 def _maker() -> Callable[..., Any] | None:
     try:
         from heshare.shared.caches.numba_code import compile_function
@@ -61,24 +60,21 @@ def _tell_of_no_numba() -> None:
     compilations.tell(f"{slow}; {install_command('fast')} for speed")
 
 
-def compiler(plain: Callable[..., Any] | None = None, small: bool = False, **options: Any) -> Callable[[_F], _F]:
-    """Return a decorator as `compiled`; without numba `plain` runs, and a `small` function is not told of."""
+def compiler(plain: Callable[..., Any] | None = None, **options: Any) -> Callable[[_F], _F]:
+    """Return a decorator as `compiled`; without numba `plain` runs."""
 
     def decorate(function: _F) -> _F:
-        if _make is not None:
-            return cast(_F, _make(function, **options))
-        if not small:
-            _tell_of_no_numba()
+        make = _maker()
+        if make is not None:
+            return cast(_F, make(function, **options))
+        _tell_of_no_numba()
         return cast(_F, plain or function)
 
     return decorate
 
 
-_make = _maker()
 compiled = compiler()
 """Decorator: compile with numba, keep the result on disk, use strict IEEE arithmetic."""
-small = compiler(small=True)
-"""Decorator: compile as `compiled` does a function that is short and fast enough as Python."""
 allocation_free = compiler(_nrt=False)
 """Decorator: compile as `compiled` does, without reference counts, for functions that create no array.
 
@@ -92,9 +88,28 @@ A call also copies the descriptors of all arrays of a tuple argument; an inlined
 """
 
 
-@small
-def lengthened(array: Any, least: int) -> Any:
-    """Return a copy of an array, zeros behind, that is twice as long as `least`."""
-    result = np.zeros((2 * least, *array.shape[1:]), dtype=array.dtype)
-    result[: len(array)] = array
-    return result
+class CompiledLater:
+    """Decorator of a module's small functions: they run as Python, with the same bytes, until they are called often.
+
+    So a process that estimates a few sets of workloads does not import numba, which takes longer than these estimates.
+    `names` are the module's `globals()`; a function of it that others call calls `count`.
+    """
+
+    def __init__(self, names: dict[str, Any], calls: int) -> None:
+        self._names, self._left, self._decorated = names, calls, list[str]()
+
+    def __call__(self, function: _F) -> _F:
+        self._decorated.append(function.__name__)
+        return function
+
+    def count(self) -> None:
+        """Count a call; the last of the calls in Python compiles the functions."""
+        self._left -= 1
+        if self._left == 0:
+            self.compile()
+
+    def compile(self) -> None:
+        """Compile the functions now, or load what is kept."""
+        make, names, self._decorated = _maker(), self._decorated, []
+        if make is not None:
+            self._names.update({name: make(self._names[name]) for name in names})

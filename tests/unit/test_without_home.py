@@ -18,7 +18,7 @@ from heshare.shared import files
 # This user may read everything, as the Python of the tests may be in root's home, and write nothing.
 NOBODY = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "--inh-caps=+dac_read_search")
 NOBODY += ("--ambient-caps=+dac_read_search",)
-CACHE = "from heshare.shared.compiling import lengthened; print(lengthened._cache.cache_path)"
+CACHE = "from heshare.shared.caches.row_table import lengthened; print(lengthened._cache.cache_path)"
 
 
 @cache

@@ -46,7 +46,8 @@ from heshare.scheduling.configuration import clock_candidates
 from heshare.scheduling.objectives import Instance
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
-from heshare.shared.compiling import compiled, lengthened
+from heshare.shared.caches.row_table import lengthened
+from heshare.shared.compiling import compiled
 from heshare.shared.errors import InputError
 from heshare.world.workload import Workload
 

@@ -42,7 +42,8 @@ from heshare.scheduling.objectives import Instance
 from heshare.scheduling.pareto import Front, non_dominated, non_dominated_indices, thin
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.compiling import compiled, lengthened
+from heshare.shared.caches.row_table import lengthened
+from heshare.shared.compiling import compiled
 
 Queue = tuple[int, tuple[int, ...]]
 """A type of GPU and its tasks in SPT order."""

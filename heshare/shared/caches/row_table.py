@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.compiling import compiled, lengthened
+from heshare.shared.compiling import compiled
 
 EMPTY = -1
 """Marks an entry beyond the end of a row."""
@@ -93,6 +93,14 @@ class PredictedSets:
 
 def _with_room(array: Any, least: int) -> Any:
     return array if len(array) >= least else lengthened(array, least)
+
+
+@compiled
+def lengthened(array: Any, least: int) -> Any:
+    """Return a copy of an array, zeros behind, that is twice as long as `least`."""
+    result = np.zeros((2 * least, *array.shape[1:]), dtype=array.dtype)
+    result[: len(array)] = array
+    return result
 
 
 @compiled

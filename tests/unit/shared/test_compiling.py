@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba.core.dispatcher import Dispatcher
 
 from heshare.shared import compiling
 from heshare.shared.caches import numba_code
@@ -51,6 +52,17 @@ def twice(number: float) -> float:
 
 
 twice.__module__ = "heshare.made_up"  # compilations of other packages do not count
+
+
+def test_small_functions_are_compiled_once_they_are_called_often() -> None:
+    names = {"twice": twice}
+    later = compiling.CompiledLater(names, calls=2)
+    assert later(twice) is twice
+    later.count()
+    assert names["twice"] is twice
+    later.count()
+    assert isinstance(names["twice"], Dispatcher)
+    assert names["twice"](2.0) == 4.0
 
 
 @pytest.fixture

@@ -43,7 +43,8 @@ from heshare.lab.plus.costs import BatchCosts
 from heshare.lab.plus.fronts import FeasibleBatches, QueueFronts, label_queues
 from heshare.scheduling.batch_model import EMPTY
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.compiling import compiled, lengthened
+from heshare.shared.caches.row_table import lengthened
+from heshare.shared.compiling import compiled
 from heshare.shared.errors import InputError
 
 MAX_SETS = 1_000_000
