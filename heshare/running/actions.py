@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, NoReturn, cast
 
-from heshare.devices.device import Fallible, TaskFailure
+from heshare.devices.device import Alone, AloneState, Fallible, TaskFailure
 from heshare.devices.emulated_device import EmulatedDevice, due_alone_s
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
 from heshare.running.clock import COMPLETION, Clock, EventQueue
 from heshare.running.gangs import keep_lockstep
-from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks
+from heshare.running.state import NO_TASKS, GpuState, Peers, TaskRun, TaskState, WaitingTasks
 from heshare.running.timeline import Interval, TimelineRecorder
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.world.catalogue import memory_mib
@@ -56,8 +56,11 @@ class ActionExecutor:
     a GPU, s. `unfinished` counts tasks that have neither completed nor finally failed; of `unreported` tasks, which
     have, the policy has not received the event yet. `watched` is whether the observer does anything.
 
-    Of what an event changes, `_freed` are the GPUs of the task that ended alone, and `_begun` the tasks that started
-    alone. As soon as another GPU changes, these GPUs too are listed with it in `_changed`.
+    No device is asked about a task that has `Peers` to itself, since its end is known from the start: only `_places`
+    changes, which is for each GPU this task, its peers while it is empty, or None if devices are asked. `_shown` are
+    GPUs that a policy may look at all the same, and the first `_noted` of the tasks that left are noted with their GPUs.
+    Of what an event changes, `_freed` are the GPUs of such a task that ended, and `_begun` the ones that started. As
+    soon as another GPU changes, these GPUs too are listed with it in `_changed`.
     """
 
     policy: str
@@ -77,17 +80,23 @@ class ActionExecutor:
     _changed: list[GpuState] = field(default_factory=list)
     _freed: tuple[int, ...] = ()
     _begun: list[TaskRun] = field(default_factory=list)
+    _all_peers: list[Peers] = field(default_factory=list)
+    _places: dict[int, TaskRun | Peers | None] = field(default_factory=dict)
+    _shown: set[int] = field(default_factory=set)
+    _noted: int = 0
     _checks_without_progress: int = 0
 
     def __post_init__(self) -> None:
         self.unfinished, self.watched = len(self.tasks), type(self.observer) is not Observer
         for gpu in self.gpus:
-            gpu.settle = self.settle
+            self._places[gpu.index] = None
+            if self.start_cost_s <= 0 and isinstance(gpu.device, EmulatedDevice):
+                self._find_peers(gpu, gpu.device)
 
     def execute(self, action: Action, now_s: float) -> None:
         """Execute one action other than `Wait`; a `PolicyError` if it is impossible."""
         if isinstance(action, Start):
-            self._start(action, now_s)
+            self.start(action, now_s)
         elif isinstance(action, SetClock):
             self._set_clock(action, now_s)
         elif isinstance(action, Pause):
@@ -128,7 +137,11 @@ class ActionExecutor:
     def record_changes(self, now_s: float) -> None:
         """Read every GPU that changed, record it in the timeline and schedule its next check."""
         if not self._changed:
-            self._record_alone(now_s)
+            if self._freed:
+                self.recorder.place(now_s, self._freed)
+            if self._begun:
+                self._record_begun(now_s)
+            self._freed = ()
             return
         changed, recorder, infinity = self._changed, self.recorder, math.inf
         for gpu in changed:
@@ -138,40 +151,48 @@ class ActionExecutor:
         for gpu in changed:
             gpu.listed = False
             gpu.version += 1
-            holder = gpu.holder
-            if holder is not None or gpu.alone:
+            task = self._places[gpu.index]
+            if type(task) is TaskRun or gpu.alone:
                 recorder.place(now_s, (gpu.index,))
-                next_s = holder.due_s if holder is not None and holder.first == gpu.index else infinity
+                next_s = task.due_s if type(task) is TaskRun and task.indices[0] == gpu.index else infinity
             else:
-                brief = gpu.read_brief()
+                brief = gpu.brief()
                 recorder.observe(gpu.index, now_s, brief)
                 next_s = brief.next_s
             if next_s < infinity:
                 self.events.schedule(next_s if next_s > now_s else now_s, COMPLETION, self._check, gpu, gpu.version)
         changed.clear()
 
-    def _record_alone(self, now_s: float) -> None:
-        place, freed, begun = self.recorder.place, self._freed, self._begun
-        if freed:
-            place(now_s, freed)
+    def _record_begun(self, now_s: float) -> None:
+        freed, begun = self._freed, self._begun
         for task in begun:
-            place(now_s, task.indices)
+            self.recorder.place(now_s, task.indices)
         if freed and len(begun) > 1:
             # As if GPUs were read in the order in which they changed.
-            begun.sort(key=lambda task: freed.index(task.first) if task.first in freed else len(freed))
+            begun.sort(key=lambda task: freed.index(task.indices[0]) if task.indices[0] in freed else len(freed))
         for task in begun:
-            gpu = task.gpus[0]
+            gpu = self.gpus[task.indices[0]]
             gpu.version += 1
             self.events.schedule(task.due_s, COMPLETION, self._check, gpu, gpu.version)
-        self._freed = ()
         begun.clear()
 
     def _list_alone(self) -> None:
-        self._list([self.gpus[index] for index in self._freed])
-        for task in self._begun:
-            self._list(task.gpus)
-        self._freed = ()
-        self._begun.clear()
+        if self._noted < len(self.recorder.left):
+            self._note_ended()
+        if self._freed or self._begun:
+            self._list(self._freed)
+            for task in self._begun:
+                self._list(task.indices)
+            self._freed = ()
+            self._begun.clear()
+
+    def _note_ended(self) -> None:
+        left, alone = self.recorder.left, [cast(list[Any], gpu.alone) for gpu in self.gpus]
+        for ended in left[self._noted :]:
+            if len(ended) > len(Interval._fields):
+                for index in ended[1]:
+                    alone[index].append(ended)
+        self._noted = len(left)
 
     def schedule_check(self, gpu: GpuState, time_s: float) -> None:
         """Schedule a check of a GPU, which is void if the GPU changes before."""
@@ -181,16 +202,37 @@ class ActionExecutor:
         """Return whether a scheduled call is the check of a GPU that has changed since."""
         return call == self._check and bool(arguments[1] != arguments[0].version)
 
+    def _end_alone(self, now_s: float, task: TaskRun, peers: Peers | None) -> None:
+        task_id, indices, places = task.id, task.indices, self._places
+        for index in indices:
+            places[index] = peers
+        # The GPUs of a gang did the same part of its iterations each.
+        done, batch_size = task.remaining / len(indices), task.workload.batch_size
+        left = task_id, indices, task.started_s, now_s, task.mps_pct, batch_size, done, "completed"
+        self.recorder.left.append((*left, task.due_s, *task.alone))
+        if self._shown:
+            self._show(indices, NO_TASKS)
+        # In the order in which devices that are asked come to be changed.
+        self._freed = indices if len(indices) == 1 else (indices[0], *indices[:0:-1])
+        task.indices, task.remaining, task.state = (), 0.0, _DONE
+        self.unfinished -= 1
+        self._checks_without_progress = 0
+        if self.watched:
+            self.observer.on_interval_end(Interval(task_id, indices[0], *left[2:]), None)
+        self.notify(Event(_COMPLETION, now_s, (task_id,), indices[0]))
+
+    def _show(self, indices: Sequence[int], tasks: dict[int, TaskRun]) -> None:
+        # Let policies that have views of such GPUs see what has them now.
+        for index in self._shown.intersection(indices):
+            gpu = self.gpus[index]
+            gpu.tasks, gpu.seen = tasks, None
+
     def _check(self, now_s: float, gpu: GpuState, version: int) -> None:
         if version != gpu.version:
             return
-        task = gpu.holder
-        if task is not None:
-            self._checks_without_progress, freed = 0, task.indices
-            # In the order in which devices that are asked come to be changed.
-            self._freed = freed if len(freed) == 1 else (freed[0], *freed[:0:-1])
-            self._complete(task, (), now_s)
-            self.notify(Event(_COMPLETION, now_s, (task.id,), gpu.index))
+        holder = self._places[gpu.index]
+        if type(holder) is TaskRun:
+            self._end_alone(now_s, holder, gpu.peers)
             return
         completed = self._advance_device(gpu, now_s)
         failure = None if gpu.fallible is None else self._take_failures(gpu, gpu.fallible, now_s)
@@ -222,26 +264,49 @@ class ActionExecutor:
     def settle(self, gpu: GpuState) -> None:
         """Let device and timeline know of the tasks that had, or have, a GPU to themselves."""
         self._list_alone()
-        task = gpu.holder
-        if task is None:
+        task = self._places[gpu.index]
+        if not isinstance(task, TaskRun):
             self._catch_up(gpu)
             return
-        task.count()
+        self._occupy(task, tuple([self.gpus[index] for index in task.indices]), task.indices)
         for each in task.gpus:
-            each.holder = None
             self._catch_up(each)
             each.device.advance(task.started_s)
-            task.start_on(each, task.remaining / task.scale if each.index == task.first else None)
-            self.recorder.observe(each.index, task.started_s, each.read_brief())
+            task.start_on(each, task.remaining / task.scale if each is task.gpus[0] else None)
+            self.recorder.observe(each.index, task.started_s, each.brief())
+
+    def _ask(self, gpu: GpuState) -> None:
+        if self._noted < len(self.recorder.left):
+            self._note_ended()
+        if gpu.alone or isinstance(self._places[gpu.index], TaskRun):
+            gpu.peers = None
+            self.settle(gpu)
+            self._places[gpu.index] = None
+        else:
+            self._shown.add(gpu.index)
+
+    def _find_peers(self, gpu: GpuState, device: EmulatedDevice) -> None:
+        states = device.alike
+        if states is not None:
+            same = [peers for peers in self._all_peers if peers.states is states]
+            gpu.peers = same[0] if same else Peers(states, self._ask)
+            if not same:
+                self._all_peers.append(gpu.peers)
+            self._places[gpu.index] = None if gpu.tasks else gpu.peers
+
+    def _occupy(self, task: TaskRun, gpus: tuple[GpuState, ...], indices: tuple[int, ...]) -> None:
+        task.occupy(gpus, indices)
+        self._places.update(dict.fromkeys(indices))
 
     def _catch_up(self, gpu: GpuState) -> None:
         if gpu.alone:
             cast(EmulatedDevice, gpu.device).catch_up(gpu.alone, gpu.index)
             ended, gpu.alone = gpu.alone, []
-            self.recorder.add_alone(gpu.index, ended, gpu.read_brief())
+            self.recorder.add_alone(gpu.index, ended, gpu.brief())
 
-    def _list(self, gpus: Iterable[GpuState]) -> None:
-        for gpu in gpus:
+    def _list(self, indices: Iterable[int]) -> None:
+        for index in indices:
+            gpu = self.gpus[index]
             if not gpu.listed:
                 gpu.listed = True
                 self._changed.append(gpu)
@@ -249,11 +314,11 @@ class ActionExecutor:
     def _advance_device(self, gpu: GpuState, now_s: float) -> list[int]:
         if self._freed or self._begun:
             self._list_alone()
-        if gpu.alone or gpu.holder is not None:
+        if gpu.peers is not None:
             self.settle(gpu)
         completed = gpu.device.advance(now_s)
         gpu.seen = None
-        self._list((gpu,))
+        self._list((gpu.index,))
         for task_id in completed:
             self._complete(self.tasks[task_id], self.tasks[task_id].gpus[1:], now_s)
         return completed
@@ -289,11 +354,14 @@ class ActionExecutor:
             task.state = TaskState.FAILED
             self.unfinished -= 1
 
-    def _start(self, action: Start, now_s: float) -> None:
-        task, gpus = self._task_of(action), self._gpus_of(action)
-        if task.state is not _WAITING:
-            self.refuse(action, f"task {task.id} {task.state.value}", "Start only tasks of view.waiting.")
-        self._place(action, task, gpus, now_s)
+    def start(self, action: Start, now_s: float) -> None:
+        """Start a task; a `PolicyError` if it is impossible."""
+        task = self.tasks.get(action.task)
+        if task is None or task.state is not _WAITING or not self._starts_alone(action, task, now_s):
+            task, gpus = self._task_of(action), self._gpus_of(action)
+            if task.state is not _WAITING:
+                self.refuse(action, f"task {task.id} {task.state.value}", "Start only tasks of view.waiting.")
+            self._place(action, task, gpus, now_s)
         self.waiting.remove(task.spec)
         del self.remaining[task.id]
 
@@ -304,7 +372,7 @@ class ActionExecutor:
 
     def _migrate(self, action: Migrate, now_s: float) -> None:
         task, gpus = self._task_of(action), self._gpus_of(action)
-        if self._take_off(action, task, now_s, "migrated"):
+        if self._take_off(action, task, now_s, "migrated") and not self._starts_alone(action, task, now_s):
             self._place(action, task, gpus, now_s)
 
     def _set_clock(self, action: SetClock, now_s: float) -> None:
@@ -316,8 +384,8 @@ class ActionExecutor:
                 raise PolicyError(f"{self.policy}, {action}: {error}") from error
         self.advance(gpu, now_s)
         gpu.device.set_clock(action.sm_mhz)
-        if gpu.alike is not None:
-            gpu.alike = cast(EmulatedDevice, gpu.device).alike
+        if gpu.peers is not None:
+            self._find_peers(gpu, cast(EmulatedDevice, gpu.device))
 
     def _place(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> None:
         if len(gpus) != task.spec.gpus and len(gpus) not in task.spec.widths:
@@ -325,21 +393,12 @@ class ActionExecutor:
         if action.batch_size is not None and action.batch_size < 1:
             self.refuse(action, f"an inference batch size of {action.batch_size}", "Choose one of at least 1.")
         task.resize(action.batch_size, len(gpus))
-        alone = self._starts_alone(action, task, gpus, now_s)
-        if not alone:
-            for gpu in gpus:
-                self.advance(gpu, now_s)
-                self._check_room(action, task, gpu)
+        for gpu in gpus:
+            self.advance(gpu, now_s)
+            self._check_room(action, task, gpu)
         task.mps_pct, task.sharing, task.started_s = action.mps_pct, action.sharing, now_s
         task.starts += 1
-        task.occupy(gpus, (action.gpu, *action.also), alone)
-        if alone:
-            task.state = _RUNNING
-            self._begun.append(task)
-            if self._changed:
-                self._list_alone()
-            return
-        task.count()
+        self._occupy(task, gpus, (action.gpu, *action.also))
         if self.start_cost_s > 0:
             task.state = TaskState.LOADING
             ready_s = now_s + self.start_cost_s
@@ -347,22 +406,42 @@ class ActionExecutor:
         else:
             self._run(task)
 
-    def _starts_alone(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> bool:
-        # Whether it has all its GPUs to itself and does the same on each, so that no device need be asked.
-        alike = gpus[0].alike
-        if alike is None or self.start_cost_s > 0 or action.sharing != "mps":
+    def _starts_alone(self, action: Start | Migrate, task: TaskRun, now_s: float) -> bool:
+        # Start a task if it will have all its GPUs to itself and do the same on each, so that no device need be asked.
+        places, spec, size = self._places, task.spec, action.batch_size
+        peers, indices = places.get(action.gpu), (action.gpu, *action.also)
+        width = len(indices)
+        if type(peers) is not Peers or action.sharing != "mps":
             return False
-        for gpu in gpus:
-            if gpu.tasks or gpu.alike is not alike:
+        if task.starts or size is not None or width != spec.gpus:
+            if (width != spec.gpus and width not in spec.widths) or (size is not None and size < 1):
                 return False
-        alone = alike.get((task.workload, action.mps_pct))
-        if alone is None:
-            # They are alike and empty, so there is room on all of them or on none.
-            self._check_room(action, task, gpus[0])
-            alone = cast(EmulatedDevice, gpus[0].device).state_alone(task.workload, action.mps_pct)
-        task.alone, task.first = alone, action.gpu
-        task.due_s = due_alone_s(now_s, task.remaining / task.scale, alone.iteration_s)
-        return task.due_s < math.inf
+            task.resize(size, width)
+        for index in indices:
+            if places.get(index) is not peers:  # or it is named twice
+                break
+            places[index] = task
+        else:
+            alone = peers.states.get((task.workload, action.mps_pct)) or self._state_alone(action, task)
+            due_s = due_alone_s(now_s, task.remaining / task.scale, alone.iteration_s)
+            if due_s < math.inf:
+                task.indices, task.mps_pct, task.sharing, task.started_s = indices, action.mps_pct, "mps", now_s
+                task.due_s, task.alone, task.state = due_s, alone, _RUNNING
+                task.starts += 1
+                if self._shown:
+                    self._show(indices, {task.id: task})
+                self._begun.append(task)
+                if self._changed:
+                    self._list_alone()
+                return True
+        places.update({index: peers for index in indices if places.get(index) is task})
+        return False
+
+    def _state_alone(self, action: Start | Migrate, task: TaskRun) -> AloneState:
+        # Its GPUs are peers and empty, so there is room on all of them or on none.
+        gpu = self.gpus[action.gpu]
+        self._check_room(action, task, gpu)
+        return cast(EmulatedDevice, gpu.device).state_alone(task.workload, action.mps_pct)
 
     def _end_loading(self, now_s: float, task: TaskRun, start: int) -> None:
         if task.starts == start and task.state is TaskState.LOADING:
@@ -386,8 +465,8 @@ class ActionExecutor:
             if task.id in self.unreported:
                 return False
             self.refuse(action, f"task {task.id} {task.state.value}", "Name a task that runs on a GPU.")
-        for gpu in task.gpus:
-            self.advance(gpu, now_s)
+        for index in task.indices:
+            self.advance(self.gpus[index], now_s)
         if not task.gpus:
             return False
         first = task.gpus[0]
@@ -416,7 +495,10 @@ class ActionExecutor:
         # The GPUs of a gang did the same part of its iterations each.
         left = task.id, gpus, task.started_s, now_s, task.mps_pct, size, done / len(gpus), outcome
         self.recorder.left.append(left)
-        task.vacate(now_s)
+        task.vacate()
+        for index in gpus:
+            if not self.gpus[index].tasks:
+                self._places[index] = self.gpus[index].peers
         if self.watched:
             self.observer.on_interval_end(Interval(task.id, gpus[0], *left[2:]), failure)
 

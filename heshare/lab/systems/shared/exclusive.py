@@ -19,6 +19,7 @@ from heshare.world.workload import Workload
 
 ORDERS = ("arrival", "shortest")
 CHOICES = ("first", "fastest")
+_ARRIVAL = EventKind.ARRIVAL
 
 
 @register("fifo", title="FIFO", parameters={"gpus": "first"})
@@ -64,14 +65,18 @@ class Exclusive:
             # A task that is tried again arrives again: it frees its GPUs first.
             if task_id in self._gpus_of:
                 self._leave(task_id)
-        if event.kind is EventKind.ARRIVAL:
+        if event.kind is _ARRIVAL:
             self._enter(event, view)
         actions: list[Action] = []
         queue = self._queue
-        while queue and (gpus := self._take(queue[0][2], queue[0][3])):
-            task_id = heappop(queue)[2].id
-            self._gpus_of[task_id] = gpus
-            actions.append(Start(task_id, gpus[0], 100, None, gpus[1:]))
+        while queue:
+            _, _, task, kinds = queue[0]
+            gpus = self._take(task, kinds)
+            if not gpus:
+                break
+            heappop(queue)
+            self._gpus_of[task.id] = gpus
+            actions.append(Start(task.id, gpus[0], 100, None, gpus[1:]))
         return actions
 
     def _enter(self, event: Event, view: View) -> None:
