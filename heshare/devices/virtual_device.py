@@ -172,10 +172,11 @@ class VirtualDevice(ABC):
         """Advance to time `to_s` and return the ids of tasks that completed by then, in order of completion."""
         if to_s < self._now_s:
             raise self._refusal(f"time {to_s} s requested at {self._now_s} s", "Time only goes forward.")
-        running, completed = self._running, list[int]()
-        left = [task.iterations - task.done for task in running.values()] if self._state is None else [0.0]
-        if to_s == self._now_s and min(left, default=1) >= 1:
-            return completed  # what has just started takes some time, so that no estimate is needed yet
+        running = self._running
+        completed: list[int] = []
+        if to_s == self._now_s and self._state is None:
+            if all([task.iterations - task.done >= 1 for task in running.values()]):
+                return completed  # what has just started takes some time, so that no estimate is needed yet
         while running and (event_s := VirtualDevice.next_event_s(self)) <= to_s:
             self._pass(event_s)
             for task_id in self._ended():

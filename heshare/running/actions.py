@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, NoReturn, cast
 
-from heshare.devices.device import Alone, AloneState, Fallible, TaskFailure
-from heshare.devices.emulated_device import EmulatedDevice, due_alone_s
+from heshare.devices.device import AloneState, Fallible, TaskFailure
+from heshare.devices.emulated_device import EmulatedDevice, StatesAlone, due_alone_s
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
 from heshare.running.clock import COMPLETION, Clock, EventQueue
 from heshare.running.gangs import keep_lockstep
-from heshare.running.state import NO_TASKS, GpuState, Peers, TaskRun, TaskState, WaitingTasks
+from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks
 from heshare.running.timeline import Interval, TimelineRecorder
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.world.catalogue import memory_mib
@@ -56,11 +56,11 @@ class ActionExecutor:
     a GPU, s. `unfinished` counts tasks that have neither completed nor finally failed; of `unreported` tasks, which
     have, the policy has not received the event yet. `watched` is whether the observer does anything.
 
-    No device is asked about a task that has `Peers` to itself, since its end is known from the start: only `_places`
-    changes, which is for each GPU this task, its peers while it is empty, or None if devices are asked. `_shown` are
-    GPUs that a policy may look at all the same, and the first `_noted` of the tasks that left are noted with their GPUs.
-    Of what an event changes, `_freed` are the GPUs of such a task that ended, and `_begun` the ones that started. As
-    soon as another GPU changes, these GPUs too are listed with it in `_changed`.
+    No device is asked about a task that has GPUs to itself which are alike, since its end is known from the start: only
+    `_alone` changes, which has for each GPU this task, `alike` while it is empty, or None if its device is asked. The
+    first `_noted` of the tasks that left are noted with their GPUs. Of what an event changes, `_freed` are the GPUs of
+    such a task that ended, and `_begun` the ones that started. As soon as another GPU changes, these GPUs too are
+    listed with it in `_changed`.
     """
 
     policy: str
@@ -80,18 +80,16 @@ class ActionExecutor:
     _changed: list[GpuState] = field(default_factory=list)
     _freed: tuple[int, ...] = ()
     _begun: list[TaskRun] = field(default_factory=list)
-    _all_peers: list[Peers] = field(default_factory=list)
-    _places: dict[int, TaskRun | Peers | None] = field(default_factory=dict)
-    _shown: set[int] = field(default_factory=set)
+    _alone: dict[int, TaskRun | StatesAlone | None] = field(default_factory=dict)
     _noted: int = 0
     _checks_without_progress: int = 0
 
     def __post_init__(self) -> None:
         self.unfinished, self.watched = len(self.tasks), type(self.observer) is not Observer
         for gpu in self.gpus:
-            self._places[gpu.index] = None
-            if self.start_cost_s <= 0 and isinstance(gpu.device, EmulatedDevice):
-                self._find_peers(gpu, gpu.device)
+            if self.start_cost_s > 0:
+                gpu.alike = None
+            gpu.settle, self._alone[gpu.index] = self.settle, gpu.alike
 
     def execute(self, action: Action, now_s: float) -> None:
         """Execute one action other than `Wait`; a `PolicyError` if it is impossible."""
@@ -151,7 +149,7 @@ class ActionExecutor:
         for gpu in changed:
             gpu.listed = False
             gpu.version += 1
-            task = self._places[gpu.index]
+            task = self._alone[gpu.index]
             if type(task) is TaskRun or gpu.alone:
                 recorder.place(now_s, (gpu.index,))
                 next_s = task.due_s if type(task) is TaskRun and task.indices[0] == gpu.index else infinity
@@ -177,22 +175,19 @@ class ActionExecutor:
         begun.clear()
 
     def _list_alone(self) -> None:
-        if self._noted < len(self.recorder.left):
-            self._note_ended()
+        left = self.recorder.left
+        if self._noted < len(left):
+            alone = [cast(list[Any], gpu.alone) for gpu in self.gpus]
+            for ended in left[self._noted :]:
+                if len(ended) > len(Interval._fields):
+                    for index in ended[1]:
+                        alone[index].append(ended)
+            self._noted = len(left)
         if self._freed or self._begun:
-            self._list(self._freed)
-            for task in self._begun:
-                self._list(task.indices)
+            for indices in (self._freed, *[task.indices for task in self._begun]):
+                self._list([self.gpus[index] for index in indices])
             self._freed = ()
             self._begun.clear()
-
-    def _note_ended(self) -> None:
-        left, alone = self.recorder.left, [cast(list[Any], gpu.alone) for gpu in self.gpus]
-        for ended in left[self._noted :]:
-            if len(ended) > len(Interval._fields):
-                for index in ended[1]:
-                    alone[index].append(ended)
-        self._noted = len(left)
 
     def schedule_check(self, gpu: GpuState, time_s: float) -> None:
         """Schedule a check of a GPU, which is void if the GPU changes before."""
@@ -202,16 +197,14 @@ class ActionExecutor:
         """Return whether a scheduled call is the check of a GPU that has changed since."""
         return call == self._check and bool(arguments[1] != arguments[0].version)
 
-    def _end_alone(self, now_s: float, task: TaskRun, peers: Peers | None) -> None:
-        task_id, indices, places = task.id, task.indices, self._places
+    def _end_alone(self, now_s: float, task: TaskRun, alike: StatesAlone | None) -> None:
+        task_id, indices, places = task.id, task.indices, self._alone
         for index in indices:
-            places[index] = peers
+            places[index] = alike
         # The GPUs of a gang did the same part of its iterations each.
         done, batch_size = task.remaining / len(indices), task.workload.batch_size
         left = task_id, indices, task.started_s, now_s, task.mps_pct, batch_size, done, "completed"
         self.recorder.left.append((*left, task.due_s, *task.alone))
-        if self._shown:
-            self._show(indices, NO_TASKS)
         # In the order in which devices that are asked come to be changed.
         self._freed = indices if len(indices) == 1 else (indices[0], *indices[:0:-1])
         task.indices, task.remaining, task.state = (), 0.0, _DONE
@@ -221,18 +214,12 @@ class ActionExecutor:
             self.observer.on_interval_end(Interval(task_id, indices[0], *left[2:]), None)
         self.notify(Event(_COMPLETION, now_s, (task_id,), indices[0]))
 
-    def _show(self, indices: Sequence[int], tasks: dict[int, TaskRun]) -> None:
-        # Let policies that have views of such GPUs see what has them now.
-        for index in self._shown.intersection(indices):
-            gpu = self.gpus[index]
-            gpu.tasks, gpu.seen = tasks, None
-
     def _check(self, now_s: float, gpu: GpuState, version: int) -> None:
         if version != gpu.version:
             return
-        holder = self._places[gpu.index]
+        holder = self._alone[gpu.index]
         if type(holder) is TaskRun:
-            self._end_alone(now_s, holder, gpu.peers)
+            self._end_alone(now_s, holder, gpu.alike)
             return
         completed = self._advance_device(gpu, now_s)
         failure = None if gpu.fallible is None else self._take_failures(gpu, gpu.fallible, now_s)
@@ -264,9 +251,10 @@ class ActionExecutor:
     def settle(self, gpu: GpuState) -> None:
         """Let device and timeline know of the tasks that had, or have, a GPU to themselves."""
         self._list_alone()
-        task = self._places[gpu.index]
+        task = self._alone[gpu.index]
         if not isinstance(task, TaskRun):
             self._catch_up(gpu)
+            self._alone[gpu.index] = None if gpu.tasks else gpu.alike
             return
         self._occupy(task, tuple([self.gpus[index] for index in task.indices]), task.indices)
         for each in task.gpus:
@@ -275,28 +263,9 @@ class ActionExecutor:
             task.start_on(each, task.remaining / task.scale if each is task.gpus[0] else None)
             self.recorder.observe(each.index, task.started_s, each.brief())
 
-    def _ask(self, gpu: GpuState) -> None:
-        if self._noted < len(self.recorder.left):
-            self._note_ended()
-        if gpu.alone or isinstance(self._places[gpu.index], TaskRun):
-            gpu.peers = None
-            self.settle(gpu)
-            self._places[gpu.index] = None
-        else:
-            self._shown.add(gpu.index)
-
-    def _find_peers(self, gpu: GpuState, device: EmulatedDevice) -> None:
-        states = device.alike
-        if states is not None:
-            same = [peers for peers in self._all_peers if peers.states is states]
-            gpu.peers = same[0] if same else Peers(states, self._ask)
-            if not same:
-                self._all_peers.append(gpu.peers)
-            self._places[gpu.index] = None if gpu.tasks else gpu.peers
-
     def _occupy(self, task: TaskRun, gpus: tuple[GpuState, ...], indices: tuple[int, ...]) -> None:
         task.occupy(gpus, indices)
-        self._places.update(dict.fromkeys(indices))
+        self._alone.update(dict.fromkeys(indices))
 
     def _catch_up(self, gpu: GpuState) -> None:
         if gpu.alone:
@@ -304,9 +273,8 @@ class ActionExecutor:
             ended, gpu.alone = gpu.alone, []
             self.recorder.add_alone(gpu.index, ended, gpu.brief())
 
-    def _list(self, indices: Iterable[int]) -> None:
-        for index in indices:
-            gpu = self.gpus[index]
+    def _list(self, gpus: Iterable[GpuState]) -> None:
+        for gpu in gpus:
             if not gpu.listed:
                 gpu.listed = True
                 self._changed.append(gpu)
@@ -314,11 +282,11 @@ class ActionExecutor:
     def _advance_device(self, gpu: GpuState, now_s: float) -> list[int]:
         if self._freed or self._begun:
             self._list_alone()
-        if gpu.peers is not None:
+        if gpu.alike is not None:
             self.settle(gpu)
         completed = gpu.device.advance(now_s)
         gpu.seen = None
-        self._list((gpu.index,))
+        self._list((gpu,))
         for task_id in completed:
             self._complete(self.tasks[task_id], self.tasks[task_id].gpus[1:], now_s)
         return completed
@@ -384,8 +352,9 @@ class ActionExecutor:
                 raise PolicyError(f"{self.policy}, {action}: {error}") from error
         self.advance(gpu, now_s)
         gpu.device.set_clock(action.sm_mhz)
-        if gpu.peers is not None:
-            self._find_peers(gpu, cast(EmulatedDevice, gpu.device))
+        if gpu.alike is not None:
+            gpu.alike = cast(EmulatedDevice, gpu.device).alike
+            self._alone[action.gpu] = None if gpu.tasks else gpu.alike
 
     def _place(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> None:
         if len(gpus) != task.spec.gpus and len(gpus) not in task.spec.widths:
@@ -408,37 +377,35 @@ class ActionExecutor:
 
     def _starts_alone(self, action: Start | Migrate, task: TaskRun, now_s: float) -> bool:
         # Start a task if it will have all its GPUs to itself and do the same on each, so that no device need be asked.
-        places, spec, size = self._places, task.spec, action.batch_size
-        peers, indices = places.get(action.gpu), (action.gpu, *action.also)
+        places, spec, size = self._alone, task.spec, action.batch_size
+        alike, indices = places.get(action.gpu), (action.gpu, *action.also)
         width = len(indices)
-        if type(peers) is not Peers or action.sharing != "mps":
+        if type(alike) is not dict or action.sharing != "mps":
             return False
         if task.starts or size is not None or width != spec.gpus:
             if (width != spec.gpus and width not in spec.widths) or (size is not None and size < 1):
                 return False
             task.resize(size, width)
         for index in indices:
-            if places.get(index) is not peers:  # or it is named twice
+            if places.get(index) is not alike:  # or it is named twice
                 break
             places[index] = task
         else:
-            alone = peers.states.get((task.workload, action.mps_pct)) or self._state_alone(action, task)
+            alone = alike.get((task.workload, action.mps_pct)) or self._state_alone(action, task)
             due_s = due_alone_s(now_s, task.remaining / task.scale, alone.iteration_s)
             if due_s < math.inf:
                 task.indices, task.mps_pct, task.sharing, task.started_s = indices, action.mps_pct, "mps", now_s
                 task.due_s, task.alone, task.state = due_s, alone, _RUNNING
                 task.starts += 1
-                if self._shown:
-                    self._show(indices, {task.id: task})
                 self._begun.append(task)
                 if self._changed:
                     self._list_alone()
                 return True
-        places.update({index: peers for index in indices if places.get(index) is task})
+        places.update({index: alike for index in indices if places.get(index) is task})
         return False
 
     def _state_alone(self, action: Start | Migrate, task: TaskRun) -> AloneState:
-        # Its GPUs are peers and empty, so there is room on all of them or on none.
+        # Its GPUs are alike and empty, so there is room on all of them or on none.
         gpu = self.gpus[action.gpu]
         self._check_room(action, task, gpu)
         return cast(EmulatedDevice, gpu.device).state_alone(task.workload, action.mps_pct)
@@ -498,7 +465,7 @@ class ActionExecutor:
         task.vacate()
         for index in gpus:
             if not self.gpus[index].tasks:
-                self._places[index] = self.gpus[index].peers
+                self._alone[index] = self.gpus[index].alike
         if self.watched:
             self.observer.on_interval_end(Interval(task.id, gpus[0], *left[2:]), failure)
 

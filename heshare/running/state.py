@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, cast
 
 from heshare.devices.device import Alone, AloneState, BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
-from heshare.devices.emulated_device import StatesAlone
+from heshare.devices.emulated_device import EmulatedDevice, StatesAlone
 from heshare.policies.policy import GpuView, Pace, Running
 from heshare.running.clock import Clock
 from heshare.shared.errors import DeviceError
@@ -34,7 +34,7 @@ class TaskState(Enum):
     FAILED = "has failed"
 
 
-NO_TASKS: dict[int, TaskRun] = {}
+_NO_TASKS: dict[int, TaskRun] = {}
 _rank = attrgetter("arrival_s", "id")
 
 
@@ -49,7 +49,7 @@ class TaskRun:
         workload: what it runs there; its inference batch size is the policy's choice.
         scale: iterations of the task for one iteration as it runs there.
         counted: whether its GPUs count it and its memory, `held_mib`; not while devices do not know of it, since it has
-            the GPUs to itself (`Peers`).
+            the GPUs to itself.
         slowed: whether devices hold it to the pace of the slowest GPU of its gang.
         starts: how often it was started; a scheduled end of loading is valid for one start.
         started_s, due_s, alone: where it has its GPUs to itself, as of `Alone`.
@@ -131,25 +131,12 @@ class TaskRun:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Peers:
-    """GPUs that do the same, so that no device is asked about a task that has some of them to itself.
-
-    Attributes:
-        states: what they do with one task, as of `EmulatedDevice.alike`.
-        ask: is called before one of them is read, or shown to a policy.
-    """
-
-    states: StatesAlone
-    ask: Callable[[GpuState], None]
-
-
-@dataclass(slots=True, eq=False, repr=False)
 class GpuState:
     """One GPU during a run.
 
     Attributes:
         tasks: the tasks that run or load on it, by task id; replaced when one comes or goes, never changed, since GPUs
-            share it. As long as nobody looks at the GPU, a task that has it to itself is not there.
+            share it. A task that has it to itself is not there as long as no policy looks at it.
         gangs: those of them that are on other GPUs too, by task id.
         seen: the latest view, with its reading once one is taken; set to None when something changes.
         running: the view of its tasks.
@@ -160,14 +147,15 @@ class GpuState:
         shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
         brief_device: the device, if it reads briefly, and the same whenever it is asked.
         fallible: the device, if a task can fail on it while the run continues.
-        peers: the GPUs that do the same, itself among them; None once it was read while a task had it to itself.
+        alike: that of its emulated device, as long as a policy has not asked for a view or reading; else None.
         alone: tasks that had the GPU to themselves, unknown to the device and the timeline.
+        settle: makes both know of them, and of the task that has it to itself now.
     """
 
     index: int
     device: Device
     clock: Clock
-    tasks: dict[int, TaskRun] = field(default_factory=lambda: NO_TASKS)
+    tasks: dict[int, TaskRun] = field(default_factory=lambda: _NO_TASKS)
     gangs: dict[int, TaskRun] = field(default_factory=dict)
     seen: ViewOnAccess | None = None
     running: RunningTasks = field(init=False)
@@ -180,8 +168,9 @@ class GpuState:
     shares_gpu: SharesGpu | None = field(init=False)
     brief_device: ReadsBriefly | None = field(init=False)
     fallible: Fallible | None = field(init=False)
-    peers: Peers | None = None
+    alike: StatesAlone | None = field(init=False)
     alone: list[Alone] = field(default_factory=list)
+    settle: Callable[[GpuState], None] | None = None
 
     def __post_init__(self) -> None:
         device = self.device
@@ -191,6 +180,7 @@ class GpuState:
         self.brief_device = None if briefly is None or briefly.read_brief() is None else briefly
         self.running = RunningTasks(self)
         self.fallible = cast(Fallible, device) if hasattr(device, "take_failures") else None
+        self.alike = device.alike if isinstance(device, EmulatedDevice) else None
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.device.gpu.name})"
@@ -199,13 +189,13 @@ class GpuState:
         """Return the device's reading now; it is taken again only if something changed."""
         seen = self.seen or self.view()
         if seen.reading is None:
-            self.ask()
+            self._ask()
             object.__setattr__(seen, "reading", self.device.read())
         return cast(Reading, seen.reading)
 
     def read_brief(self) -> BriefReading:
         """Return the part of a reading that a timeline keeps, and the next event."""
-        self.ask()
+        self._ask()
         return self.brief()
 
     def brief(self) -> BriefReading:
@@ -214,10 +204,10 @@ class GpuState:
             return cast(BriefReading, self.brief_device.read_brief())
         return BriefReading.of(self.read(), self.device.next_event_s())
 
-    def ask(self) -> None:
-        """Make device and timeline know of what runs and ran on it, since it is read or shown to a policy."""
-        if self.peers is not None:
-            self.peers.ask(self)
+    def _ask(self) -> None:
+        if self.alike is not None and self.settle is not None:
+            self.alike = None
+            self.settle(self)
 
     def require_sharing(self, purpose: str) -> SharesGpu:
         """Return the device, for what only some devices can do.
@@ -236,7 +226,7 @@ class GpuState:
     def view(self) -> ViewOnAccess:
         """Return this GPU as a policy may see it; built once after each change."""
         if self.seen is None:
-            self.ask()
+            self._ask()
             self.seen = ViewOnAccess.of(self)
             if self.brief_device is None:
                 self.read()
@@ -256,9 +246,12 @@ class ViewOnAccess(GpuView):
     @classmethod
     def of(cls, state: GpuState) -> ViewOnAccess:
         """Return the view of a GPU."""
-        view, known = cls.__new__(cls), (state, None, state.index, state.device.gpu, state.running)
-        for name, value in zip(("_state", "reading", "index", "gpu", "running"), known, strict=True):
-            object.__setattr__(view, name, value)
+        view, put = cls.__new__(cls), object.__setattr__
+        put(view, "_state", state)
+        put(view, "reading", None)
+        put(view, "index", state.index)
+        put(view, "gpu", state.device.gpu)
+        put(view, "running", state.running)
         return view
 
     def __getattr__(self, name: str) -> Any:
@@ -297,7 +290,6 @@ class RunningTasks(Mapping[int, Running]):
         left = task.remaining / task.scale
         if not task.running:
             return Pace(left, 0.0, 0.0, math.inf)
-        self._gpu.ask()
         reading = task.gpus[0].read()
         progress = reading.residents[task_id]
         return Pace(left, progress.done, reading.time_s, progress.time_s)
