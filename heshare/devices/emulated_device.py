@@ -67,8 +67,7 @@ class EmulatedDevice(VirtualDevice):
         constants: Constants | None = None,
     ) -> None:
         super().__init__(gpu, provenance=self.provenance, noise=noise)
-        self._cap_w = power_cap_w
-        self._sleep_w = sleep_w
+        self._cap_w, self._sleep_w = power_cap_w, sleep_w
         self._constants = constants or default()
         self._estimates, self._states_alone = _known_of(gpu, power_cap_w, sleep_w, self._constants)
         self._estimate(None, ())

@@ -3,16 +3,16 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from itertools import chain
 from typing import Any, NoReturn, cast
 
-from heshare.devices.device import AloneState, Fallible, TaskFailure
+from heshare.devices.device import Fallible, TaskFailure
 from heshare.devices.emulated_device import EmulatedDevice, StatesAlone, due_alone_s
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
 from heshare.running.clock import COMPLETION, Clock, EventQueue
 from heshare.running.gangs import keep_lockstep
 from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks
-from heshare.running.timeline import Interval, TimelineRecorder
+from heshare.running.timeline import Interval, Observer, TimelineRecorder
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
@@ -23,28 +23,6 @@ _NEGLIGIBLE = 1e-12
 _MAX_CHECKS_WITHOUT_PROGRESS = 10_000
 # Members of an enumeration that every task needs: a name of the module is found faster.
 _COMPLETION, _WAITING, _RUNNING, _DONE = EventKind.COMPLETION, TaskState.WAITING, TaskState.RUNNING, TaskState.DONE
-
-
-class Observer:
-    """Callbacks of a run, which do nothing here; the executor's subclass keeps a journal."""
-
-    def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
-        """Process the actions that a policy returned for an event, before any of them is executed."""
-
-    def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
-        """Process that a task has left a GPU (of a gang: the first one); `failed` if it failed there."""
-
-    def revised(self) -> Iterable[Task]:
-        """Return the tasks that are planned otherwise from now on, unless they run or are over; asked at each event."""
-        return ()
-
-    def should_retry(self, failed: TaskFailure) -> bool:
-        """Return whether a task that failed waits for another attempt; otherwise its failure is final."""
-        return False
-
-    def wait(self, until_s: float) -> Iterable[int]:
-        """Wait until `until_s` at the latest; return the indices of GPUs to be checked now."""
-        return ()
 
 
 @dataclass(eq=False, repr=False)
@@ -141,7 +119,7 @@ class ActionExecutor:
                 self._record_begun(now_s)
             self._freed = ()
             return
-        changed, recorder, infinity = self._changed, self.recorder, math.inf
+        changed, recorder = self._changed, self.recorder
         for gpu in changed:
             if gpu.gangs:
                 keep_lockstep(changed, lambda gpu: self.advance(gpu, now_s))
@@ -152,12 +130,12 @@ class ActionExecutor:
             task = self._alone[gpu.index]
             if type(task) is TaskRun or gpu.alone:
                 recorder.place(now_s, (gpu.index,))
-                next_s = task.due_s if type(task) is TaskRun and task.indices[0] == gpu.index else infinity
+                next_s = task.due_s if type(task) is TaskRun and task.indices[0] == gpu.index else math.inf
             else:
                 brief = gpu.brief()
                 recorder.observe(gpu.index, now_s, brief)
                 next_s = brief.next_s
-            if next_s < infinity:
+            if next_s < math.inf:
                 self.events.schedule(next_s if next_s > now_s else now_s, COMPLETION, self._check, gpu, gpu.version)
         changed.clear()
 
@@ -175,19 +153,16 @@ class ActionExecutor:
         begun.clear()
 
     def _list_alone(self) -> None:
-        left = self.recorder.left
+        left, gpus = self.recorder.left, self.gpus
         if self._noted < len(left):
-            alone = [cast(list[Any], gpu.alone) for gpu in self.gpus]
             for ended in left[self._noted :]:
-                if len(ended) > len(Interval._fields):
-                    for index in ended[1]:
-                        alone[index].append(ended)
+                for index in ended[1] if len(ended) > len(Interval._fields) else ():
+                    gpus[index].alone.append(ended)
             self._noted = len(left)
         if self._freed or self._begun:
-            for indices in (self._freed, *[task.indices for task in self._begun]):
-                self._list([self.gpus[index] for index in indices])
-            self._freed = ()
-            self._begun.clear()
+            indices = [*self._freed, *chain.from_iterable([task.indices for task in self._begun])]
+            self._list([self.gpus[index] for index in indices])
+            self._freed, self._begun = (), []
 
     def schedule_check(self, gpu: GpuState, time_s: float) -> None:
         """Schedule a check of a GPU, which is void if the GPU changes before."""
@@ -198,18 +173,16 @@ class ActionExecutor:
         return call == self._check and bool(arguments[1] != arguments[0].version)
 
     def _end_alone(self, now_s: float, task: TaskRun, alike: StatesAlone | None) -> None:
-        task_id, indices, places = task.id, task.indices, self._alone
+        task_id, indices = task.id, task.indices
         for index in indices:
-            places[index] = alike
+            self._alone[index] = alike
         # The GPUs of a gang did the same part of its iterations each.
         done, batch_size = task.remaining / len(indices), task.workload.batch_size
         left = task_id, indices, task.started_s, now_s, task.mps_pct, batch_size, done, "completed"
         self.recorder.left.append((*left, task.due_s, *task.alone))
-        # In the order in which devices that are asked come to be changed.
-        self._freed = indices if len(indices) == 1 else (indices[0], *indices[:0:-1])
+        self._freed = indices[0], *indices[:0:-1]  # the order in which devices that are asked come to be changed
         task.indices, task.remaining, task.state = (), 0.0, _DONE
-        self.unfinished -= 1
-        self._checks_without_progress = 0
+        self.unfinished, self._checks_without_progress = self.unfinished - 1, 0
         if self.watched:
             self.observer.on_interval_end(Interval(task_id, indices[0], *left[2:]), None)
         self.notify(Event(_COMPLETION, now_s, (task_id,), indices[0]))
@@ -217,8 +190,7 @@ class ActionExecutor:
     def _check(self, now_s: float, gpu: GpuState, version: int) -> None:
         if version != gpu.version:
             return
-        holder = self._alone[gpu.index]
-        if type(holder) is TaskRun:
+        if type(holder := self._alone[gpu.index]) is TaskRun:
             self._end_alone(now_s, holder, gpu.alike)
             return
         completed = self._advance_device(gpu, now_s)
@@ -235,10 +207,8 @@ class ActionExecutor:
     def _check_progress(self, gpu: GpuState, now_s: float) -> None:
         self._checks_without_progress = self._checks_without_progress + 1 if gpu.device.next_event_s() <= now_s else 0
         if self._checks_without_progress > _MAX_CHECKS_WITHOUT_PROGRESS:
-            raise DeviceError(
-                f"GPU {gpu.index} ({gpu.device.gpu.name}) announces an event at {now_s:g} s again and again, "
-                "and nothing completes. Its next_event_s must lie ahead once advance has been called."
-            )
+            found = f"{gpu} announces an event at {now_s:g} s again and again, and nothing completes"
+            raise DeviceError(f"{found}. Its next_event_s must lie ahead once advance has been called.")
 
     def _notify_next(self, event: Event) -> None:
         self.unreported.update(event.tasks)
@@ -256,21 +226,18 @@ class ActionExecutor:
             self._catch_up(gpu)
             self._alone[gpu.index] = None if gpu.tasks else gpu.alike
             return
-        self._occupy(task, tuple([self.gpus[index] for index in task.indices]), task.indices)
+        task.occupy(tuple([self.gpus[index] for index in task.indices]), task.indices)
+        self._alone.update(dict.fromkeys(task.indices))
         for each in task.gpus:
             self._catch_up(each)
             each.device.advance(task.started_s)
             task.start_on(each, task.remaining / task.scale if each is task.gpus[0] else None)
             self.recorder.observe(each.index, task.started_s, each.brief())
 
-    def _occupy(self, task: TaskRun, gpus: tuple[GpuState, ...], indices: tuple[int, ...]) -> None:
-        task.occupy(gpus, indices)
-        self._alone.update(dict.fromkeys(indices))
-
     def _catch_up(self, gpu: GpuState) -> None:
-        if gpu.alone:
-            cast(EmulatedDevice, gpu.device).catch_up(gpu.alone, gpu.index)
-            ended, gpu.alone = gpu.alone, []
+        if ended := gpu.alone:
+            gpu.alone = []
+            cast(EmulatedDevice, gpu.device).catch_up(ended, gpu.index)
             self.recorder.add_alone(gpu.index, ended, gpu.brief())
 
     def _list(self, gpus: Iterable[GpuState]) -> None:
@@ -295,8 +262,7 @@ class ActionExecutor:
         if others:
             self._stop(task, others, now_s)
         self._vacate(task, now_s, task.remaining, "completed")
-        task.remaining = 0.0
-        task.state = _DONE
+        task.remaining, task.state = 0.0, _DONE
         self.unfinished -= 1
 
     def _take_failures(self, gpu: GpuState, device: Fallible, now_s: float) -> Event | None:
@@ -365,12 +331,11 @@ class ActionExecutor:
         for gpu in gpus:
             self.advance(gpu, now_s)
             self._check_room(action, task, gpu)
-        task.mps_pct, task.sharing, task.started_s = action.mps_pct, action.sharing, now_s
-        task.starts += 1
-        self._occupy(task, gpus, (action.gpu, *action.also))
+        task.mps_pct, task.sharing, task.started_s, task.starts = action.mps_pct, action.sharing, now_s, task.starts + 1
+        task.occupy(gpus, (action.gpu, *action.also))
+        self._alone.update(dict.fromkeys(task.indices))
         if self.start_cost_s > 0:
-            task.state = TaskState.LOADING
-            ready_s = now_s + self.start_cost_s
+            task.state, ready_s = TaskState.LOADING, now_s + self.start_cost_s
             self.events.schedule(ready_s, COMPLETION, self._end_loading, task, task.starts)
         else:
             self._run(task)
@@ -391,24 +356,21 @@ class ActionExecutor:
                 break
             places[index] = task
         else:
-            alone = alike.get((task.workload, action.mps_pct)) or self._state_alone(action, task)
+            alone = alike.get((task.workload, action.mps_pct))
+            if alone is None:
+                gpu = self.gpus[action.gpu]  # the others are alike and empty too, so there is room on all or none
+                self._check_room(action, task, gpu)
+                alone = cast(EmulatedDevice, gpu.device).state_alone(task.workload, action.mps_pct)
             due_s = due_alone_s(now_s, task.remaining / task.scale, alone.iteration_s)
             if due_s < math.inf:
                 task.indices, task.mps_pct, task.sharing, task.started_s = indices, action.mps_pct, "mps", now_s
-                task.due_s, task.alone, task.state = due_s, alone, _RUNNING
-                task.starts += 1
+                task.due_s, task.alone, task.state, task.starts = due_s, alone, _RUNNING, task.starts + 1
                 self._begun.append(task)
                 if self._changed:
                     self._list_alone()
                 return True
         places.update({index: alike for index in indices if places.get(index) is task})
         return False
-
-    def _state_alone(self, action: Start | Migrate, task: TaskRun) -> AloneState:
-        # Its GPUs are alike and empty, so there is room on all of them or on none.
-        gpu = self.gpus[action.gpu]
-        self._check_room(action, task, gpu)
-        return cast(EmulatedDevice, gpu.device).state_alone(task.workload, action.mps_pct)
 
     def _end_loading(self, now_s: float, task: TaskRun, start: int) -> None:
         if task.starts == start and task.state is TaskState.LOADING:
@@ -477,19 +439,13 @@ class ActionExecutor:
             self.refuse(action, f"{gpu} has {len(gpu.tasks)} MPS clients", "It takes no more.")
         for other in gpu.tasks.values():
             if action.sharing.split("-")[0] != other.sharing.split("-")[0]:
-                self.refuse(
-                    action,
-                    f"task {other.id} on {gpu} shares it by {other.sharing}",
-                    "Share as the others do, or choose another GPU.",
-                )
+                found = f"task {other.id} on {gpu} shares it by {other.sharing}"
+                self.refuse(action, found, "Share as the others do, or choose another GPU.")
         needed_mib = memory_mib(task.workload)
         if needed_mib > gpu.free_mib:
-            self.refuse(
-                action,
-                f"{task.workload} needs {needed_mib:.0f} MiB and {gpu} has {gpu.free_mib:.0f} MiB free "
-                f"of {kind.memory_mib:.0f} MiB",
-                "Wait until there is room, or choose another GPU.",
-            )
+            room = f"{gpu} has {gpu.free_mib:.0f} MiB free of {kind.memory_mib:.0f} MiB"
+            found = f"{task.workload} needs {needed_mib:.0f} MiB and {room}"
+            self.refuse(action, found, "Wait until there is room, or choose another GPU.")
 
     def _task_of(self, action: Start | Pause | Migrate) -> TaskRun:
         task = self.tasks.get(action.task)
@@ -505,15 +461,10 @@ class ActionExecutor:
     def _gpus_of(self, action: Start | Migrate) -> tuple[GpuState, ...]:
         if action.sharing not in SHARINGS:
             self.refuse(action, f"sharing by {action.sharing!r}", f"Choose one of {', '.join(SHARINGS)}.")
-        if not action.also:
-            return (self._gpu_of(action, action.gpu),)
-        indices = (action.gpu, *action.also)
-        if min(indices) < 0 or max(indices) >= len(self.gpus):
-            for index in indices:
-                self._gpu_of(action, index)
-        if len(set(indices)) < len(indices):
+        gpus = tuple([self._gpu_of(action, index) for index in (action.gpu, *action.also)])
+        if len(gpus) > 1 and len({gpu.index for gpu in gpus}) < len(gpus):
             self.refuse(action, "a GPU twice", "Give a gang different GPUs.")
-        return cast(tuple[GpuState, ...], itemgetter(*indices)(self.gpus))
+        return gpus
 
     def _refuse_width(self, action: Start | Migrate, task: Task) -> NoReturn:
         widths = sorted({task.gpus, *task.widths})

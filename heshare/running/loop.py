@@ -16,10 +16,10 @@ from typing import Any
 
 from heshare.devices.device import Device
 from heshare.policies.policy import Action, Event, EventKind, Policy, Start, View, Wait
-from heshare.running.actions import ActionExecutor, Observer
+from heshare.running.actions import ActionExecutor
 from heshare.running.clock import ARRIVAL, MOMENT_S, TICK, Clock, EventQueue, VirtualClock
 from heshare.running.state import GpuState, GpuViews, TaskRun, TaskState
-from heshare.running.timeline import TimelineRecorder
+from heshare.running.timeline import Observer, TimelineRecorder
 from heshare.shared.errors import PolicyError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -82,11 +82,6 @@ class Loop:
     def ended(self) -> int:
         """Number of tasks that have completed or finally failed."""
         return len(self.tasks) - self._executor.unfinished
-
-    @property
-    def _runs(self) -> bool:
-        # Whether a task runs or loads.
-        return self._executor.unfinished > self._pending + len(self._executor.waiting)
 
     def run(self, *, on_end: Callable[[int], object] | None = None) -> float:
         """Run until every task has completed; return the time of the last completion, s.
@@ -177,8 +172,7 @@ class Loop:
         if not hasattr(answer, "__iter__"):
             advice = "Return a list of actions, empty for none, or yield them."
             raise PolicyError(f"{at}: decide returned {answer!r}. {advice}")
-        actions = list(islice(answer, _MOST_ACTIONS + 1))
-        if len(actions) > _MOST_ACTIONS:
+        if len(actions := list(islice(answer, _MOST_ACTIONS + 1))) > _MOST_ACTIONS:
             raise PolicyError(f"{at}: decide returned more than {_MOST_ACTIONS} actions. End its loop.")
         return actions
 
@@ -186,12 +180,10 @@ class Loop:
         arrivals = self._arrivals
         if arrivals:
             tasks = [arrivals.pop()]
-            time_s = tasks[0].spec.arrival_s
-            last_s = time_s + MOMENT_S
+            last_s = tasks[0].spec.arrival_s + MOMENT_S
             while arrivals and arrivals[-1].spec.arrival_s <= last_s:
                 tasks.append(arrivals.pop())
-                time_s = tasks[-1].spec.arrival_s
-            self._queue.schedule(time_s, ARRIVAL, self._arrive, tasks)
+            self._queue.schedule(tasks[-1].spec.arrival_s, ARRIVAL, self._arrive, tasks)
 
     def _arrive(self, now_s: float, tasks: Sequence[TaskRun]) -> None:
         for task in tasks:
@@ -213,11 +205,12 @@ class Loop:
     def _tick(self, now_s: float, number: int) -> None:
         self._scheduled_ticks -= 1
         acted = self._notify(Event(EventKind.TICK, now_s))
-        self._idle_waits = 0 if self._pending or self._runs else self._idle_waits + 1
+        runs = self._executor.unfinished > self._pending + len(self._executor.waiting)
+        self._idle_waits = 0 if self._pending or runs else self._idle_waits + 1
         if self._idle_waits > _MAX_IDLE_WAITS and self._executor.unfinished:
             raise self._stranded(f"nothing runs, nothing is still to come, and {_MAX_IDLE_WAITS} ticks started nothing")
         if number and self.policy.tick_s is not None:
-            self._check_idle(acted)
+            self._check_idle(acted, runs)
             # Multiples, not sums, so that the thousandth tick is where it should be; ticks missed live are dropped.
             number = max(number + 1, math.floor(now_s / self.policy.tick_s) + 1)
             number += 0 if acted else self._skipped_ticks(number, self.policy.tick_s)
@@ -233,9 +226,9 @@ class Loop:
         self.events += skipped
         return skipped
 
-    def _check_idle(self, acted: bool) -> None:
+    def _check_idle(self, acted: bool, runs: bool) -> None:
         # Raise `PolicyError` for a policy that leaves everything idle and only sets clocks, or does nothing.
-        idle = self._executor.unfinished and not (self._pending or self._scheduled_ticks or self._runs)
+        idle = self._executor.unfinished and not (self._pending or self._scheduled_ticks or runs)
         self._idle_ticks = self._idle_ticks + 1 if idle else 0
         if idle and (not acted or self._idle_ticks > _MAX_IDLE_TICKS):
             raise self._stranded("nothing runs, nothing is still to come, and a tick started nothing")

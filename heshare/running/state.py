@@ -34,7 +34,6 @@ class TaskState(Enum):
     FAILED = "has failed"
 
 
-_NO_TASKS: dict[int, TaskRun] = {}
 _rank = attrgetter("arrival_s", "id")
 
 
@@ -99,9 +98,8 @@ class TaskRun:
     def occupy(self, gpus: tuple[GpuState, ...], indices: tuple[int, ...]) -> None:
         """Put the task on GPUs: take its memory there, and add it to their gangs if it is one."""
         self.gpus, self.indices, self.counted, self.held_mib = gpus, indices, True, memory_mib(self.workload)
-        mine = {self.id: self}
         for gpu in gpus:
-            gpu.tasks, gpu.seen = {**gpu.tasks, **mine} if gpu.tasks else mine, None
+            gpu.tasks, gpu.seen = {**gpu.tasks, self.id: self}, None
             gpu.free_mib -= self.held_mib
             if len(gpus) > 1:
                 gpu.gangs[self.id] = self
@@ -135,8 +133,7 @@ class GpuState:
     """One GPU during a run.
 
     Attributes:
-        tasks: the tasks that run or load on it, by task id; replaced when one comes or goes, never changed, since GPUs
-            share it. A task that has it to itself is not there as long as no policy looks at it.
+        tasks: the tasks that run or load on it and that it counts, by task id; replaced when one comes or goes.
         gangs: those of them that are on other GPUs too, by task id.
         seen: the latest view, with its reading once one is taken; set to None when something changes.
         running: the view of its tasks.
@@ -155,7 +152,7 @@ class GpuState:
     index: int
     device: Device
     clock: Clock
-    tasks: dict[int, TaskRun] = field(default_factory=lambda: _NO_TASKS)
+    tasks: dict[int, TaskRun] = field(default_factory=dict)
     gangs: dict[int, TaskRun] = field(default_factory=dict)
     seen: ViewOnAccess | None = None
     running: RunningTasks = field(init=False)
@@ -246,12 +243,9 @@ class ViewOnAccess(GpuView):
     @classmethod
     def of(cls, state: GpuState) -> ViewOnAccess:
         """Return the view of a GPU."""
-        view, put = cls.__new__(cls), object.__setattr__
-        put(view, "_state", state)
-        put(view, "reading", None)
-        put(view, "index", state.index)
-        put(view, "gpu", state.device.gpu)
-        put(view, "running", state.running)
+        view, known = cls.__new__(cls), (state, None, state.index, state.device.gpu, state.running)
+        for name, value in zip(("_state", "reading", "index", "gpu", "running"), known, strict=True):
+            object.__setattr__(view, name, value)
         return view
 
     def __getattr__(self, name: str) -> Any:

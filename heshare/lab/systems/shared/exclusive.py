@@ -19,7 +19,6 @@ from heshare.world.workload import Workload
 
 ORDERS = ("arrival", "shortest")
 CHOICES = ("first", "fastest")
-_ARRIVAL = EventKind.ARRIVAL
 
 
 @register("fifo", title="FIFO", parameters={"gpus": "first"})
@@ -65,18 +64,14 @@ class Exclusive:
             # A task that is tried again arrives again: it frees its GPUs first.
             if task_id in self._gpus_of:
                 self._leave(task_id)
-        if event.kind is _ARRIVAL:
+        if event.kind is EventKind.ARRIVAL:
             self._enter(event, view)
         actions: list[Action] = []
         queue = self._queue
-        while queue:
-            _, _, task, kinds = queue[0]
-            gpus = self._take(task, kinds)
-            if not gpus:
-                break
-            heappop(queue)
-            self._gpus_of[task.id] = gpus
-            actions.append(Start(task.id, gpus[0], 100, None, gpus[1:]))
+        while queue and (gpus := self._take(queue[0][2], queue[0][3])):
+            task_id = heappop(queue)[2].id
+            self._gpus_of[task_id] = gpus
+            actions.append(Start(task_id, gpus[0], 100, None, gpus[1:]))
         return actions
 
     def _enter(self, event: Event, view: View) -> None:
@@ -142,9 +137,7 @@ class Exclusive:
 
 
 def cannot_hold(task: Task, kinds: Iterable[Gpu]) -> InputError:
-    return InputError(
-        f"task {task.id}, {task.workload}, for {task.gpus} GPUs of {memory_mib(task.workload):.0f} MiB each",
-        "a task that the cluster can hold: " + ", ".join(f"{kind.name} {kind.memory_mib:.0f} MiB" for kind in kinds),
-        "Leave the task out, or take a larger cluster.",
-        column="gpus",
-    )
+    found = f"task {task.id}, {task.workload}, for {task.gpus} GPUs of {memory_mib(task.workload):.0f} MiB each"
+    room = ", ".join(f"{kind.name} {kind.memory_mib:.0f} MiB" for kind in kinds)
+    advice = "Leave the task out, or take a larger cluster."
+    return InputError(found, f"a task that the cluster can hold: {room}", advice, column="gpus")
