@@ -201,9 +201,9 @@ class AloneState(NamedTuple):
     iteration_s: float
 
 
-Alone = tuple[int, int, int, float, float, float, int | None, float, float, float]
-"""A task that had its GPUs to itself: its id and MPS percentage, the index of the GPU that ends it when it is due, its
-start, due time and end, s, and its `AloneState`; numbers alone, which the garbage collector leaves out."""
+Alone = tuple[int, tuple[int, ...], float, float, int, int, float, str, float, int | None, float, float, float]
+"""A task that had its GPUs to itself: the fields of its `Interval`, with all its GPUs, of which the first ends it when
+it is due; that time, s; and the fields of its `AloneState`. The garbage collector leaves such tuples out."""
 
 
 @dataclass(frozen=True, slots=True)

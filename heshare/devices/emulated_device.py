@@ -67,8 +67,7 @@ class EmulatedDevice(VirtualDevice):
         constants: Constants | None = None,
     ) -> None:
         super().__init__(gpu, provenance=self.provenance, noise=noise)
-        self._cap_w = power_cap_w
-        self._sleep_w = sleep_w
+        self._cap_w, self._sleep_w = power_cap_w, sleep_w
         self._constants = constants or default()
         self._estimates, self._states_alone = _known_of(gpu, power_cap_w, sleep_w, self._constants)
         self._estimate(None, ())
@@ -89,9 +88,9 @@ class EmulatedDevice(VirtualDevice):
     def catch_up(self, ended: Iterable[Alone], index: int) -> None:
         """Account for the energy of tasks that had this device, whose index is given, one after the other."""
         idle_w, now_s, energy_j = self._update().power_w, self._now_s, self._energy_j
-        for _, _, first, start_s, due_s, end_s, _, _, power_w, _ in ended:
+        for _, gpus, start_s, end_s, _, _, _, _, due_s, _, _, power_w, _ in ended:
             # Its first GPU ends a task when it is due, the others when the event is processed.
-            left_s = due_s if first == index else end_s
+            left_s = due_s if gpus[0] == index else end_s
             energy_j += idle_w * (start_s - now_s)
             energy_j += power_w * (left_s - start_s)
             if end_s > left_s:

@@ -86,9 +86,8 @@ class VirtualDevice(ABC):
         if resident.sharing != "mps" or self._other_sharing:
             free_mib = min(free_mib, self._room_mib(resident))
         if needed_mib > free_mib:
-            raise self._refusal(
-                f"{resident.workload} needs {needed_mib:.0f} MiB, {free_mib:.0f} are free", "Wait, or split."
-            )
+            found = f"{resident.workload} needs {needed_mib:.0f} MiB, {free_mib:.0f} are free"
+            raise self._refusal(found, "Wait, or split.")
         total = math.inf if iterations is None else float(iterations)
         self._running[task_id] = _RunningTask(resident, total, needed_mib)
         self._other_sharing = resident.sharing != "mps"
@@ -97,8 +96,7 @@ class VirtualDevice(ABC):
     def hold(self, task_id: int, time_s: float) -> None:
         """Make a task take at least `time_s` per iteration, until the next `hold`; 0 lets it run freely."""
         task = self._task(task_id)
-        task.least_s = time_s
-        self._event_s = None
+        task.least_s, self._event_s = time_s, None
         task.time_s = max(task.own_s, time_s)
 
     def stop(self, task_id: int) -> float:
@@ -192,8 +190,7 @@ class VirtualDevice(ABC):
         for task in self._running.values():
             task.done = min(task.iterations, task.done + step_s / task.time_s)
         self._energy_j += power_w * step_s
-        self._now_s = to_s
-        self._event_s = None
+        self._now_s, self._event_s = to_s, None
 
     def _ended(self) -> list[int]:
         # The tasks that have no iterations left, or so few that time, rounded, would no longer advance.

@@ -22,11 +22,11 @@ def draw_gpus(tasks: Sequence[Task], cluster: Cluster, rng: np.random.Generator)
     Raises:
         InputError: a task fits no GPU.
     """
-    drawn = {}
-    for task, fits in zip(tasks, fit_mask(tasks, cluster).tolist() if tasks else (), strict=True):
-        fitting = [index for index, fit in enumerate(fits) if fit]
-        drawn[task.id] = fitting[rng.integers(len(fitting))]
-    return drawn
+    if not tasks:
+        return {}
+    fits = fit_mask(tasks, cluster)
+    fitting, drawn = np.argsort(~fits, axis=1, kind="stable"), rng.integers(fits.sum(axis=1))
+    return dict(zip([task.id for task in tasks], fitting[np.arange(len(tasks)), drawn].tolist(), strict=True))
 
 
 class RandomPlacement:

@@ -3,16 +3,16 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from itertools import chain
 from typing import Any, NoReturn, cast
 
 from heshare.devices.device import Fallible, TaskFailure
-from heshare.devices.emulated_device import EmulatedDevice, due_alone_s
+from heshare.devices.emulated_device import EmulatedDevice, StatesAlone, due_alone_s
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
 from heshare.running.clock import COMPLETION, Clock, EventQueue
 from heshare.running.gangs import keep_lockstep
 from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks
-from heshare.running.timeline import Interval, TimelineRecorder
+from heshare.running.timeline import Interval, Observer, TimelineRecorder
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
@@ -25,28 +25,6 @@ _MAX_CHECKS_WITHOUT_PROGRESS = 10_000
 _COMPLETION, _WAITING, _RUNNING, _DONE = EventKind.COMPLETION, TaskState.WAITING, TaskState.RUNNING, TaskState.DONE
 
 
-class Observer:
-    """Callbacks of a run, which do nothing here; the executor's subclass keeps a journal."""
-
-    def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
-        """Process the actions that a policy returned for an event, before any of them is executed."""
-
-    def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
-        """Process that a task has left a GPU (of a gang: the first one); `failed` if it failed there."""
-
-    def revised(self) -> Iterable[Task]:
-        """Return the tasks that are planned otherwise from now on, unless they run or are over; asked at each event."""
-        return ()
-
-    def should_retry(self, failed: TaskFailure) -> bool:
-        """Return whether a task that failed waits for another attempt; otherwise its failure is final."""
-        return False
-
-    def wait(self, until_s: float) -> Iterable[int]:
-        """Wait until `until_s` at the latest; return the indices of GPUs to be checked now."""
-        return ()
-
-
 @dataclass(eq=False, repr=False)
 class ActionExecutor:
     """Starts, stops and clocks tasks and GPUs, and keeps their state, the timeline and the scheduled checks up to date.
@@ -56,8 +34,11 @@ class ActionExecutor:
     a GPU, s. `unfinished` counts tasks that have neither completed nor finally failed; of `unreported` tasks, which
     have, the policy has not received the event yet. `watched` is whether the observer does anything.
 
-    Of what an event changes, `_freed` are the GPUs of the task that ended alone, and `_begun` the tasks that started
-    alone. As soon as another GPU changes, these GPUs too are listed with it in `_changed`.
+    No device is asked about a task that has GPUs to itself which are alike, since its end is known from the start: only
+    `_alone` changes, which has for each GPU this task, `alike` while it is empty, or None if its device is asked. The
+    first `_noted` of the tasks that left are noted with their GPUs. Of what an event changes, `_freed` are the GPUs of
+    such a task that ended, and `_begun` the ones that started. As soon as another GPU changes, these GPUs too are
+    listed with it in `_changed`.
     """
 
     policy: str
@@ -77,17 +58,21 @@ class ActionExecutor:
     _changed: list[GpuState] = field(default_factory=list)
     _freed: tuple[int, ...] = ()
     _begun: list[TaskRun] = field(default_factory=list)
+    _alone: dict[int, TaskRun | StatesAlone | None] = field(default_factory=dict)
+    _noted: int = 0
     _checks_without_progress: int = 0
 
     def __post_init__(self) -> None:
         self.unfinished, self.watched = len(self.tasks), type(self.observer) is not Observer
         for gpu in self.gpus:
-            gpu.settle = self.settle
+            if self.start_cost_s > 0:
+                gpu.alike = None
+            gpu.settle, self._alone[gpu.index] = self.settle, gpu.alike
 
     def execute(self, action: Action, now_s: float) -> None:
         """Execute one action other than `Wait`; a `PolicyError` if it is impossible."""
         if isinstance(action, Start):
-            self._start(action, now_s)
+            self.start(action, now_s)
         elif isinstance(action, SetClock):
             self._set_clock(action, now_s)
         elif isinstance(action, Pause):
@@ -128,9 +113,13 @@ class ActionExecutor:
     def record_changes(self, now_s: float) -> None:
         """Read every GPU that changed, record it in the timeline and schedule its next check."""
         if not self._changed:
-            self._record_alone(now_s)
+            if self._freed:
+                self.recorder.place(now_s, self._freed)
+            if self._begun:
+                self._record_begun(now_s)
+            self._freed = ()
             return
-        changed, recorder, infinity = self._changed, self.recorder, math.inf
+        changed, recorder = self._changed, self.recorder
         for gpu in changed:
             if gpu.gangs:
                 keep_lockstep(changed, lambda gpu: self.advance(gpu, now_s))
@@ -138,40 +127,42 @@ class ActionExecutor:
         for gpu in changed:
             gpu.listed = False
             gpu.version += 1
-            holder = gpu.holder
-            if holder is not None or gpu.alone:
+            task = self._alone[gpu.index]
+            if type(task) is TaskRun or gpu.alone:
                 recorder.place(now_s, (gpu.index,))
-                next_s = holder.due_s if holder is not None and holder.first == gpu.index else infinity
+                next_s = task.due_s if type(task) is TaskRun and task.indices[0] == gpu.index else math.inf
             else:
-                brief = gpu.read_brief()
+                brief = gpu.brief()
                 recorder.observe(gpu.index, now_s, brief)
                 next_s = brief.next_s
-            if next_s < infinity:
+            if next_s < math.inf:
                 self.events.schedule(next_s if next_s > now_s else now_s, COMPLETION, self._check, gpu, gpu.version)
         changed.clear()
 
-    def _record_alone(self, now_s: float) -> None:
-        place, freed, begun = self.recorder.place, self._freed, self._begun
-        if freed:
-            place(now_s, freed)
+    def _record_begun(self, now_s: float) -> None:
+        freed, begun = self._freed, self._begun
         for task in begun:
-            place(now_s, task.indices)
+            self.recorder.place(now_s, task.indices)
         if freed and len(begun) > 1:
             # As if GPUs were read in the order in which they changed.
-            begun.sort(key=lambda task: freed.index(task.first) if task.first in freed else len(freed))
+            begun.sort(key=lambda task: freed.index(task.indices[0]) if task.indices[0] in freed else len(freed))
         for task in begun:
-            gpu = task.gpus[0]
+            gpu = self.gpus[task.indices[0]]
             gpu.version += 1
             self.events.schedule(task.due_s, COMPLETION, self._check, gpu, gpu.version)
-        self._freed = ()
         begun.clear()
 
     def _list_alone(self) -> None:
-        self._list([self.gpus[index] for index in self._freed])
-        for task in self._begun:
-            self._list(task.gpus)
-        self._freed = ()
-        self._begun.clear()
+        left, gpus = self.recorder.left, self.gpus
+        if self._noted < len(left):
+            for ended in left[self._noted :]:
+                for index in ended[1] if len(ended) > len(Interval._fields) else ():
+                    gpus[index].alone.append(ended)
+            self._noted = len(left)
+        if self._freed or self._begun:
+            indices = [*self._freed, *chain.from_iterable([task.indices for task in self._begun])]
+            self._list([self.gpus[index] for index in indices])
+            self._freed, self._begun = (), []
 
     def schedule_check(self, gpu: GpuState, time_s: float) -> None:
         """Schedule a check of a GPU, which is void if the GPU changes before."""
@@ -181,16 +172,26 @@ class ActionExecutor:
         """Return whether a scheduled call is the check of a GPU that has changed since."""
         return call == self._check and bool(arguments[1] != arguments[0].version)
 
+    def _end_alone(self, now_s: float, task: TaskRun, alike: StatesAlone | None) -> None:
+        task_id, indices = task.id, task.indices
+        for index in indices:
+            self._alone[index] = alike
+        # The GPUs of a gang did the same part of its iterations each.
+        done, batch_size = task.remaining / len(indices), task.workload.batch_size
+        left = task_id, indices, task.started_s, now_s, task.mps_pct, batch_size, done, "completed"
+        self.recorder.left.append((*left, task.due_s, *task.alone))
+        self._freed = indices[0], *indices[:0:-1]  # the order in which devices that are asked come to be changed
+        task.indices, task.remaining, task.state = (), 0.0, _DONE
+        self.unfinished, self._checks_without_progress = self.unfinished - 1, 0
+        if self.watched:
+            self.observer.on_interval_end(Interval(task_id, indices[0], *left[2:]), None)
+        self.notify(Event(_COMPLETION, now_s, (task_id,), indices[0]))
+
     def _check(self, now_s: float, gpu: GpuState, version: int) -> None:
         if version != gpu.version:
             return
-        task = gpu.holder
-        if task is not None:
-            self._checks_without_progress, freed = 0, task.indices
-            # In the order in which devices that are asked come to be changed.
-            self._freed = freed if len(freed) == 1 else (freed[0], *freed[:0:-1])
-            self._complete(task, (), now_s)
-            self.notify(Event(_COMPLETION, now_s, (task.id,), gpu.index))
+        if type(holder := self._alone[gpu.index]) is TaskRun:
+            self._end_alone(now_s, holder, gpu.alike)
             return
         completed = self._advance_device(gpu, now_s)
         failure = None if gpu.fallible is None else self._take_failures(gpu, gpu.fallible, now_s)
@@ -206,10 +207,8 @@ class ActionExecutor:
     def _check_progress(self, gpu: GpuState, now_s: float) -> None:
         self._checks_without_progress = self._checks_without_progress + 1 if gpu.device.next_event_s() <= now_s else 0
         if self._checks_without_progress > _MAX_CHECKS_WITHOUT_PROGRESS:
-            raise DeviceError(
-                f"GPU {gpu.index} ({gpu.device.gpu.name}) announces an event at {now_s:g} s again and again, "
-                "and nothing completes. Its next_event_s must lie ahead once advance has been called."
-            )
+            found = f"{gpu} announces an event at {now_s:g} s again and again, and nothing completes"
+            raise DeviceError(f"{found}. Its next_event_s must lie ahead once advance has been called.")
 
     def _notify_next(self, event: Event) -> None:
         self.unreported.update(event.tasks)
@@ -222,23 +221,24 @@ class ActionExecutor:
     def settle(self, gpu: GpuState) -> None:
         """Let device and timeline know of the tasks that had, or have, a GPU to themselves."""
         self._list_alone()
-        task = gpu.holder
-        if task is None:
+        task = self._alone[gpu.index]
+        if not isinstance(task, TaskRun):
             self._catch_up(gpu)
+            self._alone[gpu.index] = None if gpu.tasks else gpu.alike
             return
-        task.count()
+        task.occupy(tuple([self.gpus[index] for index in task.indices]), task.indices)
+        self._alone.update(dict.fromkeys(task.indices))
         for each in task.gpus:
-            each.holder = None
             self._catch_up(each)
             each.device.advance(task.started_s)
-            task.start_on(each, task.remaining / task.scale if each.index == task.first else None)
-            self.recorder.observe(each.index, task.started_s, each.read_brief())
+            task.start_on(each, task.remaining / task.scale if each is task.gpus[0] else None)
+            self.recorder.observe(each.index, task.started_s, each.brief())
 
     def _catch_up(self, gpu: GpuState) -> None:
-        if gpu.alone:
-            cast(EmulatedDevice, gpu.device).catch_up(gpu.alone, gpu.index)
-            ended, gpu.alone = gpu.alone, []
-            self.recorder.add_alone(gpu.index, ended, gpu.read_brief())
+        if ended := gpu.alone:
+            gpu.alone = []
+            cast(EmulatedDevice, gpu.device).catch_up(ended, gpu.index)
+            self.recorder.add_alone(gpu.index, ended, gpu.brief())
 
     def _list(self, gpus: Iterable[GpuState]) -> None:
         for gpu in gpus:
@@ -249,7 +249,7 @@ class ActionExecutor:
     def _advance_device(self, gpu: GpuState, now_s: float) -> list[int]:
         if self._freed or self._begun:
             self._list_alone()
-        if gpu.alone or gpu.holder is not None:
+        if gpu.alike is not None:
             self.settle(gpu)
         completed = gpu.device.advance(now_s)
         gpu.seen = None
@@ -262,8 +262,7 @@ class ActionExecutor:
         if others:
             self._stop(task, others, now_s)
         self._vacate(task, now_s, task.remaining, "completed")
-        task.remaining = 0.0
-        task.state = _DONE
+        task.remaining, task.state = 0.0, _DONE
         self.unfinished -= 1
 
     def _take_failures(self, gpu: GpuState, device: Fallible, now_s: float) -> Event | None:
@@ -289,11 +288,14 @@ class ActionExecutor:
             task.state = TaskState.FAILED
             self.unfinished -= 1
 
-    def _start(self, action: Start, now_s: float) -> None:
-        task, gpus = self._task_of(action), self._gpus_of(action)
-        if task.state is not _WAITING:
-            self.refuse(action, f"task {task.id} {task.state.value}", "Start only tasks of view.waiting.")
-        self._place(action, task, gpus, now_s)
+    def start(self, action: Start, now_s: float) -> None:
+        """Start a task; a `PolicyError` if it is impossible."""
+        task = self.tasks.get(action.task)
+        if task is None or task.state is not _WAITING or not self._starts_alone(action, task, now_s):
+            task, gpus = self._task_of(action), self._gpus_of(action)
+            if task.state is not _WAITING:
+                self.refuse(action, f"task {task.id} {task.state.value}", "Start only tasks of view.waiting.")
+            self._place(action, task, gpus, now_s)
         self.waiting.remove(task.spec)
         del self.remaining[task.id]
 
@@ -304,7 +306,7 @@ class ActionExecutor:
 
     def _migrate(self, action: Migrate, now_s: float) -> None:
         task, gpus = self._task_of(action), self._gpus_of(action)
-        if self._take_off(action, task, now_s, "migrated"):
+        if self._take_off(action, task, now_s, "migrated") and not self._starts_alone(action, task, now_s):
             self._place(action, task, gpus, now_s)
 
     def _set_clock(self, action: SetClock, now_s: float) -> None:
@@ -318,6 +320,7 @@ class ActionExecutor:
         gpu.device.set_clock(action.sm_mhz)
         if gpu.alike is not None:
             gpu.alike = cast(EmulatedDevice, gpu.device).alike
+            self._alone[action.gpu] = None if gpu.tasks else gpu.alike
 
     def _place(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> None:
         if len(gpus) != task.spec.gpus and len(gpus) not in task.spec.widths:
@@ -325,44 +328,49 @@ class ActionExecutor:
         if action.batch_size is not None and action.batch_size < 1:
             self.refuse(action, f"an inference batch size of {action.batch_size}", "Choose one of at least 1.")
         task.resize(action.batch_size, len(gpus))
-        alone = self._starts_alone(action, task, gpus, now_s)
-        if not alone:
-            for gpu in gpus:
-                self.advance(gpu, now_s)
-                self._check_room(action, task, gpu)
-        task.mps_pct, task.sharing, task.started_s = action.mps_pct, action.sharing, now_s
-        task.starts += 1
-        task.occupy(gpus, (action.gpu, *action.also), alone)
-        if alone:
-            task.state = _RUNNING
-            self._begun.append(task)
-            if self._changed:
-                self._list_alone()
-            return
-        task.count()
+        for gpu in gpus:
+            self.advance(gpu, now_s)
+            self._check_room(action, task, gpu)
+        task.mps_pct, task.sharing, task.started_s, task.starts = action.mps_pct, action.sharing, now_s, task.starts + 1
+        task.occupy(gpus, (action.gpu, *action.also))
+        self._alone.update(dict.fromkeys(task.indices))
         if self.start_cost_s > 0:
-            task.state = TaskState.LOADING
-            ready_s = now_s + self.start_cost_s
+            task.state, ready_s = TaskState.LOADING, now_s + self.start_cost_s
             self.events.schedule(ready_s, COMPLETION, self._end_loading, task, task.starts)
         else:
             self._run(task)
 
-    def _starts_alone(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> bool:
-        # Whether it has all its GPUs to itself and does the same on each, so that no device need be asked.
-        alike = gpus[0].alike
-        if alike is None or self.start_cost_s > 0 or action.sharing != "mps":
+    def _starts_alone(self, action: Start | Migrate, task: TaskRun, now_s: float) -> bool:
+        # Start a task if it will have all its GPUs to itself and do the same on each, so that no device need be asked.
+        places, spec, size = self._alone, task.spec, action.batch_size
+        alike, indices = places.get(action.gpu), (action.gpu, *action.also)
+        width = len(indices)
+        if type(alike) is not dict or action.sharing != "mps":
             return False
-        for gpu in gpus:
-            if gpu.tasks or gpu.alike is not alike:
+        if task.starts or size is not None or width != spec.gpus:
+            if (width != spec.gpus and width not in spec.widths) or (size is not None and size < 1):
                 return False
-        alone = alike.get((task.workload, action.mps_pct))
-        if alone is None:
-            # They are alike and empty, so there is room on all of them or on none.
-            self._check_room(action, task, gpus[0])
-            alone = cast(EmulatedDevice, gpus[0].device).state_alone(task.workload, action.mps_pct)
-        task.alone, task.first = alone, action.gpu
-        task.due_s = due_alone_s(now_s, task.remaining / task.scale, alone.iteration_s)
-        return task.due_s < math.inf
+            task.resize(size, width)
+        for index in indices:
+            if places.get(index) is not alike:  # or it is named twice
+                break
+            places[index] = task
+        else:
+            alone = alike.get((task.workload, action.mps_pct))
+            if alone is None:
+                gpu = self.gpus[action.gpu]  # the others are alike and empty too, so there is room on all or none
+                self._check_room(action, task, gpu)
+                alone = cast(EmulatedDevice, gpu.device).state_alone(task.workload, action.mps_pct)
+            due_s = due_alone_s(now_s, task.remaining / task.scale, alone.iteration_s)
+            if due_s < math.inf:
+                task.indices, task.mps_pct, task.sharing, task.started_s = indices, action.mps_pct, "mps", now_s
+                task.due_s, task.alone, task.state, task.starts = due_s, alone, _RUNNING, task.starts + 1
+                self._begun.append(task)
+                if self._changed:
+                    self._list_alone()
+                return True
+        places.update({index: alike for index in indices if places.get(index) is task})
+        return False
 
     def _end_loading(self, now_s: float, task: TaskRun, start: int) -> None:
         if task.starts == start and task.state is TaskState.LOADING:
@@ -386,8 +394,8 @@ class ActionExecutor:
             if task.id in self.unreported:
                 return False
             self.refuse(action, f"task {task.id} {task.state.value}", "Name a task that runs on a GPU.")
-        for gpu in task.gpus:
-            self.advance(gpu, now_s)
+        for index in task.indices:
+            self.advance(self.gpus[index], now_s)
         if not task.gpus:
             return False
         first = task.gpus[0]
@@ -416,7 +424,10 @@ class ActionExecutor:
         # The GPUs of a gang did the same part of its iterations each.
         left = task.id, gpus, task.started_s, now_s, task.mps_pct, size, done / len(gpus), outcome
         self.recorder.left.append(left)
-        task.vacate(now_s)
+        task.vacate()
+        for index in gpus:
+            if not self.gpus[index].tasks:
+                self._alone[index] = self.gpus[index].alike
         if self.watched:
             self.observer.on_interval_end(Interval(task.id, gpus[0], *left[2:]), failure)
 
@@ -428,19 +439,13 @@ class ActionExecutor:
             self.refuse(action, f"{gpu} has {len(gpu.tasks)} MPS clients", "It takes no more.")
         for other in gpu.tasks.values():
             if action.sharing.split("-")[0] != other.sharing.split("-")[0]:
-                self.refuse(
-                    action,
-                    f"task {other.id} on {gpu} shares it by {other.sharing}",
-                    "Share as the others do, or choose another GPU.",
-                )
+                found = f"task {other.id} on {gpu} shares it by {other.sharing}"
+                self.refuse(action, found, "Share as the others do, or choose another GPU.")
         needed_mib = memory_mib(task.workload)
         if needed_mib > gpu.free_mib:
-            self.refuse(
-                action,
-                f"{task.workload} needs {needed_mib:.0f} MiB and {gpu} has {gpu.free_mib:.0f} MiB free "
-                f"of {kind.memory_mib:.0f} MiB",
-                "Wait until there is room, or choose another GPU.",
-            )
+            room = f"{gpu} has {gpu.free_mib:.0f} MiB free of {kind.memory_mib:.0f} MiB"
+            found = f"{task.workload} needs {needed_mib:.0f} MiB and {room}"
+            self.refuse(action, found, "Wait until there is room, or choose another GPU.")
 
     def _task_of(self, action: Start | Pause | Migrate) -> TaskRun:
         task = self.tasks.get(action.task)
@@ -456,15 +461,10 @@ class ActionExecutor:
     def _gpus_of(self, action: Start | Migrate) -> tuple[GpuState, ...]:
         if action.sharing not in SHARINGS:
             self.refuse(action, f"sharing by {action.sharing!r}", f"Choose one of {', '.join(SHARINGS)}.")
-        if not action.also:
-            return (self._gpu_of(action, action.gpu),)
-        indices = (action.gpu, *action.also)
-        if min(indices) < 0 or max(indices) >= len(self.gpus):
-            for index in indices:
-                self._gpu_of(action, index)
-        if len(set(indices)) < len(indices):
+        gpus = tuple([self._gpu_of(action, index) for index in (action.gpu, *action.also)])
+        if len(gpus) > 1 and len({gpu.index for gpu in gpus}) < len(gpus):
             self.refuse(action, "a GPU twice", "Give a gang different GPUs.")
-        return cast(tuple[GpuState, ...], itemgetter(*indices)(self.gpus))
+        return gpus
 
     def _refuse_width(self, action: Start | Migrate, task: Task) -> NoReturn:
         widths = sorted({task.gpus, *task.widths})

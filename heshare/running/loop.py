@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import Any
 
 from heshare.devices.device import Device
-from heshare.policies.policy import Event, EventKind, Policy, View, Wait
-from heshare.running.actions import ActionExecutor, Observer
+from heshare.policies.policy import Action, Event, EventKind, Policy, Start, View, Wait
+from heshare.running.actions import ActionExecutor
 from heshare.running.clock import ARRIVAL, MOMENT_S, TICK, Clock, EventQueue, VirtualClock
 from heshare.running.state import GpuState, GpuViews, TaskRun, TaskState
-from heshare.running.timeline import TimelineRecorder
+from heshare.running.timeline import Observer, TimelineRecorder
 from heshare.shared.errors import PolicyError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -76,7 +76,7 @@ class Loop:
         """Restore the state between two events, and the GPUs of each task, which `TaskRun.__getstate__` leaves out."""
         self.__dict__.update(state)
         for task in self.tasks.values():
-            task.gpus = tuple([self.gpus[index] for index in task.indices])
+            task.gpus = tuple([self.gpus[index] for index in task.indices if task.counted])
 
     @property
     def ended(self) -> int:
@@ -151,25 +151,30 @@ class Loop:
                 executor.revise(spec)
         before_s = perf_counter()
         answer = self.policy.decide(event, self.view(event.time_s))
-        if not hasattr(answer, "__iter__"):
-            advice = "Return a list of actions, empty for none, or yield them."
-            raise PolicyError(f"{self.policy.name}, at {event.time_s:g} s: decide returned {answer!r}. {advice}")
-        actions = answer if type(answer) is list else list(islice(answer, _MOST_ACTIONS + 1))
-        if len(actions) > _MOST_ACTIONS:
-            at = f"{self.policy.name}, at {self._clock.now_s():g} s"
-            raise PolicyError(f"{at}: decide returned more than {_MOST_ACTIONS} actions. End its loop.")
+        actions = answer if type(answer) is list and len(answer) <= _MOST_ACTIONS else self._taken(answer)
         self.planning_s += perf_counter() - before_s
         self.events += 1
         if watched:
             self._observer.on_decision(event, actions)
         now_s = event.time_s if self._virtual else self._clock.now_s()
         for action in actions:
-            if isinstance(action, Wait):
+            if type(action) is Start:
+                executor.start(action, now_s)
+            elif isinstance(action, Wait):
                 self._wait(action, event.time_s)  # journalling a decision may take longer than its wait
             else:
                 executor.execute(action, now_s)
         executor.record_changes(now_s)
         return bool(actions)
+
+    def _taken(self, answer: Any) -> list[Action]:
+        at = f"{self.policy.name}, at {self._clock.now_s():g} s"
+        if not hasattr(answer, "__iter__"):
+            advice = "Return a list of actions, empty for none, or yield them."
+            raise PolicyError(f"{at}: decide returned {answer!r}. {advice}")
+        if len(actions := list(islice(answer, _MOST_ACTIONS + 1))) > _MOST_ACTIONS:
+            raise PolicyError(f"{at}: decide returned more than {_MOST_ACTIONS} actions. End its loop.")
+        return actions
 
     def _schedule_arrival(self) -> None:
         arrivals = self._arrivals
@@ -200,11 +205,12 @@ class Loop:
     def _tick(self, now_s: float, number: int) -> None:
         self._scheduled_ticks -= 1
         acted = self._notify(Event(EventKind.TICK, now_s))
-        self._idle_waits = 0 if self._pending or any(gpu.tasks for gpu in self.gpus) else self._idle_waits + 1
+        runs = self._executor.unfinished > self._pending + len(self._executor.waiting)
+        self._idle_waits = 0 if self._pending or runs else self._idle_waits + 1
         if self._idle_waits > _MAX_IDLE_WAITS and self._executor.unfinished:
             raise self._stranded(f"nothing runs, nothing is still to come, and {_MAX_IDLE_WAITS} ticks started nothing")
         if number and self.policy.tick_s is not None:
-            self._check_idle(acted)
+            self._check_idle(acted, runs)
             # Multiples, not sums, so that the thousandth tick is where it should be; ticks missed live are dropped.
             number = max(number + 1, math.floor(now_s / self.policy.tick_s) + 1)
             number += 0 if acted else self._skipped_ticks(number, self.policy.tick_s)
@@ -220,11 +226,9 @@ class Loop:
         self.events += skipped
         return skipped
 
-    def _check_idle(self, acted: bool) -> None:
+    def _check_idle(self, acted: bool, runs: bool) -> None:
         # Raise `PolicyError` for a policy that leaves everything idle and only sets clocks, or does nothing.
-        idle = self._executor.unfinished and not (
-            self._pending or self._scheduled_ticks or any(gpu.tasks for gpu in self.gpus)
-        )
+        idle = self._executor.unfinished and not (self._pending or self._scheduled_ticks or runs)
         self._idle_ticks = self._idle_ticks + 1 if idle else 0
         if idle and (not acted or self._idle_ticks > _MAX_IDLE_TICKS):
             raise self._stranded("nothing runs, nothing is still to come, and a tick started nothing")

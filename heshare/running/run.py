@@ -17,10 +17,10 @@ from heshare.devices.device import Device
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.policies.policy import Policy, ReusesPlanning, check_arguments
 from heshare.prediction.predictor import Predictor
-from heshare.running.actions import Observer
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.result import Run
+from heshare.running.timeline import Observer
 from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import memory_mib, models
 from heshare.world.cluster import Cluster
@@ -150,34 +150,25 @@ def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
         if fitting is None:
             fitting = fitting_gpus[workload] = len(sizes_mib) - bisect_left(sizes_mib, _least_mib(workload))
         if fitting < task.gpus and fitting < min((task.gpus, *task.widths)):
-            raise InputError(
-                f"task {task.id}, {workload}, for {task.gpus} GPUs, where {fitting} can hold it",
-                f"a task that {cluster} can hold",
-                "Leave the task out, or take a larger cluster.",
-                column="tasks",
-            )
+            found = f"task {task.id}, {workload}, for {task.gpus} GPUs, where {fitting} can hold it"
+            advice = "Leave the task out, or take a larger cluster."
+            raise InputError(found, f"a task that {cluster} can hold", advice, column="tasks")
 
 
 def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
     several = (task for task in tasks if task.gpus > 1 and task.workload.model in models())
     split = next((task for task in several if models()[task.workload.model].language), None)
     if split is not None:
-        raise InputError(
-            f"task {split.id}, {split.workload} on {split.gpus} GPUs",
-            "a language model on one GPU, since there is no law for one that is split over several",
-            "Take a larger GPU, or a smaller model.",
-            column="gpus",
-        )
+        found = f"task {split.id}, {split.workload} on {split.gpus} GPUs"
+        expected = "a language model on one GPU, since there is no law for one that is split over several"
+        raise InputError(found, expected, "Take a larger GPU, or a smaller model.", column="gpus")
     if getattr(policy, "gangs", True):
         return
     gang = next((task for task in tasks if task.gpus > 1 and 1 not in task.widths), None)
     if gang is not None:
-        raise InputError(
-            f"task {gang.id}, which runs on {gang.gpus} GPUs, under {policy.name}",
-            "tasks on one GPU, since this policy runs no others",
-            "Leave such tasks out, or take a policy that runs them, such as fifo, eaco or power-flow.",
-            column="gpus",
-        )
+        found = f"task {gang.id}, which runs on {gang.gpus} GPUs, under {policy.name}"
+        advice = "Leave such tasks out, or take a policy that runs them, such as fifo, eaco or power-flow."
+        raise InputError(found, "tasks on one GPU, since this policy runs no others", advice, column="gpus")
 
 
 def _emulated(cluster: Cluster) -> list[Device]:

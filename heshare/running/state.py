@@ -34,7 +34,6 @@ class TaskState(Enum):
     FAILED = "has failed"
 
 
-_NO_TASKS: dict[int, TaskRun] = {}
 _rank = attrgetter("arrival_s", "id")
 
 
@@ -44,28 +43,28 @@ class TaskRun:
     Attributes:
         remaining: iterations still to do (at the task's own inference batch size and number of GPUs) when it last
             started or stopped.
-        gpus: its GPUs while it runs or loads, else none; the first counts its iterations.
+        indices: those of its GPUs while it runs or loads, else none; the first counts its iterations.
+        gpus: these GPUs if they count it, else none.
         workload: what it runs there; its inference batch size is the policy's choice.
         scale: iterations of the task for one iteration as it runs there.
-        counted: whether its GPUs count its memory, `held_mib`; not while devices do not know of it.
+        counted: whether its GPUs count it and its memory, `held_mib`; not while devices do not know of it, since it has
+            the GPUs to itself.
         slowed: whether devices hold it to the pace of the slowest GPU of its gang.
         starts: how often it was started; a scheduled end of loading is valid for one start.
-        first, started_s, due_s, alone: where it has its GPUs to itself, the index of the first, and as of `Alone`.
+        started_s, due_s, alone: where it has its GPUs to itself, as of `Alone`.
     """
 
     state = TaskState.PENDING
     gpus: tuple[GpuState, ...] = ()
     indices: tuple[int, ...] = ()
     mps_pct, sharing, scale, counted, slowed, starts = 100, "mps", 1.0, False, False, 0
-    first: int
     started_s: float
     due_s: float
     held_mib: float
     alone: AloneState
 
     def __init__(self, spec: Task) -> None:
-        self.id = spec.id
-        self.revise(spec)
+        self.id, self.spec, self.remaining, self.workload = spec.id, spec, spec.iterations, spec.workload
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but its GPUs, which the loop restores: graphs of tasks and GPUs are too deep to pickle."""
@@ -96,35 +95,23 @@ class TaskRun:
         # 1e-9: a number of epochs that is whole but for rounding is whole.
         return max(math.floor((before + done) / epoch + 1e-9) * epoch - before, 0.0)
 
-    def occupy(self, gpus: tuple[GpuState, ...], indices: tuple[int, ...], alone: bool) -> None:
-        """Put the task on GPUs, which do not count it yet."""
-        self.gpus, self.indices, mine, holder = gpus, indices, {self.id: self}, self if alone else None
+    def occupy(self, gpus: tuple[GpuState, ...], indices: tuple[int, ...]) -> None:
+        """Put the task on GPUs: take its memory there, and add it to their gangs if it is one."""
+        self.gpus, self.indices, self.counted, self.held_mib = gpus, indices, True, memory_mib(self.workload)
         for gpu in gpus:
-            gpu.tasks, gpu.holder, gpu.seen = {**gpu.tasks, **mine} if gpu.tasks else mine, holder, None
-
-    def count(self) -> None:
-        """Take its memory on its GPUs, and add it to their gangs if it is one."""
-        self.counted, self.held_mib = True, memory_mib(self.workload)
-        for gpu in self.gpus:
+            gpu.tasks, gpu.seen = {**gpu.tasks, self.id: self}, None
             gpu.free_mib -= self.held_mib
-            if len(self.gpus) > 1:
+            if len(gpus) > 1:
                 gpu.gangs[self.id] = self
 
-    def vacate(self, now_s: float) -> None:
+    def vacate(self) -> None:
         """Take the task off its GPUs and give its memory back."""
-        task_id = self.id
-        if not self.counted:
-            ended = task_id, self.mps_pct, self.first, self.started_s, self.due_s, now_s, *self.alone
-            for gpu in self.gpus:
-                gpu.tasks, gpu.holder, gpu.seen = _NO_TASKS, None, None
-                gpu.alone.append(ended)
-        else:
-            for gpu in self.gpus:
-                gpu.tasks = {other: task for other, task in gpu.tasks.items() if other != task_id}
-                gpu.gangs.pop(task_id, None)
-                # An empty GPU has all its memory, whatever rounding left.
-                gpu.free_mib = gpu.free_mib + self.held_mib if gpu.tasks else gpu.total_mib
-                gpu.seen = None
+        for gpu in self.gpus:
+            gpu.tasks = {other: task for other, task in gpu.tasks.items() if other != self.id}
+            gpu.gangs.pop(self.id, None)
+            # An empty GPU has all its memory, whatever rounding left.
+            gpu.free_mib = gpu.free_mib + self.held_mib if gpu.tasks else gpu.total_mib
+            gpu.seen = None
         self.gpus = self.indices = ()
         self.counted = self.slowed = False
 
@@ -146,8 +133,7 @@ class GpuState:
     """One GPU during a run.
 
     Attributes:
-        tasks: the tasks that run or load on it, by task id; replaced when one comes or goes, never changed, since GPUs
-            share it.
+        tasks: the tasks that run or load on it and that it counts, by task id; replaced when one comes or goes.
         gangs: those of them that are on other GPUs too, by task id.
         seen: the latest view, with its reading once one is taken; set to None when something changes.
         running: the view of its tasks.
@@ -158,16 +144,15 @@ class GpuState:
         shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
         brief_device: the device, if it reads briefly, and the same whenever it is asked.
         fallible: the device, if a task can fail on it while the run continues.
-        alike: that of its emulated device, as long as no policy has asked for a reading; else None.
+        alike: that of its emulated device, as long as a policy has not asked for a view or reading; else None.
         alone: tasks that had the GPU to themselves, unknown to the device and the timeline.
-        holder: the task that has it to itself now, unknown to both, and not counted.
-        settle: makes both know of them.
+        settle: makes both know of them, and of the task that has it to itself now.
     """
 
     index: int
     device: Device
     clock: Clock
-    tasks: dict[int, TaskRun] = field(default_factory=lambda: _NO_TASKS)
+    tasks: dict[int, TaskRun] = field(default_factory=dict)
     gangs: dict[int, TaskRun] = field(default_factory=dict)
     seen: ViewOnAccess | None = None
     running: RunningTasks = field(init=False)
@@ -182,7 +167,6 @@ class GpuState:
     fallible: Fallible | None = field(init=False)
     alike: StatesAlone | None = field(init=False)
     alone: list[Alone] = field(default_factory=list)
-    holder: TaskRun | None = None
     settle: Callable[[GpuState], None] | None = None
 
     def __post_init__(self) -> None:
@@ -209,12 +193,16 @@ class GpuState:
     def read_brief(self) -> BriefReading:
         """Return the part of a reading that a timeline keeps, and the next event."""
         self._ask()
+        return self.brief()
+
+    def brief(self) -> BriefReading:
+        """Return the same, of what the device knows."""
         if self.brief_device is not None and (self.seen is None or self.seen.reading is None):
             return cast(BriefReading, self.brief_device.read_brief())
         return BriefReading.of(self.read(), self.device.next_event_s())
 
     def _ask(self) -> None:
-        if (self.alone or self.holder is not None) and self.settle is not None:
+        if self.alike is not None and self.settle is not None:
             self.alike = None
             self.settle(self)
 

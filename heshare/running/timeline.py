@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from heshare.devices.device import Alone, BriefReading
+from heshare.devices.device import Alone, BriefReading, TaskFailure
+from heshare.policies.policy import Action, Event
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.world.task import Task
 
@@ -64,6 +65,28 @@ class Interval(NamedTuple):
     batch_size: int
     iterations: float
     outcome: str
+
+
+class Observer:
+    """Callbacks of a run, which do nothing here; the executor's subclass keeps a journal."""
+
+    def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
+        """Process the actions that a policy returned for an event, before any of them is executed."""
+
+    def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
+        """Process that a task has left a GPU (of a gang: the first one); `failed` if it failed there."""
+
+    def revised(self) -> Iterable[Task]:
+        """Return the tasks that are planned otherwise from now on, unless they run or are over; asked at each event."""
+        return ()
+
+    def should_retry(self, failed: TaskFailure) -> bool:
+        """Return whether a task that failed waits for another attempt; otherwise its failure is final."""
+        return False
+
+    def wait(self, until_s: float) -> Iterable[int]:
+        """Wait until `until_s` at the latest; return the indices of GPUs to be checked now."""
+        return ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +174,8 @@ class TimelineRecorder:
     Attributes:
         times_s: times in the order of events.
         places: at each of these times, the GPUs of which a segment may end.
-        left: of each task that has left its GPUs the fields of an interval, with all its GPUs.
+        left: of each task that has left its GPUs the fields of an interval, with all its GPUs; and, if it had these to
+            itself, the rest of an `Alone`.
     """
 
     labels: tuple[str, ...]
@@ -178,8 +202,8 @@ class TimelineRecorder:
     def add_alone(self, gpu: int, ended: Sequence[Alone], idle: BriefReading) -> None:
         """Record tasks that had the GPU to themselves, one after the other, and that it is idle since the last one."""
         self._ended[gpu].append((*self._open[gpu], ended, idle[:4]))
-        self._open[gpu] = ended[-1][5], idle[:4]
-        self.place(ended[-1][5], (gpu,))
+        self._open[gpu] = ended[-1][3], idle[:4]
+        self.place(ended[-1][3], (gpu,))
 
     def finish(self, now_s: float) -> Timeline:
         """End every open segment at `now_s` and return the timeline."""
@@ -194,8 +218,9 @@ class TimelineRecorder:
 
     def _intervals(self) -> Iterator[Interval]:
         make = Interval._make
-        for task, gpus, *rest in self.left:
-            for gpu in gpus:
+        for left in self.left:
+            task, rest = left[0], left[2:8]
+            for gpu in left[1]:
                 yield make((task, gpu, *rest))
 
     def _segments(self) -> Iterator[Segment]:
@@ -218,7 +243,7 @@ def _made(gpu: int, ended: Iterable[_Ended]) -> Iterator[Segment]:
             yield make((gpu, each[0], each[2], *each[1]))
             continue
         since_s, rest, tasks, asleep = each
-        for task, mps_pct, _, start_s, _, end_s, clock_mhz, sm_mhz, power_w, time_s in tasks:
+        for task, _, start_s, end_s, mps_pct, _, _, _, _, clock_mhz, sm_mhz, power_w, time_s in tasks:
             state = clock_mhz, sm_mhz, power_w, ((task, mps_pct, time_s),)
             if state != rest:  # a task that was paused and started again at one moment has changed nothing
                 if start_s > since_s:

@@ -137,9 +137,7 @@ class Exclusive:
 
 
 def cannot_hold(task: Task, kinds: Iterable[Gpu]) -> InputError:
-    return InputError(
-        f"task {task.id}, {task.workload}, for {task.gpus} GPUs of {memory_mib(task.workload):.0f} MiB each",
-        "a task that the cluster can hold: " + ", ".join(f"{kind.name} {kind.memory_mib:.0f} MiB" for kind in kinds),
-        "Leave the task out, or take a larger cluster.",
-        column="gpus",
-    )
+    found = f"task {task.id}, {task.workload}, for {task.gpus} GPUs of {memory_mib(task.workload):.0f} MiB each"
+    room = ", ".join(f"{kind.name} {kind.memory_mib:.0f} MiB" for kind in kinds)
+    advice = "Leave the task out, or take a larger cluster."
+    return InputError(found, f"a task that the cluster can hold: {room}", advice, column="gpus")
