@@ -14,7 +14,12 @@ from hypothesis import HealthCheck, settings
 from heshare.devices.constants import Constants, default
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import NoiseModel
+from heshare.shared.extras import without_uri_grammars
 from heshare.world.catalogue import gpu
+
+# Many files import it; its grammars would take each worker 4 s.
+with without_uri_grammars():
+    import jsonschema  # noqa: F401
 
 # The same examples on every machine and in every run; a slow machine is no failure.
 settings.register_profile(
