@@ -309,6 +309,7 @@ def test_a_missing_recording_gets_one_message(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_notebook_01_runs_with_a_batch_size_that_it_does_not_list(tmp_path: Path) -> None:
     given = {"batch_size": 5, "clock_points": 3}
     run_notebooks.run(notebook_parameters.find(["01"]), profile="smoke", given=given, out=tmp_path, jobs=1, quiet=True)

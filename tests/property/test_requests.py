@@ -19,7 +19,7 @@ asked = st.lists(
 
 
 @pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(asked, st.integers(1, 5), st.integers(1, 4), st.booleans(), st.sampled_from(["fifo", "srtf"]))
 def test_slots_tokens_and_prompts(requests, concurrency: int, rounds: int, early: bool, policy: str):
     prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")

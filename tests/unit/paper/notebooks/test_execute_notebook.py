@@ -78,6 +78,7 @@ def test_execute_does_not_use_a_users_kernel_of_the_same_name(tmp_path: Path, mo
     assert (tmp_path / "out/fig01_toy.pdf").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
@@ -165,7 +166,6 @@ def test_folder_for_refuses_an_unknown_profile() -> None:
         output_folders.folder_for("papr")
 
 
-@pytest.mark.slow
 def test_execute_starts_a_kernel_once_more_that_ends_before_it_is_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +180,7 @@ def test_execute_starts_a_kernel_once_more_that_ends_before_it_is_ready(
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 paper"
 
 
+@pytest.mark.slow
 def test_execute_runs_each_kernel_in_a_process_with_pinned_variables(tmp_path: Path) -> None:
     cell = (
         "import json, os, math\n"
