@@ -17,12 +17,13 @@ from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.slow
 
+RUN = "run --tasks 2 --cluster 1xT4 --policy morak"
 COMMANDS = (
     "--version",
     "estimate V100 resnet50:16@50 vgg19:8@50",
     "compare --tasks 2 --cluster 1xT4 --seeds 1 --policy random --policy sjf",
     "plan --tasks 2 --cluster 1xT4",
-    "run --tasks 2 --cluster 1xT4 --policy morak",
+    RUN,
     "doctor",
 )
 LIMIT_BYTES = 2_000_000
@@ -145,8 +146,8 @@ def test_commands_run_from_the_wheel_alone_and_the_same_once_numba_is_installed(
     link(required("numba"), packages)
     told = []
     for _ in range(2):
-        done = program("heshare", *COMMANDS[3].split())
-        assert done.stdout == plain[COMMANDS[3]][0]
+        done = program("heshare", *RUN.split())
+        assert done.stdout == plain[RUN][0]
         told.append(done.stderr.count("heshare: compiling for this machine"))
     assert told == [1, 0], "compiled once, which is said once"
     kept = [path for path in packages.rglob("*.nb[ci]") if "heshare" in path.parts]

@@ -153,7 +153,7 @@ def test_run_reports_every_failure_and_keeps_the_other_outputs(
 ) -> None:
     books = [toy_notebook(tmp_path, WRITE, name="a"), toy_notebook(tmp_path, "1 / 0", name="b")]
     with pytest.raises(NotebookError, match=r"(?s)b: cell .* ZeroDivisionError.*others are in place: a\."):
-        run_notebooks.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out")
+        run_notebooks.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out", jobs=1)
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 smoke"
     told = capfd.readouterr().err
     assert {"a: started", "b: started"} <= set(told.splitlines())
