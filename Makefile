@@ -54,7 +54,7 @@ STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/b
 
 .PHONY: env help figures claims verify reference site smoke test test-all simulate mutants lint bench calibrate live notebook lock clean FORCE
 
-env: $(ENV)
+env: $(ENV) ## .venv, where no environment is active, which every target makes by itself
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
