@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -433,34 +432,18 @@ def test_what_sharing_is_worth_to_language_models_follows_from_its_runs(smoke_re
         assert "assumed" in json.loads((smoke_results / f"{name}.json").read_text())["caption"]
 
 
-AGAIN = ("00_paper", "05", "06", "08", "09", "10", "14", "15", "16", "17", "18", "19", "20", "22", "23")
-"""Notebooks that are run with another hash seed as well: of those with a study in common the shortest.
-
-Recipes run 01, 02 and 21 with another one (`tests/unit/test_recipes.py`).
-"""
-
-
 @pytest.mark.slow
 def test_two_runs_with_other_hash_seeds_give_the_same_bytes(
     smoke_results: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    other = smoke(tmp_path_factory.mktemp("two") / "figures", "2", *AGAIN)
-    names = sorted(path.relative_to(other) for path in other.rglob("*") if path.suffix in EXACT)
+    other = smoke(tmp_path_factory.mktemp("two") / "figures", "2")
+    written = [path for path in smoke_results.rglob("*") if path.suffix in EXACT]
+    # The notebooks' pages show how long planning took.
+    names = sorted(path.relative_to(smoke_results) for path in written if path.parent.name != "notebooks")
+    assert all((other / name).exists() for name in names)
     assert len(names) > 50
     changed = [str(name) for name in names if (smoke_results / name).read_bytes() != (other / name).read_bytes()]
     assert changed == []
-
-
-@pytest.mark.slow
-def test_claims_and_page_have_the_same_bytes_with_another_hash_seed(smoke_results: Path, tmp_path: Path) -> None:
-    other = tmp_path / "figures"
-    shutil.copytree(smoke_results, other)
-    made = ["claims.csv", "claims.md", "claims_figure.png", "claims_figure.pdf", "index.html", "beyond.html"]
-    for name in made:
-        (other / name).unlink()
-    words = [sys.executable, "-m", "heshare", "claims", "--page", "--out", str(other)]
-    subprocess.run(words, env={**os.environ, "PYTHONHASHSEED": "2"}, check=True, capture_output=True)
-    assert [name for name in made if (smoke_results / name).read_bytes() != (other / name).read_bytes()] == []
 
 
 def test_table_3_is_the_papers(smoke_results: Path) -> None:
