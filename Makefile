@@ -6,6 +6,8 @@
 
 .DEFAULT_GOAL := help
 JOBS ?= 2
+# Tests wait for processes for a third of their time; a third worker uses the two cores meanwhile.
+TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 
 # Same inputs, same bytes: no threads that add in another order, no clock, no locale, no hash seed; as SAME_BYTES in
 # heshare/shared/processes.py (a test compares them).
@@ -50,7 +52,9 @@ endif
 # The stamp holds the folder's name, since an environment cannot move with its folder.
 STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/bin/python -c '' 2>/dev/null || echo FORCE)
 
-.PHONY: help figures claims verify reference site smoke test test-all simulate mutants lint bench calibrate live notebook lock clean FORCE
+.PHONY: env help figures claims verify reference site smoke test test-all simulate mutants lint bench calibrate live notebook lock clean FORCE
+
+env: $(ENV) ## .venv, where no environment is active, which every target makes by itself
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -76,10 +80,10 @@ smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
 	$(PY) -m heshare notebook run --all --profile smoke --jobs $(JOBS) --out build/smoke --page
 
 test: $(ENV) ## the tests that need no GPU, without the slow ones
-	$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not gpu and not slow"
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m "not gpu and not slow"
 
 test-all: $(ENV) ## every test that needs no GPU
-	$(PY) -m pytest -n $(JOBS) --dist worksteal
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal
 
 simulate: $(ENV) ## 100,000 simulated runs of jobs, each under the faults of its seed (SEEDS=0:1000: others)
 	PYTHONPATH=tests $(PY) -m support.simulator --seeds $(or $(SEEDS),0:100000) --jobs $(JOBS)
@@ -90,8 +94,7 @@ mutants: $(ENV) ## 200 single changes of operators and constants, and which the 
 lint: $(ENV) ## style, format, types, the contracts of imports, and files that name the same things
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy
-	MYPYPATH=tests:benchmarks $(PY) -m mypy --follow-imports silent benchmarks
+	MYPYPATH=tests:benchmarks $(PY) -m mypy --follow-imports silent heshare benchmarks
 	$(PY) -c "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
 	$(PY) tests/check_files.py
 

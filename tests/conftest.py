@@ -10,11 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from support.smoke_run import made_once, smoke
 
 from heshare.devices.constants import Constants, default
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import NoiseModel
+from heshare.shared.extras import without_uri_grammars
 from heshare.world.catalogue import gpu
+
+# Many files import it; its grammars would take each worker 4 s.
+with without_uri_grammars():
+    import jsonschema  # noqa: F401
 
 # The same examples on every machine and in every run; a slow machine is no failure.
 settings.register_profile(
@@ -59,14 +65,20 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture(scope="session")
+def smoke_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The outputs of one smoke run of all notebooks."""
+    return made_once(tmp_path_factory, "smoke", lambda folder: smoke(folder / "figures", "1")) / "figures"
+
+
+@pytest.fixture(scope="session")
 def made_up_h100(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a made-up recording that says it was measured: an H100 whose truth is not the shipped model's."""
     from heshare.ops.recording.profile_device import profile  # not at the top: tests of the stages run without ops
 
-    folder = tmp_path_factory.mktemp("measured")
     noise = NoiseModel(np.random.default_rng(3), time_cv=0.02, power_cv=0.01)
     device = _MadeUp(gpu("H100"), noise=noise, constants=_other_truth())
-    return profile(device, folder, budget_s=3600.0, clocks=False, command="made up for tests", progress=False).parent
+    how = {"budget_s": 3600.0, "clocks": False, "command": "made up for tests", "progress": False}
+    return made_once(tmp_path_factory, "measured", lambda folder: profile(device, folder, **how)) / "H100"
 
 
 class _MadeUp(EmulatedDevice):

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 from support.made_up_outputs import write_outputs
 from support.site_build import build_site
+from support.smoke_run import made_once
 
 from heshare.paper.report import results_page
 
@@ -40,7 +41,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site with a few estimates; with HESHARE_SITE=build/site the site there."""
     given = os.environ.get("HESHARE_SITE")
-    out = Path(given).resolve() if given else tmp_path_factory.mktemp("site") / "site"
-    if not given:
-        build_site(checkout, out)
-    return out
+    if given:
+        return Path(given).resolve()
+    return made_once(tmp_path_factory, "site", lambda folder: build_site(checkout, folder / "site")) / "site"

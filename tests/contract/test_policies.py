@@ -10,17 +10,18 @@ from heshare.testing.policy_contract import PolicyContract
 OTHER_PLANS = ("en-opt", "jct-opt", "en-opt/literal", "jct-opt/literal")
 """Other plans of the fronts of which Trade-off runs one."""
 NAMES = [name for name in policies(variants=True) if not name.endswith(OTHER_PLANS)]
-# Online, an improved search runs at each arrival.
-PARAMETERS = [pytest.param(name, marks=[pytest.mark.slow] * name.startswith("heshare+-online")) for name in NAMES]
+# An improved search takes seconds; online it runs at each arrival.
+PARAMETERS = [pytest.param(name, marks=[pytest.mark.slow] * name.startswith("heshare+")) for name in NAMES]
 
 
 class TestRegisteredPolicies(PolicyContract):
     @pytest.fixture(params=PARAMETERS)
     def policy(self, request):
-        # One round of an improved search, which takes seconds, for fewer tasks.
+        # One round of an improved search, which takes seconds, for fewer tasks; and few generations.
+        searches = request.param.startswith(("heshare:", "heshare-online:"))
         improved = request.param.startswith("heshare+")
         self.size = 5 if improved else PolicyContract.size
-        return make(request.param + "(rounds=1)" * improved)
+        return make(request.param + "(rounds=1)" * improved + "(generations=20)" * searches)
 
 
 class TestPolicyOfOneFunction(PolicyContract):

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import nbformat
@@ -18,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.pdf_text import texts_outside
+from support.smoke_run import READS, smoke
 
 from heshare.paper.claims import claim_table, sources
 from heshare.paper.claims.verdicts import VERDICTS, paper_claims
@@ -33,47 +33,6 @@ from heshare.shared.files import root
 
 SOURCES = notebook_parameters.find()
 EXACT = {".csv", ".png", ".pdf", ".md", ".html"}
-READS = "reads.txt"
-"""The log of `support/audit/sitecustomize.py`, beside the outputs of a smoke run."""
-
-
-def smoke(out: Path, seed: str) -> Path:
-    """All notebooks and the claims, in processes of their own with that hash seed."""
-    audit = os.pathsep.join(filter(None, [str(root() / "tests/support/audit"), os.environ.get("PYTHONPATH")]))
-    reads = {"PYTHONPATH": audit, "READS_LOG": str(out.parent / READS), "READS_ROOT": str(root())}
-    environment = {**os.environ, **reads, "PYTHONHASHSEED": seed}
-    words = ["notebook", "run", "--all", "--profile", "smoke", "--jobs", "2", "--page"]
-    done = subprocess.run(
-        [sys.executable, "-m", "heshare", *words, "--out", str(out)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        cwd=out.parent,
-    )
-    assert done.returncode == 0, done.stderr
-    return out
-
-
-@pytest.fixture(scope="session")
-def smoke_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One smoke run, shared by the workers of pytest-xdist: the first one runs it, the others wait."""
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "smoke"
-    try:
-        shared.mkdir()
-    except FileExistsError:
-        while not (shared / "done").exists():
-            assert not (shared / "failed").exists(), "the smoke run failed in another worker"
-            sleep(0.5)
-        return shared / "figures"
-    try:
-        smoke(shared / "figures", "1")
-    except BaseException:
-        (shared / "failed").touch()
-        raise
-    (shared / "done").touch()
-    return shared / "figures"
 
 
 def table(smoke_results: Path, name: str) -> pd.DataFrame:
@@ -309,6 +268,7 @@ def test_a_missing_recording_gets_one_message(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_notebook_01_runs_with_a_batch_size_that_it_does_not_list(tmp_path: Path) -> None:
     given = {"batch_size": 5, "clock_points": 3}
     run_notebooks.run(notebook_parameters.find(["01"]), profile="smoke", given=given, out=tmp_path, jobs=1, quiet=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heshare as hs
+from heshare.prediction.oracle import DevicePredictor
 from heshare.running import requests as served
 from heshare.running.requests import Request
 
@@ -18,7 +18,6 @@ asked = st.lists(
 )
 
 
-@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
 @settings(max_examples=15, deadline=None)
 @given(asked, st.integers(1, 5), st.integers(1, 4), st.booleans(), st.sampled_from(["fifo", "srtf"]))
 def test_slots_tokens_and_prompts(requests, concurrency: int, rounds: int, early: bool, policy: str):
@@ -39,6 +38,8 @@ def test_slots_tokens_and_prompts(requests, concurrency: int, rounds: int, early
         assert len(members) <= rounds * concurrency
     if not longer:
         return
-    times = served.request_times(requests, stretches, hs.run(stretches.tasks, "1xA100,1xH100", policy))
+    times = served.request_times(
+        requests, stretches, hs.run(stretches.tasks, "1xA100,1xH100", policy, predictor=DevicePredictor())
+    )
     assert (times["wait_s"].dropna() >= -1e-6).all()
     assert (times["tpot_s"].dropna() >= STEP_S * (1 - 1e-9)).all()

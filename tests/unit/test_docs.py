@@ -44,6 +44,8 @@ GROUPS = (plugins.POLICIES, plugins.DEVICE_MODELS, plugins.WORKLOADS, plugins.CO
 NOT_INSTALLED = ("dask_jobqueue",)
 """Packages that examples name and that the environment does not have: those examples are compiled, not run."""
 EXAMPLES = [_name(page) for page in PAGES if _blocks(page, "python")]
+SLOW = [pytest.mark.slow]
+"""Of the guide, which compares searches."""
 
 
 @cache
@@ -80,7 +82,7 @@ def test_documentation_has_examples_and_commands() -> None:
     assert {"run", "compare", "notebook run"} <= set(_commands())
 
 
-@pytest.mark.parametrize("page", EXAMPLES)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=SLOW * (page == "docs/guide.md")) for page in EXAMPLES])
 def test_python_examples_of_the_documentation_run(
     page: str, capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

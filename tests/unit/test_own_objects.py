@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import heshare as hs
+from heshare.cli import app
 from heshare.policies import registry
 from heshare.policies.random_placement import Random
 
@@ -64,39 +67,40 @@ def test_compare_adds_metrics_of_ones_own() -> None:
     assert table["late_pct"].tolist() == [late_pct(run) for run in runs]
 
 
-def test_a_policy_of_a_module_is_in_grids_and_in_the_shell(tmp_path: Path) -> None:
-    (tmp_path / "late_policy.py").write_text(MODULE)
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, whose modules can be imported, as for `python -m heshare`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for path in tmp_path.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+def test_a_policy_of_a_module_is_in_grids_and_in_the_shell(folder: Path) -> None:
+    (folder / "late_policy.py").write_text(MODULE)
     words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "2", "--cells", "cells", "--json"]
     names = ["late_policy:make", "late_policy:Late(first=random)", "sjf"]
-    command = [sys.executable, "-m", "heshare", *words, *[part for name in names for part in ("--policy", name)]]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-
-    def compared() -> str:
-        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert run.returncode == 0, run.stderr
-        return run.stdout
-
-    first = compared()
-    assert first.count("late_policy:Late(first=random)") >= 2
-    assert len(list(tmp_path.rglob("*.json"))) == 6
-    assert compared() == first
-    # The key of a kept cell covers the module.
-    (tmp_path / "late_policy.py").write_text(MODULE + "# changed\n")
-    compared()
-    assert len(list(tmp_path.rglob("*.json"))) == 10
+    words += [part for name in names for part in ("--policy", name)]
+    first = CliRunner().invoke(app, words)
+    assert first.exit_code == 0, first.output
+    assert first.stdout.count("late_policy:Late(first=random)") >= 2
+    assert len(list(folder.rglob("*.json"))) == 6
+    assert CliRunner().invoke(app, words).stdout == first.stdout
+    # The key of a kept cell covers the module, which a process reads once.
+    (folder / "late_policy.py").write_text(MODULE + "# changed\n")
+    subprocess.run([sys.executable, "-m", "heshare", *words], check=True, capture_output=True)
+    assert len(list(folder.rglob("*.json"))) == 10
 
 
-def test_errors_of_own_code_are_one_line_of_the_shell_with_their_place(tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text("def make():\n    return [][0]\n\n\ndef five():\n    return 5\n")
-    words = ["run", "--tasks", "2", "--cluster", CLUSTER, "--policy"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+def test_errors_of_own_code_are_one_line_of_the_shell_with_their_place(folder: Path) -> None:
+    (folder / "broken.py").write_text("def make():\n    return [][0]\n\n\ndef five():\n    return 5\n")
     said = []
     for name in ("broken:make", "broken:five"):
-        command = [sys.executable, "-m", "heshare", *words, name]
-        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert (run.returncode, run.stderr.count("\n")) == (2, 1)
+        run = CliRunner().invoke(app, ["run", "--tasks", "2", "--cluster", CLUSTER, "--policy", name])
+        assert (run.exit_code, run.stderr.count("\n")) == (2, 1)
         said.append(run.stderr)
-    assert said[0] == f"heshare: {tmp_path / 'broken.py'}, line 2, in make: IndexError: list index out of range\n"
+    assert said[0] == f"heshare: {folder / 'broken.py'}, line 2, in make: IndexError: list index out of range\n"
     assert "found int from broken:five; expected an object with decide" in said[1]
 
 

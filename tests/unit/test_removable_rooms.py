@@ -23,7 +23,7 @@ USES_A_ROOM = re.compile(r"import heshare as hs|registry import .*\b(make|polici
 
 @pytest.mark.slow
 def test_stages_work_without_any_room(tmp_path: Path) -> None:
-    """With all rooms deleted the stages' tests pass; with each deleted in turn they import, and a plan and a run work.
+    """With all rooms deleted the stages' tests pass; with each deleted in turn a plan and a run work, stages import.
 
     One copy of the package, one after the other, with what is compiled of it.
     """
@@ -33,9 +33,9 @@ def test_stages_work_without_any_room(tmp_path: Path) -> None:
     for name in DOORS:
         (tmp_path / "heshare" / name).unlink()
     with Parent(tmp_path) as parent:
-        work_without(parent, ROOMS)
+        work_without(parent, ROOMS, *stage_tests(tmp_path))
         for room in ROOMS:
-            work_without(parent, [room], "--collect-only")
+            work_without(parent, [room])
 
 
 PROGRAM = f"""
@@ -44,8 +44,12 @@ import numba.np.arraymath, numpy, pandas, scipy.optimize, scipy.stats, sklearn.e
 def work(words):
     exec({PLAN_AND_RUN!r}, {{}})
     print("ran", flush=True)
-    import pytest
-    return int(pytest.main(words))
+    import importlib, pkgutil, pytest
+    for stage in {STAGES!r}:
+        package = importlib.import_module("heshare." + stage)
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            importlib.import_module(module.name)
+    return int(pytest.main(words)) if words else 0
 for line in sys.stdin:
     pid = os.fork()
     if pid == 0:
@@ -88,18 +92,22 @@ class Parent:
         return int(self._process.stdout.readline()), (self.root / "log").read_text("utf-8")
 
 
-def work_without(parent: Parent, rooms: list[str], *options: str) -> None:
-    """Take rooms away; plan, run and run the tests of the stages that use no room; put the rooms back."""
-    root = parent.root
-    for room in rooms:
-        (root / "away" / room).parent.mkdir(parents=True, exist_ok=True)
-        (root / "heshare" / room).rename(root / "away" / room)
+def stage_tests(root: Path) -> list[str]:
+    """The words of pytest that run the tests of the stages that use no room."""
     modules = [f"heshare.{name.removesuffix('.py').replace('/', '.')}" for name in (*ROOMS, *DOORS)]
     files = [file for stage in STAGES for file in (CHECKOUT / "tests/unit" / stage).glob("test_*.py")]
     tests = [str(root / file.relative_to(CHECKOUT)) for file in sorted(files) if not uses(file, modules)]
     assert len(tests) >= 20, "most tests of the stages use no room"
-    words = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "-n0", *options, *tests]
-    code, said = parent.run(words)
+    return ["-q", "-p", "no:cacheprovider", "-m", "not slow", "-n0", *tests]
+
+
+def work_without(parent: Parent, rooms: list[str], *words: str) -> None:
+    """Take rooms away; plan, run, import the stages and run tests, if any; put the rooms back."""
+    root = parent.root
+    for room in rooms:
+        (root / "away" / room).parent.mkdir(parents=True, exist_ok=True)
+        (root / "heshare" / room).rename(root / "away" / room)
+    code, said = parent.run(list(words))
     assert code == 0, f"without {', '.join(rooms)}: {said[-3000:]}"
     assert said.startswith("ran\n")
     sys.stdout.write(f"without {', '.join(rooms)}: {said.strip().rpartition(chr(10))[2]}\n")

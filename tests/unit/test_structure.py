@@ -69,10 +69,14 @@ def test_planner_and_run_import_few_lines() -> None:
     assert sum(lines(PACKAGE / file) for file in loaded) <= MOST_LINES_OF_PLAN_AND_RUN
 
 
-def test_folders_files_and_functions_stay_readable() -> None:
+def test_folders_and_files_stay_readable() -> None:
     folders = Counter(file.parent for file in sources() if file.name != "__init__.py")
     assert not [str(folder) for folder, count in folders.items() if count > MOST_MODULES]
     assert not [str(file) for file in sources() if lines(file) > MOST_LINES]
+
+
+@pytest.mark.slow
+def test_functions_stay_readable() -> None:
     assert not [
         f"{file}: {node.name}"
         for file in sources()

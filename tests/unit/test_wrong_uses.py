@@ -29,6 +29,7 @@ from heshare.world.task_file import read_frame, write_tasks
 
 C = "1xT4,1xA100"
 TASKS = hs.task_set(3, seed=0)
+FEW = Settings(generations=10)
 RESNET = hs.Workload("resnet50", 8)
 hsx: Any = hs
 """The package without its types: what is tested is what happens to wrong ones."""
@@ -48,7 +49,7 @@ def frame(tasks: Iterable[hs.Task] = TASKS) -> pd.DataFrame:
 
 
 def plan() -> Any:
-    return hs.plan(TASKS, C)
+    return hs.plan(TASKS, C, settings=FEW)
 
 
 class OneArgument:
@@ -298,7 +299,7 @@ def test_a_task_set_in_any_form_is_planned_run_and_compared_alike(same: Callable
     own = hs.run(TASKS, C, "random").summary()["avg_jct_s"]
     assert hs.run(same(tmp_path), C, "random").summary()["avg_jct_s"] == own
     assert hs.compare(same(tmp_path), hs.Cluster.parse(C), "random", seeds=1)["avg_jct_s"].item() == own
-    assert hs.plan(same(tmp_path), C).plans == plan().plans
+    assert hs.plan(same(tmp_path), C, settings=FEW).plans == plan().plans
 
 
 def test_frame_of_a_task_set_is_read_back_with_every_field() -> None:
@@ -316,8 +317,9 @@ def test_number_of_tasks_is_drawn_by_plan_optimise_and_run() -> None:
 
 
 def test_run_takes_a_name_a_policy_and_a_plan() -> None:
-    named = hs.run(TASKS, C, "heshare:trade-off").summary()
-    assert hs.run(TASKS, C, registry.make("heshare:trade-off")).summary()["avg_jct_s"] == named["avg_jct_s"]
+    name = f"heshare:trade-off(generations={FEW.generations})"
+    named = hs.run(TASKS, C, name).summary()
+    assert hs.run(TASKS, C, registry.make(name)).summary()["avg_jct_s"] == named["avg_jct_s"]
     assert hs.run(TASKS, C, plan().trade_off).summary()["energy_active_j"] == named["energy_active_j"]
     assert hs.run(TASKS, C, Random()).jct_s.tolist() == hs.run(TASKS, C, "random").jct_s.tolist()
 

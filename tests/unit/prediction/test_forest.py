@@ -173,6 +173,7 @@ print(hashlib.sha256(answer.time_s.tobytes() + answer.power_w.tobytes()).hexdige
 """
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_bytes(checkout: Path) -> None:
     answer = load_forest_predictor().co_run(SETS, A100, [None, 1200, 900, 1410])
     here = hashlib.sha256(answer.time_s.tobytes() + answer.power_w.tobytes()).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import jsonschema
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 import heshare as hs
+from heshare.lab.advice.advice import Advice
 from heshare.lab.advice.exports import TARGETS, export, profile
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
@@ -19,23 +21,29 @@ from heshare.world import catalogue
 SCHEMA = jsonschema.Draft202012Validator(
     json.loads((Path(__file__).parent / "kubernetes_schemas.json").read_text("utf-8"))
 )
-ADVICES = {
-    "A100": hs.advise("A100", ["resnet50:8", "vgg19:8"]),
-    "T4": hs.advise("T4", "3xmobilenet:1"),
-    "H100": hs.advise("H100", "asr=per_s:104,w:155,sm:6"),
-}
-OPTIONS = [(gpu, place) for gpu, advice in ADVICES.items() for place in range(len(advice.options))]
+WORKLOADS = {"A100": ["resnet50:8", "vgg19:8"], "T4": "3xmobilenet:1", "H100": "asr=per_s:104,w:155,sm:6"}
+COUNTS = {"A100": 12, "T4": 8, "H100": 10}
+OPTIONS = [(gpu, place) for gpu, count in COUNTS.items() for place in range(count)]
+
+
+@cache
+def advised(gpu: str) -> Advice:
+    return hs.advise(gpu, WORKLOADS[gpu])
 
 
 def exported(gpu: str, place: int, target: str) -> str:
-    advice = ADVICES[gpu]
+    advice = advised(gpu)
     return export(target, advice.gpu, advice.options[place], advice.names, advice.needs_mib)
+
+
+def test_every_option_is_exported_below():
+    assert {gpu: len(advised(gpu).options) for gpu in COUNTS} == COUNTS
 
 
 @pytest.mark.parametrize(("gpu", "place"), OPTIONS)
 @pytest.mark.parametrize("target", ["hami", "dra"])
 def test_yaml_keeps_to_the_schema_and_claims_what_it_defines(gpu, place, target):
-    option, documents = ADVICES[gpu].options[place], list(yaml.safe_load_all(exported(gpu, place, target)))
+    option, documents = advised(gpu).options[place], list(yaml.safe_load_all(exported(gpu, place, target)))
     for document in documents:
         SCHEMA.validate(document)
     pods = [each for each in documents if each["kind"] == "Pod"]
@@ -50,7 +58,7 @@ def test_yaml_keeps_to_the_schema_and_claims_what_it_defines(gpu, place, target)
             assert used.get("request", "gpu") in requests
         return
     limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in pods]
-    assert sum(each.get("nvidia.com/gpumem", 0) for each in limits) <= ADVICES[gpu].gpu.memory_mib
+    assert sum(each.get("nvidia.com/gpumem", 0) for each in limits) <= advised(gpu).gpu.memory_mib
     if option.way.name != "alone":
         assert sum(each.get("nvidia.com/gpucores", 0) for each in limits) <= 100
 
@@ -64,7 +72,7 @@ def test_the_schema_refuses_another_field():
 
 @pytest.mark.parametrize(("gpu", "place"), OPTIONS)
 def test_slurm_asks_for_no_more_than_a_card_has(gpu, place):
-    option, lines = ADVICES[gpu].options[place], exported(gpu, place, "slurm").splitlines()
+    option, lines = advised(gpu).options[place], exported(gpu, place, "slurm").splitlines()
     assert len(lines) == len(option.way.residents)
     counts = [int(match[1]) for line in lines if (match := re.match(r"#SBATCH --gres=(?:mps|shard):(\d+)", line))]
     assert sum(counts) <= 100
@@ -76,7 +84,7 @@ def test_slurm_asks_for_no_more_than_a_card_has(gpu, place):
 
 @pytest.mark.parametrize(("gpu", "place"), OPTIONS)
 def test_commands_are_shell_and_end_what_they_start(gpu, place):
-    option, text = ADVICES[gpu].options[place], exported(gpu, place, "mps")
+    option, text = advised(gpu).options[place], exported(gpu, place, "mps")
     subprocess.run(["sh", "-n"], input=text, text=True, check=True)
     assert text.count("PROGRAM-") == len(option.way.residents)
     assert ("nvidia-cuda-mps-control -d" in text) is ("echo quit | nvidia-cuda-mps-control" in text)
@@ -103,4 +111,4 @@ def test_instances_have_nvidias_names(gpu, slices, name):
 
 def test_another_target_is_refused():
     with pytest.raises(InputError, match=f"expected one of {', '.join(TARGETS)}"):
-        ADVICES["T4"].export("nomad")
+        advised("T4").export("nomad")

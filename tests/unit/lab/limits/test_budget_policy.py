@@ -49,7 +49,7 @@ def test_power_is_below_the_limit_at_every_segment(name):
     assert limited.energy_cluster_j == pytest.approx(limited.device_energy_j.sum())
 
 
-@pytest.mark.parametrize("name", ["heshare:trade-off", "marginal", "morak", "fifo"])
+@pytest.mark.parametrize("name", ["heshare:trade-off(generations=20)", "marginal", "morak", "fifo"])
 def test_a_limit_above_the_peak_changes_nothing(name):
     tasks = hs.task_set(10, seed=3, arrivals="miso")
     free = hs.run(tasks, CLUSTER, name, seed=3)

@@ -45,8 +45,8 @@ FLAT = EnergySignal((0.0, 400.0), (0.3, 0.3))
 POLICIES = (
     *(
         "random",
-        "heshare:trade-off",
-        "heshare-online:jct-opt",
+        "heshare:trade-off(generations=20)",
+        "heshare-online:jct-opt(generations=20)",
         "morak",
         "mu-serve",
         "batch-dvfs",

@@ -94,7 +94,9 @@ def test_online_search_begins_with_the_previous_plans():
     assert all(seeds == [] for *_, seeds in cold.plannings)
 
 
-@pytest.mark.parametrize("name", ["heshare-online:trade-off", "heshare+-online:trade-off"])
+@pytest.mark.parametrize(
+    "name", ["heshare-online:trade-off", pytest.param("heshare+-online:trade-off", marks=pytest.mark.slow)]
+)
 def test_charge_scales_the_time_before_the_first_start(name):
     tasks = draw(6, rng=np.random.default_rng(0), arrivals="at_once")
     starts = []

@@ -55,6 +55,7 @@ def test_a_gang_fails_once_and_is_tried_again(doubles):
     assert doubles.traces() == []
 
 
+@pytest.mark.slow
 def test_a_gang_survives_the_end_of_an_mps_daemon(doubles):
     def kill_daemons():
         for pid in doubles.folder.glob("tmp/hs-mps-*/pipe/*.pid"):
@@ -67,6 +68,7 @@ def test_a_gang_survives_the_end_of_an_mps_daemon(doubles):
     assert any("MPS server" in note for note in result.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_gang_that_loses_a_gpu_fails_free_of_charge(doubles, lost):
     doubles.fake.set("count", 3)
@@ -78,6 +80,7 @@ def test_a_gang_that_loses_a_gpu_fails_free_of_charge(doubles, lost):
     assert str(lost) not in by_job(result)["ddp"]["gpu"]
 
 
+@pytest.mark.slow
 def test_a_gang_is_ended_by_a_signal_and_resumed(doubles):
     ended = doubles.once_started(lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Interrupted):

@@ -181,6 +181,7 @@ def test_a_command_is_its_arguments_folder_environment_and_gpus():
     assert len({command_key(spec), *[command_key(replace(spec, **change)) for change in others]}) == 5
 
 
+@pytest.mark.slow
 def test_a_run_learns_from_its_first_copy_and_the_next_run_and_dry_run_from_it(doubles):
     first = job("long", "sleep", "0.4", like="low", expected_time_s=100, count=4)
     late = job("late", "sleep", "0.4", like="low", expected_time_s=100, arrival_s=2)

@@ -91,6 +91,7 @@ def test_explore_writes_the_same_bytes_twice_without_any_address(front: Front, t
 
 
 def test_explore_page_has_each_plan_with_its_timeline(front: Front) -> None:
+    front = front[:4]
     data = data_of(front.explore().html)
     assert list(map(int, data["about"])) == list(range(len(front)))
     tasks = pd.DataFrame(data["timeline"]["datasets"]["tasks"])

@@ -78,6 +78,7 @@ def test_execute_does_not_use_a_users_kernel_of_the_same_name(tmp_path: Path, mo
     assert (tmp_path / "out/fig01_toy.pdf").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
@@ -152,7 +153,7 @@ def test_run_reports_every_failure_and_keeps_the_other_outputs(
 ) -> None:
     books = [toy_notebook(tmp_path, WRITE, name="a"), toy_notebook(tmp_path, "1 / 0", name="b")]
     with pytest.raises(NotebookError, match=r"(?s)b: cell .* ZeroDivisionError.*others are in place: a\."):
-        run_notebooks.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out")
+        run_notebooks.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out", jobs=1)
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 smoke"
     told = capfd.readouterr().err
     assert {"a: started", "b: started"} <= set(told.splitlines())
@@ -165,7 +166,6 @@ def test_folder_for_refuses_an_unknown_profile() -> None:
         output_folders.folder_for("papr")
 
 
-@pytest.mark.slow
 def test_execute_starts_a_kernel_once_more_that_ends_before_it_is_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +180,7 @@ def test_execute_starts_a_kernel_once_more_that_ends_before_it_is_ready(
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 paper"
 
 
+@pytest.mark.slow
 def test_execute_runs_each_kernel_in_a_process_with_pinned_variables(tmp_path: Path) -> None:
     cell = (
         "import json, os, math\n"

@@ -72,6 +72,7 @@ def test_sidecars_of_kept_outputs_name_the_commit_of_today(run: NotebookRun, mon
     assert kept_outputs.look_up(run, "k") is not None
 
 
+@pytest.mark.slow
 def test_the_key_has_notebook_parameters_data_and_code(
     run: NotebookRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def table() -> pd.DataFrame:
     return choices.values(options, runs).set_index(["axis", "id", "part"]).sort_index()
 
 
+@pytest.mark.slow
 def test_a_plan_delivers_what_it_promises_if_the_predictor_is_never_wrong(table: pd.DataFrame) -> None:
     here = table.loc["predictor"]["value"]
     assert here[OVER].to_numpy() == pytest.approx(0.0, abs=1e-6)
@@ -79,6 +80,7 @@ def test_a_plan_delivers_what_it_promises_if_the_predictor_is_never_wrong(table:
     assert abs(table.loc[(SIZE, OVER), "value"]).max() > 0.1
 
 
+@pytest.mark.slow
 def test_worlds_change_section_2_and_admissions_change_numbers_against_morak_alone(table: pd.DataFrame) -> None:
     ratio = table.xs("M2", level="id")["value"].droplevel("part")
     assert ratio["T4 over A100"] == pytest.approx(paper_claims()["M2", ""].value)

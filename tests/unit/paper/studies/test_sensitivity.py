@@ -157,6 +157,7 @@ def test_rivals_get_the_cap_of_morak_and_the_limit_of_both() -> None:
     assert sensitivity.rivals(REFERENCE, [PAPER]) == {(PAPER, "Morak"): "morak", (PAPER, "mu-Serve"): "mu-serve"}
 
 
+@pytest.mark.slow
 def test_runs_of_a_world_that_changes_no_gpu_of_the_place_equal_the_reference() -> None:
     how = {"seed": 0, "seeds": 1, "interval_s": 60.0}
     usual, other, idle = (

@@ -28,6 +28,6 @@ def test_fill_all_gives_every_placer_the_same_tasks():
 
 
 def test_pwr_alone_takes_less_power_than_random_placement():
-    fills = fill_all({"random": ("random", 0.0), "PWR": ("pwr", 1.0)}, seed=3, seeds=3, scale=0.02)
+    fills = fill_all({"random": ("random", 0.0), "PWR": ("pwr", 1.0)}, seed=3, seeds=3, scale=0.01)
     free = saved(fills, "random").query("title == 'PWR' and demand < 0.8")
     assert (free["high"] < 0).all()
