@@ -223,20 +223,14 @@ def _sum_queues(energy_j: FloatArray, jct_s: FloatArray, limit: int) -> tuple[Fl
 
 
 class PlanBuilder:
-    """Builds plans (Algorithm 1, line 15) of the queues of a split, `mps_pct` of the batches' shape, (b, w).
-
-    Many plans have a queue at a clock in common, whose batches are built once.
-    """
+    """Builds plans (Algorithm 1, line 15) of a split's queues, each queue once; `mps_pct` as the batches, (b, w)."""
 
     def __init__(self, split: BatchSplit, mps_pct: IntArray, instance: Instance) -> None:
         self._split, self._mps_pct, self._instance = split, mps_pct, instance
         self._built: dict[tuple[int, int], tuple[Batch, ...]] = {}
 
     def plan(self, queue_of_gpu: IntArray, clocks_mhz: IntArray, objectives: FloatArray) -> Plan:
-        """Return the plan of each GPU's queue, `EMPTY` for none, and clock, or `DEFAULT_CLOCK`, shape (k,) each.
-
-        `objectives` are energy, J, and average JCT, s, shape (2,).
-        """
+        """Return the plan of each GPU's queue (or `EMPTY`) and clock, shape (k,); objectives are [J, s], (2,)."""
         both = zip(queue_of_gpu.tolist(), clocks_mhz.tolist(), strict=True)
         queues = tuple(() if queue == EMPTY else self._batches(queue, clock_mhz) for queue, clock_mhz in both)
         return Plan(self._instance.cluster, self._instance.tasks, queues, float(objectives[0]), float(objectives[1]))

@@ -29,8 +29,7 @@ def environmental_selection(
     """
     m = len(rounded)
     order, rank, begins = _fronts(rounded)
-    columns = np.empty((2, m))
-    columns[0], columns[1] = objectives[:, 0], objectives[:, 1]
+    columns = objectives.T.copy()
     distance = np.zeros(m)
     for front in range(len(begins) - 1):
         begin, end = begins[front], begins[front + 1]
@@ -58,8 +57,7 @@ def _fronts(rounded: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
     # does not dominate it. Duplicates of a point rank behind all other points, so that selection keeps them only for
     # lack of others.
     m = len(rounded)
-    columns = np.empty((2, m))
-    columns[0], columns[1] = rounded[:, 0], rounded[:, 1]
+    columns = rounded.T.copy()
     by_jct = _sorted(np.arange(m), columns[1])
     sorted_points = by_jct[np.argsort(columns[0][by_jct], kind="mergesort")]
     rank, lowest_s = np.empty(m, dtype=np.int64), np.full(m + 1, np.inf)
