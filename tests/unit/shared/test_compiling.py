@@ -62,7 +62,6 @@ def test_small_functions_are_compiled_once_they_are_called_often() -> None:
     assert names["twice"] is twice
     later.count()
     assert isinstance(names["twice"], Dispatcher)
-    assert names["twice"](2.0) == 4.0
 
 
 @pytest.fixture
