@@ -35,7 +35,7 @@ _STEPS = 60
 _EXACT = 1e-13
 _FIXED, _MEMORY, _SMS, _WORK, _FILL, _SHARE, _HOST, _SERIAL, _INTENSITY, _RATED, _FACTOR, _WAIT = range(12)
 """Columns of `resident_parts`."""
-often = CompiledLater(globals(), calls=1_000)
+often = CompiledLater(globals(), calls=5_000)
 
 
 def resident_parts(
