@@ -210,6 +210,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         for index, gpu in enumerate(self._loop.gpus):
             if gpu.version != self._versions[index]:
                 self._versions[index] = gpu.version
+                gpu.view()  # now the device knows of a task that has it to itself
                 _, sm_mhz, power_w, residents, next_s = gpu.read_brief()
                 held_pct = sum([mps_pct for _, mps_pct, _ in residents])
                 left = len(residents), held_pct, gpu.free_mib, sm_mhz, power_w, next_s if residents else 0.0

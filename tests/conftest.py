@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from support.smoke_run import made_once, smoke
+from support.made_once import made_once
+from support.smoke_run import smoke
 
 from heshare.devices.constants import Constants, default
 from heshare.devices.emulated_device import EmulatedDevice

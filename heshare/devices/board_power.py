@@ -68,7 +68,7 @@ def board_power_w(
 
     With `contention` they take turns on the SMs (`crowding`); None: each runs as fast as alone.
     """
-    crowding.often.count()
+    crowding.compiled_later.count()
     slowdowns = max_mhz / sm_mhz, memory_slowdown_at(power, sm_mhz)
     turns = 1.0 if contention is None else crowding.common_stretch(contention, parts, *slowdowns)
     times_s = crowding.crowded_times_s(parts, turns, *slowdowns)

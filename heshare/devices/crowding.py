@@ -35,7 +35,7 @@ _STEPS = 60
 _EXACT = 1e-13
 _FIXED, _MEMORY, _SMS, _WORK, _FILL, _SHARE, _HOST, _SERIAL, _INTENSITY, _RATED, _FACTOR, _WAIT = range(12)
 """Columns of `resident_parts`."""
-often = CompiledLater(globals(), calls=5_000)
+compiled_later = CompiledLater(globals(), calls=5_000)
 
 
 def resident_parts(
@@ -46,7 +46,7 @@ def resident_parts(
     Times in s, its share, the intensity of its work on the SMs, the energy of its operations and of its traffic beyond
     the cache of `cache_mb` (`Power.cache_mb`), as a time at full dynamic power, and its `contention_factors`.
     """
-    often.count()
+    compiled_later.count()
     rated_s = rated_energies_s([each.work_power for each in iterations], cache_mb)
     factors = factors or [(1.0, 0.0)] * len(iterations)
     rows = [
@@ -122,7 +122,7 @@ def _numbers(contention: Contention) -> tuple[float, float, float]:
     return float(contention.memory), float(contention.busy), float(contention.sharpness)
 
 
-@often
+@compiled_later
 def crowded_times_s(parts: Any, turns: float, sm_slowdown: float, memory_slowdown: float) -> Any:
     """Return the time of each resident whose GPU part takes `turns` times as long, s, (n,)."""
     times_s = np.empty(len(parts))
@@ -133,7 +133,7 @@ def crowded_times_s(parts: Any, turns: float, sm_slowdown: float, memory_slowdow
     return times_s
 
 
-@often
+@compiled_later
 def work_done(
     parts: Any, times_s: Any, memory: float, sm_slowdown: float, memory_slowdown: float
 ) -> tuple[float, float, float, float]:
@@ -152,7 +152,7 @@ def work_done(
     return min(1.0, float(busy)), float(min(strongest, work)), float(total - busiest), float(rated)
 
 
-@often
+@compiled_later
 def _stretches(
     parts: Any, memory: float, busy: float, sharpness: float, sm_slowdown: float, memory_slowdown: float
 ) -> Any:
@@ -178,14 +178,14 @@ def _stretches(
     return found
 
 
-@often
+@compiled_later
 def _common_stretch(
     parts: Any, memory: float, busy: float, sharpness: float, sm_slowdown: float, memory_slowdown: float
 ) -> float:
     return _stretch(sharpness, _loads(_tasks(parts, memory, busy, sm_slowdown, memory_slowdown)))
 
 
-@often
+@compiled_later
 def _tasks(parts: Any, memory: float, busy: float, sm_slowdown: float, memory_slowdown: float) -> Any:
     # (v work, v wait, share, host part, GPU part, serial part) of each resident, (n, 6), times in s.
     tasks = np.empty((len(parts), 6))
@@ -199,7 +199,7 @@ def _tasks(parts: Any, memory: float, busy: float, sm_slowdown: float, memory_sl
     return tasks
 
 
-@often
+@compiled_later
 def _loads(tasks: Any) -> Any:
     # (v busy_j, host_j, g_j, serial_j) of each resident with z_j = s_j, (n, 4), s, from `_tasks`.
     loads = np.empty((len(tasks), 4))
@@ -209,13 +209,13 @@ def _loads(tasks: Any) -> Any:
     return loads
 
 
-@often
+@compiled_later
 def _gpu_s(part: Any, sm_slowdown: float, memory_slowdown: float) -> float:
     # What `Iteration.gpu_s` does, s.
     return float(part[_FIXED] + part[_MEMORY] * memory_slowdown + sm_slowdown * part[_SMS])
 
 
-@often
+@compiled_later
 def _overlap(host_s: float, gpu_s: float) -> float:
     # What `iteration_time.overlap` does, s.
     if host_s <= 0.0:
@@ -224,7 +224,7 @@ def _overlap(host_s: float, gpu_s: float) -> float:
     return float(longer * (1.0 + (shorter / longer) ** OVERLAP) ** (1.0 / OVERLAP))
 
 
-@often
+@compiled_later
 def _stretch(p: float, tasks: Any) -> float:
     # The root c for tasks given as from `_loads`, by Newton's method between bounds.
     # With no host part every rho_j is proportional to 1 / c, and the root has a closed form; hosts make it smaller.

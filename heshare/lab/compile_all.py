@@ -60,7 +60,7 @@ def _compile(index: int) -> int:
 
 
 def _plan() -> None:
-    crowding.often.compile()
+    crowding.compiled_later.compile()
     rng = np.random.default_rng(0)
     plan(_tasks(), Cluster.parse(_CLUSTER), load_predictor(), rng=rng, settings=DEFAULTS)
 

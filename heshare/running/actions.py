@@ -11,8 +11,9 @@ from heshare.devices.emulated_device import EmulatedDevice, StatesAlone, due_alo
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
 from heshare.running.clock import COMPLETION, Clock, EventQueue
 from heshare.running.gangs import keep_lockstep
+from heshare.running.observer import Observer
 from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks
-from heshare.running.timeline import Interval, Observer, TimelineRecorder
+from heshare.running.timeline import Interval, TimelineRecorder
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
@@ -132,7 +133,7 @@ class ActionExecutor:
                 recorder.place(now_s, (gpu.index,))
                 next_s = task.due_s if type(task) is TaskRun and task.indices[0] == gpu.index else math.inf
             else:
-                brief = gpu.brief()
+                brief = gpu.read_brief()
                 recorder.observe(gpu.index, now_s, brief)
                 next_s = brief.next_s
             if next_s < math.inf:
@@ -160,8 +161,8 @@ class ActionExecutor:
                     gpus[index].alone.append(ended)
             self._noted = len(left)
         if self._freed or self._begun:
-            indices = [*self._freed, *chain.from_iterable([task.indices for task in self._begun])]
-            self._list([self.gpus[index] for index in indices])
+            begun = chain.from_iterable([task.indices for task in self._begun])
+            self._list([gpus[index] for index in (*self._freed, *begun)])
             self._freed, self._begun = (), []
 
     def schedule_check(self, gpu: GpuState, time_s: float) -> None:
@@ -176,9 +177,7 @@ class ActionExecutor:
         task_id, indices = task.id, task.indices
         for index in indices:
             self._alone[index] = alike
-        # The GPUs of a gang did the same part of its iterations each.
-        done, batch_size = task.remaining / len(indices), task.workload.batch_size
-        left = task_id, indices, task.started_s, now_s, task.mps_pct, batch_size, done, "completed"
+        left = task.interval(now_s, task.remaining, "completed")
         self.recorder.left.append((*left, task.due_s, *task.alone))
         self._freed = indices[0], *indices[:0:-1]  # the order in which devices that are asked come to be changed
         task.indices, task.remaining, task.state = (), 0.0, _DONE
@@ -232,13 +231,13 @@ class ActionExecutor:
             self._catch_up(each)
             each.device.advance(task.started_s)
             task.start_on(each, task.remaining / task.scale if each is task.gpus[0] else None)
-            self.recorder.observe(each.index, task.started_s, each.brief())
+            self.recorder.observe(each.index, task.started_s, each.read_brief())
 
     def _catch_up(self, gpu: GpuState) -> None:
         if ended := gpu.alone:
             gpu.alone = []
             cast(EmulatedDevice, gpu.device).catch_up(ended, gpu.index)
-            self.recorder.add_alone(gpu.index, ended, gpu.brief())
+            self.recorder.add_alone(gpu.index, ended, gpu.read_brief())
 
     def _list(self, gpus: Iterable[GpuState]) -> None:
         for gpu in gpus:
@@ -324,7 +323,9 @@ class ActionExecutor:
 
     def _place(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> None:
         if len(gpus) != task.spec.gpus and len(gpus) not in task.spec.widths:
-            self._refuse_width(action, task.spec)
+            widths = sorted({task.spec.gpus, *task.spec.widths})
+            runs = f"runs on {' or '.join(map(str, widths))} GPU{'s' * (widths != [1])}"
+            self.refuse(action, f"task {task.id} {runs}, not {len(gpus)}", "Name as many in gpu and also.")
         if action.batch_size is not None and action.batch_size < 1:
             self.refuse(action, f"an inference batch size of {action.batch_size}", "Choose one of at least 1.")
         task.resize(action.batch_size, len(gpus))
@@ -420,9 +421,7 @@ class ActionExecutor:
     def _vacate(
         self, task: TaskRun, now_s: float, done: float, outcome: str, failure: TaskFailure | None = None
     ) -> None:
-        gpus, size = task.indices, task.workload.batch_size
-        # The GPUs of a gang did the same part of its iterations each.
-        left = task.id, gpus, task.started_s, now_s, task.mps_pct, size, done / len(gpus), outcome
+        gpus, left = task.indices, task.interval(now_s, done, outcome)
         self.recorder.left.append(left)
         task.vacate()
         for index in gpus:
@@ -465,8 +464,3 @@ class ActionExecutor:
         if len(gpus) > 1 and len({gpu.index for gpu in gpus}) < len(gpus):
             self.refuse(action, "a GPU twice", "Give a gang different GPUs.")
         return gpus
-
-    def _refuse_width(self, action: Start | Migrate, task: Task) -> NoReturn:
-        widths = sorted({task.gpus, *task.widths})
-        runs = f"runs on {' or '.join(map(str, widths))} GPU{'s' * (widths != [1])}"
-        self.refuse(action, f"task {task.id} {runs}, not {1 + len(action.also)}", "Name as many in gpu and also.")

@@ -18,8 +18,9 @@ from heshare.devices.device import Device
 from heshare.policies.policy import Action, Event, EventKind, Policy, Start, View, Wait
 from heshare.running.actions import ActionExecutor
 from heshare.running.clock import ARRIVAL, MOMENT_S, TICK, Clock, EventQueue, VirtualClock
+from heshare.running.observer import Observer
 from heshare.running.state import GpuState, GpuViews, TaskRun, TaskState
-from heshare.running.timeline import Observer, TimelineRecorder
+from heshare.running.timeline import TimelineRecorder
 from heshare.shared.errors import PolicyError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

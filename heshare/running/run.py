@@ -19,8 +19,8 @@ from heshare.policies.policy import Policy, ReusesPlanning, check_arguments
 from heshare.prediction.predictor import Predictor
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
+from heshare.running.observer import Observer
 from heshare.running.result import Run
-from heshare.running.timeline import Observer
 from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import memory_mib, models
 from heshare.world.cluster import Cluster

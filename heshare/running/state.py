@@ -47,8 +47,7 @@ class TaskRun:
         gpus: these GPUs if they count it, else none.
         workload: what it runs there; its inference batch size is the policy's choice.
         scale: iterations of the task for one iteration as it runs there.
-        counted: whether its GPUs count it and its memory, `held_mib`; not while devices do not know of it, since it has
-            the GPUs to itself.
+        counted: whether its GPUs count it and its memory, `held_mib`; not while no device knows of it (`Alone`).
         slowed: whether devices hold it to the pace of the slowest GPU of its gang.
         starts: how often it was started; a scheduled end of loading is valid for one start.
         started_s, due_s, alone: where it has its GPUs to itself, as of `Alone`.
@@ -94,6 +93,11 @@ class TaskRun:
         epoch, before = self.spec.iterations / self.spec.epochs, self.spec.iterations - self.remaining
         # 1e-9: a number of epochs that is whole but for rounding is whole.
         return max(math.floor((before + done) / epoch + 1e-9) * epoch - before, 0.0)
+
+    def interval(self, now_s: float, done: float, outcome: str) -> tuple[Any, ...]:
+        """Return the fields of an `Interval` until now, with all its GPUs; of a gang each did the same part."""
+        gpus, size = self.indices, self.workload.batch_size
+        return self.id, gpus, self.started_s, now_s, self.mps_pct, size, done / len(gpus), outcome
 
     def occupy(self, gpus: tuple[GpuState, ...], indices: tuple[int, ...]) -> None:
         """Put the task on GPUs: take its memory there, and add it to their gangs if it is one."""
@@ -191,12 +195,7 @@ class GpuState:
         return cast(Reading, seen.reading)
 
     def read_brief(self) -> BriefReading:
-        """Return the part of a reading that a timeline keeps, and the next event."""
-        self._ask()
-        return self.brief()
-
-    def brief(self) -> BriefReading:
-        """Return the same, of what the device knows."""
+        """Return the part of a reading that a timeline keeps, and the next event, of what the device knows."""
         if self.brief_device is not None and (self.seen is None or self.seen.reading is None):
             return cast(BriefReading, self.brief_device.read_brief())
         return BriefReading.of(self.read(), self.device.next_event_s())

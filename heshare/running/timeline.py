@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from heshare.devices.device import Alone, BriefReading, TaskFailure
-from heshare.policies.policy import Action, Event
+from heshare.devices.device import Alone, BriefReading
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.world.task import Task
 
@@ -65,28 +64,6 @@ class Interval(NamedTuple):
     batch_size: int
     iterations: float
     outcome: str
-
-
-class Observer:
-    """Callbacks of a run, which do nothing here; the executor's subclass keeps a journal."""
-
-    def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
-        """Process the actions that a policy returned for an event, before any of them is executed."""
-
-    def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
-        """Process that a task has left a GPU (of a gang: the first one); `failed` if it failed there."""
-
-    def revised(self) -> Iterable[Task]:
-        """Return the tasks that are planned otherwise from now on, unless they run or are over; asked at each event."""
-        return ()
-
-    def should_retry(self, failed: TaskFailure) -> bool:
-        """Return whether a task that failed waits for another attempt; otherwise its failure is final."""
-        return False
-
-    def wait(self, until_s: float) -> Iterable[int]:
-        """Wait until `until_s` at the latest; return the indices of GPUs to be checked now."""
-        return ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,10 +195,9 @@ class TimelineRecorder:
 
     def _intervals(self) -> Iterator[Interval]:
         make = Interval._make
-        for left in self.left:
-            task, rest = left[0], left[2:8]
-            for gpu in left[1]:
-                yield make((task, gpu, *rest))
+        for task, gpus, *rest in self.left:
+            for gpu in gpus:
+                yield make((task, gpu, *rest[:6]))
 
     def _segments(self) -> Iterator[Segment]:
         # Of segments that end at one moment, the first is that of the GPU that has the first place.

@@ -204,8 +204,7 @@ def combine_clocks(queue_of_gpu: IntArray, curves: ClockCurves, settings: Settin
 def _sum_queues(energy_j: FloatArray, jct_s: FloatArray, limit: int) -> tuple[FloatArray, IntArray]:
     """Return the front of all sums of a point of each queue, thinned to `limit` after each queue, and their points.
 
-    `energy_j` and `jct_s` have a point of each of g queues at each of c clocks, shape (g, c). Returned are points of
-    shape (m, 2) and the clock of each queue, shape (m, g).
+    `energy_j` and `jct_s` are of g queues at c clocks, (g, c); returned are points, (m, 2), and clocks, (m, g).
     """
     points, steps = np.zeros((1, 2)), np.zeros((1, 0), dtype=np.int64)
     for queue in range(len(energy_j)):

@@ -52,13 +52,12 @@ def environmental_selection(
 
 @compiled
 def _fronts(rounded: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
-    # M points by front, the front of each, and where the fronts begin among the points.
-    # Points of one front are in order of energy. In that order, each point goes to the first front whose last point
-    # does not dominate it. Duplicates of a point rank behind all other points, so that selection keeps them only for
-    # lack of others.
+    # M points by front, the front of each, and where the fronts begin. Points of one front are in order of energy. In
+    # that order, each goes to the first front whose last point does not dominate it. Duplicates of a point rank behind
+    # all other points, so that selection keeps them only for lack of others.
     m = len(rounded)
     columns = rounded.T.copy()
-    by_jct = _sorted(np.arange(m), columns[1])
+    by_jct = np.argsort(columns[1], kind="mergesort")
     sorted_points = by_jct[np.argsort(columns[0][by_jct], kind="mergesort")]
     rank, lowest_s = np.empty(m, dtype=np.int64), np.full(m + 1, np.inf)
     for place in range(m):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+from support.made_once import made_once
 from support.made_up_outputs import write_outputs
 from support.site_build import build_site
-from support.smoke_run import made_once
 
 from heshare.paper.report import results_page
 

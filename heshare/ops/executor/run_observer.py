@@ -16,7 +16,8 @@ from heshare.ops.jobs.entries import known
 from heshare.ops.jobs.run_journal import RunJournal
 from heshare.ops.jobs.run_state import MPS_ENDED, JobHistory
 from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Wait
-from heshare.running.timeline import Interval, Observer
+from heshare.running.observer import Observer
+from heshare.running.timeline import Interval
 from heshare.world.task import Task
 
 SAMPLE_S = 10.0

@@ -11,8 +11,9 @@ from heshare.ops.slurm.slurm_cards import SlurmCard
 from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start
 from heshare.policies.registry import make
 from heshare.prediction.predictor import Predictor
+from heshare.running.observer import Observer
 from heshare.running.run import run
-from heshare.running.timeline import Interval, Observer
+from heshare.running.timeline import Interval
 from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

@@ -26,8 +26,8 @@ from heshare.ops.probe import has_sys_admin
 from heshare.policies.policy import Action, Event, SetClock, Start
 from heshare.policies.registry import make
 from heshare.prediction.predictor import Predictor
+from heshare.running.observer import Observer
 from heshare.running.run import run
-from heshare.running.timeline import Observer
 from heshare.shared.file_lock import is_locked
 
 

@@ -9,8 +9,8 @@ from support.scripted_policy import ScriptedPolicy
 
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.clock import WallClock
+from heshare.running.observer import Observer
 from heshare.running.run import BegunRun, run
-from heshare.running.timeline import Observer
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.catalogue import memory_mib

@@ -7,8 +7,8 @@ import pytest
 from support.scripted_policy import ScriptedPolicy
 
 from heshare.policies.policy import Start
+from heshare.running.observer import Observer
 from heshare.running.run import run
-from heshare.running.timeline import Observer
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

@@ -17,7 +17,7 @@ class Refusing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Refusing())
 """
-COMPILED = "from heshare.devices import crowding; crowding.often.compile()"
+COMPILED = "from heshare.devices import crowding; crowding.compiled_later.compile()"
 ESTIMATES = """
 import heshare as hs
 texts = [["resnet50:16@50", "vgg19:8@50"], ["bert_large:8@30", "vgg16:4@30", "resnet50:1@40"], ["resnet50:64"]]

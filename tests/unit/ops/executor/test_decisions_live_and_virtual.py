@@ -23,8 +23,8 @@ from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare
 from heshare.policies.registry import make
 from heshare.running.clock import VirtualClock
+from heshare.running.observer import Observer
 from heshare.running.run import run
-from heshare.running.timeline import Observer
 from heshare.scheduling.settings import Settings
 from heshare.testing.toy import ToyPredictor
 from heshare.world.cluster import Cluster

@@ -10,8 +10,8 @@ from heshare.devices.device import TaskFailure
 from heshare.ops.executor.fault_tolerant import _AGAIN_S, FaultTolerantPolicy
 from heshare.policies.policy import EventKind, Pause, Start
 from heshare.policies.registry import make
+from heshare.running.observer import Observer
 from heshare.running.run import run
-from heshare.running.timeline import Observer
 from heshare.shared.errors import PolicyError
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
