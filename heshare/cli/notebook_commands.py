@@ -1,10 +1,10 @@
-"""`heshare notebook`, `claims`, `page` and `verify`: figures and tables, the claims, the page of all, the reference."""
+"""`heshare notebook`: run and list the notebooks, write the claims and the page, compare with the reference."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from heshare.paper.notebooks.execute_notebook import ExecutedNotebook
     from heshare.paper.reference.reference_results import ComparisonOfRuns
 
-app = typer.Typer(help="Run the notebooks strictly, or list them.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Run the notebooks, evaluate the claims, compare with the reference.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+_FROM_HERE = "Every table and figure of the paper: make figures. What the paper does not have: make beyond."
 
 
 @app.command("run")
@@ -28,42 +33,54 @@ def run(
     names: Annotated[
         list[str] | None, typer.Argument(help="Notebooks, by name or number (01).", autocompletion=notebook_names)
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All notebooks.")] = False,
-    profile: Annotated[str, typer.Option(help="smoke (tiny), paper, or live (a GPU).")] = "paper",
+    group: Annotated[str | None, typer.Option(help="All notebooks of a group: paper, beyond, or all.")] = None,
+    profile: Annotated[str, typer.Option(help="smoke (tiny) or paper.")] = "paper",
     parameter: Annotated[list[str] | None, typer.Option("-p", help="name=value; may be repeated.")] = None,
     jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="How many at a time.")] = 2,
     out: Out = None,
+    with_claims: Annotated[
+        bool,
+        typer.Option("--claims", help="Then print their claims, and what differs from reference/."),
+    ] = False,
     with_page: Annotated[bool, typer.Option("--page", help="Then write the claims and the page of results.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Also run notebooks of which nothing has changed.")] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Run notebooks and write their figures and tables; a misspelt parameter is an error."""
-    from heshare.paper.notebooks import notebook_parameters, run_notebooks
+    from heshare.paper.notebooks import parameters, run_notebooks
     from heshare.paper.notebooks.execute_notebook import NotebookError
     from heshare.paper.notebooks.output_folders import folder_for
 
     files.root()
     require_extra("notebooks", "heshare notebook")
-    known = f"Known: {', '.join(path.stem for path in notebook_parameters.find())}."
-    found = "names and --all" if names else "no notebook"
-    require(None, found, bool(names) != everything, "names, or --all", known)
-    paths = notebook_parameters.find(names or ())
+    known = f"Known: {', '.join(parameters.group('all'))}."
+    found = "names and --group" if names else "no notebook"
+    require(None, found, bool(names) != bool(group), "names, or --group", known)
+    paths = parameters.find(names or parameters.group(group or ""))
+
     for text in parameter or ():
         require(None, repr(text), "=" in text, "name=value", "Write -p name=value.")
-    given: dict[str, object] = {name.strip(): value for name, value in (each.split("=", 1) for each in parameter or ())}
+    pairs = (each.split("=", 1) for each in parameter or ())
+    given: dict[str, object] = {name.strip(): value for name, value in pairs}
     folder = None if out is None else out.resolve()
-    executed, failed = [], None
-    how: dict[str, Any] = {"out": folder, "jobs": jobs, "quiet": quiet or json, "fresh": fresh}
+
+    executed: list[ExecutedNotebook] = []
+    failed = None
     try:
-        executed = run_notebooks.run(paths, profile=profile, given=given, **how)
+        executed = run_notebooks.run(
+            paths, profile=profile, given=given, out=folder, jobs=jobs, quiet=quiet or json, fresh=fresh
+        )
     except NotebookError as error:
         if not with_page:
             raise
         failed = error  # the claims of the others are evaluated
+
     _print_run(executed, profile, json=json)
     if with_page:
-        _write_claims(folder or folder_for(profile), with_page=True, quiet=json, fresh=fresh)
+        _write_page(folder or folder_for(profile), quiet=json)
+    if with_claims and not json:
+        _print_claims_of(executed)
     if failed is not None:
         raise failed
 
@@ -84,6 +101,7 @@ def _print_run(executed: Sequence[ExecutedNotebook], profile: str, *, json: bool
         ]
         print_json({"profile": profile, "rows": rows})
         return
+
     for where in sorted({book.out for book in executed}):
         books = [book for book in executed if book.out == where]
         written = sum(len(book.outputs) for book in books)
@@ -91,80 +109,78 @@ def _print_run(executed: Sequence[ExecutedNotebook], profile: str, *, json: bool
         typer.echo(f"{len(books)} notebook{'s' * (len(books) != 1)}, {written} files in {in_words(where)}{kind}")
 
 
+def _print_claims_of(executed: Sequence[ExecutedNotebook]) -> None:
+    """Print the claims that these notebooks evaluated, and what differs from the reference."""
+    from heshare.paper.claims import claim_table
+    from heshare.paper.notebooks.output_folders import in_words
+    from heshare.paper.reference import reference_results
+
+    out = executed[0].out
+    table = claim_table.write(out)
+    made = {book.name for book in executed}
+    print_frame(claim_table.readable(table[table["notebook"].isin(made)]), False)
+
+    pictures = [path for book in executed for path in book.outputs if path.suffix == ".png"]
+    for path in pictures:
+        typer.echo(f"Figure: {in_words(path.parent)}{path.name}")
+    _print_comparison(reference_results.compare(out), most=3)
+    typer.echo(_FROM_HERE)
+
+
 @app.command("list")
 def list_(json: Json = False) -> None:
     """List the notebooks, their parameters and what they write."""
-    from heshare.paper.notebooks import notebook_parameters
+    from heshare.paper.notebooks import parameters
 
-    books = [notebook_parameters.read(path) for path in notebook_parameters.find()]
+    books = [parameters.read(path) for path in parameters.find()]
     if json:
-        print_json(
-            [{"notebook": book.name, "parameters": book.defaults, "outputs": list(book.outputs)} for book in books]
-        )
+        rows = [{"notebook": book.name, "parameters": book.defaults, "outputs": list(book.outputs)} for book in books]
+        print_json(rows)
         return
+
     for book in books:
+        shown = [f"{name}={value!r}" for name, value in book.defaults.items() if name not in parameters.RESERVED]
         typer.echo(book.name)
-        parameters = [
-            f"{name}={value!r}" for name, value in book.defaults.items() if name not in notebook_parameters.RESERVED
-        ]
-        typer.echo(f"    parameters: {', '.join(parameters) or 'none'}")
+        typer.echo(f"    parameters: {', '.join(shown) or 'none'}")
         typer.echo(f"    writes: {', '.join(book.outputs) or 'nothing'}")
-    if others := notebook_parameters.own_and_others()[1]:
-        typer.echo(f"Not listed in notebooks/inputs.yaml, so run by name only: {', '.join(others)}")
+    if others := parameters.others():
+        typer.echo(f"In no group of notebooks/profiles.yaml, so run by name only: {', '.join(others)}")
 
 
+@app.command("claims")
 def claims(
     out: Out = None,
     with_page: Annotated[bool, typer.Option("--page", help="Also write the page of results.")] = False,
     json: Json = False,
 ) -> None:
-    """Merge the notebooks' claims into the table of claims and write it; print which do not hold, and the counts."""
+    """Merge the notebooks' claims into the table of claims and write it; print it, and the counts of verdicts."""
+    from heshare.paper.claims import claim_table
     from heshare.paper.notebooks.output_folders import folder_for
 
-    table = _write_claims((out or folder_for("paper")).resolve(), with_page=with_page, quiet=json)
+    folder = (out or folder_for("paper")).resolve()
+    table = _write_page(folder, quiet=json) if with_page else claim_table.write(folder)
     if json:
         print_frame(table, True)
-
-
-def _write_claims(folder: Path, *, with_page: bool, quiet: bool, fresh: bool = True) -> pd.DataFrame:
-    from heshare.paper.claims import claim_table, claims_figure
-    from heshare.paper.claims.verdicts import FAILED, LARGER
-    from heshare.paper.notebooks.output_folders import in_words
-
-    rows = (folder / "claims").glob("*.json")
-    expected, action = "a folder with the claims of notebooks", "Run them first: heshare notebook run --all"
-    require("--out", f"no claims/*.json in {folder}", any(rows), expected, action)
-    table = claim_table.write(folder)
-    claims_figure.write(folder, table)
-    written = _write_page(folder, fresh=fresh) if with_page else None
-    if quiet:
-        return table
-    for row in table[table["verdict"].isin([FAILED, LARGER])].itertuples():
-        typer.echo(f"{row.verdict}: {row.id} {row.statement}{f' ({row.part})' * bool(row.part)}: {row.why}")
+        return
+    print_frame(claim_table.readable(table), False)
     typer.echo(f"{len(table)} claims: {claim_table.count_text(table)}")
-    typer.echo(claim_table.profile_text(folder))
-    typer.echo(f"Open {in_words(folder)}claims.md; as a figure: {in_words(folder)}{claims_figure.NAME}.pdf")
-    if written is not None:
-        typer.echo(f"Open {in_words(folder)}{written.name}")
+
+
+def _write_page(folder: Path, *, quiet: bool) -> pd.DataFrame:
+    """Write the claims and the pages of results into a folder; return the claims."""
+    from heshare.paper.claims import claim_table
+    from heshare.paper.notebooks.output_folders import in_words
+    from heshare.paper.page import results_page  # takes seconds to import
+
+    table = claim_table.write(folder)
+    page = results_page.write(folder, table)
+    if not quiet:
+        typer.echo(f"{len(table)} claims: {claim_table.count_text(table)}")
+        typer.echo(f"Open {in_words(folder)}{page.name}")
     return table
 
 
-def _write_page(folder: Path, *, fresh: bool) -> Path:
-    from heshare.paper.claims.claim_table import executed_copies
-    from heshare.paper.notebooks import kept_outputs
-    from heshare.paper.notebooks.output_folders import PAGE
-
-    copies = executed_copies(folder)
-    key = kept_outputs.page_key(folder, copies)
-    if fresh or not kept_outputs.page_is_kept(folder, copies, key):
-        # Imported here: it takes seconds, and the table of claims is written without it.
-        from heshare.paper.report import results_page
-
-        results_page.write(folder, copies)
-        kept_outputs.keep_page(folder, copies, key)
-    return folder / PAGE
-
-
+@app.command("verify")
 def verify(
     out: Annotated[Path | None, typer.Option(help="Folder of the run; figures/ unless given.")] = None,
     update: Annotated[bool, typer.Option("--update", help="Make this run the reference; write ARTIFACT.md.")] = False,
@@ -175,25 +191,23 @@ def verify(
     from heshare.paper.notebooks.output_folders import folder_for
     from heshare.paper.reference import artefact_page, reference_results
 
-    run = (out or folder_for("paper")).resolve()
+    folder = (out or folder_for("paper")).resolve()
     if update:
-        seconds = files.root() / "build" / "notebooks" / "paper" / "seconds.json"
-        changed = reference_results.update(run, seconds)
+        changed = reference_results.update(folder)
         changed += [artefact_page.NAME] * artefact_page.write()
         if json:
             print_json({"changed": changed})
             return
         typer.echo("\n".join([*changed, f"{len(changed)} files of the reference changed."]))
         return
-    compared = reference_results.compare(run)
+
+    compared = reference_results.compare(folder)
     if json:
-        rows = [
-            {name: getattr(one, name) for name in ("file", "row", "column", "expected", "found", "relative")}
-            for one in compared.differences
-        ]
-        lists = {name: list(getattr(compared, name)) for name in ("missing", "new", "versions")}
-        more = {"moved": dict(compared.moved), "rows": rows}
-        print_json({"same": compared.same, "compared": compared.compared, **lists, **more})
+        names = ("file", "row", "column", "expected", "found", "relative")
+        rows = [{name: getattr(one, name) for name in names} for one in compared.differences]
+        lists = {name: list(getattr(compared, name)) for name in ("not_made", "new", "versions")}
+        about = {"same": compared.same, "compared": compared.compared, "moved": dict(compared.moved)}
+        print_json({**about, **lists, "rows": rows})
     else:
         _print_comparison(compared, most)
     if not compared.same:
@@ -205,9 +219,9 @@ def _print_comparison(compared: ComparisonOfRuns, most: int) -> None:
 
     for difference in reference_results.largest(compared.differences, most):
         typer.echo(str(difference))
-    for names, what in ((compared.missing, "missing"), (compared.new, "new, not in the reference")):
-        for name in names:
-            typer.echo(f"{name}: {what}")
+    for name in compared.new:
+        typer.echo(f"{name}: new, not in the reference")
+
     how = ", byte for byte"
     if compared.versions:
         typer.echo(
@@ -219,6 +233,6 @@ def _print_comparison(compared: ComparisonOfRuns, most: int) -> None:
         how = ": their claims and columns"
     typer.echo(
         f"{compared.compared} files compared with the reference{how}: {len(compared.differences)} differences in "
-        f"{len({one.file for one in compared.differences})} files, {len(compared.missing)} missing, "
-        f"{len(compared.new)} new."
+        f"{len({one.file for one in compared.differences})} files, {len(compared.new)} new, "
+        f"{len(compared.not_made)} of the reference not made."
     )

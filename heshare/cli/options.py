@@ -64,10 +64,10 @@ def model_names(incomplete: str) -> list[str]:
 
 
 def notebook_names(incomplete: str) -> list[str]:
-    from heshare.paper.notebooks import notebook_parameters
+    from heshare.paper.notebooks import parameters
 
     try:
-        return _beginning((path.stem for path in notebook_parameters.find()), incomplete)
+        return _beginning((path.stem for path in parameters.find()), incomplete)
     except HeShareError:
         return []
 

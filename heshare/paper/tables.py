@@ -7,9 +7,8 @@ from numbers import Integral, Real
 
 import pandas as pd
 
-from heshare.paper.claims.verdicts import paper_claims
+from heshare.paper.claims.paper_claims import paper_claims
 from heshare.paper.studies.motivation import PAPER_GPUS
-from heshare.paper.texts import render
 from heshare.policies import registry
 from heshare.prediction.features import Feature
 from heshare.shared.html_tables import head
@@ -222,31 +221,3 @@ def table_5(errors: pd.DataFrame) -> pd.DataFrame:
             sizes = part[part["error"] == error].set_index(keys)["mean_pct"].round(2)
             rows[f"{words}: {error} error (%)"] = sizes.reindex(pd.MultiIndex.from_frame(rows.iloc[:, :2])).to_numpy()
     return rows.reset_index(drop=True)
-
-
-def _errors_of(errors: pd.DataFrame, data: str, split: str) -> dict[str, list[float]]:
-    # The absolute and relative error of each technique, %; of both quantities, or of time alone.
-    rows = errors[(errors["data"] == data) & (errors["split"] == split)]
-    rows = rows[rows["quantity"] == ("both" if (rows["quantity"] == "both").any() else "time")]
-    return {str(name): part["mean_pct"].tolist() for name, part in rows.groupby("technique", sort=False)}
-
-
-def accuracy_text(errors: pd.DataFrame) -> str:
-    """Return a caption's first sentence: the paper's technique that errs least in each block of Table V."""
-    blocks = {str(one): _errors_of(part, "emulated", "row") for one, part in errors.groupby("settings", sort=False)}
-    blocks["measured"] = _errors_of(errors, "measured", "row")
-    found = {
-        name: (min(_CLAIM_OF, key=lambda technique: sum(here[technique])), here)
-        for name, here in blocks.items()
-        if here
-    }
-    return render("04_prediction", "accuracy", found=found)
-
-
-def physics_text(errors: pd.DataFrame) -> str:
-    """Return a sentence on the physics predictor: what it shares with the emulated device, and published times."""
-    errors = errors[errors["settings"] == "tuned"]
-    here = _errors_of(errors, "emulated", "row")["Physics"]
-    there = {split: _errors_of(errors, "published", split) for split in ("row", "workload")}
-    lead = all(one < other for one, other in zip(there["row"]["Physics"], there["row"]["RF"], strict=True))
-    return render("04_prediction", "physics", here=here, lead=lead, there=there)

@@ -1,16 +1,123 @@
 """Plots of frames on given axes; these functions read, show and save nothing."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import Locator, MaxNLocator, NullLocator
 
+from heshare.lab.sweeps.statistics import median_interval
 from heshare.paper.figures.series_styles import EDGE, GUIDE, series_style
 from heshare.shared.arrays import FloatArray
+
+_BAR_WIDTH = 0.8
+"""Width of a group of bars, where groups are 1 apart."""
+_DASHES: Mapping[str, tuple[float, ...] | str] = {"-": "", "--": (4, 2), "-.": (4, 1.5, 1, 1.5), ":": (1, 1.5)}
+
+
+def interval_of(values: Any) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of a median, as seaborn's `errorbar` takes it; see `median_interval`."""
+    size = median_interval(np.asarray(values, dtype=np.float64))
+    return size.low, size.high
+
+
+def bars(
+    ax: Axes,
+    runs: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    hue: str,
+    order: Sequence[str],
+    hue_order: Sequence[str],
+) -> None:
+    """Draw a bar at the median of `y` with its 95 % interval for each system, in groups.
+
+    Args:
+        ax: the axes.
+        runs: one row a run.
+        x: the column of the groups, in `order`; that of the systems where each is a group of its own.
+        y: the column of the values.
+        hue: the column of the systems, in `hue_order`; each has its registered style.
+    """
+    colours = {name: series_style(name).colour for name in hue_order}
+    sns.barplot(
+        runs,
+        x=x,
+        y=y,
+        hue=hue,
+        order=list(order),
+        hue_order=list(hue_order),
+        palette=colours,
+        saturation=1.0,
+        estimator="median",
+        errorbar=interval_of,
+        err_kws={"linewidth": 0.8, "color": EDGE},
+        width=_BAR_WIDTH,
+        dodge=x != hue,
+        legend=False,
+        ax=ax,
+    )
+    for name, container in zip(hue_order, ax.containers, strict=False):
+        for bar in container:
+            bar.set(facecolor=series_style(name).face, edgecolor=colours[name], linewidth=0.8)
+
+    ax.set(xlabel="", ylim=(0, None))
+    ax.tick_params(axis="x", length=0)
+
+
+def bar_place(group: int, system: int, systems: int) -> tuple[float, float]:
+    """Return where a bar of `bars` begins and ends on the x axis; groups and systems are counted from 0."""
+    width = _BAR_WIDTH / systems
+    left = group - _BAR_WIDTH / 2 + system * width
+    return left, left + width
+
+
+def paper_ticks(ax: Axes, places: Sequence[tuple[float, float]], values: Sequence[float]) -> None:
+    """Draw a black line across each bar at the paper's value."""
+    ends = np.array(places, dtype=np.float64)
+    ax.hlines(np.asarray(values), ends[:, 0], ends[:, 1], color="black", linewidth=1.6, zorder=4, label="the paper")
+
+
+def trends(ax: Axes, runs: pd.DataFrame, *, x: str, y: str, hue: str, hue_order: Sequence[str]) -> None:
+    """Draw a line through the medians of `y` over `x` with their 95 % intervals for each system.
+
+    `runs` has one row a run; the columns are as for `bars`.
+    """
+    styles = {name: series_style(name) for name in hue_order}
+    sns.lineplot(
+        runs,
+        x=x,
+        y=y,
+        hue=hue,
+        style=hue,
+        hue_order=list(hue_order),
+        style_order=list(hue_order),
+        palette={name: style.colour for name, style in styles.items()},
+        markers={name: style.marker for name, style in styles.items()},
+        dashes={name: _DASHES[style.line] for name, style in styles.items()},
+        estimator="median",
+        errorbar=interval_of,
+        err_style="bars",
+        err_kws={"capsize": 1.5, "linewidth": 0.6},
+        markeredgewidth=0.3,
+        legend=False,
+        ax=ax,
+    )
+    ax.set(xticks=sorted(runs[x].unique()), ylim=(0, None))
+
+
+def system_handles(names: Sequence[str]) -> list[Line2D]:
+    """Return the entries of a legend of systems: squares of their colours, open where they are not filled."""
+    how: dict[str, Any] = {"linestyle": "", "marker": "s", "markersize": 5, "markeredgewidth": 0.8}
+    return [
+        Line2D([], [], color=series_style(name).colour, markerfacecolor=series_style(name).face, label=name, **how)
+        for name in names
+    ]
 
 
 def dots(

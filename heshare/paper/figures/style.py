@@ -21,7 +21,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ft2font import LoadFlags
+from matplotlib.image import imsave
 from matplotlib.text import Text
+from numpy.typing import NDArray
 
 from heshare.paper.figures.series_styles import GRID, TEXT
 from heshare.shared import files
@@ -128,38 +130,45 @@ def smallest_text_pt(fig: Figure) -> float:
 
 def write_figure(fig: Figure, out: Path, name: str, caption: str) -> Path:
     """Write a figure as `name.pdf` and with its caption as `name.png`, and close it; returns the PNG's path."""
-    # Without dates and versions two runs write the same bytes. A constrained layout settles at the second drawing.
+    # Without dates and versions two runs write the same bytes. The layout settles at the second drawing; it is the same
+    # in both files and is computed no more after that.
     fig.dpi = DPI
     fig.draw_without_rendering()
+    fig.draw_without_rendering()
+    fig.set_layout_engine("none")
+
     pdf = partial(FigureCanvasPdf(fig).print_pdf, metadata={"CreationDate": None, "Title": name})
     files.write_atomic(out / f"{name}.pdf", pdf)
-    _write_caption(fig, caption)
-    fig.dpi = DPI
-    png = partial(FigureCanvasAgg(fig).print_png, metadata={"Software": None})
+
+    fig.dpi = DPI  # a PDF is drawn at 72 dots an inch
+    pixels = np.vstack([_pixels(fig), _pixels(_caption_strip(fig.get_size_inches()[0], caption))])
+    png = partial(imsave, arr=pixels, format="png", dpi=DPI, metadata={"Software": None})
     preview = files.write_atomic(out / f"{name}.png", png)
     plt.close(fig)
     return preview
+
+
+def _pixels(fig: Figure) -> NDArray[np.uint8]:
+    canvas = FigureCanvasAgg(fig)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())
+
+
+def _caption_strip(width_in: float, text: str) -> Figure:
+    """Return a figure of a caption alone, as wide as the figure above it."""
+    lines = wrapped(text, 72 * width_in * 0.975)
+    height_in = (len(lines) + 0.6) * _LINE_IN
+    strip = Figure(figsize=(width_in, height_in), dpi=DPI)
+    bottom = 0.3 * _LINE_IN / height_in
+    how: dict[str, Any] = {"fontsize": _CAPTION_PT, "color": TEXT, "va": "bottom", "linespacing": 1.2}
+    strip.text(0.012, bottom, "\n".join(lines), **how)
+    return strip
 
 
 def png_size(content: bytes) -> tuple[int, int]:
     """Return width and height of a PNG, px, from its header."""
     width, height = struct.unpack(">II", content[16:24])
     return width, height
-
-
-def _write_caption(fig: Figure, text: str) -> None:
-    # Under the axes, inside the figure's width, in a strip of its own.
-    width_in, height_in = fig.get_size_inches()
-    lines = wrapped(text, 72 * width_in * 0.975)
-    strip = (len(lines) + 0.6) * _LINE_IN
-    fig.set_size_inches(width_in, height_in + strip)
-    share = strip / (height_in + strip)
-    engine = fig.get_layout_engine()
-    if engine is not None:
-        engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
-    bottom = 0.3 * _LINE_IN / (height_in + strip)
-    style = {"fontsize": _CAPTION_PT, "color": TEXT, "va": "bottom", "linespacing": 1.2}
-    fig.text(0.012, bottom, "\n".join(lines), **style)  # type: ignore[arg-type]
 
 
 def wrapped(text: str, width_pt: float) -> list[str]:

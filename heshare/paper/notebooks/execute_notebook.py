@@ -20,10 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any
-from uuid import uuid4
 
-from heshare.paper.notebooks import forked_kernels
-from heshare.paper.notebooks.notebook_parameters import Notebook
+from heshare.paper.notebooks.parameters import Notebook
 from heshare.paper.provenance.run_record import NAME as RECORD
 from heshare.paper.provenance.run_record import RunRecord, changed_parameters
 from heshare.paper.provenance.sidecar import FIGURE_SUFFIXES, TABLE_SUFFIXES
@@ -100,7 +98,6 @@ def execute(
         moved = _move_outputs(staging, out)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-        shutil.rmtree(f"{staging}.cells", ignore_errors=True)
     return ExecutedNotebook(notebook.name, perf_counter() - started_s, moved, executed, out, record.profile)
 
 
@@ -164,10 +161,6 @@ def _kernel_manager() -> type:
 
         async def _async_start_kernel(self, **kwargs: Any) -> None:
             kwargs["env"] = environment()
-            if forked_kernels.AVAILABLE and self.provisioner is None:
-                self.kernel_id = self.kernel_id or str(uuid4())
-                make = forked_kernels.provisioner_class()
-                self.provisioner = make(kernel_id=self.kernel_id, kernel_spec=self.kernel_spec, parent=self)
             await super()._async_start_kernel(**kwargs)
 
         start_kernel = _async_start_kernel
@@ -197,8 +190,7 @@ def _check_cells(name: str, executed: Any) -> None:
 
 
 def _check_outputs(notebook: Notebook, folder: Path) -> None:
-    written = [output for output in notebook.optional if list(folder.glob(f"{output}.*"))]
-    missing = [name for output in (*notebook.outputs, *written) for name in missing_files(output, folder)]
+    missing = [name for output in notebook.outputs for name in missing_files(output, folder)]
     if missing:
         raise NotebookError(f"{notebook.name}: promised but not written: {', '.join(missing)}")
 

@@ -5,7 +5,7 @@ Only the runner writes to `figures/`, and only what a notebook of the commit mak
 
 from pathlib import Path
 
-from heshare.paper.notebooks.notebook_parameters import check_profile
+from heshare.paper.notebooks.parameters import check_profile
 from heshare.paper.provenance import commit
 from heshare.paper.provenance.run_record import CUSTOM, RunRecord
 from heshare.shared import files

@@ -4,7 +4,7 @@ import json
 import multiprocessing
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,16 +13,18 @@ from signal import SIGINT
 
 from heshare.lab.sweeps.parallel import map_unordered
 from heshare.ops.recording import recordings
-from heshare.paper.notebooks import kept_outputs
-from heshare.paper.notebooks import notebook_parameters as params
+from heshare.paper.notebooks import parameters as params
+from heshare.paper.notebooks import stamps
 from heshare.paper.notebooks.execute_notebook import ExecutedNotebook, NotebookError, execute
-from heshare.paper.notebooks.notebook_parameters import Notebook, check_profile, longest, profile_parameters
 from heshare.paper.notebooks.output_folders import choose, mine
+from heshare.paper.notebooks.parameters import Notebook, check_profile, profile_parameters
 from heshare.paper.provenance.commit import is_edited
 from heshare.paper.provenance.run_record import CUSTOM, RunRecord, changed_parameters
 from heshare.shared import files
 from heshare.shared.errors import HeShareError, InputError
 from heshare.shared.signals import ignore
+
+SECONDS = "seconds.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,43 +80,42 @@ def run(
 ) -> list[ExecutedNotebook]:
     """Run notebooks in parallel processes, `jobs` at a time; figures, tables and claims go into the folder `out`.
 
-    A notebook whose outputs are there and depend on nothing that has changed is not run again, unless `fresh`.
+    A notebook whose outputs were made under its stamp of now (`stamps`) is not run again, unless `fresh`.
 
-    The parameters `given` replace those of the profile (`smoke`, `paper` or `live`). Without `out` the outputs of each
-    notebook go where `output_folders.choose` says. With `quiet` nothing is printed. The seconds of each notebook are
-    kept in `seconds.json` beside the executed copies.
+    The parameters `given` replace those of the profile (`smoke` or `paper`). Without `out` the outputs of each notebook
+    go where `output_folders.choose` says. Notebooks start in the order of `paths`. With `quiet` nothing is printed. The
+    seconds of each notebook are kept in `SECONDS` in the folder of the executed copies.
 
     Raises:
         InputError: as `prepare`; nothing has run.
         NotebookError: one or more notebooks failed; the outputs of the others are in place.
     """
     runs = prepare(paths, profile, given, out)
-    copies = {each.copies for each in runs}
-    timed = (copies.pop() if len(copies) == 1 else files.root() / "build" / "notebooks" / CUSTOM) / "seconds.json"
-    keys = {each.notebook.name: kept_outputs.key_of(each) for each in runs}
-    found = [] if fresh else [kept_outputs.look_up(each, keys[each.notebook.name]) for each in runs]
-    executed = [each for each in found if each is not None]
+    now = {each.notebook.name: stamps.stamp(each.notebook.path, each.values) for each in runs}
+    executed = [] if fresh else [done for each in runs if (done := _as_stamped(each, now[each.notebook.name]))]
     if executed:
-        _tell(f"{len(executed)} of {len(runs)} notebooks are as they were; --fresh runs them again", quiet=quiet)
+        _tell(f"{len(executed)} of {len(runs)} notebooks are up to date; --fresh runs them again", quiet=quiet)
+
     there = {each.name for each in executed}
-    open_ones = {each.notebook.name: each for each in runs if each.notebook.name not in there}
+    waiting = {each.notebook.name: each for each in runs if each.notebook.name not in there}
     failed: dict[str, HeShareError] = {}
     try:
-        results = map_unordered(partial(_execute, quiet=quiet), _longest_first(open_ones.values()), n_jobs=jobs)
+        results = map_unordered(partial(_execute, quiet=quiet), list(waiting.values()), n_jobs=jobs)
         for done, (name, result) in enumerate(results, start=1):
+            outcome = "failed"
             if isinstance(result, ExecutedNotebook):
                 executed.append(result)
-                kept_outputs.keep(open_ones[name], keys[name], result.outputs)
-                _keep_seconds(timed, result)
+                _keep(waiting[name], now[name], result)
                 outcome = f"{result.seconds:.1f} s, {len(result.outputs)} files"
             else:
-                failed[name], outcome = result, "failed"
-            _tell(f"[{done:{len(str(len(open_ones)))}}/{len(open_ones)}] {name}: {outcome}", quiet=quiet)
+                failed[name] = result
+            _tell(f"[{done:{len(str(len(waiting)))}}/{len(waiting)}] {name}: {outcome}", quiet=quiet)
     except KeyboardInterrupt:
         for each in runs:
             for staging in each.out.glob(f".{each.notebook.name}-*"):
                 shutil.rmtree(staging, ignore_errors=True)
         raise
+
     executed.sort(key=lambda each: each.name)
     if failed:
         names = ", ".join(each.name for each in executed)
@@ -123,10 +124,26 @@ def run(
     return executed
 
 
-def _longest_first(runs: Iterable[NotebookRun]) -> list[NotebookRun]:
-    # In the order of `profiles.yaml`, so that a short one starts last.
-    order = {name: position for position, name in enumerate(longest())}
-    return sorted(runs, key=lambda run: order.get(run.notebook.name, len(order)))
+def _as_stamped(run: NotebookRun, now: str) -> ExecutedNotebook | None:
+    outputs = stamps.outputs_as_stamped(run.copies, _place(run), now)
+    copy = run.copies / run.notebook.path.name
+    if outputs is None or not copy.is_file():
+        return None
+    return ExecutedNotebook(run.notebook.name, 0.0, tuple(outputs), copy, run.out, run.record.profile)
+
+
+def _keep(run: NotebookRun, now: str, result: ExecutedNotebook) -> None:
+    stamps.keep(run.copies, _place(run), now, result.outputs)
+
+    timed, known = run.copies / SECONDS, dict[str, float]()
+    with suppress(OSError, ValueError):
+        known = json.loads(timed.read_text(encoding="utf-8"))
+    text = json.dumps({**known, result.name: round(result.seconds, 1)}, indent=1, sort_keys=True)
+    files.write_text(timed, text + "\n")
+
+
+def _place(run: NotebookRun) -> str:
+    return f"{run.notebook.name} in {run.out}"
 
 
 def _execute(run: NotebookRun, *, quiet: bool) -> tuple[str, ExecutedNotebook | HeShareError]:
@@ -147,10 +164,3 @@ def _tell(text: str, *, quiet: bool) -> None:
     if not quiet:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
-
-
-def _keep_seconds(path: Path, done: ExecutedNotebook) -> None:
-    known: dict[str, float] = {}
-    with suppress(OSError, ValueError):
-        known = json.loads(path.read_text(encoding="utf-8"))
-    files.write_text(path, json.dumps({**known, done.name: round(done.seconds, 1)}, indent=1, sort_keys=True) + "\n")

@@ -1,5 +1,6 @@
 """Provenance of figures and tables: the JSON sidecar beside each output."""
 
+import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,10 +11,8 @@ from pathlib import Path
 from heshare.paper.provenance.commit import git_commit, package_sha256
 from heshare.paper.provenance.run_record import FOLDER_PARAMETERS, RunRecord
 from heshare.shared import files
-from heshare.shared.code_version import data_files
 from heshare.shared.errors import require
 from heshare.shared.version import __version__
-from heshare.shared.yaml_nodes import read_values
 
 PROVENANCES = ("emulated", "measured", "published")
 FIGURE_SUFFIXES = (".pdf", ".png", ".csv", ".json")
@@ -34,31 +33,12 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def input_hashes(notebook: str | None) -> dict[str, str]:
-    """Return the SHA-256 of the files of `data/` that a notebook reads, by path.
-
-    `notebooks/inputs.yaml` declares them; a notebook that it does not have may read every file. None: the claims.
-    """
-    return {path.relative_to(files.data().parent).as_posix(): files.sha256(path) for path in _inputs(notebook)}
-
-
-def declared_inputs() -> dict[str, list[str] | None]:
-    """Return `notebooks/inputs.yaml`: patterns of files of `data/` by notebook, and by `every` those that all read."""
-    top = files.checkout()
-    path = None if top is None else top / "notebooks" / "inputs.yaml"
-    words = ("the notebooks' input files", "Correct the file.")
-    return dict(read_values(path, *words)) if path is not None and path.exists() else {}
-
-
-def _inputs(notebook: str | None) -> list[Path]:
-    if notebook is None:
-        return [files.data("paper_claims.csv")]
-    declared = declared_inputs()
-    if notebook not in declared:
-        return data_files()
-    data = files.data()
-    patterns = [*(declared["every"] or []), *(declared[notebook] or [])]
-    return sorted({file for pattern in patterns for file in data.glob(pattern) if file.is_file()})
+def data_sha256() -> str:
+    """Return a SHA-256 over the files of `data/`: over the lines "<SHA-256 of the file> <path>", sorted by path."""
+    top = files.data()
+    paths = [path for path in sorted(top.rglob("*")) if path.is_file()]
+    lines = [f"{files.sha256(path)} {path.relative_to(top).as_posix()}\n" for path in paths]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def check_provenances(provenances: Iterable[str]) -> tuple[str, ...]:
@@ -89,8 +69,6 @@ def sidecar_json(
     """
     check_provenances(rows)
     kept = {key: value for key, value in sorted(parameters.items()) if key not in FOLDER_PARAMETERS}
-    # Code that is not the commit's may read every file.
-    reader = "" if run is not None and (run.by_hand or run.edited) else notebook and notebook.stem
     content = {
         "name": name,
         "caption": caption,
@@ -103,7 +81,7 @@ def sidecar_json(
         **({} if run is None or notebook is None else run.fields()),
         "seed": kept.get("seed"),
         "parameters": kept,
-        "input_files": input_hashes(None if notebook is None else reader),
+        "data_sha256": data_sha256(),
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
         "git_commit": git_commit(),

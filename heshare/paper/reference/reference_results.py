@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from heshare.paper.claims.verdicts import NOT_YET
+from heshare.paper.notebooks.run_notebooks import SECONDS
 from heshare.shared import files
 from heshare.shared.errors import InputError, require
 
@@ -53,20 +55,21 @@ class Difference:
 class ComparisonOfRuns:
     """A fresh run beside the reference: how many files both have, and what differs.
 
+    `not_made` are files of the reference that the run does not have: a run of some notebooks is compared in what it made.
     `versions` has what differs in versions and platform, such as `numpy 2.4.6 -> 2.5.0`; `moved`, with any of these,
     the number of values beyond `ROUNDING` in files whose values may move, by name.
     """
 
     compared: int
     differences: tuple[Difference, ...]
-    missing: tuple[str, ...]
+    not_made: tuple[str, ...]
     new: tuple[str, ...]
     versions: tuple[str, ...]
     moved: Mapping[str, int]
 
     @property
     def same(self) -> bool:
-        return not (self.differences or self.missing or self.new)
+        return not (self.differences or self.new)
 
 
 def folder() -> Path:
@@ -108,31 +111,50 @@ def compare(run: Path) -> ComparisonOfRuns:
     both = [name for name in kept if name in found]
     differences: list[Difference] = []
     moved: dict[str, int] = {}
+
     for name in both:
-        values = list(_differences(name, read(name), _text(found[name])))
+        expected, here = read(name), _text(found[name])
+        if name == CLAIMS:
+            expected, here = _rows_that_were_made(expected, here)
+        values = list(_differences(name, expected, here))
         if versions:
             moved[name] = sum(not one.relative <= ROUNDING for one in values)
-            values = (
-                _claim_differences(read(name), _text(found[name]))
-                if name == CLAIMS
-                else [one for one in values if one.row == 1]
-            )
+            values = _claim_differences(expected, here) if name == CLAIMS else [one for one in values if one.row == 1]
         differences += values
+
     return ComparisonOfRuns(
         compared=len(both),
         differences=tuple(differences),
-        missing=tuple(name for name in kept if name not in found),
+        not_made=tuple(name for name in kept if name not in found),
         new=tuple(sorted(set(found) - set(kept))),
         versions=versions,
         moved={name: count for name, count in moved.items() if count},
     )
 
 
-def update(run: Path, seconds: Path) -> list[str]:
+def _rows_that_were_made(expected: str, found: str) -> tuple[str, str]:
+    """Return two tables of claims without those claims whose notebook has not been run in the second."""
+    old, new = (list(csv.DictReader(io.StringIO(text))) for text in (expected, found))
+    made = {(row["id"], row["part"]) for row in new if row["verdict"] != NOT_YET}
+    kept = [[row for row in rows if (row["id"], row["part"]) in made] for rows in (old, new)]
+    if len(kept[1]) == len(new):
+        return expected, found
+    return _csv_text(kept[0]), _csv_text(kept[1])
+
+
+def _csv_text(rows: Sequence[Mapping[str, str]]) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def update(run: Path) -> list[str]:
     """Make a run's CSV files the reference and return the names of those that changed; others keep their bytes.
 
-    `run` is the folder of a complete run of the profile `paper`, `seconds` a JSON file with the seconds of each
-    notebook in it; of those that it lacks, the reference's stay.
+    `run` is the folder of a complete run of the profile `paper`. The seconds of each notebook are those of its last run;
+    of those that were not run, the reference's stay.
 
     Raises:
         InputError: the folder has no CSV files, one without provenance, or one of another profile.
@@ -153,7 +175,7 @@ def update(run: Path, seconds: Path) -> list[str]:
             files.write_atomic(path, partial(Path.write_bytes, data=content))
         else:
             path.unlink()
-    text = json.dumps(_origin(run, next(iter(origins.values())), _seconds(seconds)), indent=1, sort_keys=True)
+    text = json.dumps(_origin(run, next(iter(origins.values())), _seconds()), indent=1, sort_keys=True)
     files.write_text(folder() / "run.json", text + "\n")
     return changed
 
@@ -185,7 +207,8 @@ def _decisive(sidecar: Mapping[str, Any]) -> dict[str, str]:
     return {**versions, "python": minor, "platform": sidecar["platform"]}
 
 
-def _seconds(path: Path) -> dict[str, float]:
+def _seconds() -> dict[str, float]:
+    path = files.root() / "build" / "notebooks" / "paper" / SECONDS
     kept = {}
     if (folder() / "run.json").is_file():
         kept = {name: float(notebook["seconds"]) for name, notebook in origin()["notebooks"].items()}
@@ -229,11 +252,11 @@ def _claim_differences(expected: str, found: str) -> list[Difference]:
         after = new.get((before["id"], before["part"]), dict.fromkeys(before, ""))
         if before["verdict"] != after["verdict"]:
             differences.append(Difference(CLAIMS, number, "verdict", before["verdict"], after["verdict"]))
-        value, low, high = before["measured"], before["low"], before["high"]
-        if value and not _inside(after["measured"], low or value, high or value):
+        value, low, high = before["value"], before["low"], before["high"]
+        if value and not _inside(after["value"], low or value, high or value):
             interval = f"{value} [{low}, {high}]"
-            size = _relative(value, after["measured"])
-            differences.append(Difference(CLAIMS, number, "measured", interval, after["measured"], size))
+            size = _relative(value, after["value"])
+            differences.append(Difference(CLAIMS, number, "value", interval, after["value"], size))
     return differences
 
 

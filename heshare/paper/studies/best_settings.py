@@ -18,13 +18,23 @@ import pandas as pd
 from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.grid import Grid
 from heshare.lab.sweeps.sweep import sweep
-from heshare.paper.studies import shared_setting, variants
+from heshare.paper.harness import ENERGY, JCT
+from heshare.paper.studies import shared_setting
 from heshare.policies import registry
 from heshare.shared import files
 from heshare.shared.errors import InputError
 
 TABLE = "settings.csv"
-SEED = variants.other_seed(0)
+RIVALS: Mapping[str, str] = {"Morak": "morak", "mu-Serve": "mu-serve"}
+"""Names of the rivals in the registry, by their names in claims and in `data/settings.csv`."""
+
+
+def _other_seed(seed: int) -> int:
+    """Return a seed with which settings are chosen; its repetitions share no random stream with those of `seed`."""
+    return int(np.random.SeedSequence(seed, spawn_key=(2**31,)).generate_state(1, np.uint64)[0])
+
+
+SEED = _other_seed(0)
 """The seed of the task sets on which settings are chosen; results are judged on seed 0."""
 SEEDS: Mapping[str, int] = MappingProxyType({"comparison": 5, "mixes": 5, "single": 5, "together": 2})
 """Repetitions of each study, fewer where a system takes long."""
@@ -82,8 +92,8 @@ def _grid(name: str, **values: Sequence[object]) -> list[str]:
 def candidates(study: str) -> dict[str, list[str]]:
     """Return the policies that are tried for each system of a study, canonical names by the system's title."""
     if study != "together":
-        every = variants.settings(LIMITS, SHARES, CAPS)
-        tried = {rival: [one for one in every if one.startswith(name)] for rival, name in variants.RIVALS.items()}
+        every = _rival_settings()
+        tried = {rival: [one for one in every if one.startswith(name)] for rival, name in RIVALS.items()}
         return {**tried, "SRTF, fixed clock": _canonical(_grid("srtf", ceiling=CLOCKS))}
     placed = ("earliest",)
     found = {
@@ -108,6 +118,15 @@ def candidates(study: str) -> dict[str, list[str]]:
     return {title: _canonical(texts) for title, texts in found.items()}
 
 
+def _rival_settings() -> list[str]:
+    """Return both rivals, with their own and with HeShare's placement, at every setting that is tried."""
+    ends = ("", ":heshare-placement")
+    plain = [name + end for name in RIVALS.values() for end in ends]
+    swept = [f"morak{end}(cap={cap},k={k})" for end, k, cap in product(ends, SHARES, CAPS)]
+    swept += [f"mu-serve{end}(limit={limit})" for end, limit in product(ends, LIMITS)]
+    return _canonical([*plain, *swept])
+
+
 def _canonical(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(map(registry.canonical, texts)))
 
@@ -126,7 +145,7 @@ def tried(study: str, *, seeds: int = 0, folder: Path | None = None) -> pd.DataF
     systems = candidates(study)
     every = list(dict.fromkeys(policy for texts in systems.values() for policy in texts))
     runs = STUDIES[study].run(every, seeds, folder)
-    measures = {"energy_mj": runs[variants.ENERGY] / 1e6, "avg_jct_s": runs[variants.JCT]}
+    measures = {"energy_mj": runs[ENERGY] / 1e6, "avg_jct_s": runs[JCT]}
     logs = runs[["policy", "repetition"]].assign(
         **{name: np.log(values) for name, values in measures.items()},
         product=sum(np.log(values) for values in measures.values()),

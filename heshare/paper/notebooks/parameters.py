@@ -12,13 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from heshare.paper.provenance.sidecar import declared_inputs
 from heshare.shared import files
 from heshare.shared.errors import InputError, unknown
 from heshare.shared.yaml_nodes import read_values
 
 TAG, LIVE = "parameters", "live"
-PROFILES = ("smoke", "paper", "live")
+PROFILES = ("smoke", "paper")
+GROUPS = ("paper", "beyond")
+"""The notebooks of the paper, and those of what the paper does not have; `notebooks/profiles.yaml` lists them."""
 RESERVED = ("profile", "out_dir")
 _NO_NOTEBOOK = ("something that is no notebook", "a Jupyter notebook, format 4")
 
@@ -27,14 +28,12 @@ _NO_NOTEBOOK = ("something that is no notebook", "a Jupyter notebook, format 4")
 class Notebook:
     """A source notebook, read but not run.
 
-    `outputs` are the names that its `setup(...)` call promises to write, `optional` those that it writes in some runs
-    only.
+    `outputs` are the names that its `setup(...)` call promises to write.
     """
 
     path: Path
     defaults: dict[str, object]
     outputs: tuple[str, ...]
-    optional: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -46,36 +45,46 @@ def folder() -> Path:
     return files.root() / "notebooks"
 
 
-def find(names: Sequence[str] = ()) -> list[Path]:
-    """Return the notebooks of those names (the number alone is enough), or all of the package's own, sorted.
+def group(name: str) -> list[str]:
+    """Return the names of the notebooks of a group, in the order in which they start: the longest first.
 
-    The package's own are those that `notebooks/inputs.yaml` lists. Those of `notebooks/live`, which need the results of
-    a GPU, and new ones and copies in `notebooks/` are found by name only.
+    Raises:
+        InputError: no such group.
+    """
+    if name not in (*GROUPS, "all"):
+        raise unknown(name, (*GROUPS, "all"), column="group")
+    chosen = GROUPS if name == "all" else (name,)
+    return [notebook for each in chosen for notebook in _profiles()["groups"][each]]
+
+
+def find(names: Sequence[str] = ()) -> list[Path]:
+    """Return the notebooks of those names (the number alone is enough), or those of all groups.
+
+    Others, such as new ones, copies, and those of `notebooks/live`, which need the results of a GPU, are found by name.
 
     Raises:
         InputError: no such notebook.
     """
-    own, others = own_and_others()
+    own = {name: folder() / f"{name}.ipynb" for name in group("all")}
     if not names:
         return list(own.values())
-    others |= {path.stem: path for path in sorted((folder() / LIVE).glob("*.ipynb"))}
-    known = {**others, **own}
-    chosen = []
+
+    known = {path.stem: path for path in sorted((folder() / LIVE).glob("*.ipynb"))}
+    known |= {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
+    chosen: list[Path] = []
     for name in names:
         stem = Path(name).stem if name.endswith(".ipynb") else name
-        match = [known[stem]] if stem in known else _numbered(stem, own) or _numbered(stem, others)
+        match = [known[stem]] if stem in known else _numbered(stem, own) or _numbered(stem, known)
         if not match:
             raise unknown(name, known, column="notebook")
-        chosen += match
-    return sorted(set(chosen))
+        chosen += [path for path in match if path not in chosen]
+    return chosen
 
 
-def own_and_others() -> tuple[dict[str, Path], dict[str, Path]]:
-    """Return the package's own notebooks in `notebooks/`, and the others, such as copies and new ones, by name."""
-    found = {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
-    declared = declared_inputs()
-    own = {name: path for name, path in found.items() if name in declared}
-    return own, {name: path for name, path in found.items() if name not in own}
+def others() -> list[str]:
+    """Return the names of the notebooks of `notebooks/` that no group has, such as copies and new ones."""
+    own = group("all")
+    return [path.stem for path in sorted(folder().glob("*.ipynb")) if path.stem not in own]
 
 
 def _numbered(number: str, books: Mapping[str, Path]) -> list[Path]:
@@ -97,7 +106,7 @@ def read(path: str | Path) -> Notebook:
     tagged = [source for source, tags in sources if TAG in tags]
     if len(tagged) != 1:
         raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "exactly one")
-    return Notebook(path, _literals(path, tagged[0]), *_promised_outputs(path, [source for source, _ in sources]))
+    return Notebook(path, _literals(path, tagged[0]), _promised_outputs(path, [source for source, _ in sources]))
 
 
 def _code(path: Path, text: str) -> list[tuple[str, list[str]]]:
@@ -135,7 +144,7 @@ def _parsed(path: Path, source: str) -> ast.Module:
         raise _error(path, "a cell that is no Python", "cells of Python") from None
 
 
-def _promised_outputs(path: Path, sources: Sequence[str]) -> list[tuple[str, ...]]:
+def _promised_outputs(path: Path, sources: Sequence[str]) -> tuple[str, ...]:
     calls = [
         node
         for source in sources
@@ -145,9 +154,8 @@ def _promised_outputs(path: Path, sources: Sequence[str]) -> list[tuple[str, ...
     named = {str(keyword.arg): keyword.value for call in calls for keyword in call.keywords}
     if len(calls) != 1 or "outputs" not in named:
         raise _error(path, f"{len(calls)} setup(...) calls, with {', '.join(named)}", "one, with outputs=[...]")
-    lists = [named["outputs"], named.get("optional", ast.List([]))]
     try:
-        return [tuple(str(name) for name in ast.literal_eval(each)) for each in lists]
+        return tuple(str(name) for name in ast.literal_eval(named["outputs"]))
     except (ValueError, TypeError, RecursionError, MemoryError):
         raise _error(path, "outputs that are no literals", "a literal list of output names") from None
 
@@ -172,11 +180,6 @@ def profile_parameters(notebook: Notebook, profile: str) -> dict[str, Any]:
     """
     of_profile = _profiles().get(profile, {}).get(notebook.name, {})
     return {**notebook.defaults, **check(notebook, of_profile), "profile": profile}
-
-
-def longest() -> list[str]:
-    """Return the names of the longest notebooks, in the order in which they start."""
-    return list(_profiles()["order"]["longest"])
 
 
 def check(notebook: Notebook, given: Mapping[str, object]) -> dict[str, object]:

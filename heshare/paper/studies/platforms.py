@@ -1,8 +1,7 @@
-"""Worlds of the sensitivity study: devices, predictors and task sets that differ from the calibrated ones.
+"""Variants of the emulated GPUs and of the task sizes: devices, predictors and task sets of a harness's `Setting`.
 
-A world is referred to by name, as in `heshare.lab.sweeps.resolve`. Where the GPUs differ, every policy uses a
-forest that was trained on a profile of those GPUs. The profile is recorded like the shipped ones, but with one visit to
-each setting.
+Where the GPUs differ, every policy uses a forest that was trained on a profile of those GPUs. The profile is recorded
+like the shipped ones, but with one visit to each setting.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ from heshare.devices.task_sizes import draw as recipe
 from heshare.devices.task_sizes import time_alone_s
 from heshare.lab.calibration.power_fit import t4_power_curve
 from heshare.ops.recording.regenerate_profiles import GPUS
-from heshare.paper.claims.verdicts import paper_claims
+from heshare.paper.claims.paper_claims import paper_claims
 from heshare.prediction.features import ReferenceFeatures
 from heshare.prediction.forest import Forest, ForestPredictor, train_forest
 from heshare.prediction.record_predictor import PredictionCache
@@ -40,11 +39,14 @@ from heshare.world.task import Task
 from heshare.world.task_set import PERCENTILES, helios_durations_s, task_set
 from heshare.world.workload import Resident, Workload
 
-HERE = __name__
+AS_FITTED = "as fitted"
+"""The platform of the calibrated constants."""
 PART = design.split_evenly(design.SAMPLES, len(GPUS))[0]
 """Number of samples of a GPU."""
 BURST = 4
 """Number of tasks in a burst."""
+BURST_INTERVAL_S = 300.0
+"""Mean time between two tasks where they arrive in bursts, s."""
 HEAVY_SIGMA = 1.5
 """Standard deviation of the logarithm of the heavy-tailed durations."""
 Change = Callable[[Constants], Constants]
@@ -165,7 +167,7 @@ def scaled_power(name: str, factor: float) -> Change:
     return changed
 
 
-WORLDS: Mapping[str, tuple[tuple[str, ...], Change]] = {
+PLATFORMS: Mapping[str, tuple[tuple[str, ...], Change]] = {
     "idle-low": (GPUS, _at_end(IDLE, 0)),
     "idle-high": (GPUS, _at_end(IDLE, 1)),
     "dynamic-low": (GPUS, _at_end(DYNAMIC, 0)),
@@ -190,7 +192,7 @@ WORLDS: Mapping[str, tuple[tuple[str, ...], Change]] = {
     "host-x2": (GPUS, _host(2.0)),
     "t4-published-ratio": (("T4",), _published_ratio),
 }
-"""By name: the GPUs that the world changes, and the change of the calibrated constants.
+"""By name: the GPUs that the platform changes, and the change of the calibrated constants.
 
 Contention and the extra power of co-running work were measured on one V100 only, and taking turns on an A100 with two
 copies of one workload; nothing bounds their range on other GPUs, so that the factors and ends are assumptions.
@@ -198,39 +200,39 @@ copies of one workload; nothing bounds their range on other GPUs, so that the fa
 
 
 @cache
-def constants(world: str) -> Constants:
-    if world not in WORLDS:
-        raise InputError(repr(world), ", ".join(WORLDS), "Choose one.", column="world")
-    return WORLDS[world][1](default())
+def constants(platform: str) -> Constants:
+    if platform not in PLATFORMS:
+        raise InputError(repr(platform), ", ".join(PLATFORMS), "Choose one.", column="platform")
+    return PLATFORMS[platform][1](default())
 
 
-def moved(world: str, gpu: str) -> str:
-    """Return the constants of a GPU's power, contention and GPT-2 that a world moves, such as `idle_w 28 to 22`."""
+def moved(platform: str, gpu: str) -> str:
+    """Return the constants of a GPU's power, contention and GPT-2 that a platform moves, such as `idle_w 28 to 22`."""
     pairs = [
         (asdict(one.power[gpu]) | asdict(one.contention[gpu]) | asdict(one.timing[gpu, "eager", "gpt2"]))
-        for one in (default(), constants(world))
+        for one in (default(), constants(platform))
     ]
     both = zip(pairs[0].items(), pairs[1].values(), strict=True)
     return ", ".join(f"{name} {old:.3g} to {new:.3g}" for (name, old), new in both if old != new)
 
 
-def devices(world: str, cluster: Cluster) -> Sequence[Device]:
-    known = constants(world)
+def devices(platform: str, cluster: Cluster) -> Sequence[Device]:
+    known = constants(platform)
     return [EmulatedDevice(gpu, sleep_w=known.power[gpu.name].parked_w, constants=known) for gpu in cluster.gpus]
 
 
-def predictor(world: str) -> ForestPredictor:
-    """Return the predictor of all policies in a world: the paper's forest, trained on a profile of the world.
+def predictor(platform: str) -> ForestPredictor:
+    """Return the predictor of all policies on a platform: the paper's forest, trained on a profile of it.
 
-    All predictors of a world share their cache; as in `load_forest_predictor`, predictions and calls are the same.
+    All predictors of a platform share their cache; as in `load_forest_predictor`, predictions and calls are the same.
     """
-    return ForestPredictor(*_trained(world))
+    return ForestPredictor(*_trained(platform))
 
 
 @cache
-def _trained(world: str) -> tuple[Forest, ReferenceFeatures, PredictionCache]:
-    shipped, changed = _shipped(), WORLDS[world][0]
-    anew = [profile(name, constants(world)) for name in changed]
+def _trained(platform: str) -> tuple[Forest, ReferenceFeatures, PredictionCache]:
+    shipped, changed = _shipped(), PLATFORMS[platform][0]
+    anew = [profile(name, constants(platform)) for name in changed]
     return *train_forest(pd.concat([shipped[~shipped["gpu"].isin(changed)], *anew], ignore_index=True), seed=0), {}
 
 
@@ -251,50 +253,60 @@ def _samples(gpu: str, seed: int) -> tuple[Point, ...]:
     return tuple(design.samples(catalogue.gpu(gpu), PART, rng=rng))
 
 
+HELIOS, EQUAL, HEAVY, WITHOUT_GPT2, BURSTS = "helios", "equal", "heavy", "without-gpt2", "bursts"
+DURATIONS = (HELIOS, EQUAL, HEAVY, WITHOUT_GPT2, BURSTS)
+"""Kinds of task sets: durations by MISO's recipe from Helios; all equal, of the same mean; log-normal, of the same mean;
+by the recipe with BERT Large in place of GPT-2; by the recipe, arriving four at a time."""
+
+
 def draw(kind: str, n: int, *, rng: np.random.Generator, **how: Any) -> tuple[Task, ...]:
     """Return a task set that differs in one thing from the recipe's for the same random state.
 
-    The kinds are `without-gpt2` (each such task is BERT Large, alone on an A100 for the same time), `alike` (every task
-    has the mean duration), `heavy` (log-normal durations of the same mean) and `bursts` (tasks arrive four at a time);
     `how` are the other arguments of `heshare.devices.task_sizes.draw`.
 
     Raises:
         InputError: no such kind.
     """
-    makers = {"without-gpt2": _without_gpt2, "alike": _resized, "heavy": _resized, "bursts": _bursts}
-    if kind not in makers:
-        raise InputError(repr(kind), ", ".join(makers), "Choose one.", column="draws")
-    return makers[kind](kind, n, rng, how)
+    if kind not in DURATIONS:
+        raise InputError(repr(kind), ", ".join(DURATIONS), "Choose one.", column="durations")
+
+    if kind == HELIOS:
+        return tuple(recipe(n, rng=rng, **how))
+    if kind == WITHOUT_GPT2:
+        return _without_gpt2(n, rng, how)
+    if kind == BURSTS:
+        return _bursts(n, rng, how)
+
+    # As many percentiles as the recipe's: the same random state draws the same models, and durations of the same rank.
+    return task_set(n, rng=rng, time_alone_s=time_alone_s, percentiles=durations_s(kind), **how)
 
 
-def _without_gpt2(kind: str, n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
-    def other(task: Task) -> Task:
-        if task.workload.model != "gpt2":
-            return task
-        instead = Workload("bert_large", task.workload.batch_size, task.workload.precision, task.workload.engine)
-        scale = time_alone_s(task.workload) / time_alone_s(instead)
-        return replace(task, workload=instead, iterations=task.iterations * scale)
+def _without_gpt2(n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
+    return tuple(_bert_for_gpt2(task) for task in recipe(n, rng=rng, **how))
 
-    return tuple(other(task) for task in recipe(n, rng=rng, **how))
+
+def _bert_for_gpt2(task: Task) -> Task:
+    if task.workload.model != "gpt2":
+        return task
+
+    instead = replace(task.workload, model="bert_large")
+    scale = time_alone_s(task.workload) / time_alone_s(instead)
+    return replace(task, workload=instead, iterations=task.iterations * scale)
 
 
 def durations_s(kind: str) -> FloatArray:
-    """Return durations, s, all `alike` or `heavy`-tailed; their number and mean are those of Helios' percentiles."""
+    """Return durations, s, all equal or heavy-tailed; their number and mean are those of Helios' percentiles."""
     mean_s = helios_durations_s().mean()
-    if kind == "alike":
+    if kind == EQUAL:
         return np.full(PERCENTILES, mean_s)
+
     quantiles = (np.arange(PERCENTILES) + 0.5) / PERCENTILES
     drawn = np.exp(HEAVY_SIGMA * np.asarray(ndtri(quantiles), dtype=np.float64))
     return np.asarray(drawn * (mean_s / drawn.mean()))
 
 
-def _resized(kind: str, n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
-    # As many percentiles as the recipe's: the same random state draws the same models, and durations of the same rank.
-    return task_set(n, rng=rng, time_alone_s=time_alone_s, percentiles=durations_s(kind), **how)
-
-
-def _bursts(kind: str, n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
-    tasks = recipe(n, rng=rng, **{**how, "arrivals": "at_once"})
-    steps_s = rng.poisson(BURST * float(how["interval_s"]), size=-(-n // BURST))
+def _bursts(n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
+    tasks = recipe(n, rng=rng, **how)
+    steps_s = rng.poisson(BURST * BURST_INTERVAL_S, size=-(-n // BURST))
     at_s = np.cumsum(steps_s).astype(float)
     return tuple(replace(task, arrival_s=float(at_s[place // BURST])) for place, task in enumerate(tasks))

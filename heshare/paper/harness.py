@@ -1,0 +1,225 @@
+"""One harness for every comparison of the notebooks: settings, runs of systems on the same tasks, and paired changes.
+
+A notebook states a setting, the systems by title and what it varies; `run` returns one row a setting, repetition and
+system. Repetition i draws the same tasks for all systems of a setting, so changes are paired by repetition.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from heshare.devices.device import Device
+from heshare.devices.task_sizes import time_alone_s
+from heshare.lab.plus.physics.physics_predictor import load_predictor
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
+from heshare.lab.sweeps.sweep import repetition
+from heshare.paper.studies import platforms
+from heshare.policies import registry
+from heshare.prediction.oracle import DevicePredictor
+from heshare.prediction.predictor import Predictor
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+ENERGY, CLUSTER, JCT = "energy_active_j", "energy_cluster_j", "avg_jct_s"
+"""Energy of each GPU until its last task ends (the paper's), energy of all GPUs until the makespan, and average JCT."""
+REPETITION, TITLE, PROVENANCE = "repetition", "title", "provenance"
+WALL_TIME = "planning_s"
+"""The column of `run` that differs from run to run; outputs leave it out."""
+FOREST, NEVER_WRONG = "forest", "never wrong"
+"""The predictor of all policies: the schedulers' forest, or the device model itself."""
+
+
+class Comparable(Protocol):
+    """What `run` needs of a setting: tasks, GPUs, devices, predictor, and its name in the rows."""
+
+    @property
+    def gpus(self) -> Cluster:
+        """The GPUs."""
+
+    def labels(self) -> dict[str, object]:
+        """Return the columns that name the setting."""
+
+    def draw(self, *, rng: np.random.Generator) -> Sequence[Task]:
+        """Return the task set of one repetition."""
+
+    def make_predictor(self) -> Predictor:
+        """Return the predictor of all policies."""
+
+    def make_devices(self, cluster: Cluster) -> Sequence[Device] | None:
+        """Return the devices of the GPUs; None for the emulated ones as calibrated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The setting of a comparison: by default that of Fig. 6.
+
+    Attributes:
+        cluster: the GPUs, such as `4xT4,2xV100,2xA100`.
+        tasks: number of tasks, which all arrive at the start.
+        load: which workloads are drawn: `low`, `medium`, `high` or `mixed`.
+        batch_sizes: inference batch sizes that tasks are drawn with.
+        durations: task sizes, a key of `platforms.DURATIONS`: `helios`, `equal`, ...
+        precision: of the arithmetic of all tasks.
+        platform: the emulated GPUs, a key of `platforms.PLATFORMS`: `as fitted`, ...
+        predictor: `FOREST` or `NEVER_WRONG`.
+    """
+
+    cluster: str = "4xT4,2xV100,2xA100"
+    tasks: int = 60
+    load: str = "mixed"
+    batch_sizes: tuple[int, ...] = (4, 8)
+    durations: str = "helios"
+    precision: str = "fp32"
+    platform: str = platforms.AS_FITTED
+    predictor: str = FOREST
+
+    @property
+    def gpus(self) -> Cluster:
+        """The GPUs."""
+        return Cluster.parse(self.cluster)
+
+    def labels(self) -> dict[str, object]:
+        """Return every field as a column; inference batch sizes as text, such as `4+8`."""
+        values: dict[str, object] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "batch_sizes": "+".join(map(str, self.batch_sizes))}
+
+    def draw(self, *, rng: np.random.Generator) -> tuple[Task, ...]:
+        """Return a task set. In every precision a task takes as long alone on an A100 as in the default one."""
+        drawn = platforms.draw(self.durations, self.tasks, rng=rng, load=self.load, batch_sizes=self.batch_sizes)
+        return tuple(self._in_precision(task) for task in drawn)
+
+    def _in_precision(self, task: Task) -> Task:
+        if task.workload.precision == self.precision:
+            return task
+
+        workload = replace(task.workload, precision=self.precision)
+        scale = time_alone_s(task.workload) / time_alone_s(workload)
+        return replace(task, workload=workload, iterations=task.iterations * scale)
+
+    def make_predictor(self) -> Predictor:
+        """Return the predictor of all policies."""
+        if self.predictor == NEVER_WRONG:
+            return DevicePredictor()
+        if self.platform == platforms.AS_FITTED:
+            return load_predictor(shared_cache=True)
+        return platforms.predictor(self.platform)
+
+    def make_devices(self, cluster: Cluster) -> Sequence[Device] | None:
+        """Return the emulated GPUs of the platform."""
+        return None if self.platform == platforms.AS_FITTED else platforms.devices(self.platform, cluster)
+
+
+def vary(setting: Any, **axes: Sequence[object]) -> list[Any]:
+    """Return a setting with every combination of the values of several fields."""
+    names = list(axes)
+    return [replace(setting, **dict(zip(names, values, strict=True))) for values in product(*axes.values())]
+
+
+def one_at_a_time(setting: Any, **axes: Sequence[object]) -> list[Any]:
+    """Return a setting, and then one that differs in a single field for each value of each field."""
+    changed = [replace(setting, **{name: value}) for name, values in axes.items() for value in values]
+    return [setting, *(each for each in changed if each != setting)]
+
+
+def run(
+    settings: Comparable | Iterable[Comparable],
+    systems: Mapping[str, str],
+    *,
+    seeds: int,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return the runs of systems in each setting, on the same task sets.
+
+    Args:
+        settings: one setting or several.
+        systems: descriptions of policies, such as `morak(cap=1.0)`, by title.
+        seeds: number of repetitions.
+        seed: the seed of all repetitions; child i of `SeedSequence(seed)` is that of repetition i.
+
+    Returns:
+        One row a setting, repetition and system: the setting's columns, repetition, title, and the columns of
+        `Run.summary` (J, s), of which `WALL_TIME` is wall time; provenance.
+    """
+    chosen: list[Comparable] = list(settings) if isinstance(settings, Iterable) else [settings]
+    makers = [partial(registry.make, description) for description in systems.values()]
+    rows = []
+
+    for setting, number in tqdm(list(product(chosen, range(seeds))), desc="task sets", leave=False):
+        found = repetition(
+            Repetition(number, seed), setting.draw, setting.gpus, makers, setting.make_predictor, setting.make_devices
+        )
+        for title, result in zip(systems, found, strict=True):
+            rows.append({**setting.labels(), REPETITION: number, TITLE: title, **result.summary()})
+
+    return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})
+
+
+def seed_means(runs: pd.DataFrame, title: str, metric: str) -> pd.Series:
+    """Return a system's geometric mean of a metric over the settings of each repetition, by repetition."""
+    own = runs[runs[TITLE] == title]
+    logarithms = np.log(own[metric].astype(float))
+    return np.exp(logarithms.groupby(own[REPETITION]).mean())
+
+
+def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:
+    """Return by how many percent a metric of `ours` differs from that of `theirs`; -30 is a reduction of 30 %.
+
+    Pairs are of one repetition; where there are several settings, the value of a repetition is the geometric mean over
+    them. The interval is over repetitions alone, because settings share their task sets and are not independent.
+
+    Returns:
+        The median over repetitions and its 95 % interval.
+    """
+    ratio = seed_means(runs, ours, metric) / seed_means(runs, theirs, metric)
+    return median_interval(100.0 * (ratio.to_numpy(float) - 1.0))
+
+
+def changes(
+    runs: pd.DataFrame,
+    ours: Iterable[str],
+    theirs: Iterable[str],
+    metrics: Iterable[str] = (ENERGY, JCT, CLUSTER),
+    by: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Return the change of each system of `ours` against each of `theirs`, in each group of the columns `by`.
+
+    Returns:
+        One row each: the columns `by`, ours, theirs, metric, change_pct, low_pct, high_pct, n, provenance.
+    """
+    pairs = [(one, other) for one, other in product(list(ours), list(theirs)) if one != other]
+    measures = list(metrics)
+    groups = runs.groupby(list(by), sort=False) if by else [((), runs)]
+    rows = []
+
+    for key, part in groups:
+        names = dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True))
+        for (one, other), metric in product(pairs, measures):
+            size = change(part, one, other, metric)
+            pair = {"ours": one, "theirs": other, "metric": metric}
+            rows.append({**names, **pair, **size.columns("change_pct", "low_pct", "high_pct")})
+
+    return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})
+
+
+def medians(runs: pd.DataFrame, metrics: Iterable[str], by: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the median of each metric over repetitions with its 95 % interval, by system and the columns `by`.
+
+    Returns:
+        One row each: the columns `by`, title, metric, median, low, high, n, provenance.
+    """
+    keys = [*by, TITLE]
+    rows = []
+
+    for key, part in runs.groupby(keys, sort=False):
+        for metric in metrics:
+            size = median_interval(part[metric])
+            rows.append({**dict(zip(keys, key, strict=True)), "metric": metric, **size.columns("median")})
+
+    return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})

@@ -1,0 +1,63 @@
+"""Stamps of notebooks: a notebook runs again only if something that it depends on has changed since its last run.
+
+That is the package, `data/`, `requirements.lock`, the notebook and its parameters; a stamp is a hash over all of them.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from heshare.shared import files
+
+NAME = "stamps.json"
+"""The file of stamps, in the folder of the executed copies."""
+_SOURCES = (".py", ".j2", ".css", ".js", ".yaml")
+
+
+def stamp(notebook: Path, parameters: Mapping[str, object]) -> str:
+    """Return the stamp of a notebook with its parameters, as of now."""
+    values = {name: value for name, value in parameters.items() if name != "out_dir"}
+    about = [files.sha256(notebook), values, _package_and_data()]
+    return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@cache
+def _package_and_data() -> str:
+    package = [path for path in sorted(files.PACKAGE.rglob("*")) if path.suffix in _SOURCES]
+    inputs = [path for path in sorted(files.data().rglob("*")) if path.is_file()]
+    lock = files.root() / "requirements.lock"
+
+    sources = [*package, *inputs, *([lock] if lock.is_file() else [])]
+    lines = [f"{files.sha256(path)} {path.name}\n" for path in sources]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def outputs_as_stamped(copies: Path, place: str, now: str) -> list[Path] | None:
+    """Return the outputs of a notebook if they are there and were made under the stamp `now`, else None.
+
+    Args:
+        copies: the folder of the executed copies, which has the stamps.
+        place: the notebook and the folder of its outputs, as text.
+        now: the stamp that the outputs need.
+    """
+    known = _read(copies).get(place, {})
+    paths = [Path(name) for name in known.get("outputs", [])]
+    good = known.get("stamp") == now and paths and all(path.is_file() for path in paths)
+    return paths if good else None
+
+
+def keep(copies: Path, place: str, now: str, outputs: Sequence[Path]) -> None:
+    """Write down under which stamp the outputs of a notebook were made."""
+    known = {**_read(copies), place: {"stamp": now, "outputs": [str(path) for path in outputs]}}
+    files.write_text(copies / NAME, json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def _read(copies: Path) -> dict[str, Any]:
+    known: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        known = json.loads((copies / NAME).read_text(encoding="utf-8"))
+    return known

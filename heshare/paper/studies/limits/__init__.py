@@ -1,1 +1,0 @@
-"""Studies of power limits and energy prices."""
