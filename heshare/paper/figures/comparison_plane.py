@@ -66,13 +66,11 @@ def draw(
         crossed.append(np.linspace(at.loc[start], at.loc[end], 15))
 
     direct_labels.draw_points(ax, frame)
-    corner: dict[str, Any] = {
-        "xycoords": "axes fraction",
-        "textcoords": "axes fraction",
-        "fontsize": 6.5,
-        "color": EDGE,
-    }
-    ax.annotate(
-        "better", (0.01, 0.01), (0.11, 0.09), ha="center", va="center", arrowprops={"arrowstyle": "->"}, **corner
-    )
+    _name_better_corner(ax)
     direct_labels.label_frame(ax, frame, avoid=np.vstack(crossed))
+
+
+def _name_better_corner(ax: Axes) -> None:
+    how: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "axes fraction", "fontsize": 6.5, "color": EDGE}
+    arrow = {"arrowstyle": "->"}
+    ax.annotate("better", (0.01, 0.01), (0.11, 0.09), ha="center", va="center", arrowprops=arrow, **how)

@@ -37,12 +37,8 @@ def bars(
 ) -> None:
     """Draw a bar at the median of `y` with its 95 % interval for each system, in groups.
 
-    Args:
-        ax: the axes.
-        runs: one row a run.
-        x: the column of the groups, in `order`; that of the systems where each is a group of its own.
-        y: the column of the values.
-        hue: the column of the systems, in `hue_order`; each has its registered style.
+    `runs` has one row a run. `x` is the column of the groups, in `order`: that of the systems where each is a group of
+    its own. `y` is the column of the values, `hue` that of the systems, in `hue_order`, each in its registered style.
     """
     colours = {name: series_style(name).colour for name in hue_order}
     sns.barplot(

@@ -55,7 +55,7 @@ class Difference:
 class ComparisonOfRuns:
     """A fresh run beside the reference: how many files both have, and what differs.
 
-    `not_made` are files of the reference that the run does not have: a run of some notebooks is compared in what it made.
+    `not_made` are files of the reference that the run does not have: a run of some notebooks is compared in its own.
     `versions` has what differs in versions and platform, such as `numpy 2.4.6 -> 2.5.0`; `moved`, with any of these,
     the number of values beyond `ROUNDING` in files whose values may move, by name.
     """
@@ -153,8 +153,8 @@ def _csv_text(rows: Sequence[Mapping[str, str]]) -> str:
 def update(run: Path) -> list[str]:
     """Make a run's CSV files the reference and return the names of those that changed; others keep their bytes.
 
-    `run` is the folder of a complete run of the profile `paper`. The seconds of each notebook are those of its last run;
-    of those that were not run, the reference's stay.
+    `run` is the folder of a complete run of the profile `paper`. The seconds of each notebook are those of its last run,
+    or the reference's.
 
     Raises:
         InputError: the folder has no CSV files, one without provenance, or one of another profile.
