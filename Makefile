@@ -52,32 +52,41 @@ endif
 # The stamp holds the folder's name, since an environment cannot move with its folder.
 STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/bin/python -c '' 2>/dev/null || echo FORCE)
 
-.PHONY: env help figures claims verify reference site smoke test test-all simulate mutants lint bench calibrate live notebook lock clean FORCE
+.PHONY: env help headline figures beyond all claims verify reference site smoke test test-all simulate mutants lint bench calibrate live notebook lock clean FORCE
 
 env: $(ENV) ## .venv, where no environment is active, which every target makes by itself
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-figures: $(ENV) ## every table and figure, the claims, and a page of all, from recorded and emulated profiles (no GPU; FRESH=1: also what has not changed)
-	@$(PY) -m heshare notebook run --all --profile paper --jobs $(JOBS) --out figures --page $(if $(FRESH),--fresh)
+headline: $(ENV) ## Fig. 6 and its claims in a minute
+	@$(PY) -m heshare notebook run 04_comparison --out figures --claims
 
-claims: $(ENV) ## the table of the paper's claims and the page, from the figures that are there
-	$(PY) -m heshare claims --page --out figures
+figures: $(ENV) ## Tables I to V, Figs. 1 to 11, the paper's claims, and one page of all (no GPU; FRESH=1: also what is up to date)
+	@$(PY) -m heshare notebook run --group paper --jobs $(JOBS) --out figures --page $(if $(FRESH),--fresh)
 
-verify: $(ENV) ## compare figures/ with reference/; makes them first if there are none
-	@[ -f figures/claims.csv ] || $(MAKE) figures
-	$(PY) -m heshare verify --out figures
+beyond: $(ENV) ## what the paper does not have: the open choices, each part's worth, the other systems
+	@$(PY) -m heshare compile
+	@$(PY) -m heshare notebook run --group beyond --jobs $(JOBS) --out figures --page $(if $(FRESH),--fresh)
+
+all: figures beyond ## figures and beyond
+
+claims: $(ENV) ## the table of claims and the page, from the figures that are there
+	$(PY) -m heshare notebook claims --page --out figures
+
+verify: $(ENV) ## compare what is in figures/ with reference/; makes Fig. 6 first if there is nothing
+	@[ -f figures/claims.csv ] || $(MAKE) headline
+	$(PY) -m heshare notebook verify --out figures
 
 reference: $(ENV) ## make figures/ the reference, after a change that moves results: reference/ and ARTIFACT.md
-	$(PY) -m heshare verify --out figures --update
+	$(PY) -m heshare notebook verify --out figures --update
 
 site: $(ENV) ## guides, paper map, API and the results that are there, as pages that open offline: build/site
 	$(PY) docs/site/build.py build/site
 	@echo Open build/site/index.html
 
 smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
-	$(PY) -m heshare notebook run --all --profile smoke --jobs $(JOBS) --out build/smoke --page
+	$(PY) -m heshare notebook run --group all --profile smoke --jobs $(JOBS) --out build/smoke --page
 
 test: $(ENV) ## the tests that need no GPU, without the slow ones
 	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m "not gpu and not slow"
@@ -120,7 +129,7 @@ notebook: $(ENV) ## open the notebooks in JupyterLab (LAB="--no-browser --port 8
 		git config filter.nbstripout.required false; \
 	else echo "make: no git clone, so outputs that are saved in notebooks stay in them" >&2; fi
 	env -u MPLBACKEND -u SOURCE_DATE_EPOCH $(PY) -m jupyterlab --ServerApp.root_dir="$(CURDIR)" \
-		--LabApp.default_url=/lab/tree/notebooks/00_explore.ipynb $(LAB)
+		--LabApp.default_url=/lab/tree/notebooks/explore.ipynb $(LAB)
 
 lock: $(ENV) ## pin requirements.lock again after a change of pyproject.toml (UPGRADE=--upgrade: newest versions)
 	$(PY) -m uv pip compile pyproject.toml --extra notebooks --extra dev --universal --python-version 3.11 --fork-strategy fewest \

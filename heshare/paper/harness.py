@@ -18,7 +18,7 @@ from heshare.devices.device import Device
 from heshare.devices.task_sizes import time_alone_s
 from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.sweeps.random_streams import Repetition
-from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
+from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.lab.sweeps.sweep import repetition
 from heshare.paper.studies import platforms
 from heshare.policies import registry
@@ -161,11 +161,10 @@ def run(
     return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})
 
 
-def seed_means(runs: pd.DataFrame, title: str, metric: str) -> pd.Series:
-    """Return a system's geometric mean of a metric over the settings of each repetition, by repetition."""
-    own = runs[runs[TITLE] == title]
-    logarithms = np.log(own[metric].astype(float))
-    return np.exp(logarithms.groupby(own[REPETITION]).mean())
+def seed_means(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the geometric mean of a metric over settings: a row for each repetition, a column for each system."""
+    logarithms = np.log(runs[metric].astype(float))
+    return np.exp(logarithms.groupby([runs[REPETITION], runs[TITLE]]).mean().unstack())
 
 
 def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:
@@ -177,8 +176,8 @@ def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> Confidenc
     Returns:
         The median over repetitions and its 95 % interval.
     """
-    ratio = seed_means(runs, ours, metric) / seed_means(runs, theirs, metric)
-    return median_interval(100.0 * (ratio.to_numpy(float) - 1.0))
+    means = seed_means(runs[runs[TITLE].isin([ours, theirs])], metric)
+    return change_pct(means[ours], means[theirs])
 
 
 def changes(
@@ -199,9 +198,10 @@ def changes(
     rows = []
 
     for key, part in groups:
-        names = dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True))
+        names = dict(zip(by, key, strict=True))
+        means = {metric: seed_means(part, metric) for metric in measures}
         for (one, other), metric in product(pairs, measures):
-            size = change(part, one, other, metric)
+            size = change_pct(means[metric][one], means[metric][other])
             pair = {"ours": one, "theirs": other, "metric": metric}
             rows.append({**names, **pair, **size.columns("change_pct", "low_pct", "high_pct")})
 

@@ -153,8 +153,8 @@ def _csv_text(rows: Sequence[Mapping[str, str]]) -> str:
 def update(run: Path) -> list[str]:
     """Make a run's CSV files the reference and return the names of those that changed; others keep their bytes.
 
-    `run` is the folder of a complete run of the profile `paper`. The seconds of each notebook are those of its last run,
-    or the reference's.
+    `run` is the folder of a complete run of the profile `paper`. The seconds of a notebook are those of its last run, or
+    the reference's.
 
     Raises:
         InputError: the folder has no CSV files, one without provenance, or one of another profile.
