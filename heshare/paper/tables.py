@@ -65,11 +65,15 @@ def to_text(frame: pd.DataFrame) -> str:
     return "\n".join("  ".join(row).rstrip() for row in _aligned(frame, 0)[0])
 
 
+_ROMAN = {"table1": "I", "table2": "II", "table3": "III", "table4": "IV", "table5": "V"}
+
+
 def heading(name: str) -> str:
-    """Return the heading of an output: `Table V` for `table5_predictors`, `Table x04a` for `x04a_errors`."""
-    number = name.split("_")[0]
-    roman = dict(zip(("table1", "table2", "table3", "table4", "table5"), ("I", "II", "III", "IV", "V"), strict=True))
-    return f"Table {roman.get(number, number)}"
+    """Return the heading of an output: `Table V` for `table5_predictors`, `Fig. 6` for `fig06_comparison`."""
+    key = name.split("_")[0]
+    if key.startswith("fig"):
+        return f"Fig. {int(key[3:])}"
+    return f"Table {_ROMAN.get(key, key)}"
 
 
 TRAITS: Mapping[str, str] = {

@@ -6,7 +6,6 @@ Everything in it comes from the reference results, so that it needs no run. The 
 import io
 import math
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +13,23 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from heshare.paper import tables
-from heshare.paper.claims import claim_table, claims_page
+from heshare.paper.claims import claim_table
+from heshare.paper.notebooks import parameters
 from heshare.paper.reference import reference_results
 from heshare.shared import files
 
 NAME = "ARTIFACT.md"
-EXPERIMENTS = (
-    ("E1", "Figs. 1 to 4 and Table V: GPUs differ, and how well time and power are predicted", "01 04"),
-    ("E2", "Figs. 6, 8 to 11: HeShare against its rivals, and the claims on them", "05 10 11"),
-    ("E3", "Fig. 7 and what each part is worth", "06 07"),
-)
-"""Name, what it shows, and its notebooks, of the experiments behind contributions C1 to C3."""
-HEADLINE = ("M2", "P1", "H1", "H2", "H3", "H4", "S1")
+HEADLINE = ("M2", "M3", "P1", "H1", "H2", "H3", "H4", "S1")
 """Claims that the page shows; `figures/claims.md` has all."""
 
 
 def page() -> str:
+    """Return the text of the page."""
     origin = reference_results.origin()
-    notebooks: dict[str, dict[str, float | None]] = origin["notebooks"]
-    claims = pd.read_csv(io.StringIO(reference_results.read("claims.csv")), keep_default_na=False, na_values=[""])
-    headline: list[Any] = claims[claims["id"].isin(HEADLINE)].to_dict("records")
-    seconds = sum(notebook["seconds"] or 0 for notebook in notebooks.values())
+    notebooks: dict[str, dict[str, Any]] = origin["notebooks"]
+    claims = pd.read_csv(io.StringIO(reference_results.read("claims.csv")))
+    headline = claims[claims["id"].isin(HEADLINE)]
+
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string((Path(__file__).parent / "artefact.md.j2").read_text("utf-8"))
     return template.render(
@@ -43,40 +38,33 @@ def page() -> str:
         processors=origin["processors"],
         python=".".join(origin["versions"]["python"].split(".")[:2]),
         mib=sum(notebook["kib"] or 0 for notebook in notebooks.values()) / 1024,
-        minutes=math.ceil(seconds / 60 / min(2, origin["processors"])),
-        experiments=[_experiment(*each, notebooks) for each in EXPERIMENTS],
-        rows=tables.to_markdown(pd.DataFrame(map(_row, headline))),
+        minutes={group: _minutes(group, notebooks, origin["processors"]) for group in parameters.GROUPS},
+        by_notebook=tables.to_markdown(_seconds_by_notebook(notebooks)),
+        claims=tables.to_markdown(claim_table.readable(headline)),
     )
 
 
 def write() -> bool:
     """Write `ARTIFACT.md` into the checkout and return whether it changed."""
-    target, text = files.root() / NAME, page()
+    target = files.root() / NAME
+    text = page()
     if target.is_file() and target.read_text("utf-8") == text:
         return False
     files.write_text(target, text)
     return True
 
 
-def _experiment(name: str, what: str, numbers: str, notebooks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    chosen = [cost for notebook, cost in notebooks.items() if notebook[:2] in numbers.split()]
-    minutes = sum(cost["seconds"] or 0 for cost in chosen) / 60
-    command = f".venv/bin/heshare notebook run {numbers}"
-    return {"name": name, "what": what, "command": command, "minutes": f"{math.ceil(minutes)}"}
+def _minutes(group: str, notebooks: dict[str, dict[str, Any]], processors: int) -> int:
+    """Return the minutes of a group's notebooks, two at a time; at least those of the longest."""
+    seconds = [notebooks[name]["seconds"] or 0.0 for name in parameters.group(group) if name in notebooks]
+    return math.ceil(max(sum(seconds) / min(2, processors), max(seconds, default=0.0)) / 60)
 
 
-def _row(row: Mapping[str, Any]) -> dict[str, str]:
-    names = {"claim": claims_page.name({**row, "part": _text(row["part"])}), "statement": row["statement"]}
-    return {**names, "paper": row["paper"], "expect": _expected(row)}
-
-
-def _text(value: object) -> str:
-    return "" if value is None or value != value else str(value)
-
-
-def _expected(row: Mapping[str, Any]) -> str:
-    if math.isnan(row["measured"]):
-        return str(row["verdict"])
-    value, low, high = (f"{row[name]:.3g}" for name in ("measured", "low", "high"))
-    interval = "" if math.isnan(row["low"]) else f" [{low}, {high}]"
-    return f"{value} {_text(row['unit'])}{interval}: {row['verdict']}".replace("  ", " ")
+def _seconds_by_notebook(notebooks: dict[str, dict[str, Any]]) -> pd.DataFrame:
+    rows = []
+    for name in sorted(parameters.group("all")):
+        outputs = parameters.read(parameters.find([name])[0]).outputs
+        of_paper = [tables.heading(output) for output in outputs if not output.startswith("x")]
+        seconds = notebooks.get(name, {}).get("seconds")
+        rows.append({"Notebook": name, "Figures and tables": ", ".join(of_paper) or "-", "Seconds": seconds})
+    return pd.DataFrame(rows)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from heshare.paper.claims.verdicts import NOT_YET
+from heshare.paper.notebooks import parameters
 from heshare.paper.notebooks.run_notebooks import SECONDS
 from heshare.shared import files
 from heshare.shared.errors import InputError, require
@@ -157,9 +158,12 @@ def update(run: Path) -> list[str]:
     the reference's.
 
     Raises:
-        InputError: the folder has no CSV files, one without provenance, or one of another profile.
+        InputError: the folder has no CSV files, one without provenance, or one of another profile, or it lacks an output.
     """
     found = _tables(run)
+    lacking = [name for name in promised() if f"{name}.csv" not in found]
+    expected, action = "every output of every notebook", "Run `make all`."
+    require(None, f"no {', '.join(lacking)}", not lacking, expected, action, file=run)
     origins = {name: _sidecar(run, name) for name in found}
     for name, sidecar in origins.items():
         require("profile", sidecar.get("profile"), sidecar.get("profile") == "paper", "paper", f"Make {name} again.")
@@ -178,6 +182,12 @@ def update(run: Path) -> list[str]:
     text = json.dumps(_origin(run, next(iter(origins.values())), _seconds()), indent=1, sort_keys=True)
     files.write_text(folder() / "run.json", text + "\n")
     return changed
+
+
+def promised() -> list[str]:
+    """Return the names of the outputs of all notebooks, such as `fig06_comparison`."""
+    books = [parameters.read(path) for path in parameters.find()]
+    return [name for book in books for name in book.outputs]
 
 
 def _tables(run: Path) -> dict[str, Path]:

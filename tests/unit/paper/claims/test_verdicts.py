@@ -8,18 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heshare.lab.sweeps.statistics import FEWEST, ConfidenceInterval
+from heshare.paper.claims.paper_claims import KINDS, Claim, paper_claims
 from heshare.paper.claims.verdicts import (
     DIRECTION,
     EXCEEDS,
     FAILED,
-    FEWEST,
-    KINDS,
+    INSIDE,
     LARGER,
+    OUTSIDE,
     REPRODUCED,
     SMALLER,
     VERDICTS,
-    Claim,
-    paper_claims,
+    is_near,
     verdict,
 )
 
@@ -42,9 +43,9 @@ def claim(kind: str, value: float, far: float = math.nan) -> Claim:
         ("ratio", 2.5, (4.2, 3.7, 4.7), "larger than published"),
         ("ratio", 2.5, (1.5, 1.2, 1.8), "direction"),
         ("ratio", 2.5, (1.5, 0.9, 1.8), "not reproduced"),
-        ("value", 2.5, (2.3, 2.2, 2.6), "reproduced"),
-        ("value", 2.5, (4.2, 2.7, 4.7), "not reproduced"),
-        ("value", 2.5, (2.6, 2.55, 3.2), "direction"),
+        ("value", 2.5, (2.3, 2.2, 2.6), "inside the interval"),
+        ("value", 2.5, (4.2, 2.7, 4.7), "outside the interval"),
+        ("value", 5, (11, 8.5, 14.8), "outside the interval"),
         ("floor", 5, (11, 8.5, 14.8), "reproduced"),
         ("floor", 5, (6, 4.5, 8), "direction"),
         ("floor", 5, (3, 0.9, 40), "not reproduced"),
@@ -59,16 +60,16 @@ def claim(kind: str, value: float, far: float = math.nan) -> Claim:
 def test_verdict_of_each_kind_of_claim(
     kind: str, value: float, interval: tuple[float, float, float], expected: str
 ) -> None:
-    assert verdict(claim(kind, value), *interval) == expected
+    assert verdict(claim(kind, value), ConfidenceInterval(*interval, FEWEST)) == expected
 
 
 _RANKS = {FAILED: 0, LARGER: 1, SMALLER: 1, DIRECTION: 1, EXCEEDS: 1, REPRODUCED: 2}
 """A larger effect is no better than a smaller one of the right sign, and of errors only equal ones are a success."""
-_PAPER = {"reduction": (-26, -13), "ratio": (1.3, 3.4), "floor": (3.4, 5), "value": (2.5, 2.5), "limit": (3.2, 5)}
+_PAPER = {"reduction": (-26, -13), "ratio": (1.3, 3.4), "floor": (3.4, 5), "limit": (3.2, 5)}
 
 
 @given(
-    st.sampled_from([kind for kind in KINDS if kind != "ordering"]),
+    st.sampled_from([kind for kind in KINDS if kind not in ("ordering", "lead", "value")]),
     st.floats(0.1, 3),
     st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 3), st.floats(0, 3)),
     st.integers(1, 12),
@@ -81,30 +82,38 @@ def test_neither_a_wider_interval_nor_fewer_draws_make_a_verdict_better(
     below, above, *wider = (abs(paper[0]) * size for size in sizes)
     for one in (claim(kind, paper[0]), claim(kind, *paper)):
         value = times * one.value
-        narrow = verdict(one, value, value - below, value + above, n=n)
-        wide = verdict(one, value, value - below - wider[0], value + above + wider[1], n=n)
+        narrow = verdict(one, ConfidenceInterval(value, value - below, value + above, n))
+        wide = verdict(one, ConfidenceInterval(value, value - below - wider[0], value + above + wider[1], n))
         assert _RANKS[wide] <= _RANKS[narrow]
         assert wide != EXCEEDS or narrow in (EXCEEDS, REPRODUCED)
-        few = verdict(one, value, value - below, value + above, n=max(n - fewer, 1))
+        few = verdict(one, ConfidenceInterval(value, value - below, value + above, max(n - fewer, 1)))
         assert _RANKS[few] <= _RANKS[narrow]
         assert n >= FEWEST or narrow not in (REPRODUCED, EXCEEDS)
 
 
-@pytest.mark.parametrize(
-    ("parts", "n", "expected"),
-    [
-        ((True, True), FEWEST, "reproduced"),
-        ((True, True), None, "reproduced"),
-        ((True, True), FEWEST - 1, "direction"),
-        ((True, False), FEWEST, "not reproduced"),
-        ((), FEWEST, "not reproduced"),
-    ],
-)
-def test_an_ordering_of_which_a_part_fails_is_not_reproduced(
-    parts: tuple[bool, ...], n: int | None, expected: str
-) -> None:
+@pytest.mark.parametrize(("parts", "expected"), [((True, True), REPRODUCED), ((True, False), FAILED), ((), FAILED)])
+def test_an_ordering_of_which_a_part_fails_is_not_reproduced(parts: tuple[bool, ...], expected: str) -> None:
     holds = {str(index): good for index, good in enumerate(parts)}
-    assert verdict(claim("ordering", math.nan), math.nan, math.nan, math.nan, n=n, holds=holds) == expected
+    assert verdict(claim("ordering", math.nan), None, holds) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "same_start", "expected"),
+    [(0.8, True, REPRODUCED), (0.8, False, DIRECTION), (-0.1, False, FAILED)],
+)
+def test_a_lead_is_reproduced_only_if_it_is_certain_from_the_same_start(
+    value: float, same_start: bool, expected: str
+) -> None:
+    holds = {"from a random start": value > 0, "from the same start": same_start}
+    assert verdict(claim("lead", math.nan), ConfidenceInterval(value, value, value, FEWEST), holds) == expected
+
+
+def test_a_value_is_near_within_a_quarter_of_the_papers_effect() -> None:
+    one = claim("reduction", -20)
+    assert [is_near(one, value) for value in (-15, -25, -14.9, -25.1, 20, math.nan)] == [True, True] + [False] * 4
+    assert not is_near(claim("ratio", 1.4), 1.6)
+    assert INSIDE in VERDICTS
+    assert OUTSIDE in VERDICTS
 
 
 def test_paper_claims_has_every_claim() -> None:
@@ -114,5 +123,5 @@ def test_paper_claims_has_every_claim() -> None:
     assert ids == [*wanted.split(), *others.split()]
     for row in paper_claims().values():
         assert row.kind in KINDS
-        assert math.isnan(row.value) == (row.kind == "ordering")
+        assert math.isnan(row.value) == (row.kind in ("ordering", "lead"))
     assert all(meaning for meaning in VERDICTS.values())

@@ -6,13 +6,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from heshare.paper.notebooks import forked_kernels, notebook_parameters, output_folders, run_notebooks
+from heshare.paper.notebooks import output_folders, parameters, run_notebooks
 from heshare.paper.notebooks.execute_notebook import NotebookError, execute
 from heshare.shared.errors import InputError
 
@@ -23,19 +22,17 @@ WRITE = (
 )
 
 
-def toy_notebook(
-    folder: Path, *cells: str, name: str = "toy", cell: str | None = None, optional: Sequence[str] = ()
-) -> notebook_parameters.Notebook:
+def toy_notebook(folder: Path, *cells: str, name: str = "toy", cell: str | None = None) -> parameters.Notebook:
     source = 'profile = "paper"\nseed = 0\nrate = 0.5\nsizes = [4, 8]\nfast = False\nout_dir = ""'
     book = nbformat.v4.new_notebook()
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     first = nbformat.v4.new_code_cell(source if cell is None else cell)
     first.metadata["tags"] = ["parameters"]
-    head = f"def setup(**names):\n    pass\nsetup(outputs=['fig01_toy'], optional={list(optional)})"
+    head = "def setup(**names):\n    pass\nsetup(outputs=['fig01_toy'])"
     book.cells = [first, *(nbformat.v4.new_code_cell(text) for text in (head, *cells))]
     path = folder / f"{name}.ipynb"
     nbformat.write(book, path)
-    return notebook_parameters.read(path)
+    return parameters.read(path)
 
 
 @pytest.mark.slow
@@ -48,21 +45,9 @@ def test_execute_moves_outputs_and_runs_this_interpreter_in_the_checkout(tmp_pat
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "7 smoke"
     executable, folder = json.loads((tmp_path / "out/kernel.json").read_text())
     assert Path(executable) == Path(sys.executable)
-    assert Path(folder) == notebook_parameters.folder().parent
+    assert Path(folder) == parameters.folder().parent
     assert done.executed.is_file()
     assert not list((tmp_path / "out").glob(".*")), "the staging folder is gone"
-
-
-@pytest.mark.slow
-def test_optional_outputs_may_be_left_out_but_not_be_incomplete(tmp_path: Path) -> None:
-    book = toy_notebook(tmp_path, WRITE, optional=["fig02_other"])
-    assert (book.outputs, book.optional) == (("fig01_toy",), ("fig02_other",))
-    execute(book, {}, tmp_path / "out", tmp_path / "copies")
-    book = toy_notebook(
-        tmp_path, WRITE, "(Path(out_dir) / 'fig02_other.csv').write_text('1')", optional=["fig02_other"]
-    )
-    with pytest.raises(NotebookError, match=r"not written: fig02_other\.pdf"):
-        execute(book, {}, tmp_path / "out", tmp_path / "copies")
 
 
 @pytest.mark.slow
@@ -126,13 +111,13 @@ def test_run_refuses_bad_parameters_before_a_notebook_runs(
 
 def test_check_parses_text_as_the_type_of_the_default(tmp_path: Path) -> None:
     given = {"seed": "7", "rate": "1e-3", "fast": "true", "sizes": "[1, 2]"}
-    assert notebook_parameters.check(toy_notebook(tmp_path), given) == {
+    assert parameters.check(toy_notebook(tmp_path), given) == {
         "seed": 7,
         "rate": 1e-3,
         "fast": True,
         "sizes": [1, 2],
     }
-    assert notebook_parameters.check(toy_notebook(tmp_path), {"rate": 2}) == {"rate": 2.0}
+    assert parameters.check(toy_notebook(tmp_path), {"rate": 2}) == {"rate": 2.0}
 
 
 @pytest.mark.parametrize("cell", ["seed = 0\ndoubled = seed * 2", "seed: int = 0", "import os", "seed = max(1, 2)"])
@@ -144,7 +129,7 @@ def test_read_refuses_a_parameters_cell_with_other_code_than_literals(tmp_path: 
 def test_read_refuses_a_file_that_is_no_notebook(tmp_path: Path) -> None:
     (tmp_path / "x.ipynb").write_text("hello")
     with pytest.raises(InputError, match="no notebook"):
-        notebook_parameters.read(tmp_path / "x.ipynb")
+        parameters.read(tmp_path / "x.ipynb")
 
 
 @pytest.mark.slow
@@ -174,7 +159,6 @@ def test_execute_starts_a_kernel_once_more_that_ends_before_it_is_ready(
     interpreter.write_text(f'#!/bin/sh\n[ -e {first} ] && exec {sys.executable} "$@"\ntouch {first}; exit 1\n')
     interpreter.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(interpreter))
-    monkeypatch.setattr(forked_kernels, "AVAILABLE", False)
     execute(toy_notebook(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
     assert first.exists()
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 paper"
@@ -194,12 +178,3 @@ def test_execute_runs_each_kernel_in_a_process_with_pinned_variables(tmp_path: P
     assert kernels[0][0] != kernels[1][0]
     assert [kernel[1:3] for kernel in kernels] == [["", "UTC"]] * 2
     assert os.getsid(0) not in {kernel[3] for kernel in kernels}, "Ctrl-C is for the runner, which ends its kernels"
-
-
-def test_longest_notebooks_exist_and_start_first() -> None:
-    order = notebook_parameters.longest()
-    assert len(order) == len(set(order))
-    assert set(order) <= {path.stem for path in notebook_parameters.find()}
-    runs = run_notebooks.prepare(notebook_parameters.find(["02", "06", "05"]), "paper", {})
-    names = [run.notebook.name for run in run_notebooks._longest_first(runs)]
-    assert names == ["06_search", "05_comparison", "02_system"]

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from heshare.paper.figures import style
-from heshare.paper.notebooks import notebook, notebook_parameters, output_folders
+from heshare.paper.notebooks import notebook, output_folders, parameters
 from heshare.paper.provenance import commit
 from heshare.paper.provenance.run_record import RunRecord
 from heshare.shared.errors import InputError
 from heshare.shared.files import root
 
-MINE = root() / "build/mine/05_comparison"
+MINE = root() / "build/mine/04_comparison"
 
 
 def record(profile: str = "paper", *, edited: bool = False, **changed: object) -> RunRecord:
-    return RunRecord("05_comparison", profile, changed, edited)
+    return RunRecord("04_comparison", profile, changed, edited)
 
 
 @pytest.fixture(params=[None, "0" * 64], ids=["the commit's package", "a changed package"])
@@ -47,7 +47,7 @@ def test_figures_is_refused_for_what_is_not_the_papers(package: str | None, fold
 
 @pytest.mark.parametrize("name", ["02_system", "90_live"])
 def test_setup_by_hand_chooses_build_mine(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    values = dict(notebook_parameters.read(notebook_parameters.find([name])[0]).defaults)
+    values = dict(parameters.read(parameters.find([name])[0]).defaults)
     with style.using():
         ctx = notebook.setup(name, values, outputs=["x02z_own"])
     assert ctx.out == root() / "build/mine" / name

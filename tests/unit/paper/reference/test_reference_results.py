@@ -36,11 +36,11 @@ def write(folder: Path, name: str, text: str, *, numpy: str = "2.4.6", profile: 
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a run of two files, which are the reference."""
     monkeypatch.setattr(reference_results, "folder", lambda: tmp_path / "reference")
+    monkeypatch.setattr(reference_results, "promised", lambda: ["fig01_one"])
+    monkeypatch.setattr(reference_results, "_seconds", lambda: {"05_comparison": 90.0})
     write(tmp_path / "run", "fig01_one", TEXT)
     write(tmp_path / "run", "x05a_two", TEXT)
-    seconds = tmp_path / "seconds.json"
-    seconds.write_text('{"05_comparison": 90.0}', "utf-8")
-    assert reference_results.update(tmp_path / "run", seconds) == ["fig01_one.csv", "x05a_two.csv"]
+    assert reference_results.update(tmp_path / "run") == ["fig01_one.csv", "x05a_two.csv"]
     return tmp_path / "run"
 
 
@@ -65,12 +65,22 @@ def test_compare_names_the_first_row_of_tables_of_different_shape(run: Path, tex
     assert found.row == (1 if "value_j" in text else 4 if "c,3.5" in text else 3)
 
 
-def test_compare_names_missing_and_new_files(run: Path) -> None:
+def test_a_new_file_is_a_difference_and_one_that_was_not_made_is_counted(run: Path) -> None:
     (run / "x05a_two.csv").rename(run / "x05b_three.csv")
     (run / "x05a_two.json").rename(run / "x05b_three.json")
     compared = reference_results.compare(run)
     assert not compared.same
-    assert (compared.missing, compared.new) == (("x05a_two.csv",), ("x05b_three.csv",))
+    assert (compared.not_made, compared.new) == (("x05a_two.csv",), ("x05b_three.csv",))
+
+
+def test_claims_that_were_not_made_are_no_difference(run: Path) -> None:
+    head = "id,part,value,low,high,verdict\n"
+    write(run, "claims", f"{head}M1,,1.5,1.0,2.0,direction\nE1,,4.0,3.0,5.0,direction\n")
+    reference_results.update(run)
+    write(run, "claims", f"{head}M1,,1.5,1.0,2.0,direction\nE1,,,,,not made yet\n")
+    assert reference_results.compare(run).same
+    write(run, "claims", f"{head}M1,,1.6,1.0,2.0,direction\nE1,,,,,not made yet\n")
+    assert [one.column for one in reference_results.compare(run).differences] == ["value"]
 
 
 def test_compare_lets_values_but_no_columns_move_under_other_versions(run: Path) -> None:
@@ -88,18 +98,18 @@ def test_compare_lets_values_but_no_columns_move_under_other_versions(run: Path)
     [
         ("M1,,1.5,1.0,2.0,direction", []),
         ("M1,,1.99,1.0,9.0,direction", []),
-        ("M1,,2.01,2.0,2.1,direction", ["measured"]),
-        ("M1,,,,,direction", ["measured"]),
+        ("M1,,2.01,2.0,2.1,direction", ["value"]),
+        ("M1,,,,,direction", ["value"]),
         ("M1,,1.5,1.0,2.0,reproduced", ["verdict"]),
-        ("M2,,1.5,1.0,2.0,direction", ["verdict", "measured"]),
+        ("M2,,1.5,1.0,2.0,direction", ["verdict", "value"]),
     ],
 )
 def test_compare_holds_claims_to_their_intervals_under_other_versions(
     run: Path, tmp_path: Path, now: str, columns: list[str]
 ) -> None:
-    head = "id,part,measured,low,high,verdict\n"
+    head = "id,part,value,low,high,verdict\n"
     write(run, "claims", f"{head}M1,,1.5,1.0,2.0,direction\n")
-    reference_results.update(run, tmp_path / "no.json")
+    reference_results.update(run)
     write(run, "claims", f"{head}{now}\n", numpy="2.5.0")
     assert [one.column for one in reference_results.compare(run).differences] == columns
 
@@ -109,34 +119,37 @@ def test_update_changes_only_files_that_differ_and_keeps_the_minutes(run: Path, 
     kept.write_bytes(kept.read_bytes()[:4] + b"\1\0\0\0" + kept.read_bytes()[8:])  # another time in the gzip header
     before = kept.read_bytes()
     write(run, "fig01_one", TEXT.replace("2.5", "2.0"))
-    assert reference_results.update(run, tmp_path / "no.json") == ["fig01_one.csv"]
+    assert reference_results.update(run) == ["fig01_one.csv"]
     assert reference_results.read("fig01_one.csv") == TEXT.replace("2.5", "2.0")
     assert kept.read_bytes() == before
     assert reference_results.origin()["notebooks"]["05_comparison"]["seconds"] == 90.0
     (run / "x05a_two.csv").unlink()
-    assert reference_results.update(run, tmp_path / "no.json") == ["x05a_two.csv"]
+    assert reference_results.update(run) == ["x05a_two.csv"]
     assert reference_results.names() == ["fig01_one.csv"]
 
 
-def test_update_refuses_other_profiles_and_mixed_versions(run: Path, tmp_path: Path) -> None:
+def test_update_refuses_a_run_that_lacks_an_output_other_profiles_and_mixed_versions(run: Path) -> None:
+    (run / "fig01_one.csv").unlink()
+    with pytest.raises(InputError, match="make all"):
+        reference_results.update(run)
     write(run, "fig01_one", "value\n7\n", profile="smoke")
     with pytest.raises(InputError, match="found smoke"):
-        reference_results.update(run, tmp_path / "no.json")
+        reference_results.update(run)
     write(run, "fig01_one", "value\n7\n", numpy="2.5.0")
     with pytest.raises(InputError, match="column versions"):
-        reference_results.update(run, tmp_path / "no.json")
+        reference_results.update(run)
     assert reference_results.read("fig01_one.csv") == TEXT
 
 
 def test_verify_command_prints_differences_and_exits_with_1(run: Path) -> None:
-    command = ["verify", "--out", str(run)]
+    command = ["notebook", "verify", "--out", str(run)]
     good = CliRunner().invoke(app, command)
     assert (good.exit_code, good.stdout.count("\n")) == (0, 1)
     write(run, "fig01_one", TEXT.replace("5,", "7,"))
     bad = CliRunner().invoke(app, [*command, "--most", "1"])
     assert bad.exit_code == 1
     assert bad.stdout.startswith("fig01_one.csv, row 2, column value: expected 1.5, found 1.7")
-    assert "2 differences in 1 files, 0 missing, 0 new" in bad.stdout
+    assert "2 differences in 1 files, 0 new, 0 of the reference not made" in bad.stdout
     document = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert [row["row"] for row in document["rows"]] == [2, 3]
     shutil.rmtree(run)
@@ -146,18 +159,11 @@ def test_verify_command_prints_differences_and_exits_with_1(run: Path) -> None:
     assert "make figures" in empty.output
 
 
-def test_committed_reference_is_small_and_has_every_output_of_the_notebooks(checkout: Path) -> None:
-    from heshare.paper.notebooks import notebook_parameters
-
+def test_committed_reference_is_small_and_has_the_outputs_of_the_notebooks(checkout: Path) -> None:
     files = list((checkout / "reference").iterdir())
     assert sum(path.stat().st_size for path in files) < MOST_BYTES
-    paths = notebook_parameters.find()
-    outputs = {name for path in paths for name in notebook_parameters.read(path).outputs}
-    outputs -= {name for path in paths if "live" in path.parts for name in notebook_parameters.read(path).outputs}
     kept = {name.removesuffix(".csv") for name in reference_results.names()}
-    assert outputs <= kept
-    optional = {name for path in paths for name in notebook_parameters.read(path).optional}
-    assert kept - outputs - optional <= {"claims", "claims_figure"}
+    assert kept == {*reference_results.promised(), "claims"}
 
 
 def test_artefact_page_is_up_to_date(checkout: Path) -> None:
