@@ -17,23 +17,21 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from support.pdf_text import texts_outside
 
 from heshare.paper import tables
-from heshare.paper.figures import comparison_plane, diagram, panels, style
-from heshare.paper.figures.series_styles import category_style
+from heshare.paper.figures import comparison_plane, diagram, plots, style
+from heshare.paper.figures.series_styles import category_style, series_style
 from heshare.paper.figures.timelines import LOAD_CLASSES
-from heshare.paper.notebooks import notebook, notebook_parameters
+from heshare.paper.notebooks import notebook, parameters
 from heshare.paper.notebooks.execute_notebook import missing_files
-from heshare.paper.provenance import sidecar as provenance
 from heshare.paper.provenance.run_record import RunRecord
 from heshare.prediction.features import FEATURES
 from heshare.scheduling.plan import Batch, Plan
-from heshare.shared.errors import DeviceError, InputError
-from heshare.shared.files import root, sha256
+from heshare.shared.errors import InputError
+from heshare.shared.files import root
 from heshare.shared.html_tables import head
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
-PLANNED = {"batch_sizes": [4, 8], "tasks": 12, "cluster": "1xT4"}
 FRAME = pd.DataFrame(
     {"group": ["a", "a", "b"], "gpu": ["T4", "A100", "T4"], "value": [1.0, 2.0, 3.0], "low": 0.5, "high": 4.0}
 )
@@ -48,23 +46,13 @@ def ax() -> Iterator[Axes]:
 
 
 def context(out: Path, *, by_hand: bool = False) -> notebook.Context:
-    source = notebook_parameters.Notebook(
+    source = parameters.Notebook(
         root() / "notebooks/01_motivation.ipynb",
         {"profile": "paper", "seed": 0},
         ("fig01_toy", "table1_toy", "x01a_toy"),
     )
     run = RunRecord("01_motivation", "smoke", by_hand=by_hand)
     return notebook.Context(source, {"profile": "smoke", "seed": 3, "out_dir": str(out)}, out, run)
-
-
-def test_cells_of_a_context_are_in_build_unless_set(tmp_path: Path) -> None:
-    assert context(root() / "figures").cells == root() / "build/cells"
-    assert context(tmp_path / "figures").cells == tmp_path / "figures.cells", "another folder starts from nothing"
-    changed = context(tmp_path)
-    changed.parameters["cells_dir"] = str(tmp_path / "there")
-    assert changed.cells == tmp_path / "there"
-    by_hand = context(root() / "build/mine/01_motivation", by_hand=True)
-    assert by_hand.cells == root() / "build/mine/cells", "a kernel may have changed the package that it runs"
 
 
 def test_the_systems_diagram_draws_each_task_of_the_plan_as_high_as_its_share(ax: Axes) -> None:
@@ -89,10 +77,10 @@ def test_the_systems_diagram_draws_each_task_of_the_plan_as_high_as_its_share(ax
         assert any(box.x0 <= extent.x0 and extent.x1 <= box.x1 and box.y0 <= extent.y0 for box in boxes), text
 
 
-def test_fig_6_has_a_mark_for_each_policy_the_paper_and_an_arrow_between_forms(ax: Axes) -> None:
-    titles = ["Trade-off", "En-opt", "Morak", "Morak, HeShare's placement", "Morak, HeShare's placement (cap 1.0)"]
+def test_the_plane_has_a_name_for_each_system_and_an_arrow_between_forms(ax: Axes) -> None:
+    titles = ["Trade-off", "En-opt", "Morak", "Morak, HeShare's placement", "Morak, own best"]
     rows = [
-        {"title": title, "metric": metric, "median": size * (at + 2), "paper": np.nan if at != 2 else 3 * size}
+        {"title": title, "metric": metric, "median": size * (at + 2)}
         for metric, size in (("avg_jct_s", 1e3), ("energy_active_j", 1e6))
         for at, title in enumerate(titles)
     ]
@@ -100,9 +88,48 @@ def test_fig_6_has_a_mark_for_each_policy_the_paper_and_an_arrow_between_forms(a
     comparison_plane.draw(ax, frame, forms=[titles[2:]], plans=["Trade-off", "En-opt"])
     arrows = [(text.xyann, text.xy) for text in ax.texts if text.arrow_patch is not None and text.xyann[0] >= 4]
     assert arrows == [((4, 4), (5, 5)), ((5, 5), (6, 6))]
-    assert [line.get_xydata().tolist() for line in ax.lines if line.get_marker() == "x"] == [[[3, 3]]]
-    words = {text.get_text() for text in ax.texts}
-    assert {"Trade-off", "Morak, the paper", "Morak, placed", "Morak, placed, own best"} <= words
+    assert {*titles, "better"} <= {text.get_text() for text in ax.texts}
+
+
+RUNS = pd.DataFrame(
+    {
+        "title": ["Random"] * 6 + ["Trade-off"] * 6,
+        "tasks": [4, 8] * 6,
+        "jct_s": [*np.arange(10.0, 16.0), *np.arange(6.0)],
+    }
+)
+
+
+def test_bars_are_as_high_as_the_medians_and_have_the_systems_colours(ax: Axes) -> None:
+    titles = ["Trade-off", "Random"]
+    plots.bars(ax, RUNS, x="title", y="jct_s", hue="title", order=titles, hue_order=titles)
+    bars = [patch for patch in ax.patches if isinstance(patch, Rectangle)]
+    assert [bar.get_height() for bar in bars] == [2.5, 12.5]
+    assert [bar.get_facecolor() for bar in bars] == [to_rgba(series_style(title).colour) for title in titles]
+    ends = [line.get_ydata() for line in ax.lines]
+    assert [[min(each), max(each)] for each in ends] == [[0.0, 5.0], [10.0, 15.0]], "the interval of six values"
+
+    places = [plots.bar_place(at, 0, 1) for at in range(2)]
+    assert places == [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]
+
+
+def test_bars_in_groups_are_where_bar_place_says(ax: Axes) -> None:
+    groups = ["4", "8"]
+    titles = ["Random", "Trade-off"]
+    runs = RUNS.assign(tasks=RUNS["tasks"].astype(str))
+    plots.bars(ax, runs, x="tasks", y="jct_s", hue="title", order=groups, hue_order=titles)
+    drawn = [(bar.get_x(), bar.get_x() + bar.get_width()) for container in ax.containers for bar in container]
+    expected = [plots.bar_place(group, system, 2) for system in range(2) for group in range(2)]
+    assert np.array(drawn) == pytest.approx(np.array(expected))
+
+
+def test_trends_go_through_the_medians(ax: Axes) -> None:
+    plots.trends(ax, RUNS, x="tasks", y="jct_s", hue="title", hue_order=["Random", "Trade-off"])
+    lines = [
+        line.get_xydata().tolist() for line in ax.lines if len(line.get_xdata()) == 2 and line.get_marker() != "None"
+    ]
+    assert [[4, 12.0], [8, 13.0]] in lines
+    assert [[4, 2.0], [8, 3.0]] in lines
 
 
 def test_smallest_text_is_that_in_print(ax: Axes) -> None:
@@ -203,10 +230,14 @@ def test_save_refuses_an_undeclared_figure_empty_data_and_an_unknown_provenance(
     assert not (tmp_path / "out").exists()
 
 
-def test_setup_refuses_the_live_profile_without_a_gpu() -> None:
-    values = {"profile": "live", "seed": 0, "batch_size": 8, "out_dir": ""} | PLANNED
-    with pytest.raises(DeviceError, match="live"):
-        notebook.setup("02_system", values, outputs=[])
+def test_a_caption_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="at most 60 words"):
+        context(tmp_path).data(FRAME, "x01a_toy", caption="word " * 61, rows="emulated")
+
+
+def test_wall_times_are_shown_and_not_written(tmp_path: Path) -> None:
+    context(tmp_path).data(FRAME.assign(planning_s=1.0), "x01a_toy", caption="Rows.", rows="emulated")
+    assert pd.read_csv(tmp_path / "x01a_toy.csv").equals(FRAME)
 
 
 @pytest.mark.parametrize(("wide", "width"), [(False, 500), (True, 1050)])
@@ -238,48 +269,6 @@ def test_table_2_keeps_the_papers_words_beside_the_features() -> None:
     assert frame["least"].tolist() == list(range(14))
 
 
-def test_physics_has_a_lead_only_where_both_errors_are_below_the_forests() -> None:
-    def words(*physics: float) -> str:
-        rows = [
-            {"data": data, "settings": "tuned", "split": split, "technique": name}
-            | {"quantity": quantity, "error": error, "mean_pct": size}
-            for data, split, quantity in (
-                ("emulated", "row", "both"),
-                ("published", "row", "time"),
-                ("published", "workload", "time"),
-            )
-            for name, sizes in (("RF", (2.0, 3.0)), ("Physics", physics))
-            for error, size in zip(("absolute", "relative"), sizes, strict=True)
-        ]
-        return tables.physics_text(pd.DataFrame(rows))
-
-    assert "it has a lead" in words(1.0, 2.9)
-    assert "it has no lead" in words(1.0, 3.1)
-    assert "1 / 3.1 % against RF's 2 / 3 %" in words(1.0, 3.1)
-
-
-def test_table_5_has_a_block_for_each_settings_and_its_caption_the_best_of_each() -> None:
-    blocks = {"defaults": {"MLP": 9, "RF": 5}, "tuned": {"MLP": 4, "RF": 5, "Physics": 1}}
-    rest = {"SVR": 9, "DT": 8, "LR": 7}
-    rows = [
-        {"data": "emulated", "settings": settings, "split": split, "technique": name, "quantity": "both"}
-        | {"error": error, "mean_pct": size * (10 if split == "gpu" else 1) + (error == "relative")}
-        for settings, sizes in blocks.items()
-        for split in ("row", "gpu")
-        for name, size in {**rest, **sizes}.items()
-        for error in ("absolute", "relative")
-    ]
-    errors = pd.DataFrame(rows)
-    text = tables.accuracy_text(errors)
-    assert text == (
-        "Least errors (absolute / relative): by scikit-learn's defaults RF 5 / 6 %; tuned MLP 4 / 5 % (RF 5 / 6 %)."
-    )
-    wide = tables.table_5(errors).set_index(["Settings", "Model"])
-    assert len(wide) == 11
-    assert wide.loc[("tuned", "MLP")].tolist() == [12.12, 5.13, 4.0, 5.0, 40.0, 41.0]
-    assert wide.loc[("defaults", "MLP")].tolist() == [12.12, 5.13, 9.0, 10.0, 90.0, 91.0]
-
-
 def test_to_markdown_aligns_numbers_and_escapes_bars() -> None:
     frame = pd.DataFrame({"name": ["a|b", "c"], "size": [1.23456, 12345.6], "fits": [True, False], "gap": [1.0, None]})
     lines = tables.to_markdown(frame).splitlines()
@@ -289,25 +278,6 @@ def test_to_markdown_aligns_numbers_and_escapes_bars() -> None:
     assert "12346" in lines[3]
     assert "| yes" in lines[2]
     assert lines[1].count(":") == 2
-
-
-def test_input_hashes_has_the_files_that_a_notebook_declares() -> None:
-    listed = provenance.input_hashes("01_motivation")
-    assert list(listed) == sorted(listed)
-    assert listed["data/gpus.csv"] == sha256(root() / "data/gpus.csv")
-    assert "data/calibration/constants.csv" in listed
-    assert "data/settings.csv" not in listed, "Figs. 1 to 4 have no policy"
-    assert list(provenance.input_hashes(None)) == ["data/paper_claims.csv"]
-    assert set(listed) < set(provenance.input_hashes("a_notebook_of_ones_own"))
-
-
-def test_error_shares_rise_to_all_times_of_a_kind(ax: Axes) -> None:
-    points = pd.DataFrame(
-        {"test": ["a clock left out", "a clock left out", "pairs", "rest"], "error_pct": [-20.0, 5.0, 1.0, 3.0]}
-    )
-    found = panels.error_shares(ax, points).set_index("kind")
-    assert found.loc["clock (2)"].to_numpy().tolist() == [[5.0, 50.0], [20.0, 100.0]]
-    assert {text.get_text() for text in ax.get_legend().get_texts()} == {"clock (2)", "pairs (1)", "other (1)"}
 
 
 @pytest.mark.parametrize("place", [0.5, 0.99])

@@ -1,0 +1,66 @@
+"""The harness: settings, the same tasks for every system, paired changes over settings and repetitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.paper import harness
+from heshare.paper.harness import ENERGY, JCT, Setting
+
+SMALL = Setting(cluster="1xT4,1xA100", tasks=3)
+
+
+def test_vary_has_every_combination_and_one_at_a_time_a_single_difference() -> None:
+    both = harness.vary(SMALL, tasks=[3, 4], durations=["helios", "equal"])
+    assert [(each.tasks, each.durations) for each in both] == [
+        (3, "helios"), (3, "equal"), (4, "helios"), (4, "equal")
+    ]  # fmt: skip
+    single = harness.one_at_a_time(SMALL, tasks=[3, 4], durations=["helios", "equal"])
+    assert [(each.tasks, each.durations) for each in single] == [(3, "helios"), (4, "helios"), (3, "equal")]
+
+
+def test_every_system_of_a_repetition_gets_the_tasks_of_that_repetition() -> None:
+    runs = harness.run(SMALL, {"Random": "random", "SJF": "sjf"}, seeds=2, seed=5)
+    assert runs[["repetition", "title"]].to_numpy().tolist() == [[0, "Random"], [0, "SJF"], [1, "Random"], [1, "SJF"]]
+    assert (runs["cluster"] == "1xT4,1xA100").all()
+    assert runs.equals(harness.run(SMALL, {"Random": "random", "SJF": "sjf"}, seeds=2, seed=5).assign(
+        planning_s=runs["planning_s"]
+    ))  # fmt: skip
+
+    first = Repetition(0, 5).rng(0)
+    drawn = SMALL.draw(rng=first)
+    assert len(drawn) == 3
+    assert {task.arrival_s for task in drawn} == {0.0}
+
+
+def test_equal_tasks_have_one_duration_and_the_models_of_the_recipe() -> None:
+    recipe = SMALL.draw(rng=np.random.default_rng(1))
+    (equal,) = harness.vary(SMALL, durations=["equal"])
+    same = equal.draw(rng=np.random.default_rng(1))
+    assert [task.workload for task in same] == [task.workload for task in recipe]
+
+
+def test_a_change_pairs_repetitions_and_averages_settings() -> None:
+    values = {("A", 0): (2.0, 8.0), ("B", 0): (4.0, 16.0), ("A", 1): (3.0, 3.0), ("B", 1): (3.0, 3.0)}
+    rows = [
+        {"title": title, "repetition": number, "tasks": tasks, JCT: value, ENERGY: 1.0}
+        for (title, number), both in values.items()
+        for tasks, value in zip((4, 8), both, strict=True)
+    ]
+    runs = pd.DataFrame(rows)
+    assert harness.seed_means(runs, JCT).loc[0].tolist() == pytest.approx([4.0, 8.0])
+    size = harness.change(runs, "A", "B", JCT)
+    assert (size.value, size.low, size.high, size.n) == pytest.approx((-25.0, -50.0, 0.0, 2))
+
+    table = harness.changes(runs, ["A"], ["A", "B"], [JCT, ENERGY], by=["tasks"])
+    assert table[["tasks", "metric", "change_pct"]].to_numpy().tolist() == [
+        [4, JCT, -25.0], [4, ENERGY, 0.0], [8, JCT, -25.0], [8, ENERGY, 0.0]
+    ]  # fmt: skip
+
+
+def test_medians_have_a_row_for_each_system_and_metric() -> None:
+    runs = pd.DataFrame({"title": ["A"] * 3, "repetition": range(3), JCT: [1.0, 2.0, 9.0]})
+    assert harness.medians(runs, [JCT])[["title", "metric", "median", "n"]].to_numpy().tolist() == [["A", JCT, 2.0, 3]]
