@@ -20,14 +20,14 @@ from heshare.shared.files import PACKAGE, root
 pytestmark = pytest.mark.slow
 PARAMETERS = 'profile = "paper"\nseed = 0\ntasks = 10\nout_dir = ""'
 BEGIN = (
-    "import pandas as pd\n\nfrom heshare.paper.notebooks import notebook\n\n"
+    "import pandas as pd\n\nfrom heshare.lab.sweeps.statistics import ConfidenceInterval\n"
+    "from heshare.paper.notebooks import notebook\n\n"
     'ctx = notebook.setup("01_toy", globals(), outputs=["x01a_toy"])'
 )
 WORK = (
     'frame = pd.DataFrame({"tasks": [tasks]})\n'
     'ctx.table(frame, "x01a_toy", caption="A toy.", rows="emulated")\n'
-    'found = {"measured": -31.0, "low": -33.0, "high": -29.0, "n": tasks, "provenance": "emulated"}\n'
-    'ctx.claim("H3", "Random", **found)'
+    'ctx.claim("H3", "Random", ConfidenceInterval(-31.0, -33.0, -29.0, tasks))'
 )
 NAME = "01_toy"
 
@@ -49,18 +49,14 @@ class Checkout:
     def __init__(self, top: Path) -> None:
         self.top = top
         shutil.copytree(PACKAGE, top / "heshare")
-        # A toy notebook needs nothing of what its kernel would otherwise import and compile beforehand, for seconds.
-        (top / "heshare/paper/notebooks/preloaded.py").write_text('"""Nothing."""\n')
         for name in (".gitignore", "pyproject.toml"):
             shutil.copy(root() / name, top)
         (top / "data").symlink_to(root() / "data")
         (top / "notebooks").mkdir()
         self.source = top / f"notebooks/{NAME}.ipynb"
         write_notebook(self.source, PARAMETERS, BEGIN, WORK)
-        (top / "notebooks/inputs.yaml").write_text(f"every: [gpus.csv]\n{NAME}: []\n")
-        (top / "notebooks/profiles.yaml").write_text(
-            f"smoke:\n  {NAME}: {{tasks: 2}}\npaper: {{}}\nlive: {{}}\norder: {{longest: []}}\n"
-        )
+        groups = f"groups: {{paper: [{NAME}], beyond: []}}\n"
+        (top / "notebooks/profiles.yaml").write_text(f"{groups}smoke: {{{NAME}: {{tasks: 2}}}}\n")
         (top / "figures/claims").mkdir(parents=True)
         for name in ("x01a_toy.csv", "x01a_toy.md", "x01a_toy.json", f"claims/{NAME}.json"):
             (top / "figures" / name).write_text("the paper's")
@@ -123,7 +119,6 @@ def test_the_papers_run_writes_to_figures_the_same_twice(clone: Checkout) -> Non
     assert (said["git_commit"], said["heshare_sha256"]) == (f"{clone.commit}+", None), "saved outputs change no code"
     assert clone.heshare(*words, "--out", "figures").returncode == 0
     assert clone.figures() == first
-    assert list(said["input_files"]) == ["data/gpus.csv"]
     assert str(clone.top) not in json.dumps(said)
 
 
@@ -141,7 +136,6 @@ def test_a_kernel_as_of_jupyterlab_leaves_figures_as_they_are(clone: Checkout) -
     assert (said["profile"], said["notebook_sha256"]) == ("custom", None)
     assert said["run"] == {"by": "hand", "changed_parameters": {"tasks": 12}}
     assert said["parameters"]["tasks"] == 12
-    assert len(said["input_files"]) > 20, "such cells may read every file"
     rows = json.loads((clone.top / f"build/mine/{NAME}/claims/{NAME}.json").read_text())
     assert {row["profile"] for row in rows} == {"custom"}
 
@@ -156,8 +150,8 @@ def test_the_runner_with_other_parameters_leaves_figures_as_they_are(clone: Chec
     assert said["run"] == {"by": "heshare notebook run", "changed_parameters": {"tasks": 8}, "edited": False}
     assert said["notebook_sha256"] == hashlib.sha256(clone.source.read_bytes()).hexdigest()
     assert not (clone.top / "build/notebooks/paper").exists(), "the executed copies of the paper's run stay"
-    told = clone.heshare("claims", "--out", f"build/mine/{NAME}")
-    assert "Notebook profile: custom" in told.stdout
+    listed = clone.heshare("notebook", "claims", "--out", f"build/mine/{NAME}")
+    assert "1 reproduced" in listed.stdout
     for words in (["-p", "tasks=8"], ["--profile", "smoke"]):
         refused = clone.heshare("notebook", "run", "01", *words, "--out", "figures")
         assert refused.returncode == 2
@@ -168,7 +162,7 @@ def test_the_runner_with_other_parameters_leaves_figures_as_they_are(clone: Chec
 
 def test_an_edited_notebook_leaves_figures_as_they_are(clone: Checkout) -> None:
     write_notebook(clone.source, PARAMETERS.replace("10", "9"), BEGIN, WORK)
-    refused = clone.heshare("notebook", "run", "--all", "--out", "figures")
+    refused = clone.heshare("notebook", "run", "--group", "all", "--out", "figures")
     assert refused.returncode == 2
     assert "code that differs from the commit's" in refused.stderr
     assert clone.heshare("notebook", "run", NAME).returncode == 0
@@ -200,7 +194,7 @@ def test_copies_and_new_notebooks_are_run_by_name_only(clone: Checkout) -> None:
     assert listed.returncode == 0, listed.stderr
     assert listed.stdout.splitlines()[0] == NAME
     assert f"run by name only: {NAME}-Copy1, Untitled" in listed.stdout
-    done = clone.heshare("notebook", "run", "--all", "--profile", "smoke")
+    done = clone.heshare("notebook", "run", "--group", "all", "--profile", "smoke")
     assert (done.returncode, done.stdout) == (0, "1 notebook, 4 files in build/smoke/\n"), done.stderr
     assert clone.heshare("notebook", "run", copy.stem).returncode == 0
     assert clone.untouched()

@@ -9,7 +9,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from heshare.paper.notebooks import notebook_parameters, run_notebooks
+from heshare.paper.notebooks import parameters, run_notebooks
 from heshare.paper.notebooks.execute_notebook import missing_files
 from heshare.paper.studies import live_results
 from heshare.shared.files import root
@@ -21,9 +21,9 @@ COMMITTED = sorted(path.parent.name for path in (root() / "data" / "live").glob(
 def test_live_notebook_source_is_opt_in() -> None:
     book = nbformat.read(SOURCE, as_version=4)
     nbformat.validate(book)
-    assert notebook_parameters.read(SOURCE).defaults["profile"] == "paper"
-    assert SOURCE in notebook_parameters.find(["90_live"])
-    assert SOURCE not in notebook_parameters.find()
+    assert parameters.read(SOURCE).defaults["profile"] == "paper"
+    assert SOURCE in parameters.find(["90_live"])
+    assert SOURCE not in parameters.find()
 
 
 @pytest.mark.parametrize("name", COMMITTED)
@@ -48,7 +48,7 @@ def test_committed_results_have_every_job_and_policy(name: str) -> None:
 @pytest.mark.slow
 def test_live_notebook_draws_committed_results(tmp_path: Path) -> None:
     run_notebooks.run([SOURCE], profile="paper", given={}, out=tmp_path, jobs=1, quiet=True)
-    for name in notebook_parameters.read(SOURCE).outputs:
+    for name in parameters.read(SOURCE).outputs:
         assert missing_files(name, tmp_path) == []
     said = json.loads((tmp_path / "x90a_live.json").read_text())
     assert said["notebook"] == "notebooks/live/90_live.ipynb"

@@ -11,10 +11,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from heshare.paper.notebooks import notebook_parameters
+from heshare.paper.notebooks import parameters
 from heshare.shared.files import root
 
-OWN = [*notebook_parameters.find(), *notebook_parameters.find(["90_live"])]
+OWN = [*parameters.find(), *parameters.find(["90_live"])]
 pytestmark = pytest.mark.skipif(shutil.which("make") is None or shutil.which("git") is None, reason="no make or git")
 
 
@@ -45,8 +45,8 @@ def clone(tmp_path: Path) -> Path:
 def test_make_notebook_keeps_saved_outputs_out_of_git(clone: Path) -> None:
     done = make(clone, "--version --allow-root")
     assert done.returncode == 0, done.stderr
-    assert "/lab/tree/notebooks/00_explore.ipynb" in done.stdout
-    path = clone / "notebooks/00_explore.ipynb"
+    assert "/lab/tree/notebooks/explore.ipynb" in done.stdout
+    path = clone / "notebooks/explore.ipynb"
     book = nbformat.read(path, as_version=4)
     cell = next(cell for cell in book.cells if cell.cell_type == "code")
     cell.outputs, cell.execution_count = [nbformat.v4.new_output("stream", text="saved")], 7
@@ -55,7 +55,7 @@ def test_make_notebook_keeps_saved_outputs_out_of_git(clone: Path) -> None:
     assert call(clone, "git", "diff", "--stat").stdout == ""
     cell.source += "\n"
     nbformat.write(book, path)
-    assert "notebooks/00_explore.ipynb" in call(clone, "git", "diff", "--stat").stdout, "an edit is seen"
+    assert "notebooks/explore.ipynb" in call(clone, "git", "diff", "--stat").stdout, "an edit is seen"
     (clone / "scratch").mkdir()
     (clone / "scratch/mine.ipynb").write_text("{}")
     assert "scratch" not in call(clone, "git", "status", "--porcelain").stdout

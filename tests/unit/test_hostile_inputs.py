@@ -18,7 +18,7 @@ from heshare.lab.sweeps.plan_file import read_plan
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import encode
 from heshare.ops.jobs.job_file import read_jobs
-from heshare.paper.notebooks import notebook_parameters
+from heshare.paper.notebooks import parameters
 from heshare.profiles import store
 from heshare.shared import files
 from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, InputError, from_system
@@ -50,7 +50,7 @@ READERS = {
     "grid.yaml": read_grid,
     "plan.json": read_plan,
     "profile.csv": store.read,
-    "n.ipynb": notebook_parameters.read,
+    "n.ipynb": parameters.read,
     "journal.jsonl": lambda path: run_journal.read_state(path.parent),
 }
 ODD = [
@@ -159,7 +159,7 @@ def test_what_the_review_found_is_refused_with_one_message(name):
 def test_a_notebook_whose_cells_lack_fields_is_refused(tmp_path):
     (tmp_path / "n.ipynb").write_text('{"cells": [{}, 3]}')
     with pytest.raises(InputError, match="something that is no notebook"):
-        notebook_parameters.read(tmp_path / "n.ipynb")
+        parameters.read(tmp_path / "n.ipynb")
 
 
 @pytest.mark.parametrize("column", ["iterations", "arrival_s", "batch_size"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import heshare as hs
 from heshare.lab.sweeps.grid import parse_grid
-from heshare.paper.notebooks import notebook_parameters, output_folders
+from heshare.paper.notebooks import output_folders, parameters
 from heshare.policies.registry import make
 from heshare.shared.errors import InputError, suggestion, unknown
 
@@ -24,7 +24,7 @@ from heshare.shared.errors import InputError, suggestion, unknown
         (lambda: hs.estimate("V100", ["resnet51:8"]), "resnet50"),
         (lambda: hs.task_set(4, load="meduim"), "medium"),
         (lambda: hs.task_set(4, arrivals="exponentail"), "exponential"),
-        (lambda: notebook_parameters.find(["05_comparson"]), "05_comparison"),
+        (lambda: parameters.find(["04_comparson"]), "04_comparison"),
         (lambda: output_folders.folder_for("papper"), "paper"),
         (lambda: parse_grid({"policy": "random"}), "policies"),
     ],

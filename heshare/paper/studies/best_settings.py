@@ -81,7 +81,7 @@ STUDIES: Mapping[str, ComparisonWorlds] = MappingProxyType(
         "together": ComparisonWorlds(("4xT4,2xV100,2xA100",), (24,), arriving=(0.3, 0.6, 1.2)),
     }
 )
-"""The comparisons of notebooks 05, 10, 11 and 20."""
+"""The comparisons of notebooks 04, 06 and 10."""
 
 
 def _grid(name: str, **values: Sequence[object]) -> list[str]:
