@@ -163,8 +163,9 @@ def run(
 
 def seed_means(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the geometric mean of a metric over settings: a row for each repetition, a column for each system."""
-    logarithms = np.log(runs[metric].astype(float))
-    return np.exp(logarithms.groupby([runs[REPETITION], runs[TITLE]]).mean().unstack())
+    logarithms = pd.Series(np.log(runs[metric].to_numpy(float)), index=runs.index)
+    means: pd.DataFrame = logarithms.groupby([runs[REPETITION], runs[TITLE]]).mean().unstack()
+    return means.apply(np.exp)
 
 
 def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:

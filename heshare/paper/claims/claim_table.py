@@ -182,7 +182,8 @@ def count_text(table: pd.DataFrame) -> str:
 def readable(table: pd.DataFrame) -> pd.DataFrame:
     """Return claims with few columns for reading: claim, statement, paper, value with interval, verdict."""
     rows = []
-    for row in table.to_dict("records"):
+    records: list[Any] = table.to_dict("records")
+    for row in records:
         shown = value_text(row)
         name = f"{row['id']} {'' if pd.isna(row['part']) else row['part']}".strip()
         rows.append(
