@@ -4,7 +4,7 @@ A notebook states a setting, the systems by title and what it varies; `run` retu
 system. Repetition i draws the same tasks for all systems of a setting, so changes are paired by repetition.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import product
@@ -24,6 +24,7 @@ from heshare.paper.studies import platforms
 from heshare.policies import registry
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
+from heshare.running.result import Run
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -134,6 +135,8 @@ def run(
     *,
     seeds: int,
     seed: int = 0,
+    measures: Mapping[str, Callable[[Run], float]] | None = None,
+    start_cost_s: float = 0.0,
 ) -> pd.DataFrame:
     """Return the runs of systems in each setting, on the same task sets.
 
@@ -142,10 +145,12 @@ def run(
         systems: descriptions of policies, such as `morak(cap=1.0)`, by title.
         seeds: number of repetitions.
         seed: the seed of all repetitions; child i of `SeedSequence(seed)` is that of repetition i.
+        measures: more columns by name, each a function of the run.
+        start_cost_s: time that a task does nothing whenever it starts on a GPU, s.
 
     Returns:
-        One row a setting, repetition and system: the setting's columns, repetition, title, and the columns of
-        `Run.summary` (J, s), of which `WALL_TIME` is wall time; provenance.
+        One row a setting, repetition and system: the setting's columns, repetition, title, the columns of
+        `Run.summary` (J, s), of which `WALL_TIME` is wall time, and those of `measures`; provenance.
     """
     chosen: list[Comparable] = list(settings) if isinstance(settings, Iterable) else [settings]
     makers = [partial(registry.make, description) for description in systems.values()]
@@ -153,10 +158,17 @@ def run(
 
     for setting, number in tqdm(list(product(chosen, range(seeds))), desc="task sets", leave=False):
         found = repetition(
-            Repetition(number, seed), setting.draw, setting.gpus, makers, setting.make_predictor, setting.make_devices
+            Repetition(number, seed),
+            setting.draw,
+            setting.gpus,
+            makers,
+            setting.make_predictor,
+            setting.make_devices,
+            start_cost_s,
         )
         for title, result in zip(systems, found, strict=True):
-            rows.append({**setting.labels(), REPETITION: number, TITLE: title, **result.summary()})
+            more = {name: measure(result) for name, measure in (measures or {}).items()}
+            rows.append({**setting.labels(), REPETITION: number, TITLE: title, **result.summary(), **more})
 
     return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})
 
@@ -179,6 +191,17 @@ def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> Confidenc
     """
     means = seed_means(runs[runs[TITLE].isin([ours, theirs])], metric)
     return change_pct(means[ours], means[theirs])
+
+
+def ratios(runs: pd.DataFrame, ours: str, theirs: str, metric: str, cases: Sequence[str] = ()) -> pd.Series:
+    """Return a metric of `ours` over that of `theirs`, paired by repetition and by the columns `cases`.
+
+    Returns:
+        A series with the repetition and the cases as its index.
+    """
+    keys = [REPETITION, *cases]
+    own, other = (runs[runs[TITLE] == title].set_index(keys)[metric].astype(float) for title in (ours, theirs))
+    return own / other
 
 
 def changes(

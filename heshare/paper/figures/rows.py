@@ -42,6 +42,15 @@ def interval_rows(
     ax.grid(axis="x")
 
 
+def paper_values(ax: Axes, frame: pd.DataFrame, *, least: str, most: str) -> None:
+    """Draw the paper's value in each row of `interval_rows`: a black mark, or a line from `least` to `most`."""
+    at = np.arange(len(frame))
+    ax.hlines(at, frame[least], frame[most], color="black", linewidth=1.6, zorder=1.5)
+    for end in (least, most):
+        ax.plot(frame[end], at, "|", color="black", markersize=8, markeredgewidth=1.6, zorder=1.5)
+    ax.plot([], [], "|", color="black", markersize=8, markeredgewidth=1.6, label="the paper")
+
+
 def value_line(ax: Axes, value: float, words: str = "", line: str = "--") -> None:
     """Draw a vertical line to compare with; `words` are written above it."""
     ax.axvline(value, color=GUIDE, linewidth=0.8, linestyle=line, zorder=0)
