@@ -36,12 +36,6 @@ def paired_change(frame: pd.DataFrame, ours: str, theirs: str, column: str, *, b
     return change_pct(wide[ours], wide[theirs])
 
 
-def medians(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return the medians over repetitions of every number, one row for each group of the columns `by`."""
-    numbers = frame.columns.difference([*by, REPETITION, PROVENANCE], sort=False)
-    return frame.groupby(list(by), sort=False)[list(numbers)].median().reset_index()
-
-
 def median_intervals(frame: pd.DataFrame, by: Sequence[str], measures: Iterable[str]) -> pd.DataFrame:
     """Return the median of each measure with its 95 % interval, by the columns `by`.
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from heshare.lab.sweeps.random_streams import Repetition
-from heshare.lab.sweeps.study_runs import median_intervals, medians, paired_change, repeat
+from heshare.lab.sweeps.study_runs import median_intervals, paired_change, repeat
 from heshare.shared.errors import InputError
 
 FRAME = pd.DataFrame(
@@ -52,11 +52,6 @@ def test_paired_change_compares_within_repetitions() -> None:
 def test_paired_change_refuses_a_repetition_that_lacks_a_system() -> None:
     with pytest.raises(InputError):
         paired_change(FRAME.iloc[1:], "ours", "theirs", "jct_s")
-
-
-def test_medians_are_over_repetitions() -> None:
-    table = medians(FRAME, ["title"])
-    assert table.to_dict("list") == {"title": ["ours", "theirs"], "jct_s": [14.0, 20.0]}
 
 
 def test_median_intervals_has_a_row_for_each_group_and_measure() -> None:
