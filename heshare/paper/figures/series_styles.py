@@ -2,8 +2,8 @@
 
 The hue is that of the family: HeShare's plans are blue, HeShare+ is black, Random is grey, Morak orange, μ-Serve
 vermilion, the systems of the field are muted, and GPUs are a ramp of greens, which no policy has. A rival with
-HeShare's placement has its own hue, unfilled, and so has HeShare by the paper's words. A name that is not in the
-registry is an error.
+HeShare's placement has its own hue, unfilled, and so have HeShare by the paper's words and a baseline that starts all
+tasks of a GPU at once. A name that is not in the registry is an error.
 """
 
 from collections.abc import Mapping
@@ -85,7 +85,9 @@ SERIES: dict[str, SeriesStyle] = {
     "another GPU": SeriesStyle("#74A57F", "X", "-"),
     # The paper's policies
     "Random": SeriesStyle(_GREY, "*", ":"),
+    "Random, all at once": SeriesStyle(_GREY, "*", ":", filled=False),
     "Sched-only": SeriesStyle("#6E6E6E", "D", ":"),
+    "Sched-only, all at once": SeriesStyle("#6E6E6E", "D", ":", filled=False),
     "HeShare": SeriesStyle(_BLUE, "o", "-"),
     "Trade-off": SeriesStyle(_BLUE, "o", "-"),
     "En-opt": SeriesStyle("#3B97D3", "s", "--"),

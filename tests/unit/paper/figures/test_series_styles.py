@@ -46,6 +46,13 @@ def test_a_rival_with_heshares_placement_has_its_own_hue_unfilled() -> None:
         assert (placed.filled, placed.face) == (False, "white")
 
 
+def test_a_baseline_that_starts_all_tasks_at_once_has_its_own_hue_unfilled() -> None:
+    for name in ("Random", "Sched-only"):
+        plain, together = series_style(name), series_style(f"{name}, all at once")
+        assert (together.colour, together.marker, together.filled) == (plain.colour, plain.marker, False)
+        assert plain.filled
+
+
 def test_heshare_by_the_papers_words_has_its_own_hue_unfilled() -> None:
     for name in ("HeShare", "Trade-off", "JCT-opt"):
         plain, literal = series_style(name), series_style(f"{name}, literally")
