@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+import numpy as np
 import pandas as pd
 
 from heshare.paper import tables
@@ -92,8 +93,8 @@ def is_undetermined(claim: Claim, value: float, cells: pd.DataFrame) -> bool:
         return False
 
     enough = cells[cells["n"] >= LEAST_SEEDS]
-    near = enough[[is_near(claim, each) for each in enough["value"]]]
-    places = near[list(axes_of(claim))].to_numpy().tolist()
+    holds = np.array([is_near(claim, each) for each in enough["value"]], dtype=bool)
+    places = enough.loc[holds, list(axes_of(claim))].to_numpy().tolist()
     return any(_differ_in_one(one, other) for one, other in combinations(places, 2))
 
 

@@ -14,6 +14,7 @@ from heshare.paper.claims.paper_claims import Claim, paper_claims
 from heshare.paper.claims.verdicts import WITHIN, is_near
 from heshare.paper.figures.rows import TITLE
 from heshare.paper.figures.series_styles import BAND, EDGE, EFFECT, GUIDE, category_style
+from heshare.paper.studies.single_choices import SHIPPED
 
 _ROWS = [DURATIONS, RATIO, SIZES]
 """The axes that enter every number, which are the rows of the factorial's map; the others are its columns."""
@@ -32,10 +33,11 @@ _FURTHEST = 1.0
 def factorial_map(ax: Axes, table: pd.DataFrame) -> None:
     """Draw every cell of every number: its value, coloured by its ratio to the paper's, framed where it is near.
 
-    `table` is as from `assumptions.cells`. A number has a column for each level of its own axis (queues or throttle).
+    `table` is as from `factorial_cells.cells`. A number has a column for each level of its own axis (queues, throttle).
     """
     values = _columns(table)
-    claims = [paper_claims()[id, part] for id, part, _ in values.columns]
+    columns: list[Any] = values.columns.to_list()
+    claims = [paper_claims()[id, part] for id, part, _ in columns]
     paper = np.array([claim.value for claim in claims])
     ratio = np.log2(np.maximum(values / paper, 2.0**-_FURTHEST))
 
@@ -57,8 +59,8 @@ def factorial_map(ax: Axes, table: pd.DataFrame) -> None:
         if is_near(claims[column], value):
             ax.add_patch(Rectangle((column + 0.07, row + 0.07), 0.86, 0.86, **_FRAME))
 
-    _name_rows(ax, values.index)
-    _name_columns(ax, values.columns, claims)
+    _name_rows(ax, values.index.to_list())
+    _name_columns(ax, claims, [level for _, _, level in columns])
     ax.grid(visible=False)
 
 
@@ -76,19 +78,21 @@ def _columns(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _name_rows(ax: Axes, rows: pd.MultiIndex) -> None:
-    ax.set_yticks(np.arange(len(rows)) + 0.5, [f"{sizes}, {ratio}, {batch}" for sizes, ratio, batch in rows], rotation=0)
+def _name_rows(ax: Axes, rows: Sequence[tuple[str, str, str]]) -> None:
+    names = [f"{durations}, {ratio}, {sizes}" for durations, ratio, sizes in rows]
+    ax.set_yticks(np.arange(len(rows)) + 0.5, names, rotation=0)
     ax.set_ylabel("task sizes, T4 over A100, inference batch size")
+
     changed = [place for place in range(1, len(rows)) if rows[place][:2] != rows[place - 1][:2]]
     ax.hlines(changed, 0, 1, transform=ax.get_yaxis_transform(), color="white", linewidth=2.5)
 
 
-def _name_columns(ax: Axes, columns: pd.MultiIndex, claims: Sequence[Claim]) -> None:
-    ax.set_xticks(np.arange(len(columns)) + 0.5, [level.replace(", ", ",\n") for _, _, level in columns], rotation=90)
-    keys = [(claim.id, claim.part) for claim in claims]
-    for key in dict.fromkeys(keys):
-        first, count = keys.index(key), keys.count(key)
-        text = f"{key[0]}\n{key[1].replace('jct', 'JCT')}\n{paper_claims()[key].value:.0f}"
+def _name_columns(ax: Axes, claims: Sequence[Claim], levels: Sequence[str]) -> None:
+    ax.set_xticks(np.arange(len(levels)) + 0.5, [level.replace(", ", ",\n") for level in levels], rotation=90)
+    for claim in dict.fromkeys(claims):
+        first = claims.index(claim)
+        count = claims.count(claim)
+        text = f"{claim.id}\n{claim.part.replace('jct', 'JCT')}\n{claim.value:.0f}"
         ax.text(first + count / 2, -0.15, text, ha="center", va="bottom", fontsize=7)
         ax.axvline(first, color="white", linewidth=2.5)
 
@@ -96,10 +100,10 @@ def _name_columns(ax: Axes, columns: pd.MultiIndex, claims: Sequence[Claim]) -> 
 def effects_map(ax: Axes, table: pd.DataFrame) -> None:
     """Draw how far each axis moves each number, in percentage points; the axis that moves them furthest is first.
 
-    `table` is as from `assumptions.effects`; an axis that does not enter a number has no value there.
+    `table` is as from `factorial_cells.effects`; an axis that does not enter a number has no value there.
     """
     numbers = (table["id"] + " " + table["part"]).str.replace("jct", "JCT")
-    wide = table.assign(number=numbers).pivot(index="axis", columns="number", values="change")[numbers.unique()]
+    wide = table.assign(number=numbers).pivot_table(index="axis", columns="number", values="change", sort=False)
     ordered = wide.loc[wide.mean(axis=1).sort_values(ascending=False).index]
 
     sns.heatmap(ordered, ax=ax, annot=True, fmt=".1f", annot_kws={"fontsize": 7}, cmap="Blues", vmin=0.0, cbar=False)
@@ -112,12 +116,12 @@ def effects_map(ax: Axes, table: pd.DataFrame) -> None:
 def choices_of_number(ax: Axes, table: pd.DataFrame, key: tuple[str, str], axes: Sequence[str]) -> None:
     """Draw the values of one number under single choices: a row for each axis, a mark for each level.
 
-    `table` is as from `assumptions.numbers_of`. The band is a quarter of the paper's effect around its value, the line
-    the shipped setting.
+    `table` is as from `single_choices.numbers_of`. The line is the shipped setting; a number holds in the band, where
+    marks are full.
     """
     claim = paper_claims()[key]
     own = table[(table["id"] == claim.id) & (table["part"] == claim.part)]
-    shipped = float(own.loc[own["axis"] == "", "value"].iloc[0])
+    shipped = float(own.loc[own["axis"] == SHIPPED, "value"].iloc[0])
     varied = own[own["axis"].isin(axes)]
     places = [axes.index(axis) for axis in varied["axis"]]
 
@@ -146,7 +150,8 @@ def worth_over_sizes(ax: Axes, table: pd.DataFrame, titles: Mapping[str, str]) -
     sizes = list(table["batch_sizes"].unique())
     for index, (metric, title) in enumerate(titles.items()):
         style = category_style(index)
-        for basis, line, face in (("delivered", "-", style.colour), ("promised", ":", "white")):
+        forms = (("delivered", "-", style.colour), ("promised", ":", "white"))
+        for basis, line, face in forms:
             rows = table[(table["metric"] == metric) & (table["basis"] == basis)]
             at = np.array([sizes.index(size) for size in rows["batch_sizes"]]) + 0.12 * (index - 0.5)
             how = style.line_arguments(linestyle=line, markerfacecolor=face, markersize=3.5)

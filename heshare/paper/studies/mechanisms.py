@@ -80,9 +80,7 @@ class EnOptWithin(HeShare):
         return front.plans[int(near[np.argmin(jct_s[near])])].queues
 
 
-def stated(
-    settings: Iterable[Comparable], systems: Mapping[str, str], *, seeds: int, seed: int = 0
-) -> pd.DataFrame:
+def stated(settings: Iterable[Comparable], systems: Mapping[str, str], *, seeds: int, seed: int = 0) -> pd.DataFrame:
     """Return what the plans of HeShare's policies state, for the task sets and random states of `harness.run`.
 
     Args:

@@ -17,7 +17,6 @@ from heshare.devices.device_model import co_run
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import POWER_CV, TIME_CV, NoiseModel
 from heshare.lab.calibration.power_fit import t4_power_curve
-from heshare.ops.recording.regenerate_profiles import GPUS
 from heshare.paper.claims.paper_claims import paper_claims
 from heshare.prediction.features import ReferenceFeatures
 from heshare.prediction.forest import Forest, ForestPredictor, train_forest
@@ -29,6 +28,7 @@ from heshare.profiles.visit import MeasurementProtocol
 from heshare.shared import files
 from heshare.shared.errors import unknown
 from heshare.world import catalogue
+from heshare.world.catalogue import PAPER_GPUS as GPUS
 from heshare.world.cluster import Cluster
 from heshare.world.workload import Resident, Workload
 
@@ -45,9 +45,6 @@ class Platform:
 
     gpus: tuple[str, ...]
     change: Change
-
-
-# --- Ranges of the constants of power
 
 
 DYNAMIC, IDLE = ("dynamic_w", "clock_w", "idle_clock_w"), ("idle_w", "parked_w")
@@ -120,9 +117,6 @@ def _scaled_sharing_power(factor: float) -> Platform:
     return Platform(GPUS, change)
 
 
-# --- Contention between tasks that share a GPU
-
-
 def _contention(change_one: Callable[[Contention], Contention]) -> Platform:
     def change(known: Constants) -> Constants:
         return replace(known, contention={gpu: change_one(each) for gpu, each in known.contention.items()})
@@ -138,9 +132,6 @@ def _scaled_contention(factor: float) -> Platform:
 def _taking_turns(part: float) -> Platform:
     """Return the platform in which tasks keep others from the SMs during a part of their memory time and latency."""
     return _contention(lambda each: replace(each, memory=part, busy=part))
-
-
-# --- Times of single tasks
 
 
 def _scaled(timing: Timing, factor: float) -> Timing:
@@ -168,7 +159,9 @@ def _host_time(factor: float) -> Platform:
     def scaled(rows: Mapping[tuple[str, str, str], Timing]) -> dict[tuple[str, str, str], Timing]:
         return {key: replace(each, host_s=factor * each.host_s) for key, each in rows.items()}
 
-    return Platform(GPUS, lambda known: replace(known, timing=scaled(known.timing), half_timing=scaled(known.half_timing)))
+    return Platform(
+        GPUS, lambda known: replace(known, timing=scaled(known.timing), half_timing=scaled(known.half_timing))
+    )
 
 
 def _t4_of_fig_2(known: Constants) -> Constants:
@@ -180,9 +173,6 @@ def _t4_of_fig_2(known: Constants) -> Constants:
     factor = paper_claims()["M2", ""].value * a100_s / t4_s
     timing = {key: _scaled(each, factor) if key[0] == "T4" else each for key, each in known.timing.items()}
     return replace(known, timing=timing)
-
-
-# --- The platforms
 
 
 PLATFORMS: Mapping[str, Platform] = {

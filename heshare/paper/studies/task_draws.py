@@ -43,7 +43,9 @@ def draw(kind: str, n: int, *, rng: np.random.Generator, **how: Any) -> tuple[Ta
     return KINDS[kind](n, rng, how)
 
 
-def _of_durations(durations_s: FloatArray, n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
+def _of_durations(
+    durations_s: FloatArray, n: int, rng: np.random.Generator, how: Mapping[str, Any]
+) -> tuple[Task, ...]:
     """Return tasks whose durations are drawn from as many values as the recipe has percentiles.
 
     The same random state then draws the same models, and durations of the same rank.
