@@ -20,7 +20,7 @@ from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.lab.sweeps.sweep import repetition
-from heshare.paper.studies import platforms
+from heshare.paper.studies import platforms, task_draws
 from heshare.policies import registry
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
@@ -66,7 +66,7 @@ class Setting:
         tasks: number of tasks, which all arrive at the start.
         load: which workloads are drawn: `low`, `medium`, `high` or `mixed`.
         batch_sizes: inference batch sizes that tasks are drawn with.
-        durations: task sizes, a key of `platforms.DURATIONS`: `helios`, `equal`, ...
+        durations: task sizes, a key of `task_draws.KINDS`: `helios`, `equal`, ...
         precision: of the arithmetic of all tasks.
         platform: the emulated GPUs, a key of `platforms.PLATFORMS`: `as fitted`, ...
         predictor: `FOREST` or `NEVER_WRONG`.
@@ -76,7 +76,7 @@ class Setting:
     tasks: int = 60
     load: str = "mixed"
     batch_sizes: tuple[int, ...] = (4, 8)
-    durations: str = "helios"
+    durations: str = task_draws.HELIOS
     precision: str = "fp32"
     platform: str = platforms.AS_FITTED
     predictor: str = FOREST
@@ -93,7 +93,7 @@ class Setting:
 
     def draw(self, *, rng: np.random.Generator) -> tuple[Task, ...]:
         """Return a task set. In every precision a task takes as long alone on an A100 as in the default one."""
-        drawn = platforms.draw(self.durations, self.tasks, rng=rng, load=self.load, batch_sizes=self.batch_sizes)
+        drawn = task_draws.draw(self.durations, self.tasks, rng=rng, load=self.load, batch_sizes=self.batch_sizes)
         return tuple(self._in_precision(task) for task in drawn)
 
     def _in_precision(self, task: Task) -> Task:
