@@ -107,25 +107,25 @@ def compare(
 
     for number in tqdm(range(seed, seed + seeds), desc="task sets", leave=False):
         tasks = setting.draw(rng=np.random.default_rng(number))
-        world = make_instance(tasks, setting.gpus, predictor)
-        model = BatchModel(world, predictor)
+        instance = make_instance(tasks, setting.gpus, predictor)
+        model = BatchModel(instance, predictor)
 
-        stages = {title: each.run(world, rng=_rng(number, _SEARCH)) for title, each in searches.items()}
+        stages = {title: each.run(instance, rng=_rng(number, _SEARCH)) for title, each in searches.items()}
         plans: dict[str, Sequence[Plan]] = {
-            title: configure(stage[-1].schemes, world, model, searches[title].settings)[0]
+            title: configure(stage[-1].schemes, instance, model, searches[title].settings)[0]
             for title, stage in stages.items()
         }
         for title, planner in planners.items():
-            plans[title] = list(planner(world.tasks, setting.gpus, predictor, rng=_rng(number, _PLANNER)))
+            plans[title] = list(planner(instance.tasks, setting.gpus, predictor, rng=_rng(number, _PLANNER)))
 
-        truth = make_instance(tasks, setting.gpus, runs_plans)
-        predicted = {title: plan_objectives(each, world, model) for title, each in plans.items()}
-        run = {title: plan_objectives(each, truth, runs_plans) for title, each in plans.items()}
+        actual = make_instance(tasks, setting.gpus, runs_plans)
+        actual_model = BatchModel(actual, runs_plans)
+        predicted = {title: plan_objectives(each, instance, model) for title, each in plans.items()}
+        run = {title: plan_objectives(each, actual, actual_model) for title, each in plans.items()}
 
-        labels = {REPETITION: number}
-        final += [{**labels, **row} for row in _final(predicted, run, world, truth, number)]
-        curves += [{**labels, **row} for row in _curves(stages, world, number)]
-        fronts += [_front(points).assign(**labels, **{TITLE: title}) for title, points in run.items()]
+        final += _final(predicted, run, instance, actual, number)
+        curves += _curves(stages, instance, number)
+        fronts += [_front(points, title, number) for title, points in run.items()]
 
     return Study(pd.DataFrame(final), pd.DataFrame(curves), pd.concat(fronts, ignore_index=True))
 
@@ -134,19 +134,26 @@ def _rng(number: int, stream: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([number, stream]))
 
 
-def _front(points: FloatArray) -> pd.DataFrame:
+def _front(points: FloatArray, title: str, number: int) -> pd.DataFrame:
     """Return the points that no other one dominates, by energy."""
-    return pd.DataFrame(points[non_dominated(points)], columns=["energy_j", "jct_s"]).sort_values("energy_j")
+    energy_j, jct_s = points[non_dominated(points)].T
+    frame = pd.DataFrame({REPETITION: number, TITLE: title, "energy_j": energy_j, "jct_s": jct_s})
+    return frame.sort_values("energy_j")
 
 
 def _final(
-    predicted: Mapping[str, FloatArray], run: Mapping[str, FloatArray], world: Instance, truth: Instance, number: int
+    predicted: Mapping[str, FloatArray],
+    run: Mapping[str, FloatArray],
+    instance: Instance,
+    actual: Instance,
+    number: int,
 ) -> list[dict[str, Any]]:
     """Return a row a search, from the objectives of its final plans as predicted and as run."""
-    by_prediction = FrontIndicators.of(list(predicted.values()), random_plan_mean(world, _rng(number, _REFERENCE)))
-    as_run = FrontIndicators.of(list(run.values()), random_plan_mean(truth, _rng(number, _REFERENCE)))
+    by_prediction = FrontIndicators.of(list(predicted.values()), random_plan_mean(instance, _rng(number, _REFERENCE)))
+    as_run = FrontIndicators.of(list(run.values()), random_plan_mean(actual, _rng(number, _REFERENCE)))
     return [
         {
+            REPETITION: number,
             TITLE: title,
             "hypervolume": as_run.hypervolume(run[title]),
             "igd_plus": as_run.igd_plus(run[title]),
@@ -159,12 +166,13 @@ def _final(
     ]
 
 
-def _curves(stages: Mapping[str, list[SearchCheckpoint]], world: Instance, number: int) -> list[dict[str, Any]]:
+def _curves(stages: Mapping[str, list[SearchCheckpoint]], instance: Instance, number: int) -> list[dict[str, Any]]:
     """Return a row a search and checkpoint, of stage 1's front as predicted."""
     last = [stage[-1].schemes.objectives for stage in stages.values()]
-    indicators = FrontIndicators.of(last, random_plan_mean(world, _rng(number, _REFERENCE)))
+    indicators = FrontIndicators.of(last, random_plan_mean(instance, _rng(number, _REFERENCE)))
     return [
         {
+            REPETITION: number,
             TITLE: title,
             "evaluations": checkpoint.schemes.evaluations,
             "hypervolume": indicators.hypervolume(checkpoint.schemes.objectives),
