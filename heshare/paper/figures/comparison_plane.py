@@ -57,8 +57,7 @@ def draw(
 
     crossed = [np.empty((0, 2))]
     if len(plans):
-        front = at.loc[list(plans)].sort_values("x")
-        ax.plot(front["x"], front["y"], color=series_style(plans[0]).colour, linewidth=1.6, alpha=0.35, zorder=1)
+        join_plans(ax, medians, plans)
     for start, end in (pair for titles in forms for pair in pairwise(titles)):
         how = {"arrowstyle": "-|>", "linewidth": 0.9, "shrinkA": 3, "shrinkB": 3, "alpha": 0.8}
         how["color"] = series_style(start).colour
@@ -76,3 +75,9 @@ def draw(
         "better", (0.01, 0.01), (0.11, 0.09), ha="center", va="center", arrowprops={"arrowstyle": "->"}, **corner
     )
     direct_labels.label_frame(ax, frame, avoid=np.vstack(crossed))
+
+
+def join_plans(ax: Axes, medians: pd.DataFrame, plans: Sequence[str]) -> None:
+    """Join the plans of one front by a line, by energy; `medians` is as for `draw`."""
+    front = points(medians).set_index("title").loc[list(plans)].sort_values("x")
+    ax.plot(front["x"], front["y"], color=series_style(plans[0]).colour, linewidth=1.6, alpha=0.35, zorder=1)
