@@ -31,6 +31,12 @@ def points(medians: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, axis=1).reset_index()
 
 
+def join_plans(ax: Axes, medians: pd.DataFrame, plans: Sequence[str]) -> None:
+    """Join the plans of one front by a line, by energy; `medians` is as for `draw`."""
+    front = points(medians).set_index("title").loc[list(plans)].sort_values("x")
+    ax.plot(front["x"], front["y"], color=series_style(plans[0]).colour, linewidth=1.6, alpha=0.35, zorder=1)
+
+
 def draw(
     ax: Axes,
     medians: pd.DataFrame,
@@ -75,9 +81,3 @@ def draw(
         "better", (0.01, 0.01), (0.11, 0.09), ha="center", va="center", arrowprops={"arrowstyle": "->"}, **corner
     )
     direct_labels.label_frame(ax, frame, avoid=np.vstack(crossed))
-
-
-def join_plans(ax: Axes, medians: pd.DataFrame, plans: Sequence[str]) -> None:
-    """Join the plans of one front by a line, by energy; `medians` is as for `draw`."""
-    front = points(medians).set_index("title").loc[list(plans)].sort_values("x")
-    ax.plot(front["x"], front["y"], color=series_style(plans[0]).colour, linewidth=1.6, alpha=0.35, zorder=1)

@@ -143,7 +143,6 @@ SERIES: dict[str, SeriesStyle] = {
     "SPEA2": SeriesStyle("#B07AA1", "^", "-."),
     "SPEA2 at 1/n": SeriesStyle("#B07AA1", "^", ":", filled=False),
     "MOEA/D": SeriesStyle("#8C7A00", "D", ":"),
-    "exact front": SeriesStyle("#E58FB1", "", "-"),
     "proven bound": SeriesStyle("#595959", "", "--"),
     "planned on the truth, run": SeriesStyle("#7B1E3A", "o", "-"),
     "planned on predictions, run": SeriesStyle("#C97B63", "s", "--"),

@@ -14,9 +14,7 @@ from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.plus.weighted_search import WeightedSearch
 from heshare.paper.figures.series_styles import series_style
 from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean
-from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.batch_model import plan_objectives
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front
 from heshare.shared.arrays import FloatArray
@@ -70,42 +68,6 @@ def against_exact(
     }
 
 
-def against_bound(
-    fronts: Mapping[str, Front], bound: Bound, predictor: Predictor, *, rng: np.random.Generator
-) -> pd.DataFrame:
-    """Return how far fronts of one task set are from a bound, and how much they cover.
-
-    Args:
-        fronts: by title.
-        bound: on plans of the same task set and cluster.
-        predictor: with which the fronts were planned.
-        rng: for the random plans up to whose mean a hypervolume counts.
-
-    Returns:
-        One row a front: title; `largest_gap_pct` and `median_gap_pct` of its plans (`Bound.gap_pct`);
-        `predicted_hypervolume` and `hypervolume`, of its plans as predicted and as run on emulated GPUs, over that of
-        all these fronts together.
-    """
-    any_plan = next(iter(fronts.values()))[0]
-    judges = {"predicted_hypervolume": predictor, "hypervolume": DevicePredictor()}
-    rows = {
-        title: {
-            "largest_gap_pct": float(bound.gap_pct(front.objectives).max()),
-            "median_gap_pct": float(np.median(bound.gap_pct(front.objectives))),
-        }
-        for title, front in fronts.items()
-    }
-
-    for measure, judge in judges.items():
-        instance = make_instance(any_plan.tasks, any_plan.cluster, judge)
-        points = {title: plan_objectives(front.plans, instance, judge) for title, front in fronts.items()}
-        indicators = FrontIndicators.of(list(points.values()), random_plan_mean(instance, rng))
-        for title, row in rows.items():
-            row[measure] = indicators.hypervolume(points[title])
-
-    return pd.DataFrame(rows).T.rename_axis("title").reset_index()
-
-
 def bound_points(fronts: Mapping[str, Front], bound: Bound, points: int = 60) -> pd.DataFrame:
     """Return the plans of fronts with their gaps, and the bound over the range of their energy.
 
@@ -124,8 +86,8 @@ def bound_points(fronts: Mapping[str, Front], bound: Bound, points: int = 60) ->
     envelope = pd.DataFrame({"energy_j": energy_j, "jct_s": bound.envelope_s(energy_j), "series": BOUND})
     # The least energy may lie a rounding error above that of the nearest plan, where no average JCT is possible.
     envelope = envelope[np.isfinite(envelope["jct_s"])]
-    points = pd.concat([plans, envelope], ignore_index=True)
-    return points.reindex(columns=["series", "energy_j", "jct_s", "gap_pct"])
+    both: pd.DataFrame = pd.concat([plans, envelope], ignore_index=True)
+    return both.reindex(columns=["series", "energy_j", "jct_s", "gap_pct"])
 
 
 def front_panel(ax: Axes, points: pd.DataFrame) -> None:

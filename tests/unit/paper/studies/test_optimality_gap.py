@@ -39,17 +39,6 @@ def test_against_exact_compares_a_search_with_the_exact_front() -> None:
     assert -1e-9 < row["gap_pct"] < 0.5
 
 
-def test_no_plan_of_heshare_plus_lies_below_its_bound_and_it_covers_more(fronts: dict[str, Front]) -> None:
-    predictor = load_predictor()
-    bound = bound_along(fronts["HeShare+"], predictor, tolerance=1e-3)
-    found = optimality_gap.against_bound(fronts, bound, predictor, rng=np.random.default_rng(0)).set_index("title")
-    plus, own = found.loc["HeShare+"], found.loc["HeShare"]
-    assert bound.gap_pct(fronts["HeShare+"].objectives).min() >= 0
-    assert 0 <= plus["median_gap_pct"] <= plus["largest_gap_pct"]
-    assert own["predicted_hypervolume"] < plus["predicted_hypervolume"] <= 1 + 1e-9
-    assert 0 < found["hypervolume"].min() <= found["hypervolume"].max() <= 1 + 1e-9
-
-
 def test_bound_points_are_the_plans_with_their_gaps_and_the_bound_over_their_energy(fronts: dict[str, Front]) -> None:
     plan = fronts["HeShare"][:2]
     low_j, high_j = plan.objectives[:, 0]
