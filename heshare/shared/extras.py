@@ -10,7 +10,7 @@ from heshare.shared.plugins import without_library
 LIBRARIES = MappingProxyType(
     {
         "fast": ("numba",),
-        "figures": ("altair", "jinja2", "matplotlib", "moocore", "pymoo", "seaborn"),
+        "figures": ("jinja2", "matplotlib", "moocore", "pymoo", "seaborn"),
         "notebooks": ("ipykernel", "nbconvert", "nbformat", "papermill"),
         "gym": ("gymnasium",),
         "metrics": ("prometheus_client",),

@@ -31,6 +31,12 @@ def points(medians: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, axis=1).reset_index()
 
 
+def join_plans(ax: Axes, medians: pd.DataFrame, plans: Sequence[str]) -> None:
+    """Join the plans of one front by a line, by energy; `medians` is as for `draw`."""
+    front = points(medians).set_index("title").loc[list(plans)].sort_values("x")
+    ax.plot(front["x"], front["y"], color=series_style(plans[0]).colour, linewidth=1.6, alpha=0.35, zorder=1)
+
+
 def draw(
     ax: Axes,
     medians: pd.DataFrame,
@@ -57,8 +63,7 @@ def draw(
 
     crossed = [np.empty((0, 2))]
     if len(plans):
-        front = at.loc[list(plans)].sort_values("x")
-        ax.plot(front["x"], front["y"], color=series_style(plans[0]).colour, linewidth=1.6, alpha=0.35, zorder=1)
+        join_plans(ax, medians, plans)
     for start, end in (pair for titles in forms for pair in pairwise(titles)):
         how = {"arrowstyle": "-|>", "linewidth": 0.9, "shrinkA": 3, "shrinkB": 3, "alpha": 0.8}
         how["color"] = series_style(start).colour

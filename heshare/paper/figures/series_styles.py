@@ -42,6 +42,8 @@ EDGE, GUIDE, FAINT, BAND, GRID, TEXT = "#333333", "#999999", "#BBBBBB", "#EBEBEB
 """Edges of marks, lines to compare with, marks of little weight, bands behind marks, grids, and small text."""
 CLOCK, POWER = _BLUE, _VERMILION
 """The SM clock and the board power in timelines of a run."""
+LOAD_CLASSES = ("low", "medium", "high", "none")
+"""Load classes of workloads in the order of their colours (`category_style`); training has none."""
 EFFECT = _BLUE
 """A single series of marks that is neither a system, a GPU nor a category."""
 STAGES: Mapping[str, str] = {
@@ -133,7 +135,6 @@ SERIES: dict[str, SeriesStyle] = {
     "SPEA2": SeriesStyle("#B07AA1", "^", "-."),
     "SPEA2 at 1/n": SeriesStyle("#B07AA1", "^", ":", filled=False),
     "MOEA/D": SeriesStyle("#8C7A00", "D", ":"),
-    "exact front": SeriesStyle("#E58FB1", "", "-"),
     "proven bound": SeriesStyle("#595959", "", "--"),
     "planned on the truth, run": SeriesStyle("#7B1E3A", "o", "-"),
     "planned on predictions, run": SeriesStyle("#C97B63", "s", "--"),

@@ -18,8 +18,7 @@ from support.pdf_text import texts_outside
 
 from heshare.paper import tables
 from heshare.paper.figures import comparison_plane, diagram, plots, style
-from heshare.paper.figures.series_styles import category_style, series_style
-from heshare.paper.figures.timelines import LOAD_CLASSES
+from heshare.paper.figures.series_styles import LOAD_CLASSES, category_style, series_style
 from heshare.paper.notebooks import notebook, parameters
 from heshare.paper.notebooks.execute_notebook import missing_files
 from heshare.paper.provenance.run_record import RunRecord
