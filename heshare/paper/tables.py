@@ -7,7 +7,7 @@ import pandas as pd
 
 from heshare.shared.html_tables import head
 
-ROMAN = {"table1": "I", "table2": "II", "table3": "III", "table4": "IV", "table5": "V"}
+_ROMAN = {"table1": "I", "table2": "II", "table3": "III", "table4": "IV", "table5": "V"}
 """The numbers of the paper's tables."""
 _NOISE = 1e-12
 """Numbers of tables below this are rounding errors of sums: zero."""
@@ -60,7 +60,7 @@ def heading(name: str) -> str:
     key = name.split("_")[0]
     if key.startswith("fig"):
         return f"Fig. {int(key[3:])}"
-    return f"Table {ROMAN.get(key, key)}"
+    return f"Table {_ROMAN.get(key, key)}"
 
 
 def _aligned(frame: pd.DataFrame, least: int) -> list[list[str]]:
