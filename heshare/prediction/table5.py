@@ -207,25 +207,24 @@ def _predict(
         inner_groups = {"groups": groups}
 
     targets = Targets()
-    y = known
-    if technique.over_first_guess:
-        learned = targets.fit(x, known[:, 0], known[:, 1])
-        centre = learned.mean(axis=0)
-        scale = learned.std(axis=0)
-        y = (learned - centre) / scale
+    learned = targets.fit(x, known[:, 0], known[:, 1]) if technique.over_first_guess else known
     if not has_power:
-        y = y[:, :1] if _takes_columns(model) else y[:, 0]
+        learned = learned[:, :1]
+
+    centre = learned.mean(axis=0) if technique.over_first_guess else 0.0
+    scale = learned.std(axis=0) if technique.over_first_guess else 1.0
+    y = (learned - centre) / scale
+    if not has_power and not _takes_columns(model):
+        y = y[:, 0]
 
     with warnings.catch_warnings():
         # The MLP stops at its limit of iterations, which is no failure.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x[:, TABLE_II], y, **inner_groups)
 
-    predicted: FloatArray = model.predict(test_x[:, TABLE_II]).reshape(len(test_x), -1)
+    predicted: FloatArray = model.predict(test_x[:, TABLE_II]).reshape(len(test_x), -1) * scale + centre
     predicted = predicted[:, [0, -1]]  # the only column twice where no power was recorded
-    if technique.over_first_guess:
-        return np.column_stack(targets.decode(test_x, predicted * scale + centre))
-    return predicted
+    return np.column_stack(targets.decode(test_x, predicted)) if technique.over_first_guess else predicted
 
 
 def _inner_folds(groups: pd.Series | None, seed: int) -> KFold | GroupKFold:
