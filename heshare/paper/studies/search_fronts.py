@@ -69,8 +69,8 @@ class Study:
     """Results of searches on the same task sets, with the columns `title` and `repetition`.
 
     Attributes:
-        final: one row a task set and search. Of its final plans as run: `hypervolume`, `igd_plus`. Of its final front
-            as predicted: `predicted_hypervolume`, `extent`, `spacing`, and the number of its `points`.
+        final: one row a task set and search. Of its final plans as run: `hypervolume` and `igd_plus`, and `extent` and
+            `spacing` of those that no other one dominates. As predicted: `predicted_hypervolume`, and its `points`.
         curves: one row a task set, search and number of `evaluations`: `hypervolume` of stage 1's front, as predicted.
         fronts: one row a plan that no other one of its search dominates as run: `energy_j`, `jct_s`.
     """
@@ -158,8 +158,8 @@ def _final(
             "hypervolume": as_run.hypervolume(run[title]),
             "igd_plus": as_run.igd_plus(run[title]),
             "predicted_hypervolume": by_prediction.hypervolume(front),
-            "extent": by_prediction.extent(front),
-            "spacing": by_prediction.spacing(front),
+            "extent": as_run.extent(run[title][non_dominated(run[title])]),
+            "spacing": as_run.spacing(run[title][non_dominated(run[title])]),
             "points": len(front),
         }
         for title, front in predicted.items()
