@@ -54,18 +54,6 @@ STAGES: Mapping[str, str] = {
     "devices": "#F7DFD2",
 }
 """Insides of the boxes of Fig. 5, by stage."""
-VERDICTS: Mapping[str, tuple[str, str]] = {
-    "reproduced": ("#009E73", "o"),
-    "larger than published": ("#A65628", "D"),
-    "direction": (_ORANGE, "s"),
-    "not reproduced": (_VERMILION, "X"),
-    "smaller error": (_BLUE, "v"),
-    "larger error": (_VERMILION, "^"),
-    "not testable": (GUIDE, "*"),
-    "not scored": (GUIDE, "."),
-    "not yet": (GUIDE, "_"),
-}
-"""Colour and marker of each verdict of a claim."""
 HOLDS, FAILS = _BLUE, _VERMILION
 """Ranges that are wholly below zero, and others."""
 _QUEUE, _PACKED, _POWER = "#5B6673", "#8A7462", "#6F5B86"

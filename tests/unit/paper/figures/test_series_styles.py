@@ -8,7 +8,6 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
-from heshare.paper.claims.verdicts import VERDICTS
 from heshare.paper.figures import series_styles, style
 from heshare.paper.figures.series_styles import CATEGORIES, SERIES, series_style, style_own
 from heshare.policies import registry
@@ -77,9 +76,6 @@ def test_a_policy_of_ones_own_gets_a_style_that_nothing_else_has() -> None:
     style_own("Quartet")
     assert series_style("Quartet").colour not in {series_style(name).colour for name in (*PAPER, "HeShare+", *GPUS)}
 
-
-def test_every_verdict_has_its_colour() -> None:
-    assert {*VERDICTS} == set(series_styles.VERDICTS)
 
 
 def test_legend_colours_tells_lines_and_unfilled_patches() -> None:
