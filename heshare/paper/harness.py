@@ -4,7 +4,7 @@ A notebook states a setting, the systems by title and what it varies; `run` retu
 system. Repetition i draws the same tasks for all systems of a setting, so changes are paired by repetition.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import product
@@ -24,6 +24,7 @@ from heshare.paper.studies import platforms
 from heshare.policies import registry
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
+from heshare.running.result import Run
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -134,6 +135,7 @@ def run(
     *,
     seeds: int,
     seed: int = 0,
+    measures: Mapping[str, Callable[[Run], float]] | None = None,
 ) -> pd.DataFrame:
     """Return the runs of systems in each setting, on the same task sets.
 
@@ -142,10 +144,11 @@ def run(
         systems: descriptions of policies, such as `morak(cap=1.0)`, by title.
         seeds: number of repetitions.
         seed: the seed of all repetitions; child i of `SeedSequence(seed)` is that of repetition i.
+        measures: more columns by name, each a function of the run.
 
     Returns:
-        One row a setting, repetition and system: the setting's columns, repetition, title, and the columns of
-        `Run.summary` (J, s), of which `WALL_TIME` is wall time; provenance.
+        One row a setting, repetition and system: the setting's columns, repetition, title, the columns of
+        `Run.summary` (J, s), of which `WALL_TIME` is wall time, and those of `measures`; provenance.
     """
     chosen: list[Comparable] = list(settings) if isinstance(settings, Iterable) else [settings]
     makers = [partial(registry.make, description) for description in systems.values()]
@@ -156,7 +159,8 @@ def run(
             Repetition(number, seed), setting.draw, setting.gpus, makers, setting.make_predictor, setting.make_devices
         )
         for title, result in zip(systems, found, strict=True):
-            rows.append({**setting.labels(), REPETITION: number, TITLE: title, **result.summary()})
+            more = {name: measure(result) for name, measure in (measures or {}).items()}
+            rows.append({**setting.labels(), REPETITION: number, TITLE: title, **result.summary(), **more})
 
     return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})
 
