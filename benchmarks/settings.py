@@ -1,7 +1,6 @@
 """Choice of every system's best setting on task sets that no comparison uses, written to `data/settings.csv`.
 
 `python benchmarks/settings.py` takes some minutes; `python benchmarks/settings.py mixes` renews one study alone.
-Finished cells are kept in `build/settings`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from heshare.shared import files
 def main(studies: Sequence[str]) -> None:
     """Run the studies and write their rows in place of those of the table."""
     path = files.root() / "data" / best_settings.TABLE
-    folder = files.root() / "build" / "settings"
-    found = {study: best_settings.tried(study, folder=folder) for study in studies}
+    found = {study: best_settings.tried(study) for study in studies}
     before = best_settings.read() if path.exists() else pd.DataFrame({"study": []})
     parts = [found.get(study, before[before["study"] == study]) for study in best_settings.STUDIES]
     text = tables.to_csv(pd.concat([part for part in parts if len(part)], ignore_index=True))

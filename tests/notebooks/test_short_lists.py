@@ -13,6 +13,9 @@ SHORT: dict[str, dict[str, Any]] = {
     "01_motivation": {"batch_sizes": [8], "batch_size": 64, "clock_points": 2},
     "02_system": {"batch_sizes": [8], "batch_size": 1, "tasks": 1, "cluster": "1xT4"},
     "04_comparison": {"batch_sizes": [8], "tasks": 1, "seeds": 1, "cluster": "1xT4"},
+    "06_mixes": {"batch_sizes": [8], "clusters": ["1xT4,1xA100"], "loads": ["low"], "tasks": 1, "numbers": [1]}
+    | {"kinds": ["T4"], "seeds": 1},
+    "10_together": {"cluster": "T4,A100", "loads": [0.5], "tasks": 1, "seeds": 1, "other_clusters": ["1xT4"]},
 }
 
 

@@ -1,6 +1,6 @@
 """Plots of frames on given axes; these functions read, show and save nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,6 @@ from heshare.shared.arrays import FloatArray
 
 _BAR_WIDTH = 0.8
 """Width of a group of bars, where groups are 1 apart."""
-_DASHES: Mapping[str, tuple[float, ...] | str] = {"-": "", "--": (4, 2), "-.": (4, 1.5, 1, 1.5), ":": (1, 1.5)}
 
 
 def interval_of(values: Any) -> tuple[float, float]:
@@ -82,38 +81,43 @@ def paper_ticks(ax: Axes, places: Sequence[tuple[float, float]], values: Sequenc
 def trends(ax: Axes, runs: pd.DataFrame, *, x: str, y: str, hue: str, hue_order: Sequence[str]) -> None:
     """Draw a line through the medians of `y` over `x` with their 95 % intervals for each system.
 
-    `runs` has one row a run; the columns are as for `bars`.
+    `runs` has one row a run; the columns are as for `bars`. Systems are shifted a little, so that no interval covers
+    another.
     """
-    styles = {name: series_style(name) for name in hue_order}
-    sns.lineplot(
+    styles = [series_style(name) for name in hue_order]
+    at = sorted(runs[x].unique())
+    sns.pointplot(
         runs,
         x=x,
         y=y,
         hue=hue,
-        style=hue,
         hue_order=list(hue_order),
-        style_order=list(hue_order),
-        palette={name: style.colour for name, style in styles.items()},
-        markers={name: style.marker for name, style in styles.items()},
-        dashes={name: _DASHES[style.line] for name, style in styles.items()},
+        palette=[style.colour for style in styles],
+        markers=[style.marker for style in styles],
+        linestyles=[style.line for style in styles],
         estimator="median",
         errorbar=interval_of,
-        err_style="bars",
-        err_kws={"capsize": 1.5, "linewidth": 0.6},
+        err_kws={"linewidth": 0.6},
+        native_scale=True,
+        dodge=0.35,
+        linewidth=1.0,
+        markersize=3.2,
         markeredgewidth=0.3,
         legend=False,
         ax=ax,
     )
-    ax.set(xticks=sorted(runs[x].unique()), ylim=(0, None))
+    ax.set(xticks=at, ylim=(0, None))
 
 
 def system_handles(names: Sequence[str]) -> list[Line2D]:
-    """Return the entries of a legend of systems: squares of their colours, open where they are not filled."""
+    """Return the entries of a legend of bars: squares of the systems' colours, open where they are not filled."""
     how: dict[str, Any] = {"linestyle": "", "marker": "s", "markersize": 5, "markeredgewidth": 0.8}
-    return [
-        Line2D([], [], color=series_style(name).colour, markerfacecolor=series_style(name).face, label=name, **how)
-        for name in names
-    ]
+    return [Line2D([], [], label=name, **series_style(name).line_arguments(**how)) for name in names]
+
+
+def line_handles(names: Sequence[str]) -> list[Line2D]:
+    """Return the entries of a legend of lines: colour, marker and dash of each system."""
+    return [Line2D([], [], label=name, **series_style(name).line_arguments()) for name in names]
 
 
 def dots(

@@ -1,25 +1,21 @@
 """Choice of every system's best setting of those tried, on other task sets than those that are judged.
 
 `python benchmarks/settings.py` runs `tried` and writes `data/settings.csv`; notebooks read it by `chosen`. The chosen
-setting has the least energy (active account) times average JCT: the geometric mean over a study's worlds, then the
+setting has the least energy (active account) times average JCT: the geometric mean over a study's settings, then the
 median over repetitions. The first of several equal ones is chosen.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
-from heshare.lab.sweeps import resolve
-from heshare.lab.sweeps.grid import Grid
-from heshare.lab.sweeps.sweep import sweep
-from heshare.paper.harness import ENERGY, JCT
-from heshare.paper.studies import shared_setting
+from heshare.paper import harness
+from heshare.paper.harness import ENERGY, JCT, TITLE, Comparable, Setting, vary
+from heshare.paper.studies.trace_setting import TraceSetting
 from heshare.policies import registry
 from heshare.shared import files
 from heshare.shared.errors import InputError
@@ -43,45 +39,19 @@ CLOCKS = (0.6, 0.7, 0.8, 0.9)
 """Fixed clocks of SRTF, over the top clock; comparisons have 0.8."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonWorlds:
-    """The worlds of one comparison.
-
-    `loads` are classes of tasks that arrive at once. `arriving` are loads of tasks that arrive as in Venus, as shares
-    of the capacity; empty if they arrive at once.
-    """
-
-    clusters: tuple[str, ...]
-    tasks: tuple[int, ...]
-    loads: tuple[str, ...] = ("mixed",)
-    arriving: tuple[float, ...] = ()
-
-    def run(self, policies: Sequence[str], seeds: int, folder: Path | None) -> pd.DataFrame:
-        """Return the runs of policies: one row a world, repetition and policy, with the column `world`."""
-        if self.arriving:
-            named = {policy: policy for policy in policies}
-            loads = {str(load): load for load in self.arriving}
-            size = {"tasks": self.tasks[0], "seed": SEED, "seeds": seeds}
-            runs = shared_setting.run_systems(named, self.clusters, loads, **size, folder=folder)
-            return runs.assign(world=runs["mix"] + runs["load"])
-        grid = Grid(
-            tuple(policies), self.clusters, self.tasks, self.loads, predictors=(resolve.KEPT,), seed=SEED, seeds=seeds
-        )
-        runs = sweep(grid, folder=folder)
-        return runs.assign(world=runs["cluster"] + runs["load"] + runs["tasks"].astype(str))
-
-
-STUDIES: Mapping[str, ComparisonWorlds] = MappingProxyType(
+STUDIES: Mapping[str, Sequence[Comparable]] = MappingProxyType(
     {
-        "comparison": ComparisonWorlds(("4xT4,2xV100,2xA100",), (60,)),
-        "mixes": ComparisonWorlds(
-            ("2xT4,2xV100", "2xT4,2xA100", "2xV100,2xA100", "2xT4,1xV100,1xA100"), (10,), ("low", "medium", "high")
+        "comparison": [Setting()],
+        "mixes": vary(
+            Setting(tasks=10),
+            cluster=["2xT4,2xV100", "2xT4,2xA100", "2xV100,2xA100", "2xT4,1xV100,1xA100"],
+            load=["low", "medium", "high"],
         ),
-        "single": ComparisonWorlds(("2xT4", "2xV100", "2xA100"), (4, 8, 12)),
-        "together": ComparisonWorlds(("4xT4,2xV100,2xA100",), (24,), arriving=(0.3, 0.6, 1.2)),
+        "single": vary(Setting(), cluster=["2xT4", "2xV100", "2xA100"], tasks=[4, 8, 12]),
+        "together": vary(TraceSetting(), load=[0.3, 0.6, 1.2]),
     }
 )
-"""The comparisons of notebooks 04, 06 and 10."""
+"""The settings of each comparison: Fig. 6, Figs. 8 and 9, Figs. 10 and 11, and all systems on one trace."""
 
 
 def _grid(name: str, **values: Sequence[object]) -> list[str]:
@@ -111,9 +81,6 @@ def candidates(study: str) -> dict[str, list[str]]:
         "HeShare online": _grid("heshare-online:trade-off", interval_s=(10.0, 30.0, 60.0)),
         "HeShare+ online": _grid("heshare+-online:trade-off", interval_s=(10.0, 30.0, 60.0)),
         "Marginal": _grid("marginal", price_w=(30.0, 100.0, 300.0), most=(2, 4), overlap=(0.5, 0.7, 1.0)),
-        "BatchDVFS": _grid("batch-dvfs", cap=CAPS, sizes=(8, 32), placement=placed),
-        "Morak, elastic": _grid("morak", cap=CAPS, k=(1, 2, 3), elastic=("yes",), placement=placed),
-        "Marginal, elastic": _grid("marginal", sizes=(8, 16, 32)),
     }
     return {title: _canonical(texts) for title, texts in found.items()}
 
@@ -131,20 +98,21 @@ def _canonical(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(map(registry.canonical, texts)))
 
 
-def tried(study: str, *, seeds: int = 0, folder: Path | None = None) -> pd.DataFrame:
+def tried(study: str, *, seeds: int = 0) -> pd.DataFrame:
     """Return every setting that is tried for the systems of a study, and which is chosen.
 
     `study` is a key of `STUDIES`; 0 seeds are those of `SEEDS`.
 
     Returns:
-        One row a system and policy: study, system, policy, energy_mj and avg_jct_s (geometric means over worlds,
+        One row a system and policy: study, system, policy, energy_mj and avg_jct_s (geometric means over settings,
         medians over repetitions), over_best (energy times average JCT over the system's least), chosen, seed, seeds,
         provenance.
     """
     seeds = seeds or SEEDS[study]
     systems = candidates(study)
-    every = list(dict.fromkeys(policy for texts in systems.values() for policy in texts))
-    runs = STUDIES[study].run(every, seeds, folder)
+    every = {policy: policy for texts in systems.values() for policy in texts}
+    runs = harness.run(STUDIES[study], every, seeds=seeds, seed=SEED).drop(columns="policy")
+    runs = runs.rename(columns={TITLE: "policy"})
     measures = {"energy_mj": runs[ENERGY] / 1e6, "avg_jct_s": runs[JCT]}
     logs = runs[["policy", "repetition"]].assign(
         **{name: np.log(values) for name, values in measures.items()},

@@ -119,13 +119,17 @@ def test_bars_in_groups_are_where_bar_place_says(ax: Axes) -> None:
     assert np.array(drawn) == pytest.approx(np.array(expected))
 
 
-def test_trends_go_through_the_medians(ax: Axes) -> None:
-    plots.trends(ax, RUNS, x="tasks", y="jct_s", hue="title", hue_order=["Random", "Trade-off"])
-    lines = [
-        line.get_xydata().tolist() for line in ax.lines if len(line.get_xdata()) == 2 and line.get_marker() != "None"
-    ]
-    assert [[4, 12.0], [8, 13.0]] in lines
-    assert [[4, 2.0], [8, 3.0]] in lines
+def test_trends_go_through_the_medians_and_intervals_of_systems_lie_apart(ax: Axes) -> None:
+    titles = ["Random", "Trade-off"]
+    plots.trends(ax, RUNS, x="tasks", y="jct_s", hue="title", hue_order=titles)
+    lines = {line.get_color(): line for line in ax.lines if len(line.get_xdata()) == 2 and line.get_marker() != "None"}
+    random, trade_off = (lines[series_style(title).colour] for title in titles)
+    assert random.get_ydata().tolist() == [12.0, 13.0]
+    assert trade_off.get_ydata().tolist() == [2.0, 3.0]
+    shift = trade_off.get_xdata() - random.get_xdata()
+    assert (shift > 0).all()
+    assert (shift < 4).all(), "numbers of tasks are 4 apart"
+    assert ax.get_xticks().tolist() == [4, 8]
 
 
 def test_smallest_text_is_that_in_print(ax: Axes) -> None:

@@ -1,20 +1,22 @@
-"""Best settings: what is tried, what is chosen, and that every notebook reads the committed table."""
+"""Best settings: what is tried, what is chosen, on which seeds, and that the committed table has it."""
 
-import json
-from pathlib import Path
+from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.paper.notebooks import parameters
+from heshare.paper import harness
+from heshare.paper.harness import ENERGY, JCT
 from heshare.paper.studies import best_settings
 from heshare.policies import registry
-from heshare.shared import files
 from heshare.shared.errors import InputError
 
 
 @pytest.mark.parametrize("study", list(best_settings.STUDIES))
-def test_settings_table_has_what_the_script_tries_and_chooses_the_least(study: str) -> None:
+def test_the_table_has_what_the_script_tries_and_chooses_the_least(study: str) -> None:
     table = best_settings.read()
     rows = table[table["study"] == study]
     for system, policies in best_settings.candidates(study).items():
@@ -26,40 +28,39 @@ def test_settings_table_has_what_the_script_tries_and_chooses_the_least(study: s
     assert {registry.canonical(policy) for policy in rows["policy"]} == set(rows["policy"])
 
 
-def test_settings_are_chosen_on_a_seed_that_no_notebook_uses() -> None:
+def test_settings_are_chosen_on_task_sets_that_no_comparison_uses() -> None:
     assert set(best_settings.read()["seed"]) == {best_settings.SEED}
-    for path in parameters.find():
-        assert f"seed = {best_settings.SEED}" not in path.read_text("utf-8")
+    judged, chosen = (
+        {tuple(np.random.SeedSequence(seed, spawn_key=(number, 0)).generate_state(4)) for number in range(50)}
+        for seed in (0, best_settings.SEED)
+    )
+    assert not judged & chosen
 
 
-@pytest.mark.parametrize("name", ["04_comparison", "06_mixes", "10_together"])
-def test_notebooks_read_the_settings_table(name: str) -> None:
-    cells = json.loads((files.root() / "notebooks" / f"{name}.ipynb").read_text("utf-8"))["cells"]
-    code = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    assert "best_settings.chosen(" in code
-    assert "morak(" not in code
-    assert "mu-serve(" not in code
-
-
-def test_tried_chooses_the_least_energy_times_jct(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(study: object, policies: list[str], seeds: int, folder: Path | None) -> pd.DataFrame:
-        # One of SRTF's clocks takes less energy, another less time; the first world is four times as large.
-        product = dict.fromkeys(policies, (4.0, 1.0))
+def test_the_setting_with_the_least_energy_times_jct_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(settings: object, systems: Mapping[str, str], *, seeds: int, seed: int) -> pd.DataFrame:
+        # One of SRTF's clocks takes less energy, another less time; the first setting is four times as large.
+        assert seed == best_settings.SEED
+        product = dict.fromkeys(systems, (4.0, 1.0))
         product |= {"srtf(ceiling=0.7)": (2.0, 1.0), "srtf(ceiling=0.8)": (3.0, 0.5)}
         rows = [
-            (policy, number, world, scale * 1e6 * one, two)
-            for policy, (one, two) in product.items()
+            {"title": policy, "policy": policy, "repetition": number, ENERGY: scale * 1e6 * energy, JCT: jct}
+            for policy, (energy, jct) in product.items()
             for number in range(seeds)
-            for world, scale in (("a", 4.0), ("b", 1.0))
+            for scale in (4.0, 1.0)
         ]
-        return pd.DataFrame(rows, columns=["policy", "repetition", "world", "energy_active_j", "avg_jct_s"])
+        return pd.DataFrame(rows)
 
-    monkeypatch.setattr(best_settings.ComparisonWorlds, "run", run)
+    monkeypatch.setattr(harness, "run", run)
     found = best_settings.tried("comparison", seeds=2)
     own = found[found["system"] == "SRTF, fixed clock"].set_index("policy")
-    assert own.index[own["chosen"]].tolist() == ["srtf(ceiling=0.8)"]
+    assert own[own["chosen"]].index.tolist() == ["srtf(ceiling=0.8)"]
     assert own.loc["srtf(ceiling=0.7)", "over_best"] == pytest.approx(2.0 / 1.5, rel=1e-3)
-    assert own.loc["srtf(ceiling=0.8)", ["energy_mj", "avg_jct_s"]].tolist() == pytest.approx([6.0, 0.5])
+    best = own.loc[["srtf(ceiling=0.8)"], ["energy_mj", "avg_jct_s"]]
+    assert best.to_numpy() == pytest.approx(np.array([[6.0, 0.5]]))
     assert set(best_settings.RIVALS) <= set(found["system"])
+
+
+def test_an_unknown_study_is_refused() -> None:
     with pytest.raises(InputError, match="benchmarks/settings"):
         best_settings.chosen("none")

@@ -1,0 +1,116 @@
+"""Numbers of Figs. 8 to 11: ratios and differences paired by seed, growth of a lead, where tasks ran."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+import heshare as hs
+from heshare.lab.sweeps.statistics import ConfidenceInterval
+from heshare.paper.claims.paper_claims import paper_claims
+from heshare.paper.figures import mix_panels, style
+from heshare.paper.harness import JCT
+from heshare.paper.studies import mixes
+
+TITLES = ["Morak", "Trade-off"]
+
+
+def runs(values: dict[tuple[str, str], float]) -> pd.DataFrame:
+    """Six seeds of each load and system; seed i has 1 + i times the value."""
+    rows = [
+        {"load": load, "title": title, "repetition": seed, JCT: value * (1 + seed), "T4": value}
+        for (load, title), value in values.items()
+        for seed in range(6)
+    ]
+    return pd.DataFrame(rows)
+
+
+SMALL = runs({("low", "Trade-off"): 1, ("low", "Morak"): 2, ("high", "Trade-off"): 1, ("high", "Morak"): 8})
+
+
+def test_ratios_are_paired_by_seed_and_averaged_over_settings() -> None:
+    by_load = mixes.ratios(SMALL, "Trade-off", JCT, ["load"])
+    found = by_load[by_load["title"] == "Morak"].groupby("load", sort=False)["ratio"].agg(["min", "max"])
+    assert found.to_numpy() == pytest.approx(np.array([[2, 2], [8, 8]]))
+    assert set(by_load.loc[by_load["title"] == "Trade-off", "ratio"]) == {1.0}
+
+    together = mixes.ratios(SMALL, "Trade-off", JCT)
+    assert together[together["title"] == "Morak"]["ratio"].tolist() == pytest.approx([4.0] * 6)
+
+
+@pytest.mark.parametrize(("more", "change"), [(4.0, -50.0), (2.0, 0.0), (1.0, 100.0)])
+def test_a_lead_grows_where_the_ratio_falls(more: float, change: float) -> None:
+    with_more = runs({("", "Trade-off"): 3.0, ("", "Morak"): 3.0 * more})
+    with_less = runs({("", "Trade-off"): 1.0, ("", "Morak"): 2.0})
+    size = mixes.growth(with_more, with_less, "Trade-off", "Morak", JCT)
+    assert (size.value, size.low, size.high, size.n) == pytest.approx((change, change, change, 6))
+
+
+def test_a_difference_leaves_out_settings_without_a_value() -> None:
+    gone = SMALL.assign(T4=SMALL["T4"].where(SMALL["load"] == "high"))
+    assert mixes.difference(gone, "Morak", "Trade-off", "T4").value == 7.0
+
+
+def test_the_smallest_gain_is_the_smallest_reduction() -> None:
+    sizes = [ConfidenceInterval(value, value - 1, value + 1, 6) for value in (-30.0, -10.0, -20.0)]
+    assert mixes.smallest_gain(*sizes) is sizes[1]
+
+
+def test_shares_of_tasks_on_types_of_gpu_sum_up_and_a_missing_type_has_none() -> None:
+    run = hs.run(6, "1xT4,1xA100", "heshare:en-opt", seed=1)
+    shares = [mixes.share_on(gpu, run) for gpu in ("T4", "A100")]
+    assert sum(shares) == pytest.approx(100.0)
+    on_t4 = run.to_frame()["gpu"].str.startswith("T4").mean()
+    assert shares[0] == pytest.approx(100 * on_t4)
+    assert math.isnan(mixes.share_on("V100", run))
+
+
+def test_the_papers_ratio_is_that_of_its_reduction() -> None:
+    reduction = paper_claims()["G1", "Morak"].value
+    assert 100 * (1 / mixes.implied("G1", "Morak") - 1) == pytest.approx(reduction)
+    assert mixes.implied("G1", "Morak", 0.9) == pytest.approx(0.9 * mixes.implied("G1", "Morak"))
+
+
+@pytest.fixture
+def figures() -> Iterator[list[Figure]]:
+    with style.using():
+        made: list[Figure] = []
+        yield made
+        for figure in made:
+            plt.close(figure)
+
+
+def test_mixes_are_bars_with_ratios_and_the_papers_values_below(figures: list[Figure]) -> None:
+    clusters = ["2xT4,2xV100", "1xA100"]
+    frame = pd.concat([SMALL.assign(cluster=cluster) for cluster in clusters])
+    over = pd.concat(
+        [mixes.ratios(frame, "Trade-off", JCT, ["load"]), mixes.ratios(frame, "Trade-off", JCT).assign(load="all")]
+    )
+    figures.append(mix_panels.over_mixes(frame, over, JCT, systems=TITLES, paper={("all", "Morak"): 1.5}))
+    low, high, below = figures[0].axes
+    assert [ax.get_title() for ax in (low, high)] == ["low load", "high load"]
+    assert [label.get_text() for label in low.get_xticklabels()] == ["2 T4\n2 V100", "1 A100"]
+    assert [bar.get_height() for bar in below.containers[0]] == pytest.approx([2.0, 8.0, 4.0])
+    (tick,) = [
+        line for line in below.collections if isinstance(line, LineCollection) and line.get_label() == "the paper"
+    ]
+    start, end = tick.get_segments()[0]
+    bar = below.containers[0][2]
+    assert (start[0], end[0], start[1]) == pytest.approx((bar.get_x(), bar.get_x() + bar.get_width(), 1.5))
+
+
+def test_one_type_of_gpu_has_lines_over_the_number_of_tasks(figures: list[Figure]) -> None:
+    frame = pd.concat([SMALL[SMALL["load"] == "low"].assign(cluster="2xT4", tasks=tasks) for tasks in (4, 8)])
+    over = mixes.ratios(frame, "Trade-off", JCT, ["cluster", "tasks"])
+    figures.append(mix_panels.over_tasks(frame, over, JCT, systems=TITLES, paper={("2xT4", "Morak"): 30.0}))
+    top, below = figures[0].axes
+    assert top.get_title() == "2 T4"
+    assert below.get_xlabel() == "Number of tasks"
+    assert below.get_ylim()[1] > 30.0, "the paper's mark lies inside"

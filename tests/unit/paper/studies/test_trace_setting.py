@@ -1,0 +1,39 @@
+"""Tasks that arrive as on a trace: the load sets the time between them; all systems get the same ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from heshare.devices.task_sizes import draw
+from heshare.paper import harness
+from heshare.paper.harness import JCT
+from heshare.paper.studies.trace_setting import TraceSetting
+
+SMALL = TraceSetting(cluster="1xT4,1xA100", tasks=6)
+
+
+def test_tasks_are_those_of_the_recipe_and_arrive_on_average_at_the_load() -> None:
+    tasks = SMALL.draw(rng=np.random.default_rng(1))
+    recipe = draw(6, rng=np.random.default_rng(1), batch_sizes=(4, 8))
+    assert [(task.workload, task.iterations) for task in tasks] == [(task.workload, task.iterations) for task in recipe]
+
+    arrivals_s = [task.arrival_s for task in tasks]
+    assert arrivals_s[0] == 0.0
+    assert arrivals_s == sorted(arrivals_s)
+    assert arrivals_s[-1] == pytest.approx(5 * SMALL.interval_s())
+
+
+def test_a_load_is_a_share_of_what_the_gpus_can_do() -> None:
+    half, whole = harness.vary(SMALL, load=[0.5, 1.0])
+    assert half.interval_s() == pytest.approx(2 * whole.interval_s(), rel=1e-4)
+    one, two = harness.vary(whole, cluster=["1xA100", "2xA100"])
+    assert one.interval_s() == pytest.approx(2 * two.interval_s(), rel=1e-4)
+
+
+def test_the_harness_runs_it() -> None:
+    settings = harness.vary(SMALL, cluster=["1xA100"], load=[0.3, 1.2])
+    runs = harness.run(settings, {"FIFO": "fifo", "Marginal": "marginal"}, seeds=1)
+    assert runs["load"].tolist() == [0.3, 0.3, 1.2, 1.2]
+    jct_s = runs[runs["title"] == "FIFO"][JCT].tolist()
+    assert jct_s[0] <= jct_s[1], "tasks wait longer where more arrive"
