@@ -18,6 +18,7 @@ from heshare.paper.claims.claim_table import evaluate_claim
 from heshare.paper.claims.factorial import AXES
 from heshare.paper.claims.paper_claims import paper_claims
 from heshare.paper.figures import style
+from heshare.paper.page import fig6_plans
 from heshare.paper.page.first_screen import CELLS
 from heshare.paper.provenance import sidecar
 from heshare.shared import files
@@ -35,6 +36,7 @@ def write_outputs(folder: Path, figures: Sequence[str] = FIGURES, profile: str =
     _tables(folder, profile)
     _claims(folder, profile)
     _numbers(folder)
+    files.write_text(folder / fig6_plans.NAME, "<title>Plans</title>\n")
 
     copies = folder.parent / "copies" / profile
     copies.mkdir(parents=True)

@@ -113,7 +113,9 @@ def _shown(cells: Sequence[Mapping[str, Any]], made: Mapping[str, Output]) -> It
         source = "".join(cell["source"]).strip()
         if cell["cell_type"] == "markdown":
             source = re.sub(r"\A# .*\n?", "", source)
-            yield Cell(False, str(mistune.html(source)), ())
+            # Links lead from the folder of the notebooks; the pages are one folder deeper.
+            text = str(mistune.html(source)).replace('href="../', 'href="../../')
+            yield Cell(False, text, ())
         elif source:
             # What may be wider than the page can be reached, and scrolled, with the keyboard.
             text = highlight(source, PythonLexer(), HtmlFormatter()).replace("<pre>", '<pre tabindex="0">')

@@ -14,6 +14,8 @@ from heshare.paper.notebooks import parameters
 _NAME = re.compile(r"(fig|table|x)\d+[a-z]*_\w+")
 _MEDIA_BOX = re.compile(rb"/MediaBox \[\s*([-\d.]+) ([-\d.]+) ([-\d.]+) ([-\d.]+)\s*\]")
 _FIRST_SENTENCE = re.compile(r".*?[a-z0-9%)\]']\.(?=\s+[A-Z])")
+_WIDEST_COLUMN = 1200
+"""The most pixels of a figure of a column's width."""
 _ROMAN = ("I", "II", "III", "IV", "V")
 COMMANDS: Mapping[str, str] = {"paper": "make figures", "beyond": "make beyond"}
 """The command that runs the notebooks of a group."""
@@ -26,6 +28,11 @@ class Picture:
     file: str
     width: int
     height: int
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has the width of a page, not of a column."""
+        return self.width > _WIDEST_COLUMN
 
 
 @dataclass(frozen=True, slots=True)

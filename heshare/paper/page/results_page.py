@@ -1,5 +1,6 @@
 """The pages of results, for a browser, offline: `index.html` on the paper, `beyond.html` on what it does not have."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from heshare.paper.claims import claim_table
 from heshare.paper.notebooks.output_folders import PAGE
@@ -44,8 +46,14 @@ class PaperOutput:
     number: str
     title: str
     sentences: tuple[tuple[str, tuple[ClaimRow, ...]], ...]
-    differs: str
+    here: str
     output: Output | None
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it is a figure of a column's width."""
+        picture = self.output.picture if self.output else None
+        return picture is not None and not picture.is_wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ def write(folder: Path, table: pd.DataFrame, copies: Path | None = None) -> Path
 
     notebook = environment.get_template("notebook.html.j2")
     pages = notebook_pages.write(folder, copies, made, lambda **values: notebook.render(**values) + "\n")
-    content = _content(folder, table, made) | {"pages": pages, "explorer": _explorer(folder, made)}
+    content = _content(folder, table, made) | {"pages": pages, "explorer": fig6_plans.write(folder)}
 
     for name in (BEYOND, PAGE):
         page = environment.get_template(f"{name}.j2").render(content)
@@ -97,6 +105,7 @@ def _environment(folder: Path) -> Environment:
     found.filters["verdict_class"] = lambda verdict: f"v-{verdict.replace(' ', '-')}"
     found.filters["table"] = lambda output: outputs.read_table(folder / f"{output.name}.md")
     found.filters["change"] = _change
+    found.filters["with_code"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
     found.filters["signed"] = lambda value: f"{_rounded(value):+g}".replace("-", "−")
     found.filters["plain"] = lambda value: f"{_rounded(value):g}".replace("-", "−")
     found.globals["style"] = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
@@ -117,26 +126,21 @@ def _change(percent: float | None) -> str:
     return f"{abs(_rounded(percent)):g}\N{NO-BREAK SPACE}% {'more' if percent > 0 else 'less'}"
 
 
-def _explorer(folder: Path, made: Sequence[Output]) -> str:
-    """Write the page of the plans of Fig. 6 and return its name; empty without that figure."""
-    figure = next((output for output in made if output.key == "fig06"), None)
-    return "" if figure is None else fig6_plans.write(folder, figure)
-
-
 def _content(folder: Path, table: pd.DataFrame, made: Sequence[Output]) -> dict[str, Any]:
     """Return what the templates show."""
     rows = claim_rows.rows(table)
     own = [row for row in rows if row.claim.is_own]
+    others = [row for row in rows if not row.claim.is_own]
     by_name = {row.claim.name.replace(" ", "_"): row for row in rows}
     eight = {name: by_name[name] for name in _EIGHT}
     of_paper = _of_paper(made, rows)
 
     return {
-        "claims": rows,
-        "counts": claim_rows.counts(rows),
         "own": own,
         "own_counts": claim_rows.counts(own),
-        "failures": claim_rows.failures(rows),
+        "others": others,
+        "other_counts": claim_rows.counts(others),
+        "failures": claim_rows.failures(own),
         "h": eight,
         "numbers": first_screen.numbers(folder),
         "choices": first_screen.open_choices(folder),
@@ -163,7 +167,7 @@ def _of_paper(made: Sequence[Output], rows: Sequence[ClaimRow]) -> list[PaperOut
         tested = [tuple(row for row in rows if row.claim.id in each["claims"]) for each in about["sentences"]]
         sentences = tuple(zip(texts, tested, strict=True))
         number = outputs.paper_number(key)
-        found.append(PaperOutput(key, number, about["title"], sentences, about["differs"], there.get(key)))
+        found.append(PaperOutput(key, number, about["title"], sentences, about["here"], there.get(key)))
     return found
 
 
