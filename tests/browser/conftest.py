@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from heshare.paper.report import results_page
 from playwright.sync_api import Browser, sync_playwright
 from support.made_once import made_once
 from support.made_up_outputs import write_outputs
 from support.site_build import build_site
-
-from heshare.paper.report import results_page
 
 
 @pytest.fixture(scope="session")

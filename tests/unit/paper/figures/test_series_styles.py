@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
-from heshare.paper.figures import series_styles, style
+from heshare.paper.figures import style
 from heshare.paper.figures.series_styles import CATEGORIES, SERIES, series_style, style_own
 from heshare.policies import registry
 from heshare.shared.errors import InputError
