@@ -56,8 +56,9 @@ def draw(
         plots.log_axis(ax, "x")
         plots.log_axis(ax, "y")
     ends = frame[["x_low", "x_high", "y_low", "y_high"]].to_numpy(float)
-    x_range = (0.9 * ends[:, 0].min(), 1.06 * ends[:, 1].max())
-    y_range = (0.8 * ends[:, 2].min(), 1.06 * ends[:, 3].max())
+    # A linear axis begins at 0, so that distances are in proportion.
+    x_range = (0.9 * ends[:, 0].min() if log else 0, 1.06 * ends[:, 1].max())
+    y_range = (0.8 * ends[:, 2].min() if log else 0, 1.06 * ends[:, 3].max())
     ax.set(xlim=x_range, ylim=y_range, xlabel=_AXES["x"][2], ylabel=_AXES["y"][2])
     ax.grid(visible=True, axis="both")
 
