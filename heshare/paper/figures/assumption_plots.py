@@ -18,13 +18,14 @@ from heshare.paper.studies.single_choices import SHIPPED
 
 _ROWS = [DURATIONS, RATIO, SIZES]
 """The axes that enter every number, which are the rows of the factorial's map; the others are its columns."""
-_NAMES = {
+AXIS_NAMES = {
     DURATIONS: "task sizes",
     QUEUEING: "queues of Random",
     THROTTLE: "rivals' throttle",
     RATIO: "T4 over A100",
     SIZES: "inference batch size",
 }
+"""The axes of the factorial in words."""
 _FRAME: dict[str, Any] = {"fill": False, "edgecolor": EDGE, "linewidth": 1.2, "zorder": 5}
 _FURTHEST = 1.0
 """The colours end where a value is twice or half of the paper's, as a logarithm to the base 2."""
@@ -109,7 +110,7 @@ def effects_map(ax: Axes, table: pd.DataFrame) -> None:
     sns.heatmap(ordered, ax=ax, annot=True, fmt=".1f", annot_kws={"fontsize": 7}, cmap="Blues", vmin=0.0, cbar=False)
     ax.set(xlabel="", ylabel="", facecolor=BAND)
     ax.grid(visible=False)
-    ax.set_yticks(np.arange(len(ordered)) + 0.5, [_NAMES[axis] for axis in ordered.index], rotation=0)
+    ax.set_yticks(np.arange(len(ordered)) + 0.5, [AXIS_NAMES[axis] for axis in ordered.index], rotation=0)
     ax.tick_params(axis="x", labelrotation=30)
 
 

@@ -26,8 +26,7 @@ from heshare.world.task import Task
 
 WHOLE = "Trade-off"
 """The title of the plan with all mechanisms."""
-STATED_ENERGY, STATED_JCT = "stated_j", "stated_s"
-"""Energy, J, and average JCT, s, that a plan states."""
+_METRICS = {"energy": ENERGY, "jct": JCT}
 
 
 class _AsNumbered(Instance):
@@ -90,7 +89,8 @@ def stated(settings: Iterable[Comparable], systems: Mapping[str, str], *, seeds:
         seed: the seed of all repetitions.
 
     Returns:
-        One row a setting, repetition and system: the setting's columns, repetition, title, stated_j, stated_s.
+        One row a setting, repetition and system: the setting's columns, repetition, title, stated_j (energy) and
+        stated_s (average JCT).
     """
     rows = []
     for setting, number in tqdm(list(product(settings, range(seeds))), desc="plans", leave=False):
@@ -105,7 +105,7 @@ def stated(settings: Iterable[Comparable], systems: Mapping[str, str], *, seeds:
             front, _ = policy.planner.front(tasks, setting.gpus, predictor, streams.rng(POLICY))
             plan = front.choose(policy.choice)
             about = {**setting.labels(), REPETITION: number, TITLE: title}
-            rows.append({**about, STATED_ENERGY: plan.energy_j, STATED_JCT: plan.jct_s})
+            rows.append({**about, "stated_j": plan.energy_j, "stated_s": plan.jct_s})
     return pd.DataFrame(rows)
 
 
@@ -121,12 +121,33 @@ def worth(delivered: pd.DataFrame, promised: pd.DataFrame, removed: Iterable[str
         One row each: batch_sizes, mechanism, metric (`energy` or `jct`), basis (`delivered` or `promised`), value (%),
         low, high, n, provenance.
     """
-    bases = {"delivered": (delivered, ENERGY, JCT), "promised": (promised, STATED_ENERGY, STATED_JCT)}
+    bases = {"delivered": delivered, "promised": _as_runs(promised)}
     rows = []
     for mechanism, size in product(removed, delivered["batch_sizes"].unique()):
-        for basis, (frame, energy, jct) in bases.items():
+        for (basis, frame), (metric, column) in product(bases.items(), _METRICS.items()):
             here = frame[frame["batch_sizes"] == size]
-            for metric, column in (("energy", energy), ("jct", jct)):
-                about = {"batch_sizes": size, "mechanism": mechanism, "metric": metric, "basis": basis}
-                rows.append({**about, **change(here, mechanism, WHOLE, column).columns("value")})
+            about = {"batch_sizes": size, "mechanism": mechanism, "metric": metric, "basis": basis}
+            rows.append({**about, **change(here, mechanism, WHOLE, column).columns("value")})
     return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def excess(delivered: pd.DataFrame, promised: pd.DataFrame) -> pd.DataFrame:
+    """Return by how much the runs of Trade-off take more than its plans state, at each inference batch size.
+
+    Arguments are as of `worth`.
+
+    Returns:
+        One row each: batch_sizes, metric, value (%), low, high, n, provenance.
+    """
+    run = delivered[delivered[TITLE] == WHOLE]
+    plan = _as_runs(promised[promised[TITLE] == WHOLE])
+    both = pd.concat([run.assign(**{TITLE: "run"}), plan.assign(**{TITLE: "plan"})])
+    rows = []
+    for size, (metric, column) in product(delivered["batch_sizes"].unique(), _METRICS.items()):
+        found = change(both[both["batch_sizes"] == size], "run", "plan", column)
+        rows.append({"batch_sizes": size, "metric": metric, **found.columns("value")})
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def _as_runs(promised: pd.DataFrame) -> pd.DataFrame:
+    return promised.rename(columns={"stated_j": ENERGY, "stated_s": JCT})

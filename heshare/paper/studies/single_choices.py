@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.paper import harness
 from heshare.paper.claims.fig6_numbers import numbers
 from heshare.paper.claims.paper_claims import paper_claims
@@ -72,7 +73,7 @@ def numbers_of(chosen: Sequence[Choice], systems: Mapping[str, str], *, seeds: i
         One row a choice and number: axis, level, id, part, value, low, high, n, base_value (that of `Choice.base`),
         moved (value less base_value), provenance.
     """
-    frames = []
+    found = {}
     for setting in dict.fromkeys(choice.setting for choice in chosen):
         own = [choice for choice in chosen if choice.setting == setting]
         named = [{**systems, **choice.instead} for choice in own]
@@ -81,11 +82,11 @@ def numbers_of(chosen: Sequence[Choice], systems: Mapping[str, str], *, seeds: i
 
         of_section_2 = section_2(setting)
         for choice, titles in zip(own, named, strict=True):
-            found = pd.concat([numbers(runs, titles), of_section_2], ignore_index=True)
-            frames.append(found.assign(axis=choice.axis, level=choice.level))
+            rows = pd.concat([numbers(runs, titles), of_section_2], ignore_index=True)
+            found[choice.axis, choice.level] = rows.assign(axis=choice.axis, level=choice.level)
 
     bases = {(choice.axis, choice.level): choice.base for choice in chosen}
-    return _compared(pd.concat(frames, ignore_index=True), bases)
+    return _compared(pd.concat([found[key] for key in bases], ignore_index=True), bases)
 
 
 def _compared(table: pd.DataFrame, bases: Mapping[tuple[str, str], tuple[str, str]]) -> pd.DataFrame:
@@ -109,18 +110,24 @@ def section_2(setting: Setting) -> pd.DataFrame:
     """Return M2 and M3 (T4's time over the A100's, x) and M7 (how much longer pairs take on the A100, mean, %).
 
     They depend on the largest inference batch size, the precision and the platform of a setting, and on no policy.
+
+    Returns:
+        One row a number: id, part, value, low, high (two standard deviations of the device model, or the range over
+        pairs), n.
     """
     size = max(setting.batch_sizes)
     constants = platforms.constants(setting.platform)
     solo = motivation.solo(batch_sizes=[size], constants=constants, precision=setting.precision)
     pairs = motivation.pairs(batch_size=size, constants=constants, precision=setting.precision)
 
-    times = solo.pivot_table(index="workload", columns="gpu", values="time_s")
-    ratio = times["T4"] / times["A100"]
-    slowdown = pairs[pairs["gpu"] == "A100"]["degradation_pct"].mean()
-    found = {"M2": ratio["resnet50"], "M3": ratio["bert_large"], "M7": slowdown}
-    rows = [{"id": id, "part": "", "value": value, "n": 1} for id, value in found.items()]
-    return pd.DataFrame(rows).assign(low=np.nan, high=np.nan)
+    slower = pairs.pivot_table(index="pair", columns="gpu", values="degradation_pct").dropna()["A100"]
+    sizes = {"M7": ConfidenceInterval(slower.mean(), slower.min(), slower.max(), len(slower))}
+
+    ratios = motivation.ratios_between_gpus(solo).set_index("workload")
+    for id, workload in (("M2", "resnet50"), ("M3", "bert_large")):
+        value, low, high = ratios.loc[workload, ["t4_over_a100", "low", "high"]].to_numpy(float)
+        sizes[id] = ConfidenceInterval(value, low, high, 1)
+    return pd.DataFrame([{"id": id, "part": "", **sizes[id].columns("value")} for id in sorted(sizes)])
 
 
 def by_choice(table: pd.DataFrame) -> pd.DataFrame:
@@ -136,4 +143,5 @@ def by_choice(table: pd.DataFrame) -> pd.DataFrame:
 
     shown = table.assign(number=[claim.name.replace("jct", "JCT") for claim in claims], text=texts)
     wide = shown.pivot_table(index=["axis", "level"], columns="number", values="text", aggfunc="first", sort=False)
-    return wide.fillna("").reset_index().rename(columns={"axis": "choice"})
+    ordered = wide.reindex(pd.MultiIndex.from_frame(table[["axis", "level"]].drop_duplicates()))
+    return ordered.fillna("").reset_index().rename(columns={"axis": "choice"})

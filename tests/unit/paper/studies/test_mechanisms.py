@@ -41,6 +41,7 @@ def test_a_plan_takes_what_it_states_if_the_predictor_is_never_wrong() -> None:
     delivered, promised = (table[table["basis"] == basis]["value"].to_numpy() for basis in ("delivered", "promised"))
     assert delivered == pytest.approx(promised)
     assert table["mechanism"].unique().tolist() == list(REMOVED)
+    assert mechanisms.excess(runs, stated)["value"].to_numpy() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_other_en_opt_is_the_fastest_plan_of_nearly_the_least_energy() -> None:
