@@ -16,6 +16,9 @@ SHORT: dict[str, dict[str, Any]] = {
     "06_mixes": {"batch_sizes": [8], "clusters": ["1xT4,1xA100"], "loads": ["low"], "tasks": 1, "numbers": [1]}
     | {"kinds": ["T4"], "seeds": 1},
     "10_together": {"cluster": "T4,A100", "loads": [0.5], "tasks": 1, "seeds": 1, "other_clusters": ["1xT4"]},
+    "12_language": {"images": [1], "image_models": ["resnet50:8"], "requests": 1, "concurrency": 1, "seeds": 1}
+    | {"generations": 1},
+    "explore": {"tasks": 1, "cluster": "1xT4", "seeds": 1},
 }
 
 

@@ -1,33 +1,31 @@
-"""Study of language models beside image models on shared GPUs: energy a token, latency, and what sharing is worth.
+"""Language models and image models on shared GPUs: energy a token, latency, and what sharing is worth.
 
-Two pools of GPUs serve one set of requests: their prompts on the one, the stretches that decode on the other, each
-beside image tasks of its own, under the same policy. Every number is emulated. The law of language models is fitted to
-a record of one H100; on other GPUs, and beside image models, it is an assumption.
+Two pools of GPUs serve one set of requests: the first their prompts, the second decodes. Image tasks run on both, under
+the same policy. Every number is emulated. The law of language models is fitted to a record of one H100; on other GPUs,
+and where they share one with image models, it is an assumption.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from heshare.devices.task_sizes import iterations
-from heshare.lab.plus.physics.physics_predictor import UnprofiledWarning
-from heshare.lab.sweeps import resolve
+from heshare.lab.plus.physics.physics_predictor import UnprofiledWarning, load_predictor
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
-from heshare.lab.sweeps.study_runs import paired_change, repeat
 from heshare.lab.tenants.tenant_energy import tenant_energy
-from heshare.paper.figures import direct_labels, plots
-from heshare.paper.figures.rows import interval_rows
-from heshare.paper.figures.series_styles import FAINT, category_style
+from heshare.paper import harness
+from heshare.paper.harness import PROVENANCE, REPETITION, TITLE
 from heshare.policies.policy import Policy
 from heshare.policies.registry import make
 from heshare.prediction.predictor import LazyPredictor, Predictor
-from heshare.running.requests import decode_tasks, draw_requests, prefill_tasks, request_times, share_within
+from heshare.running.requests import Request, decode_tasks, draw_requests, prefill_tasks, request_times, share_within
 from heshare.running.result import Run
 from heshare.running.run import run
+from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import require
 from heshare.world.catalogue import resident
 from heshare.world.cluster import Cluster
@@ -36,6 +34,8 @@ from heshare.world.workload import Workload
 
 ALONE = ", one at a time"
 """The ending of the title of a policy that runs one task a GPU at a time."""
+IMAGES = "images"
+"""The column of the number of image tasks in each pool."""
 MEASURES: Mapping[str, str] = {
     "token_j": "Energy a token (J)",
     "ttft_s": "Time to the first token (s)",
@@ -46,153 +46,187 @@ MEASURES: Mapping[str, str] = {
 }
 """Measures of a run: times of requests are medians over them; energy is the active account."""
 WITHIN = "within_pct"
-AXES = {**MEASURES, WITHIN: "Requests within both limits (%)"}
+AXES: Mapping[str, str] = {**MEASURES, WITHIN: "Requests within both limits (%)"}
 """Labels of what can be an axis."""
 
 
-def draw_images(
-    models: Sequence[str], n: int, mean_s: float, window_s: float, *, rng: np.random.Generator
-) -> tuple[tuple[str, float, float], ...]:
-    """Return n image tasks as workload, iterations and arrival in s: Poisson arrivals in the window.
+@dataclass(frozen=True, slots=True)
+class ImageTask:
+    """An image task: its workload, such as `resnet50:8`, its iterations, and when it arrives, s."""
 
-    Their times alone on an A100 are exponential with mean `mean_s`.
+    workload: str
+    iterations: float
+    arrival_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Requests to a language model, and the image tasks that run on the same GPUs.
+
+    Attributes:
+        model: the language model that decodes; `{model}_prefill` is that of its prompts.
+        pools: two clusters, for prompts and for decoding.
+        requests: number of requests.
+        rate_per_s: their mean arrivals per second.
+        concurrency: the most requests that are decoded at a time.
+        ttft_limit_s: deadline of the first token, s after the arrival.
+        tpot_limit_s: deadline of decoding, s per output token.
+        image_models: workloads that image tasks are drawn from.
+        image_s: mean time of an image task alone on an A100, s.
     """
-    names = [models[place] for place in rng.integers(len(models), size=n)]
-    sizes = [iterations(name, float(alone_s)) for name, alone_s in zip(names, rng.exponential(mean_s, n), strict=True)]
-    return tuple(zip(names, sizes, np.sort(rng.uniform(0.0, window_s, n)).tolist(), strict=True))
+
+    model: str
+    pools: tuple[str, str]
+    requests: int
+    rate_per_s: float
+    concurrency: int
+    ttft_limit_s: float
+    tpot_limit_s: float
+    image_models: tuple[str, ...]
+    image_s: float
+
+    @property
+    def clusters(self) -> tuple[Cluster, Cluster]:
+        """The GPUs for prompts, and those that decode."""
+        first, second = self.pools
+        return Cluster.parse(first), Cluster.parse(second)
+
+    @property
+    def shortest_step_s(self) -> float:
+        """A time that no step of decoding is shorter than, s: one sequence alone on the fastest GPU."""
+        workload = Workload(self.model, 1, "fp16")
+        return min(1.0 / iterations(workload, 1.0, card) for card in self.clusters[1].gpus)
+
+    def draw_images(self, n: int, *, rng: np.random.Generator) -> list[ImageTask]:
+        """Return n image tasks of a pool: exponential times alone, Poisson arrivals while requests arrive."""
+        places = rng.integers(len(self.image_models), size=n)
+        names = [self.image_models[place] for place in places]
+        alone_s = rng.exponential(self.image_s, n)
+        arrivals_s = np.sort(rng.uniform(0.0, self.requests / self.rate_per_s, n))
+        return [
+            ImageTask(name, iterations(name, float(time_s)), float(at_s))
+            for name, time_s, at_s in zip(names, alone_s, arrivals_s, strict=True)
+        ]
 
 
-def mixed_runs(
-    policies: Mapping[str, str | Policy],
-    images: Mapping[str, int],
-    *,
-    model: str,
-    pools: Sequence[str],
-    requests: int,
-    rate_per_s: float,
-    concurrency: int,
-    ttft_limit_s: float,
-    tpot_limit_s: float,
-    image_models: Sequence[str],
-    image_s: float,
-    seed: int,
-    seeds: int,
+def serve(
+    serving: Serving, images: Sequence[int], policies: Mapping[str, str | Policy], *, seeds: int, seed: int = 0
 ) -> pd.DataFrame:
-    """Run policies over requests beside image tasks.
+    """Return the runs of policies on the same requests and image tasks.
 
-    `policies` and `images`, the image tasks of each pool, are by title and by name of a load. `model` has the prompts
-    `{model}_prefill`; the first of the `pools` serves them, the second decodes. `requests` arrive at `rate_per_s`, and
-    `concurrency` of them are decoded at a time. The limits on times to the first token and per output token are
-    deadlines. `image_models` are workloads such as `resnet50:8`; `image_s` is the mean time of an image task alone on
-    an A100, s.
+    Args:
+        serving: requests and GPUs.
+        images: numbers of image tasks in each pool; fewer are a part of the tasks of the largest number.
+        policies: policies, or their descriptions, by title.
+        seeds: number of repetitions.
+        seed: the seed of all repetitions.
 
     Returns:
-        Columns repetition, load, title, the `MEASURES`, within_pct (requests within both limits), and provenance.
+        One row a repetition, number of image tasks and policy: repetition, images, title, the `MEASURES`, within_pct
+        (requests within both limits), and provenance.
 
     Raises:
-        InputError: no load, one without image tasks, or another number of pools than two.
+        InputError: a number of image tasks below 1.
     """
-    fewest = min(images.values(), default=0)
-    require("images", f"{fewest} image tasks", fewest >= 1, "at least 1 a load", "Correct the loads.")
-    require("pools", pools, len(pools) == 2, "two pools, for prompts and for decoding", "Name two, equal or not.")
-    first, second = (Cluster.parse(pool) for pool in pools)
-    predictor = LazyPredictor(resolve.predictor_maker(resolve.KEPT))
-    # No step is shorter than that of one sequence, alone on the fastest GPU at its top clock.
-    step_s = min(1.0 / iterations(Workload(model, 1, "fp16"), 1.0, card) for card in second.gpus)
+    fewest = min(images, default=0)
+    require("images", f"{fewest} image tasks", fewest >= 1, "at least 1 in each pool", "Correct the numbers.")
+    predictor = LazyPredictor(partial(load_predictor, shared_cache=True))
+    most = max(images)
+    rows = []
 
-    def rows(streams: Repetition) -> Iterator[dict[str, object]]:
+    for streams in [Repetition(number, seed) for number in range(seeds)]:
         rng = streams.rng(TASKS)
-        asked = draw_requests(requests, rate_per_s, rng=rng)
-        prompts = prefill_tasks(asked, f"{model}_prefill", ttft_limit_s=ttft_limit_s)
-        tokens = sum(one.output_tokens for one in asked)
-        window_s = requests / rate_per_s
-        most = max(images.values())
-        drawn = [draw_images(image_models, most, image_s, window_s, rng=rng) for _ in pools]
-        for load, count in images.items():
-            # A lower load is a part of the higher one's tasks.
-            kept = [[each[place] for place in np.linspace(0, most - 1, count).astype(int)] for each in drawn]
-            for title, name in policies.items():
-                prefill = _run(prompts, kept[0], first, name, predictor, streams)
-                batching: dict[str, Any] = {"concurrency": concurrency, "step_s": step_s}
-                stretches = decode_tasks(asked, prefill, model, tpot_limit_s=tpot_limit_s, **batching)
-                decode = _run(stretches.tasks, kept[1], second, name, predictor, streams)
-                each = request_times(asked, stretches, decode)
-                times = each.median()
-                language = {prefill: len(prompts), decode: len(stretches.tasks)}
-                images_s = np.concatenate([done.jct_s[place:] for done, place in language.items()])
-                token_j = sum(tenant_energy(done)["energy_model_j"][:end].sum() for done, end in language.items())
-                yield {
-                    "load": load,
-                    "title": title,
-                    "token_j": token_j / tokens,
-                    "ttft_s": times["ttft_s"],
-                    "tpot_ms": 1e3 * times["tpot_s"],
-                    "latency_s": times["latency_s"],
-                    "image_jct_s": images_s.mean(),
-                    "energy_active_j": prefill.energy_active_j + decode.energy_active_j,
-                    WITHIN: 100.0 * share_within(each, ttft_limit_s, tpot_limit_s),
-                }
+        asked = draw_requests(serving.requests, serving.rate_per_s, rng=rng)
+        drawn = [serving.draw_images(most, rng=rng) for _ in serving.pools]
 
-    return repeat(rows, seed=seed, seeds=seeds).assign(provenance="emulated")
+        for count in images:
+            places = np.linspace(0, most - 1, count).astype(int)
+            kept = [[tasks[place] for place in places] for tasks in drawn]
+            for title, policy in policies.items():
+                names = {REPETITION: streams.number, IMAGES: count, TITLE: title}
+                rows.append({**names, **_measures(serving, asked, kept, policy, predictor, streams)})
+
+    return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})
+
+
+def _measures(
+    serving: Serving,
+    asked: Sequence[Request],
+    images: Sequence[Sequence[ImageTask]],
+    policy: str | Policy,
+    predictor: Predictor,
+    streams: Repetition,
+) -> dict[str, float]:
+    """Return the measures of one policy: a run of the prompts, then one of the decoding."""
+    first, second = serving.clusters
+    prompts = prefill_tasks(asked, f"{serving.model}_prefill", ttft_limit_s=serving.ttft_limit_s)
+    prefill = _run(prompts, images[0], first, policy, predictor, streams)
+
+    stretches = decode_tasks(
+        asked,
+        prefill,
+        serving.model,
+        concurrency=serving.concurrency,
+        step_s=serving.shortest_step_s,
+        tpot_limit_s=serving.tpot_limit_s,
+    )
+    decode = _run(stretches.tasks, images[1], second, policy, predictor, streams)
+
+    times = request_times(asked, stretches, decode)
+    middle = times.median()
+    parts = [(prefill, len(prompts)), (decode, len(stretches.tasks))]
+    tokens = sum(request.output_tokens for request in asked)
+    return {
+        "token_j": sum(_language_j(done, number) for done, number in parts) / tokens,
+        "ttft_s": float(middle["ttft_s"]),
+        "tpot_ms": 1e3 * float(middle["tpot_s"]),
+        "latency_s": float(middle["latency_s"]),
+        "image_jct_s": float(np.concatenate([_image_jct_s(done, number) for done, number in parts]).mean()),
+        "energy_active_j": prefill.energy_active_j + decode.energy_active_j,
+        WITHIN: 100.0 * share_within(times, serving.ttft_limit_s, serving.tpot_limit_s),
+    }
+
+
+def _language_j(done: Run, tasks: int) -> float:
+    """Return the energy of the first tasks of a run, which are those of the language model, J."""
+    return float(tenant_energy(done)["energy_model_j"][:tasks].sum())
+
+
+def _image_jct_s(done: Run, tasks: int) -> FloatArray:
+    return done.jct_s[tasks:]
 
 
 def _run(
     language: Sequence[Task],
-    images: Sequence[tuple[str, float, float]],
+    images: Sequence[ImageTask],
     cluster: Cluster,
     policy: str | Policy,
     predictor: Predictor,
     streams: Repetition,
 ) -> Run:
-    beside = [
-        Task(len(language) + place, resident(name).workload, size, arrival_s)
-        for place, (name, size, arrival_s) in enumerate(images)
+    """Run the tasks of the language model, which have the first ids, and the image tasks."""
+    others = [
+        Task(len(language) + place, resident(image.workload).workload, image.iterations, image.arrival_s)
+        for place, image in enumerate(images)
     ]
     chosen = make(policy) if isinstance(policy, str) else policy
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnprofiledWarning)  # no language model and no H100 has a shipped profile
-        return run((*language, *beside), cluster, chosen, predictor=predictor, rng=streams.rng(POLICY))
+        return run((*language, *others), cluster, chosen, predictor=predictor, rng=streams.rng(POLICY))
 
 
 def worth(runs: pd.DataFrame, titles: Sequence[str]) -> pd.DataFrame:
     """Return what sharing changes, against the same policy with one task a GPU at a time, paired by repetition.
 
     Returns:
-        Columns load, title, metric, change_pct, low, high, n, provenance.
+        One row each: images, title, metric, change_pct, low_pct, high_pct, n, provenance.
     """
-    found = [
-        {"load": load, "title": title, "metric": metric}
-        | paired_change(part, title, title + ALONE, metric).columns("change_pct")
-        for load, part in runs.groupby("load", sort=False)
-        for title in titles
-        for metric in MEASURES
-    ]
-    return pd.DataFrame(found).assign(provenance="emulated")
-
-
-def draw_plane(ax: Axes, found: pd.DataFrame, over: str) -> None:
-    """Draw energy a token over one of `AXES`, a point a policy; `found` as from `median_intervals`, one load."""
-    parts = []
-    for axis, metric in {"x": over, "y": "token_j"}.items():
-        rows = found[found["metric"] == metric].set_index("title")[["median", "low", "high"]]
-        parts.append(rows.set_axis([axis, f"{axis}_low", f"{axis}_high"], axis=1))
-    frame = pd.concat(parts, axis=1).reset_index()
-    if over != WITHIN:
-        plots.log_axis(ax, "x")
-    ax.set(xlabel=AXES[over], ylabel=MEASURES["token_j"])
-    ax.grid(visible=True, axis="both")
-    direct_labels.draw_points(ax, frame)
-    direct_labels.label_frame(ax, frame)
-
-
-def draw_worth(ax: Axes, changes: pd.DataFrame, metric: str, *, names: bool) -> None:
-    """Draw what sharing changes in one measure: a row a policy, a mark a load."""
-    part = changes[changes["metric"] == metric]
-    loads = list(dict.fromkeys(part["load"]))
-    how: dict[str, Any] = {"series": "load", "style": lambda load: category_style(loads.index(load)), "names": names}
-    interval_rows(ax, part, row="title", value="change_pct", low="low", high="high", **how)
-    ax.axvline(0.0, color=FAINT, linewidth=0.7, zorder=0)
-    name = MEASURES[metric].partition(" (")[0]
-    for word in (" of ", " to ", " per ", " image "):
-        name = name.replace(word, "\n" + word.lstrip())
-    ax.set_xlabel(f"{name} (%)", fontsize=7)
+    rows = []
+    for count, part in runs.groupby(IMAGES, sort=False):
+        for title in titles:
+            for metric in MEASURES:
+                size = harness.change(part, title, title + ALONE, metric)
+                names = {IMAGES: count, TITLE: title, "metric": metric}
+                rows.append({**names, **size.columns("change_pct", "low_pct", "high_pct")})
+    return pd.DataFrame(rows).assign(**{PROVENANCE: "emulated"})

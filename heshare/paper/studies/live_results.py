@@ -21,7 +21,7 @@ from heshare.ops.live.live_gpus import LiveGpu, cluster_of
 from heshare.ops.live.live_runs import JOBS
 from heshare.ops.live.live_task_set import JOB_PREFIX, job_file_text
 from heshare.paper import tables
-from heshare.paper.claims.verdicts import paper_claims
+from heshare.paper.claims.paper_claims import paper_claims
 from heshare.paper.provenance import commit
 from heshare.paper.provenance import sidecar as provenance
 from heshare.policies.registry import title

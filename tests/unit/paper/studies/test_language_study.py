@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from heshare.lab.sweeps.random_streams import TASKS, Repetition
 from heshare.paper.studies import language_study
+from heshare.paper.studies.language_study import Serving
 from heshare.running.requests import decode_tasks, draw_requests, request_times
 from heshare.running.result import Run
 from heshare.shared.errors import InputError
 
-WORLD: dict[str, Any] = {
-    "model": "llama3_8b",
-    "pools": ["1xH100", "1xA100"],
-    "requests": 6,
-    "rate_per_s": 2.0,
-    "concurrency": 2,
-    "ttft_limit_s": 0.05,
-    "tpot_limit_s": 0.02,
-    "image_models": ["resnet50:8"],
-    "image_s": 2.0,
-    "seed": 0,
-    "seeds": 1,
-}
+SERVING = Serving(
+    model="llama3_8b",
+    pools=("1xH100", "1xA100"),
+    requests=6,
+    rate_per_s=2.0,
+    concurrency=2,
+    ttft_limit_s=0.05,
+    tpot_limit_s=0.02,
+    image_models=("resnet50:8",),
+    image_s=2.0,
+)
 
 
 def _spans(run: Run) -> pd.DataFrame:
@@ -38,7 +35,7 @@ def test_a_row_is_recomputed_from_the_timelines(policy: str, monkeypatch: pytest
     done: list[Run] = []
     kept = language_study._run
     monkeypatch.setattr(language_study, "_run", lambda *given: done.append(kept(*given)) or done[-1])
-    row = language_study.mixed_runs({"one": policy}, {"only": 2}, **WORLD).iloc[0]
+    row = language_study.serve(SERVING, [2], {"one": policy}, seeds=1).iloc[0]
     prefill, decode = done
     prompts = [task for task in prefill.tasks if task.workload.model == "llama3_8b_prefill"]
     groups = [task for task in decode.tasks if task.workload.model == "llama3_8b"]
@@ -72,7 +69,7 @@ def test_energy_a_token_is_that_of_the_segments_in_which_the_language_model_runs
     done: list[Run] = []
     kept = language_study._run
     monkeypatch.setattr(language_study, "_run", lambda *given: done.append(kept(*given)) or done[-1])
-    row = language_study.mixed_runs({"one": "fifo"}, {"one": 1}, **WORLD).iloc[0]
+    row = language_study.serve(SERVING, [1], {"one": "fifo"}, seeds=1).iloc[0]
     tokens = sum(one.output_tokens for one in draw_requests(6, 2.0, rng=Repetition(0, 0).rng(TASKS)))
     language_j = 0.0
     for run in done:
@@ -83,26 +80,32 @@ def test_energy_a_token_is_that_of_the_segments_in_which_the_language_model_runs
     assert row["token_j"] == pytest.approx(language_j / tokens, rel=1e-6)
 
 
-def test_a_load_without_image_tasks_is_refused() -> None:
+def test_no_image_tasks_are_refused() -> None:
     with pytest.raises(InputError, match="at least 1"):
-        language_study.mixed_runs({"one": "fifo"}, {"none": 0}, **WORLD)
+        language_study.serve(SERVING, [0], {"one": "fifo"}, seeds=1)
 
 
 def test_policies_do_not_change_each_others_runs() -> None:
     policies = {"a": "marginal", "b": "srtf"}
-    both = language_study.mixed_runs(policies, {"low": 1, "high": 2}, **WORLD)
-    back = language_study.mixed_runs(dict(reversed(policies.items())), {"low": 1, "high": 2}, **WORLD)
-    order = ["load", "title"]
+    both = language_study.serve(SERVING, [1, 2], policies, seeds=1)
+    back = language_study.serve(SERVING, [1, 2], dict(reversed(policies.items())), seeds=1)
+    order = ["images", "title"]
     pd.testing.assert_frame_equal(
         both.sort_values(order, ignore_index=True), back.sort_values(order, ignore_index=True), check_exact=True
     )
 
 
+def test_fewer_image_tasks_are_a_part_of_more() -> None:
+    runs = language_study.serve(SERVING, [1, 4], {"one": "fifo"}, seeds=1)
+    energy_j = runs["energy_active_j"].tolist()
+    assert energy_j[0] < energy_j[1]
+
+
 def test_worth_is_the_change_against_one_task_at_a_time() -> None:
     rows = [
-        {"repetition": number, "load": "high", "title": title, **dict.fromkeys(language_study.MEASURES, value)}
+        {"repetition": number, "images": 4, "title": title, **dict.fromkeys(language_study.MEASURES, value)}
         for number in range(6)
         for title, value in (("X", 9.0 + number / 10), ("X" + language_study.ALONE, 10.0))
     ]
     found = language_study.worth(pd.DataFrame(rows), ["X"]).set_index("metric").loc["ttft_s"]
-    assert (found["change_pct"], found["low"], found["high"]) == pytest.approx((-7.5, -10.0, -5.0))
+    assert (found["change_pct"], found["low_pct"], found["high_pct"]) == pytest.approx((-7.5, -10.0, -5.0))
