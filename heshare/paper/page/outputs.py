@@ -1,4 +1,4 @@
-"""The figures and tables in a folder of outputs, as their JSON files describe them, and the notebooks that make them."""
+"""The figures and tables in a folder of outputs, as their JSON files describe them, and the notebooks behind them."""
 
 import json
 import re
@@ -142,7 +142,7 @@ def read_table(path: Path) -> PageTable:
 
 @dataclass(frozen=True, slots=True)
 class NotebookSource:
-    """A notebook of the checkout: its name, title, the command that runs its group, and the outputs that it promises."""
+    """A notebook of the checkout: its name and title, the command that runs its group, the outputs that it promises."""
 
     name: str
     title: str
