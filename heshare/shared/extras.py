@@ -11,7 +11,7 @@ LIBRARIES = MappingProxyType(
     {
         "fast": ("numba",),
         "figures": ("jinja2", "matplotlib", "moocore", "pymoo", "seaborn"),
-        "notebooks": ("ipykernel", "nbconvert", "nbformat", "papermill"),
+        "notebooks": ("ipykernel", "mistune", "nbformat", "papermill", "pygments"),
         "gym": ("gymnasium",),
         "metrics": ("prometheus_client",),
         "live": ("torch", "torchvision", "transformers"),

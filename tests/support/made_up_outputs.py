@@ -35,7 +35,7 @@ def write_outputs(folder: Path, figures: Sequence[str] = FIGURES, profile: str =
         _figure(folder, name, profile)
     _tables(folder, profile)
     _claims(folder, profile)
-    _numbers(folder)
+    _numbers(folder, profile)
     files.write_text(folder / fig6_plans.NAME, "<title>Plans</title>\n")
 
     copies = folder.parent / "copies" / profile
@@ -78,7 +78,7 @@ def _tables(folder: Path, profile: str) -> None:
     _sidecar(folder, "x04c_runs", sidecar.DATA_SUFFIXES, profile)
 
 
-def _numbers(folder: Path) -> None:
+def _numbers(folder: Path, profile: str) -> None:
     """Write the numbers of the first screen into the CSV files that it reads."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for place, cell in enumerate(CELLS.values()):
@@ -93,6 +93,7 @@ def _numbers(folder: Path) -> None:
     rows["x08e_effects"] = [{"axis": axis, "change": 3.0 + place} for place, axis in enumerate(AXES)]
     for output, found in rows.items():
         files.write_text(folder / f"{output}.csv", tables.to_csv(pd.DataFrame(found)))
+        _sidecar(folder, output, sidecar.DATA_SUFFIXES, profile)
 
 
 def _claims(folder: Path, profile: str) -> None:

@@ -147,18 +147,11 @@ def counts(rows: Sequence[ClaimRow]) -> list[VerdictCount]:
 
 def failures(rows: Sequence[ClaimRow]) -> list[Failure]:
     """Return the claims that are not reproduced by their reasons, in the order of the claims."""
-    failed = [row for row in rows if row.verdict == FAILED]
-    reasons = dict.fromkeys(row.found["reason"] or "" for row in failed)
-    return [Failure(reason, tuple(row for row in failed if (row.found["reason"] or "") == reason)) for reason in reasons]
-
-
-def output_of(where: str) -> str:
-    """Return the key of the output that a place of the paper is, such as `fig06`; empty for another place."""
-    kind, _, number = where.partition(" ")
-    if kind == "Fig.":
-        return f"fig{int(number):02d}"
-    roman = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5}
-    return f"table{roman[number]}" if kind == "Table" else ""
+    by_reason: dict[str, list[ClaimRow]] = {}
+    for row in rows:
+        if row.verdict == FAILED:
+            by_reason.setdefault(row.found["reason"] or "", []).append(row)
+    return [Failure(reason, tuple(failed)) for reason, failed in by_reason.items()]
 
 
 def _place(effect: float) -> float:

@@ -1,10 +1,12 @@
 """The numbers of the page's first screen, and where each of them is."""
 
-from collections.abc import Mapping
+import csv
+import gzip
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pandas as pd
+from statistics import fmean
 
 from heshare.paper.claims.factorial import AXES
 from heshare.shared import files
@@ -12,7 +14,7 @@ from heshare.shared import files
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Where a number is: the CSV of an output, the row that has these values, and the columns of number and interval."""
+    """Where a number is: the output whose CSV has it, the values of its row, and the columns of number and interval."""
 
     output: str
     row: Mapping[str, str] = field(default_factory=dict)
@@ -67,34 +69,37 @@ class Number:
 class OpenChoices:
     """What the factorial of open choices says on the numbers of Fig. 6.
 
-    Of these numbers `shipped` hold in the shipped setting, and `best` in the one of `settings` in which most hold, whose
+    Of these numbers `shipped` hold in the shipped setting, and `best` in that of all `settings` in which most hold; its
     choices are `choices`. `points` is by axis, the largest first, how far it moves the numbers that it enters.
     """
 
     settings: int
     shipped: int
     best: int
-    choices: Mapping[str, str]
+    choices: tuple[str, ...]
     points: Mapping[str, float]
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The rows of a CSV file, as text, and whether it is one of the committed results."""
+
+    rows: Sequence[Mapping[str, str]]
     committed: bool
 
 
 def numbers(folder: Path) -> dict[str, Number]:
     """Return those of `CELLS` that are in the outputs of a run, or else in the committed results."""
-    tables = {output: _table(folder, output) for output in dict.fromkeys(cell.output for cell in CELLS.values())}
+    tables = {output: _table(folder, output) for output in {cell.output for cell in CELLS.values()}}
     found = {}
 
     for name, cell in CELLS.items():
         table = tables[cell.output]
-        if table is None:
-            continue
-
-        rows, committed = table
-        for column, value in cell.row.items():
-            rows = rows[rows[column] == value]
-        if len(rows) == 1:
-            value, low, high = (float(rows.iloc[0][column]) for column in (cell.value, cell.low, cell.high))
-            found[name] = Number(value, low, high, cell.output, committed)
+        rows = [] if table is None else [row for row in table.rows if cell.row.items() <= row.items()]
+        if table is not None and len(rows) == 1:
+            value, low, high = (float(rows[0][column]) for column in (cell.value, cell.low, cell.high))
+            found[name] = Number(value, low, high, cell.output, table.committed)
     return found
 
 
@@ -105,28 +110,28 @@ def open_choices(folder: Path) -> OpenChoices | None:
     if cells is None or effects is None:
         return None
 
-    counts, committed = cells
-    held = counts["held"].astype(int)
-    shipped = held[counts["shipped"] == "True"]
-    best = counts.loc[held.idxmax()]
+    shipped = next(row for row in cells.rows if row["shipped"] == "True")
+    best = max(cells.rows, key=lambda row: int(row["held"]))
 
-    points = effects[0].astype({"change": float}).groupby("axis")["change"].mean().sort_values(ascending=False)
+    axes = dict.fromkeys(row["axis"] for row in effects.rows)
+    points = {axis: fmean(float(row["change"]) for row in effects.rows if row["axis"] == axis) for axis in axes}
     return OpenChoices(
-        settings=len(counts),
-        shipped=int(shipped.iloc[0]),
-        best=int(held.max()),
-        choices={axis: str(best[axis]) for axis in AXES},
-        points=points.to_dict(),
-        committed=committed,
+        settings=len(cells.rows),
+        shipped=int(shipped["held"]),
+        best=int(best["held"]),
+        choices=tuple(best[axis] for axis in AXES),
+        points=dict(sorted(points.items(), key=lambda pair: -pair[1])),
+        committed=cells.committed,
     )
 
 
-def _table(folder: Path, output: str) -> tuple[pd.DataFrame, bool] | None:
-    """Return the rows of an output, all as text, and whether they are the committed ones; None if there are neither."""
+def _table(folder: Path, output: str) -> _Table | None:
+    """Return the rows of an output of the run, or else of the committed results; None if there is neither."""
     path = folder / f"{output}.csv"
     committed = files.root() / "reference" / f"{output}.csv.gz"
     if path.is_file():
-        return pd.read_csv(path, dtype=str, keep_default_na=False), False
+        return _Table(list(csv.DictReader(io.StringIO(path.read_text("utf-8")))), committed=False)
     if committed.is_file():
-        return pd.read_csv(committed, dtype=str, keep_default_na=False), True
+        text = gzip.decompress(committed.read_bytes()).decode("utf-8")
+        return _Table(list(csv.DictReader(io.StringIO(text))), committed=True)
     return None

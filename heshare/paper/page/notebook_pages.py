@@ -18,6 +18,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from heshare.paper.page import outputs
 from heshare.paper.page.outputs import Output
 from heshare.shared import files
 
@@ -41,20 +42,20 @@ class Cell:
     outputs: tuple[str | Output, ...]
 
 
-def write(folder: Path, copies: Path, outputs: Sequence[Output], render: Callable[..., str]) -> dict[str, str]:
+def write(folder: Path, copies: Path, made: Sequence[Output], render: Callable[..., str]) -> dict[str, str]:
     """Write a page for each executed notebook whose outputs are in `folder`, and remove the pages of others.
 
     Args:
         folder: the folder of the outputs.
         copies: the folder of the executed notebooks, by profile.
-        outputs: the outputs in `folder`.
+        made: the outputs in `folder`.
         render: takes `name`, `title`, `lead` (the first figure, or None), `cells` and `shows_code`; returns the page.
 
     Returns:
         The pages by notebook, relative to `folder`.
     """
-    made = {output.name: output for output in outputs}
-    profiles = {output.notebook: output.profile for output in outputs}
+    by_name = {output.name: output for output in made}
+    profiles = {output.notebook: output.profile for output in made}
     pages = {}
 
     for name, profile in sorted(profiles.items()):
@@ -62,12 +63,12 @@ def write(folder: Path, copies: Path, outputs: Sequence[Output], render: Callabl
         if text is None:
             continue
         cells = json.loads(text)["cells"]
-        lead = next((each for each in outputs if each.notebook == name and each.picture), None)
+        lead = next((each for each in made if each.notebook == name and each.picture), None)
         page = render(
             name=name,
-            title=_title(cells) or name,
+            title=outputs.title(cells) or name,
             lead=lead,
-            cells=list(_shown(cells, made)),
+            cells=list(_shown(cells, by_name)),
             shows_code=name in SHOWS_CODE,
         )
         pages[name] = f"{FOLDER}/{name}.html"
@@ -100,11 +101,6 @@ def _readable(path: Path, folder: Path) -> str | None:
     for place in dict.fromkeys(map(str, (files.root(), files.PACKAGE.parent))):
         text = text.replace(f"{place}/", "").replace(place, ".")
     return text.replace(sys.prefix, "python").replace(str(Path.home()), "~")
-
-
-def _title(cells: Sequence[Mapping[str, Any]]) -> str:
-    texts = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    return next((text.splitlines()[0].lstrip("# ") for text in texts if text.startswith("#")), "")
 
 
 def _shown(cells: Sequence[Mapping[str, Any]], made: Mapping[str, Output]) -> Iterator[Cell]:

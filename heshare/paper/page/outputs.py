@@ -1,9 +1,9 @@
-"""The figures and tables in a folder of outputs, as their JSON files describe them, and the notebooks that make them."""
+"""The figures and tables in a folder of outputs, as their JSON files describe them, and the notebooks behind them."""
 
 import json
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -142,7 +142,7 @@ def read_table(path: Path) -> PageTable:
 
 @dataclass(frozen=True, slots=True)
 class NotebookSource:
-    """A notebook of the checkout: its name, title, the command that runs its group, and the outputs that it promises."""
+    """A notebook of the checkout: its name and title, the command that runs its group, the outputs that it promises."""
 
     name: str
     title: str
@@ -156,13 +156,13 @@ def notebooks() -> list[NotebookSource]:
     for group in parameters.GROUPS:
         paths = [parameters.folder() / f"{name}.ipynb" for name in sorted(parameters.group(group))]
         for path in filter(Path.is_file, paths):
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
             promised = parameters.read(path).outputs
-            found.append(NotebookSource(path.stem, title(path), COMMANDS[group], promised))
+            found.append(NotebookSource(path.stem, title(cells) or path.stem, COMMANDS[group], promised))
     return found
 
 
-def title(notebook: Path) -> str:
-    """Return the first heading of a notebook."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+def title(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Return the first heading of a notebook's cells; empty if there is none."""
     texts = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    return next((text.splitlines()[0].lstrip("# ") for text in texts if text.startswith("#")), notebook.stem)
+    return next((text.splitlines()[0].lstrip("# ") for text in texts if text.startswith("#")), "")

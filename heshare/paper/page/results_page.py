@@ -106,8 +106,8 @@ def _environment(folder: Path) -> Environment:
     found.filters["table"] = lambda output: outputs.read_table(folder / f"{output.name}.md")
     found.filters["change"] = _change
     found.filters["with_code"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-    found.filters["signed"] = lambda value: f"{_rounded(value):+g}".replace("-", "−")
-    found.filters["plain"] = lambda value: f"{_rounded(value):g}".replace("-", "−")
+    found.filters["signed"] = lambda value: f"{_rounded(value):+g}".replace("-", "\N{MINUS SIGN}")
+    found.filters["plain"] = lambda value: f"{_rounded(value):g}".replace("-", "\N{MINUS SIGN}")
     found.globals["style"] = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
     found.globals["script"] = (_TEMPLATES / "script.js").read_text(encoding="utf-8")
     found.globals["style_of_code"] = notebook_pages.style_of_code()
@@ -141,6 +141,7 @@ def _content(folder: Path, table: pd.DataFrame, made: Sequence[Output]) -> dict[
         "others": others,
         "other_counts": claim_rows.counts(others),
         "failures": claim_rows.failures(own),
+        "sources": {output.name for output in made if output.has("csv")},
         "h": eight,
         "numbers": first_screen.numbers(folder),
         "choices": first_screen.open_choices(folder),

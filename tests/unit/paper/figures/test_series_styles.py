@@ -77,7 +77,6 @@ def test_a_policy_of_ones_own_gets_a_style_that_nothing_else_has() -> None:
     assert series_style("Quartet").colour not in {series_style(name).colour for name in (*PAPER, "HeShare+", *GPUS)}
 
 
-
 def test_legend_colours_tells_lines_and_unfilled_patches() -> None:
     fig, ax = plt.subplots()
     ax.plot([0, 1], [0, 1], color="#0072B2", label="line")
