@@ -175,8 +175,8 @@ def run(
 
 def seed_means(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the geometric mean of a metric over settings: a row for each repetition, a column for each system."""
-    logarithms = pd.Series(np.log(runs[metric].to_numpy(float)), index=runs.index)
-    means: pd.DataFrame = logarithms.groupby([runs[REPETITION], runs[TITLE]]).mean().unstack()
+    logarithms = runs[[REPETITION, TITLE]].assign(logarithm=np.log(runs[metric].to_numpy(float)))
+    means = logarithms.pivot_table(index=REPETITION, columns=TITLE, values="logarithm")
     return means.apply(np.exp)
 
 

@@ -125,7 +125,7 @@ def section_2(setting: Setting) -> pd.DataFrame:
 
     ratios = motivation.ratios_between_gpus(solo).set_index("workload")
     for id, workload in (("M2", "resnet50"), ("M3", "bert_large")):
-        value, low, high = ratios.loc[workload, ["t4_over_a100", "low", "high"]].to_numpy(float)
+        value, low, high = ratios.loc[workload, ["t4_over_a100", "low", "high"]].to_numpy(float).tolist()
         sizes[id] = ConfidenceInterval(value, low, high, 1)
     return pd.DataFrame([{"id": id, "part": "", **sizes[id].columns("value")} for id in sorted(sizes)])
 
