@@ -158,6 +158,8 @@ def claims(
     from heshare.paper.notebooks.output_folders import folder_for
 
     folder = (out or folder_for("paper")).resolve()
+    expected, action = "a folder with the claims of notebooks", "Run them first: make figures"
+    require("--out", f"no claims/*.json in {folder}", any((folder / "claims").glob("*.json")), expected, action)
     table = _write_page(folder, quiet=json) if with_page else claim_table.write(folder)
     if json:
         print_frame(table, True)

@@ -97,7 +97,7 @@ def test_no_text_of_a_figure_is_below_the_least_size_in_print(smoke_results: Pat
 
 
 def test_every_equation_and_every_line_of_algorithm_1_is_checked(smoke_results: Path) -> None:
-    frame = table(smoke_results, "x00b_equations")
+    frame = table(smoke_results, "x00a_equations")
     assert (frame["plain Python"] == frame["the library"]).all()
     checked: dict[str, set[int]] = {"Eq": set(), "Line": set()}
     for kind, text in frame["in the paper"].str.extract(r"^(Eq|Line)s?\.? ([\d to,]+)$").dropna().to_numpy():

@@ -35,7 +35,7 @@ def test_help_lists_every_command() -> None:
         env={**os.environ},
         check=True,
     )
-    commands = "compare plan run live profile estimate claims notebook calibrate trace-kernels regenerate-profiles"
+    commands = "compare plan run live profile estimate notebook calibrate trace-kernels regenerate-profiles"
     for command in (*commands.split(), "advise", "compile", "doctor", "restore"):
         assert f"  {command} " in done.stdout
 
@@ -167,7 +167,7 @@ def test_run_writes_a_timeline_for_perfetto(tmp_path: Path) -> None:
 
 def test_notebook_list_prints_the_outputs_of_each() -> None:
     done = RUN.invoke(app, ["notebook", "list"])
-    assert "05_comparison" in done.stdout
+    assert "04_comparison" in done.stdout
     assert "fig06_comparison" in done.stdout
 
 

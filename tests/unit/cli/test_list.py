@@ -62,7 +62,7 @@ def test_completion_offers_names_that_begin_so() -> None:
     assert options.clusters("4xT4,2xV1") == ["4xT4,2xV100", "4xT4,2xV100-SXM2"]
     assert options.clusters("T") == ["1xT4"]
     assert options.model_names("gpt2") == ["gpt2"]
-    assert options.notebook_names("05") == ["05_comparison"]
+    assert options.notebook_names("05") == ["05_search"]
 
 
 def test_completion_of_notebooks_is_empty_without_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_an_error_of_the_file_system_is_one_message(monkeypatch: pytest.MonkeyPa
 
 
 def test_claims_refuses_a_folder_without_claims(tmp_path: Path) -> None:
-    message = refused("claims", "--out", str(tmp_path / "typo"))
+    message = refused("notebook", "claims", "--out", str(tmp_path / "typo"))
     assert "no claims/*.json" in message
     assert not (tmp_path / "typo").exists()
 
