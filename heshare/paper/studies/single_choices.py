@@ -123,10 +123,10 @@ def section_2(setting: Setting) -> pd.DataFrame:
     slower = pairs.pivot_table(index="pair", columns="gpu", values="degradation_pct").dropna()["A100"]
     sizes = {"M7": ConfidenceInterval(slower.mean(), slower.min(), slower.max(), len(slower))}
 
-    ratios = motivation.ratios_between_gpus(solo).set_index("workload")
+    ratios = {row["workload"]: row for row in motivation.ratios_between_gpus(solo).to_dict("records")}
     for id, workload in (("M2", "resnet50"), ("M3", "bert_large")):
-        value, low, high = ratios.loc[workload, ["t4_over_a100", "low", "high"]].to_numpy(float).tolist()
-        sizes[id] = ConfidenceInterval(value, low, high, 1)
+        ratio = ratios[workload]
+        sizes[id] = ConfidenceInterval(ratio["t4_over_a100"], ratio["low"], ratio["high"], 1)
     return pd.DataFrame([{"id": id, "part": "", **sizes[id].columns("value")} for id in sorted(sizes)])
 
 
