@@ -162,6 +162,6 @@ PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
 		.venv/bin/python -m uv pip install --quiet --system-certs --python .venv/bin/python --require-hashes -r requirements.lock || \
 		$(PIP) --require-hashes -r requirements.lock
 	@$(PIP) --no-index --no-deps --no-build-isolation -e .
-	@echo "Compiling numeric code and training the predictor, once; this takes about a minute."
-	@.venv/bin/python -m heshare compile
+	@echo "Compiling the numeric code of the paper's part and training the predictor, once; this takes about half a minute."
+	@.venv/bin/python -m heshare compile --paper
 	@printf '%s' "$(CURDIR)" > .venv/.ready

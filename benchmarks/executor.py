@@ -71,7 +71,7 @@ def core_pct(folder: Path, **options: Any) -> float:
     watcher = threading.Thread(target=watch)
     watcher.start()
     result = execute.execute(
-        file, folder / "many", policy="random", devices="nvml", predictor=ToyPredictor(),
+        file, folder / "many", policy="random:all-at-once", devices="nvml", predictor=ToyPredictor(),
         options=execute.ExecutorOptions(**options),
     )  # fmt: skip
     watcher.join()
@@ -93,7 +93,7 @@ def starts_ms(folder: Path) -> list[float]:
     file = folder / "groups.yaml"
     file.write_text("jobs:\n" + "\n".join(lines))
     run = folder / "groups"
-    result = execute.execute(file, run, policy="random", devices="nvml", predictor=ToyPredictor())
+    result = execute.execute(file, run, policy="random:all-at-once", devices="nvml", predictor=ToyPredictor())
     assert result.complete
     from support.run_entries import journal_lines
 

@@ -1,9 +1,11 @@
-"""HeShare+ against the compiled algorithms of pygmo at equal wall time: NSGA-II, MOEA/D, NSPSO and MACO.
+"""HeShare and HeShare+ against the compiled algorithms of pygmo at equal wall time: NSGA-II, MOEA/D, NSPSO and MACO.
 
 All evaluate whole populations by the compiled evaluator of stage 1, start at random, keep the same archive, and their
 schemes are configured by the same stage 2. A gene is the number of a GPU among those that its task fits. NSGA-II and
-MACO search whole numbers, MOEA/D and NSPSO numbers that are rounded, since they know no others. Needs `pip install
-pygmo`; without it there are no rows.
+MACO search whole numbers, MOEA/D and NSPSO numbers that are rounded, since they know no others. In
+`hv_plus_vs_pygmo_queues` all search with HeShare+'s evaluation of a queue (`queue_evaluation`). `speed_vs_pygmo_...` is
+the schemes that HeShare's search evaluates in this time over those of the algorithm. Needs `pip install pygmo`; without
+it there are no rows.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ from typing import Any
 
 import numpy as np
 from bench_rows import Row, sample_row
-from search import improved, predictor, volumes, world
+from queue_evaluation import QueueRecord, front_of_schemes, weights_of_front
+from search import improved, predictor, ratios, rng, volumes, world
 
-from heshare.paper.studies.pymoo_searches import RANDOM_START, SearchRecord
+from heshare.lab.plus.costs import BatchCosts
+from heshare.paper.studies.pymoo_searches import RANDOM_START, SearchRecord, genetic_checkpoints
 from heshare.scheduling.configuration import configure
-from heshare.scheduling.objectives import Instance
+from heshare.scheduling.genetic import Schemes, evolve
+from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray, IntArray
 
 BUDGET_S = 1.0
@@ -73,41 +78,68 @@ def algorithms(pygmo: Any) -> dict[str, tuple[Callable[[int], Any], bool]]:
     }
 
 
-def front_of(name: str, instance: Instance, seed: int, pygmo: Any) -> tuple[FloatArray, int]:
-    """Return the final front of an algorithm within the budget, and how many schemes it evaluated."""
+def search(name: str, record: SearchRecord, seed: int, pygmo: Any) -> Schemes:
+    """Return the Pareto set that an algorithm finds within the budget; its schemes are evaluated by `record`."""
     make, whole = algorithms(pygmo)[name]
-    record = SearchRecord(instance)
     own = make(seed)
     own.set_bfe(pygmo.bfe(pygmo.member_bfe()))
-    algorithm, problem = pygmo.algorithm(own), pygmo.problem(Placement(record, whole))
+    algorithm = pygmo.algorithm(own)
+    problem = pygmo.problem(Placement(record, whole))
+
     record.begin()
     began_s = perf_counter()
     population = pygmo.population(problem, size=RANDOM_START.population, seed=seed, b=pygmo.bfe(pygmo.member_bfe()))
     while perf_counter() - began_s < BUDGET_S:
         population = algorithm.evolve(population)
+
     count = record.evaluations - record.evaluations % RANDOM_START.population
-    schemes = record.at_checkpoints([count], RANDOM_START)[-1].schemes
-    return configure(schemes, instance, predictor())[1], record.evaluations
+    return record.at_checkpoints([count], RANDOM_START)[-1].schemes
+
+
+def heshare(seed: int) -> Schemes:
+    """Return the Pareto set that HeShare's search finds within the budget."""
+    endless = Settings(generations=10**9)
+    end_s = perf_counter() + BUDGET_S
+    return next(schemes for schemes in evolve(world(seed), endless, rng(seed)) if perf_counter() >= end_s)
 
 
 def results(seeds: int = 10) -> list[Row]:
-    """Return HeShare+'s hypervolume over that of each algorithm, and over the best of them on each task set."""
+    """Return hypervolumes of HeShare+ and HeShare over those of the algorithms, and the ratios of their speeds."""
     try:
         import pygmo
     except ImportError:
         return []
-    rows = []
-    for seed in range(seeds):
-        instance = world(seed)
-        found = {name: front_of(name, instance, seed, pygmo)[0] for name in algorithms(pygmo)}
-        found["plus"] = improved(instance, seed, BUDGET_S)
-        rows.append(volumes(found, seed))
-    ratios = {name: [row["plus"] / row[name] for row in rows] for name in algorithms(pygmo)}
-    best = [row["plus"] / max(value for name, value in row.items() if name != "plus") for row in rows]
+    genetic_checkpoints(world(0), Settings(), rng(0), (1_000,))  # loads compiled code
+    names = list(algorithms(pygmo))
+    by_seed = [of_seed(seed, pygmo) for seed in range(seeds)]
+    volumes_of = [found for found, _ in by_seed]
+    counts = [count for _, count in by_seed]
+
+    best = [row["plus"] / max(row[name] for name in names) for row in volumes_of]
+    best_queues = [row["plus"] / max(row[f"{name} queues"] for name in names) for row in volumes_of]
     return [
         sample_row("hv_plus_vs_pygmo", best),
-        *(sample_row(f"hv_plus_vs_pygmo_{name}", values) for name, values in ratios.items()),
+        sample_row("hv_plus_vs_pygmo_queues", best_queues),
+        *(sample_row(f"hv_plus_vs_pygmo_{name}", ratios(volumes_of, "plus", name)) for name in names),
+        sample_row("hv_faithful_vs_pygmo_nsga2", ratios(volumes_of, "heshare", "nsga2")),
+        *(sample_row(f"speed_vs_pygmo_{name}", ratios(counts, "heshare", name)) for name in ("nsga2", "moead")),
     ]
+
+
+def of_seed(seed: int, pygmo: Any) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the hypervolumes of all searches of one task set, and the schemes that each has evaluated."""
+    instance = world(seed)
+    costs = BatchCosts(instance, predictor())
+    weights = weights_of_front(costs, rng(seed))
+    schemes = {name: search(name, SearchRecord(instance), seed, pygmo) for name in algorithms(pygmo)}
+    schemes["heshare"] = heshare(seed)
+
+    fronts = {name: configure(own, instance, predictor())[1] for name, own in schemes.items()}
+    for name in algorithms(pygmo):
+        own = search(name, QueueRecord(costs, weights), seed, pygmo)
+        fronts[f"{name} queues"] = front_of_schemes(own, costs)
+    fronts["plus"] = improved(instance, seed, BUDGET_S)
+    return volumes(fronts, seed), {name: float(own.evaluations) for name, own in schemes.items()}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,10 @@ start at random; the ranked ones start with HeShare's initial population. What i
 1/n, ranked, ten times the evaluations) runs on two cores after all that is timed. MOEA/D is unbatched at rate 0.1,
 and in batches of a generation in all that. What takes longest is run on the first `SLOW_SEEDS` seeds only, which is
 the n of its rows: MOEA/D at rate 0.1, and ten times the evaluations.
+
+Rows that end with `_queues` compare the searches alone (`queue_evaluation`): the rivals, in the form in which they
+cover most (rate 1/n, HeShare's initial population), search with HeShare+'s evaluation of a queue;
+`hv_plus_vs_faithful_queues` gives HeShare+'s second stage to the schemes of HeShare's own search.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from bench_rows import Row, sample_row
+from queue_evaluation import QueueRecord, front_of_schemes, weights_of_front
 from two_processes import in_processes
 
 import heshare
@@ -77,7 +82,28 @@ def fronts_of(seed: int, schemes: dict[str, Schemes]) -> dict[str, FloatArray]:
                 UNTIMED[name], world(seed), start, rng(seed), (pymoo_searches.EVALUATIONS,), rate="1/n"
             )
             schemes = {**schemes, f"{name} {title}": run[-1].schemes}
-    return {title: configure(final, world(seed), predictor())[1] for title, final in schemes.items()}
+    fronts = {title: configure(final, world(seed), predictor())[1] for title, final in schemes.items()}
+    return {**fronts, **fronts_by_queues(seed, schemes["heshare"])}
+
+
+def fronts_by_queues(seed: int, own: Schemes) -> dict[str, FloatArray]:
+    """Return the fronts of the rivals that search with HeShare+'s evaluation of a queue, and of HeShare's schemes."""
+    costs = BatchCosts(world(seed), predictor())
+    weights = weights_of_front(costs, rng(seed))
+    found = {"heshare queues": front_of_schemes(own, costs)}
+
+    for name in NAMES:
+        run = pymoo_searches.search_checkpoints(
+            UNTIMED[name],
+            world(seed),
+            Settings(initialisation="rank"),
+            rng(seed),
+            (pymoo_searches.EVALUATIONS,),
+            rate="1/n",
+            record=QueueRecord(costs, weights),
+        )
+        found[f"{name} queues"] = front_of_schemes(run[-1].schemes, costs)
+    return found
 
 
 def improved(instance: Instance, seed: int, budget_s: float | None) -> FloatArray:
@@ -132,6 +158,8 @@ def results(seeds: int = 10) -> list[Row]:
             (sample_row("hv_plus_vs_ranked_1n", ratios(by_seed, "plus", f"{name} ranked")) for name in NAMES),
             key=lambda row: float(row["value"]),
         ),
+        sample_row("hv_plus_vs_faithful_queues", ratios(by_seed, "plus", "heshare queues")),
+        *(sample_row(f"hv_plus_vs_{name}_queues", ratios(by_seed, "plus", f"{name} queues")) for name in NAMES),
         sample_row("hv_plus_vs_best_rival_10x", ratios(by_seed, "plus", "rival 10x")),
         sample_row("front_at_100ms", early_shares),
         sample_row("search_stage1", of("heshare", times), "s"),

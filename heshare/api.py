@@ -399,9 +399,9 @@ def compare(
         >>> table = hs.compare(4, "1xT4,1xA100", ["random", "sjf"], seeds=2)
         >>> table[["repetition", "title", "avg_jct_s"]].round()
            repetition   title  avg_jct_s
-        0           0  Random     1678.0
+        0           0  Random     2187.0
         1           0     SJF     2246.0
-        2           1  Random    12232.0
+        2           1  Random    16631.0
         3           1     SJF     8542.0
         >>> import numpy as np
         >>> p95 = lambda run: np.percentile(run.jct_s, 95)

@@ -16,7 +16,7 @@ def advise(
             autocompletion=model_names,
         ),
     ],
-    precision: Annotated[str, typer.Option(help="fp32 (framework default), tf32 or fp16.")] = "fp32",
+    precision: Annotated[str, typer.Option(help="fp32 (TF32 on Ampere and later), tf32 or fp16.")] = "fp32",
     engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
     export: Annotated[
         str | None, typer.Option(help="Print the recommendation as mps (shell), slurm, hami or dra (Kubernetes YAML).")

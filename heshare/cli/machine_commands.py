@@ -91,7 +91,12 @@ def restore(json: Json = False) -> None:
         raise DeviceError(" ".join(clocks.refused))
 
 
-def compile_command(quiet: Quiet = False) -> None:
+def compile_command(
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Only what `make figures` needs: plans and the paper's policies.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
     """Compile numeric code and train the predictor for this machine now, not when they are first used.
 
     Both are kept beside the sources of a clone, or in ~/.cache/heshare; what is there already is not made again.
@@ -100,7 +105,7 @@ def compile_command(quiet: Quiet = False) -> None:
 
     require_extra("fast", "heshare compile")
     began_s = perf_counter()
-    count = compile_all(lambda step: None if quiet else typer.echo(f"heshare compile: {step}", err=True))
+    count = compile_all(lambda step: None if quiet else typer.echo(f"heshare compile: {step}", err=True), paper=paper)
     if not quiet:
         typer.echo(f"{count} functions compiled in {perf_counter() - began_s:.0f} s")
 

@@ -35,7 +35,7 @@ def estimate(
         typer.Argument(help="What runs on it, such as resnet50:16@50 vgg19:8@50.", autocompletion=options.model_names),
     ] = None,
     sm_mhz: Annotated[int | None, typer.Option(help="SM clock, MHz; the GPU's default unless given.")] = None,
-    precision: Annotated[str, typer.Option(help="fp32 (framework default), tf32 or fp16.")] = "fp32",
+    precision: Annotated[str, typer.Option(help="fp32 (TF32 on Ampere and later), tf32 or fp16.")] = "fp32",
     engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
     grid: Annotated[
         Path | None,

@@ -242,7 +242,8 @@ def check_precision(gpu: str, precision: str) -> None:
 def arithmetic(gpu: str, precision: str) -> str:
     """Return the arithmetic in which a GPU runs a network of a precision, `fp32`, `tf32` or `fp16`.
 
-    Frameworks run FP32 networks in TF32 where tensor cores have it, and so did those of the measurements.
+    FP32 networks run in TF32 where tensor cores have it, as in the measurements. PyTorch's default since 1.12 is TF32
+    for convolutions and FP32 for matrix products.
     """
     has_tf32 = gpu in catalogue.gpus() and catalogue.gpu(gpu).has_tf32
     return "tf32" if precision == "fp32" and has_tf32 else precision

@@ -1,102 +1,136 @@
-"""Compiles all that numba compiles and stores the trained forest, so that no later start waits for it.
+"""Compiles what numba compiles and stores the trained forest, so that no later start waits for it.
 
 Small task sets are planned, searched, bounded and run, which calls every compiled function with the types of arguments
-that all sizes share.
+that all sizes share. The paper's part is what its policies, searches and predictor need; HeShare+, the bound and other
+systems are the rest, whose modules only its steps import.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
 from heshare.devices import crowding
 from heshare.devices.task_sizes import draw
-from heshare.lab.calibration.copies_fit import stretch_arrays
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.heshare_plus import optimise
-from heshare.lab.plus.optimum.exact_front import front_of
-from heshare.lab.plus.optimum.lower_bound import lower_bound, weights_along
-from heshare.lab.plus.physics.physics_predictor import load_predictor
-from heshare.lab.plus.search_settings import SearchSettings
-from heshare.lab.systems.fikit.kernel_rules import Client, FikitRule, share
-from heshare.lab.systems.fikit.kernel_trace import traces
 from heshare.policies.registry import make
+from heshare.prediction.forest import load_forest_predictor
+from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
-from heshare.scheduling.objectives import make_instance
-from heshare.scheduling.planner import plan
+from heshare.scheduling.configuration import configure
+from heshare.scheduling.genetic import Schemes, search
+from heshare.scheduling.objectives import evaluate_schemes, make_instance
+from heshare.scheduling.operators import random_schemes
 from heshare.scheduling.settings import DEFAULTS
 from heshare.shared.compiling import compilation_told_by, compilations
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
+Steps = Mapping[str, Callable[[], object]]
+
 _CLUSTER = "2xT4,1xV100,1xA100"
-_TASKS = 12
-_POLICIES = ("fikit", "heshare+-online:trade-off")
+_TASKS, _SCHEMES = 12, 100
 
 
-def compile_all(tell: Callable[[str], None] = lambda text: None) -> int:
+def compile_all(tell: Callable[[str], None] = lambda text: None, *, paper: bool = False) -> int:
     """Compile what is not compiled yet, and return how many functions that were.
 
-    Two processes do it; one takes from disk what the other has compiled. `tell` is called with what they compile.
+    Two processes do it; one takes from disk what the other has compiled. `tell` is called with what they compile. With
+    `paper` only what the paper's policies and predictor need.
     """
-    with ProcessPoolExecutor(len(_STEPS)) as pool:
-        begun = [pool.submit(_compile, index) for index in range(len(_STEPS))]
-        tell("; ".join(", ".join(steps) for steps in _STEPS))
+    processes = range(len(_PAPER))
+    with ProcessPoolExecutor(len(processes)) as pool:
+        begun = [pool.submit(_compile, process, paper) for process in processes]
+        tell("; ".join(", ".join(_steps(process, paper)) for process in processes))
         return sum(each.result() for each in begun)
 
 
-def load_all() -> None:
-    """Load all compiled code into this process; compile what is missing."""
-    for index in range(len(_STEPS)):
-        _compile(index)
+def load_all(*, paper: bool = False) -> None:
+    """Load all compiled code into this process, or that of the paper's part; compile what is missing."""
+    for process in range(len(_PAPER)):
+        _compile(process, paper)
 
 
-def _compile(index: int) -> int:
+def _compile(process: int, paper: bool) -> int:
     before = compilations.count
     with compilation_told_by(lambda text: None):
-        for step in _STEPS[index].values():
+        for step in _steps(process, paper).values():
             step()
     return compilations.count - before
 
 
-def _plan() -> None:
-    crowding.compiled_later.compile()
-    rng = np.random.default_rng(0)
-    plan(_tasks(), Cluster.parse(_CLUSTER), load_predictor(), rng=rng, settings=DEFAULTS)
-
-
-def _search() -> None:
-    tasks, gpus, predictor = _tasks(), Cluster.parse(_CLUSTER), load_predictor()
-    optimise(tasks, gpus, predictor, rng=np.random.default_rng(0), effort=SearchSettings(rounds=3)).to_frame()
-
-
-def _bound() -> None:
-    gpus, predictor = Cluster.parse("1xT4,1xA100"), load_predictor()
-    costs = BatchCosts(make_instance(_tasks(6), gpus, predictor), predictor)
-    lower_bound(costs, weights_along(front_of(costs).objectives))
-
-
-def _run() -> None:
-    for policy in _POLICIES:
-        rng = np.random.default_rng(0)
-        run(_tasks(), Cluster.parse(_CLUSTER), make(policy), predictor=load_predictor(), rng=rng)
+def _steps(process: int, paper: bool) -> Steps:
+    return _PAPER[process] if paper else {**_PAPER[process], **_OTHERS[process]}
 
 
 def _tasks(n: int = _TASKS) -> tuple[Task, ...]:
     return tuple(draw(n, rng=np.random.default_rng(0)))
 
 
-def _share() -> None:
+def _run(*policies: str) -> None:
+    for policy in policies:
+        rng = np.random.default_rng(0)
+        run(_tasks(), Cluster.parse(_CLUSTER), make(policy), predictor=load_forest_predictor(), rng=rng)
+
+
+def _stage_1() -> None:
+    # The device model predicts, so that this process does not wait for the forest of the other.
+    instance = make_instance(_tasks(), Cluster.parse(_CLUSTER), DevicePredictor())
+    search(instance, DEFAULTS, np.random.default_rng(0))
+
+
+def _stage_2_and_runs() -> None:
+    # Random schemes, since the other process compiles stage 1; so many that tables of predictions grow.
+    crowding.compiled_later.compile()
+    predictor, rng = load_forest_predictor(), np.random.default_rng(0)
+    instance = make_instance(_tasks(), Cluster.parse(_CLUSTER), predictor)
+    gpus = random_schemes(instance.fits, _SCHEMES, rng)
+    configure(Schemes(gpus, evaluate_schemes(gpus, instance), 1), instance, predictor)
+    _run("random:all-at-once")
+
+
+def _bound() -> None:
+    from heshare.lab.plus.costs import BatchCosts
+    from heshare.lab.plus.optimum.exact_front import front_of
+    from heshare.lab.plus.optimum.lower_bound import lower_bound, weights_along
+
+    gpus, predictor = Cluster.parse("1xT4,1xA100"), load_forest_predictor()
+    costs = BatchCosts(make_instance(_tasks(6), gpus, predictor), predictor)
+    lower_bound(costs, weights_along(front_of(costs).objectives))
+
+
+def _other_policies() -> None:
+    _run("fikit", "heshare+-online:trade-off")
+
+
+def _kernels() -> None:
+    from heshare.lab.systems.fikit.kernel_rules import Client, FikitRule, share
+    from heshare.lab.systems.fikit.kernel_trace import traces
+
     trace = next(iter(traces().values()))
     share([Client(trace, requests=1), Client(trace, priority=1)], FikitRule())
 
 
-_STEPS: tuple[dict[str, Callable[[], object]], ...] = (
-    {"predictor and plan": _plan, "bounds": _bound, "policies": _run},
-    {
-        "kernels that share a GPU": _share,
-        "calibration": lambda: stretch_arrays(1.0, *[np.ones((1, 2))] * 3),
-        "improved search": _search,
-    },
+def _calibration() -> None:
+    from heshare.lab.calibration.copies_fit import stretch_arrays
+
+    stretch_arrays(1.0, *[np.ones((1, 2))] * 3)
+
+
+def _improved_search() -> None:
+    from heshare.lab.plus.heshare_plus import optimise
+    from heshare.lab.plus.search_settings import SearchSettings
+
+    effort, rng = SearchSettings(rounds=3), np.random.default_rng(0)
+    optimise(_tasks(), Cluster.parse(_CLUSTER), load_forest_predictor(), rng=rng, effort=effort).to_frame()
+
+
+_PAPER: tuple[Steps, ...] = (
+    {"search of schemes": _stage_1},
+    {"predictor, batches and runs": _stage_2_and_runs},
 )
-"""What each process calls, in this order."""
+"""What each process calls first, in this order."""
+_OTHERS: tuple[Steps, ...] = (
+    {"bounds": _bound, "other policies": _other_policies},
+    {"kernels that share a GPU": _kernels, "calibration": _calibration, "improved search": _improved_search},
+)
+"""What each process calls then, unless only the paper's part is wanted."""

@@ -20,7 +20,7 @@ from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.lab.sweeps.sweep import repetition
-from heshare.paper.studies import platforms
+from heshare.paper.studies import platforms, task_draws
 from heshare.policies import registry
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
@@ -66,7 +66,7 @@ class Setting:
         tasks: number of tasks, which all arrive at the start.
         load: which workloads are drawn: `low`, `medium`, `high` or `mixed`.
         batch_sizes: inference batch sizes that tasks are drawn with.
-        durations: task sizes, a key of `platforms.DURATIONS`: `helios`, `equal`, ...
+        durations: task sizes, a key of `task_draws.KINDS`: `helios`, `equal`, ...
         precision: of the arithmetic of all tasks.
         platform: the emulated GPUs, a key of `platforms.PLATFORMS`: `as fitted`, ...
         predictor: `FOREST` or `NEVER_WRONG`.
@@ -76,7 +76,7 @@ class Setting:
     tasks: int = 60
     load: str = "mixed"
     batch_sizes: tuple[int, ...] = (4, 8)
-    durations: str = "helios"
+    durations: str = task_draws.HELIOS
     precision: str = "fp32"
     platform: str = platforms.AS_FITTED
     predictor: str = FOREST
@@ -93,7 +93,7 @@ class Setting:
 
     def draw(self, *, rng: np.random.Generator) -> tuple[Task, ...]:
         """Return a task set. In every precision a task takes as long alone on an A100 as in the default one."""
-        drawn = platforms.draw(self.durations, self.tasks, rng=rng, load=self.load, batch_sizes=self.batch_sizes)
+        drawn = task_draws.draw(self.durations, self.tasks, rng=rng, load=self.load, batch_sizes=self.batch_sizes)
         return tuple(self._in_precision(task) for task in drawn)
 
     def _in_precision(self, task: Task) -> Task:
@@ -136,6 +136,7 @@ def run(
     seeds: int,
     seed: int = 0,
     measures: Mapping[str, Callable[[Run], float]] | None = None,
+    start_cost_s: float = 0.0,
 ) -> pd.DataFrame:
     """Return the runs of systems in each setting, on the same task sets.
 
@@ -145,6 +146,7 @@ def run(
         seeds: number of repetitions.
         seed: the seed of all repetitions; child i of `SeedSequence(seed)` is that of repetition i.
         measures: more columns by name, each a function of the run.
+        start_cost_s: time that a task does nothing whenever it starts on a GPU, s.
 
     Returns:
         One row a setting, repetition and system: the setting's columns, repetition, title, the columns of
@@ -156,7 +158,13 @@ def run(
 
     for setting, number in tqdm(list(product(chosen, range(seeds))), desc="task sets", leave=False):
         found = repetition(
-            Repetition(number, seed), setting.draw, setting.gpus, makers, setting.make_predictor, setting.make_devices
+            Repetition(number, seed),
+            setting.draw,
+            setting.gpus,
+            makers,
+            setting.make_predictor,
+            setting.make_devices,
+            start_cost_s,
         )
         for title, result in zip(systems, found, strict=True):
             more = {name: measure(result) for name, measure in (measures or {}).items()}
@@ -167,8 +175,9 @@ def run(
 
 def seed_means(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the geometric mean of a metric over settings: a row for each repetition, a column for each system."""
-    logarithms = np.log(runs[metric].astype(float))
-    return np.exp(logarithms.groupby([runs[REPETITION], runs[TITLE]]).mean().unstack())
+    logarithms = runs[[REPETITION, TITLE]].assign(logarithm=np.log(runs[metric].to_numpy(float)))
+    means = logarithms.pivot_table(index=REPETITION, columns=TITLE, values="logarithm")
+    return means.apply(np.exp)
 
 
 def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:
@@ -182,6 +191,17 @@ def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> Confidenc
     """
     means = seed_means(runs[runs[TITLE].isin([ours, theirs])], metric)
     return change_pct(means[ours], means[theirs])
+
+
+def ratios(runs: pd.DataFrame, ours: str, theirs: str, metric: str, cases: Sequence[str] = ()) -> pd.Series:
+    """Return a metric of `ours` over that of `theirs`, paired by repetition and by the columns `cases`.
+
+    Returns:
+        A series with the repetition and the cases as its index.
+    """
+    keys = [REPETITION, *cases]
+    own, other = (runs[runs[TITLE] == title].set_index(keys)[metric].astype(float) for title in (ours, theirs))
+    return own / other
 
 
 def changes(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar, cast
 
@@ -74,10 +75,18 @@ class CachedPlanner:
         return self._cached("stage 1", (tasks, cluster, predictor, rng), self._plan_scheme)
 
     def sched_only(
-        self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
+        self,
+        tasks: Sequence[Task],
+        cluster: Cluster,
+        predictor: Predictor,
+        rng: np.random.Generator,
+        *,
+        all_at_once: bool = False,
     ) -> tuple[Plan, ReusedPlanning]:
         """Return the plan of Sched-only, and what a cached result saved."""
-        return self._cached("sched-only", (tasks, cluster, predictor, rng), self._plan_sched_only)
+        kind = "sched-only, all at once" if all_at_once else "sched-only"
+        compute = partial(self._plan_sched_only, all_at_once=all_at_once)
+        return self._cached(kind, (tasks, cluster, predictor, rng), compute)
 
     def _plan_front(
         self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
@@ -100,9 +109,22 @@ class CachedPlanner:
         return {task.id: gpu for task, gpu in zip(tasks, chosen, strict=True)}
 
     def _plan_sched_only(
-        self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
+        self,
+        tasks: Sequence[Task],
+        cluster: Cluster,
+        predictor: Predictor,
+        rng: np.random.Generator,
+        all_at_once: bool,
     ) -> Plan:
-        return sched_only(tasks, cluster, predictor, rng=rng, settings=self.settings, searched=self._search)
+        return sched_only(
+            tasks,
+            cluster,
+            predictor,
+            rng=rng,
+            settings=self.settings,
+            all_at_once=all_at_once,
+            searched=self._search,
+        )
 
     def _search(self, instance: Instance, rng: np.random.Generator) -> Schemes:
         # A front, a placement and Sched-only share one search, and all count its time.

@@ -86,19 +86,30 @@ class HeShare(FrontPolicy):
         )
 
 
-@register("sched-only", title="Sched-only")
+@register("sched-only", title="Sched-only", parameters={})
+@register("sched-only:all-at-once", title="Sched-only, all at once", parameters={}, preset={"all_at_once": True})
 class SchedOnly(FrontPolicy):
-    """Sched-only (Section IV, baseline 2): stage 1 without resource configuration."""
+    """Sched-only (Section IV, baseline 2): stage 1 without resource configuration.
+
+    Each GPU runs its queue one task at a time in SPT order, as stage 1 evaluates it.
+
+    Args:
+        settings: of stage 1.
+        all_at_once: run as many of a GPU's tasks together as memory and the MPS clients allow, at 100 % each.
+    """
 
     name = "sched-only"
-    traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
 
-    def __init__(self, settings: Settings = DEFAULTS) -> None:
+    def __init__(self, settings: Settings = DEFAULTS, all_at_once: bool = False) -> None:
         super().__init__("trade-off", CachedPlanner(settings))
+        self.traits = Traits(frequency=False, multi_task=all_at_once, heterogeneous=True)
+        self._all_at_once = all_at_once
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """Return the batches of stage 1's knee."""
-        planned, reused = self.planner.sched_only(tasks, self.cluster, self.predictor, self.rng)
+        planned, reused = self.planner.sched_only(
+            tasks, self.cluster, self.predictor, self.rng, all_at_once=self._all_at_once
+        )
         self.reused = self.reused + reused
         return planned.queues
 

@@ -51,16 +51,23 @@ class RandomPlacement:
         return {task.id: self._drawn[task.id] for task in tasks}
 
 
-@register("random", title="Random")
+@register("random", title="Random", parameters={})
+@register("random:all-at-once", title="Random, all at once", parameters={}, preset={"all_at_once": True})
 class Random(PlanReleasePolicy):
     """Random: a GPU drawn uniformly from those that the task fits, once, when the task arrives.
 
-    A GPU runs its tasks in order of arrival, in batches of as many as memory and the MPS clients allow, at 100 % and
-    the default clock.
+    Each GPU has a queue of its tasks in order of arrival (Section III, "independent sub-task queue") and runs one at a
+    time, at 100 % and the default clock.
+
+    Args:
+        all_at_once: run as many of a GPU's tasks together as memory and the MPS clients allow, at 100 % each.
     """
 
     name = "random"
-    traits = Traits(frequency=False, multi_task=True, heterogeneous=False)
+
+    def __init__(self, all_at_once: bool = False) -> None:
+        self.traits = Traits(frequency=False, multi_task=all_at_once, heterogeneous=False)
+        self._all_at_once = all_at_once
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Discard the GPUs drawn so far."""
@@ -74,7 +81,10 @@ class Random(PlanReleasePolicy):
         queues: list[list[Task]] = [[] for _ in self.cluster.gpus]
         for task in tasks:
             queues[drawn[task.id]].append(task)
-        return [memory_batches(queue, gpu) for queue, gpu in zip(queues, self.cluster.gpus, strict=True)]
+
+        if self._all_at_once:
+            return [memory_batches(queue, gpu) for queue, gpu in zip(queues, self.cluster.gpus, strict=True)]
+        return [[Batch((task.id,), (100,)) for task in queue] for queue in queues]
 
 
 def memory_batches(tasks: Sequence[Task], gpu: Gpu) -> list[Batch]:

@@ -36,7 +36,7 @@ FEATURES = (
     Feature("alone_s", "Task features", "s", "time of one iteration of the task alone, at 100 % and the top clock"),
     Feature("mps_pct", "MPS configuration", "%", "MPS percentage assigned to the task"),
     Feature("clock_pct", "DVFS frequency", "%", "SM clock requested for the GPU, of its top clock"),
-    Feature("occupied_sm_pct", "Collocation features", "%", "SM utilisation that the co-runners ask for"),
+    Feature("occupied_sm_pct", "Collocation features", "%", "sum of the SM utilisations that the co-runners ask for"),
     Feature("occupied_dram_pct", "Collocation features", "%", "memory bandwidth utilisation that they ask for"),
     Feature("occupied_l2_pct", "Collocation features", "%", "L2 cache utilisation that they ask for"),
     Feature("occupied_power_w", "Collocation features", "W", "power of the GPU with the co-runners, without the task"),

@@ -99,7 +99,7 @@ def split_for_jct(queues: SptQueues, model: BatchModel) -> BatchSplit:
 
 
 def split_for_memory(queues: SptQueues, instance: Instance) -> BatchSplit:
-    """Split queues into as few batches as memory and the MPS clients allow, in SPT order (Sched-only)."""
+    """Split queues into as few batches as memory and the MPS clients allow, in SPT order."""
     count, width = queues.tasks.shape
     starts = np.tile(np.arange(width) == 0, (count, 1))
     begin = np.zeros(count, dtype=np.int64)
@@ -112,7 +112,7 @@ def split_for_memory(queues: SptQueues, instance: Instance) -> BatchSplit:
 
 
 def split_every_task(queues: SptQueues) -> BatchSplit:
-    """Split queues into batches of one task, the sequential execution of stage 1."""
+    """Split queues into batches of one task, the sequential execution of stage 1 (Sched-only)."""
     return _split_at(queues, np.ones(queues.tasks.shape, dtype=bool))
 
 

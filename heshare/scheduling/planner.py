@@ -7,7 +7,7 @@ import numpy as np
 
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, BatchModel
-from heshare.scheduling.batching import distinct_queues, split_for_memory
+from heshare.scheduling.batching import BatchSplit, distinct_queues, split_every_task, split_for_memory
 from heshare.scheduling.configuration import PlanBuilder, configure
 from heshare.scheduling.genetic import Progress, Schemes, search
 from heshare.scheduling.objectives import Instance, make_instance
@@ -75,11 +75,14 @@ def sched_only(
     *,
     rng: np.random.Generator,
     settings: Settings = DEFAULTS,
+    all_at_once: bool = False,
     searched: Callable[[Instance, np.random.Generator], Schemes] | None = None,
 ) -> Plan:
     """Return the plan of Sched-only (Section IV, baseline 2): the knee of stage 1 without resource configuration.
 
-    Tasks run in SPT order, in batches of as many as memory and the MPS clients allow, at 100 % and the default clock.
+    Each GPU runs its queue one task at a time in SPT order, at 100 % and the default clock, as stage 1 evaluates a
+    scheme (Eqs. 6 to 9), so energy and average JCT are those of the scheme. With `all_at_once` the same queues run in
+    batches of as many tasks as memory and the MPS clients allow, for which energy and average JCT are predicted.
     `searched` returns what `search` with these settings does, such as from a cache.
 
     Raises:
@@ -87,13 +90,25 @@ def sched_only(
     """
     instance = make_instance(tasks, cluster, predictor)
     schemes = search(instance, settings, rng) if searched is None else searched(instance, rng)
-    model = BatchModel(instance, predictor)
-    queues, queue_of_gpu = distinct_queues(schemes.gpus[[knee(schemes.objectives)]], instance)
-    split = split_for_memory(queues, instance)
-    run = model.execute(split.batches, piecewise=settings.piecewise)
-    used = queue_of_gpu[0][queue_of_gpu[0] != EMPTY]
-    jct_s = np.bincount(split.queue, run.jct_s(split.behind), len(queues.kind))[used]
-    energy_j = np.bincount(split.queue, run.energy_j, len(queues.kind))[used]
+    chosen = knee(schemes.objectives)
+    queues, queue_of_gpu = distinct_queues(schemes.gpus[[chosen]], instance)
+
+    if all_at_once:
+        split = split_for_memory(queues, instance)
+        objectives = _objectives_of(split, queue_of_gpu[0], BatchModel(instance, predictor), settings)
+    else:
+        split = split_every_task(queues)
+        objectives = schemes.objectives[chosen]
+
     clocks_mhz = np.full(instance.k, DEFAULT_CLOCK)
-    value = np.array([energy_j.sum(), jct_s.sum() / instance.n])
-    return PlanBuilder(split, split.batches.mps_pct, instance).plan(queue_of_gpu[0], clocks_mhz, value)
+    return PlanBuilder(split, split.batches.mps_pct, instance).plan(queue_of_gpu[0], clocks_mhz, objectives)
+
+
+def _objectives_of(split: BatchSplit, queue_of_gpu: IntArray, model: BatchModel, settings: Settings) -> FloatArray:
+    # [energy in J, average JCT in s] of one scheme's queues (Eqs. 14 and 15), shape (2,).
+    run = model.execute(split.batches, piecewise=settings.piecewise)
+    queues = int(split.queue[-1]) + 1
+    used = queue_of_gpu[queue_of_gpu != EMPTY]
+    energy_j = np.bincount(split.queue, run.energy_j, queues)[used].sum()
+    jct_s = np.bincount(split.queue, run.jct_s(split.behind), queues)[used].sum()
+    return np.array([energy_j, jct_s / model.instance.n])

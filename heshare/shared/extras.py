@@ -10,8 +10,8 @@ from heshare.shared.plugins import without_library
 LIBRARIES = MappingProxyType(
     {
         "fast": ("numba",),
-        "figures": ("altair", "jinja2", "matplotlib", "moocore", "pymoo", "seaborn"),
-        "notebooks": ("ipykernel", "nbconvert", "nbformat", "papermill"),
+        "figures": ("jinja2", "matplotlib", "moocore", "pymoo", "seaborn"),
+        "notebooks": ("ipykernel", "mistune", "nbformat", "papermill", "pygments"),
         "gym": ("gymnasium",),
         "metrics": ("prometheus_client",),
         "live": ("torch", "torchvision", "transformers"),

@@ -66,7 +66,7 @@ class Gpu:
 
     @property
     def has_tf32(self) -> bool:
-        """Whether its tensor cores run FP32 networks in TF32, which frameworks then do unless told otherwise."""
+        """Whether its tensor cores have TF32, in which FP32 networks run here, as in the public records."""
         return self.architecture not in _WITHOUT_TF32
 
     def peak_tflops(self, precision: str) -> float:

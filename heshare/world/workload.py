@@ -69,7 +69,7 @@ class Workload:
     Attributes:
         model: a name of `hs.models()`, or of the training workloads.
         batch_size: inference batch size, samples per iteration; in training, samples per step on one GPU.
-        precision: `fp32` (PyTorch's default then: TF32 on Ampere and later), `tf32` or `fp16`.
+        precision: `fp32` (on Ampere and later TF32, as in the public records), `tf32` or `fp16`.
         engine: `eager` (PyTorch, host-bound when layers are small) or `tensorrt` (no host floor).
         phase: `inference`, `training` or `measured`.
 

@@ -13,7 +13,8 @@ from support.made_once import made_once
 from support.made_up_outputs import write_outputs
 from support.site_build import build_site
 
-from heshare.paper.report import results_page
+from heshare.paper.claims import claim_table
+from heshare.paper.page import results_page
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +35,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if given:
         return Path(given).resolve()
     folder = tmp_path_factory.mktemp("results") / "figures"
-    return results_page.write(folder, write_outputs(folder))
+    copies = write_outputs(folder)
+    return results_page.write(folder, claim_table.write(folder), copies)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def front_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "front.html"
-    hs.plan(hs.task_set(8, seed=3), "1xT4,1xV100,1xA100", seed=0).explore(path)
+    tasks, cluster = hs.task_set(8, seed=3), "1xT4,1xV100,1xA100"
+    runs = {title: hs.run(tasks, cluster, policy) for title, policy in (("Random", "random"), ("Morak", "morak"))}
+    hs.plan(tasks, cluster, seed=0).explore(path, runs=runs, home="index.html")
     return path
 
 
@@ -76,6 +78,27 @@ def test_a_clicked_plan_stays_until_a_double_click(page: Any) -> None:
     page.locator("#front svg").dblclick()
     point_at(page, 0.8)
     wait_for_other(page, kept)
+
+
+def test_a_chosen_run_shows_its_timeline(page: Any) -> None:
+    assert page.locator("#run-about").inner_text().startswith("Random, as run")
+    shapes = page.locator("#runs svg .mark-rect path")
+    first = shapes.evaluate_all("all => all.map((each) => each.getAttribute('d'))")
+    page.get_by_label("Morak").check()
+    page.wait_for_timeout(500)
+    assert page.locator("#run-about").inner_text().startswith("Morak, as run")
+    assert shapes.evaluate_all("all => all.map((each) => each.getAttribute('d'))") != first
+
+
+def test_page_follows_the_dark_form_and_links_home(page: Any) -> None:
+    colours = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        text = page.locator("#front svg .role-axis-title text").first
+        ground = page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+        colours.append((ground, text.evaluate("text => getComputedStyle(text).fill")))
+    assert colours == [("rgb(255, 255, 255)", "rgb(34, 34, 34)"), ("rgb(20, 23, 27)", "rgb(228, 230, 233)")]
+    assert page.get_by_role("link", name="All results").get_attribute("href") == "index.html"
 
 
 @pytest.mark.parametrize("width", [360, 800, 1280])

@@ -51,8 +51,13 @@ def test_every_plan_runs_each_task_once_and_fits(
     tasks: tuple[Task, ...], cluster: Cluster, chosen: Settings, seed: int
 ) -> None:
     front = plan(tasks, cluster, toy(), rng=np.random.default_rng(seed), settings=chosen)
-    for planned in (*front.plans, sched_only(tasks, cluster, toy(), rng=np.random.default_rng(seed), settings=chosen)):
+    alone, together = (
+        sched_only(tasks, cluster, toy(), rng=np.random.default_rng(seed), settings=chosen, all_at_once=all_at_once)
+        for all_at_once in (False, True)
+    )
+    for planned in (*front.plans, alone, together):
         check_queues(cluster, tasks, planned.queues)  # each task once; memory, clients, clocks
+    assert alone.scheme == together.scheme
     assert non_dominated(front.objectives).all()
     assert np.isfinite(front.objectives).all()
     assert (front.objectives > 0).all()

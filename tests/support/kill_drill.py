@@ -18,10 +18,13 @@ MARK = "HESHARE_DRILL"
 
 
 class Drilled(Random):
-    """Random, with a lower clock at every decision, so that there is a clock to restore."""
+    """Random, all at once, with a lower clock at every decision, so that there is a clock to restore."""
 
     name = POLICY
-    traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
+
+    def __init__(self) -> None:
+        super().__init__(all_at_once=True)
+        self.traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         answer: Iterable[Action] = super().decide(event, view)

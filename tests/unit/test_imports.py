@@ -11,7 +11,7 @@ import pytest
 
 import heshare as hs
 
-HEAVY = ("altair", "joblib", "matplotlib", "pandas", "numba", "numpy", "pymoo", "scipy", "seaborn", "sklearn")
+HEAVY = ("joblib", "matplotlib", "pandas", "numba", "numpy", "pymoo", "scipy", "seaborn", "sklearn")
 
 
 def heavy_modules(code: str) -> set[str]:

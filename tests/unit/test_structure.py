@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGE = CHECKOUT / "heshare"
 STAGES = ("world", "devices", "profiles", "prediction", "scheduling", "policies", "running")
 MOST_MODULES, MOST_LINES, MOST_FUNCTION_LINES = 18, 480, 50
-MOST_LINES_OF_PLAN_AND_RUN = 9_325
+MOST_LINES_OF_PLAN_AND_RUN = 9_340
 PLAN_AND_RUN = """
 import numpy as np
 from heshare.devices.task_sizes import draw

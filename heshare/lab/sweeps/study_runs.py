@@ -13,8 +13,6 @@ from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 
 REPETITION, PROVENANCE = "repetition", "provenance"
-MEDIAN = "median"
-"""The item of the row of `with_median` that has the median."""
 
 
 def repeat(run_one: Callable[[Repetition], Iterable[Mapping[str, object]]], *, seed: int, seeds: int) -> pd.DataFrame:
@@ -38,12 +36,6 @@ def paired_change(frame: pd.DataFrame, ours: str, theirs: str, column: str, *, b
     return change_pct(wide[ours], wide[theirs])
 
 
-def medians(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return the medians over repetitions of every number, one row for each group of the columns `by`."""
-    numbers = frame.columns.difference([*by, REPETITION, PROVENANCE], sort=False)
-    return frame.groupby(list(by), sort=False)[list(numbers)].median().reset_index()
-
-
 def median_intervals(frame: pd.DataFrame, by: Sequence[str], measures: Iterable[str]) -> pd.DataFrame:
     """Return the median of each measure with its 95 % interval, by the columns `by`.
 
@@ -61,18 +53,3 @@ def median_intervals(frame: pd.DataFrame, by: Sequence[str], measures: Iterable[
 def compact_runs(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return a row for each run: the columns `by`, repetition, title, energy by both accounts and average JCT."""
     return frame[[*by, REPETITION, "title", "energy_active_j", "energy_cluster_j", "avg_jct_s"]]
-
-
-def with_median(values: pd.Series, **same: object) -> pd.DataFrame:
-    """Return values and, as the last row, their median with its 95 % interval.
-
-    Columns are those of `same`, item (the index of `values`, and `MEDIAN`), value, low and high (of the median), n.
-    """
-    rows = [{**same, "item": str(item), "value": float(value), "n": 1} for item, value in values.items()]
-    rows.append({**same, "item": MEDIAN, **median_interval(values).columns("value")})
-    return pd.DataFrame(rows).reindex(columns=[*same, "item", "value", "low", "high", "n"])
-
-
-def least_within(frame: pd.DataFrame, least: str, within: str, limit: float) -> float:
-    """Return the least value of one column among rows that are within a limit in another; NaN if none is."""
-    return float(frame.loc[frame[within] <= limit, least].min())

@@ -35,10 +35,8 @@ from heshare.shared.errors import DeviceError, InputError
 from heshare.world.task import Task
 
 JOBS = "jobs.yaml"
-STARTS_TOGETHER = "random"
-"""A policy that predicts nothing, and starts as many tasks at once as the memory holds."""
-STARTS_ONE_BY_ONE = "heshare:trade-off(batching=single,clock_scope=none,generations=2,population=12)"
-"""A policy that starts one task after the other."""
+STARTS_TOGETHER, STARTS_ONE_BY_ONE = "random:all-at-once", "random"
+"""Policies that predict nothing: one starts as many tasks at once as the memory holds, one starts them in turn."""
 MAX_SINGLE_STARTS = 8
 """Most tasks that are started one after the other to measure loading times."""
 

@@ -1,7 +1,7 @@
 """The table of the papers' claims: the paper's value, the value here with its interval, and the verdict."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +103,17 @@ def merge(folder: Path) -> pd.DataFrame:
         if row["profile"] == profile:
             found[key] = {**row, "notebook": path.stem}
 
-    rows = [_row(claim, found.get(key), cells) for key, claim in paper_claims().items()]
-    table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+    return _table(_row(claim, found.get(key), cells) for key, claim in paper_claims().items())
+
+
+def of_results(results: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the table of these claims alone; results as of `evaluate_claim`."""
+    cells = factorial.read()
+    return _table(_row(paper_claims()[row["id"], row["part"]], dict(row), cells) for row in results)
+
+
+def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    table = pd.DataFrame(list(rows)).reindex(columns=list(COLUMNS))
     numbers = dict.fromkeys(("value", "low", "high", "placed", "best", "least_cell", "most_cell"), float)
     return table.astype({**numbers, "n": "Int64"})
 
@@ -182,7 +191,8 @@ def count_text(table: pd.DataFrame) -> str:
 def readable(table: pd.DataFrame) -> pd.DataFrame:
     """Return claims with few columns for reading: claim, statement, paper, value with interval, verdict."""
     rows = []
-    for row in table.to_dict("records"):
+    records: list[Any] = table.to_dict("records")
+    for row in records:
         shown = value_text(row)
         name = f"{row['id']} {'' if pd.isna(row['part']) else row['part']}".strip()
         rows.append(

@@ -1,16 +1,17 @@
 """The committed factorial of choices that the paper's text leaves open: which cells give the paper's numbers.
 
-Notebook `08_assumptions` runs it and writes `reference/factorial.csv` with a hash of the code and data that it depends
-on. Its axes are columns, its cells all their combinations.
+Its axes are columns, its cells all their combinations. Notebook `08_assumptions` runs it and writes
+`reference/factorial.csv`, with a hash of the code and data that made it. The rule of the verdict "not determined by the
+text" is `is_undetermined`.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from heshare.paper import tables
@@ -22,18 +23,24 @@ from heshare.shared.files import PACKAGE
 DURATIONS, QUEUEING, THROTTLE, RATIO, SIZES = "durations", "queueing", "throttle", "t4_over_a100", "batch_sizes"
 AXES = (DURATIONS, QUEUEING, THROTTLE, RATIO, SIZES)
 """Task sizes; how Random and Sched-only run their queues; the rivals' throttle; T4 over A100; inference batch sizes."""
-_NOT_IN: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("H1", "energy"): (QUEUEING,),
-    ("H1", "jct"): (QUEUEING,),
-    ("H2", "energy"): (QUEUEING,),
-    ("H2", "jct"): (QUEUEING,),
-    ("H3", "Random"): (THROTTLE,),
-    ("H3", "JCT-opt"): (QUEUEING, THROTTLE),
-    ("H4", "Random"): (THROTTLE,),
-    ("H4", "En-opt"): (QUEUEING, THROTTLE),
+SHIPPED = {
+    DURATIONS: "helios",
+    QUEUEING: "queueing",
+    THROTTLE: "cap 0.8, limit 1.5",
+    RATIO: "as fitted",
+    SIZES: "4+8",
 }
-"""The axes that do not enter each number, by its id and part; cells that differ in them alone are one run."""
-_STAGES = ("world", "devices", "profiles", "prediction", "scheduling", "policies", "running", "lab/systems")
+"""The level of each axis that the package has."""
+LEAST_SEEDS = 10
+"""The fewest seeds of a cell whose median counts for the verdict."""
+_CLAIMS = ("H1", "H2", "H3", "H4")
+_MADE_BY = (
+    "world", "devices", "profiles", "prediction", "scheduling", "policies", "running", "lab/systems",
+    "paper/studies/platforms.py", "paper/studies/task_draws.py",
+)  # fmt: skip
+"""The code that decides the cells: the stages, the published systems, and what the levels of the axes are."""
+_NOT_INPUTS = ("paper_claims.csv", "live", "profiles/measured")
+"""What the cells do not depend on, of `data/`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,48 +55,57 @@ class Factorial:
 
     def of(self, claim: Claim) -> pd.DataFrame:
         """Return the cells of one number: those that differ in axes that do not enter it are one; empty for others."""
-        if (claim.id, claim.part) not in _NOT_IN:
-            return self.cells.iloc[:0]
-        rows = self.cells[(self.cells["id"] == claim.id) & (self.cells["part"] == claim.part)]
-        return rows.drop_duplicates(list(axes_of(claim)))
+        return cells_of(self.cells, claim)
 
 
 def axes_of(claim: Claim) -> Sequence[str]:
-    """Return the axes that enter a number of H1 to H4."""
-    return [axis for axis in AXES if axis not in _NOT_IN[claim.id, claim.part]]
+    """Return the axes that enter a number of H1 to H4; cells that differ in the others alone are one run.
+
+    The rivals' throttle enters what is compared with a rival (H1, H2), and the queues of Random what is compared with
+    Random; a comparison of two plans of HeShare has neither.
+    """
+    entering = [DURATIONS, RATIO, SIZES]
+    if claim.id in ("H1", "H2"):
+        entering.append(THROTTLE)
+    if claim.part == "Random":
+        entering.append(QUEUEING)
+    return [axis for axis in AXES if axis in entering]
+
+
+def cells_of(cells: pd.DataFrame, claim: Claim) -> pd.DataFrame:
+    """Return the rows of one number, equal runs once; none for a claim that is not of H1 to H4."""
+    rows = cells[(cells["id"] == claim.id) & (cells["part"] == claim.part) & (claim.id in _CLAIMS)]
+    return rows.drop_duplicates(list(axes_of(claim)))
 
 
 def is_undetermined(claim: Claim, value: float, cells: pd.DataFrame) -> bool:
     """Return whether the paper's text does not determine a number of Fig. 6.
 
     It does not if the shipped setting has its median more than a quarter of the effect away, and the medians of at
-    least two cells that differ in one axis lie within a quarter of the paper's effect.
+    least two cells that differ in one axis lie within a quarter of the paper's effect. Intervals do not count.
 
     Args:
         claim: the claim.
         value: the median of the shipped setting.
-        cells: the rows of `Factorial.of`; empty where the factorial says nothing.
+        cells: the rows of `cells_of`; empty where the factorial says nothing.
     """
-    if cells.empty or is_near(claim, value):
+    if is_near(claim, value):
         return False
 
-    near = cells[[is_near(claim, each) for each in cells["value"]]]
-    places = near[list(axes_of(claim))].astype(str).to_numpy().tolist()
+    enough = cells[cells["n"] >= LEAST_SEEDS]
+    holds = np.array([is_near(claim, each) for each in enough["value"]], dtype=bool)
+    places = enough.loc[holds, list(axes_of(claim))].to_numpy().tolist()
     return any(_differ_in_one(one, other) for one, other in combinations(places, 2))
 
 
-def _differ_in_one(one: Sequence[str], other: Sequence[str]) -> bool:
+def _differ_in_one(one: Sequence[object], other: Sequence[object]) -> bool:
     return sum(left != right for left, right in zip(one, other, strict=True)) == 1
-
-
-def folder() -> Path:
-    """Return the folder of the committed factorial."""
-    return files.root() / "reference"
 
 
 def read() -> Factorial | None:
     """Return the committed factorial; None if there is none."""
-    table, about = folder() / "factorial.csv", folder() / "factorial.json"
+    table = files.root() / "reference" / "factorial.csv"
+    about = table.with_suffix(".json")
     if not (table.is_file() and about.is_file()):
         return None
 
@@ -100,13 +116,17 @@ def read() -> Factorial | None:
 
 def write(cells: pd.DataFrame) -> None:
     """Write the factorial into `reference/`, with the hash of what made it."""
-    files.write_text(folder() / "factorial.csv", tables.to_csv(cells))
-    files.write_text(folder() / "factorial.json", json.dumps({"made_by": made_of()}, indent=1) + "\n")
+    table = files.root() / "reference" / "factorial.csv"
+    files.write_text(table, tables.to_csv(cells))
+    files.write_text(table.with_suffix(".json"), json.dumps({"made_by": made_of()}, indent=1) + "\n")
 
 
 def made_of() -> str:
-    """Return a SHA-256 over the stages, the published systems and `data/`, on which the factorial depends."""
-    sources = [path for stage in _STAGES for path in sorted((PACKAGE / stage).rglob("*.py"))]
-    inputs = [path for path in sorted(files.data().rglob("*.csv")) if path.name != "paper_claims.csv"]
-    lines = [f"{files.sha256(path)} {path.name}\n" for path in [*sources, *inputs]]
+    """Return a SHA-256 over the code and the data that the cells depend on."""
+    named = [PACKAGE / name for name in _MADE_BY]
+    code = [path for each in named for path in (sorted(each.rglob("*.py")) if each.is_dir() else [each])]
+    inputs = [(path, path.relative_to(files.data()).as_posix()) for path in sorted(files.data().rglob("*.csv"))]
+
+    lines = [f"{files.sha256(path)} {path.relative_to(PACKAGE).as_posix()}\n" for path in code]
+    lines += [f"{files.sha256(path)} {name}\n" for path, name in inputs if not name.startswith(_NOT_INPUTS)]
     return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,34 +1,35 @@
-"""Vega-Lite charts of a front and of a plan's predicted timeline, in the colours of the figures."""
+"""Vega-Lite charts of a front and of timelines, in the colours of the figures.
 
-from collections.abc import Sequence
-from operator import mul
+Lines, texts and edges have the colours of the page (`INK` and the others are variables of its style sheet), so that
+they follow its light and its dark form. The terms are those of https://vega.github.io/vega-lite/docs/.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from matplotlib.colors import to_rgb
 
-from heshare.paper.figures.series_styles import CLOCK, EDGE, GRID, GUIDE, category_style, series_style
-from heshare.paper.figures.timelines import LOAD_CLASSES
-from heshare.shared.extras import without_uri_grammars
+from heshare.paper.figures.series_styles import CLOCK, LOAD_CLASSES, category_style, series_style
 from heshare.world.cluster import Cluster
 
-with without_uri_grammars():
-    import altair as alt
-
+INK, SOFT, LINE, GROUND = "var(--ink)", "var(--soft)", "var(--line)", "var(--ground)"
 CHOICES = ("Trade-off", "En-opt", "JCT-opt")
 SHAPES = {"o": "circle", "s": "square", "v": "triangle-down", "X": "cross", "D": "diamond"}
 """Vega's names of matplotlib's markers."""
 FRONT_PX, ROW_PX = 330, (26, 54)
 """Height of the front's chart, and of a GPU's row in a timeline (least and most), pixels."""
-TASKS_UNTIL, CLOCK_FROM = 0.70, 0.74
-"""Parts of a GPU's row, downwards: tasks end here, the strip of the clock begins here."""
-TICKS = 6
-"""About how many ticks an axis has."""
 LETTER_PX = 6
 """Width of a letter, pixels."""
+Spec = dict[str, Any]
+
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+_FEW: Spec = {"tickCount": 6, "labelOverlap": True}
+"""An axis with about six ticks."""
+_OF_CHOSEN: Spec = {"filter": "datum.plan == chosen"}
+_BLACK = "#000000"
 
 
-def front_chart(points: pd.DataFrame, *, series: str, chosen: int) -> dict[str, Any]:
+def front_chart(points: pd.DataFrame, *, series: str, chosen: int) -> Spec:
     """Return the chart of a front: a point for each plan, the three named plans, a ring around the chosen one.
 
     Its parameter `chosen` is the index of the plan that was clicked, or of the one nearest to the pointer.
@@ -36,105 +37,165 @@ def front_chart(points: pd.DataFrame, *, series: str, chosen: int) -> dict[str, 
     `points` has the columns plan (index), energy_mj, jct_s, and choice, as from `Front.to_frame`; `chosen` is the index
     chosen at first.
     """
-    few, near = alt.Axis(tickCount=TICKS, labelOverlap=True), alt.Scale(zero=False, nice=True)
-    x = alt.X("energy_mj:Q", title="Energy (MJ)", scale=near, axis=few)
-    y = alt.Y("jct_s:Q", title="Average JCT (s)", scale=near, axis=few)
-    base = alt.Chart(points).encode(x=x, y=y)
-    line = base.mark_line(interpolate="step-after", color=GUIDE, strokeWidth=1)
-    pick: dict[str, Any] = {"fields": ["plan"], "nearest": True}
-    first = [{"plan": chosen}]
-    pointed = alt.selection_point(name="pointed", on="pointerover", clear=False, value=first, **pick)
-    kept = alt.selection_point(name="kept", on="click", clear="dblclick", **pick)
-    which = alt.param(name="chosen", expr="length(kept.plan || []) ? kept.plan[0] : pointed.plan[0]")
-    dots = base.mark_point(filled=True, size=45, color=series_style(series).colour, opacity=0.75)
-    ring = base.mark_point(size=330, color=EDGE, strokeWidth=2, filled=False)
-    layers = [line, dots.add_params(pointed, kept), ring.transform_filter("datum.plan == chosen").add_params(which)]
-    for name in CHOICES:
-        how = series_style(name if series == "HeShare" else f"{series} {name}")
-        named = base.transform_filter(f"indexof(datum.choice, '{name}') >= 0")
-        mark: dict[str, Any] = {"filled": True, "size": 110, "opacity": 1, "stroke": EDGE, "strokeWidth": 0.7}
-        layers.append(named.mark_point(**mark, color=how.colour, shape=SHAPES[how.marker]))
-    texts = base.transform_filter("datum.choice != ''").mark_text(align="left", dx=9, dy=-9, color=EDGE, fontSize=12)
-    layers.append(texts.encode(text="choice:N"))
-    return _spec(alt.layer(*layers), FRONT_PX, f"Pareto front of {len(points)} plans: average JCT against energy.")
+    near = {"zero": False, "nice": True}
+    encoding = {
+        "x": {"field": "energy_mj", "type": "quantitative", "title": "Energy (MJ)", "scale": near, "axis": _FEW},
+        "y": {"field": "jct_s", "type": "quantitative", "title": "Average JCT (s)", "scale": near, "axis": _FEW},
+    }
+
+    line = {"type": "line", "interpolate": "step-after", "color": SOFT, "strokeWidth": 1}
+    dots = {"type": "point", "filled": True, "size": 45, "color": _colour(series), "opacity": 0.75}
+    ring = {"type": "point", "filled": False, "size": 330, "color": INK, "strokeWidth": 2}
+    text = {"type": "text", "align": "left", "dx": 9, "dy": -9, "color": INK, "fontSize": 12}
+    layers: list[Spec] = [
+        {"mark": line},
+        {"mark": dots, "name": "dots"},
+        {"mark": ring, "transform": [_OF_CHOSEN]},
+        *[_named_plan(name, series) for name in CHOICES],
+        {"mark": text, "transform": [{"filter": "datum.choice != ''"}], "encoding": {"text": {"field": "choice"}}},
+    ]
+
+    nearest: Spec = {"type": "point", "fields": ["plan"], "nearest": True}
+    pointed = {**nearest, "on": "pointerover", "clear": False}
+    kept = {**nearest, "on": "click", "clear": "dblclick"}
+    params = [
+        {"name": "pointed", "select": pointed, "value": [{"plan": chosen}], "views": ["dots"]},
+        {"name": "kept", "select": kept, "views": ["dots"]},
+        {"name": "chosen", "expr": "length(kept.plan || []) ? kept.plan[0] : pointed.plan[0]"},
+    ]
+
+    what = f"Pareto front of {len(points)} plans: average JCT against energy."
+    chart = {"encoding": encoding, "layer": layers, "params": params, "data": {"name": "points"}}
+    return _spec(chart, {"points": points}, FRONT_PX, what)
 
 
 def timeline_chart(
-    cluster: Cluster, tasks: pd.DataFrame, clocks: pd.DataFrame, *, kinds: Sequence[str], chosen: int
-) -> dict[str, Any]:
-    """Return the chart of predicted timelines: a row for each GPU, with its tasks and below them its clock.
+    cluster: Cluster,
+    tasks: pd.DataFrame,
+    clocks: pd.DataFrame,
+    *,
+    chosen: int,
+    time: str,
+    end_s: float | None = None,
+) -> Spec:
+    """Return the chart of timelines: a row for each GPU, with its tasks and below them its clock.
 
-    It shows the plan of its parameter `chosen`. Rows count downwards from 0. `tasks` and `clocks` have the columns
-    plan, begin_s, end_s, top, bottom and label, `tasks` also task, workload, kind, mps_pct, sm_mhz and differs; `kinds`
-    are the load classes in the task set.
+    It shows the plan of its parameter `chosen`.
+
+    Args:
+        cluster: the GPUs, whose rows count downwards from 0.
+        tasks: boxes, as from `timeline_boxes.plan_tasks`.
+        clocks: strips, as from `timeline_boxes.plan_clocks`.
+        chosen: the plan that is shown at first.
+        time: what the time axis is, such as `as predicted`.
+        end_s: where a dashed line is drawn, s; None: no line.
     """
-    last_s = 1.01 * float(tasks["end_s"].max())
-    colours = [category_style(LOAD_CLASSES.index(kind)).colour for kind in kinds]
+    last_s = 1.01 * max(float(tasks["end_s"].max()), end_s or 0.0)
+    rows = [row + 0.5 for row in range(len(cluster))]
     labels = "['" + "','".join(cluster.labels) + "'][floor(datum.value)]"
-    axis = alt.Axis(values=[row + 0.5 for row in range(len(cluster))], labelExpr=labels, grid=False, ticks=False)
-    ticks = alt.Axis(tickCount=TICKS, labelOverlap=True)
-    x = alt.X("begin_s:Q", title="Time (s), as predicted", scale=alt.Scale(domain=[0, last_s], nice=False), axis=ticks)
-    y = alt.Y("top:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, len(cluster)], reverse=True, nice=False))
-    scale = alt.Scale(domain=list(kinds), range=list(colours))
-    place = {"x": x, "x2": "end_s:Q", "y": y, "y2": "bottom:Q"}
-    boxes = (
-        _data("tasks")
-        .add_params(alt.param(name="chosen", value=chosen))
-        .mark_rect()
-        .encode(
-            **place,
-            color=alt.Color("kind:N", scale=scale, legend=alt.Legend(title="Load", orient="top")),
-            stroke=alt.when("datum.differs").then(alt.value("black")).otherwise(alt.value("white")),
-            strokeWidth=alt.when("datum.differs").then(alt.value(2)).otherwise(alt.value(0.7)),
-            tooltip=["task:N", "workload:N", "kind:N", "mps_pct:Q", "sm_mhz:Q", "begin_s:Q", "end_s:Q"],
-        )
-    )
-    numbers = _text("tasks", "label:N", last_s, size=10).encode(
-        color=alt.when(f"indexof({_dark(kinds, colours)}, datum.kind) >= 0")
-        .then(alt.value("white"))
-        .otherwise(alt.value("black"))
-    )
-    strips = _data("clocks").mark_rect(color=CLOCK, opacity=0.25).encode(**place)
-    strip_texts = _text("clocks", "label:N", last_s, size=9).encode(color=alt.value(EDGE))
-    between = alt.Chart(pd.DataFrame({"top": range(1, len(cluster))}))
-    rules = between.mark_rule(color=GRID).encode(y=alt.Y("top:Q", title=None, axis=axis))
+    gpus = {"values": rows, "labelExpr": labels, "grid": False, "ticks": False}
+    seconds = {"domain": [0, last_s], "nice": False}
+    downwards = {"domain": [0, len(cluster)], "reverse": True, "nice": False}
+    x = {"field": "begin_s", "type": "quantitative", "title": f"Time (s), {time}", "scale": seconds, "axis": _FEW}
+    y = {"field": "top", "type": "quantitative", "title": None, "scale": downwards, "axis": gpus}
+    place = {"x": x, "x2": {"field": "end_s"}, "y": y, "y2": {"field": "bottom"}}
+
+    strip = {"type": "rect", "color": CLOCK, "opacity": 0.3}
+    between = [{"top": row} for row in range(1, len(cluster))]
+    layers: list[Spec] = [
+        _task_boxes(tasks, place),
+        {"data": {"name": "clocks"}, "transform": [_OF_CHOSEN], "mark": strip, "encoding": place},
+        {"data": {"values": between}, "mark": {"type": "rule", "color": LINE}, "encoding": {"y": y}},
+        _text("tasks", last_s, size=10, colour=_number_colour(_kinds(tasks))),
+        _text("clocks", last_s, size=9, colour={"value": INK}),
+    ]
+    if end_s is not None:
+        rule = {"type": "rule", "color": INK, "strokeWidth": 1.5, "strokeDash": [6, 4]}
+        layers.append({"data": {"values": [{"begin_s": end_s}]}, "mark": rule, "encoding": {"x": x}})
+
     row_px = min(max(480 // len(cluster), ROW_PX[0]), ROW_PX[1])
-    what = "Predicted timeline of the chosen plan: for each GPU its tasks over time, and its SM clock."
-    spec = _spec(alt.layer(boxes, strips, rules, numbers, strip_texts), row_px * len(cluster), what)
-    spec["datasets"] |= {"tasks": tasks.to_dict("records"), "clocks": clocks.to_dict("records")}
-    return spec
+    what = f"Timeline, {time}: for each GPU its tasks over time, and its SM clock."
+    chart = {"layer": layers, "params": [{"name": "chosen", "value": chosen}]}
+    return _spec(chart, {"tasks": tasks, "clocks": clocks}, row_px * len(cluster), what)
 
 
-def _data(name: str) -> alt.Chart:
-    found: alt.Chart = alt.Chart(alt.NamedData(name)).transform_filter("datum.plan == chosen")
-    return found
+def _named_plan(name: str, series: str) -> Spec:
+    title = name if series == "HeShare" else f"{series} {name}"
+    shape = SHAPES[series_style(title).marker]
+    mark = {"type": "point", "filled": True, "size": 110, "opacity": 1, "stroke": INK, "strokeWidth": 0.7}
+    chosen = {"filter": f"indexof(datum.choice, '{name}') >= 0"}
+    return {"mark": {**mark, "color": _colour(title), "shape": shape}, "transform": [chosen]}
 
 
-def _text(name: str, field: str, last_s: float, *, size: int) -> alt.Chart:
-    # In the middle of boxes, where a box is wide enough.
+def _colour(title: str) -> str:
+    colour = series_style(title).colour
+    return INK if colour == _BLACK else colour
+
+
+def _kinds(tasks: pd.DataFrame) -> list[str]:
+    return [kind for kind in LOAD_CLASSES if kind in set(tasks["kind"])]
+
+
+def _kind_colour(kind: str) -> str:
+    return category_style(LOAD_CLASSES.index(kind)).colour
+
+
+def _task_boxes(tasks: pd.DataFrame, place: Spec) -> Spec:
+    """Return the layer of the tasks: coloured by load, with an edge where they differ."""
+    kinds = _kinds(tasks)
+    scale = {"domain": kinds, "range": [_kind_colour(kind) for kind in kinds]}
+    described = ("task", "workload", "kind", "mps_pct", "sm_mhz", "begin_s", "end_s")
+    encoding = {
+        **place,
+        "color": {"field": "kind", "scale": scale, "legend": {"title": "Load", "orient": "top"}},
+        "stroke": {"condition": {"test": "datum.differs", "value": INK}, "value": GROUND},
+        "strokeWidth": {"condition": {"test": "datum.differs", "value": 2}, "value": 0.7},
+        "tooltip": [{"field": name} for name in described if name in tasks],
+    }
+    return {"data": {"name": "tasks"}, "transform": [_OF_CHOSEN], "mark": "rect", "encoding": encoding}
+
+
+def _number_colour(kinds: Sequence[str]) -> Spec:
+    """Return the colour of numbers on boxes: white on dark boxes, black on others."""
+    dark = [kind for kind in kinds if _luminance(_kind_colour(kind)) < 0.5]
+    return {"condition": {"test": f"indexof({dark}, datum.kind) >= 0", "value": "white"}, "value": "black"}
+
+
+def _luminance(colour: str) -> float:
+    """Return the relative luminance (WCAG 2, without gamma) of a colour such as `#0072B2`."""
+    red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    return 0.21 * red + 0.72 * green + 0.07 * blue
+
+
+def _text(data: str, last_s: float, *, size: int, colour: Spec) -> Spec:
+    """Return the layer of the labels of boxes: in the middle of each box that is wide enough."""
     wide = f"(datum.end_s - datum.begin_s) / {last_s} * width > length(datum.label) * {LETTER_PX} + 4"
-    middle = {"mid_s": "(datum.begin_s + datum.end_s) / 2", "mid": "(datum.top + datum.bottom) / 2"}
-    texts: alt.Chart = _data(name).transform_calculate(**middle).mark_text(fontSize=size, baseline="middle")
-    found: alt.Chart = texts.encode(
-        x=alt.X("mid_s:Q", title=""),
-        y=alt.Y("mid:Q", title=None),
-        text=field,
-        opacity=alt.when(wide).then(alt.value(1)).otherwise(alt.value(0)),
-    )
-    return found
+    middle = [
+        {"calculate": "(datum.begin_s + datum.end_s) / 2", "as": "mid_s"},
+        {"calculate": "(datum.top + datum.bottom) / 2", "as": "mid"},
+    ]
+    encoding = {
+        "x": {"field": "mid_s", "type": "quantitative", "title": ""},
+        "y": {"field": "mid", "type": "quantitative", "title": None},
+        "text": {"field": "label"},
+        "opacity": {"condition": {"test": wide, "value": 1}, "value": 0},
+        "color": colour,
+    }
+    mark = {"type": "text", "baseline": "middle", "fontSize": size}
+    return {"data": {"name": data}, "transform": [_OF_CHOSEN, *middle], "mark": mark, "encoding": encoding}
 
 
-def _dark(names: Sequence[str], colours: Sequence[str]) -> list[str]:
-    # White text is needed where the relative luminance (WCAG 2, without gamma) is below a half.
-    shares = (0.21, 0.72, 0.07)
-    lights = [sum(map(mul, to_rgb(each), shares)) for each in colours]
-    return [name for name, light in zip(names, lights, strict=True) if light < 0.5]
-
-
-def _spec(chart: alt.LayerChart | alt.FacetChart, height_px: int, description: str) -> dict[str, Any]:
-    size = {"labelFontSize": 12, "titleFontSize": 12}
-    whole = chart.properties(width="container", height=height_px, description=description, background="white")
-    spec: dict[str, Any] = whole.to_dict()
-    ink = {"labelColor": EDGE, "titleColor": EDGE, "gridColor": GRID}
-    spec["config"] = {**spec.get("config", {}), "axis": {**size, **ink}, "legend": size}
-    return spec
+def _spec(chart: Spec, data: Mapping[str, pd.DataFrame], height_px: int, description: str) -> Spec:
+    """Return a whole chart, as wide as its place on the page."""
+    text = {"labelFontSize": 12, "titleFontSize": 12, "labelColor": INK, "titleColor": INK}
+    axis = {**text, "gridColor": LINE, "domainColor": SOFT, "tickColor": SOFT}
+    return {
+        "$schema": _SCHEMA,
+        "description": description,
+        "width": "container",
+        "height": height_px,
+        "background": "transparent",
+        "config": {"axis": axis, "legend": text, "view": {"stroke": LINE}},
+        "datasets": {name: frame.to_dict("records") for name, frame in data.items()},
+        **chart,
+    }

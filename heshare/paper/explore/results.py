@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -91,7 +91,13 @@ class Front(pareto.Front):
         plt.close(fig)  # Jupyter shows the figure that is returned, and only that
         return fig
 
-    def explore(self, path: str | Path | None = None) -> FrontPage:
+    def explore(
+        self,
+        path: str | Path | None = None,
+        *,
+        runs: Mapping[str, Run] | None = None,
+        home: str = "",
+    ) -> FrontPage:
         """Return a page to explore the plans, which Jupyter shows and a browser opens without network or kernel.
 
         A plan that is pointed at or clicked shows its predicted timeline, its energy and average JCT, and the tasks for
@@ -99,16 +105,19 @@ class Front(pareto.Front):
 
         Args:
             path: an HTML file to write the page to; the same front gives the same bytes.
+            runs: runs of policies on the same tasks and GPUs by title, whose timelines can be chosen below; the others
+                are compared with the first one.
+            home: where a link at the top of the page leads, such as `index.html`; empty for no link.
 
         Raises:
-            InputError: the path is a folder.
+            InputError: the path is a folder, or a run has other tasks or GPUs.
         """
         require_extra("figures", "a page to explore")
         from heshare.paper.explore.front_page import front_page
 
         predictor = self.predictor or load_predictor()
         with drawn(None, desc="explore", bar_format="{desc}"):
-            return front_page(self, predictor, path, series=self.series, piecewise=self.piecewise)
+            return front_page(self, predictor, path, series=self.series, piecewise=self.piecewise, runs=runs, home=home)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,9 +134,10 @@ class DrawableRun(Run):
         import matplotlib.pyplot as plt
 
         from heshare.paper.figures import style, timelines
+        from heshare.paper.figures.series_styles import LOAD_CLASSES
 
         shown = timelines.frame(self)
-        classes = [name for name in timelines.LOAD_CLASSES if (shown["kind"] == name).any()]
+        classes = [name for name in LOAD_CLASSES if (shown["kind"] == name).any()]
         with style.using():
             size_in = (style.PAGE_IN, 0.5 * len(self.cluster) + 0.7)
             fig, ax = plt.subplots(figsize=size_in, layout="constrained")

@@ -31,6 +31,12 @@ def points(medians: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, axis=1).reset_index()
 
 
+def join_plans(ax: Axes, medians: pd.DataFrame, plans: Sequence[str]) -> None:
+    """Join the plans of one front by a line, by energy; `medians` is as for `draw`."""
+    front = points(medians).set_index("title").loc[list(plans)].sort_values("x")
+    ax.plot(front["x"], front["y"], color=series_style(plans[0]).colour, linewidth=1.6, alpha=0.35, zorder=1)
+
+
 def draw(
     ax: Axes,
     medians: pd.DataFrame,
@@ -50,15 +56,15 @@ def draw(
         plots.log_axis(ax, "x")
         plots.log_axis(ax, "y")
     ends = frame[["x_low", "x_high", "y_low", "y_high"]].to_numpy(float)
-    x_range = (0.9 * ends[:, 0].min(), 1.06 * ends[:, 1].max())
-    y_range = (0.8 * ends[:, 2].min(), 1.06 * ends[:, 3].max())
+    # A linear axis begins at 0, so that distances are in proportion.
+    x_range = (0.9 * ends[:, 0].min() if log else 0, 1.06 * ends[:, 1].max())
+    y_range = (0.8 * ends[:, 2].min() if log else 0, 1.06 * ends[:, 3].max())
     ax.set(xlim=x_range, ylim=y_range, xlabel=_AXES["x"][2], ylabel=_AXES["y"][2])
     ax.grid(visible=True, axis="both")
 
     crossed = [np.empty((0, 2))]
     if len(plans):
-        front = at.loc[list(plans)].sort_values("x")
-        ax.plot(front["x"], front["y"], color=series_style(plans[0]).colour, linewidth=1.6, alpha=0.35, zorder=1)
+        join_plans(ax, medians, plans)
     for start, end in (pair for titles in forms for pair in pairwise(titles)):
         how = {"arrowstyle": "-|>", "linewidth": 0.9, "shrinkA": 3, "shrinkB": 3, "alpha": 0.8}
         how["color"] = series_style(start).colour

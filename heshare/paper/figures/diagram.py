@@ -6,8 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from heshare.paper.figures.series_styles import EDGE, GRID, STAGES, TEXT, category_style
-from heshare.paper.figures.timelines import LOAD_CLASSES
+from heshare.paper.figures.series_styles import EDGE, GRID, LOAD_CLASSES, STAGES, TEXT, category_style
 from heshare.scheduling.plan import Plan
 from heshare.world.catalogue import load_class
 

@@ -1,48 +1,63 @@
 """Figures with several panels, composed of the plots."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
 from heshare.paper.figures import plots
-from heshare.paper.figures.series_styles import BAND, EDGE, GUIDE, category_style, series_style
-from heshare.prediction.table5 import ERRORS
+from heshare.paper.figures.series_styles import BAND, EDGE, FAINT, TEXT, category_style, series_style
+
+LOADS: Mapping[str, str] = {"low": "light", "medium": "medium", "high": "heavy"}
+"""Words for the load classes of workloads."""
+_SMALL: dict[str, Any] = {"fontsize": 6, "va": "center"}
 
 
 def solo_panel(ax: Axes, drawn: pd.DataFrame, ratios: pd.DataFrame, *, value: str, heading: str) -> None:
     """Draw Fig. 1 or 2: a row for each workload with a mark for each GPU, bands of load classes, ratios at the right.
 
-    `drawn` is as from `motivation.solo`, with a column `unmeasured`, where marks are open; `ratios` has a row for each
-    workload and a column for each inference batch size. The interval of `time_s` is in `time_low_s` and `time_high_s`.
+    Args:
+        ax: the axes.
+        drawn: as from `motivation.solo`, in the order of the rows; marks are open where `anchored` is false.
+        ratios: one row a workload, one column an inference batch size.
+        value: the column that is drawn, such as `time_s`, whose interval is in `time_low_s` and `time_high_s`.
+        heading: what the ratios are, in words.
     """
-    low, high = (f"{value[:-2]}_{end}{value[-2:]}" for end in ("low", "high"))
-    plots.dots(ax, drawn, group="title", series="gpu", value=value, low=low, high=high, hollow="unmeasured")
-    rows = drawn.drop_duplicates("title")
-    for place, (load, part) in enumerate(rows.assign(at=np.arange(len(rows))).groupby("load", sort=False)):
-        top, bottom = part["at"].iloc[0] - 0.5, part["at"].iloc[-1] + 0.5
+    low = f"{value[:-2]}_low{value[-2:]}"
+    high = f"{value[:-2]}_high{value[-2:]}"
+    marked = drawn.assign(derived=~drawn["anchored"].astype(bool))
+    plots.dots(ax, marked, group="title", series="gpu", value=value, low=low, high=high, hollow="derived", spread=0.76)
+
+    rows = drawn.drop_duplicates("title").reset_index(drop=True)
+    for place, (load, part) in enumerate(rows.groupby("load", sort=False)):
+        top = part.index[0] - 0.5
         if place % 2 == 0:
-            ax.axhspan(top, bottom, color=BAND, linewidth=0, zorder=0)
-        ax.text(0.985, top + 0.5, _LOADS[str(load)], transform=ax.get_yaxis_transform(), ha="right", **_SMALL)
-    widest = 1.06 + 0.13 * (len(ratios.columns) - 1)
-    for column, size in enumerate(ratios.columns):
-        words = [
-            f"bs {size}" if column == 0 else f"{size}",
-            *(f"{each:.1f}" for each in ratios.loc[rows["workload"], size]),
-        ]
-        for at, word in enumerate(words, start=-1):
-            ax.text(1.1 + 0.14 * column, at, word, transform=ax.get_yaxis_transform(), ha="center", **_SMALL)
-    ax.text((1.1 + widest) / 2, -2.1, heading, transform=ax.get_yaxis_transform(), ha="center", **_SMALL)
-    _legend(ax, *ax.get_legend_handles_labels()[0], *_fills("from a measurement", "derived"))
+            ax.axhspan(top, part.index[-1] + 0.5, color=BAND, linewidth=0, zorder=0)
+        ax.text(0.985, top + 0.4, LOADS[str(load)], transform=ax.get_yaxis_transform(), ha="right", **_SMALL)
+
+    _columns_at_the_right(ax, ratios.loc[rows["workload"]], heading)
+    ax.tick_params(axis="y", length=0)
+    handles = ax.get_legend_handles_labels()[0]
+    _legend(ax, *handles, *_fills("from a measurement", "from features"))
 
 
-_LOADS = {"low": "light", "medium": "medium", "high": "heavy"}
-_SMALL: dict[str, Any] = {"fontsize": 6, "va": "center"}
+def _columns_at_the_right(ax: Axes, values: pd.DataFrame, heading: str) -> None:
+    # A column for each inference batch size (bs), its numbers on the rows of the axes.
+    at_right = {"transform": ax.get_yaxis_transform(), "ha": "center", **_SMALL}
+    first = 1.1
+    step = 0.15
+    for place, size in enumerate(values.columns):
+        x = first + step * place
+        ax.text(x, -0.9, f"bs {size}" if place == 0 else f"{size}", **at_right)
+        for row, each in enumerate(values[size]):
+            ax.text(x, row, f"{each:.1f}", **at_right)
+    ax.text(first + step * (len(values.columns) - 1) / 2, -1.5, heading, **at_right)
 
 
 def _fills(filled: str, hollow: str) -> list[Line2D]:
@@ -52,120 +67,86 @@ def _fills(filled: str, hollow: str) -> list[Line2D]:
 
 
 def _legend(ax: Axes, *handles: Artist) -> None:
-    how: dict[str, Any] = {
-        "handletextpad": 0.2,
-        "columnspacing": 0.9,
-        "ncols": len(handles) if len(handles) <= 5 else 3,
-    }
-    ax.figure.legend(handles=list(handles), loc="outside upper center", **how)
+    columns = len(handles) if len(handles) <= 5 else 3
+    ax.figure.legend(
+        handles=list(handles), loc="outside upper center", handletextpad=0.2, columnspacing=0.9, ncols=columns
+    )
 
 
 def clock_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw Fig. 3: time against the requested clock, a panel for each inference batch size, a labelled line a GPU."""
-    for ax, (size, part) in zip(axes, frame.groupby("batch_size", sort=False), strict=True):
+    """Draw Fig. 3: time against the requested clock, a panel for each inference batch size, a labelled line a GPU.
+
+    `frame` is as from `motivation.clocks`. Markers are open where the power limit keeps the GPU below the clock.
+    """
+    gpus = list(frame["gpu"].unique())
+    styles = {gpu: series_style(gpu) for gpu in gpus}
+    milliseconds = frame.assign(time_ms=1e3 * frame["time_s"])
+
+    for ax, (size, part) in zip(axes, milliseconds.groupby("batch_size", sort=False), strict=True):
+        sns.lineplot(
+            part,
+            x="requested_mhz",
+            y="time_ms",
+            hue="gpu",
+            palette={gpu: style.colour for gpu, style in styles.items()},
+            errorbar=None,
+            legend=False,
+            ax=ax,
+        )
         for gpu, rows in part.groupby("gpu", sort=False):
-            _clock_line(ax, rows, str(gpu))
+            _clock_marks(ax, rows, str(gpu))
         plots.log_axis(ax)
-        ax.set(xlabel="Requested SM clock (MHz)", xlim=(0, 1.3 * frame["requested_mhz"].max()))
+        ax.set(xlabel="Requested SM clock (MHz)", ylabel="Time (ms)", xlim=(0, 1.3 * frame["requested_mhz"].max()))
         ax.set_title(f"Inference batch size {size}", fontsize=7, pad=2)
-    axes[0].set_ylabel("Time (ms)")
     _legend(axes[0], *_fills("at the requested clock", "below it, by the power limit"))
 
 
-def _clock_line(ax: Axes, rows: pd.DataFrame, gpu: str) -> None:
-    # Open markers where the power limit keeps the GPU below the requested clock.
-    how = series_style(gpu)
-    x, y = rows["requested_mhz"].to_numpy(float), 1e3 * rows["time_s"].to_numpy(float)
-    ax.plot(x, y, color=how.colour, linestyle=how.line)
-    free = ~rows["throttled"].to_numpy(bool)
-    for kept, face in ((free, how.colour), (~free, "white")):
-        at = np.flatnonzero(kept)[::3]
-        ax.plot(x[at], y[at], **_points(gpu, face))
-    ax.annotate(gpu, (x[-1], y[-1]), (3, 0), textcoords="offset points", **_SMALL)
+def _clock_marks(ax: Axes, rows: pd.DataFrame, gpu: str) -> None:
+    style = series_style(gpu)
+    throttled = rows["throttled"].astype(bool)
+    for part, face in ((rows[~throttled], style.colour), (rows[throttled], "white")):
+        shown = part.iloc[::3]
+        how = style.line_arguments(linestyle="", markerfacecolor=face)
+        ax.plot(shown["requested_mhz"], shown["time_ms"], **how)
+    last = rows.iloc[-1]
+    ax.annotate(gpu, (last["requested_mhz"], last["time_ms"]), (4, 0), textcoords="offset points", **_SMALL)
 
 
-def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw Fig. 4: time of each pair alone and together (geometric means), and the slowdown; a panel for each GPU."""
-    every = list(frame["pair"].unique())
+def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame, origins: Mapping[str, str]) -> None:
+    """Draw Fig. 4: time of each pair alone and together (geometric means), and the slowdown; a panel for each GPU.
+
+    `frame` is as from `motivation.pairs`; `origins` says, by GPU, where its times come from.
+    """
+    kinds = {"alone_s": "alone", "together_s": "together"}
+    palette = {"alone": FAINT, "together": category_style(1).colour}
+    pairs = list(frame["pair"].unique())
+    long = frame.melt(["gpu", "pair"], list(kinds), "kind", "time_ms")
+    long = long.assign(kind=long["kind"].map(kinds), time_ms=1e3 * long["time_ms"])
+
     for ax, (gpu, part) in zip(axes, frame.groupby("gpu", sort=False), strict=True):
-        at = [every.index(pair) for pair in part["pair"]]
-        alone, together = (1e3 * part[name].to_numpy(float) for name in ("alone_s", "together_s"))
-        ax.hlines(at, alone, together, color=GUIDE, linewidth=0.7)
-        for index, (label, times) in enumerate((("alone", alone), ("together", together))):
-            how = category_style(index).line_arguments(linestyle="", markersize=3)
-            ax.plot(times, at, label=label, **how)
-        for place, end, slower in zip(at, together, part["degradation_pct"], strict=True):
-            ax.annotate(f"{slower:+.0f} %", (end, place), (4, 0), textcoords="offset points", **_SMALL)
-        ax.set_yticks(range(len(every)), every, fontsize=6)
-        ax.set_ylim(len(every) - 0.5, -0.5)
-        plots.log_axis(ax, "x")
-        ax.set_xlim(0.8 * frame["alone_s"].min() * 1e3, 2.4 * frame["together_s"].max() * 1e3)
+        bars = long[long["gpu"] == gpu]
+        sns.barplot(
+            bars, y="pair", x="time_ms", hue="kind", order=pairs, palette=palette, saturation=1.0, errorbar=None,
+            legend=False, ax=ax,
+        )  # fmt: skip
+        longest = bars.groupby("pair")["time_ms"].max()
+        for pair, slower in zip(part["pair"], part["degradation_pct"], strict=True):
+            ax.annotate(
+                f"{slower:+.0f} %", (longest[pair], pairs.index(pair)), (3, 0), textcoords="offset points", **_SMALL
+            )
+
+        ax.set(xlabel="Time (ms)", ylabel="", xlim=(0, 1.4 * longest.max()))
+        ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
-        ax.set_title(f"{gpu}: {part['degradation_pct'].mean():+.0f} % on average", fontsize=7, loc="left", pad=2)
-    axes[-1].set_xlabel("Time (ms)")
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+        ax.grid(visible=False, axis="y")
+        ax.set_title(f"{gpu}: {part['degradation_pct'].mean():+.0f} %", fontsize=7, loc="left", pad=17)
+        ax.text(
+            0, 1.01, origins[str(gpu)], transform=ax.transAxes, fontsize=6, color=TEXT, va="bottom", linespacing=1.1
+        )
 
-
-def error_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw errors of predictors on log axes, a row for each technique, a panel for each way of splitting off test rows.
-
-    `frame` is as from `prediction_errors`, with a column `paper_pct`, the error of the paper's Table V or NaN. Where
-    the column `data` is `published`, marks are open.
-    """
-    names = list(frame["technique"].unique())
-    ends = (0.8 * min(1.25, frame["low_pct"].min()), 1.25 * max(100.0, frame["high_pct"].max()))
-    titles = {"row": "Held-out rows", "workload": "New workloads", "gpu": "New GPU"}
-    for ax, (split, title) in zip(axes, titles.items(), strict=True):
-        for index, error in enumerate(ERRORS):
-            rows = frame[(frame["split"] == split) & (frame["error"] == error)]
-            at = np.array([names.index(name) for name in rows["technique"]]) + 0.3 * (index - 0.5)
-            how, is_open = category_style(index), (rows["data"] == "published").to_numpy(bool)
-            ax.hlines(at, rows["low_pct"], rows["high_pct"], color=how.colour, linewidth=0.7)
-            for chosen, face in ((~is_open, how.colour), (is_open, "white")):
-                style = how.line_arguments(linestyle="", markersize=3, markerfacecolor=face, markeredgewidth=0.7)
-                ax.plot(rows["mean_pct"].to_numpy(float)[chosen], at[chosen], **style)
-            ax.plot(rows["paper_pct"], at, "|", color="black", markersize=5, markeredgewidth=1.1)
-        ax.set_yticks(range(len(names)), [name.replace(", ", ",\n") for name in names])
-        ax.set_ylim(len(names) - 0.5, -0.5)
-        ax.set_xlim(ends)
-        plots.log_axis(ax, "x")
-        ax.grid(axis="x")
-        ax.set_title(title, fontsize=6.5, pad=2)
-    axes[1].set_xlabel("Error (%)")
-    axes[0].figure.legend(handles=_error_handles(), loc="outside upper center", ncols=2)
-
-
-def _error_handles() -> list[Line2D]:
-    filled = [category_style(index).line_arguments(linestyle="", markersize=3) for index in range(len(ERRORS))]
-    handles = [Line2D([], [], label=f"{error} error", **how) for error, how in zip(ERRORS, filled, strict=True)]
-    empty = {**filled[0], "color": EDGE, "markerfacecolor": "white"}
-    tick: dict[str, Any] = {"color": "black", "marker": "|", "linestyle": "", "markersize": 5, "markeredgewidth": 1.1}
-    return [*handles, Line2D([], [], label="on published times", **empty), Line2D([], [], label="the paper", **tick)]
-
-
-def error_shares(ax: Axes, points: pd.DataFrame) -> pd.DataFrame:
-    """Draw the share of left-out times whose |error| is at most so large, a line for each kind of what was left out.
-
-    `points` has the columns test and error_pct (signed). Returns the plotted kind, error_pct (absolute) and share_pct.
-    """
-    what = {"MPS": "MPS %", "batch": "inference batch size", "clock": "clock", "pairs": "pairs", "process": "pairs"}
-    what["workload"] = "workload"
-    kinds = [next((short for key, short in what.items() if key in test), "other") for test in points["test"]]
-    sizes = points["error_pct"].abs()
-    parts = []
-    for name, own in sizes.groupby(kinds):
-        share = 100 * np.arange(1, len(own) + 1) / len(own)
-        parts.append(pd.DataFrame({"kind": f"{name} ({len(own)})", "error_pct": np.sort(own), "share_pct": share}))
-    found = pd.concat(parts, ignore_index=True)
-    for index, (kind, part) in enumerate(found.groupby("kind", sort=False)):
-        how = category_style(index)
-        ax.step(part["error_pct"], part["share_pct"], where="post", color=how.colour, ls=how.line, label=str(kind))
-    ax.set(xlabel="Error of the modelled time, at most (%)", ylabel="Measured times (%)", ylim=(0, 100))
-    ax.set_xlim(0.1, max(float(found["error_pct"].max()), 10.0))
-    plots.log_axis(ax, "x")
-    ax.grid(axis="both")
-    ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), title="Left out of the fit (times)", ncols=2)
-    return found
+    squares: dict[str, Any] = {"linestyle": "", "marker": "s", "markersize": 5}
+    handles = [Line2D([], [], color=palette[kind], label=kind, **squares) for kind in kinds.values()]
+    axes[0].figure.legend(handles=handles, loc="outside upper center", ncols=2)
 
 
 def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> None:

@@ -130,16 +130,18 @@ def dots(
     low: str,
     high: str,
     hollow: str | None = None,
+    spread: float = 0.5,
 ) -> None:
     """Draw a row for each value of column `group`, in it a mark with its interval for each of `series`, on a log axis.
 
     Rows and series are in order of appearance. `value`, `low` and `high` are the columns of the marks and of the ends
-    of their intervals; where the column `hollow` is true, the mark is open.
+    of their intervals; where the column `hollow` is true, the mark is open. `spread` is the part of a row's height over
+    which its series are spread.
     """
     groups, names = list(frame[group].unique()), list(frame[series].unique())
     for index, name in enumerate(names):
         part, how = frame[frame[series] == name], series_style(str(name))
-        shift = 0.5 * ((index + 0.5) / len(names) - 0.5)
+        shift = spread * ((index + 0.5) / len(names) - 0.5)
         at = np.array([groups.index(each) for each in part[group]]) + shift
         ends = part[[low, high]].to_numpy(float).T
         ax.hlines(at, *ends, color=how.colour, linewidth=0.7)

@@ -2,8 +2,8 @@
 
 The hue is that of the family: HeShare's plans are blue, HeShare+ is black, Random is grey, Morak orange, μ-Serve
 vermilion, the systems of the field are muted, and GPUs are a ramp of greens, which no policy has. A rival with
-HeShare's placement has its own hue, unfilled, and so has HeShare by the paper's words. A name that is not in the
-registry is an error.
+HeShare's placement has its own hue, unfilled, and so have HeShare by the paper's words and a baseline that starts all
+tasks of a GPU at once. A name that is not in the registry is an error.
 """
 
 from collections.abc import Mapping
@@ -42,6 +42,8 @@ EDGE, GUIDE, FAINT, BAND, GRID, TEXT = "#333333", "#999999", "#BBBBBB", "#EBEBEB
 """Edges of marks, lines to compare with, marks of little weight, bands behind marks, grids, and small text."""
 CLOCK, POWER = _BLUE, _VERMILION
 """The SM clock and the board power in timelines of a run."""
+LOAD_CLASSES = ("low", "medium", "high", "none")
+"""Load classes of workloads in the order of their colours (`category_style`); training has none."""
 EFFECT = _BLUE
 """A single series of marks that is neither a system, a GPU nor a category."""
 STAGES: Mapping[str, str] = {
@@ -52,18 +54,6 @@ STAGES: Mapping[str, str] = {
     "devices": "#F7DFD2",
 }
 """Insides of the boxes of Fig. 5, by stage."""
-VERDICTS: Mapping[str, tuple[str, str]] = {
-    "reproduced": ("#009E73", "o"),
-    "larger than published": ("#A65628", "D"),
-    "direction": (_ORANGE, "s"),
-    "not reproduced": (_VERMILION, "X"),
-    "smaller error": (_BLUE, "v"),
-    "larger error": (_VERMILION, "^"),
-    "not testable": (GUIDE, "*"),
-    "not scored": (GUIDE, "."),
-    "not yet": (GUIDE, "_"),
-}
-"""Colour and marker of each verdict of a claim."""
 HOLDS, FAILS = _BLUE, _VERMILION
 """Ranges that are wholly below zero, and others."""
 _QUEUE, _PACKED, _POWER = "#5B6673", "#8A7462", "#6F5B86"
@@ -85,7 +75,9 @@ SERIES: dict[str, SeriesStyle] = {
     "another GPU": SeriesStyle("#74A57F", "X", "-"),
     # The paper's policies
     "Random": SeriesStyle(_GREY, "*", ":"),
+    "Random, all at once": SeriesStyle(_GREY, "*", ":", filled=False),
     "Sched-only": SeriesStyle("#6E6E6E", "D", ":"),
+    "Sched-only, all at once": SeriesStyle("#6E6E6E", "D", ":", filled=False),
     "HeShare": SeriesStyle(_BLUE, "o", "-"),
     "Trade-off": SeriesStyle(_BLUE, "o", "-"),
     "En-opt": SeriesStyle("#3B97D3", "s", "--"),
@@ -93,7 +85,6 @@ SERIES: dict[str, SeriesStyle] = {
     "HeShare online": SeriesStyle("#3B6FD3", "P", "-"),
     "Morak": SeriesStyle(_ORANGE, "^", "-"),
     "μ-Serve": SeriesStyle(_VERMILION, "P", "--"),
-    "μ-Serve, 0.6 of the limit": SeriesStyle("#F2A07B", "d", ":", filled=False),
     # HeShare+
     "HeShare+": SeriesStyle(_BLACK, "X", "-"),
     "HeShare+ Trade-off": SeriesStyle(_BLACK, "X", "-"),
@@ -107,32 +98,23 @@ SERIES: dict[str, SeriesStyle] = {
     "FIFO": SeriesStyle(_QUEUE, "s", ":"),
     "Exclusive": SeriesStyle(_QUEUE, "p", "-"),
     "One at a time": SeriesStyle(_QUEUE, "p", "-"),
-    "One at a time, card's power limit": SeriesStyle(_QUEUE, "p", "--", filled=False),
     "SJF": SeriesStyle(_QUEUE, "v", "--"),
     "SRTF": SeriesStyle(_QUEUE, "d", "-."),
     "SRTF at 0.8 clock": SeriesStyle(_QUEUE, "d", "-", filled=False),
     "SJF, fastest GPU": SeriesStyle(_QUEUE, "v", "-", filled=False),
-    "SRTF, lower clocks": SeriesStyle(_QUEUE, "d", "-", filled=False),
     "FIFO_packed": SeriesStyle("#A3906F", "h", "--"),
     "Gandiva": SeriesStyle("#6B4F3A", "H", "-."),
     "EaCO": SeriesStyle(_PACKED, "<", "-"),
     "FIKIT": SeriesStyle("#B0798C", ">", "-"),
     "MISO": SeriesStyle("#6A3D5A", "8", "-"),
-    "MISO at no cost": SeriesStyle("#6A3D5A", "8", "--", filled=False),
-    "Unpartitioned": SeriesStyle(_QUEUE, "s", ":"),
-    "MPS, 3 a GPU": SeriesStyle("#B5A27A", "h", "-."),
     "Equal MPS shares": SeriesStyle("#B5A27A", "h", "-."),
     "Static": SeriesStyle("#9A7FA8", "D", "--"),
     "PowerFlow": SeriesStyle(_POWER, "p", "-"),
     "PowerFlow, 0.9": SeriesStyle(_POWER, "p", "--", filled=False),
     "FGD": SeriesStyle(_QUEUE, "H", "-"),
     "PWR": SeriesStyle("#A88A2E", "X", "--"),
-    "PWR 1, FGD 0": SeriesStyle("#A88A2E", "X", ":", filled=False),
     "BatchDVFS": SeriesStyle("#7A7A2E", "o", "-"),
-    "Clock alone, batch of 1": SeriesStyle("#B58A8A", "v", "-"),
-    "Clock alone, batch of 32": SeriesStyle("#8A4F4F", "^", "-"),
     "Clock alone": SeriesStyle("#B58A8A", "v", "-"),
-    "Batch size alone": SeriesStyle(_POWER, "s", "-"),
     "Inference batch size alone": SeriesStyle(_POWER, "s", "-"),
     "Clipper": SeriesStyle(_QUEUE, "P", "-"),
     # Searches and bounds
@@ -141,7 +123,6 @@ SERIES: dict[str, SeriesStyle] = {
     "SPEA2": SeriesStyle("#B07AA1", "^", "-."),
     "SPEA2 at 1/n": SeriesStyle("#B07AA1", "^", ":", filled=False),
     "MOEA/D": SeriesStyle("#8C7A00", "D", ":"),
-    "exact front": SeriesStyle("#E58FB1", "", "-"),
     "proven bound": SeriesStyle("#595959", "", "--"),
     "planned on the truth, run": SeriesStyle("#7B1E3A", "o", "-"),
     "planned on predictions, run": SeriesStyle("#C97B63", "s", "--"),

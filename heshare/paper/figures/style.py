@@ -142,14 +142,15 @@ def write_figure(fig: Figure, out: Path, name: str, caption: str) -> Path:
 
     fig.dpi = DPI  # a PDF is drawn at 72 dots an inch
     pixels = np.vstack([_pixels(fig), _pixels(_caption_strip(fig.get_size_inches()[0], caption))])
-    png = partial(imsave, arr=pixels, format="png", dpi=DPI, metadata={"Software": None})
+    metadata: Any = {"Software": None}
+    png = partial(imsave, arr=pixels, format="png", dpi=DPI, metadata=metadata)
     preview = files.write_atomic(out / f"{name}.png", png)
     plt.close(fig)
     return preview
 
 
 def _pixels(fig: Figure) -> NDArray[np.uint8]:
-    canvas = FigureCanvasAgg(fig)
+    canvas: Any = FigureCanvasAgg(fig)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())
 

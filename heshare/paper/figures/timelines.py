@@ -15,8 +15,6 @@ from heshare.paper.figures.trace_events import slots
 from heshare.running.result import Run
 from heshare.world.catalogue import load_class
 
-LOAD_CLASSES = ("low", "medium", "high", "none")
-"""Load classes in the order of their colours; training has none."""
 _TASKS, _CLOCK, _POWER = (-0.46, 0.10), (0.12, 0.27), (0.29, 0.46)
 """The upper and lower edges of tasks, clock and power in a GPU's row, which has height 1 and runs downwards."""
 

@@ -185,6 +185,10 @@ class Context:
         files.write_text(self.out / "claims" / f"{self.notebook.name}.json", text)
         return str(row["verdict"])
 
+    def claims(self) -> pd.DataFrame:
+        """Return the claims evaluated so far, with the columns of `claims.csv`."""
+        return claim_table.of_results(self._claims)
+
     def _check(self, name: str, data: pd.DataFrame, rows: Mapping[str, int] | str, caption: str) -> dict[str, int]:
         promised = self.notebook.outputs
         expected, action = "one of " + ", ".join(promised), "Name it in setup(outputs=[...])."

@@ -101,7 +101,7 @@ def run(
     failed: dict[str, HeShareError] = {}
     try:
         results = map_unordered(partial(_execute, quiet=quiet), list(waiting.values()), n_jobs=jobs)
-        for done, (name, result) in enumerate(results, start=1):
+        for count, (name, result) in enumerate(results, start=1):
             outcome = "failed"
             if isinstance(result, ExecutedNotebook):
                 executed.append(result)
@@ -109,7 +109,7 @@ def run(
                 outcome = f"{result.seconds:.1f} s, {len(result.outputs)} files"
             else:
                 failed[name] = result
-            _tell(f"[{done:{len(str(len(waiting)))}}/{len(waiting)}] {name}: {outcome}", quiet=quiet)
+            _tell(f"[{count:{len(str(len(waiting)))}}/{len(waiting)}] {name}: {outcome}", quiet=quiet)
     except KeyboardInterrupt:
         for each in runs:
             for staging in each.out.glob(f".{each.notebook.name}-*"):

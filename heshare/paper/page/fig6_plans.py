@@ -1,26 +1,46 @@
-"""The page `explore_fig06.html`: HeShare's plans for the first task set of Fig. 6."""
+"""The page `explore_fig06.html`: HeShare's plans for the first task set of Fig. 6, and runs of its rivals."""
 
+import json
 from pathlib import Path
 
-from heshare.lab.plus.physics.physics_predictor import load_predictor
-from heshare.lab.sweeps.random_streams import POLICY, Repetition
+from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.paper.explore.results import Front
-from heshare.paper.report.published_outputs import PublishedOutput
+from heshare.paper.harness import Setting
+from heshare.policies import registry
+from heshare.policies.plan_release import FixedPlanPolicy
+from heshare.policies.policy import Policy
+from heshare.running.run import run
 from heshare.scheduling.planner import plan
-from heshare.shared.progress import bar
-from heshare.world.cluster import Cluster
 
-NAME = "explore_fig06.html"
+NAME, FIGURE, HOME = "explore_fig06.html", "fig06_comparison", "index.html"
+RIVALS = {"Random": "random", "Morak": "morak", "μ-Serve": "mu-serve"}
 
 
-def write(folder: Path, figure: PublishedOutput) -> str:
-    """Write the page, unless one is there that is not older than the figure, and return its name."""
-    about, target = figure.about["parameters"], folder / NAME
-    if target.is_file() and target.stat().st_mtime >= (folder / f"{figure.name}.json").stat().st_mtime:
+def write(folder: Path) -> str:
+    """Write the page for the parameters of Fig. 6 in the folder, unless it is there and not older than the figure.
+
+    Returns:
+        The page's name, or nothing if Fig. 6 is not there.
+    """
+    figure, target = folder / f"{FIGURE}.json", folder / NAME
+    if not figure.is_file():
+        return ""
+    if target.is_file() and target.stat().st_mtime >= figure.stat().st_mtime:
         return NAME
-    streams, predictor, cluster = Repetition(0, about["seed"]), load_predictor(), Cluster.parse(about["cluster"])
-    tasks = streams.task_set(about["tasks"], **{key: about[key] for key in ("batch_sizes",) if key in about})
-    with bar("plans of Fig. 6", "generation", True) as update:
-        front = plan(tasks, cluster, predictor, rng=streams.rng(POLICY), progress=update)
-    Front.of(front, predictor).explore(target)
+
+    parameters = json.loads(figure.read_text("utf-8"))["parameters"]
+    batch_sizes = tuple(parameters["batch_sizes"])
+    setting = Setting(cluster=parameters["cluster"], tasks=parameters["tasks"], batch_sizes=batch_sizes)
+    streams = Repetition(0, parameters["seed"])
+    tasks = setting.draw(rng=streams.rng(TASKS))
+    predictor = setting.make_predictor()
+
+    front = plan(tasks, setting.gpus, predictor, rng=streams.rng(POLICY))
+    policies: dict[str, Policy] = {"Trade-off": FixedPlanPolicy(front.trade_off)}
+    policies |= {title: registry.make(description) for title, description in RIVALS.items()}
+    runs = {
+        title: run(tasks, setting.gpus, policy, predictor=predictor, rng=streams.rng(POLICY))
+        for title, policy in policies.items()
+    }
+    Front.of(front, predictor).explore(target, runs=runs, home=HOME)
     return NAME

@@ -1,117 +1,142 @@
 """The executed notebooks as HTML pages behind the page of results, without anything of the machine that ran them.
 
-A page begins with the notebook's first figure and its caption, and code is folded.
+A page begins with the notebook's first figure and its caption. Code is folded, but for notebooks whose code is what a
+reader looks for.
 """
 
-import base64
-import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
-from jinja2 import FileSystemLoader
+import mistune
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 
-from heshare.paper.figures.style import png_size
-from heshare.paper.report.published_outputs import PublishedOutput
+from heshare.paper.page import outputs
+from heshare.paper.page.outputs import Output
 from heshare.shared import files
-from heshare.shared.extras import without_uri_grammars
 
 FOLDER = "notebooks"
 """The folder of the pages, in the folder of the outputs."""
+SHOWS_CODE = ("00_paper",)
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _TEMPORARY = re.compile(r"/\.\d\w*-[a-z0-9_]{8}(?![a-z0-9_])")
 """The runner's temporary folder, in the folder of the outputs."""
+_PREVIEW = re.compile(r"^Preview\(path=.*?(\w+)\.png")
+"""The text of a published picture in the outputs of a cell."""
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def write(folder: Path, copies: Path, outputs: Sequence[PublishedOutput], render: Any) -> dict[str, str]:
-    """Write a page for each executed notebook in `copies` whose outputs went into `folder`; remove the others.
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a notebook's page: `text` is HTML, and so are `outputs` but for published figures."""
 
-    `outputs` are those in `folder`; `render` takes `name`, `title`, `lead` (the first figure, or None), `body` and
-    `highlighting`, and returns the page. The pages are returned by notebook, relative to `folder`.
+    is_code: bool
+    text: str
+    outputs: tuple[str | Output, ...]
+
+
+def write(folder: Path, copies: Path, made: Sequence[Output], render: Callable[..., str]) -> dict[str, str]:
+    """Write a page for each executed notebook whose outputs are in `folder`, and remove the pages of others.
+
+    Args:
+        folder: the folder of the outputs.
+        copies: the folder of the executed notebooks, by profile.
+        made: the outputs in `folder`.
+        render: takes `name`, `title`, `lead` (the first figure, or None), `cells` and `shows_code`; returns the page.
+
+    Returns:
+        The pages by notebook, relative to `folder`.
     """
-    pictures = {files.sha256(path): path.name for path in sorted(folder.glob("*.png"))}
-    formatters: Any = import_module("pygments.formatters")
-    highlighting = str(formatters.HtmlFormatter(style="xcode", nobackground=True).get_style_defs(".highlight"))
+    by_name = {output.name: output for output in made}
+    profiles = {output.notebook: output.profile for output in made}
     pages = {}
-    for path in sorted(copies.glob("*.ipynb")):
-        text = _readable(path, folder)
+
+    for name, profile in sorted(profiles.items()):
+        text = _readable(copies / profile / f"{name}.ipynb", folder)
         if text is None:
             continue
-        title, body = _body(text, pictures)
-        target = folder / FOLDER / f"{path.stem}.html"
-        lead = next((each for each in outputs if each.notebook == path.stem and each.picture), None)
-        text = render(name=path.stem, title=title, lead=lead, body=body, highlighting=highlighting)
-        files.write_text(target, text)
-        pages[path.stem] = f"{FOLDER}/{target.name}"
+        cells = json.loads(text)["cells"]
+        lead = next((each for each in made if each.notebook == name and each.picture), None)
+        page = render(
+            name=name,
+            title=outputs.title(cells) or name,
+            lead=lead,
+            cells=list(_shown(cells, by_name)),
+            shows_code=name in SHOWS_CODE,
+        )
+        pages[name] = f"{FOLDER}/{name}.html"
+        files.write_text(folder / pages[name], page)
+
     for old in (folder / FOLDER).glob("*.html"):
         if f"{FOLDER}/{old.name}" not in pages.values():
             old.unlink()
     return pages
 
 
+def style_of_code() -> str:
+    """Return the CSS of highlighted code, for light and for dark pages."""
+    light = HtmlFormatter(style="xcode", nobackground=True).get_style_defs(".highlight")
+    dark = HtmlFormatter(style="github-dark", nobackground=True).get_style_defs(".highlight")
+    return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"
+
+
 def _readable(path: Path, folder: Path) -> str | None:
-    # Without folders of the machine; None if its outputs went elsewhere.
+    """Return a notebook's text without folders of the machine; None if there is none, or its outputs went elsewhere."""
+    if not path.is_file():
+        return None
     text = path.read_text(encoding="utf-8")
     about = json.loads(text)["metadata"].get("papermill", {})
     out = str(about.get("parameters", {}).get("out_dir", ""))
     if not out or Path(out).parent != folder:
         return None
+
     text = _TEMPORARY.sub("", text).replace(str(folder), "figures")
     for place in dict.fromkeys(map(str, (files.root(), files.PACKAGE.parent))):
         text = text.replace(f"{place}/", "").replace(place, ".")
     return text.replace(sys.prefix, "python").replace(str(Path.home()), "~")
 
 
-def _body(text: str, pictures: Mapping[str, str]) -> tuple[str, str]:
-    with without_uri_grammars():
-        nbformat: Any = import_module("nbformat")
-    book = nbformat.reads(text, as_version=4)
-    book.metadata = {key: book.metadata[key] for key in ("kernelspec", "language_info") if key in book.metadata}
-    for cell in book.cells:
-        if cell.cell_type == "code":
-            cell.outputs = [nbformat.from_dict(_referenced(each, pictures)) for each in cell.outputs if _kept(each)]
-    title = next((cell.source.splitlines()[0].lstrip("# ") for cell in book.cells if cell.cell_type == "markdown"), "")
-    body, _ = _exporter().from_notebook_node(book)
-    return title, _lowered(body)
+def _shown(cells: Sequence[Mapping[str, Any]], made: Mapping[str, Output]) -> Iterator[Cell]:
+    """Yield the cells for the page; the title is not repeated, and empty cells are left out."""
+    for cell in cells:
+        source = "".join(cell["source"]).strip()
+        if cell["cell_type"] == "markdown":
+            source = re.sub(r"\A# .*\n?", "", source)
+            # Links lead from the folder of the notebooks; the pages are one folder deeper.
+            text = str(mistune.html(source)).replace('href="../', 'href="../../')
+            yield Cell(False, text, ())
+        elif source:
+            # What may be wider than the page can be reached, and scrolled, with the keyboard.
+            text = highlight(source, PythonLexer(), HtmlFormatter()).replace("<pre>", '<pre tabindex="0">')
+            outputs = [_result(output, made) for output in cell["outputs"] if _is_kept(output)]
+            yield Cell(True, text, tuple(filter(None, outputs)))
 
 
-@cache
-def _exporter() -> Any:
-    with without_uri_grammars():
-        nbconvert: Any = import_module("nbconvert")
-    return nbconvert.HTMLExporter(
-        template_name="basic",
-        template_file="folded.html.j2",
-        extra_loaders=[FileSystemLoader(Path(__file__).parent / "templates")],
-        exclude_anchor_links=True,
-    )
-
-
-def _kept(output: Mapping[str, Any]) -> bool:
-    # No text bars, no widgets.
+def _is_kept(output: Mapping[str, Any]) -> bool:
+    """Return whether an output is for readers: no text bars, no widgets."""
     return output.get("name") != "stderr" and _WIDGET not in output.get("data", {})
 
 
-def _referenced(output: dict[str, Any], pictures: Mapping[str, str]) -> dict[str, Any]:
-    # A published picture is shown by reference instead of its bytes.
-    png = output.get("data", {}).get("image/png")
-    name = pictures.get(hashlib.sha256(base64.b64decode(png)).hexdigest()) if png else None
-    if name is None:
-        return output
-    width, height = png_size(base64.b64decode(png))
-    alt = f"{name.removesuffix('.png')}: its caption is on the page of results"
-    html = f'<img src="../{name}" alt="{alt}" width="{width}" height="{height}" loading="lazy">'
-    return {**output, "data": {"text/html": html}}
+def _result(output: Mapping[str, Any], made: Mapping[str, Output]) -> str | Output:
+    """Return an output of a cell as HTML, or the published figure that it shows."""
+    data = {kind: "".join(value) for kind, value in output.get("data", {}).items() if isinstance(value, str | list)}
+    plain = data.get("text/plain", "".join(output.get("text", "")))
+    named = _PREVIEW.match(plain)
 
-
-def _lowered(body: str) -> str:
-    # Without ids and the title, which stands above the first figure; with a stop for the keyboard at what may scroll.
-    body = re.sub(r"<h1.*?</h1>", "", re.sub(r' id="cell-id=[^"]*"', "", body), count=1, flags=re.DOTALL)
-    body = body.replace('<div class="highlight hl-ipython3">', '<div class="highlight">')
-    body = re.sub(r'<(pre|div class="output_html[^"]*")>', r'<\1 tabindex="0">', body)
-    return re.sub(r"<style scoped.*?</style>", "", body, flags=re.DOTALL)
+    if named and named[1] in made and made[named[1]].picture:
+        return made[named[1]]
+    if "text/html" in data:
+        table = re.sub(r"<style scoped.*?</style>", "", data["text/html"], flags=re.DOTALL)
+        return f'<div class="scroll" tabindex="0">{table}</div>'
+    if "image/svg+xml" in data:
+        return data["image/svg+xml"]
+    if "image/png" in data:
+        return f'<img src="data:image/png;base64,{data["image/png"].strip()}" alt="A plot of this cell">'
+    return f'<pre tabindex="0">{escape(_ANSI.sub("", plain))}</pre>' if plain else ""

@@ -154,11 +154,11 @@ def _csv_text(rows: Sequence[Mapping[str, str]]) -> str:
 def update(run: Path) -> list[str]:
     """Make a run's CSV files the reference and return the names of those that changed; others keep their bytes.
 
-    `run` is the folder of a complete run of the profile `paper`. The seconds of a notebook are those of its last run, or
+    `run` is the folder of a complete run of the profile `paper`. The seconds of a notebook are of its last run, or of
     the reference's.
 
     Raises:
-        InputError: the folder has no CSV files, one without provenance, or one of another profile, or it lacks an output.
+        InputError: the folder has no CSV files or lacks an output, or one is without provenance or of another profile.
     """
     found = _tables(run)
     lacking = [name for name in promised() if f"{name}.csv" not in found]

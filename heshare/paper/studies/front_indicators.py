@@ -1,15 +1,15 @@
-"""Quality indicators of fronts: hypervolume and IGD+ against the union front, extent, spacing, paired tests."""
+"""Quality indicators of Pareto fronts: hypervolume and IGD+ against the front of all fronts, extent, spacing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import moocore
 import numpy as np
 
-from heshare.scheduling.objectives import Instance, sum_segments
-from heshare.scheduling.operators import GeneticOperators, random_schemes
+from heshare.scheduling.objectives import Instance, evaluate_schemes
+from heshare.scheduling.operators import random_schemes
 from heshare.scheduling.pareto import ideal, non_dominated
-from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray
 
 RANDOM_PLANS = 1000
@@ -22,22 +22,24 @@ def random_plan_mean(instance: Instance, rng: np.random.Generator, count: int = 
     other in SPT order at its default clock.
     """
     schemes = random_schemes(instance.fits, count, rng)
-    mean: FloatArray = sum_segments(GeneticOperators(instance, Settings()).segments(schemes), instance.n).mean(axis=0)
+    mean: FloatArray = evaluate_schemes(schemes, instance).mean(axis=0)
     return mean
 
 
 @dataclass(frozen=True, slots=True)
 class FrontIndicators:
-    """Normalised hypervolume and IGD+ of the fronts of one task set.
+    """Indicators of the fronts of one task set, relative to the union front, that of all fronts together.
 
     Attributes:
-        union: the front of all fronts together, normalised, by energy, shape (m, 2).
-        best: ideal point of the union, which becomes (0, 0): [J, s], shape (2,).
-        reference: the mean of random plans, which becomes (1, 1): [J, s], shape (2,).
+        union: the union front by energy, shape (m, 2): its ideal point is (0, 0), the mean of random plans (1, 1).
+        best: the ideal point of the union, [J, s], shape (2,).
+        worst: its largest values, [J, s], shape (2,).
+        reference: the mean of random plans, [J, s], shape (2,).
     """
 
     union: FloatArray
     best: FloatArray
+    worst: FloatArray
     reference: FloatArray
 
     @classmethod
@@ -47,53 +49,40 @@ class FrontIndicators:
         union = together[non_dominated(together)]
         best = ideal(union)
         scaled = (union - best) / (reference - best)
-        return cls(scaled[np.argsort(scaled[:, 0], kind="stable")], best, reference)
+        by_energy = np.argsort(scaled[:, 0], kind="stable")
+        return cls(scaled[by_energy], best, union.max(axis=0), reference)
 
     def normalised(self, front: FloatArray) -> FloatArray:
         """Return a front scaled to the union's ideal point (0, 0) and the mean of random plans (1, 1), shape (m, 2)."""
         return (front - self.best) / (self.reference - self.best)
 
     def hypervolume(self, front: FloatArray) -> float:
-        """Return the hypervolume up to the mean of random plans over that of the union front; 1 is the union front."""
-        import moocore
+        """Return the hypervolume up to the mean of random plans over that of the union front; 1 is the union front.
 
-        areas = [float(moocore.hypervolume(each, ref=np.ones(2))) for each in (self.normalised(front), self.union)]
-        return areas[0] / areas[1]
+        The ratio of two fronts' hypervolumes does not depend on the other fronts of the union.
+        """
+        area = moocore.hypervolume(self.normalised(front), ref=np.ones(2))
+        whole = moocore.hypervolume(self.union, ref=np.ones(2))
+        return float(area) / float(whole)
 
     def igd_plus(self, front: FloatArray) -> float:
         """Return IGD+, the mean distance by which the front falls short of the union, normalised; 0 is best."""
-        import moocore
-
         return float(moocore.igd_plus(self.normalised(front), ref=self.union))
 
+    def extent(self, front: FloatArray) -> float:
+        """Return the diagonal of the box around a front, where the union front goes from (0, 1) to (1, 0)."""
+        return float(np.hypot(*np.ptp(self._in_box(front), axis=0)))
 
-def wilcoxon(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the p-value of the two-sided Wilcoxon signed-rank test of paired values, 1 if all pairs tie."""
-    from scipy.stats import wilcoxon as signed_rank
+    def spacing(self, front: FloatArray) -> float:
+        """Return the standard deviation of the gaps between neighbours on a front over their mean; 0 is uniform.
 
-    difference = np.asarray(ours, dtype=float) - np.asarray(theirs, dtype=float)
-    return 1.0 if not difference.any() else float(signed_rank(difference).pvalue)
+        Gaps are measured where the union front goes from (0, 1) to (1, 0). Fewer than three points have no two gaps to
+        compare: 0.
+        """
+        points = np.unique(self._in_box(front), axis=0)
+        gaps = np.hypot(*np.diff(points, axis=0).T)
+        return float(gaps.std() / gaps.mean()) if len(gaps) > 1 else 0.0
 
-
-def unit_square(fronts: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """Return fronts, each of shape (m, 2), scaled so that the union front goes from (0, 1) to (1, 0)."""
-    together = np.concatenate(list(fronts.values()))
-    union = together[non_dominated(together)]
-    least, most = ideal(union), union.max(axis=0)
-    size = np.where(most > least, most - least, 1.0)
-    return {title: (front - least) / size for title, front in fronts.items()}
-
-
-def extent(front: FloatArray) -> float:
-    """Return the diagonal of the box around a front, shape (m, 2); more is a wider choice of plans."""
-    return float(np.hypot(*np.ptp(front, axis=0)))
-
-
-def spacing(front: FloatArray) -> float:
-    """Return the standard deviation of the gaps between neighbours on a front over their mean; 0 is uniform.
-
-    Fewer than three points, shape (m, 2), have no two gaps to compare: 0.
-    """
-    points = np.unique(front, axis=0)
-    gaps = np.hypot(*np.diff(points, axis=0).T)
-    return float(gaps.std() / gaps.mean()) if len(gaps) > 1 else 0.0
+    def _in_box(self, front: FloatArray) -> FloatArray:
+        size = np.where(self.worst > self.best, self.worst - self.best, 1.0)
+        return (front - self.best) / size

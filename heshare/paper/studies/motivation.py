@@ -8,6 +8,7 @@ import pandas as pd
 
 from heshare.devices.constants import Constants
 from heshare.devices.device_model import co_run
+from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.ops.recording.budget_plan import PAIRS
 from heshare.shared.arrays import FloatArray
 from heshare.world.catalogue import gpu as card
@@ -15,6 +16,8 @@ from heshare.world.catalogue import memory_mib, models, paper_models
 from heshare.world.workload import Resident, Workload
 
 PAPER_GPUS = ("T4", "V100", "A100")
+CLASSES = ("low", "medium", "high")
+"""Load classes of Section V-B, the lightest first."""
 CLOCK_COLUMNS = (
     "workload", "batch_size", "gpu", "requested_mhz", "sm_mhz", "time_s", "power_w", "energy_j", "throttled",
     "provenance", "relative_time",
@@ -32,20 +35,34 @@ def solo(
     constants: Constants | None = None,
     precision: str = "fp32",
 ) -> pd.DataFrame:
-    """Return every workload alone on every GPU at its default clock (Figs. 1 and 2); columns as from `solo_columns`.
+    """Return every workload alone on every GPU at its default clock (Figs. 1 and 2).
 
-    GPUs are compared, so the uncertainty is that of the device model inside one framework, with `constants` or its
-    calibrated ones; `power_uncertainty` likewise.
+    GPUs are compared, so uncertainties are those of the device model inside one framework. `constants` are those of
+    the device model, by default the calibrated ones.
+
+    Returns:
+        Columns as from `solo_columns`.
     """
     rows = []
     for model, batch_size, name in product(paper_models().values(), batch_sizes, gpus):
-        found = co_run(card(name), (Resident(Workload(model.name, batch_size, precision)),), constants=constants)
+        workload = Workload(model.name, batch_size, precision)
+        found = co_run(card(name), (Resident(workload),), constants=constants)
         task = found.tasks[0]
-        row = {"workload": model.name, "batch_size": batch_size, "gpu": name, "time_s": task.time_s}
-        row |= {"power_w": found.power_w, "energy_j": found.power_w * task.time_s, "sm_mhz": found.sm_mhz}
-        row |= {"uncertainty": task.uncertainty_parts.within_framework, "provenance": "emulated"}
-        power = found.power_uncertainty_parts.within_framework
-        rows.append({**row, "anchored": task.anchored, "power_uncertainty": power})
+        rows.append(
+            {
+                "workload": model.name,
+                "batch_size": batch_size,
+                "gpu": name,
+                "time_s": task.time_s,
+                "power_w": found.power_w,
+                "energy_j": found.power_w * task.time_s,
+                "sm_mhz": found.sm_mhz,
+                "anchored": task.anchored,
+                "uncertainty": task.uncertainty_parts.within_framework,
+                "power_uncertainty": found.power_uncertainty_parts.within_framework,
+                "provenance": "emulated",
+            }
+        )
     return solo_columns(pd.DataFrame(rows))
 
 
@@ -64,6 +81,7 @@ def solo_columns(frame: pd.DataFrame) -> pd.DataFrame:
     factor = np.exp(2 * frame["uncertainty"])
     power_uncertainty = frame.get("power_uncertainty", pd.Series(0.0, index=frame.index))
     energy_factor = np.exp(2 * np.hypot(frame["uncertainty"], power_uncertainty))
+
     found = frame.assign(
         title=[model.title for model in of],
         load=[model.load for model in of],
@@ -75,10 +93,60 @@ def solo_columns(frame: pd.DataFrame) -> pd.DataFrame:
     return found[list(_SOLO)]
 
 
+def by_weight(alone: pd.DataFrame) -> pd.DataFrame:
+    """Return workloads alone in the order of Figs. 1 and 2: light classes first, in each the shortest on a T4 first."""
+    slowest = alone.groupby("workload")["time_s"].transform("max")
+    keys = alone.assign(rank=alone["load"].map(CLASSES.index), slowest=slowest)
+    return alone.loc[keys.sort_values(["rank", "slowest"], kind="stable").index]
+
+
+def ratios_between_gpus(alone: pd.DataFrame) -> pd.DataFrame:
+    """Return how much energy and time of each workload differ between T4, V100 and A100; `alone` is as from `solo`.
+
+    Returns:
+        One row a workload and inference batch size: workload, load, gflops (of a sample), batch_size, energy_ratio
+        (highest over lowest), time_ratio (slowest over fastest), t4_over_a100 (times) with its ends low and high (two
+        standard deviations of the device model), unmeasured (the GPUs on which its time follows from features of the
+        network, not from a measurement), provenance.
+    """
+    keys = ["workload", "load", "batch_size"]
+    energy_j, time_s, uncertainty = (
+        alone.pivot_table(index=keys, columns="gpu", values=value, sort=False)
+        for value in ("energy_j", "time_s", "uncertainty")
+    )
+    t4_over_a100 = time_s["T4"] / time_s["A100"]
+    factor = np.exp(2 * np.hypot(uncertainty["T4"], uncertainty["A100"]))
+    is_derived = ~alone["anchored"].astype(bool)
+
+    found = pd.DataFrame(
+        {
+            "energy_ratio": energy_j.max(axis=1) / energy_j.min(axis=1),
+            "time_ratio": time_s.max(axis=1) / time_s.min(axis=1),
+            "t4_over_a100": t4_over_a100,
+            "low": t4_over_a100 / factor,
+            "high": t4_over_a100 * factor,
+            "unmeasured": alone[is_derived].groupby(keys)["gpu"].agg(", ".join),
+        }
+    )
+    rows = found.reindex(energy_j.index).fillna({"unmeasured": ""}).reset_index()
+    rows.insert(2, "gflops", [models()[name].gflops for name in rows["workload"]])
+    return rows.assign(provenance="emulated")
+
+
+def over_sizes(values: pd.Series, batch_size: int) -> ConfidenceInterval:
+    """Return the value at an inference batch size with the range over all sizes; `values` is by size."""
+    return ConfidenceInterval(float(values[batch_size]), float(values.min()), float(values.max()), len(values))
+
+
 def clocks(
     model: str, *, batch_sizes: Iterable[int], points: int, constants: Constants | None = None, precision: str = "fp32"
 ) -> pd.DataFrame:
-    """Return one workload alone at the SM clocks of each GPU's own grid, thinned to `points` (Fig. 3)."""
+    """Return one workload alone at `points` SM clocks of each GPU's own grid (Fig. 3).
+
+    Returns:
+        One row an inference batch size, GPU and clock, with the columns `CLOCK_COLUMNS`: `throttled` where the power
+        limit keeps the GPU below the requested clock, `relative_time` is over the longest time of the GPU and size.
+    """
     rows = []
     for batch_size, name in product(batch_sizes, PAPER_GPUS):
         grid = card(name).clocks_mhz
@@ -88,13 +156,37 @@ def clocks(
             time_s = found.tasks[0].time_s
             measures = (found.sm_mhz, time_s, found.power_w, found.power_w * time_s, found.sm_mhz < mhz - 1e-6)
             rows.append((model, batch_size, name, mhz, *measures, "emulated"))
+
     frame = pd.DataFrame(rows, columns=CLOCK_COLUMNS[:-1])
     slowest = frame.groupby(["batch_size", "gpu"])["time_s"].transform("max")
     return frame.assign(relative_time=frame["time_s"] / slowest)
 
 
+def clock_elasticities(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the elasticity of time over the clock, in the upper half of each GPU's clocks.
+
+    It is -1 where time falls as the clock rises, and 0 where the clock has no effect. `frame` is as from `clocks`.
+
+    Returns:
+        One row an inference batch size, one column a GPU.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for gpu, batch_size in frame[["gpu", "batch_size"]].drop_duplicates().itertuples(index=False):
+        part = frame[(frame["gpu"] == gpu) & (frame["batch_size"] == batch_size)]
+        upper = part[part["requested_mhz"] >= 0.5 * part["requested_mhz"].max()]
+        log_mhz = np.log(upper["requested_mhz"].to_numpy(float))
+        log_s = np.log(upper["time_s"].to_numpy(float))
+        found.setdefault(gpu, {})[batch_size] = float(np.polyfit(log_mhz, log_s, 1)[0])
+    return pd.DataFrame(found)
+
+
 def pairs(*, batch_size: int, constants: Constants | None = None, precision: str = "fp32") -> pd.DataFrame:
-    """Return pairs of workloads alone and together on each GPU with enough memory for both (Fig. 4)."""
+    """Return pairs of workloads alone and together, each at 100 %, on each GPU with enough memory for both (Fig. 4).
+
+    Returns:
+        One row a GPU and pair: gpu, pair, alone_s and together_s (geometric means of the two), degradation_pct (how
+        much longer together), provenance.
+    """
     rows = []
     for name, pair in product(PAPER_GPUS, PAIRS):
         both = tuple(Resident(Workload(model, batch_size, precision)) for model in pair)
@@ -107,77 +199,14 @@ def pairs(*, batch_size: int, constants: Constants | None = None, precision: str
 
 
 def pair_row(gpu: str, pair: Iterable[str], alone_s: FloatArray, together_s: FloatArray) -> dict[str, object]:
+    """Return a row of `pairs` without its provenance; the times are of both tasks, each of shape (2,)."""
     # Geometric means, so that the slowdown of the means is the mean of the slowdowns.
-    alone, together = (float(np.exp(np.log(times).mean())) for times in (alone_s, together_s))
-    title = " + ".join(models()[name].title for name in pair)
+    alone = float(np.exp(np.log(alone_s).mean()))
+    together = float(np.exp(np.log(together_s).mean()))
     return {
-        "gpu": gpu, "pair": title, "alone_s": alone, "together_s": together,
+        "gpu": gpu,
+        "pair": " + ".join(models()[name].title for name in pair),
+        "alone_s": alone,
+        "together_s": together,
         "degradation_pct": 100.0 * (together / alone - 1.0),
-    }  # fmt: skip
-
-
-def spread(frame: pd.DataFrame, value: str) -> pd.Series:
-    """Return the largest over the smallest `value` between GPUs, by workload: 1 where all GPUs are alike."""
-    grouped = frame.groupby("workload", sort=False)[value]
-    return grouped.max() / grouped.min()
-
-
-_CLASSES = ("low", "medium", "high")
-
-
-def by_load(classes: pd.Series) -> pd.Series:
-    """Return the places of load classes, the lightest first, as a sort key."""
-    return classes.map(_CLASSES.index)
-
-
-def by_weight(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return workloads alone as Figs. 1 and 2 draw them: light classes first, in each the shortest on a T4 first.
-
-    `frame` is as from `solo`; the column `unmeasured` is added, true where no measurement of that workload on that GPU
-    stands behind the time.
-    """
-    slowest = frame.groupby("workload")["time_s"].transform("max")
-    marked = frame.assign(unmeasured=~frame["anchored"].astype(bool), slowest=slowest)
-    ordered = marked.assign(rank=by_load(marked["load"])).sort_values(["rank", "slowest"], kind="stable")
-    return ordered.drop(columns=["rank", "slowest"])
-
-
-def ratios(frame: pd.DataFrame, value: str, sizes: Iterable[int], gpus: tuple[str, str] | None = None) -> pd.DataFrame:
-    """Return a ratio between GPUs for each workload and inference batch size.
-
-    With `gpus` it is the first one's value over the second's, else the largest over the smallest.
-    """
-    columns = {}
-    for size in sizes:
-        part = frame[frame["batch_size"] == size]
-        wide = part.pivot_table(index="workload", columns="gpu", values=value, sort=False)
-        columns[size] = wide.max(axis=1) / wide.min(axis=1) if gpus is None else wide[gpus[0]] / wide[gpus[1]]
-    return pd.DataFrame(columns)
-
-
-def with_ratios(frame: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    return frame.merge(found.add_prefix("ratio_bs"), left_on="workload", right_index=True, how="left", sort=False)
-
-
-def class_medians(frame: pd.DataFrame, found: pd.Series) -> pd.Series:
-    """Return the median of a ratio over the workloads of each load class; `found` is by workload."""
-    loads = frame.drop_duplicates("workload").set_index("workload")["load"]
-    return found.groupby(loads).median()
-
-
-def clock_gains(frame: pd.DataFrame) -> dict[str, float]:
-    """Return the time at half of each GPU's top clock over that at all of it; `frame` is as from `clocks`."""
-    gains = {}
-    for gpu, part in frame[frame["batch_size"] == frame["batch_size"].max()].groupby("gpu", sort=False):
-        half = part.iloc[(part["requested_mhz"] - 0.5 * part["requested_mhz"].max()).abs().argmin()]
-        gains[str(gpu)] = float(half["time_s"] / part["time_s"].iloc[-1])
-    return gains
-
-
-def ratio(frame: pd.DataFrame, workload: str, over: str = "T4", under: str = "A100") -> tuple[float, float, float]:
-    """Return a workload's time on one GPU over that on another, with the 95 % interval of the model's uncertainty."""
-    rows = frame[frame["workload"] == workload].set_index("gpu").loc[[over, under]]
-    slow_s, fast_s = rows["time_s"].to_numpy(float)
-    middle = float(slow_s / fast_s)
-    factor = float(np.exp(2 * np.hypot(*rows["uncertainty"].to_numpy(float))))
-    return middle, middle / factor, middle * factor
+    }

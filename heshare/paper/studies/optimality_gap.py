@@ -1,6 +1,6 @@
-"""Optimality gaps of fronts, and the effect of prediction errors on them."""
+"""Distance of fronts to the best plans: exact fronts of small task sets, a proven lower bound of large ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,18 @@ from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.plus.weighted_search import WeightedSearch
 from heshare.paper.figures.series_styles import series_style
 from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean
-from heshare.policies.plan_release import FixedPlanPolicy
-from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
-from heshare.running.run import run
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front
 from heshare.shared.arrays import FloatArray
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
-CROWDED = 60
-"""Number of points above which a front's markers are small."""
 DIRECTIONS = 25
 """Number of weights at which a front is compared with the exact one."""
+BOUND = "proven bound"
+"""The series of a bound in `front_panel`."""
+_PLANS: Mapping[str, Any] = {"linestyle": "-", "linewidth": 0.6, "marker": "o", "markersize": 1.6, "markeredgewidth": 0}
 
 
 def improved(costs: BatchCosts, rng: np.random.Generator, effort: SearchSettings = DEFAULT_SETTINGS) -> FloatArray:
@@ -44,73 +42,74 @@ def against_exact(
     *,
     rng: np.random.Generator,
     effort: SearchSettings = DEFAULT_SETTINGS,
-) -> tuple[dict[str, float], FloatArray, FloatArray]:
+) -> dict[str, float]:
     """Return the gap between HeShare+'s front and the exact front of a small task set.
 
     Returns:
-        A row with `hypervolume` (HeShare+'s over the exact front's, up to the level of random plans), `gap_pct` (the
-        excess of its best weighted sum, mean over directions along the front), `points` and `exact_points`; then the
-        exact front and HeShare+'s, [J, s], shape (m, 2) each.
+        `tasks`; `hypervolume`, HeShare+'s over the exact front's, up to the mean of random plans; `gap_pct`, the excess
+        of its least weighted sum, mean over `DIRECTIONS` weights along the front; `points` and `exact_points`, the
+        sizes of both fronts.
     """
-    world = make_instance(tasks, cluster, predictor)
-    costs = BatchCosts(world, predictor, effort.choices)
-    exact, found = front_of(costs).objectives, improved(costs, rng, effort)
-    indicators = FrontIndicators.of([exact], random_plan_mean(world, rng))
+    instance = make_instance(tasks, cluster, predictor)
+    costs = BatchCosts(instance, predictor, effort.choices)
+    exact = front_of(costs).objectives
+    found = improved(costs, rng, effort)
+
+    indicators = FrontIndicators.of([exact], random_plan_mean(instance, rng))
     weights = weights_along(exact, DIRECTIONS)
     gaps = (found @ weights.T).min(axis=0) / (exact @ weights.T).min(axis=0) - 1
-    row = {
+
+    return {
         "tasks": len(tasks),
         "hypervolume": indicators.hypervolume(found),
         "gap_pct": 100 * float(gaps.mean()),
         "exact_points": len(exact),
         "points": len(found),
     }
-    return row, exact, found
 
 
-def device_front(front: Front, *, points: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Return predicted and actual results of plans spread over a front, run on emulated GPUs."""
-    some = np.unique(np.linspace(0, len(front) - 1, points).round().astype(int))
-    rows = []
-    for index in some:
-        plan = front.plans[index]
-        done = run(plan.tasks, plan.cluster, FixedPlanPolicy(plan), predictor=DevicePredictor(), rng=rng)
-        rows.append((plan.energy_j, plan.jct_s, done.energy_active_j, done.avg_jct_s))
-    return pd.DataFrame(rows, columns=["predicted_j", "predicted_s", "energy_j", "jct_s"])
+def bound_points(fronts: Mapping[str, Front], bound: Bound, points: int = 60) -> pd.DataFrame:
+    """Return the plans of fronts with their gaps, and the bound over the range of their energy.
 
-
-def front_panel(ax: Axes, frame: pd.DataFrame) -> None:
-    """Draw average JCT against energy for each `series`: fronts as steps, others as points, bounds as dashed lines.
-
-    `frame` has the columns `series`, `energy_j` and `jct_s`; a bound has `bound` in its name.
+    Returns:
+        One row a plan or a point of the bound: `series` (title, or `BOUND`), `energy_j`, `jct_s`, and `gap_pct` of a
+        plan.
     """
-    for name, part in frame.groupby("series", sort=False):
-        how, ordered = series_style(str(name)), part.sort_values(["energy_j", "jct_s"])
-        style: dict[str, Any] = {"color": how.colour, "markerfacecolor": how.face, "label": str(name)}
-        x, y = ordered["energy_j"].to_numpy(float) / 1e6, ordered["jct_s"].to_numpy(float) / 1e3
-        size = 2.2 if len(x) <= CROWDED else 1.0
-        if name == "exact front":
-            # A wide line, because the fronts drawn over it hardly differ from it.
-            ax.plot(x, y, lw=4.0, drawstyle="steps-post", **style)
-        elif "bound" in str(name):
-            ax.plot(x, y, lw=0.9, ls="--", **style)
-        elif (np.diff(y) <= 0).all():
-            ax.plot(x, y, marker=how.marker, ms=size, lw=0.7, drawstyle="steps-post", **style)
-        else:
-            ax.plot(x, y, marker=how.marker, ms=size, ls="", **style)
+    frames = [
+        pd.DataFrame(front.objectives, columns=["energy_j", "jct_s"]).assign(
+            series=title, gap_pct=bound.gap_pct(front.objectives)
+        )
+        for title, front in fronts.items()
+    ]
+    plans = pd.concat(frames, ignore_index=True)
+    energy_j = np.linspace(plans["energy_j"].min(), plans["energy_j"].max(), points)
+    envelope = pd.DataFrame({"energy_j": energy_j, "jct_s": bound.envelope_s(energy_j), "series": BOUND})
+    # The least energy may lie a rounding error above that of the nearest plan, where no average JCT is possible.
+    envelope = envelope[np.isfinite(envelope["jct_s"])]
+    both: pd.DataFrame = pd.concat([plans, envelope], ignore_index=True)
+    return both.reindex(columns=["series", "energy_j", "jct_s", "gap_pct"])
+
+
+def front_panel(ax: Axes, points: pd.DataFrame) -> None:
+    """Draw average JCT against energy: fronts as steps with a mark for each plan, a bound as a dashed line.
+
+    `points` is as from `bound_points`.
+    """
+    for title, part in points.groupby("series", sort=False):
+        own_style = series_style(str(title)).line_arguments(linewidth=0.9, label=str(title))
+        ordered = part.sort_values(["energy_j", "jct_s"])
+        if title != BOUND:
+            own_style |= {**_PLANS, "drawstyle": "steps-post"}
+        ax.plot(ordered["energy_j"] / 1e6, ordered["jct_s"] / 1e3, **own_style)
+
     ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
 
 
-def envelope(bound: Bound, objectives: FloatArray, points: int = 60) -> pd.DataFrame:
-    """Return the bound's envelope over a front's range of energy: `energy_j`, `jct_s`."""
-    energy_j = np.linspace(objectives[:, 0].min(), objectives[:, 0].max(), points)
-    return pd.DataFrame({"energy_j": energy_j, "jct_s": bound.envelope_s(energy_j)})
+def gap_panel(ax: Axes, points: pd.DataFrame) -> None:
+    """Draw the gap of each plan to the bound over its energy; `points` is as from `bound_points`."""
+    for title, part in points.dropna(subset="gap_pct").groupby("series", sort=False):
+        own_style = series_style(str(title)).line_arguments(**_PLANS)
+        ordered = part.sort_values("energy_j")
+        ax.plot(ordered["energy_j"] / 1e6, ordered["gap_pct"], label=str(title), **own_style)
 
-
-def gap_panel(ax: Axes, frame: pd.DataFrame) -> None:
-    for name, part in frame.groupby("series", sort=False):
-        how, ordered = series_style(str(name)), part.sort_values("energy_j")
-        x, y = ordered["energy_j"].to_numpy(float) / 1e6, ordered["gap_pct"].to_numpy(float)
-        ax.plot(x, y, color=how.colour, lw=0.7, drawstyle="steps-mid", label=str(name))
-    ax.set_ylim(bottom=0.0)
-    ax.set(xlabel="Energy (MJ)", ylabel="Gap to the bound (%)")
+    ax.set(xlabel="Energy (MJ)", ylabel="Gap to the bound (%)", ylim=(0, None))

@@ -6,6 +6,8 @@ their schemes are configured by the same stage 2 (`configure`). Objectives are s
 MOEA/D weighs raw objectives, and joules would outweigh seconds.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -17,7 +19,7 @@ from heshare.scheduling.genetic import Archive, Schemes, evolve
 from heshare.scheduling.objectives import Instance, sum_segments
 from heshare.scheduling.operators import GeneticOperators, initialise, random_reset
 from heshare.scheduling.settings import Settings
-from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.errors import require
 
 TITLES = {"nsga2": "NSGA-II", "spea2": "SPEA2", "moead": "MOEA/D", "moead-batched": "MOEA/D, batched"}
@@ -49,6 +51,7 @@ def search_checkpoints(
     checkpoints: Sequence[int],
     *,
     rate: Rate = 0.1,
+    record: SearchRecord | None = None,
 ) -> list[SearchCheckpoint]:
     """Return the Pareto set of a pymoo search after each of some numbers of evaluations; the last one ends it.
 
@@ -56,6 +59,7 @@ def search_checkpoints(
     once. Of the settings `population`, `archive` and `initialisation` count: `RANDOM_START` has `random`; `rank` gives
     the search HeShare's initial population. `checkpoints` count evaluated schemes, the initial ones included, and are
     multiples of the population. `rate` is the chance that a gene mutates; `1/n` is one task of each scheme on average.
+    A `record` of one's own evaluates the schemes otherwise than stage 1 does.
 
     Raises:
         InputError: there is no such search.
@@ -63,7 +67,7 @@ def search_checkpoints(
     require("rival", name, name in TITLES, "one of " + ", ".join(TITLES), "Choose one of them.")
     from pymoo.optimize import minimize  # slow to import
 
-    record = SearchRecord(instance)
+    record = record or SearchRecord(instance)
     algorithm = _algorithm(name, instance, settings, 1 / instance.n if rate == "1/n" else float(rate), rng)
     seed = int(rng.integers(2**31))
     record.begin()
@@ -75,9 +79,12 @@ def search_checkpoints(
 def genetic_checkpoints(
     instance: Instance, settings: Settings, rng: np.random.Generator, checkpoints: Sequence[int]
 ) -> list[SearchCheckpoint]:
+    """Return the Pareto set of HeShare's search after each of some numbers of evaluations."""
     for _ in evolve(instance, replace(settings, generations=2), np.random.default_rng(0)):
         pass  # compiles the operators before the time is taken
-    results, began_s = [], perf_counter()
+
+    results = []
+    began_s = perf_counter()
     for schemes in evolve(instance, settings, rng):
         if schemes.evaluations in checkpoints:
             results.append(SearchCheckpoint(schemes, perf_counter() - began_s))
@@ -87,31 +94,40 @@ def genetic_checkpoints(
 def greedy_scale(instance: Instance) -> tuple[FloatArray, FloatArray]:
     """Return the best and the worst [energy in J, average JCT in s] of two greedy schemes, shape (2,) each.
 
-    Both place the shortest tasks first, on the GPU that ends first: one among the GPUs of least energy, one among all.
+    One places each task among the GPUs that need the least energy for it, the other among all.
     """
-    schemes = np.empty((2, instance.n), dtype=np.int64)
-    for row, energy in enumerate((True, False)):
-        end_s = np.zeros(instance.k)
-        for task in np.argsort(instance.best_s, kind="stable"):
-            after_s = end_s + instance.time_s[task]
-            if energy:
-                after_s = np.where(instance.energy_j[task] <= instance.best_j[task] * (1 + 1e-9), after_s, np.inf)
-            gpu = int(after_s.argmin())
-            schemes[row, task], end_s[gpu] = gpu, after_s[gpu]
+    frugal = instance.energy_j <= instance.best_j[:, None] * (1 + 1e-9)
+    schemes = np.stack((_greedy_scheme(instance, frugal), _greedy_scheme(instance, np.ones_like(frugal))))
+
     ends = sum_segments(GeneticOperators(instance, Settings()).segments(schemes), instance.n)
-    best, worst = ends.min(axis=0), ends.max(axis=0)
+    best = ends.min(axis=0)
+    worst = ends.max(axis=0)
     return best, np.where(worst > best, worst, best + np.abs(best))
+
+
+def _greedy_scheme(instance: Instance, allowed: BoolArray) -> IntArray:
+    """Place the shortest tasks first, each on the GPU that ends first among those allowed, shape (n, k) -> (n,)."""
+    scheme = np.empty(instance.n, dtype=np.int64)
+    end_s = np.zeros(instance.k)
+
+    for task in np.argsort(instance.best_s, kind="stable"):
+        after_s = np.where(allowed[task], end_s + instance.time_s[task], np.inf)
+        gpu = int(after_s.argmin())
+        scheme[task] = gpu
+        end_s[gpu] = after_s[gpu]
+    return scheme
 
 
 class SearchRecord:
     """Evaluates the schemes of a search and records each with its objectives and its time."""
 
     def __init__(self, instance: Instance) -> None:
-        self._operators, self.instance = GeneticOperators(instance, Settings()), instance
+        self.instance = instance
+        self.evaluations = 0
+        self._operators = GeneticOperators(instance, Settings())
         self._operators.segments(np.zeros((1, instance.n), dtype=np.int64))  # compiles it before the time is taken
         self._best, worst = greedy_scale(instance)
         self._span = worst - self._best
-        self.evaluations = 0
         self._gpus: list[IntArray] = []
         self._objectives: list[FloatArray] = []
         self._times_s: list[float] = []
@@ -122,26 +138,32 @@ class SearchRecord:
 
     def evaluate(self, schemes: IntArray) -> FloatArray:
         """Return the scaled objectives of p schemes, shape (p, 2)."""
-        objectives = sum_segments(self._operators.segments(schemes), self.instance.n)
+        objectives = self.objectives(schemes)
         self.evaluations += len(schemes)
         self._gpus.append(schemes.astype(np.int16))
         self._objectives.append(objectives)
         self._times_s.append(perf_counter() - self._began_s)
         return (objectives - self._best) / self._span
 
+    def objectives(self, schemes: IntArray) -> FloatArray:
+        """Return [energy in J, average JCT in s] of p schemes, shape (p, 2), as stage 1 evaluates them."""
+        return sum_segments(self._operators.segments(schemes), self.instance.n)
+
     def at_checkpoints(self, checkpoints: Sequence[int], settings: Settings) -> list[SearchCheckpoint]:
         """Return the archive after each number of evaluations, filled one population at a time as in stage 1."""
         times_s = np.repeat(self._times_s, [len(schemes) for schemes in self._gpus])
-        gpus, objectives = np.concatenate(self._gpus), np.concatenate(self._objectives)
-        archive, results = Archive.empty(self.instance.n), []
+        gpus = np.concatenate(self._gpus).astype(np.int64)
+        objectives = np.concatenate(self._objectives)
+        archive = Archive.empty(self.instance.n)
+        results = []
+
         for done in range(0, max(checkpoints), settings.population):
             last = done + settings.population
-            archive = archive.with_new(gpus[done:last].astype(np.int64), objectives[done:last], limit=settings.archive)
+            archive = archive.with_new(gpus[done:last], objectives[done:last], limit=settings.archive)
             if last in checkpoints:
                 count = min(last, len(gpus))  # pymoo ends early when all children are duplicates
-                results.append(
-                    SearchCheckpoint(Schemes(archive.gpus, archive.objectives, count), float(times_s[count - 1]))
-                )
+                schemes = Schemes(archive.gpus, archive.objectives, count)
+                results.append(SearchCheckpoint(schemes, float(times_s[count - 1])))
         return results
 
 
@@ -200,9 +222,11 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
         def do(self, problem: Any, parents: Any, *args: Any, random_state: Any = None, **kwargs: Any) -> Any:
             """As pymoo's own and then `random_reset`, with the same random numbers and no individuals in between."""
             pairs = np.array([each.X for each in parents.ravel()]).reshape(*parents.shape, -1).swapaxes(0, 1)
-            crossed, children = random_state.random(len(parents)) < self.prob.value, pairs.copy()
+            crossed = random_state.random(len(parents)) < self.prob.value
+            children = pairs.copy()
             if crossed.any():
                 children[:, crossed] = self._do(problem, pairs, random_state=random_state)[:, crossed]
+
             children = random_reset(children.reshape(-1, instance.n), instance, rate, random_state)
             random_state.random(len(children))  # pymoo draws which children mutate: all may
             return Population.new("X", children)
@@ -238,20 +262,24 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
 
 
 def _batched_moead() -> Any:
-    """Return pymoo's batched MOEA/D with the objectives in one array: the same replacements in half the time."""
+    """Return pymoo's batched MOEA/D with all distances of a generation in one array: the same replacements, quicker."""
     from pymoo.algorithms.moo.moead import ParallelMOEAD
 
     class Batched(ParallelMOEAD):  # type: ignore[misc]
         ideal: FloatArray
 
         def _advance(self, infills: Any = None, **kwargs: Any) -> None:
-            new, values = infills.get("F"), self.pop.get("F")
-            self.ideal = np.minimum(self.ideal, new.min(axis=0))
-            for place, child, found in zip(self.indices, infills, new, strict=True):
+            found = infills.get("F")
+            self.ideal = np.minimum(self.ideal, found.min(axis=0))
+
+            # The largest weighted distance to the ideal point, which each weight has a scheme with the least of.
+            now = (np.abs(self.pop.get("F") - self.ideal) * self.ref_dirs).max(axis=1)
+            new = (np.abs(found - self.ideal)[:, None] * self.ref_dirs).max(axis=2)
+
+            for place, child, distances in zip(self.indices, infills, new, strict=True):
                 near = self.neighbors[place]
-                weights = self.ref_dirs[near]
-                theirs, own = (np.abs(each - self.ideal) * weights for each in (values[near], found))
-                replaced = near[own.max(axis=1) < theirs.max(axis=1)]
-                self.pop[replaced], values[replaced] = child, found
+                replaced = near[distances[near] < now[near]]
+                self.pop[replaced] = child
+                now[replaced] = distances[replaced]
 
     return Batched

@@ -1,8 +1,7 @@
-"""Results of recorded GPUs, drawn beside the emulated ones: parts of Figs. 1 to 4 and of Tables II and V."""
+"""Results of recorded GPUs next to emulated ones: rows of Figs. 1 to 4, samples of predictors, what was recorded."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,11 +9,11 @@ import pandas as pd
 from heshare.ops.recording.budget_plan import PAIRS
 from heshare.ops.recording.recordings import COMMAND, Recording
 from heshare.paper.studies.motivation import CLOCK_COLUMNS, pair_row, solo_columns
-from heshare.prediction.features import FEATURE_NAMES, TABLE_II, ReferenceFeatures, is_reference, profile_features
+from heshare.prediction.features import is_reference
 from heshare.prediction.forest import covered_rows
 from heshare.prediction.samples import Samples, profile_samples
 from heshare.profiles.missing_utilisation import fill_missing, untold
-from heshare.profiles.schema import UTILISATIONS, co_runner_counts
+from heshare.profiles.schema import co_runner_counts
 from heshare.world.catalogue import gpu as card
 from heshare.world.catalogue import models
 
@@ -32,10 +31,12 @@ def mark_measured(frame: pd.DataFrame, *, all_of_them: bool = False) -> pd.DataF
 
 
 def append_measured(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    """Return the emulated rows and then the measured ones, if there are any."""
     return emulated if measured.empty else pd.concat([emulated, measured], ignore_index=True)
 
 
 def counts(frame: pd.DataFrame, column: str = "provenance") -> dict[str, int]:
+    """Return how many rows of a frame are emulated, measured and published."""
     return {str(kind): int(count) for kind, count in frame[column].value_counts().items()}
 
 
@@ -58,19 +59,22 @@ def clocks(records: Sequence[Recording], workload: str, *, batch_sizes: Iterable
 
     Columns as `motivation.clocks`.
     """
-    rows: list[dict[Hashable, Any]] = []
+    parts = []
     for size, one in product(batch_sizes, records):
-        found = _plain(one.table)
-        found = found[(found["workload"] == workload) & (found["batch_size"] == size)]
-        found = found[(found["co_runners"] == "") & (found["mps_pct"] == 100)].sort_values("sm_mhz")
+        table = _plain(one.table)
+        is_alone = (table["co_runners"] == "") & (table["mps_pct"] == 100)
+        found = table[is_alone & (table["workload"] == workload) & (table["batch_size"] == size)].sort_values("sm_mhz")
         if len(found) < 2:
             continue
-        clocked = found.assign(requested_mhz=found["sm_mhz"], sm_mhz=found["sm_mhz_reached"])
-        about = clocked.assign(
-            gpu=one.gpu, provenance="measured", relative_time=found["time_s"] / found["time_s"].max()
+        about = found.assign(
+            requested_mhz=found["sm_mhz"],
+            sm_mhz=found["sm_mhz_reached"],
+            relative_time=found["time_s"] / found["time_s"].max(),
+            gpu=one.gpu,
+            provenance="measured",
         )
-        rows += about[list(CLOCK_COLUMNS)].to_dict("records")
-    return pd.DataFrame(rows)
+        parts.append(about[list(CLOCK_COLUMNS)])
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def pairs(records: Sequence[Recording], chosen: Iterable[Sequence[str]] = PAIRS, *, batch_size: int) -> pd.DataFrame:
@@ -89,61 +93,26 @@ def pairs(records: Sequence[Recording], chosen: Iterable[Sequence[str]] = PAIRS,
     return pd.DataFrame(rows)
 
 
-def coverage_text(
-    records: Sequence[Recording], frame: pd.DataFrame, *, of: int, what: str, shared: bool = False
-) -> str:
-    """Return the end of a caption with the part of the figure that each record covers; empty without records.
+def samples(records: Iterable[Recording], thin: int = 1) -> list[Samples]:
+    """Return every `thin`-th training sample of all records as one set; an empty list if there are none.
 
-    `of` is the number of rows of a complete record; `shared` is whether tasks share the GPU in the figure.
+    Left out are rows whose tasks were not all recorded alone, because a task's features are measured while it runs
+    alone, and records with fewer than `ENOUGH` samples or `ENOUGH_WORKLOADS` workloads. Utilisations that a GPU did not
+    record are modelled.
     """
-    parts = []
-    for one in records:
-        covered = 0 if frame.empty else int(((frame["gpu"] == one.gpu) & (frame["provenance"] == "measured")).sum())
-        rest = "" if covered >= of else ", the rest not recorded"
-        turns = "; without MPS, the tasks took turns" if shared and one.sharing == "time-slice" else ""
-        parts.append(f" {one.label}: {covered} of {of} {what}{rest}{turns}.")
-    return "".join(parts)
-
-
-def trainable_rows(one: Recording) -> tuple[pd.DataFrame, str]:
-    """Return the rows of a record that predictors can be trained on, and a sentence on the rows left out.
-
-    All tasks of such a row were also recorded alone, because a task's features are measured while it runs alone. A
-    record that is too small has no such rows.
-    """
-    with untold():
-        kept = one.table[covered_rows(one.table)].reset_index(drop=True)
-    samples = kept[~is_reference(kept)]
-    if len(samples) < ENOUGH or samples["workload"].nunique() < ENOUGH_WORKLOADS:
-        few = f"{len(samples)} samples of {samples['workload'].nunique()} workloads"
-        return kept.iloc[:0], f" {one.label}: too small a record ({few}), left out."
-    gone = len(one.table) - len(kept)
-    lost = f", {gone} rows left out whose tasks were not all recorded alone" if gone else ""
-    holes = [name for name in UTILISATIONS if kept[name].isna().any()]
-    modelled = f" ({', '.join(holes)} modelled)" if holes else ""
-    return kept, f" {one.label}: {len(samples)} samples{lost}{modelled}."
-
-
-def samples(tables: Sequence[pd.DataFrame], thin: int = 1) -> list[Samples]:
-    """Return every `thin`-th training sample of all records as one set; an empty list without records."""
+    tables = [table for table in map(_trainable_rows, records) if len(table)]
     if not tables:
         return []
     with untold():
         return [profile_samples(fill_missing(pd.concat(tables, ignore_index=True))).every(thin)]
 
 
-def feature_ranges(features: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return Table II with the range of each feature over the samples of each profile table, by the table's name."""
-    shown = features
-    for name, table in tables.items():
-        with untold():
-            known = ReferenceFeatures(table)
-            values = profile_features(table[~is_reference(table)].reset_index(drop=True), known)[:, TABLE_II]
-        least = dict(zip(FEATURE_NAMES, values.min(axis=0), strict=True))
-        most = dict(zip(FEATURE_NAMES, values.max(axis=0), strict=True))
-        columns = {f"{name}, least": features["name"].map(least), f"{name}, most": features["name"].map(most)}
-        shown = shown.assign(**columns)
-    return shown
+def _trainable_rows(one: Recording) -> pd.DataFrame:
+    with untold():
+        kept = one.table[covered_rows(one.table)].reset_index(drop=True)
+    shared = kept[~is_reference(kept)]
+    is_small = len(shared) < ENOUGH or shared["workload"].nunique() < ENOUGH_WORKLOADS
+    return kept.iloc[:0] if is_small else kept
 
 
 def inventory(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -52,10 +52,13 @@ FOLDER, RIVAL = "/runs/a", "/runs/b"
 
 
 class Clocked(Random):
-    """Random, which sets another clock at each decision, so that there are clocks to give back."""
+    """Random, all at once, with another clock at each decision, so that there are clocks to give back."""
 
     name = "clocked"
-    traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
+
+    def __init__(self) -> None:
+        super().__init__(all_at_once=True)
+        self.traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
 
     def decide(self, event: Any, view: Any) -> Any:
         yield from self._starts(event, view)

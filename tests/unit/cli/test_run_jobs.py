@@ -54,7 +54,9 @@ def start(machine, *words):
 @pytest.mark.slow
 def test_run_resumes_jobs_after_ctrl_c(machine):
     folder, _ = machine
-    first = start(machine, "jobs", "run", "jobs.yaml", "--devices", "nvml", "--policy", "random", "--allow-clocks")
+    first = start(
+        machine, "jobs", "run", "jobs.yaml", "--devices", "nvml", "--policy", "random:all-at-once", "--allow-clocks"
+    )
     journal = folder / "jobs-run" / "journal.jsonl"
     until = time.monotonic() + 120
     while not (journal.exists() and journal.read_bytes().count(b'"completed"') == 2) and time.monotonic() < until:

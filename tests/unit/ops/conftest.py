@@ -68,7 +68,7 @@ class Doubles:
         path.write_text(text, encoding="utf-8")
         return path
 
-    def run(self, text, *, policy="random", devices="nvml:0", into="run", clocks=False, **options):
+    def run(self, text, *, policy="random:all-at-once", devices="nvml:0", into="run", clocks=False, **options):
         options = execute.ExecutorOptions(**{"timeouts": QUICK, **options})
         return execute.execute(
             self.write(text), self.folder / into, policy=policy, devices=devices, predictor=ToyPredictor(),

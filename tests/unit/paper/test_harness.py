@@ -64,3 +64,18 @@ def test_a_change_pairs_repetitions_and_averages_settings() -> None:
 def test_medians_have_a_row_for_each_system_and_metric() -> None:
     runs = pd.DataFrame({"title": ["A"] * 3, "repetition": range(3), JCT: [1.0, 2.0, 9.0]})
     assert harness.medians(runs, [JCT])[["title", "metric", "median", "n"]].to_numpy().tolist() == [["A", JCT, 2.0, 3]]
+
+
+def test_ratios_are_paired_by_repetition_and_case() -> None:
+    rows = [(0, "A", "x", 2.0), (0, "A", "y", 9.0), (0, "B", "y", 3.0), (0, "B", "x", 4.0)]
+    runs = pd.DataFrame(rows, columns=["repetition", "title", "network", "rate"])
+    found = harness.ratios(runs, "A", "B", "rate", ["network"])
+    assert found.to_dict() == {(0, "x"): 0.5, (0, "y"): 3.0}
+
+
+def test_a_start_cost_delays_every_task_and_measures_are_more_columns() -> None:
+    measures = {"longest_s": lambda run: float(run.execution_s.max())}
+    free, costly = (
+        harness.run(SMALL, {"FIFO": "fifo"}, seeds=1, measures=measures, start_cost_s=cost_s) for cost_s in (0.0, 10.0)
+    )
+    assert (costly["longest_s"] - free["longest_s"]).item() == pytest.approx(10.0)

@@ -1,14 +1,18 @@
-"""The registry, Table I, the policy Random, and the planner that HeShare's policies share."""
+"""The registry, Table I, the policies Random and Sched-only, and the planner that HeShare's policies share."""
+
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from heshare.policies.cached_planner import CachedPlanner, share_planners
-from heshare.policies.heshare import HeShare
+from heshare.policies.heshare import HeShare, SchedOnly
 from heshare.policies.policy import ReusesPlanning, Traits
 from heshare.policies.random_placement import Random, memory_batches
 from heshare.policies.registry import PUBLISHED, declared_traits, make, policies, register, table_1, title
 from heshare.running.run import run
+from heshare.scheduling.planner import sched_only
 from heshare.scheduling.settings import Settings
 from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor, toy_devices, toy_gpu
@@ -27,6 +31,10 @@ def run_policy(policy, tasks=TASKS, predictor=None, seed=0):
     predictor = predictor or ToyPredictor()
     rng = np.random.default_rng(seed)
     return run(tasks, CLUSTER, policy, predictor=predictor, rng=rng, devices=toy_devices(CLUSTER))
+
+
+def by_task(interval):
+    return interval.task
 
 
 def test_policies_are_in_the_paper_s_order_with_its_titles():
@@ -51,6 +59,64 @@ def test_table_1_keeps_published_and_declared_apart():
     assert table["provenance"].tolist() == ["published"] * 5 + ["declared"] * len(policies())
     assert PUBLISHED["Morak"] == Traits(frequency=True, multi_task=True, heterogeneous=False)
     assert declared_traits()["Trade-off"] == PUBLISHED["HeShare"]
+    alone = [declared_traits()[name].multi_task for name in ("Random", "Sched-only")]
+    together = [make(f"{name}:all-at-once").traits.multi_task for name in ("random", "sched-only")]
+    assert (alone, together) == ([False, False], [True, True])
+
+
+def test_random_runs_each_gpus_tasks_in_order_of_arrival_one_at_a_time():
+    arriving = tuple(replace(task, arrival_s=float(5 * (index % 3))) for index, task in enumerate(TASKS))
+    result = run_policy(Random(), tasks=arriving)
+    for gpu in range(len(CLUSTER)):
+        ran = sorted((each for each in result.record.intervals if each.gpu == gpu), key=lambda each: each.start_s)
+        order = [(arriving[each.task].arrival_s, each.task) for each in ran]
+        assert order == sorted(order)
+        assert all(before.end_s <= after.start_s for before, after in pairwise(ran))
+    assert {(each.mps_pct, each.outcome) for each in result.record.intervals} == {(100, "completed")}
+    assert {segment.requested_mhz for segment in result.record.segments} == {None}
+
+
+def test_random_is_mu_serves_queue_without_control_in_order_of_arrival():
+    ours, theirs = run_policy(Random()), run_policy(make("mu-serve(mode=none,order=fifo)"))
+    assert ours.record == theirs.record
+
+
+def test_random_places_tasks_equally_in_both_of_its_forms():
+    queued, together = run_policy(make("random")), run_policy(make("random:all-at-once"))
+    for one, other in zip(*[sorted(done.record.intervals, key=by_task) for done in (queued, together)], strict=True):
+        assert (one.task, one.gpu) == (other.task, other.gpu)
+    assert all(len(segment.residents) <= 1 for segment in queued.record.segments)
+    assert {interval.start_s for interval in together.record.intervals} == {0.0}
+
+
+def test_sched_only_runs_the_scheme_of_stage_1_in_both_of_its_forms():
+    planner = CachedPlanner(QUICK)
+    scheme, _ = planner.stage_1_scheme(TASKS, CLUSTER, ToyPredictor(), np.random.default_rng(0))
+    for together in (False, True):
+        policy = SchedOnly(QUICK, all_at_once=together)
+        result = run_policy(policy)
+        assert {interval.task: interval.gpu for interval in result.record.intervals} == scheme
+        assert policy.traits == Traits(frequency=False, multi_task=together, heterogeneous=True)
+        assert (max(len(segment.residents) for segment in result.record.segments) > 1) == together
+
+
+def test_sched_only_takes_the_time_and_the_energy_of_its_plan_if_predictions_are_right():
+    planned = sched_only(TASKS, CLUSTER, ToyPredictor(), rng=np.random.default_rng(0), settings=QUICK)
+    result = run_policy(SchedOnly(QUICK))
+    assert result.avg_jct_s == pytest.approx(planned.jct_s)
+    assert result.energy_active_j == pytest.approx(planned.energy_j)
+
+
+def test_both_forms_of_sched_only_share_a_search_and_no_plan():
+    planner, given = CachedPlanner(QUICK), (TASKS, CLUSTER, ToyPredictor())
+    (alone, _), (together, reused) = (
+        planner.sched_only(*given, np.random.default_rng(0), all_at_once=all_at_once) for all_at_once in (False, True)
+    )
+    assert alone.scheme == together.scheme
+    assert {len(batch.tasks) for queue in alone.queues for batch in queue} == {1}
+    assert max(len(batch.tasks) for queue in together.queues for batch in queue) > 1
+    assert len(planner.searches) == 1
+    assert reused.planning_s > 0
 
 
 def test_random_draws_all_gpus_with_equal_chance():

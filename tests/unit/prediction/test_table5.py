@@ -2,55 +2,54 @@
 
 from __future__ import annotations
 
-import ast
-import json
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.svm import SVR
+from sklearn.tree import DecisionTreeRegressor
 
 from heshare.lab.calibration.public_mps_record import published_samples
 from heshare.lab.plus.physics.physics_predictor import PHYSICS_TECHNIQUE
-from heshare.prediction.features import is_reference
-from heshare.prediction.samples import SPLITS, folds
-from heshare.prediction.table5 import DEFAULTS, SETTINGS, Technique, prediction_errors
+from heshare.prediction.samples import SPLITS, Samples, folds, profile_samples
+from heshare.prediction.table5 import DEFAULTS, Technique, on_logarithms, prediction_errors
 from heshare.profiles import store
 from heshare.shared.errors import InputError
-from heshare.shared.files import root
 
 pytestmark = pytest.mark.slow
 
-
-def _learners() -> dict[str, Technique]:
-    """The learners of notebook 04, as its cell has them."""
-    cells = json.loads((root() / "notebooks/04_prediction.ipynb").read_text("utf-8"))["cells"]
-    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    first = next(source for source in sources if source.startswith(("import", "from")))
-    imports = [node for node in ast.parse(first).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    names: dict[str, Any] = {}
-    exec("\n".join(map(ast.unparse, imports)) + "\n" + next(each for each in sources if "learners = {" in each), names)
-    found: dict[str, Technique] = names["learners"]
-    return found
-
-
-FIVE = _learners()
+QUICK = {
+    "LR": Technique(lambda _: on_logarithms(LinearRegression())),
+    "DT": Technique(lambda seed: DecisionTreeRegressor(random_state=seed), {"min_samples_leaf": [1, 4]}),
+    "SVR": Technique(lambda _: on_logarithms(MultiOutputRegressor(SVR()))),
+}
 
 
 @pytest.fixture(scope="module")
-def profiles() -> pd.DataFrame:
-    return store.read_shipped()
+def samples() -> Samples:
+    return profile_samples(store.read_shipped())
 
 
 @pytest.fixture(scope="module")
-def table(profiles: pd.DataFrame) -> pd.DataFrame:
-    return prediction_errors(profiles, quick=True, techniques=FIVE, others=PHYSICS_TECHNIQUE)
+def table(samples: Samples) -> pd.DataFrame:
+    return prediction_errors(samples, QUICK, others=PHYSICS_TECHNIQUE, quick=True)
 
 
-def test_prediction_errors_have_every_split_technique_quantity_and_error(table: pd.DataFrame) -> None:
-    assert list(FIVE) == ["SVR", "DT", "LR", "MLP", "RF"]
+@pytest.fixture(scope="module")
+def published() -> pd.DataFrame:
+    return prediction_errors(published_samples(), QUICK, others=PHYSICS_TECHNIQUE, quick=True)
+
+
+@pytest.fixture(scope="module")
+def defaults(samples: Samples) -> pd.DataFrame:
+    return prediction_errors(samples, output="throughput", splits=("row",), quick=True)
+
+
+def test_every_split_technique_quantity_and_error_has_an_interval(table: pd.DataFrame) -> None:
     keys = table[["split", "technique", "quantity", "error"]].drop_duplicates()
-    assert len(keys) == len(table) == 3 * 6 * 3 * 2
+    assert len(keys) == len(table) == 3 * 4 * 3 * 2
+    assert set(table["quantity"]) == {"time", "power", "both"}
     assert np.isfinite(table["mean_pct"]).all()
     assert (table["low_pct"] <= table["mean_pct"]).all()
     assert (table["mean_pct"] <= table["high_pct"]).all()
@@ -61,67 +60,65 @@ def test_both_is_the_mean_of_time_and_power(table: pd.DataFrame) -> None:
     assert wide["both"].to_numpy() == pytest.approx((wide["time"] + wide["power"]).to_numpy() / 2, abs=0.011)
 
 
-def test_the_forest_beats_linear_regression_and_a_new_gpu_is_hardest(table: pd.DataFrame) -> None:
-    error = table[(table["quantity"] == "both") & (table["error"] == "relative")].set_index(["split", "technique"])
-    mean = error["mean_pct"]
-    assert mean["row", "RF"] < mean["row", "LR"]
-    assert mean["row", "RF"] < mean["row", "DT"]
-    assert mean["gpu", "RF"] > 1.2 * mean["workload", "RF"] > mean["row", "RF"]
+def test_an_error_is_that_of_its_definition(samples: Samples) -> None:
+    """A technique that always answers the mean of the training rows has errors that follow from the split alone."""
+
+    def mean_of_training(samples: Samples, seed: int):  # type: ignore[no-untyped-def]
+        return lambda train, test: np.tile(samples.truth[train].mean(axis=0), (len(test), 1))
+
+    found = prediction_errors(samples, {}, others={"mean": mean_of_training}, splits=("row",), quick=True)
+    ((train, test),) = folds("row", samples.rows, 0, True)
+    truth = samples.truth[test]
+    gap = np.abs(truth - samples.truth[train].mean(axis=0))
+    sizes = found.set_index(["quantity", "error"])["mean_pct"]
+    assert sizes["time", "absolute"] == pytest.approx(100 * gap[:, 0].mean() / truth[:, 0].mean(), abs=0.006)
+    assert sizes["power", "relative"] == pytest.approx(100 * (gap[:, 1] / truth[:, 1]).mean(), abs=0.006)
 
 
-def test_the_physics_predictor_beats_the_forest_on_every_split(table: pd.DataFrame) -> None:
+def test_the_physics_predictor_errs_little_on_every_split(table: pd.DataFrame) -> None:
     error = table[(table["quantity"] == "both") & (table["error"] == "relative")].set_index(["split", "technique"])
     for split, limit in (("row", 8), ("workload", 10), ("gpu", 12)):
-        assert error["mean_pct"][split, "Physics"] < min(limit, error["mean_pct"][split, "RF"])
+        assert error["mean_pct"][split, "Physics"] < min(limit, error["mean_pct"][split, "LR"])
 
 
-def test_published_samples_hold_times_without_power() -> None:
-    samples = published_samples()
-    assert len(samples.rows) == 4 + 4 * 32 * 3 + 2 * 625
-    assert samples.truth[:, 1].tolist() == pytest.approx([np.nan] * len(samples.rows), nan_ok=True)
-    errors = prediction_errors(samples, quick=True, techniques=FIVE, others=PHYSICS_TECHNIQUE)
-    assert set(errors["data"]) == {"published"}
-    assert set(errors["quantity"]) == {"time"}
-    assert set(errors["split"]) == {"row", "workload"}
-    error = errors[errors["error"] == "relative"].set_index(["split", "technique"])["mean_pct"]
-    assert error["row", "RF"] < 3.91
+def test_a_record_without_power_has_errors_of_times_alone(published: pd.DataFrame) -> None:
+    rows = published_samples()
+    assert len(rows.rows) == 4 + 4 * 32 * 3 + 2 * 625
+    assert np.isnan(rows.truth[:, 1]).all()
+    assert set(published["data"]) == {"published"}
+    assert set(published["quantity"]) == {"time"}
+    assert set(published["split"]) == {"row", "workload"}, "there is one GPU"
+    error = published[published["error"] == "relative"].set_index(["split", "technique"])["mean_pct"]
     assert error["workload", "Physics"] < 10
 
 
-def test_the_same_seed_gives_the_same_table(profiles: pd.DataFrame, table: pd.DataFrame) -> None:
-    rows = table[table["split"] == "row"].reset_index(drop=True)
-    again = prediction_errors(profiles, quick=True, splits=("row",), techniques=FIVE, others=PHYSICS_TECHNIQUE)
-    pd.testing.assert_frame_equal(
-        rows.drop(columns=["low_pct", "high_pct"]), again.drop(columns=["low_pct", "high_pct"])
-    )
+def test_the_same_seed_gives_the_same_table(samples: Samples, defaults: pd.DataFrame) -> None:
+    again = prediction_errors(samples, DEFAULTS, output="throughput", splits=("row",), quick=True)
+    pd.testing.assert_frame_equal(defaults, again)
+
+
+def test_by_the_cited_defaults_the_forest_errs_least(defaults: pd.DataFrame) -> None:
+    assert list(dict.fromkeys(defaults["technique"])) == ["SVR", "DT", "LR", "MLP", "RF"]
+    assert set(defaults["quantity"]) == {"throughput", "power", "both"}
+    both = defaults[defaults["quantity"] == "both"].set_index(["technique", "error"])["mean_pct"]
+    assert both["RF", "absolute"] < min(both[name, "absolute"] for name in DEFAULTS if name != "RF")
 
 
 @pytest.mark.parametrize("kind", SPLITS)
-def test_folds_hold_out_rows_workloads_or_gpus(profiles: pd.DataFrame, kind: str) -> None:
-    samples = profiles[~is_reference(profiles)].reset_index(drop=True)
-    splits = list(folds(kind, samples, 0, False))
+def test_folds_hold_out_rows_workloads_or_gpus(samples: Samples, kind: str) -> None:
+    splits = list(folds(kind, samples.rows, 0, False))
     assert len(splits) == {"row": 6, "workload": 5, "gpu": 3}[kind]
     for train, test in splits:
         assert not set(train) & set(test)
-        assert len(train) + len(test) == len(samples)
+        assert len(train) + len(test) == len(samples.rows)
         if kind != "row":
-            assert not set(samples[kind].iloc[train]) & set(samples[kind].iloc[test])
+            assert not set(samples.rows[kind].iloc[train]) & set(samples.rows[kind].iloc[test])
 
 
-def test_prediction_errors_refuse_unknown_splits_and_settings(profiles: pd.DataFrame) -> None:
+def test_unknown_splits_and_outputs_are_refused(samples: Samples) -> None:
     with pytest.raises(InputError, match="row or workload or gpu"):
-        prediction_errors(profiles, splits=("column",), quick=True, techniques=FIVE, others=PHYSICS_TECHNIQUE)
-    with pytest.raises(InputError, match="defaults, defaults, throughput, tuned"):
-        prediction_errors(profiles, settings="best", quick=True)
-
-
-def test_throughput_is_learned_and_judged_as_such(profiles: pd.DataFrame) -> None:
-    keys = ["technique", "quantity", "error"]
-    time, rate = (
-        prediction_errors(profiles, quick=True, splits=("row",), settings=each).set_index(keys)["mean_pct"]
-        for each in SETTINGS[:2]
-    )
-    assert set(time.index.get_level_values("technique")) == set(DEFAULTS) == set(FIVE)
-    assert time["LR", "power", "absolute"] == pytest.approx(rate["LR", "power", "absolute"]), "outputs apart"
-    assert rate["LR", "time", "absolute"] != pytest.approx(time["LR", "time", "absolute"])
-    assert rate["RF", "both", "absolute"] < min(rate[name, "both", "absolute"] for name in DEFAULTS if name != "RF")
+        prediction_errors(samples, QUICK, splits=("column",), quick=True)
+    with pytest.raises(InputError, match="time or throughput"):
+        prediction_errors(samples, output="speed", quick=True)
+    with pytest.raises(InputError, match="time, for techniques over a first guess"):
+        prediction_errors(samples, QUICK, output="throughput", quick=True)

@@ -11,7 +11,9 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.prediction.predictor import CoRuns
-from heshare.scheduling.pareto import Front, non_dominated
+from heshare.scheduling.genetic import search
+from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.pareto import Front, knee, non_dominated
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import plan, sched_only
 from heshare.scheduling.settings import Settings
@@ -120,12 +122,27 @@ def test_plan_to_frame_has_a_row_for_each_task(front: Front) -> None:
     assert table["sm_mhz"].iloc[0] == first.sm_mhz
 
 
-def test_sched_only_has_no_configuration_and_right_objectives() -> None:
-    alone = sched_only(mixed_tasks(24), CLUSTER, Toy(demand=DEMANDS), rng=np.random.default_rng(5), settings=QUICK)
-    batches = [batch for queue in alone.queues for batch in queue]
+@pytest.mark.parametrize("all_at_once", [False, True])
+def test_sched_only_has_no_configuration_and_right_objectives(all_at_once: bool) -> None:
+    tasks, rng = mixed_tasks(24), np.random.default_rng(5)
+    planned = sched_only(tasks, CLUSTER, Toy(demand=DEMANDS), rng=rng, settings=QUICK, all_at_once=all_at_once)
+    batches = [batch for queue in planned.queues for batch in queue]
     assert {pct for batch in batches for pct in batch.mps_pct} == {100}
     assert {batch.sm_mhz for batch in batches} == {None}
-    assert simulate(alone) == pytest.approx((alone.energy_j, alone.jct_s), rel=1e-9)
+    assert (max(len(batch.tasks) for batch in batches) > 1) == all_at_once
+    assert simulate(planned) == pytest.approx((planned.energy_j, planned.jct_s), rel=1e-9)
+
+
+def test_sched_only_is_the_knee_of_stage_1_in_spt_order_one_task_at_a_time() -> None:
+    tasks, toy = mixed_tasks(24), Toy(demand=DEMANDS)
+    instance = make_instance(tasks, CLUSTER, toy)
+    schemes = search(instance, QUICK, np.random.default_rng(5))
+    chosen = knee(schemes.objectives)
+    planned = sched_only(tasks, CLUSTER, toy, rng=np.random.default_rng(5), settings=QUICK)
+    assert (planned.energy_j, planned.jct_s) == tuple(schemes.objectives[chosen])
+    for gpu, queue in enumerate(planned.queues):
+        on_gpu = [task for task in instance.order[gpu].tolist() if schemes.gpus[chosen, task] == gpu]
+        assert [batch.tasks for batch in queue] == [(tasks[task].id,) for task in on_gpu]
 
 
 def test_plan_counts_predictor_rows() -> None:

@@ -45,6 +45,18 @@ words = "plan --improved --budget 0.05 --bound --tasks 5 --cluster 1xT4,1xA100 -
 app(words.split(), standalone_mode=False)
 print(json.dumps([compilations.count, "sklearn" in sys.modules, loaded()]))
 """
+PAPER = f"""{LOADED}
+import json
+import heshare as hs
+from heshare.lab.compile_all import load_all
+from heshare.policies.registry import FIG_6
+from heshare.shared.compiling import compilations
+load_all(paper=True)
+kept, before = loaded(), compilations.count
+others = ("random:all-at-once", "sched-only:all-at-once", "heshare:trade-off/literal", "srtf", "sjf")
+hs.compare(20, "4xT4,2xV100,2xA100", [*FIG_6, *others], seeds=1)
+print(json.dumps([compilations.count - before, kept, loaded()]))
+"""
 
 
 def twice(number: float) -> float:
@@ -149,6 +161,16 @@ def test_compile_leaves_nothing_to_compile_or_train(tmp_path: Path) -> None:
     assert set(loaded) - compiled == set()
     assert len(loaded) > 30
     assert used.stderr == ""
+
+
+@pytest.mark.slow
+def test_paper_part_is_what_the_papers_policies_need_and_no_more(tmp_path: Path) -> None:
+    used = start(["-c", PAPER], XDG_CACHE_HOME=str(tmp_path))
+    count, kept, loaded = json.loads(used.stdout.splitlines()[-1])
+    assert not [name for name in kept if name.startswith("heshare.lab.")]
+    assert set(loaded) == set(kept)
+    assert len(kept) > 20
+    assert count == 0
 
 
 def test_settings_that_numba_refuses_are_one_message() -> None:

@@ -132,20 +132,14 @@ def venus_tasks(
     return tasks_of_trace(trace, rng=rng, pool=training.workloads("gavel")), trace
 
 
-def venus_trainings(
-    jobs: int, *, rng: np.random.Generator, gpus: int, load: float, record: str, gpus_a_job: int | None = None
-) -> tuple[Task, ...]:
+def venus_trainings(jobs: int, *, rng: np.random.Generator, gpus: int, load: float, record: str) -> tuple[Task, ...]:
     """Return trainings that arrive as in a generated trace of Venus, for the studies of systems that train.
 
     Of `jobs` drawn, those outside `DURATIONS_S`, or for more than a node, are left out. `load` is the offered load,
-    `record` that of the training workloads; `gpus_a_job` gives every job this number of GPUs, not that of the trace.
+    `record` that of the training workloads.
     """
     trace = usable_jobs(generate_trace(jobs, rng=rng), most_gpus=training.NODE_GPUS)
-    kept = [
-        replace(job, gpus=gpus_a_job or job.gpus)
-        for job in trace.jobs
-        if DURATIONS_S[0] <= job.duration_s <= DURATIONS_S[1]
-    ]
+    kept = [job for job in trace.jobs if DURATIONS_S[0] <= job.duration_s <= DURATIONS_S[1]]
     trace = scale_to_load(replace(trace, jobs=tuple(kept)), gpus, load)
     return tasks_of_trace(trace, rng=rng, pool=training.workloads(record))
 

@@ -1,1 +1,1 @@
-"""Studies of the published systems: each one of its own experiments, repeated on this platform."""
+"""The published systems in the settings of their own papers: a module each, and one notebook, `09_systems`."""

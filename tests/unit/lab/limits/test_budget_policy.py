@@ -60,10 +60,10 @@ def test_a_limit_above_the_peak_changes_nothing(name):
 
 def test_a_falling_limit_lowers_clocks_and_pauses_and_a_rising_one_gives_back():
     tasks = hs.task_set(10, seed=0)
-    free = hs.run(tasks, CLUSTER, "sched-only", seed=0)
+    free = hs.run(tasks, CLUSTER, "sched-only:all-at-once", seed=0)
     step_s = free.makespan_s / 4
     budget = PowerBudget((0.0, step_s, 3 * step_s), (0.9 * peak_w(free), 160.0, 2000.0))
-    limited = hs.run(tasks, CLUSTER, "sched-only", seed=0, power_limit=budget)
+    limited = hs.run(tasks, CLUSTER, "sched-only:all-at-once", seed=0, power_limit=budget)
     assert largest_excess(limited.record.segments, budget) is None
     assert "paused" in {interval.outcome for interval in limited.record.intervals}
     after = [segment for segment in limited.record.segments if segment.start_s >= 3 * step_s and segment.residents]

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.lab.sweeps import study_runs
 from heshare.lab.sweeps.random_streams import Repetition
-from heshare.lab.sweeps.study_runs import least_within, median_intervals, medians, paired_change, repeat
+from heshare.lab.sweeps.study_runs import median_intervals, paired_change, repeat
 from heshare.shared.errors import InputError
 
 FRAME = pd.DataFrame(
@@ -55,29 +54,9 @@ def test_paired_change_refuses_a_repetition_that_lacks_a_system() -> None:
         paired_change(FRAME.iloc[1:], "ours", "theirs", "jct_s")
 
 
-def test_medians_are_over_repetitions() -> None:
-    table = medians(FRAME, ["title"])
-    assert table.to_dict("list") == {"title": ["ours", "theirs"], "jct_s": [14.0, 20.0]}
-
-
 def test_median_intervals_has_a_row_for_each_group_and_measure() -> None:
     table = median_intervals(FRAME, ["title"], ["jct_s"])
     assert list(table.columns) == ["title", "metric", "median", "low", "high", "n", "provenance"]
     assert table["median"].tolist() == [14.0, 20.0]
     assert (table["low"] <= table["median"]).all()
     assert table["n"].tolist() == [3, 3]
-
-
-def test_least_within_is_nan_where_nothing_is_within_the_limit() -> None:
-    plans = pd.DataFrame({"jct_s": [3.0, 2.0, 1.0], "energy_j": [1.0, 2.0, 3.0]})
-    assert least_within(plans, "jct_s", "energy_j", 2.0) == 2.0
-    assert np.isnan(least_within(plans, "jct_s", "energy_j", 0.5))
-
-
-def test_with_median_ends_with_the_median_of_its_rows() -> None:
-    found = study_runs.with_median(pd.Series([3.0, 1.0, 2.0], index=["a", "b", "c"]), x="y")
-    assert found["item"].tolist() == ["a", "b", "c", "median"]
-    assert found["value"].tolist() == [3.0, 1.0, 2.0, 2.0]
-    assert found["n"].tolist() == [1, 1, 1, 3]
-    assert set(found["x"]) == {"y"}
-    assert 1.0 <= found["low"].iloc[-1] <= 2.0 <= found["high"].iloc[-1] <= 3.0

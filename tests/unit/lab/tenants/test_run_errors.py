@@ -39,7 +39,7 @@ def test_too_many_tenants_for_shapley_values_are_refused():
 
 
 def test_ways_of_dividing_sum_to_the_same_and_power_alone_is_nearer_to_the_shapley_values():
-    runs = [hs.run(6, "1xA100", "random", seed=seed) for seed in range(2)]
+    runs = [hs.run(6, "1xA100", "random:all-at-once", seed=seed) for seed in range(2)]
     ways = divided_ways(runs[0])
     assert ways["way"].unique().tolist() == [EQUAL, MODEL, SHAPLEY_WAY]
     assert ways["tenant"].nunique() == 6

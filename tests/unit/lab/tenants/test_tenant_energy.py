@@ -89,7 +89,7 @@ def test_a_task_alone_gets_all_and_unequal_tasks_get_unequal_parts():
 @pytest.mark.parametrize(
     ("policy", "tasks", "cluster"),
     [
-        ("random", 8, "1xT4,1xA100"),
+        ("random:all-at-once", 8, "1xT4,1xA100"),
         ("morak", 6, "1xV100,1xA100"),
         ("batch-dvfs", 4, "1xV100"),
         ("gandiva", 6, "2xV100"),

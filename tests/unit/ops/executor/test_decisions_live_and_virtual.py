@@ -86,7 +86,7 @@ class Workers(Launcher):
         return Worker(self._clock, self._takes_s[task_id], iterations)
 
 
-@pytest.mark.parametrize("policy", ["heshare", "random"])
+@pytest.mark.parametrize("policy", ["heshare", "random", "random:all-at-once"])
 def test_execute_decides_as_the_event_loop_does_in_virtual_time(doubles, monkeypatch, policy):
     factory = small_heshare if policy == "heshare" else make
     monkeypatch.setattr(execute, "make", factory)

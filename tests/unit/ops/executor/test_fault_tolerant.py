@@ -132,14 +132,14 @@ def test_fault_tolerant_runs_a_suspect_alone(more, pending, attempts):
     assert [(one.task, one.start_s, one.end_s) for one in completed(done)] == attempts
 
 
-@pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
+@pytest.mark.parametrize("name", ["random", "random:all-at-once", "sched-only:all-at-once", "morak", "mu-serve"])
 def test_fault_tolerant_starts_what_it_refused_beside_a_suspect_when_that_fails_again(name):
     again = [(when, 0, TaskFailure(0, "crash", "x", alone=True)) for when in (2.0, 5.0)]
     done, _ = simulate([FailingDevice(GPU, again)], make(name), [*tasks(10.0), task(1, 5.0, 4.0)])
     assert sorted(one.task for one in completed(done)) == [0, 1]
 
 
-@pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
+@pytest.mark.parametrize("name", ["random", "random:all-at-once", "sched-only:all-at-once", "morak", "mu-serve"])
 def test_fault_tolerant_starts_nothing_on_a_drained_gpu_and_its_tasks_run_on(name):
     devices = [FailingDevice(GPU, drained_s=(3.0, 40.0)), FailingDevice(GPU)]
     pending = [*[task(index, 8.0, float(max(0, index - 7))) for index in range(16)], task(16, 8.0, 100.0)]
@@ -159,7 +159,7 @@ def test_fault_tolerant_places_on_a_drained_gpu_again_once_that_takes_tasks():
 
 def test_fault_tolerant_raises_if_all_gpus_are_lost():
     with pytest.raises(PolicyError, match=r"Unfinished: tasks 0, 1 waits"):
-        simulate([FailingDevice(GPU, lost_s=5.0)], make("random"), tasks(8.0, 8.0))
+        simulate([FailingDevice(GPU, lost_s=5.0)], make("random:all-at-once"), tasks(8.0, 8.0))
 
 
 def test_gpus_of_running_tasks_are_numbered_without_the_lost_one():
@@ -181,7 +181,7 @@ def test_gpus_of_running_tasks_are_numbered_without_the_lost_one():
     assert seen[:2] == [(3, {}), (2, {0: (1, 0)})]
 
 
-@pytest.mark.parametrize("name", ["random", "sched-only"])
+@pytest.mark.parametrize("name", ["random", "random:all-at-once", "sched-only"])
 def test_fault_tolerant_without_failures_decides_as_the_wrapped_policy(name):
     decisions = []
     for wrap in (FaultTolerantPolicy, lambda policy: policy):
@@ -196,7 +196,7 @@ def test_fault_tolerant_without_failures_decides_as_the_wrapped_policy(name):
     assert decisions[0] == decisions[1]
 
 
-@pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
+@pytest.mark.parametrize("name", ["random", "random:all-at-once", "sched-only:all-at-once", "morak", "mu-serve"])
 def test_policies_complete_every_task_in_spite_of_all_kinds_of_failures(name):
     crashes = [(3.0, task, TaskFailure(task, "crash", "x", alone=task == 1)) for task in range(6)]
     shared = [(11.0, task, TaskFailure(task, "shared", "x", charged=False)) for task in range(6)]

@@ -191,7 +191,13 @@ def test_a_run_learns_from_its_first_copy_and_the_next_run_and_dry_run_from_it(d
     assert rows["predicted_by"]["long-0"].startswith("like ")
     assert rows["predicted_by"]["late"].startswith("measured: long-")
     assert rows["predicted_s"]["late"] == pytest.approx(rows["execution_s"]["late"], rel=0.6)
-    given = {"policy": "random", "devices": "nvml:0", "predictor": ToyPredictor(), "seed": 0, "allow_clocks": False}
+    given = {
+        "policy": "random:all-at-once",
+        "devices": "nvml:0",
+        "predictor": ToyPredictor(),
+        "seed": 0,
+        "allow_clocks": False,
+    }
     found = dry_run(doubles.write(jobs_of(first)), doubles.folder / "dry", **given)
     assert all(by.startswith("measured: long-") for by in found.jobs["predicted_by"])
     again = doubles.run(jobs_of(first), into="again").jobs

@@ -40,7 +40,7 @@ def jobs_file(machine, *commands, **more):
 
 def start(machine, *options, **streams):
     folder, environment = machine
-    words = ["jobs", "run", "jobs.yaml", "--devices", "nvml", "--policy", "random", *options]
+    words = ["jobs", "run", "jobs.yaml", "--devices", "nvml", "--policy", "random:all-at-once", *options]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     return subprocess.Popen([sys.executable, "-m", "heshare", *words], cwd=folder, env=environment, **streams)
 

@@ -23,8 +23,9 @@ from heshare.shared.errors import HeShareError
 from heshare.ops.executor import execute
 from heshare.testing.toy import ToyPredictor
 file, folder, devices = sys.argv[1:]
+given = {"policy": "random:all-at-once", "devices": devices, "predictor": ToyPredictor()}
 try:
-    done = execute.execute(Path(file), Path(folder), policy="random", devices=devices, predictor=ToyPredictor())
+    done = execute.execute(Path(file), Path(folder), **given)
 except HeShareError as error:
     sys.exit(str(error))
 print(done.complete)

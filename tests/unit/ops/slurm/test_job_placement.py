@@ -42,7 +42,7 @@ def test_a_batch_waits_for_all_of_the_one_before_and_shares_what_there_is() -> N
             assert {frozenset(place.after) for place in together} == {frozenset(before)}
             before = {place.job for place in together}
     assert any(len(place.after) > 1 for place in places)
-    crowded = placed(works, "sched-only").values()
+    crowded = placed(works, "sched-only:all-at-once").values()
     assert any(place.count < place.mps_pct for place in crowded), "everyone at 100 %"
 
 
@@ -66,7 +66,7 @@ def test_a_job_that_no_gpu_holds_is_refused() -> None:
         placed(["vgg19:4000 iterations=10"], "fifo")
 
 
-@pytest.mark.parametrize("name", ["heshare:trade-off", "random", "pwr", "srtf"])
+@pytest.mark.parametrize("name", ["heshare:trade-off", "random:all-at-once", "pwr", "srtf"])
 def test_slurm_has_the_shares_of_all_that_run_together_and_the_order_is_that_of_the_run(name: str) -> None:
     works = [
         *("resnet50:1 iterations=20000", "bert_large:2 iterations=5000", "transformer:8 iterations=5000"),

@@ -23,7 +23,7 @@ def jobs(arrival_s=500):
 
 
 def plan(doubles, **changes):
-    arguments = {"policy": "random", "devices": "nvml", "seed": 0, "allow_clocks": False, **changes}
+    arguments = {"policy": "random:all-at-once", "devices": "nvml", "seed": 0, "allow_clocks": False, **changes}
     return dry_run(doubles.write(jobs()), doubles.folder / "run", predictor=ToyPredictor(), **arguments)
 
 

@@ -109,7 +109,15 @@ def test_the_factorial_counts_only_for_the_platform_that_made_it(
     common = {"queueing": "queues", "throttle": "as shipped", "t4_over_a100": "as fitted", "batch_sizes": "4+8"}
     cells = pd.DataFrame(
         [
-            {"durations": durations, **common, "batch_sizes": sizes, "id": "H1", "part": "energy", "value": value}
+            {
+                "durations": durations,
+                **common,
+                "batch_sizes": sizes,
+                "id": "H1",
+                "part": "energy",
+                "value": value,
+                "n": 10,
+            }
             for durations, sizes, value in (("helios", "4+8", -60.0), ("equal", "4+8", -26.0), ("equal", "2", -27.0))
         ]
     )

@@ -12,8 +12,8 @@ import pytest
 import heshare as hs
 from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.paper.explore import front_page
-from heshare.paper.explore.front_page import differing_tasks, predicted_timelines
 from heshare.paper.explore.results import DrawableRun, Front
+from heshare.paper.explore.timeline_boxes import differs, predicted_timelines, run_boxes
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import load_class
 
@@ -43,14 +43,31 @@ def test_predicted_timelines_of_the_improved_search_give_its_average_jct() -> No
     assert timeline["end_s"].mean() == pytest.approx(front.trade_off.jct_s, rel=1e-6)
 
 
-def test_differing_tasks_are_those_with_another_gpu_batch_share_or_clock(front: Front) -> None:
+def test_a_task_differs_in_gpu_batch_share_or_clock(front: Front) -> None:
     (one,) = predicted_timelines([front[0]], load_predictor())
-    assert differing_tasks(one, one) == set()
+    assert not differs(one, one.iloc[::-1]).any()
     for column, task in (("gpu", 2), ("batch", 3), ("mps_pct", 4), ("sm_mhz", 5)):
         other = one.copy()
         row = other.index[other["task"] == task]
         other.loc[row, column] = "none" if column == "gpu" else 7
-        assert differing_tasks(other, one) == {task}
+        assert other.loc[differs(other, one), "task"].tolist() == [task]
+
+
+def test_boxes_of_a_run_are_its_intervals_and_clocks_without_idle_time() -> None:
+    done = hs.run(hs.task_set(4, seed=0), "1xT4,1xA100", "fifo")
+    tasks, clocks = run_boxes([done, done])
+    first = tasks[tasks["plan"] == 0]
+    assert sorted(first["task"]) == [0, 1, 2, 3]
+    assert first["end_s"].mean() == pytest.approx(done.avg_jct_s, abs=0.1)
+    assert first["bottom"].max() < len(done.cluster)
+    assert (tasks["plan"] == 1).sum() == len(first)
+    busy_s = {row: part["end_s"].max() for row, part in first.groupby(first["top"].astype(int))}
+    of_first = clocks[clocks["plan"] == 0]
+    strips_s = {row: part["end_s"].max() for row, part in of_first.groupby(of_first["top"].astype(int))}
+    assert strips_s == busy_s
+    same = of_first["label"].shift() == of_first["label"]
+    touching = of_first["end_s"].shift() == of_first["begin_s"]
+    assert not (same & touching & (of_first["bottom"].shift() == of_first["bottom"])).any(), "neighbours are joined"
 
 
 def test_front_keeps_its_predictor_in_slices_and_pickles(front: Front) -> None:
@@ -116,6 +133,37 @@ def test_explore_shows_some_plans_of_a_large_front(front: Front, monkeypatch: py
     assert f"{len(shown)} of the {len(front)} plans are shown" in html
 
 
+def test_explore_shows_runs_of_other_policies_and_a_link_home(front: Front) -> None:
+    runs = {title: hs.run(front[0].tasks, CLUSTER, title) for title in ("random", "fifo")}
+    html = front.explore(runs=runs, home="index.html").html
+    data = data_of(html)
+    assert '<a href="index.html">' in html
+    assert html.count('name="run" value=') == len(data["run_about"]) == 2
+    assert f"average JCT {runs['random'].avg_jct_s:,.0f} s" in data["run_about"][0]
+    assert "against random" in data["run_about"][1]
+    boxes = pd.DataFrame(data["runs"]["datasets"]["tasks"])
+    for place, done in enumerate(runs.values()):
+        assert boxes.loc[boxes["plan"] == place, "end_s"].mean() == pytest.approx(done.avg_jct_s, abs=0.1)
+
+    plain = front.explore().html
+    assert "<nav>" not in plain
+    assert "<fieldset>" not in plain
+
+
+def test_explore_refuses_runs_of_other_tasks(front: Front) -> None:
+    with pytest.raises(InputError, match="runs of the tasks and GPUs of the front"):
+        front.explore(runs={"fifo": hs.run(3, CLUSTER, "fifo")})
+
+
+def test_colours_of_lines_and_texts_follow_the_page(front: Front) -> None:
+    html = front.explore().html
+    assert "prefers-color-scheme: dark" in html
+    config = data_of(html)["timeline"]["config"]
+    assert config["axis"]["labelColor"] == "var(--ink)"
+    plus = hs.Front.of(front, series="HeShare+").explore()
+    assert "#000000" not in json.dumps(data_of(plus.html)["front"]), "black marks could not be seen on a dark page"
+
+
 def test_explore_refuses_a_folder(front: Front, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Name a file"):
         front.explore(tmp_path)
@@ -124,6 +172,6 @@ def test_explore_refuses_a_folder(front: Front, tmp_path: Path) -> None:
 def test_no_text_of_a_card_ends_or_opens_a_script_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front_page, "_vega", lambda: "")
     evil = {"about": {"0": "<!--<script></script>"}}
-    html = front_page._html("t", evil, 1, 1)
+    html = front_page._html("t", evil)
     assert data_of(html) == evil
     assert "<!--<script" not in html

@@ -16,18 +16,14 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from support.pdf_text import texts_outside
 
-from heshare.paper import tables
 from heshare.paper.figures import comparison_plane, diagram, plots, style
-from heshare.paper.figures.series_styles import category_style, series_style
-from heshare.paper.figures.timelines import LOAD_CLASSES
+from heshare.paper.figures.series_styles import LOAD_CLASSES, category_style, series_style
 from heshare.paper.notebooks import notebook, parameters
 from heshare.paper.notebooks.execute_notebook import missing_files
 from heshare.paper.provenance.run_record import RunRecord
-from heshare.prediction.features import FEATURES
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.errors import InputError
 from heshare.shared.files import root
-from heshare.shared.html_tables import head
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -210,15 +206,6 @@ def test_each_kind_of_output_names_its_files_and_a_missing_one_is_found(tmp_path
     assert written() == [".csv", ".json", ".md", ".pdf", ".png"]
 
 
-def test_heads_of_tables_are_words_with_units_and_noise_is_zero() -> None:
-    words = ["avg_jct_s_low", "change_pct", "n", "GPU", "Memory (MiB)", "energy_mj", "low", "gpus"]
-    expected = ["Average JCT (s), low", "Change (%)", "n", "GPU", "Memory (MiB)", "Energy (MJ)", "Low", "GPUs"]
-    assert [head(word) for word in words] == expected
-    text = tables.to_markdown(pd.DataFrame({"gap_pct": [-8.9e-16, 0.5, -1e-6]}))
-    assert text.splitlines()[0] == "| Gap (%) |"
-    assert [line.strip("| ") for line in text.splitlines()[2:]] == ["0", "0.5", "-1e-06"]
-
-
 @pytest.mark.parametrize(
     ("name", "data", "rows"),
     [("fig09_other", FRAME, "emulated"), ("fig01_toy", FRAME[:0], "emulated"), ("fig01_toy", FRAME, "invented")],
@@ -251,37 +238,6 @@ def test_a_preview_is_shown_in_the_width_of_its_figure_in_print(tmp_path: Path, 
         fig, _ = ctx.figure(wide=wide)
         shown = ctx.save(fig, "fig01_toy", data=FRAME, caption="x", rows="emulated")
     assert shown._repr_png_()[1] == {"width": width}
-
-
-def test_table_1_has_the_papers_rows_and_names_each_difference() -> None:
-    frame, notes = tables.table_1()
-    paper = [f"{name}" for name in tables.TRAITS.values()]
-    assert frame["Solution"].tolist()[:6] == ["BatchDVFS", "PWR", "μ-Serve", "Morak", "HeShare", "Random"]
-    assert frame[paper].head(5).to_numpy().tolist()[1] == [False, False, True]
-    assert frame[paper].iloc[5:].isna().all(axis=None)
-    assert frame["Solution"].is_unique
-    assert notes.startswith("PWR, Multi-Task Parallelism: no in the paper, yes here, because ")
-    assert notes.count("in the paper") == 1
-
-
-def test_table_2_keeps_the_papers_words_beside_the_features() -> None:
-    frame = tables.table_2(pd.DataFrame(FEATURES).assign(least=range(14)))
-    assert frame["Name"].ne("").sum() == 5
-    rows = dict(zip(frame["Description"], frame["Meaning here"], strict=True))
-    assert rows["occupied L2 cache utilisation"].startswith("L2 cache")
-    assert rows["SM count"].startswith("Streaming multiprocessors")
-    assert frame["least"].tolist() == list(range(14))
-
-
-def test_to_markdown_aligns_numbers_and_escapes_bars() -> None:
-    frame = pd.DataFrame({"name": ["a|b", "c"], "size": [1.23456, 12345.6], "fits": [True, False], "gap": [1.0, None]})
-    lines = tables.to_markdown(frame).splitlines()
-    assert len({len(line) for line in lines}) == 1
-    assert "a\\|b" in lines[2]
-    assert "1.235" in lines[2]
-    assert "12346" in lines[3]
-    assert "| yes" in lines[2]
-    assert lines[1].count(":") == 2
 
 
 @pytest.mark.parametrize("place", [0.5, 0.99])

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from heshare.paper.figures.rows import interval_rows
+from heshare.paper.figures.rows import effect_rows, interval_rows, paper_values
 
 FRAME = pd.DataFrame(
     {
@@ -37,4 +37,29 @@ def test_without_series_a_row_has_one_mark_in_its_own_style() -> None:
     assert [line.get_ydata()[0] for line in ax.lines] == [0.0, 1.0]
     assert len({line.get_color() for line in ax.lines}) == 2
     assert {label.get_text() for label in ax.get_yticklabels()} == {""}
+    plt.close(figure)
+
+
+def test_the_papers_value_is_in_the_row_of_its_claim() -> None:
+    figure, ax = plt.subplots()
+    paper_values(ax, FRAME.head(2), least="low", most="high")
+    assert np.allclose([line.get_xdata() for line in ax.lines[:2]], FRAME.head(2)[["low", "high"]].T)
+    assert all(np.allclose(line.get_ydata(), [0.0, 1.0]) for line in ax.lines[:2])
+    plt.close(figure)
+
+
+def test_rows_of_effects_have_a_line_at_no_change_and_their_numbers() -> None:
+    changes = pd.DataFrame(
+        {
+            "ours": ["no placement", "no clocks"],
+            "change_pct": [50.9, -0.04],
+            "low_pct": [38.6, -1.0],
+            "high_pct": [76.3, 1.0],
+        }
+    )
+    figure, ax = plt.subplots()
+    effect_rows(ax, changes, row="ours")
+    assert [text.get_text() for text in ax.texts if text.get_text()] == ["+51", "+0.0"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["no placement", "no clocks"]
+    assert [0.0, 0.0] in [list(line.get_xdata()) for line in ax.lines]
     plt.close(figure)

@@ -8,8 +8,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
-from heshare.paper.claims.verdicts import VERDICTS
-from heshare.paper.figures import series_styles, style
+from heshare.paper.figures import style
 from heshare.paper.figures.series_styles import CATEGORIES, SERIES, series_style, style_own
 from heshare.policies import registry
 from heshare.shared.errors import InputError
@@ -46,6 +45,13 @@ def test_a_rival_with_heshares_placement_has_its_own_hue_unfilled() -> None:
         assert (placed.filled, placed.face) == (False, "white")
 
 
+def test_a_baseline_that_starts_all_tasks_at_once_has_its_own_hue_unfilled() -> None:
+    for name in ("Random", "Sched-only"):
+        plain, together = series_style(name), series_style(f"{name}, all at once")
+        assert (together.colour, together.marker, together.filled) == (plain.colour, plain.marker, False)
+        assert plain.filled
+
+
 def test_heshare_by_the_papers_words_has_its_own_hue_unfilled() -> None:
     for name in ("HeShare", "Trade-off", "JCT-opt"):
         plain, literal = series_style(name), series_style(f"{name}, literally")
@@ -69,10 +75,6 @@ def test_every_registered_policy_and_catalogued_gpu_has_a_style() -> None:
 def test_a_policy_of_ones_own_gets_a_style_that_nothing_else_has() -> None:
     style_own("Quartet")
     assert series_style("Quartet").colour not in {series_style(name).colour for name in (*PAPER, "HeShare+", *GPUS)}
-
-
-def test_every_verdict_has_its_colour() -> None:
-    assert {*VERDICTS} == set(series_styles.VERDICTS)
 
 
 def test_legend_colours_tells_lines_and_unfilled_patches() -> None:

@@ -18,7 +18,9 @@ from heshare.world.cluster import Cluster
 def done() -> Run:
     tasks = draw(9, rng=np.random.default_rng(1))
     cluster = Cluster.parse("1xT4,1xA100")
-    return run(tasks, cluster, make("sched-only"), predictor=DevicePredictor(), rng=np.random.default_rng(0))
+    return run(
+        tasks, cluster, make("sched-only:all-at-once"), predictor=DevicePredictor(), rng=np.random.default_rng(0)
+    )
 
 
 def test_frame_has_every_interval_and_the_energy_of_the_run(done: Run) -> None:

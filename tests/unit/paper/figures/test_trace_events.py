@@ -28,7 +28,7 @@ from heshare.world.workload import Workload
 
 def run_with_sharing(arrivals: str) -> Run:
     tasks = draw(14, rng=np.random.default_rng(3), arrivals=arrivals)
-    policy = make("sched-only")
+    policy = make("sched-only:all-at-once")
     return run(tasks, Cluster.parse("2xT4,1xA100"), policy, predictor=DevicePredictor(), rng=np.random.default_rng(0))
 
 

@@ -1,4 +1,4 @@
-"""Figs. 1 to 4: the order of the rows, the ratios beside them, and the sentences that captions begin with."""
+"""Figs. 1 to 4: order of the rows, ratios between GPUs, effect of the clock, slowdown of pairs."""
 
 from __future__ import annotations
 
@@ -10,43 +10,61 @@ from heshare.paper.studies import motivation
 
 
 @pytest.fixture(scope="module")
-def every() -> pd.DataFrame:
+def alone() -> pd.DataFrame:
     return motivation.solo(batch_sizes=[1, 8])
 
 
-def test_rows_are_by_load_class_and_then_by_the_slowest_time(every: pd.DataFrame) -> None:
-    drawn = motivation.by_weight(every[every["batch_size"] == 8])
+def test_rows_are_by_load_class_and_then_by_the_longest_time(alone: pd.DataFrame) -> None:
+    drawn = motivation.by_weight(alone[alone["batch_size"] == 8])
+    assert len(drawn) == 15 * 3
     rows = drawn[drawn["gpu"] == "T4"]
     assert rows["load"].drop_duplicates().tolist() == ["low", "medium", "high"]
     for _, part in rows.groupby("load"):
         assert part["time_s"].is_monotonic_increasing
-    assert (drawn["unmeasured"] == ~drawn["anchored"]).all()
-    assert 0 < drawn["unmeasured"].sum() < len(drawn)
 
 
-def test_ratios_are_of_the_named_gpus_or_of_the_ends(every: pd.DataFrame) -> None:
-    times = every.set_index(["workload", "batch_size", "gpu"])["time_s"].sort_index()
-    slower = motivation.ratios(every, "time_s", [1, 8], ("T4", "A100"))
-    spread = motivation.ratios(every, "time_s", [8])
-    assert slower.loc["bert_large", 1] == times["bert_large", 1, "T4"] / times["bert_large", 1, "A100"]
-    assert spread.loc["gpt2", 8] == times["gpt2", 8].max() / times["gpt2", 8].min()
-    rows = motivation.with_ratios(every[every["batch_size"] == 8], slower)
-    assert rows["workload"].tolist() == every.loc[every["batch_size"] == 8, "workload"].tolist()
-    assert rows.loc[rows["workload"] == "vgg19", "ratio_bs8"].tolist() == [slower.loc["vgg19", 8]] * 3
+def test_ratios_follow_from_the_rows_of_their_workload_and_size(alone: pd.DataFrame) -> None:
+    ratios = motivation.ratios_between_gpus(alone).set_index(["workload", "batch_size"])
+    assert len(ratios) == 15 * 2
+    rows = alone.set_index(["workload", "batch_size", "gpu"]).sort_index()
+    for key in (("bert_large", 1), ("gpt2", 8)):
+        own = rows.loc[key]
+        found = ratios.loc[key]
+        assert found["energy_ratio"] == own["energy_j"].max() / own["energy_j"].min()
+        assert found["time_ratio"] == own["time_s"].max() / own["time_s"].min()
+        assert found["t4_over_a100"] == own.loc["T4", "time_s"] / own.loc["A100", "time_s"]
+        assert found["unmeasured"] == ", ".join(gpu for gpu in motivation.PAPER_GPUS if not own.loc[gpu, "anchored"])
 
 
-def test_class_medians_are_over_workloads() -> None:
-    frame = pd.DataFrame({"workload": ["a", "b", "c", "d", "e"], "load": ["low", "low", "low", "medium", "high"]})
-    found = pd.Series({"a": 1.0, "b": 2.0, "c": 9.0, "d": 3.0, "e": 4.0})
-    assert motivation.class_medians(frame, found).to_dict() == {"low": 2.0, "medium": 3.0, "high": 4.0}
+def test_the_interval_of_a_ratio_is_symmetric_in_the_logarithm(alone: pd.DataFrame) -> None:
+    ratios = motivation.ratios_between_gpus(alone)
+    assert (ratios["low"] < ratios["t4_over_a100"]).all()
+    assert np.sqrt(ratios["low"] * ratios["high"]).to_numpy() == pytest.approx(ratios["t4_over_a100"].to_numpy())
+
+
+def test_the_value_over_sizes_is_at_one_size_in_the_range_of_all() -> None:
+    size = motivation.over_sizes(pd.Series({1: 4.0, 8: 2.0, 16: 3.0}), 8)
+    assert (size.value, size.low, size.high, size.n) == (2.0, 2.0, 4.0, 3)
+
+
+def test_the_elasticity_is_the_exponent_of_the_clock_in_its_upper_half() -> None:
+    mhz = np.array([300.0, 600.0, 800.0, 1000.0])
+    parts = [
+        pd.DataFrame({"batch_size": 16, "gpu": gpu, "requested_mhz": mhz, "time_s": mhz**power})
+        for gpu, power in (("T4", 0.0), ("V100", -1.0), ("A100", -0.5))
+    ]
+    parts[0].loc[0, "time_s"] = 99.0  # below half of the top clock
+    found = motivation.clock_elasticities(pd.concat(parts))
+    assert found.loc[16].to_dict() == pytest.approx({"T4": 0.0, "V100": -1.0, "A100": -0.5})
+
+
+def test_a_higher_clock_is_never_slower() -> None:
+    frame = motivation.clocks("resnet152", batch_sizes=[16], points=6)
+    for _, part in frame.groupby("gpu"):
+        assert part["time_s"].is_monotonic_decreasing
+        assert part["relative_time"].max() == 1.0
 
 
 def test_the_slowdown_of_a_pair_is_that_of_the_drawn_times() -> None:
     row = motivation.pair_row("T4", ("resnet50", "gpt2"), np.array([1.0, 4.0]), np.array([2.0, 32.0]))
     assert (row["alone_s"], row["together_s"], row["degradation_pct"]) == pytest.approx((2.0, 8.0, 300.0))
-
-
-def test_clock_gains_compare_half_of_the_top_clock_with_all_of_it() -> None:
-    rows = [("T4", 500, 3.0), ("T4", 1000, 2.0), ("A100", 600, 4.0), ("A100", 700, 3.0), ("A100", 1400, 1.0)]
-    frame = pd.DataFrame(rows, columns=["gpu", "requested_mhz", "time_s"]).assign(batch_size=32)
-    assert motivation.clock_gains(frame) == {"T4": 1.5, "A100": 3.0}

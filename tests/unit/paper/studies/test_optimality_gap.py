@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from support.brute_force import SMALL
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.lab.plus.optimum.exact_front import exact_front
-from heshare.lab.plus.optimum.lower_bound import Bound
-from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
+import heshare as hs
+from heshare.lab.plus.optimum.lower_bound import Bound, bound_along
+from heshare.lab.plus.physics.physics_predictor import load_predictor
+from heshare.lab.plus.search_settings import SearchSettings
 from heshare.paper.studies import optimality_gap
-from heshare.prediction.oracle import DevicePredictor
+from heshare.paper.studies.optimality_gap import BOUND
+from heshare.scheduling.pareto import Front
 from heshare.world.cluster import Cluster
+
+CLUSTER = "1xT4,1xV100"
+
+
+@pytest.fixture(scope="module")
+def fronts() -> dict[str, Front]:
+    tasks = hs.task_set(6, seed=3)
+    return {"HeShare": hs.plan(tasks, CLUSTER, seed=0), "HeShare+": hs.optimise(tasks, CLUSTER, seed=0)}
 
 
 def test_against_exact_compares_a_search_with_the_exact_front() -> None:
-    row, exact, found = optimality_gap.against_exact(
+    row = optimality_gap.against_exact(
         mixed_tasks(6),
         Cluster.parse("1xT4,1xA100"),
         Toy(demand=DEMANDS),
         rng=np.random.default_rng(0),
         effort=SearchSettings(rounds=3, choices=SMALL),
     )
-    assert row["exact_points"] == len(exact)
-    assert row["points"] == len(found)
+    assert row["points"] <= row["exact_points"]
     assert 0.98 < row["hypervolume"] <= 1 + 1e-9
     assert -1e-9 < row["gap_pct"] < 0.5
 
 
-def test_device_front_of_exact_predictions_has_the_predicted_energy_and_jct() -> None:
-    front = exact_front(
-        mixed_tasks(4), Cluster.parse("1xT4,1xA100"), DevicePredictor(), choices=BatchChoices(2, 1, clocks=3)
-    )
-    ran = optimality_gap.device_front(front, points=3, rng=np.random.default_rng(0))
-    assert len(ran) == min(3, len(front))
-    assert ran["energy_j"].to_numpy() == pytest.approx(ran["predicted_j"].to_numpy(), rel=1e-6)
-    assert ran["jct_s"].to_numpy() == pytest.approx(ran["predicted_s"].to_numpy(), rel=1e-6)
+def test_bound_points_are_the_plans_with_their_gaps_and_the_bound_over_their_energy(fronts: dict[str, Front]) -> None:
+    plan = fronts["HeShare"][:2]
+    low_j, high_j = plan.objectives[:, 0]
+    # One weight: energy in J plus average JCT in s is at least 10.
+    bound = Bound(np.array([[1.0, 1.0]]), np.array([high_j + 10.0]), np.array([0.0]), np.array([1]))
+    points = optimality_gap.bound_points({"HeShare": plan}, bound, points=3)
+    envelope = points[points["series"] == BOUND]
+    assert envelope["energy_j"].tolist() == pytest.approx([low_j, (low_j + high_j) / 2, high_j])
+    assert (envelope["energy_j"] + envelope["jct_s"]).tolist() == pytest.approx([high_j + 10.0] * 3)
+    assert envelope["gap_pct"].isna().all()
+    plans = points[points["series"] == "HeShare"]
+    assert plans["gap_pct"].tolist() == pytest.approx(bound.gap_pct(plan.objectives))
 
 
-def test_envelope_spans_the_front() -> None:
-    bound = Bound(np.array([[1.0, 1.0]]), np.array([10.0]), np.array([10.0]), np.array([1]))
-    frame = optimality_gap.envelope(bound, np.array([[2.0, 9.0], [6.0, 5.0]]), points=3)
-    assert frame["jct_s"].tolist() == [8.0, 6.0, 4.0]
+def test_panels_draw_a_line_for_each_front_and_the_bound(fronts: dict[str, Front]) -> None:
+    bound = bound_along(fronts["HeShare+"], load_predictor(), tolerance=1e-3)
+    points = optimality_gap.bound_points(fronts, bound)
+    figure, axes = plt.subplots(1, 2)
+    optimality_gap.front_panel(axes[0], points)
+    optimality_gap.gap_panel(axes[1], points)
+    assert [line.get_label() for line in axes[0].lines] == ["HeShare", "HeShare+", BOUND]
+    assert [line.get_label() for line in axes[1].lines] == ["HeShare", "HeShare+"]
+    plt.close(figure)

@@ -3,7 +3,15 @@
 import pandas as pd
 import pytest
 
+from heshare.lab.calibration.measurements import table
 from heshare.paper.studies import platform_errors
+
+ERRORS = pd.DataFrame(
+    {"test": ["T4 clock", "A100 clock", "A100 power"], "n": [1, 1, 2], "mape_pct": [1.0, 3.0, 2.0], "p90_pct": 6.0}
+)
+COVERAGE = pd.DataFrame(
+    {"grouping": ["all", "test", "gpu"], "group": [None, "A100 clock", "A100"], "n": [4, 1, 3], "within_90_pct": 91.0}
+)
 
 
 @pytest.mark.parametrize(
@@ -20,19 +28,20 @@ def test_the_first_kind_with_a_word_counts(test: str, kind: str) -> None:
     assert platform_errors.question(test) == kind
 
 
+def test_every_committed_test_has_a_kind() -> None:
+    assert set(table("errors")["test"].map(platform_errors.question)) == set(platform_errors.QUESTIONS)
+
+
 def test_the_largest_error_of_each_kind_is_shown_below_all_points() -> None:
-    errors = pd.DataFrame(
-        {
-            "test": ["T4 clock", "A100 clock", "A100 power"],
-            "n": [5, 6, 7],
-            "mape_pct": [1.0, 3.0, 2.0],
-            "p90_pct": [2.0, 6.0, 4.0],
-        }
-    )
-    points = pd.DataFrame({"error_pct": [-2.0, 4.0]})
-    covered = pd.DataFrame({"grouping": ["all", "test"], "group": ["", "A100 clock"], "within_90_pct": [91.0, 80.0]})
-    shown = platform_errors.worst_by_question(errors, points, covered).set_index("test")
+    shown = platform_errors.worst_by_question(ERRORS, COVERAGE).set_index("test")
     assert list(shown.index) == [platform_errors.ALL, "A100 clock", "A100 power"]
-    assert shown.loc[platform_errors.ALL, ["n", "mape_pct", "within_90_pct"]].tolist() == [2, 3.0, 91.0]
-    assert shown.loc["A100 clock", "within_90_pct"] == 80.0
+    assert shown.loc[platform_errors.ALL, ["n", "mape_pct", "within_90_pct"]].tolist() == [4, 2.0, 91.0]
+    assert shown.loc["A100 clock", "within_90_pct"] == 91.0
     assert pd.isna(shown.loc["A100 power", "within_90_pct"])
+
+
+def test_all_tests_and_the_other_groups_are_in_the_table() -> None:
+    found = platform_errors.with_coverage(ERRORS, COVERAGE)
+    assert found["mape_pct"].dropna().tolist() == [1.0, 2.0, 3.0]
+    assert found["n_with_interval"].tolist()[2:] == [1.0, 4.0, 3.0]
+    assert found["grouping"].tolist() == ["test", "test", "test", "all", "gpu"]

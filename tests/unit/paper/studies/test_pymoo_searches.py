@@ -15,6 +15,7 @@ from heshare.scheduling.objectives import Instance, evaluate_schemes, make_insta
 from heshare.scheduling.operators import random_reset, random_schemes
 from heshare.scheduling.pareto import non_dominated
 from heshare.scheduling.settings import Settings
+from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 
@@ -88,6 +89,20 @@ def test_genetic_checkpoints_end_with_the_result_of_the_search(instance: Instanc
     complete = search(instance, settings, np.random.default_rng(3))
     assert [checkpoint.schemes.evaluations for checkpoint in checkpoints] == [500, 1500]
     assert checkpoints[-1].schemes.gpus.tobytes() == complete.gpus.tobytes()
+
+
+def test_search_minimises_what_its_own_record_says(instance: Instance) -> None:
+    class FewOnTheFirst(pymoo_searches.SearchRecord):
+        """Counts the tasks on the first GPU, whatever they cost."""
+
+        def objectives(self, schemes: IntArray) -> FloatArray:
+            count = (schemes == 0).sum(axis=1, dtype=np.float64)
+            return np.column_stack((count, count))
+
+    record = FewOnTheFirst(instance)
+    start, rng = pymoo_searches.RANDOM_START, np.random.default_rng(1)
+    (last,) = pymoo_searches.search_checkpoints("nsga2", instance, start, rng, (2000,), record=record)
+    assert not (last.schemes.gpus == 0).any()
 
 
 def test_greedy_scale_is_ordered_and_begins_at_the_least_energy(instance: Instance) -> None:

@@ -13,7 +13,7 @@ from heshare.ops.recording import recordings
 from heshare.ops.recording.budget_plan import PAIRS
 from heshare.ops.recording.recordings import Recording
 from heshare.paper.studies import motivation, recorded_gpus
-from heshare.prediction.features import FEATURES, is_reference
+from heshare.prediction.features import is_reference
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +55,11 @@ def test_beside_and_labelled_without_records_return_the_emulated_rows() -> None:
     emulated = motivation.pairs(batch_size=8)
     assert recorded_gpus.append_measured(emulated, recorded_gpus.pairs([], batch_size=8)) is emulated
     assert recorded_gpus.mark_measured(emulated).equals(emulated)
-    assert recorded_gpus.coverage_text([], emulated, of=6, what="pairs") == ""
 
 
 def test_clocks_has_the_recorded_clocks_where_there_are_two(h100: Recording) -> None:
     none = recorded_gpus.clocks([h100], "resnet152", batch_sizes=[16, 32])
     assert none.empty
-    words = recorded_gpus.coverage_text([h100], none, of=12, what="points")
-    assert words == " H100 (measured): 0 of 12 points, the rest not recorded."
     slower = h100.table.assign(sm_mhz=990, time_s=2 * h100.table["time_s"])
     both = replace(h100, table=pd.concat([h100.table, slower], ignore_index=True))
     found = recorded_gpus.clocks([both], "resnet152", batch_sizes=[16])
@@ -81,43 +78,27 @@ def test_pairs_needs_both_directions_and_each_workload_alone(h100: Recording) ->
     gone = without(h100, (h100.table["workload"] == "gpt2") & (h100.table["co_runners"] == ""))
     assert len(recorded_gpus.pairs([gone], batch_size=8)) == len(PAIRS) - 1
     assert recorded_gpus.pairs([h100], batch_size=32).empty
-    turns = replace(h100, sharing="time-slice")
-    assert "without MPS, the tasks took turns" in recorded_gpus.coverage_text(
-        [turns], found, of=6, what="pairs", shared=True
-    )
 
 
-def test_covered_keeps_rows_whose_workloads_were_recorded_alone(h100: Recording) -> None:
-    kept, words = recorded_gpus.trainable_rows(h100)
-    assert len(kept) == len(h100.table)
-    assert words.startswith(" H100 (measured): ")
-    kept, words = recorded_gpus.trainable_rows(
-        without(h100, is_reference(h100.table) & (h100.table["workload"] == "vgg19"))
-    )
-    assert not kept["workload"].eq("vgg19").any()
-    assert not kept["co_runners"].str.contains("vgg19").any()
-    assert "not all recorded alone" in words
-    kept, words = recorded_gpus.trainable_rows(
-        replace(h100, table=h100.table[is_reference(h100.table)].reset_index(drop=True))
-    )
-    assert kept.empty
-    assert "too small a record" in words
+def test_samples_are_of_tasks_that_were_recorded_alone_as_well(h100: Recording) -> None:
+    (every,) = recorded_gpus.samples([h100])
+    assert every.provenance == "measured"
+    assert len(every.rows) == (~is_reference(h100.table)).sum()
+    gone = is_reference(h100.table) & (h100.table["workload"] == "vgg19")
+    (fewer,) = recorded_gpus.samples([without(h100, gone)])
+    assert "vgg19" not in {resident.workload.model for members in fewer.members for resident in members}
+    assert 0 < len(fewer.rows) < len(every.rows)
 
 
-def test_covered_fills_missing_utilisations_and_names_them(h100: Recording) -> None:
-    blind = replace(h100, table=h100.table.assign(l2_util_pct=np.nan))
-    kept, words = recorded_gpus.trainable_rows(blind)
-    assert "(l2_util_pct modelled)" in words
-    (samples,) = recorded_gpus.samples([kept], 4)
-    assert samples.provenance == "measured"
-    assert not np.isnan(samples.features()).any()
+def test_a_small_record_and_no_record_have_no_samples(h100: Recording) -> None:
+    assert recorded_gpus.samples([without(h100, ~is_reference(h100.table))]) == []
     assert recorded_gpus.samples([]) == []
 
 
-def test_feature_ranges_has_the_range_of_each_recorded_feature(h100: Recording) -> None:
-    found = recorded_gpus.feature_ranges(pd.DataFrame(FEATURES), {h100.label: h100.table}).set_index("name")
-    assert found.loc["sm_count", "H100 (measured), least"] == found.loc["sm_count", "H100 (measured), most"] == 132
-    assert found.loc["mps_pct", "H100 (measured), most"] == 100
+def test_utilisations_that_were_not_recorded_are_modelled(h100: Recording) -> None:
+    blind = replace(h100, table=h100.table.assign(l2_util_pct=np.nan))
+    (found,) = recorded_gpus.samples([blind], 4)
+    assert not np.isnan(found.features()).any()
 
 
 def test_inventory_has_a_row_none_if_nothing_was_recorded(h100: Recording) -> None:

@@ -90,5 +90,5 @@ def test_fikit_on_emulated_gpus_completes_urgent_tasks_as_if_alone():
     alone = run(tasks[:1], cluster, make("fikit"), **options)
     together = run(tasks, cluster, make("fikit"), **options)
     assert together.jct_s[0] == pytest.approx(alone.jct_s[0])
-    shared = run(tasks, cluster, make("random"), **options)
+    shared = run(tasks, cluster, make("random:all-at-once"), **options)
     assert shared.jct_s[0] > 2 * together.jct_s[0]

@@ -15,7 +15,7 @@ from heshare.lab.systems.miso.mig import SLICES
 from heshare.lab.systems.miso.policy import PUBLISHED, InstancePredictions, Miso, best, choices
 from heshare.lab.systems.miso.static_partitions import EqualShares, StaticPartition
 from heshare.lab.systems.shared import training
-from heshare.paper.studies.systems.miso_study import draw_jobs
+from heshare.paper.studies.systems.miso import MisoSetting
 from heshare.policies.policy import Pause, Start, Wait
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
@@ -202,8 +202,8 @@ class TestBaselines:
 
 
 class TestDrawJobs:
-    def test_draw_jobs_returns_all_hundred_jobs_once(self):
-        tasks = draw_jobs(100, rng=np.random.default_rng(0))
+    def test_draw_returns_all_hundred_jobs_once(self):
+        tasks = MisoSetting(jobs=100).draw(rng=np.random.default_rng(0))
         alone_s = sorted(10.0 + task.iterations * training.step(task.workload).step_s for task in tasks)
         assert alone_s == pytest.approx(sorted(helios_durations_s()))
         arrivals = np.diff([task.arrival_s for task in tasks])

@@ -1,0 +1,137 @@
+"""The numbers of the page's first screen, and where each of them is."""
+
+import csv
+import gzip
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from heshare.paper.claims.factorial import AXES
+from heshare.shared import files
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Where a number is: the output whose CSV has it, the values of its row, and the columns of number and interval."""
+
+    output: str
+    row: Mapping[str, str] = field(default_factory=dict)
+    value: str = "change_pct"
+    low: str = "low_pct"
+    high: str = "high_pct"
+
+
+def _sharing(batch_sizes: str) -> Cell:
+    row = {"mechanism": "sharing", "metric": "jct", "basis": "delivered", "batch_sizes": batch_sizes}
+    return Cell("x08d_worth", row, "value", "low", "high")
+
+
+def _marginal(load: str, metric: str) -> Cell:
+    return Cell("x10b_marginal", {"load": load, "ours": "Marginal", "theirs": "HeShare online", "metric": metric})
+
+
+def _bound(system: str, measure: str) -> Cell:
+    return Cell("x07g_bound", {"system": system, "measure": measure}, "value_pct")
+
+
+CELLS: Mapping[str, Cell] = {
+    "sharing_1": _sharing("1"),
+    "sharing_shipped": _sharing("4+8"),
+    "sharing_16": _sharing("16"),
+    **{f"marginal_energy_{load}": _marginal(load, "energy_active_j") for load in ("low", "medium", "high")},
+    **{f"marginal_jct_{load}": _marginal(load, "avg_jct_s") for load in ("low", "medium", "high")},
+    "bound": _bound("HeShare+", "largest gap of a plan to the bound"),
+    "missed": _bound("HeShare", "hypervolume against HeShare+, as run"),
+    "operators": Cell("x07f_ablation", {"ours": "all four", "metric": "hypervolume"}),
+}
+"""Each number of the first screen that is not a claim; the templates name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number with its interval, in %; `committed` says that it is of the committed results, not of this run."""
+
+    value: float
+    low: float
+    high: float
+    output: str
+    committed: bool
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the interval lies on one side of zero."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChoices:
+    """What the factorial of open choices says on the numbers of Fig. 6.
+
+    Of these numbers `shipped` hold in the shipped setting, and `best` in that of all `settings` in which most hold; its
+    choices are `choices`. `points` is by axis, the largest first, how far it moves the numbers that it enters.
+    """
+
+    settings: int
+    shipped: int
+    best: int
+    choices: tuple[str, ...]
+    points: Mapping[str, float]
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The rows of a CSV file, as text, and whether it is one of the committed results."""
+
+    rows: Sequence[Mapping[str, str]]
+    committed: bool
+
+
+def numbers(folder: Path) -> dict[str, Number]:
+    """Return those of `CELLS` that are in the outputs of a run, or else in the committed results."""
+    tables = {output: _table(folder, output) for output in {cell.output for cell in CELLS.values()}}
+    found = {}
+
+    for name, cell in CELLS.items():
+        table = tables[cell.output]
+        rows = [] if table is None else [row for row in table.rows if cell.row.items() <= row.items()]
+        if table is not None and len(rows) == 1:
+            value, low, high = (float(rows[0][column]) for column in (cell.value, cell.low, cell.high))
+            found[name] = Number(value, low, high, cell.output, table.committed)
+    return found
+
+
+def open_choices(folder: Path) -> OpenChoices | None:
+    """Return what the factorial says, of the run or else of the committed results; None if there is neither."""
+    cells = _table(folder, "x08b_cells")
+    effects = _table(folder, "x08e_effects")
+    if cells is None or effects is None:
+        return None
+
+    shipped = next(row for row in cells.rows if row["shipped"] == "True")
+    best = max(cells.rows, key=lambda row: int(row["held"]))
+
+    axes = dict.fromkeys(row["axis"] for row in effects.rows)
+    points = {axis: fmean(float(row["change"]) for row in effects.rows if row["axis"] == axis) for axis in axes}
+    return OpenChoices(
+        settings=len(cells.rows),
+        shipped=int(shipped["held"]),
+        best=int(best["held"]),
+        choices=tuple(best[axis] for axis in AXES),
+        points=dict(sorted(points.items(), key=lambda pair: -pair[1])),
+        committed=cells.committed,
+    )
+
+
+def _table(folder: Path, output: str) -> _Table | None:
+    """Return the rows of an output of the run, or else of the committed results; None if there is neither."""
+    path = folder / f"{output}.csv"
+    committed = files.root() / "reference" / f"{output}.csv.gz"
+    if path.is_file():
+        return _Table(list(csv.DictReader(io.StringIO(path.read_text("utf-8")))), committed=False)
+    if committed.is_file():
+        text = gzip.decompress(committed.read_bytes()).decode("utf-8")
+        return _Table(list(csv.DictReader(io.StringIO(text))), committed=True)
+    return None

@@ -1,0 +1,153 @@
+"""Trade-off without single mechanisms: what its plans state, the order of tasks, and another reading of En-opt."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
+from heshare.paper.harness import ENERGY, JCT, REPETITION, TITLE, Comparable, change
+from heshare.policies import registry
+from heshare.policies.cached_planner import CachedPlanner, share_planners
+from heshare.policies.heshare import FrontPolicy, HeShare
+from heshare.prediction.predictor import Predictor
+from heshare.scheduling.configuration import configure
+from heshare.scheduling.genetic import search
+from heshare.scheduling.objectives import Instance, make_instance
+from heshare.scheduling.pareto import Front
+from heshare.scheduling.plan import Batch
+from heshare.shared.arrays import IntArray
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+WHOLE = "Trade-off"
+"""The title of the plan with all mechanisms."""
+_METRICS = {"energy": ENERGY, "jct": JCT}
+
+
+class _AsNumbered(Instance):
+    """An instance whose GPUs run their tasks in the order of their numbers, which is random in a drawn set."""
+
+    @cached_property
+    def order_of_kind(self) -> IntArray:
+        return np.tile(np.arange(self.n), (len(self.kinds), 1))
+
+    @cached_property
+    def order(self) -> IntArray:
+        return np.tile(np.arange(self.n), (self.k, 1))
+
+
+class _PlannerAsNumbered(CachedPlanner):
+    """A planner without SPT order in both stages. It searches anew: the cache's key says nothing of the order."""
+
+    def _plan_front(
+        self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
+    ) -> Front:
+        made = make_instance(tasks, cluster, predictor)
+        instance = _AsNumbered(**{each.name: getattr(made, each.name) for each in fields(Instance)})
+        schemes = search(instance, self.settings, rng)
+        return Front(*configure(schemes, instance, predictor, self.settings))
+
+
+def without_order() -> HeShare:
+    """Return Trade-off in which each GPU runs its tasks as they are numbered, not the shortest first (SPT)."""
+    return HeShare("trade-off", planner=_PlannerAsNumbered())
+
+
+class EnOptWithin(HeShare):
+    """En-opt as the fastest plan among those of nearly the least energy.
+
+    Args:
+        share: how much more than the least energy of the front a plan may take, as a part of it.
+    """
+
+    def __init__(self, share: float = 0.02) -> None:
+        super().__init__("en-opt")
+        self.share = share
+
+    def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
+        """Return the batches of the chosen plan."""
+        front, reused = self.planner.front(tasks, self.cluster, self.predictor, self.rng)
+        self.reused = self.reused + reused
+
+        energy_j, jct_s = front.objectives.T
+        near = np.flatnonzero(energy_j <= (1 + self.share) * energy_j.min())
+        return front.plans[int(near[np.argmin(jct_s[near])])].queues
+
+
+def stated(settings: Iterable[Comparable], systems: Mapping[str, str], *, seeds: int, seed: int = 0) -> pd.DataFrame:
+    """Return what the plans of HeShare's policies state, for the task sets and random states of `harness.run`.
+
+    Args:
+        settings: the settings.
+        systems: descriptions of policies that choose a plan of a front, by title.
+        seeds: number of repetitions.
+        seed: the seed of all repetitions.
+
+    Returns:
+        One row a setting, repetition and system: the setting's columns, repetition, title, stated_j (energy) and
+        stated_s (average JCT).
+    """
+    rows = []
+    for setting, number in tqdm(list(product(settings, range(seeds))), desc="plans", leave=False):
+        streams = Repetition(number, seed)
+        tasks = setting.draw(rng=streams.rng(TASKS))
+        predictor = setting.make_predictor()
+        policies = [registry.make(description) for description in systems.values()]
+        share_planners(policies, {})
+
+        for title, policy in zip(systems, policies, strict=True):
+            assert isinstance(policy, FrontPolicy)
+            front, _ = policy.planner.front(tasks, setting.gpus, predictor, streams.rng(POLICY))
+            plan = front.choose(policy.choice)
+            about = {**setting.labels(), REPETITION: number, TITLE: title}
+            rows.append({**about, "stated_j": plan.energy_j, "stated_s": plan.jct_s})
+    return pd.DataFrame(rows)
+
+
+def worth(delivered: pd.DataFrame, promised: pd.DataFrame, removed: Iterable[str]) -> pd.DataFrame:
+    """Return by how much Trade-off takes more without each mechanism, at each inference batch size.
+
+    Args:
+        delivered: runs, as from `harness.run`, of `Trade-off` and of the plans without a mechanism.
+        promised: what the same plans state, as from `stated`.
+        removed: the mechanisms, which are the titles of the plans without them.
+
+    Returns:
+        One row each: batch_sizes, mechanism, metric (`energy` or `jct`), basis (`delivered` or `promised`), value (%),
+        low, high, n, provenance.
+    """
+    bases = {"delivered": delivered, "promised": _as_runs(promised)}
+    rows = []
+    for mechanism, size in product(removed, delivered["batch_sizes"].unique()):
+        for (basis, frame), (metric, column) in product(bases.items(), _METRICS.items()):
+            here = frame[frame["batch_sizes"] == size]
+            about = {"batch_sizes": size, "mechanism": mechanism, "metric": metric, "basis": basis}
+            rows.append({**about, **change(here, mechanism, WHOLE, column).columns("value")})
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def excess(delivered: pd.DataFrame, promised: pd.DataFrame) -> pd.DataFrame:
+    """Return by how much the runs of Trade-off take more than its plans state, at each inference batch size.
+
+    Arguments are as of `worth`.
+
+    Returns:
+        One row each: batch_sizes, metric, value (%), low, high, n, provenance.
+    """
+    run = delivered[delivered[TITLE] == WHOLE]
+    plan = _as_runs(promised[promised[TITLE] == WHOLE])
+    both = pd.concat([run.assign(**{TITLE: "run"}), plan.assign(**{TITLE: "plan"})])
+    rows = []
+    for size, (metric, column) in product(delivered["batch_sizes"].unique(), _METRICS.items()):
+        found = change(both[both["batch_sizes"] == size], "run", "plan", column)
+        rows.append({"batch_sizes": size, "metric": metric, **found.columns("value")})
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def _as_runs(promised: pd.DataFrame) -> pd.DataFrame:
+    return promised.rename(columns={"stated_j": ENERGY, "stated_s": JCT})

@@ -1,0 +1,122 @@
+"""The rule of "not determined by the text", and the committed factorial that it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from heshare.paper.claims import factorial
+from heshare.paper.claims.factorial import DURATIONS, QUEUEING, RATIO, SHIPPED, SIZES, THROTTLE, cells_of
+from heshare.paper.claims.paper_claims import Claim, paper_claims
+from heshare.shared import files
+
+H1, H3, EN_OPT = (paper_claims()[key] for key in (("H1", "energy"), ("H3", "Random"), ("H4", "En-opt")))
+FAR = 2.0
+"""Times the paper's value: a value that does not hold."""
+EQUAL, OTHER_T4, LIGHT = {DURATIONS: "equal"}, {RATIO: "T4 as in Fig. 2"}, {THROTTLE: "cap 1.0, limit 1.2"}
+AT_ONCE, SMALL = {QUEUEING: "all at once"}, {SIZES: "2"}
+
+
+def verdict(claim: Claim, *near: Mapping[str, str], shipped: float = FAR, n: int = 10, width: float = 0.0) -> bool:
+    """Return the rule's answer where these cells have the paper's value, and the shipped one `shipped` times it."""
+    rows = [{**SHIPPED, "value": shipped * claim.value}]
+    rows += [{**SHIPPED, **changed, "value": claim.value} for changed in near]
+    table = pd.DataFrame(rows).assign(id=claim.id, part=claim.part, n=n)
+    table = table.assign(low=table["value"] - width, high=table["value"] + width)
+    return factorial.is_undetermined(claim, shipped * claim.value, cells_of(table, claim))
+
+
+@pytest.mark.parametrize(
+    ("claim", "near"),
+    [
+        (H1, [EQUAL, EQUAL | LIGHT]),
+        (H1, [SMALL, SMALL | OTHER_T4]),
+        (H3, [EQUAL, EQUAL | AT_ONCE]),
+        (EN_OPT, [OTHER_T4, OTHER_T4 | EQUAL]),
+        (H1, [SMALL, {SIZES: "4"}]),
+    ],
+)
+def test_two_near_cells_that_differ_in_one_axis_leave_a_number_undetermined(
+    claim: Claim, near: list[Mapping[str, str]]
+) -> None:
+    assert verdict(claim, *near)
+    assert verdict(claim, *near, width=1000.0)
+
+
+@pytest.mark.parametrize(
+    ("claim", "near"),
+    [
+        (H1, []),
+        (H1, [EQUAL]),
+        (H1, [EQUAL, OTHER_T4 | LIGHT]),
+        (H1, [EQUAL, EQUAL | AT_ONCE]),
+        (H3, [EQUAL, EQUAL | LIGHT]),
+        (EN_OPT, [EQUAL, EQUAL | AT_ONCE, EQUAL | LIGHT]),
+    ],
+)
+def test_near_cells_that_are_alone_apart_or_equal_runs_determine_nothing(
+    claim: Claim, near: list[Mapping[str, str]]
+) -> None:
+    assert not verdict(claim, *near)
+    assert not verdict(claim, *near, width=1000.0)
+
+
+def test_axes_that_are_varied_one_at_a_time_never_leave_a_number_undetermined() -> None:
+    assert not verdict(H1, EQUAL, OTHER_T4, LIGHT, SMALL)
+
+
+def test_a_shipped_value_that_holds_is_determined() -> None:
+    near = [EQUAL, EQUAL | LIGHT]
+    assert not verdict(H1, *near, shipped=1.25)
+    assert not verdict(H1, *near, shipped=0.75)
+    assert verdict(H1, *near, shipped=1.26)
+    assert verdict(H1, *near, shipped=0.0)
+
+
+def test_cells_of_fewer_than_ten_seeds_do_not_count() -> None:
+    assert not verdict(H1, EQUAL, EQUAL | LIGHT, n=9)
+
+
+def test_the_factorial_says_nothing_of_other_claims() -> None:
+    other = paper_claims()["G1", "Morak"]
+    table = pd.DataFrame([{**SHIPPED, "value": -26.0, "id": "G1", "part": "Morak", "n": 10}])
+    assert cells_of(table, other).empty
+
+
+def test_what_is_written_is_current_until_code_or_data_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    assert factorial.read() is None
+
+    cells = pd.DataFrame(
+        [{**SHIPPED, "id": "H1", "part": "energy", "value": -45.0, "low": -50.0, "high": -40.0, "n": 10}]
+    )
+    factorial.write(cells)
+    found = factorial.read()
+    assert found is not None
+    assert found.is_current
+    pd.testing.assert_frame_equal(found.cells, cells)
+
+    (tmp_path / "reference" / "factorial.json").write_text(json.dumps({"made_by": "other code"}))
+    found = factorial.read()
+    assert found is not None
+    assert not found.is_current
+
+
+def test_the_committed_factorial_is_whole_and_equal_runs_have_equal_values() -> None:
+    found = factorial.read()
+    assert found is not None
+    table = found.cells
+    axes = list(factorial.AXES)
+    assert len(table[axes].drop_duplicates()) == 48
+    assert (table.groupby(axes).size() == 8).all()
+    assert (table["n"] == factorial.LEAST_SEEDS).all()
+    assert (table[axes] == pd.Series(SHIPPED)).all(axis=1).sum() == 8
+
+    for (id, part), rows in table.groupby(["id", "part"]):
+        entering = list(factorial.axes_of(paper_claims()[str(id), str(part)]))
+        equal = rows.groupby(entering)["value"].agg(["min", "max"])
+        assert (equal["min"] == equal["max"]).all()

@@ -1,0 +1,64 @@
+"""One choice at a time: each is compared with the setting that differs from it in that choice alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from heshare.paper.harness import NEVER_WRONG, Setting
+from heshare.paper.studies import platforms, single_choices
+from heshare.paper.studies.single_choices import SHIPPED, Choice
+
+SYSTEMS = {
+    "Random": "random",
+    "Morak": "morak",
+    "μ-Serve": "mu-serve",
+    "Trade-off": "heshare:trade-off(generations=3)",
+    "En-opt": "heshare:en-opt(generations=3)",
+    "JCT-opt": "heshare:jct-opt(generations=3)",
+}
+SETTING = Setting(cluster="1xT4,1xA100", tasks=4)
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    in_setting = {"predictor": {NEVER_WRONG: {"predictor": NEVER_WRONG}}}
+    in_policies = {"Morak's cap": {"0.4": {"Morak": "morak(cap=0.4)"}}}
+    choices = single_choices.choices(SETTING, in_setting, in_policies)
+    in_fp16 = replace(SETTING, precision="fp16", predictor=NEVER_WRONG)
+    choices.append(Choice("precision", "fp16", in_fp16, base=("predictor", NEVER_WRONG)))
+    return single_choices.numbers_of(choices, SYSTEMS, seeds=2, seed=0)
+
+
+def test_a_choice_of_morak_moves_numbers_against_morak_alone(table: pd.DataFrame) -> None:
+    own = table[table["axis"] == "Morak's cap"]
+    assert set(own.loc[own["moved"] != 0, "id"]) == {"H1"}
+
+
+def test_no_number_of_section_2_depends_on_policies_or_predictor(table: pd.DataFrame) -> None:
+    of_section_2 = table[table["id"].str.startswith("M")]
+    assert set(of_section_2["axis"]) == {SHIPPED, "precision"}
+
+
+def test_fp16_is_compared_with_the_predictor_that_it_has(table: pd.DataFrame) -> None:
+    values = table.set_index(["axis", "id", "part"])
+    fp16, never_wrong = values.loc["precision"], values.loc["predictor"]
+    of_fig_6 = fp16[fp16.index.get_level_values("id").str.startswith("H")]
+    assert of_fig_6["base_value"].to_dict() == never_wrong["value"].to_dict()
+
+
+def test_section_2_depends_on_the_platform_and_the_largest_batch_size() -> None:
+    usual = single_choices.section_2(SETTING).set_index("id")["value"]
+    other = single_choices.section_2(replace(SETTING, platform=platforms.T4_OF_FIG_2)).set_index("id")["value"]
+    assert other["M2"] == pytest.approx(2.5)
+    assert other["M7"] == usual["M7"]
+    assert single_choices.section_2(replace(SETTING, batch_sizes=(8,))).set_index("id")["value"].equals(usual)
+
+
+def test_the_table_for_readers_marks_the_numbers_that_hold(table: pd.DataFrame) -> None:
+    shown = single_choices.by_choice(table)
+    assert shown["choice"].tolist() == [SHIPPED, "predictor", "Morak's cap", "precision"]
+    assert shown.loc[0, "M2"] == "4.22"
+    assert shown.loc[2, "M2"] == ""

@@ -1,0 +1,62 @@
+"""Tables as text, and the paper's five: its rows, order and words."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from heshare.paper import paper_tables, tables
+from heshare.shared.html_tables import head
+
+
+def test_to_markdown_aligns_numbers_and_escapes_bars() -> None:
+    frame = pd.DataFrame({"name": ["a|b", "c"], "size": [1.23456, 12345.6], "fits": [True, False], "gap": [1.0, None]})
+    lines = tables.to_markdown(frame).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert "a\\|b" in lines[2]
+    assert "1.235" in lines[2]
+    assert "12346" in lines[3]
+    assert "| yes" in lines[2]
+    assert lines[1].count(":") == 2
+
+
+def test_heads_of_tables_are_words_with_units_and_noise_is_zero() -> None:
+    words = ["avg_jct_s_low", "change_pct", "n", "GPU", "Memory (MiB)", "energy_mj", "low", "gpus"]
+    expected = ["Average JCT (s), low", "Change (%)", "n", "GPU", "Memory (MiB)", "Energy (MJ)", "Low", "GPUs"]
+    assert [head(word) for word in words] == expected
+    text = tables.to_markdown(pd.DataFrame({"gap_pct": [-8.9e-16, 0.5, -1e-6]}))
+    assert text.splitlines()[0] == "| Gap (%) |"
+    assert [line.strip("| ") for line in text.splitlines()[2:]] == ["0", "0.5", "-1e-06"]
+
+
+def test_table_1_has_the_papers_rows_and_names_each_difference() -> None:
+    frame, notes = paper_tables.table_1()
+    paper = list(paper_tables.TRAITS.values())
+    assert frame["Solution"].tolist()[:5] == ["BatchDVFS", "PWR", "μ-Serve", "Morak", "HeShare"]
+    assert frame[paper].head(5).to_numpy().tolist()[1] == [False, False, True]
+    assert frame[paper].iloc[5:].isna().all(axis=None)
+    assert frame["Solution"].is_unique
+    assert notes.startswith("PWR, Multi-Task Parallelism: no in the paper, yes here, because ")
+    assert notes.count("in the paper") == 1
+
+
+def test_table_2_has_the_papers_words_with_the_features() -> None:
+    frame = paper_tables.table_2()
+    assert frame["Name"].ne("").sum() == 5
+    rows = dict(zip(frame["Description"], frame["Meaning here"], strict=True))
+    assert rows["occupied L2 cache utilization"].startswith("L2 cache")
+    assert rows["SM count"].startswith("Streaming multiprocessors")
+
+
+def test_table_4_has_15_workloads_each_with_what_a_sample_is() -> None:
+    frame = paper_tables.table_4(8)
+    assert len(frame) == 15
+    assert frame["A sample here"].str.len().gt(0).all()
+    name = "Memory of a process, {} samples (MiB)"
+    assert (frame[name.format(8)] > paper_tables.table_4(4)[name.format(4)]).all()
+
+
+def test_table_5_has_the_papers_two_columns_and_ours() -> None:
+    errors = paper_tables.paper_errors()
+    shown = paper_tables.table_5(errors.assign(mean_pct=errors["paper_pct"] + 1)).set_index("Model")
+    assert shown.index.tolist() == ["SVR", "DT", "LR", "MLP", "RF"]
+    assert shown.loc["MLP"].tolist() == [12.12, 5.13, 13.12, 6.13]
