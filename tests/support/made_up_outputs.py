@@ -19,7 +19,7 @@ from heshare.paper.claims.factorial import AXES
 from heshare.paper.claims.paper_claims import paper_claims
 from heshare.paper.figures import style
 from heshare.paper.page import fig6_plans
-from heshare.paper.page.first_screen import CELLS
+from heshare.paper.page.first_screen import CELLS, RANGES
 from heshare.paper.provenance import sidecar
 from heshare.shared import files
 
@@ -81,9 +81,10 @@ def _tables(folder: Path, profile: str) -> None:
 def _numbers(folder: Path, profile: str) -> None:
     """Write the numbers of the first screen into the CSV files that it reads."""
     rows: dict[str, list[dict[str, Any]]] = {}
-    for place, cell in enumerate(CELLS.values()):
+    for place, cell in enumerate([*CELLS.values(), *RANGES.values()]):
+        row = {column: known if isinstance(known, str) else known[0] for column, known in cell.row.items()}
         numbers = {cell.value: place - 4.04, cell.low: place - 5.0, cell.high: place - 3.0}
-        rows.setdefault(cell.output, []).append({**cell.row, **numbers})
+        rows.setdefault(cell.output, []).append({**row, **numbers})
 
     choices = {axis: f"a choice of {axis}" for axis in AXES}
     rows["x08b_cells"] = [

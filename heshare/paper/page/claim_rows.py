@@ -44,8 +44,14 @@ class ClaimRow:
 
     @property
     def here(self) -> str:
-        """The value here without its interval, or the parts of an ordering."""
-        return _printed(claim_table.value_text(self.found).partition(" [")[0])
+        """The value here without its interval, or how many parts of an ordering hold."""
+        return _printed(re.split(r" \[|; not: ", claim_table.value_text(self.found))[0])
+
+    @property
+    def fails(self) -> str:
+        """The parts of an ordering that fail."""
+        _, _, parts = str(self.found["holds"] or "").partition("; not: ")
+        return f"Not: {parts}." if parts else ""
 
     @property
     def interval(self) -> str:

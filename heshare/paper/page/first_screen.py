@@ -4,7 +4,7 @@ import csv
 import gzip
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -14,10 +14,13 @@ from heshare.shared import files
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Where a number is: the output whose CSV has it, the values of its row, and the columns of number and interval."""
+    """Where a number is: the output whose CSV has it, the values of its row, and the columns of number and interval.
+
+    Of several rows, as where `row` has several values for a column, the numbers are given as a range.
+    """
 
     output: str
-    row: Mapping[str, str] = field(default_factory=dict)
+    row: Mapping[str, str | tuple[str, ...]]
     value: str = "change_pct"
     low: str = "low_pct"
     high: str = "high_pct"
@@ -28,25 +31,32 @@ def _sharing(batch_sizes: str) -> Cell:
     return Cell("x08d_worth", row, "value", "low", "high")
 
 
-def _marginal(load: str, metric: str) -> Cell:
-    return Cell("x10b_marginal", {"load": load, "ours": "Marginal", "theirs": "HeShare online", "metric": metric})
+def _marginal(metric: str, *clusters: str) -> Cell:
+    pair = {"ours": "Marginal", "theirs": "HeShare online", "metric": metric}
+    return Cell("x10b_marginal", {"cluster": clusters, **pair})
 
 
 def _bound(system: str, measure: str) -> Cell:
     return Cell("x07g_bound", {"system": system, "measure": measure}, "value_pct")
 
 
+_CLUSTER, _OTHERS = "4xT4,2xV100,2xA100", ("4xT4,4xV100", "4xT4,4xA100", "4xV100,4xA100")
+"""The paper's cluster, and other mixes of GPUs."""
 CELLS: Mapping[str, Cell] = {
     "sharing_1": _sharing("1"),
     "sharing_shipped": _sharing("4+8"),
     "sharing_16": _sharing("16"),
-    **{f"marginal_energy_{load}": _marginal(load, "energy_active_j") for load in ("low", "medium", "high")},
-    **{f"marginal_jct_{load}": _marginal(load, "avg_jct_s") for load in ("low", "medium", "high")},
     "bound": _bound("HeShare+", "largest gap of a plan to the bound"),
     "missed": _bound("HeShare", "hypervolume against HeShare+, as run"),
     "operators": Cell("x07f_ablation", {"ours": "all four", "metric": "hypervolume"}),
 }
 """Each number of the first screen that is not a claim; the templates name them."""
+RANGES: Mapping[str, Cell] = {
+    "marginal_energy": _marginal("energy_active_j", _CLUSTER),
+    "marginal_jct": _marginal("avg_jct_s", _CLUSTER),
+    "marginal_elsewhere": _marginal("energy_active_j", *_OTHERS),
+}
+"""Each range of the first screen: the least and the largest number of some rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,16 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the largest of some numbers, in %."""
+
+    least: float
+    most: float
+    output: str
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class OpenChoices:
     """What the factorial of open choices says on the numbers of Fig. 6.
 
@@ -76,7 +96,7 @@ class OpenChoices:
     settings: int
     shipped: int
     best: int
-    choices: tuple[str, ...]
+    choices: Mapping[str, str]
     points: Mapping[str, float]
     committed: bool
 
@@ -89,18 +109,27 @@ class _Table:
     committed: bool
 
 
-def numbers(folder: Path) -> dict[str, Number]:
-    """Return those of `CELLS` that are in the outputs of a run, or else in the committed results."""
-    tables = {output: _table(folder, output) for output in {cell.output for cell in CELLS.values()}}
-    found = {}
+def numbers(folder: Path) -> dict[str, Number | Range]:
+    """Return those of `CELLS` and `RANGES` that are in the outputs of a run, or else in the committed results."""
+    found: dict[str, Number | Range] = {}
 
-    for name, cell in CELLS.items():
-        table = tables[cell.output]
-        rows = [] if table is None else [row for row in table.rows if cell.row.items() <= row.items()]
-        if table is not None and len(rows) == 1:
+    for name, cell in {**CELLS, **RANGES}.items():
+        table = _table(folder, cell.output)
+        rows = [] if table is None else [row for row in table.rows if _fits(row, cell)]
+        if table is None or not rows:
+            continue
+
+        if name in RANGES:
+            values = [float(row[cell.value]) for row in rows]
+            found[name] = Range(min(values), max(values), cell.output, table.committed)
+        elif len(rows) == 1:
             value, low, high = (float(rows[0][column]) for column in (cell.value, cell.low, cell.high))
             found[name] = Number(value, low, high, cell.output, table.committed)
     return found
+
+
+def _fits(row: Mapping[str, str], cell: Cell) -> bool:
+    return all(row[column] in ((known,) if isinstance(known, str) else known) for column, known in cell.row.items())
 
 
 def open_choices(folder: Path) -> OpenChoices | None:
@@ -119,7 +148,7 @@ def open_choices(folder: Path) -> OpenChoices | None:
         settings=len(cells.rows),
         shipped=int(shipped["held"]),
         best=int(best["held"]),
-        choices=tuple(best[axis] for axis in AXES),
+        choices={axis: best[axis] for axis in AXES},
         points=dict(sorted(points.items(), key=lambda pair: -pair[1])),
         committed=cells.committed,
     )

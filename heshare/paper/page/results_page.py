@@ -30,8 +30,8 @@ _TEMPLATES = Path(__file__).resolve().parent / "templates"
 _EIGHT = ("H1_energy", "H1_jct", "H2_energy", "H2_jct", "H3_Random", "H3_JCT-opt", "H4_Random", "H4_En-opt")
 _AXES = {
     "durations": "task sizes",
-    "queueing": "how Random queues",
-    "throttle": "the rivals' caps and limits",
+    "queueing": "Random's queues",
+    "throttle": "the rivals' limits",
     "t4_over_a100": "T4 over A100",
     "batch_sizes": "inference batch size",
 }
@@ -116,7 +116,7 @@ def _environment(folder: Path) -> Environment:
 
 def _rounded(value: float) -> float:
     """Return a number of the first screen with as many digits as a sentence needs."""
-    return round(value) if abs(value) >= 10 else round(value, 1)
+    return round(value) if abs(value) >= 10 else round(value, 1) + 0.0  # no minus zero
 
 
 def _change(percent: float | None) -> str:
