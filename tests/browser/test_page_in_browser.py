@@ -68,6 +68,11 @@ def test_the_first_screen_holds_the_summary(visit: Open) -> None:
     assert box["y"] + box["height"] <= 800
 
 
+@pytest.mark.parametrize(("path", "screens"), [("", 15), ("beyond.html", 12)])
+def test_pages_are_no_longer_than_agreed(visit: Open, path: str, screens: int) -> None:
+    assert visit(path).evaluate("document.documentElement.scrollHeight") <= screens * 800
+
+
 def test_every_picture_loads_in_the_size_that_is_kept_for_it(visit: Open) -> None:
     page = visit()
     pictures = page.locator("img")
