@@ -61,16 +61,16 @@ class ClaimRow:
     @property
     def forms(self) -> str:
         """The value against a rival with HeShare's placement, and at its best setting; empty without a rival."""
-        known = {"placed": "with HeShare's placement", "best": "at its best setting"}
+        known = {"placed": "placed by HeShare", "best": "at its best setting"}
         texts = [f"{words} {self.found[form]:.3g} %" for form, words in known.items() if self.found[form] is not None]
-        return _printed(f"The rival {', '.join(texts)}.") if texts else ""
+        return _printed(f"Rival {', '.join(texts)}.") if texts else ""
 
     @property
     def range(self) -> str:
         """The range over the factorial; empty for a claim that it does not have."""
         least = self.found["least_cell"]
         most = self.found["most_cell"]
-        return "" if least is None else _printed(f"By choices that the text leaves open: {least:.3g} to {most:.3g} %.")
+        return "" if least is None else _printed(f"Open choices: {least:.3g} to {most:.3g} %.")
 
     @property
     def make(self) -> str:
