@@ -24,8 +24,6 @@ HOOKS = ("ruff-check", "ruff-format", "nbstripout", "check-files")
 EDITABLE = ("--no-index", "--no-deps", "--no-build-isolation", "-e", ".")
 NAMED = re.compile(r"""["']?(?:color|colou?r|ecolor|facecolor|edgecolor|mfc|mec)["']?\s*[=:]\s*["']([a-z]\w+)["']""")
 HEX = re.compile(r"#[0-9A-Fa-f]{3}(?:[0-9A-Fa-f]{3})?\b")
-MOST_PAGES, MOST_LINES = 12, 2_100
-"""Most pages of `docs/`, and lines in them."""
 
 
 def text(name: str) -> str:
@@ -169,17 +167,9 @@ def colours() -> Iterator[str]:
             yield f"{path.relative_to(CHECKOUT)}: colours {', '.join(sorted(found))}; type them in series_styles.py"
 
 
-def pages() -> Iterator[str]:
-    """The guides are few and short."""
-    found = sorted((CHECKOUT / "docs").glob("*.md"))
-    lines = sum(len(page.read_text("utf-8").splitlines()) for page in found)
-    if len(found) > MOST_PAGES or lines > MOST_LINES:
-        yield f"docs: {len(found)} pages, {lines} lines; at most {MOST_PAGES} and {MOST_LINES}"
-
-
 def main() -> int:
     project = tomllib.loads(text("pyproject.toml"))["project"]
-    faults = [*citation(project), *environment(project), *programs(), *colours(), *pages()]
+    faults = [*citation(project), *environment(project), *programs(), *colours()]
     sys.stderr.writelines(f"{fault}\n" for fault in faults)
     return int(bool(faults))
 

@@ -162,7 +162,7 @@ def _number_colour(kinds: Sequence[str]) -> Spec:
 
 
 def _luminance(colour: str) -> float:
-    """Return the relative luminance (WCAG 2, without gamma) of a colour such as `#0072B2`."""
+    """Return the relative luminance (WCAG 2, without gamma) of a colour `#RRGGBB`."""
     red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
     return 0.21 * red + 0.72 * green + 0.07 * blue
 

@@ -54,8 +54,6 @@ STAGES: Mapping[str, str] = {
     "devices": "#F7DFD2",
 }
 """Insides of the boxes of Fig. 5, by stage."""
-HOLDS, FAILS = _BLUE, _VERMILION
-"""Ranges that are wholly below zero, and others."""
 _QUEUE, _PACKED, _POWER = "#5B6673", "#8A7462", "#6F5B86"
 """Muted hues of the field: queues, systems that share GPUs, systems that limit clocks or power."""
 
