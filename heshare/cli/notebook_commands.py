@@ -79,7 +79,7 @@ def run(
     _print_run(executed, profile, json=json)
     if with_page:
         _write_page(folder or folder_for(profile), quiet=json)
-    if with_claims and not json:
+    if with_claims and executed and not json:
         _print_claims_of(executed)
     if failed is not None:
         raise failed
@@ -117,8 +117,12 @@ def _print_claims_of(executed: Sequence[ExecutedNotebook]) -> None:
 
     out = executed[0].out
     table = claim_table.write(out)
-    made = {book.name for book in executed}
-    print_frame(claim_table.readable(table[table["notebook"].isin(made)]), False)
+    own = table[table["notebook"].isin({book.name for book in executed})]
+    numbers = own[own["unit"] != ""].dropna(subset="value")
+    is_ordering = numbers["paper"] == "ordering"
+    print_frame(claim_table.readable(numbers[~is_ordering]), False)
+    orderings = [f"{row.id} {row.verdict}" for row in own[own["paper"] == "ordering"].itertuples()]
+    typer.echo(f"Orderings: {', '.join(orderings) or 'none'}")
 
     pictures = [path for book in executed for path in book.outputs if path.suffix == ".png"]
     for path in pictures:

@@ -48,8 +48,3 @@ def median_intervals(frame: pd.DataFrame, by: Sequence[str], measures: Iterable[
         for name in names
     ]
     return pd.DataFrame(rows).assign(provenance="emulated")
-
-
-def compact_runs(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each run: the columns `by`, repetition, title, energy by both accounts and average JCT."""
-    return frame[[*by, REPETITION, "title", "energy_active_j", "energy_cluster_j", "avg_jct_s"]]

@@ -53,7 +53,7 @@ def verdict(claim: Claim, size: ConfidenceInterval | None, holds: Mapping[str, b
     if claim.kind == "limit":
         word = REPRODUCED if size.high <= claim.value else DIRECTION if size.value <= claim.value else FAILED
     elif claim.kind == "lead":
-        word = REPRODUCED if all(parts.values()) else DIRECTION if size.value > 0 else FAILED
+        word = REPRODUCED if parts and all(parts.values()) else DIRECTION if size.value > 0 else FAILED
     else:
         word = _effect_verdict(claim, size)
     return DIRECTION if _is_few(claim, size) and word in (REPRODUCED, EXCEEDS) else word

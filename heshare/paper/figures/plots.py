@@ -12,7 +12,6 @@ from matplotlib.ticker import Locator, MaxNLocator, NullLocator
 
 from heshare.lab.sweeps.statistics import median_interval
 from heshare.paper.figures.series_styles import EDGE, GUIDE, series_style
-from heshare.shared.arrays import FloatArray
 
 _BAR_WIDTH = 0.8
 """Width of a group of bars, where groups are 1 apart."""
@@ -153,12 +152,6 @@ def dots(
     ax.set_ylim(len(groups) - 0.5, -0.5)
     ax.grid(axis="x")
     log_axis(ax, "x")
-
-
-def interval_lengths(part: pd.DataFrame, value: str, low: str, high: str) -> FloatArray:
-    """Return the lengths of intervals below and above their values, for `xerr` or `yerr`, shape (2, rows)."""
-    middle, bottom, top = part[[value, low, high]].to_numpy(float).T
-    return np.maximum([middle - bottom, top - middle], 0.0)
 
 
 class LogTicks(Locator):

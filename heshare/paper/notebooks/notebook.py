@@ -74,6 +74,11 @@ class Context:
         """The profile of the outputs: `smoke`, `paper`, or `custom` for a run by hand or with other parameters."""
         return self.run.profile
 
+    @property
+    def is_published(self) -> bool:
+        """Whether the outputs are the paper's, in `figures/`; only then may a notebook write to `reference/`."""
+        return self.profile == "paper" and in_figures(self.out)
+
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Return a random generator of this notebook's seed; each `stream` is independent of the others."""
         return np.random.default_rng(np.random.SeedSequence([int(self.parameters.get("seed", 0)), stream]))

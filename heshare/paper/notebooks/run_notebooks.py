@@ -125,15 +125,16 @@ def run(
 
 
 def _as_stamped(run: NotebookRun, now: str) -> ExecutedNotebook | None:
-    outputs = stamps.outputs_as_stamped(run.copies, _place(run), now)
+    outputs = stamps.outputs_as_stamped(run.copies.parent, _place(run), now)
     copy = run.copies / run.notebook.path.name
-    if outputs is None or not copy.is_file():
+    # The executed copy is of the last run, which may have had another folder.
+    if outputs is None or not (copy.is_file() and f'"{run.out}' in copy.read_text(encoding="utf-8")):
         return None
     return ExecutedNotebook(run.notebook.name, 0.0, tuple(outputs), copy, run.out, run.record.profile)
 
 
 def _keep(run: NotebookRun, now: str, result: ExecutedNotebook) -> None:
-    stamps.keep(run.copies, _place(run), now, result.outputs)
+    stamps.keep(run.copies.parent, _place(run), now, result.outputs)
 
     timed, known = run.copies / SECONDS, dict[str, float]()
     with suppress(OSError, ValueError):

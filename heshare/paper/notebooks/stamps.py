@@ -14,8 +14,8 @@ from typing import Any
 from heshare.shared import files
 
 NAME = "stamps.json"
-"""The file of stamps, in the folder of the executed copies."""
-_SOURCES = (".py", ".j2", ".css", ".js", ".yaml")
+"""The file of stamps, in `build/notebooks/`."""
+_SOURCES = (".py", ".j2", ".css", ".js", ".html", ".yaml")
 
 
 def stamp(notebook: Path, parameters: Mapping[str, object]) -> str:
@@ -40,7 +40,7 @@ def outputs_as_stamped(copies: Path, place: str, now: str) -> list[Path] | None:
     """Return the outputs of a notebook if they are there and were made under the stamp `now`, else None.
 
     Args:
-        copies: the folder of the executed copies, which has the stamps.
+        copies: the folder of the stamps.
         place: the notebook and the folder of its outputs, as text.
         now: the stamp that the outputs need.
     """
