@@ -43,7 +43,11 @@ def _texts(content: bytes) -> Iterator[tuple[str, list[tuple[float, float]]]]:
             plain = re.sub(
                 rb"\\(.)", lambda found: {b"n": b"\n", b"r": b"\r"}.get(found[1], found[1]), strings, flags=re.S
             )
-            text = plain.decode("utf-16-be", "replace").replace("\x00", "")
+            decoded = plain.decode("utf-16-be", "replace")
+
+            # A ligature is a glyph of a font of its own, whose code is a control character.
+            text = "".join(letter for letter in decoded if letter >= " ")
+
             font.set_size(float(size), 72)
             font.set_text(text, 0.0, flags=LoadFlags.NO_HINTING)
             width, angle = font.get_width_height()[0] / 64, math.atan2(float(sin), float(cos))

@@ -187,9 +187,6 @@ def test_commands_that_need_a_checkout_name_it(program: Heshare) -> None:
 
 
 def test_commands_that_need_an_extra_name_it(program: Heshare, checkout: Path) -> None:
-    done = program("heshare", "notebook", "claims", HESHARE_ROOT=str(checkout))
-    assert done.returncode == 2
-    assert "pip install 'heshare[figures]'" in done.stderr
     done = program("heshare", "notebook", "run", "01", HESHARE_ROOT=str(checkout))
     assert done.returncode == 2
     assert "pip install 'heshare[notebooks]'" in done.stderr
