@@ -123,12 +123,6 @@ def vary(setting: Any, **axes: Sequence[object]) -> list[Any]:
     return [replace(setting, **dict(zip(names, values, strict=True))) for values in product(*axes.values())]
 
 
-def one_at_a_time(setting: Any, **axes: Sequence[object]) -> list[Any]:
-    """Return a setting, and then one that differs in a single field for each value of each field."""
-    changed = [replace(setting, **{name: value}) for name, values in axes.items() for value in values]
-    return [setting, *(each for each in changed if each != setting)]
-
-
 def run(
     settings: Comparable | Iterable[Comparable],
     systems: Mapping[str, str],
@@ -191,6 +185,15 @@ def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> Confidenc
     """
     means = seed_means(runs[runs[TITLE].isin([ours, theirs])], metric)
     return change_pct(means[ours], means[theirs])
+
+
+def difference(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:
+    """Return by how much a metric of `ours` is larger than that of `theirs`, in its unit, paired by repetition.
+
+    The value of a repetition is the mean over the settings that have one.
+    """
+    means = runs.pivot_table(index=REPETITION, columns=TITLE, values=metric)
+    return median_interval(means[ours] - means[theirs])
 
 
 def ratios(runs: pd.DataFrame, ours: str, theirs: str, metric: str, cases: Sequence[str] = ()) -> pd.Series:

@@ -92,6 +92,7 @@ def measured_run(state: RunState, arrivals_s: Mapping[str, float]) -> MeasuredRu
     attempts = [end for session in state.sessions for end in session.ends]
     completed = {end.job: end for end in attempts if end.completed}
     missing = sorted(set(arrivals_s) - set(completed))
+
     if missing or len(state.sessions) != 1:
         reasons = "; ".join(end.reason for end in attempts if end.job in missing and end.reason)
         raise DeviceError(
@@ -100,12 +101,15 @@ def measured_run(state: RunState, arrivals_s: Mapping[str, float]) -> MeasuredRu
     (session,) = state.sessions
     if session.first_action is None or session.sample is None:
         raise DeviceError("A live run decided nothing. See its report.")
+
     decision, before = session.first_action
     begin_s, begin_j = decision.decided_s, [gpu.energy_j for gpu in before.gpus] if before else []
+
     # A GPU on which nothing ran has spent nothing on the active account.
     active_j = [
         max((end.gpu_j for end in attempts if end.gpu == gpu), default=begin_j[gpu]) for gpu in range(len(state.gpus))
     ]
+
     rows = [
         {
             "job": job,
@@ -117,6 +121,7 @@ def measured_run(state: RunState, arrivals_s: Mapping[str, float]) -> MeasuredRu
         }
         for job, end in sorted(completed.items())
     ]
+
     return MeasuredRun(
         jobs=pd.DataFrame(rows),
         makespan_s=max(end.end_s for end in completed.values()) - begin_s,

@@ -110,9 +110,12 @@ def tried(study: str, *, seeds: int = 0) -> pd.DataFrame:
     """
     seeds = seeds or SEEDS[study]
     systems = candidates(study)
+
     every = {policy: policy for texts in systems.values() for policy in texts}
     runs = harness.run(STUDIES[study], every, seeds=seeds, seed=SEED).drop(columns="policy")
     runs = runs.rename(columns={TITLE: "policy"})
+
+    # Geometric means over settings, then medians over repetitions: means and medians of logarithms.
     measures = {"energy_mj": runs[ENERGY] / 1e6, "avg_jct_s": runs[JCT]}
     logs = runs[["policy", "repetition"]].assign(
         **{name: np.log(values) for name, values in measures.items()},
@@ -120,12 +123,15 @@ def tried(study: str, *, seeds: int = 0) -> pd.DataFrame:
     )
     by_seed = logs.groupby(["policy", "repetition"]).mean()
     table = by_seed.groupby("policy").median().apply(np.exp)
+
+    # The setting of a system with the least energy times average JCT is chosen.
     parts = []
     for system, texts in systems.items():
         part = table.loc[texts].reset_index()
         part["over_best"] = part["product"] / part["product"].min()
         part["chosen"] = part.index == part["product"].idxmin()
         parts.append(part.drop(columns="product").assign(system=system))
+
     found = pd.concat(parts, ignore_index=True).round({"energy_mj": 4, "avg_jct_s": 1, "over_best": 4})
     found = found.assign(study=study, seed=SEED, seeds=seeds, provenance="emulated")
     first = ["study", "system"]

@@ -182,10 +182,12 @@ def runs(trial: LiveComparison) -> pd.DataFrame:
 def jobs(trial: LiveComparison) -> pd.DataFrame:
     """Return the JCT of every job, measured and simulated: one row a policy and job."""
     parts = []
+
     for policy, outcome in trial.measured.items():
         numbers = outcome.jobs["job"].str.removeprefix(JOB_PREFIX).astype(int)
         measured = outcome.jobs.assign(task=numbers).sort_values("task")
         tasks = [trial.tasks[task] for task in measured["task"]]
+
         frame = pd.DataFrame(
             {
                 "policy": policy,
@@ -202,6 +204,7 @@ def jobs(trial: LiveComparison) -> pd.DataFrame:
         parts.append(
             frame.assign(**{f"{model}_jct_s": trial.simulated[model][policy].jct_s for model in DEVICE_MODELS})
         )
+
     return pd.concat(parts, ignore_index=True)
 
 
@@ -214,6 +217,7 @@ def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Re
     """Write the tables of a comparison, and the manifest with their checksums, into the folder `out/<label>`."""
     folder = out / label(trial)
     shutil.rmtree(folder, ignore_errors=True)
+
     clocks = all(card.clocks for card in trial.gpus)
     gpus = {card.gpu.name for card in trial.gpus}
     made = {
@@ -222,14 +226,17 @@ def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Re
         "jobs": jobs(trial),
         "claims": coverage(gpus, trial.measured, clocks=clocks, emulated=trial.emulated),
     }
+
     for name, table in made.items():
         files.write_text(folder / f"{name}.csv", tables.to_csv(table))
     files.write_text(folder / JOBS, job_file_text(trial.tasks))
+
     if not trial.emulated:
         # The profile of a stand-in must not be read as the record of a GPU.
         for path in sorted(record.glob(f"*/{RECORD_MANIFEST}")):
             for one in (path, path.with_name("profile.csv")):
                 files.write_text(folder / "profiles" / path.parent.name / one.name, one.read_text(encoding="utf-8"))
+
     kept = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = _manifest(trial, command) | {
         "claims_untested_for_clocks": untested_for_clocks(made["claims"]),

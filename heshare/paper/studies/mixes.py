@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
+from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct
 from heshare.paper.claims.paper_claims import paper_claims
-from heshare.paper.harness import REPETITION, TITLE, seed_means
+from heshare.paper.harness import TITLE, seed_means
 from heshare.running.result import Run
 
 ALL = "all"
@@ -51,15 +51,6 @@ def with_paper(medians: pd.DataFrame, group: str, paper: Mapping[tuple[str, str]
 def implied(id: str, part: str, plan: float = 1.0) -> float:
     """Return the ratio at which the paper's reduction puts a system, if HeShare's plan is at the ratio `plan`."""
     return plan / (1.0 + paper_claims()[id, part].value / 100.0)
-
-
-def difference(runs: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:
-    """Return by how much a metric of `ours` is larger than that of `theirs`, in its unit, paired by repetition.
-
-    The value of a repetition is the mean over the settings that have one.
-    """
-    means = runs.pivot_table(index=REPETITION, columns=TITLE, values=metric)
-    return median_interval(means[ours] - means[theirs])
 
 
 def growth(more: pd.DataFrame, less: pd.DataFrame, ours: str, theirs: str, metric: str) -> ConfidenceInterval:

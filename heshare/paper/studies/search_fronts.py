@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
 from heshare.paper.harness import REPETITION, TITLE, Comparable
 from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean
 from heshare.paper.studies.pymoo_searches import Rate, SearchCheckpoint, genetic_checkpoints, search_checkpoints
@@ -180,9 +179,3 @@ def _curves(stages: Mapping[str, list[SearchCheckpoint]], instance: Instance, nu
         for title, stage in stages.items()
         for checkpoint in stage
     ]
-
-
-def difference(final: pd.DataFrame, title: str, other: str, indicator: str) -> ConfidenceInterval:
-    """Return the median over repetitions of an indicator of one search less that of another, with its interval."""
-    values = final.pivot_table(index=REPETITION, columns=TITLE, values=indicator)
-    return median_interval(values[title] - values[other])

@@ -13,13 +13,11 @@ from heshare.paper.harness import ENERGY, JCT, Setting
 SMALL = Setting(cluster="1xT4,1xA100", tasks=3)
 
 
-def test_vary_has_every_combination_and_one_at_a_time_a_single_difference() -> None:
+def test_vary_has_every_combination() -> None:
     both = harness.vary(SMALL, tasks=[3, 4], durations=["helios", "equal"])
     assert [(each.tasks, each.durations) for each in both] == [
         (3, "helios"), (3, "equal"), (4, "helios"), (4, "equal")
     ]  # fmt: skip
-    single = harness.one_at_a_time(SMALL, tasks=[3, 4], durations=["helios", "equal"])
-    assert [(each.tasks, each.durations) for each in single] == [(3, "helios"), (4, "helios"), (3, "equal")]
 
 
 def test_every_system_of_a_repetition_gets_the_tasks_of_that_repetition() -> None:

@@ -5,26 +5,13 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from heshare.lab.sweeps.statistics import (
-    FEWEST,
-    ConfidenceInterval,
-    change_pct,
-    group_means,
-    median_interval,
-    outer_rank,
-)
+from heshare.lab.sweeps.statistics import FEWEST, change_pct, median_interval, outer_rank
 from heshare.shared.errors import InputError
-
-
-def test_claim_arguments_are_the_interval_its_provenance_and_the_note() -> None:
-    arguments = ConfidenceInterval(-5.0, -6.0, -4.0, 10).claim_arguments("why")
-    assert arguments == {"measured": -5.0, "low": -6.0, "high": -4.0, "n": 10, "provenance": "emulated", "note": "why"}
 
 
 def test_change_pct_is_paired_by_seed() -> None:
@@ -65,11 +52,3 @@ def test_median_interval_refuses_bad_values(values: list[object]) -> None:
 def test_change_pct_refuses_unpaired_values(ours: list[float], theirs: list[float]) -> None:
     with pytest.raises(InputError):
         change_pct(ours, theirs)
-
-
-def test_group_means_are_those_of_pandas_to_the_last_bit() -> None:
-    draw = np.random.default_rng(0)
-    values, groups = np.exp(draw.normal(0.0, 9.0, size=300)), draw.integers(0, 20, size=300)
-    groups[groups == 7] = 8
-    expected = pd.Series(values).groupby(groups).mean().reindex(range(20)).to_numpy()
-    np.testing.assert_array_equal(group_means(values, groups, 20), expected)

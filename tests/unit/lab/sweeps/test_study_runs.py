@@ -1,29 +1,13 @@
-"""The harness of the studies: random streams of repetitions, the tidy frame, medians and paired changes."""
+"""Random streams of repetitions, and the tidy frame."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
-import pytest
 
 from heshare.lab.sweeps.random_streams import Repetition
-from heshare.lab.sweeps.study_runs import median_intervals, paired_change, repeat
-from heshare.shared.errors import InputError
-
-FRAME = pd.DataFrame(
-    {
-        "repetition": [0, 0, 1, 1, 2, 2],
-        "title": ["ours", "theirs"] * 3,
-        "jct_s": [70.0, 100.0, 14.0, 20.0, 7.0, 10.0],
-        "provenance": "emulated",
-    }
-)
-
-
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
+from heshare.lab.sweeps.study_runs import repeat
 
 
 def test_streams_are_the_children_that_the_seed_spawns() -> None:
@@ -42,21 +26,3 @@ def test_repeat_returns_the_rows_of_all_repetitions_in_order() -> None:
     assert list(frame.columns) == ["repetition", "title", "drawn"]
     assert frame["repetition"].tolist() == [0, 0, 1, 1]
     assert frame["drawn"].tolist() == [Repetition(number, 3).rng().random() for number in (0, 0, 1, 1)]
-
-
-def test_paired_change_compares_within_repetitions() -> None:
-    change = paired_change(FRAME, "ours", "theirs", "jct_s")
-    assert (change.value, change.low, change.high, change.n) == (pytest.approx(-30),) * 3 + (3,)
-
-
-def test_paired_change_refuses_a_repetition_that_lacks_a_system() -> None:
-    with pytest.raises(InputError):
-        paired_change(FRAME.iloc[1:], "ours", "theirs", "jct_s")
-
-
-def test_median_intervals_has_a_row_for_each_group_and_measure() -> None:
-    table = median_intervals(FRAME, ["title"], ["jct_s"])
-    assert list(table.columns) == ["title", "metric", "median", "low", "high", "n", "provenance"]
-    assert table["median"].tolist() == [14.0, 20.0]
-    assert (table["low"] <= table["median"]).all()
-    assert table["n"].tolist() == [3, 3]

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 import heshare as hs
 from heshare.lab.sweeps.statistics import ConfidenceInterval
+from heshare.paper import harness
 from heshare.paper.claims.paper_claims import paper_claims
 from heshare.paper.figures import mix_panels, style
 from heshare.paper.harness import JCT
@@ -55,7 +56,7 @@ def test_a_lead_grows_where_the_ratio_falls(more: float, change: float) -> None:
 
 def test_a_difference_leaves_out_settings_without_a_value() -> None:
     gone = SMALL.assign(T4=SMALL["T4"].where(SMALL["load"] == "high"))
-    assert mixes.difference(gone, "Morak", "Trade-off", "T4").value == 7.0
+    assert harness.difference(gone, "Morak", "Trade-off", "T4").value == 7.0
 
 
 def test_the_smallest_gain_is_the_smallest_reduction() -> None:

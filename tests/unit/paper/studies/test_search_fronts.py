@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.paper.harness import change
+from heshare.paper.harness import change, difference
 from heshare.paper.studies import search_fronts
 from heshare.paper.studies.front_indicators import random_plan_mean
 from heshare.scheduling.batch_model import plan_objectives
@@ -133,7 +133,7 @@ def test_planner_of_whole_plans_is_judged_as_the_searches_are() -> None:
 
 def test_difference_is_paired_by_repetition(study: search_fronts.Study) -> None:
     extents = {title: part["extent"].to_numpy() for title, part in study.final.groupby("title")}
-    found = search_fronts.difference(study.final, "HeShare", "SPEA2", "extent")
+    found = difference(study.final, "HeShare", "SPEA2", "extent")
     assert found.value == pytest.approx(np.median(extents["HeShare"] - extents["SPEA2"]))
     assert found.n == len(SEEDS)
 
