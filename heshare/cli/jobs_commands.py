@@ -16,24 +16,14 @@ from heshare.shared.errors import HeShareError, InputError, require
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heshare.lab.limits import PowerLimit
     from heshare.ops.executor.execute import ExecutorOptions
-    from heshare.ops.executor.outcome import RunOutcome
+    from heshare.ops.jobs.report import RunReport
 
 app = typer.Typer(help="Run jobs on real GPUs; see and end such a run.", no_args_is_help=True, rich_markup_mode=None)
 
 LOGS = ("text", "json")
 RunFolder = Annotated[Path, typer.Argument(help="The folder of the run.", metavar="RUN", show_default=False)]
-
-
-def _checked_metrics(context: typer.Context, text: str | None) -> str | None:
-    if text is not None and not context.resilient_parsing:
-        from heshare.shared.extras import require_extra
-
-        require_extra("metrics", "--metrics")
-        from heshare.ops.views.run_meter import parse_target
-
-        parse_target(text)
-    return text
 
 
 @app.command()
@@ -57,10 +47,6 @@ def run(
         bool, typer.Option("--dry-run", help="Show what a run would do; start and change nothing.")
     ] = False,
     log: Annotated[str, typer.Option(help="Events on stderr: text, or json (one object a line).")] = "text",
-    metrics: Annotated[
-        str | None,
-        typer.Option(help="Metrics for Prometheus: FILE.prom for node_exporter.", callback=_checked_metrics),
-    ] = None,
     json: options.Json = False,
 ) -> None:
     """Run jobs on real GPUs under a policy; the exit code is 0 only if every job has completed.
@@ -83,30 +69,37 @@ def run(
         "allow_clocks": allow_clocks,
     }
     if dry_run:
-        require("--metrics", "--metrics with --dry-run", metrics is None, "one of the two", "Leave --metrics out.")
         if jobs is None:
             raise _conflict("--dry-run with --resume", "Name a file of jobs.")
-        from heshare.ops.views.dry_run import dry_run as run_dry
+        from heshare.ops.executor.dry_run import dry_run as run_dry
 
         folder = out or Path(f"{jobs.stem}-run")
-        shown = run_dry(jobs, folder, predictor=predictor, terms=options.run_terms(power_limit), **chosen)
+        limit = _parsed_limit(power_limit)
+        shown = run_dry(jobs, folder, predictor=predictor, power_limit=limit, **chosen)
         if json:
             options.print_json({**shown.totals, "jobs_list": options.to_records(shown.jobs), "notes": shown.notes})
         else:
             typer.echo(shown.text(), nl=False)
         return
+
     from heshare.ops.executor import execute
 
     folder = resume or out or Path(f"{jobs.stem if jobs else ''}-run")
 
-    def start(how: ExecutorOptions) -> RunOutcome:
+    def start(how: ExecutorOptions) -> RunReport:
         if resume is not None:
             return execute.resume(resume, predictor=predictor, options=how, salvage=salvage)
         assert jobs is not None
-        terms = options.run_terms(power_limit)
-        return execute.execute(jobs, folder, predictor=predictor, options=how, terms=terms, **chosen)
+        limit = _parsed_limit(power_limit)
+        return execute.execute(jobs, folder, predictor=predictor, options=how, power_limit=limit, **chosen)
 
-    _run_jobs(start, folder, profiles, metrics, json=json, log_json=log == "json")
+    _run_jobs(start, folder, json=json, log_json=log == "json")
+
+
+def _parsed_limit(text: str | None) -> PowerLimit | None:
+    from heshare.lab.limits import PowerLimit
+
+    return None if text is None else PowerLimit.parse(text)
 
 
 def _check_together(jobs: Path | None, resume: Path | None, salvage: bool, power_limit: str | None) -> None:
@@ -125,29 +118,15 @@ def _conflict(found: str, action: str) -> InputError:
 
 
 def _run_jobs(
-    start: Callable[[ExecutorOptions], RunOutcome],
-    folder: Path,
-    profiles: Path | None,
-    metrics: str | None,
-    *,
-    json: bool,
-    log_json: bool,
+    start: Callable[[ExecutorOptions], RunReport], folder: Path, *, json: bool, log_json: bool
 ) -> None:
-    from heshare.lab.tenants.tenant_power import TenantPower
     from heshare.ops.executor.execute import ExecutorOptions
     from heshare.ops.executor.operator_log import OperatorLog
-    from heshare.profiles import store
     from heshare.shared.signals import Interrupted
-    from heshare.shared.standard_streams import print_or_drop
 
-    log, meter = OperatorLog(sys.stderr, as_json=log_json), None
-    if metrics is not None:
-        from heshare.ops.views.run_meter import RunMeter, parse_target
-
-        meter = RunMeter(folder.absolute().name, parse_target(metrics), tell=log.tell)
-    tenant_power = TenantPower() if profiles is None else TenantPower.of_profile(store.read(profiles))
+    log = OperatorLog(sys.stderr, as_json=log_json)
     try:
-        result = start(ExecutorOptions(log=log, tenant_power=tenant_power, meter=meter))
+        result = start(ExecutorOptions(log=log))
     except Interrupted as interrupt:
         name = signal.Signals(interrupt.number).name
         text = f"ended by {name}; continue with: heshare jobs run --resume {folder}"
@@ -162,26 +141,31 @@ def _run_jobs(
         if json or not log_json:
             raise
         raise typer.Exit(error.exit_code) from None
-    finally:
-        if meter is not None:
-            meter.close()
-    if json:
-        rows, gpus = options.to_records(result.jobs), options.to_records(result.gpus)
-        text = options.json_text({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
-    else:
-        text = result.report()
-    if unwritten := print_or_drop(text):
+
+    unwritten = _print_report(result, json=json)
+    if unwritten:
         log.tell("output", f"standard output takes no report ({unwritten}); it is in {folder}/report.txt")
     if result.unwritten:
         log.tell("output", result.unwritten)
-    if result.drained or not result.complete:
-        raise typer.Exit(128 + signal.SIGTERM if result.drained else 1)
+    if not result.complete:
+        raise typer.Exit(1)
+
+
+def _print_report(result: RunReport, *, json: bool) -> str:
+    """Print a report; return why that was not possible, or nothing."""
+    from heshare.shared.standard_streams import print_or_drop
+
+    text = result.text()
+    if json:
+        rows, gpus = options.to_records(result.jobs), options.to_records(result.gpus)
+        text = options.json_text({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
+    return print_or_drop(text)
 
 
 @app.command()
 def status(run: RunFolder, json: options.Json = False) -> None:
     """Show the state of a run on real GPUs, from its journal, while it goes on or afterwards."""
-    from heshare.ops.views.run_view import RunView
+    from heshare.ops.jobs.run_view import RunView
 
     view, now_s = RunView(run), time.time()
     if json:
@@ -191,18 +175,24 @@ def status(run: RunFolder, json: options.Json = False) -> None:
 
 
 @app.command()
-def drain(run: RunFolder) -> None:
-    """Have a run start nothing more, and end when what runs has ended; `heshare jobs run --resume` continues it."""
-    from heshare.ops.executor.run_control import DRAIN, ask
+def stop(run: RunFolder) -> None:
+    """Have a run of one's own end now, in order, as SIGTERM does; `heshare jobs run --resume` continues it."""
+    from heshare.ops.jobs.run_view import stop as stop_run
 
-    ask(run, DRAIN)
-    typer.echo(f"Requested: {run} starts nothing more, and ends when what runs has ended.")
+    stop_run(run)
+    typer.echo(f"Requested: {run} ends its jobs and gives its GPUs back.")
 
 
 @app.command()
-def stop(run: RunFolder) -> None:
-    """Have a run end now, in order, as SIGTERM does; `heshare jobs run --resume` continues it."""
-    from heshare.ops.executor.run_control import STOP, ask
+def report(run: RunFolder, json: options.Json = False) -> None:
+    """Write jobs.csv, gpus.csv and report.txt of a run again, from its journal, and print the report.
 
-    ask(run, STOP)
-    typer.echo(f"Requested: {run} ends its jobs and gives its GPUs back.")
+    Needs no GPU. What runs while this is called counts as lost in it.
+    """
+    from heshare.ops.jobs.report import read_report
+
+    result = read_report(run).write(run)
+    _print_report(result, json=json)
+    if result.unwritten:
+        typer.echo(result.unwritten, err=True)
+        raise typer.Exit(2)

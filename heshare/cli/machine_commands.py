@@ -1,21 +1,21 @@
-"""`heshare doctor`, `restore`, `compile` and `clock-service`: this machine's abilities, settings, caches and clocks."""
+"""`heshare doctor`, `restore` and `compile`: what this machine can do, its settings, and its caches."""
 
 import sys
-from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
 
 import typer
 
 from heshare.cli.options import Json, Quiet, print_json
-from heshare.shared.errors import DeviceError, require
+from heshare.shared.errors import DeviceError
 from heshare.shared.extras import require_extra
 
 
 def doctor(json: Json = False) -> None:
     """Report what this machine can do (GPUs, NVML, clocks, MPS, models) and what follows from it.
 
-    Exit code 0 if nothing is left to do, 1 if a run that ended left something that `heshare restore` mends.
+    Exit code 0 if jobs can run on every GPU, 1 if there is none, if one cannot be used, or if a run that ended left
+    something that `heshare restore` mends.
     """
     from heshare.ops.probe import probe
 
@@ -24,7 +24,7 @@ def doctor(json: Json = False) -> None:
         print_json(machine)
     else:
         _print_machine(machine)
-    if machine["to_restore"]:
+    if machine["obstacles"] or machine["to_restore"]:
         raise typer.Exit(1)
 
 
@@ -66,29 +66,27 @@ def _yes(value: bool | None) -> str:
 def restore(json: Json = False) -> None:
     """Clean up after a killed run: end its processes and MPS daemons, unlock the clocks that it locked.
 
-    Exit code 0, or 2 if a clock could not be unlocked. Notes of other hosts and containers are listed and left alone.
+    Exit code 0, or 2 if something could not be given back. Notes of other hosts and containers are left alone.
     """
-    from heshare.ops.clocks import clock_notes
-    from heshare.ops.executor.watchdog import clean_up_killed_runs
+    from heshare.ops import keeper
     from heshare.ops.state.run_note import noted_runs
 
-    runs = clean_up_killed_runs()
-    clocks = clock_notes.restore()
-    left = [*[run.text for run in noted_runs()], *clocks.left]
+    restored = keeper.restore()
+    left = [*[run.text for run in noted_runs()], *restored.left]
     if json:
-        rows = [{"folder": run.folder, "processes_ended": run.ended} for run in runs]
-        print_json({"restored": clocks.unlocked, "runs": rows, "left": left, "refused": clocks.refused})
+        rows = [{"folder": run.folder, "processes_ended": run.ended} for run in restored.runs]
+        print_json({"restored": restored.unlocked, "runs": rows, "left": left, "refused": restored.refused})
     else:
-        for run in runs:
+        for run in restored.runs:
             typer.echo(f"The run in {run.folder} was killed: {run.ended} processes ended, its GPUs are free again.")
-        if clocks.unlocked:
-            typer.echo(f"Clocks unlocked: {', '.join(clocks.unlocked)}")
+        if restored.unlocked:
+            typer.echo(f"Clocks unlocked: {', '.join(restored.unlocked)}")
         for text in left:
             typer.echo(f"Left alone: {text}")
-        if not (runs or clocks.unlocked or left or clocks.refused):
+        if not (restored.runs or restored.unlocked or left or restored.refused):
             typer.echo("HeShare has changed no GPU settings, so there is nothing to restore.")
-    if clocks.refused:
-        raise DeviceError(" ".join(clocks.refused))
+    if restored.refused:
+        raise DeviceError(" ".join(restored.refused))
 
 
 def compile_command(
@@ -108,31 +106,3 @@ def compile_command(
     count = compile_all(lambda step: None if quiet else typer.echo(f"heshare compile: {step}", err=True), paper=paper)
     if not quiet:
         typer.echo(f"{count} functions compiled in {perf_counter() - began_s:.0f} s")
-
-
-def clock_service(
-    socket: Annotated[Path, typer.Option(help="Where to listen; systemd's socket is used instead if it gives one.")] = (
-        Path("/run/heshare/clocks.sock")
-    ),
-    group: Annotated[
-        str | None, typer.Option(help="The group that may connect; by default that of the service.", show_default=False)
-    ] = None,
-    mode: Annotated[str, typer.Option(help="The mode of the socket, octal.")] = "660",
-    limits: Annotated[Path, typer.Option(help="The limits of the cards (TOML); root's, writable by nobody else.")] = (
-        Path("/etc/heshare/clocks.toml")
-    ),
-    state: Annotated[Path, typer.Option(help="A folder of its own, for notes of clocks that are locked.")] = (
-        Path("/var/lib/heshare-clocks")
-    ),
-) -> None:
-    """Set SM clocks for runs that lack the right: a small service, run as root or with CAP_SYS_ADMIN.
-
-    Runs ask it over a UNIX socket, and need no right of their own. A card's clock is given back when the run that has
-    it ends, however that ends, and when this service does; after a kill at its next start.
-    """
-    from heshare.ops.clocks.clock_service import run_clock_service
-
-    good = len(mode) <= 4 and set(mode) <= set("01234567") and int(mode or "0", 8) & 0o7117 == 0
-    require("--mode", mode, good, "an octal mode without rights to execute and for others, such as 660")
-    if not run_clock_service(socket, group=group, mode=int(mode, 8), limits=limits, state=state):
-        raise typer.Exit(1)

@@ -1,7 +1,6 @@
-"""A real GPU as a `Device`: readings from NVML, worker processes as tasks, in wall time.
+"""A real GPU as a `Device` for the recorder: readings from NVML in this process, worker processes as tasks, wall time.
 
-The recorder calls NVML in its own process. The executor, which must outlive a call that hangs, opens the GPU with a
-deadline, and reads it by a `CardSampler`.
+The executor, which must outlive a call of NVML that hangs, has a device of its own (`executor/executor_device.py`).
 """
 
 import math
@@ -11,10 +10,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from heshare.devices.device import Progress, Reading
-from heshare.ops.clocks.service_clock import ServiceClock, service_socket
-from heshare.ops.mps import MpsSession
+from heshare.ops.clocks import HeldClock
+from heshare.ops.keeper import Keeper
+from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvml, NvmlError, NvmlGpu
-from heshare.ops.nvml.guarded_gpu import GuardedGpu
 from heshare.ops.probe import match
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.shared.errors import DeviceError
@@ -30,19 +29,18 @@ _POLL_S = 0.005
 class NvmlDevice:
     """A GPU of this machine. Close it, or use it in a `with`: workers, MPS, clocks and NVML end with it.
 
+    However this process ends, a child of it gives back clock and MPS (`heshare.ops.keeper`).
+
     Args:
         which: its index or its UUID; indices follow the PCI bus as in `nvidia-smi`.
         launcher: starts the workers; it is closed with the device.
         mps: the session whose clients the workers are; it is started and ended here. None is time-slicing.
-        allow_clocks: let `set_clock` lock clocks, by the clock service (`ServiceClock`).
+        allow_clocks: let `set_clock` lock clocks, which takes root or CAP_SYS_ADMIN.
         mps_clients: most tasks at once, where that is fewer than the GPU allows.
         start_timeout_s: how long a worker may take until its first iteration, s.
-        deadline_s: how long a call of NVML may take, s; then the GPU is read by `guarded` alone, with the sensors that
-            it has. None makes the calls in this process, without a deadline, and requires every sensor.
 
     Attributes:
         uuid: of the GPU.
-        guarded: the GPU whose calls have a deadline, None without one.
         power_kind: kind of the card's power readings, `instant` or `average` (over 1 s).
 
     Raises:
@@ -61,38 +59,36 @@ class NvmlDevice:
         allow_clocks: bool = False,
         mps_clients: int | None = None,
         start_timeout_s: float = 180.0,
-        deadline_s: float | None = None,
     ) -> None:
         self._allow_clocks, self._launcher = allow_clocks, launcher
         self._requested_mhz: int | None = None
         with ExitStack() as ends:
-            self.guarded = None if deadline_s is None else ends.enter_context(GuardedGpu(which, deadline_s))
-            if self.guarded is None:
-                nvml = ends.enter_context(Nvml())
-                self._driver = nvml.driver()
-            self._card = nvml.card(which) if self.guarded is None else self.guarded
+            nvml = ends.enter_context(Nvml())
+            self._driver = nvml.driver()
+            self._card = nvml.card(which)
             self.uuid = self._card.uuid()
             self._gpu = catalogue_gpu(self._card)
             if mps_clients is not None:
                 self._gpu = replace(self._gpu, mps_clients=min(self._gpu.mps_clients, mps_clients))
+            require_usable(self._card)
+            self._require_sensors(ends)
+
+            keeper = Keeper()
+            ends.callback(keeper.dismiss)
+            self._clock = HeldClock(self._card, self.uuid)
+            ends.callback(self._clock.close)
             self._mps = mps or MpsSession(self.uuid)
-            self._refuse_modes(shared=mps is not None)
-            self._tasks = _Tasks(launcher, self._gpu, self.uuid, timeout_s=start_timeout_s)
-            self._gpm: Gpm | None = None
-            self._facts: dict[str, str | int | float | bool | None] = {}
-            if self.guarded is None:
-                self._require_sensors(ends)
-            self._hold = ServiceClock(self.uuid, service_socket())
-            ends.callback(self._hold.close)
             if mps is not None:
                 ends.callback(mps.stop)
                 mps.start()
+            require_shareable(self._card, self._mps.sharing)
+
+            self._tasks = _Tasks(launcher, self._gpu, self.uuid, timeout_s=start_timeout_s)
             ends.callback(launcher.close)
             ends.callback(self._tasks.stop_all)
             self._began_s = time.monotonic()
-            if self.guarded is None:
-                self._began_j = self._card.energy_j()
-                self._facts = self._describe_facts()
+            self._began_j = self._card.energy_j()
+            self._facts = self._describe_facts()
             self._ends = ends.pop_all()
         self._off = at_end(self.close)
 
@@ -108,13 +104,6 @@ class NvmlDevice:
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return dict(self._facts)
 
-    def power_call(self) -> str:
-        """Return the method of the GPU that reports its power: instant power, where the card has it."""
-        with suppress(NvmlError):
-            self._card.instant_power_w()
-            return "instant_power_w"
-        return "usage_power_w"
-
     def limits(self) -> tuple[str, ...]:
         return self._card.limits()
 
@@ -124,18 +113,14 @@ class NvmlDevice:
     def set_clock(self, sm_mhz: int | None) -> None:
         """Lock the SM clock at one of the card's grid, MHz; None leaves the card to itself."""
         if sm_mhz is None:
-            self._hold.release()
+            self._clock.release()
         else:
             self._gpu.check_clock(sm_mhz)
             if not self._allow_clocks:
                 raise self._refusal(f"{sm_mhz} MHz requested, but setting clocks was not allowed", "Use --clocks.")
-            self._hold.lock(sm_mhz)
+            self._clock.lock(sm_mhz)
             self._settle(sm_mhz)
         self._requested_mhz = sm_mhz
-
-    def clock_news(self) -> str:
-        """Return what has happened to its clock, a line for the operator; as a rule nothing."""
-        return self._hold.news()
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
         """Start a task and wait for its first iteration; with `iterations=None` it runs until stopped."""
@@ -210,16 +195,10 @@ class NvmlDevice:
         except (NotSupportedError, NoReadingError):
             self._instant, self._first_w = False, self._card.usage_power_w()
         self.power_kind = "instant" if self._instant else self._card.usage_power_kind()
+        self._gpm: Gpm | None = None
         if self._card.has_gpm():
             self._gpm = Gpm(self._card)
             ends.callback(self._gpm.close)
-
-    def _refuse_modes(self, *, shared: bool) -> None:
-        if self._card.mig():
-            raise self._refusal("the GPU is divided into MIG slices", "Turn MIG off, or measure on another GPU.")
-        mode = self._card.compute_mode()
-        if mode == "prohibited" or (mode != "default" and not shared):
-            raise self._refusal(f"its compute mode is {mode}", "Set it to default: nvidia-smi -c DEFAULT.")
 
     def _describe_facts(self) -> dict[str, str | int | float | bool | None]:
         card = self._card
@@ -250,6 +229,31 @@ class NvmlDevice:
 
     def _refusal(self, found: str, action: str) -> DeviceError:
         return DeviceError(f"{self._card.label} ({self.uuid}): {found}. {action}")
+
+
+def require_usable(card: NvmlGpu) -> None:
+    """Raise `DeviceError` for a card on which no task may run."""
+    obstacle = card.obstacle()
+    if obstacle:
+        raise DeviceError(f"{card.label}: {obstacle}. Mend that (nvidia-smi), or use another GPU.")
+
+
+def require_shareable(card: NvmlGpu, sharing: str) -> None:
+    """Raise `DeviceError` for an exclusive compute mode without MPS: a second task on the card would fail."""
+    mode = card.compute_mode()
+    if mode != "default" and sharing != MPS:
+        raise DeviceError(
+            f"{card.label}: its compute mode is {mode}, and there is no MPS by which tasks could share it. Set it to "
+            "default: nvidia-smi -c DEFAULT."
+        )
+
+
+def power_call(card: NvmlGpu) -> str:
+    """Return the method of a card that reports its power: instant power, where the card has it."""
+    with suppress(NvmlError):
+        card.instant_power_w()
+        return "instant_power_w"
+    return "usage_power_w"
 
 
 def catalogue_gpu(card: NvmlGpu) -> Gpu:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heshare.ops import mps
-from heshare.ops.clocks.clock_notes import locked_clocks
-from heshare.ops.clocks.service_clock import clock_control
+from heshare.ops.clocks import RIGHT, locked_clocks
 from heshare.ops.nvml.binding import Nvml, NvmlError, NvmlGpu
 from heshare.ops.state.held_note import Life
 from heshare.ops.state.run_note import noted_runs
@@ -63,6 +62,25 @@ def _unknown(found: str, expected: str, example: str) -> InputError:
     )
 
 
+_OPTIONAL = ("power_instant", "cores", "processes", "idles", "obstacle")
+"""Facts that have a substitute or may be missing."""
+LOW_CLOCK = 0.9
+"""A clock below this part of the top one, on a card that neither idles nor is throttled, is held low by somebody."""
+_CLOCKS = (
+    "Clocks can be locked (root or CAP_SYS_ADMIN), if the driver agrees: `heshare profile --clocks` records them too."
+)
+
+
+def low_clock(sm_mhz: float | None, top_mhz: float | None, idles: bool | None, throttled: bool = False) -> str:
+    """Return a line about a clock that somebody else seems to hold low; empty where it is not low, or for a reason."""
+    if sm_mhz is None or top_mhz is None or idles is not False or throttled or not sm_mhz < LOW_CLOCK * top_mhz:
+        return ""
+    return (
+        f"its clock is {sm_mhz:.0f} of {top_mhz:.0f} MHz, although it is neither idle nor at a limit: another process or "
+        "an administrator holds it low, and plans expect the top clock (nvidia-smi -q -d CLOCK)"
+    )
+
+
 _CAP_SYS_ADMIN = 21
 _NO_MPS = (
     f"No MPS ({mps.CONTROL} is not on the PATH): tasks share by time-slicing, which is recorded as such; shares below "
@@ -80,6 +98,12 @@ def has_sys_admin(status: str | Path = "/proc/self/status") -> bool | None:
         return None
 
 
+def may_set_clocks() -> bool:
+    """Return whether this process has the right to lock SM clocks; the driver may still refuse it."""
+    admin = has_sys_admin()
+    return os.geteuid() == 0 if admin is None else admin
+
+
 def probe() -> dict[str, Any]:
     """Return everything that decides what can be measured here; what is missing is a fact, not an error.
 
@@ -88,9 +112,8 @@ def probe() -> dict[str, Any]:
         GPU, and its clocks can be locked), `clocks` (how, or why not, a sentence), `mps_control` and `mps_server`
         (paths or None), `libraries` (of the workers, present or not), `in_use` (sentences on the GPUs of runs that
         run), `to_restore` (on what runs that ended left here), `elsewhere` (on notes of other hosts and containers),
-        and `follows`: sentences.
+        `obstacles` (why no job can run, on the machine or on a GPU of it), and `follows`: sentences.
     """
-    admin = has_sys_admin()
     found: dict[str, Any] = {
         "nvml": "present",
         "driver": None,
@@ -106,11 +129,11 @@ def probe() -> dict[str, Any]:
         with Nvml() as nvml:
             found["driver"] = nvml.driver()
             found["gpus"] = [describe(nvml.card(index), index) for index in range(nvml.count())]
-            permitted = os.geteuid() == 0 if admin is None else admin
-            able, found["clocks"] = clock_control(admin=permitted)
-            found["clock_control"] = bool(found["gpus"]) and able
+            found["clock_control"] = bool(found["gpus"]) and may_set_clocks()
+            found["clocks"] = _CLOCKS if found["clock_control"] else RIGHT
     except NvmlError as error:
         found["nvml"] = str(error)
+    found["obstacles"] = obstacles(found)
     found["follows"] = follows(found)
     return found
 
@@ -161,6 +184,9 @@ def describe(card: NvmlGpu, index: int) -> dict[str, Any]:
         "persistence": read("persistence", card.persistent),
         "compute_mode": read("compute_mode", card.compute_mode),
         "mig": read("mig", card.mig),
+        "obstacle": read("obstacle", card.obstacle) or "",
+        "idles": read("idles", card.idles),
+        "sm_mhz": read("sm_mhz", card.sm_mhz),
         "processes": read("processes", card.processes) or (),
         "catalogue": None,
     }
@@ -168,6 +194,22 @@ def describe(card: NvmlGpu, index: int) -> dict[str, Any]:
         known = read("catalogue", lambda: match(name, memory_mib=memory[0], clocks_mhz=clocks, cores=cores))
         facts["catalogue"] = None if known is None else known.name
     return {**facts, "refused": refused}
+
+
+def obstacles(found: dict[str, Any]) -> list[str]:
+    """Return why no job can run on this machine's GPUs, or on some of them; empty if all of them can be used."""
+    if found["nvml"] != "present":
+        return [found["nvml"]]
+    if not found["gpus"]:
+        return ["NVML finds no GPU."]
+
+    texts = []
+    for gpu in found["gpus"]:
+        if gpu["obstacle"]:
+            texts.append(f"GPU {gpu['index']}: {gpu['obstacle']}.")
+        elif gpu["compute_mode"] not in (None, "default") and found["mps_control"] is None:
+            texts.append(f"GPU {gpu['index']}: its compute mode is {gpu['compute_mode']}, and there is no MPS.")
+    return texts
 
 
 def follows(found: dict[str, Any]) -> list[str]:
@@ -188,8 +230,7 @@ def follows(found: dict[str, Any]) -> list[str]:
 
 
 def _of_gpu(gpu: dict[str, Any]) -> list[str]:
-    # What has a substitute or may be missing is no obstacle.
-    obstacles = [why for what, why in gpu["refused"].items() if what not in ("power_instant", "cores", "processes")]
+    obstacles = [why for what, why in gpu["refused"].items() if what not in _OPTIONAL]
     if gpu["mig"]:
         obstacles.append(
             "it is divided into MIG slices, whose power cannot be measured separately: turn MIG off to measure."
@@ -201,6 +242,10 @@ def _of_gpu(gpu: dict[str, Any]) -> list[str]:
     if not obstacles:
         index = gpu["index"]
         lines.append(f"it is the catalogue's {gpu['catalogue']}: `heshare profile --device nvml:{index}` records it.")
+    top_mhz = gpu["clocks_mhz"][1] if gpu["clocks_mhz"] else None
+    low = low_clock(gpu["sm_mhz"], top_mhz, gpu["idles"], throttled=bool(gpu["throttled_by"]))
+    if low:
+        lines.append(f"{low}.")
     if gpu["compute_mode"] not in (None, "default"):
         lines.append(f"its compute mode is {gpu['compute_mode']}: set it to default (nvidia-smi -c DEFAULT).")
     if gpu["power_kind"] == "average":

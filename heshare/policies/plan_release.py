@@ -24,7 +24,6 @@ class PlanReleasePolicy(ABC):
     name: str
     traits: Traits
     gangs = False
-    replans = True
     tick_s: float | None = None
     cluster: Cluster
     predictor: Predictor

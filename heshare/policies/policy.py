@@ -225,9 +225,7 @@ class Policy(Protocol):
     """A scheduling system: decides the GPU, time, clock and MPS percentage of each task.
 
     A policy that runs each task on one GPU has an attribute `gangs = False`; a run with tasks for several GPUs is then
-    rejected before it begins. One that decides anew about all waiting tasks, also those that it has been notified of
-    before, whenever tasks arrive, may have `replans = True`: it is then notified of them again when what is known of
-    them has changed.
+    rejected before it begins.
     """
 
     @property

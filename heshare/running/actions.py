@@ -93,16 +93,6 @@ class ActionExecutor:
         self.waiting.add(task.spec)
         self.remaining[task.id] = task.remaining
 
-    def revise(self, spec: Task) -> None:
-        """Give a task that neither runs nor is over another workload, or another number of iterations."""
-        task = self.tasks[spec.id]
-        if task.state is _WAITING:
-            self.waiting.remove(task.spec)
-            task.revise(spec)
-            self.add_waiting(task)
-        elif task.state is TaskState.PENDING:
-            task.revise(spec)
-
     def advance(self, gpu: GpuState, now_s: float) -> None:
         """Bring a GPU to the present since it is about to change; what completed or failed there is the next event."""
         completed = self._advance_device(gpu, now_s)

@@ -147,9 +147,6 @@ class Loop:
 
     def _notify(self, event: Event) -> bool:
         executor, watched = self._executor, self._executor.watched
-        if watched:
-            for spec in self._observer.revised():
-                executor.revise(spec)
         before_s = perf_counter()
         answer = self.policy.decide(event, self.view(event.time_s))
         actions = answer if type(answer) is list and len(answer) <= _MOST_ACTIONS else self._taken(answer)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from heshare.devices.device import TaskFailure
 from heshare.policies.policy import Action, Event
 from heshare.running.timeline import Interval
-from heshare.world.task import Task
 
 
 class Observer:
@@ -16,10 +15,6 @@ class Observer:
 
     def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
         """Process that a task has left a GPU (of a gang: the first one); `failed` if it failed there."""
-
-    def revised(self) -> Iterable[Task]:
-        """Return the tasks that are planned otherwise from now on, unless they run or are over; asked at each event."""
-        return ()
 
     def should_retry(self, failed: TaskFailure) -> bool:
         """Return whether a task that failed waits for another attempt; otherwise its failure is final."""

@@ -74,10 +74,6 @@ class TaskRun:
         """True while it runs, and does not wait or load."""
         return self.state is TaskState.RUNNING
 
-    def revise(self, spec: Task) -> None:
-        """Take another workload, or another number of iterations, none of which are done yet."""
-        self.spec, self.remaining, self.workload = spec, spec.iterations, spec.workload
-
     def resize(self, batch_size: int | None, gpus: int) -> None:
         """Take another inference batch size, or with None the task's own, and a number of GPUs."""
         own = self.spec.workload

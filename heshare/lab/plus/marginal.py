@@ -201,7 +201,6 @@ class Marginal:
 
     name = "marginal"
     gangs = False
-    replans = True
     tick_s: float | None = None
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
 

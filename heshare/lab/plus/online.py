@@ -102,7 +102,6 @@ class OnlinePlanner(ABC):
     """
 
     gangs = False
-    replans = True
     tick_s: float | None = None
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
     cluster: Cluster

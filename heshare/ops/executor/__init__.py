@@ -1,1 +1,1 @@
-"""The executor: jobs on real GPUs of this machine or of several under a policy, with locks and a watchdog."""
+"""The executor: jobs on the GPUs of this machine under a policy, in wall time."""

@@ -1,17 +1,46 @@
-"""Base class of the GPUs that run jobs, and what they share."""
+"""A GPU of this machine that runs jobs, as a `Device` in wall time: jobs start without waiting, and fail alone.
+
+The card is read by `CardSampler`, whose readings may be late or missing; only a card that NVML calls lost gives up its
+jobs. The energy of each moment is divided among the jobs that run (`heshare.running.task_energy`), so that the card's
+account is always the sum of its parts.
+"""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from heshare.devices.device import Progress, Reading, TaskFailure
-from heshare.lab.tenants.measured_work import MeasuredWork
+from heshare.ops.clocks import HeldClock
+from heshare.ops.descriptors import ShortageError
+from heshare.ops.executor.job_launcher import JobLauncher
+from heshare.ops.executor.job_on_gpu import Attempt, JobOnGpu
+from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.operator_log import Note
-from heshare.ops.nvml.guarded_gpu import DEADLINE_S
+from heshare.ops.jobs.run_state import MPS_ENDED
+from heshare.ops.mps import MPS, DaemonRestarts, MpsSession
+from heshare.ops.nvml.binding import GpuLostError, NoReplyError
+from heshare.ops.nvml.card_reader import DEADLINE_S
+from heshare.ops.nvml.card_sampler import CardSample, CardSampler
+from heshare.ops.probe import low_clock
+from heshare.running.task_energy import share_energy
 from heshare.shared.errors import DeviceError
+from heshare.shared.processes import pidfd
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident
+from heshare.world.workload import Resident, Workload
+
+_IDLE_POLLS_S = (0.5, 2.0, 10.0)
+"""When an idle GPU is still polled, s after its last job: its power falls slowly."""
+_USED = 2.0
+"""Power over idle power from which on an idle GPU is polled until it has fallen: others use it, or NVML errs."""
+_SOON_S, _FRESH_S = 0.05, 0.05
+_SAME_S = 0.02
+"""Within so long of a sample the GPU is not read again, s: what happens at one moment needs one."""
+_BUSY_S = 2.0
+"""After so long with a job a clock that is still low is held low by somebody, s."""
+_GIVE_UP_S = 600.0
+"""An idle GPU that has not replied for so long is not waited for any more, s."""
+_TURNS = "jobs take turns (time-slicing) from now on; shares are not enforced"
+_NO_REPLY = "NVML does not reply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +50,8 @@ class Timeouts:
     Attributes:
         poll_s: between two polls of a GPU while jobs run.
         memory_s: for memory that another process holds.
-        nvml_s: for a call of NVML; then its process is replaced, and the GPU takes no new jobs until it replies. The
-            first call, which may load the driver, has three times as long.
+        nvml_s: for a call of NVML; then the process that made it is replaced, and the GPU takes no new jobs until it
+            replies.
         shared_s: failures on one GPU within so long of each other are one failure of what they share.
         grace_s: for a command to end after SIGTERM.
         settle_s: after a change of a GPU's jobs or clock, until a reading of its power below a power limit counts.
@@ -40,77 +69,160 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """The record of one attempt at a job.
+class CardOfRun:
+    """What a device needs of its card.
 
     Attributes:
-        began_s: when its process had been started, s; NaN if it never was.
-        released_s: when it had loaded and was allowed to begin, s; NaN if it never was.
-        energy_j: its share of the GPU's energy, which its residents of each moment share equally, J. NVML does not
-            report the energy of one client, so this is an attribution, not a measurement.
-        energy_model_j: its share with the power above idle divided by what each draws alone (`heshare.lab.tenants`), J.
-        exit_code: of its process, None where that does not apply.
-        sm_mhz: the clock at its end, MHz.
-        limits: what held the clock down while it ran.
-        gpu_j: the energy of the GPU by its end, J, on the account of its device.
-        measured: what it has shown, beside what the device model has for it.
+        gpu: what policies see; with a single clock where none may be set.
+        uuid: of the card.
+        sampler: reads it.
+        clock: sets its clock; None where that may not be done.
+        exclusive: whether its compute mode lets only one process at a time use it without MPS.
     """
 
-    number: int
-    began_s: float
-    released_s: float
-    energy_j: float
-    energy_model_j: float
-    exit_code: int | None
-    log: str
-    sm_mhz: float
-    limits: tuple[str, ...]
-    gpu_j: float
-    measured: MeasuredWork = field(default_factory=MeasuredWork)
+    gpu: Gpu
+    uuid: str
+    sampler: CardSampler
+    clock: HeldClock | None
+    exclusive: bool = False
 
 
 class ExecutorDevice:
-    """A GPU that runs jobs: a `Device` with accounts of its jobs and of its energy.
+    """A GPU that runs jobs.
 
-    `now_s` is the time that all devices of the run share.
+    Args:
+        card: the card.
+        launcher: starts clients of `mps`.
+        jobs: the job of each task.
+        now_s: the time that all devices of the run share, s.
 
     Attributes:
-        requested_mhz: the clock that was requested, MHz; None for the card's own.
         lost: why the GPU can no longer be used; empty as long as it can.
         drained: why nothing new may start on it, for now or for good, while its jobs run on; empty as long as it may.
-        ended: the records of attempts that have ended, by task, until they are taken out.
+        latest: the latest reading, without the jobs.
+        requested_mhz: the clock that was requested, MHz; None for the card's own.
         idle_j: energy while nothing ran, J.
-        counter_j: its energy counter when it was taken for the run, J; None where that is unknown.
-        estimated_j: the part of its energy that is an integral of power readings, J; the rest is its counter's.
-        unknown_s: time whose energy is unknown, and on no account, s.
+        ended: the records of attempts that have ended, by task, until they are taken out.
+        notes: what the operator has to be told.
+        first_counter_j: the card's energy counter when it was taken for the run, J; NaN where that is unknown.
+        counter_j: the same when it was last read.
+        estimated_j: the part of its energy that is an integral of power readings, J.
+        unknown_s: time whose energy is unknown, and in no account, s.
+
+    Raises:
+        NvmlError: the card does not reply, or is lost.
     """
 
     provenance = "measured"
 
-    def __init__(self, gpu: Gpu, uuid: str, now_s: Callable[[], float], latest: Reading) -> None:
-        self.gpu, self.uuid, self.latest = gpu, uuid, latest
-        self.requested_mhz: int | None = None
+    def __init__(
+        self,
+        card: CardOfRun,
+        launcher: JobLauncher,
+        jobs: Mapping[int, AssignedJob],
+        now_s: Callable[[], float],
+        *,
+        mps: MpsSession,
+        timeouts: Timeouts,
+        notes: list[Note],
+    ) -> None:
+        self.gpu, self.uuid = card.gpu, card.uuid
         self.lost = self.drained = ""
+        self.requested_mhz: int | None = None
         self.ended: dict[int, Attempt] = {}
-        self.counter_j: float | None = None
         self.idle_j = self.estimated_j = self.unknown_s = 0.0
-        self.notes: list[str] = []
-        self._now_s = now_s
-        self._residents: dict[int, Any] = {}
+        self.notes = notes
+        self._card, self._sampler, self._launcher, self._jobs = card, card.sampler, launcher, jobs
+        self._now_s, self._mps, self._timeouts = now_s, mps, timeouts
+        self._residents: dict[int, JobOnGpu] = {}
         self._failed: list[TaskFailure] = []
+        self._limits: tuple[str, ...] = ()
+        self._sampled_s = self._next_read_s = self._idle_since_s = -math.inf
+        self._busy_since_s = math.inf
+        self._first_failure: tuple[float, int] = (-math.inf, -1)
+        self._short = self._low_told = False
+        self._restarts, self._mps_due_s = DaemonRestarts(timeouts.mps_pauses_s), math.inf
+
+        first = self._sampler.sample(wait_s=timeouts.nvml_s)
+        if first is None:
+            raise NoReplyError(f"{card.gpu.name} ({card.uuid}): {_NO_REPLY}. Reset the GPU, or leave it out.")
+        self._free_mib, self._known_mhz = math.inf, float(card.gpu.max_mhz)
+        self.latest = self._reading_of(first)
+        self._divided_j, self._divided_s = self.latest.energy_j, self.latest.time_s
+        self.first_counter_j = self.counter_j
 
     @property
     def running(self) -> int:
         return len(self._residents)
 
     @property
+    def sharing(self) -> str:
+        return self._mps.sharing
+
+    @property
     def state(self) -> str:
         """`lost`, `drained` (its jobs run on, nothing new may start) or `ok`, as the journal and the report have it."""
         return "lost" if self.lost else "drained" if self.drained else "ok"
 
+    def shares_j(self) -> dict[int, float]:
+        """Return the energy so far of each job on it, and of those in `ended`, J."""
+        ended_j = {task: attempt.energy_j for task, attempt in self.ended.items()}
+        return ended_j | {task: resident.energy_j for task, resident in self._residents.items()}
+
     def note(self, text: str, event: str = "note") -> None:
         """Tell the operator something about the GPU: as the named event on stderr, and as a note in the report."""
         self.notes.append(Note.at(self._now_s(), text, event))
+
+    def began_s(self, task_id: int) -> float:
+        """Return when a job began, s: inf while its process loads or its start waits, and -inf without such a job."""
+        if task_id not in self._residents:
+            return -math.inf
+        released_s = self._residents[task_id].released_s
+        return math.inf if math.isnan(released_s) else released_s
+
+    def descriptors(self) -> list[int]:
+        """Return what becomes readable when a job's process ends."""
+        found = [resident.descriptor for resident in self._residents.values()]
+        return [descriptor for descriptor in found if descriptor is not None]
+
+    # The device protocol.
+
+    def set_clock(self, sm_mhz: int | None) -> None:
+        """Request a clock of the grid; one that cannot be set is noted, and the GPU keeps its own."""
+        if sm_mhz is not None:
+            self.gpu.check_clock(sm_mhz)
+        if self._card.clock is not None:
+            if self.lost:
+                return
+            if self._sampler.silent_s:
+                self.note(f"clock {sm_mhz} MHz not set: {_NO_REPLY}")
+                return
+            try:
+                if sm_mhz is None:
+                    self._card.clock.release()
+                else:
+                    self._card.clock.lock(sm_mhz)
+            except DeviceError as error:
+                self.note(f"clock {sm_mhz} MHz not set: {error}", "clock-refused")
+                return
+            self._sampled_s = self._next_read_s = -math.inf
+        self.requested_mhz = sm_mhz
+
+    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
+        """Start a job as soon as its memory is free; an error is a failure of the job, which `take_failures` returns.
+
+        Raises:
+            DeviceError: the id runs already, or there are too many clients.
+        """
+        if task_id in self._residents or len(self._residents) >= self.gpu.mps_clients:
+            found = f"{self.running} jobs on it" if task_id not in self._residents else f"job {task_id} on it"
+            raise DeviceError(f"{self.gpu.name} ({self.uuid}): {found} already. Wait for one to end.")
+
+        self._bring_up_to_date()
+        requested = math.inf if iterations is None else iterations
+        resident = JobOnGpu(task_id, self._jobs[task_id], Resident(workload, mps_pct), requested, self._now_s())
+        self._residents[task_id] = resident
+        self._try_start(resident)
 
     def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
         """Refuse another way of sharing than MPS; `DeviceError`."""
@@ -118,32 +230,366 @@ class ExecutorDevice:
         raise DeviceError(f"{found}; it shares by MPS alone. Use a policy that needs no more, or emulated GPUs.")
 
     def hold(self, task_id: int, time_s: float) -> None:
-        """Do nothing: the processes of a real gang wait for each other by themselves."""
+        """Do nothing: real GPUs run no jobs on several."""
 
-    def began_s(self, task_id: int) -> float:
-        """Return when a job began, s: inf while its process loads or its start waits, and -inf without such a job."""
-        return -math.inf
+    def stop(self, task_id: int) -> float:
+        """Stop a job and return its iterations, as `Device.stop`."""
+        if task_id not in self._residents:
+            raise DeviceError(f"{self.gpu.name} ({self.uuid}): no job {task_id} on it. Stop only what runs.")
+        self._bring_up_to_date()
+        resident = self._residents[task_id]
+        return min(self._remove(resident), resident.iterations)
+
+    def stop_all(self) -> None:
+        """End all jobs at once: the run ends."""
+        self._bring_up_to_date()
+        for resident in self._residents.values():
+            resident.begin_stop("lost", "the run ended")
+        self._join_stopping()
+        self._bring_up_to_date()
+        for resident in list(self._residents.values()):
+            self._remove(resident)
+
+    def read(self) -> Reading:
+        """Return the latest reading, with the progress of the jobs."""
+        self.update()
+        progress = {task: resident.progress() for task, resident in self._residents.items()}
+        return self._as_seen(progress)
+
+    def next_event_s(self) -> float:
+        """Return when to poll it again, s: soon while jobs load or end, else after `poll_s`; `inf` once it is idle."""
+        now_s = self._now_s()
+        if self._failed:
+            return now_s
+        if not self._residents:
+            return self._next_idle_poll_s(now_s)
+
+        residents = self._residents.values()
+        if any(resident.loading or resident.stopping is not None for resident in residents):
+            return now_s + _SOON_S
+        deadline_s = min(resident.deadline_s for resident in residents)
+        # A process without a descriptor does not wake the run at its end, so it is polled more often.
+        watched = all(resident.descriptor is not None for resident in residents)
+        return max(now_s, min(deadline_s, now_s + (self._timeouts.poll_s if watched else _SOON_S)))
+
+    def advance(self, to_s: float) -> list[int]:
+        """Poll the jobs; return those that have completed."""
+        self._bring_up_to_date()
+        for resident in self._residents.values():
+            if resident.worker is None:
+                self._try_start(resident)
+            elif resident.stopping is None:
+                resident.worker.poll()
+
+        completed = [resident for resident in self._residents.values() if resident.finished]
+        for resident in completed:
+            self._remove(resident)
+        self._collect_failures()
+        self._check_mps()
+
+        now_s = self._now_s()
+        for resident in self._residents.values():
+            self._end_excess(resident, now_s)
+        self._release_loaded(now_s)
+        return [resident.task_id for resident in completed]
 
     def take_failures(self) -> list[TaskFailure]:
+        """Return the attempts that failed since the last call."""
         failed, self._failed = self._failed, []
         return failed
 
-    def attempts(self) -> dict[int, Attempt]:
-        raise NotImplementedError
+    # Readings and energy.
 
-    def shares_j(self) -> dict[int, float]:
-        """Return the energy so far of each job on it, and of those in `ended`, in equal shares, J."""
-        return {task: attempt.energy_j for task, attempt in (self.ended | self.attempts()).items()}
+    def update(self, *, force: bool = False) -> None:
+        """Read the GPU and divide its energy, unless that was done a moment ago (or `force`).
 
-    def model_shares_j(self) -> dict[int, float]:
-        """Return the same energies with the power above idle divided by what each job draws alone, J."""
-        return {task: attempt.energy_model_j for task, attempt in (self.ended | self.attempts()).items()}
+        A silent GPU's `latest` stays as it was.
+        """
+        now_s = self._now_s()
+        if self.lost or now_s < (self._sampled_s + _SAME_S if force else self._next_read_s):
+            return
+        self._sampled_s, self._next_read_s = now_s, now_s + _FRESH_S
+        try:
+            sample = self._sampler.sample()
+        except GpuLostError as error:
+            self.lost = str(error)
+            self.note(f"lost: {error}", "gpu-lost")
+            return
 
-    def _reading(self, progress: dict[int, Progress], **more: Any) -> Reading:
-        # The power of a lost GPU is unknown; no value is invented for it.
-        power_w = 0.0 if self.lost else self.latest.power_w
-        return replace(self.latest, time_s=self._now_s(), residents=progress, power_w=power_w, **more)
+        if sample is not None:
+            self.latest = self._reading_of(sample)
+            self._divide_energy()
+            self._tell_low_clock(now_s)
+        self._update_drained()
 
-    def _require_running(self, task_id: int) -> None:
-        if task_id not in self._residents:
-            raise DeviceError(f"{self.gpu.name} ({self.uuid}): no job {task_id} on it. Stop only what runs.")
+    def _bring_up_to_date(self) -> None:
+        """Divide the energy so far among the jobs that ran, before those change; end them on a lost GPU."""
+        self.update(force=True)
+        if self.lost:
+            for resident in self._residents.values():
+                reason = f"{self.uuid} was lost"
+                resident.begin_stop("lost", reason)
+                # A job that still waits for memory has no process to end, and fails at once.
+                resident.failure = resident.failure or TaskFailure(resident.task_id, "lost", reason, charged=False)
+
+    def _reading_of(self, sample: CardSample) -> Reading:
+        self._limits = sample.limits
+        self._free_mib = math.inf if math.isnan(sample.free_mib) else sample.free_mib
+        self._known_mhz = self._known_mhz if math.isnan(sample.sm_mhz) else sample.sm_mhz
+        self.counter_j = self._sampler.counter_j
+        self.estimated_j, self.unknown_s = self._sampler.energy.estimated_j, self._sampler.energy.unknown_s
+        power_w = 0.0 if math.isnan(sample.power_w) else sample.power_w  # no value is invented for what is unknown
+        return Reading(
+            self._now_s(), None, sample.sm_mhz, power_w, sample.energy_j, throttled=bool(sample.limits)
+        )
+
+    def _as_seen(self, progress: dict[int, Progress]) -> Reading:
+        # A policy decides by the last clock that was read. The power of a lost GPU is unknown.
+        sm_mhz = self._known_mhz if math.isnan(self.latest.sm_mhz) else self.latest.sm_mhz
+        return replace(
+            self.latest,
+            time_s=self._now_s(),
+            residents=progress,
+            power_w=0.0 if self.lost else self.latest.power_w,
+            sm_mhz=sm_mhz,
+            requested_mhz=None if self.lost else self.requested_mhz,
+        )
+
+    def _divide_energy(self) -> None:
+        """Give the energy since the last division to the jobs that ran, or to idle time."""
+        spent_j = self.latest.energy_j - self._divided_j
+        if spent_j <= 0.0:
+            return  # a counter stands still for 0.1 s or so
+        took_s = self.latest.time_s - self._divided_s
+        self._divided_j, self._divided_s = self.latest.energy_j, self.latest.time_s
+
+        running = [resident for resident in self._residents.values() if resident.worker is not None]
+        if not running:
+            self.idle_j += spent_j
+            return
+        # Without MPS a job has the whole GPU in its turn, whatever its share.
+        turns = self._mps.sharing != MPS
+        residents = [replace(one.resident, mps_pct=100) if turns else one.resident for one in running]
+        shares_j = share_energy(self._card.gpu, residents, self.latest.sm_mhz, spent_j, took_s)
+        for resident, share_j in zip(running, shares_j, strict=True):
+            resident.energy_j += share_j
+            resident.limits.update(self._limits)
+
+    def _tell_low_clock(self, now_s: float) -> None:
+        """Tell once that the clock stays low under load, although nothing that NVML names holds it down."""
+        busy = any(not math.isnan(resident.released_s) for resident in self._residents.values())
+        self._busy_since_s = min(self._busy_since_s, now_s) if busy else math.inf
+        if self._low_told or self.requested_mhz is not None or now_s - self._busy_since_s < _BUSY_S:
+            return
+        top_mhz = float(self.gpu.max_mhz)
+        text = low_clock(self.latest.sm_mhz, top_mhz, idles=False, throttled=self.latest.throttled)
+        if text:
+            self._low_told = True
+            self.note(text, "clock-low")
+
+    def _update_drained(self) -> None:
+        silent_s = self._sampler.silent_s
+        drained = self._sampler.drained or (_NO_REPLY if silent_s else "")
+        if not drained and self._card.exclusive and self._mps.sharing != MPS and math.isinf(self._mps_due_s):
+            drained = "its compute mode is exclusive, and there is no MPS any more by which jobs could share it"
+        if drained == self.drained:
+            return
+
+        if not drained:
+            self.note("NVML replies again: the GPU takes new jobs", "gpu-replies")
+        elif drained == _NO_REPLY:
+            text = f"{_NO_REPLY} (for {silent_s:.0f} s): its jobs run on, it gets no new ones until NVML replies"
+            self.note(text, "gpu-silent")
+        else:
+            self.note(f"drained after {drained}: its jobs run on, it gets no new ones", "gpu-drained")
+        self.drained = drained
+
+    def _next_idle_poll_s(self, now_s: float) -> float:
+        if self.lost:
+            return math.inf
+        if 0.0 < self._sampler.silent_s < _GIVE_UP_S:
+            return now_s + self._timeouts.poll_s
+        if self._sampler.drained:
+            return math.inf
+        ahead = [self._idle_since_s + after_s for after_s in _IDLE_POLLS_S if self._idle_since_s + after_s > now_s]
+        # Below a power limit, starts would wait for ever for a last reading of what was not the run's.
+        used = self.latest.power_w > _USED * self.gpu.idle_w
+        return min(ahead, default=now_s + _IDLE_POLLS_S[-1] if used else math.inf)
+
+    # Starts and ends of jobs.
+
+    def _try_start(self, resident: JobOnGpu) -> None:
+        """Start its process if its memory is free and MPS is there; else wait for that. A drained GPU starts none."""
+        if resident.failure is not None:
+            return  # it has failed to start: another attempt is the policy's to decide
+        if self.drained:
+            reason = f"{self.uuid} takes no new jobs: {self.drained}"
+            resident.failure = TaskFailure(resident.task_id, "drained", reason, charged=False)
+            return
+        if math.isfinite(self._mps_due_s):
+            return
+        needed_mib, free_mib = resident.job.spec.memory_mib, self._free_for_mib(resident)
+        if free_mib < needed_mib:
+            waited_s = self._now_s() - resident.requested_s
+            if waited_s > self._timeouts.memory_s:
+                reason = f"{needed_mib:.0f} MiB needed, {free_mib:.0f} free for {waited_s:.0f} s"
+                resident.failure = TaskFailure(resident.task_id, "memory", reason, charged=False)
+            return
+
+        task_id, workload, mps_pct = resident.task_id, resident.resident.workload, resident.resident.mps_pct
+        try:
+            worker = self._launcher.start(task_id, workload, mps_pct, resident.iterations, gpu_uuid=self.uuid)
+        except ShortageError as error:
+            if not self._short:
+                self.note(f"the start of a job waits: {error}", "job-waits")
+            self._short = True
+            return
+        except DeviceError as error:
+            resident.failure = TaskFailure(task_id, "start", str(error))
+        else:
+            resident.worker, resident.began_s, resident.descriptor = worker, self._now_s(), pidfd(worker.pid)
+        self._short = False
+        resident.number = self._launcher.attempt(task_id)
+
+    def _free_for_mib(self, newcomer: JobOnGpu) -> float:
+        """Return the memory that neither the other jobs nor, where that is known, foreign processes need, MiB."""
+        others = [one for one in self._residents.values() if one is not newcomer and one.worker is not None]
+        ours_mib = sum(other.job.spec.memory_mib for other in others)
+        # Jobs may not yet hold all that they need, so only what is held beyond that is foreign.
+        foreign_mib = max(0.0, self.gpu.memory_mib - self._free_mib - ours_mib)
+        return self.gpu.memory_mib - ours_mib - foreign_mib
+
+    def _release_loaded(self, now_s: float) -> None:
+        """Allow the jobs that load to begin once every one of them is ready, so that a batch begins together."""
+        loading = [(one, one.worker) for one in self._residents.values() if one.worker is not None and one.loading]
+        if all(worker.ready for _, worker in loading):
+            for resident, worker in loading:
+                worker.go()
+                resident.released_s = now_s
+
+    def _end_excess(self, resident: JobOnGpu, now_s: float) -> None:
+        """Begin to end a job that has taken too long, or has written too much."""
+        if resident.stopping is not None:
+            return
+        if now_s >= resident.deadline_s:
+            resident.begin_stop("timeout", f"took longer than its {resident.job.spec.timeout_s:g} s", charged=True)
+        elif excess := getattr(resident.worker, "excess", ""):
+            resident.begin_stop("crash", excess, charged=True)
+
+    def _collect_failures(self) -> None:
+        for resident in list(self._residents.values()):
+            failure = resident.ended_failure()
+            if failure is not None:
+                self._remove(resident)
+                self._failed.append(self._classify(resident, failure))
+
+    def _classify(self, resident: JobOnGpu, failure: TaskFailure) -> TaskFailure:
+        """Return a failure soon after another one as one of what both share; the job that failed first is suspect."""
+        now_s, (first_s, first_task) = self._now_s(), self._first_failure
+        if failure.kind not in ("crash", "memory") or self._mps.sharing != MPS:
+            return failure
+        # A job that was started after the first failure has failed on its own.
+        recent = resident.began_s <= first_s and now_s - first_s <= self._timeouts.shared_s
+        if first_task != failure.task_id and recent:
+            reason = f"failed with its neighbours on {self.uuid}: {failure.reason}"
+            return TaskFailure(failure.task_id, "shared", reason, charged=False)
+        self._first_failure = (now_s, failure.task_id)
+        return replace(failure, alone=True) if self._residents else failure
+
+    def _check_mps(self) -> None:
+        """End all clients of an MPS daemon that has ended, as failed together; start a new one after a pause."""
+        now_s = self._now_s()
+        if now_s >= self._mps_due_s and not self.lost:
+            self._mps_due_s = math.inf
+            self._mps.start()
+            failed = self._mps.sharing != MPS
+            text = f"MPS does not start again ({self._mps.reason}): {_TURNS}" if failed else "MPS was started again"
+            self.note(text, "no-mps" if failed else "mps-restarted")
+        if self._mps.alive() or self.lost:
+            return
+
+        recent = now_s - self._first_failure[0] <= self._timeouts.shared_s
+        alone = not recent and self.running == 1
+        for resident in self._residents.values():
+            resident.begin_stop(MPS_ENDED, f"the MPS server of {self.uuid} went down", alone=alone)
+        self._join_stopping()
+        self._collect_failures()
+        self._mps.stop()
+        pause_s = self._restarts.pause_s(now_s)
+        self._mps_due_s = now_s + pause_s
+        then = f"it is started again in {pause_s:g} s" if math.isfinite(pause_s) else f"it is left so: {_TURNS}"
+        self.note(f"the MPS server of {self.uuid} went down; {then}", "mps-down")
+
+    def _join_stopping(self) -> None:
+        for resident in self._residents.values():
+            if resident.stopping is not None:
+                resident.stopping.join()
+
+    def _remove(self, resident: JobOnGpu) -> float:
+        done = 0.0 if resident.worker is None else resident.worker.stop()
+        resident.close_descriptor()
+        del self._residents[resident.task_id]
+        self.ended[resident.task_id] = resident.attempt(self.latest.sm_mhz)
+        if not self._residents:
+            self._idle_since_s = self._now_s()
+        return done
+
+
+class LostDevice(ExecutorDevice):
+    """A GPU that is missing when a run is resumed: what is started there fails at once, free of charge."""
+
+    def __init__(self, gpu: Gpu, uuid: str, reason: str, now_s: Callable[[], float]) -> None:
+        self.gpu, self.uuid, self.lost, self.drained = gpu, uuid, reason, ""
+        self.requested_mhz = None
+        self.latest = Reading(now_s(), None, math.nan, 0.0, 0.0)
+        self.ended, self.notes = {}, []
+        self.idle_j = self.estimated_j = self.unknown_s = 0.0
+        self.first_counter_j = self.counter_j = math.nan
+        self._now_s, self._known_mhz = now_s, float(gpu.max_mhz)
+        self._mps = MpsSession(uuid)
+        self._residents: dict[int, JobOnGpu] = {}
+        self._failed: list[TaskFailure] = []
+        self._progress: dict[int, Progress] = {}
+        self.note(f"lost: {reason}", "gpu-lost")
+
+    def update(self, *, force: bool = False) -> None:
+        """There is nothing to read."""
+
+    def set_clock(self, sm_mhz: int | None) -> None:
+        """There is nothing to set."""
+
+    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
+        """Let the job fail at once."""
+        self._progress[task_id] = Progress(task_id, Resident(workload, mps_pct), 0.0, math.inf)
+        self._failed.append(TaskFailure(task_id, "lost", self.lost, charged=False))
+
+    def stop(self, task_id: int) -> float:
+        """Take the job away."""
+        self._failed = [failure for failure in self._failed if failure.task_id != task_id]
+        self._leave(task_id)
+        return 0.0
+
+    def stop_all(self) -> None:
+        """There is nothing to stop."""
+
+    def read(self) -> Reading:
+        """Return a reading of which nothing is known."""
+        return self._as_seen(dict(self._progress))
+
+    def next_event_s(self) -> float:
+        """Return now if a job has failed."""
+        return self._now_s() if self._failed else math.inf
+
+    def advance(self, to_s: float) -> list[int]:
+        """Do nothing."""
+        return []
+
+    def take_failures(self) -> list[TaskFailure]:
+        """Return the jobs that were started here."""
+        for failure in self._failed:
+            self._leave(failure.task_id)
+        return super().take_failures()
+
+    def _leave(self, task_id: int) -> None:
+        del self._progress[task_id]
+        self.ended[task_id] = Attempt(0, math.nan, math.nan, 0.0, None, "", math.nan, ())

@@ -1,12 +1,11 @@
 """Fault tolerance for any policy: retry failed tasks, run suspects alone, plan again without lost or drained GPUs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from heshare.lab.limits.held_starts import PolicyAround
 from heshare.policies.policy import (
     Action,
     Event,
@@ -21,6 +20,7 @@ from heshare.policies.policy import (
     View,
     Wait,
 )
+from heshare.policies.policy_around import PolicyAround
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
@@ -51,20 +51,19 @@ class _RenumberedTasks(Mapping[int, Running]):
 
 
 class FaultTolerantPolicy(PolicyAround):
-    """A policy on GPUs that can fail; as long as nothing fails it decides exactly as the policy that it wraps.
+    """A policy on GPUs that can fail, with tasks on one GPU each; as long as nothing fails it decides as the wrapped one.
 
     That policy gets no failures. A task to be retried arrives again. A suspect, which may have made its neighbours
     fail, is hidden until nothing else waits, and then has a GPU to itself. When a GPU is lost or drained, the policy is
     reset to the cluster of the others, and every waiting task arrives again; tasks that fit none of these GPUs are
     hidden and remain unfinished. What runs on a drained GPU runs on, out of the policy's sight. When that GPU takes
-    tasks again, the policy is reset to the cluster with it. A task on several GPUs has them to itself: a start that
-    would give it a neighbour is refused, and that task arrives again. `news` gets the waiting tasks; where it returns
-    true, other times or powers are known of them, and they arrive again for a policy that `replans`.
+    tasks again, the policy is reset to the cluster with it. A start that would give a suspect a neighbour is refused,
+    and that task arrives again.
     """
 
-    def __init__(self, policy: Policy, news: Callable[[Sequence[Task]], bool] = lambda waiting: False) -> None:
+    def __init__(self, policy: Policy) -> None:
         super().__init__(policy)
-        self.name, self.traits, self._news = policy.name, policy.traits, news
+        self.name, self.traits = policy.name, policy.traits
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         self._cluster, self._predictor, self._rng = cluster, predictor, rng
@@ -77,7 +76,6 @@ class FaultTolerantPolicy(PolicyAround):
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
         self._suspects.update(event.alone)
-        self._refused |= self._news(view.waiting) and bool(getattr(self._policy, "replans", False))
         self._alone = {gpu: task for gpu, task in self._alone.items() if task in view.gpus[gpu].running}
         if event.lost:
             self._lost.add(event.gpu)
@@ -109,12 +107,8 @@ class FaultTolerantPolicy(PolicyAround):
             waiting = [task for task in waiting if task.id not in self._suspects]
         if len(self._available) < len(self._cluster):
             gpus = [self._renumbered(view.gpus[index], place) for place, index in enumerate(self._available)]
-            memories_mib = sorted((gpu.gpu.memory_mib for gpu in gpus), reverse=True)
-            waiting = [
-                task
-                for task in waiting
-                if task.gpus <= len(gpus) and memory_mib(task.workload) <= memories_mib[task.gpus - 1]
-            ]
+            most_mib = max(gpu.gpu.memory_mib for gpu in gpus)
+            waiting = [task for task in waiting if memory_mib(task.workload) <= most_mib]
         return replace(view, waiting=waiting, gpus=gpus)
 
     def _renumbered(self, gpu: GpuView, place: int) -> GpuView:
@@ -140,26 +134,24 @@ class FaultTolerantPolicy(PolicyAround):
         return Event(kind, event.time_s, tasks, self._available.index(event.gpu))
 
     def _filtered(self, actions: Iterable[Action], view: View) -> Iterator[Action]:
-        """Yield the actions in the cluster's numbering, without those that give a suspect or a gang a neighbour."""
-        on = {index: set(view.gpus[index].running) for index in self._available}
+        """Yield the actions in the cluster's numbering, without those that give a suspect a neighbour."""
+        running = {task for index in self._available for task in view.gpus[index].running}
         for action in actions:
             if isinstance(action, SetClock):
                 yield replace(action, gpu=self._of_cluster(action.gpu))
                 continue
             if isinstance(action, Start | Migrate):
-                gpus = [self._of_cluster(gpu) for gpu in (action.gpu, *action.also)]
-                tasks = set().union(*(on.get(gpu, ()) for gpu in gpus)) - {action.task}
-                if any(self._alone.get(gpu, action.task) != action.task for gpu in gpus) or (action.also and tasks):
+                gpu = self._of_cluster(action.gpu)
+                if self._alone.get(gpu, action.task) != action.task:
                     self._refused = True
                     continue
-                action = replace(action, gpu=gpus[0], also=tuple(gpus[1:]))
-                self._alone |= dict.fromkeys(gpus if action.also else (), action.task)
-            if isinstance(action, Start | Migrate | Pause):
-                placed = () if isinstance(action, Pause) else (action.gpu, *action.also)
-                for index, tasks in on.items():
-                    (tasks.add if index in placed else tasks.discard)(action.task)
+                running.add(action.task)
+                action = replace(action, gpu=gpu)
+            if isinstance(action, Pause):
+                running.discard(action.task)
             yield action
-        if self._refused and not any(on.values()):
+
+        if self._refused and not running:
             yield Wait(view.now_s + _AGAIN_S)  # no end of a task will bring the next event
 
     def _of_cluster(self, gpu: int) -> int:
@@ -170,10 +162,10 @@ class FaultTolerantPolicy(PolicyAround):
         idle = [view.gpus[index] for index in self._available if not len(view.gpus[index].running)]
         idle.sort(key=lambda gpu: (-gpu.free_mib, gpu.index))
         for task in [task for task in view.waiting if task.id in self._suspects]:
-            if len(idle) < task.gpus or memory_mib(task.workload) > idle[task.gpus - 1].free_mib:
+            if not idle or memory_mib(task.workload) > idle[0].free_mib:
                 return
-            gpus, idle = idle[: task.gpus], idle[task.gpus :]
-            yield from (SetClock(gpu.index, None) for gpu in gpus if gpu.requested_mhz is not None)
-            first, *also = [gpu.index for gpu in gpus]
-            self._alone |= dict.fromkeys((first, *also), task.id)
-            yield Start(task.id, first, 100, also=tuple(also))
+            gpu = idle.pop(0)
+            if gpu.requested_mhz is not None:
+                yield SetClock(gpu.index, None)
+            self._alone[gpu.index] = task.id
+            yield Start(task.id, gpu.index, 100)

@@ -1,4 +1,4 @@
-"""One run a GPU: a machine-wide lock for each UUID, held until a run and its watchdog have ended."""
+"""One run a GPU: a machine-wide lock for each UUID, held until a run and its keeper have ended."""
 
 import fcntl
 import os
@@ -26,7 +26,7 @@ class GpuInUseError(DeviceError):
 
 
 class GpuLock(FileLock):
-    """The lock of the GPU with a UUID; the watchdog of a run inherits its descriptor.
+    """The lock of the GPU with a UUID; the keeper of a run inherits its descriptor.
 
     The file is for all users: who may open it may lock it. It is never deleted.
 
@@ -47,7 +47,7 @@ class GpuLock(FileLock):
         start_s = time.monotonic()
         while not self.acquire():
             holder = os.pread(self.descriptor, 4096, 0).decode(errors="replace").strip()
-            # A run that was killed leaves its GPU to its watchdog for a while, and takes a moment to end itself.
+            # A run that was killed leaves its GPU to its keeper for a while, and takes a moment to end itself.
             if time.monotonic() - start_s > (_CLEANUP_S if _has_ended(holder) else _EXIT_S):
                 self.close()
                 raise GpuInUseError(

@@ -1,6 +1,6 @@
 """Entries of a run's journal: a tagged union of typed structs, each a line `{"kind": {...}}` on disk.
 
-Fields with defaults are those that journals of older versions lack.
+Times are seconds since the start of the entry's session.
 """
 
 import math
@@ -21,10 +21,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Run(Entry, frozen=True):
-    """The description of a run, its first entry; `power_limit` is [time, s; limit, W] of each step.
-
-    `hosts` is what older versions wrote: the scheduler of a run on several hosts, or None.
-    """
+    """The description of a run, its first entry; `power_limit` is [time, s; limit, W] of each step."""
 
     policy: str
     jobs: tuple[JobSpec, ...] = ()
@@ -34,7 +31,6 @@ class Run(Entry, frozen=True):
     allow_clocks: bool = False
     file: str = ""
     power_limit: list[list[float]] | None = None
-    hosts: Any = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if sum(spec.count for spec in self.jobs) > MOST_JOBS:
@@ -62,13 +58,12 @@ class Session(Entry, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True):
-    """A job that begins on a GPU, and on others (`also`), with its share."""
+    """A job that begins on a GPU with its share."""
 
     job: str
     gpu: int
     mps_pct: int
     batch_size: int | None = None
-    also: tuple[int, ...] = ()
 
 
 class Started(Placed, frozen=True, array_like=True, tag="start"):
@@ -87,6 +82,8 @@ class Clocked(msgspec.Struct, frozen=True, array_like=True, tag="clock"):
 
 
 class Paused(msgspec.Struct, frozen=True, array_like=True, tag="pause"):
+    """A pause."""
+
     job: str
 
 
@@ -114,20 +111,36 @@ class Decision(Entry, frozen=True):
         return [action for action in self.actions if isinstance(action, Placed)]
 
 
-class Part(msgspec.Struct, frozen=True):
-    """The energy of an attempt on one of its GPUs, J: in equal shares, and by the power alone."""
+class Account(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The account of a GPU in a session so far, and its state.
 
-    gpu: int
+    `energy_j` is the sum of `idle_j`, of `shares_j`, and of the energies of attempts that have ended in the session.
+
+    Attributes:
+        energy_j: the GPU's energy since the begin of the session, J.
+        idle_j: while no job ran, J.
+        shares_j: of each job that runs, or whose end is not journalled yet, J.
+        counter_j: the GPU's own counter, J, None where it is unknown.
+        state: `ok`, `drained` or `lost`; `drained` says why nothing new may start.
+        estimated_j: the part of `energy_j` that is an integral of power readings, J.
+        unknown_s: time whose energy is in no account, s.
+    """
+
     energy_j: float
-    energy_model_j: float | None = None
+    idle_j: float = 0.0
+    shares_j: dict[str, float] = {}
+    counter_j: float | None = None
+    sm_mhz: float | None = None
+    power_w: float | None = None
+    state: str = "ok"
+    requested_mhz: int | None = None
+    drained: str = ""
+    estimated_j: float = 0.0
+    unknown_s: float = 0.0
 
 
 class End(Entry, frozen=True):
-    """The end of an attempt; energies of the attempt (equal shares, by the power alone) and of the GPU so far, J.
-
-    They are those on its first GPU; `also` has those on its other GPUs. `predicted_s` is what was predicted for it, by
-    the device model in the conditions in which it ran.
-    """
+    """The end of an attempt: its energy, J, and the account of its GPU at that moment, without the attempt."""
 
     job: str
     gpu: int
@@ -135,13 +148,12 @@ class End(Entry, frozen=True):
     end_s: float
     iterations: float
     energy_j: float
+    account: Account
     start_s: float = 0.0
     began_s: float | None = None
     released_s: float | None = None
     mps_pct: int = 100
     attempt: int = 1
-    energy_model_j: float | None = None
-    gpu_j: float = 0.0
     exit_code: int | None = None
     sm_mhz: float | None = None
     limits: tuple[str, ...] = ()
@@ -149,14 +161,6 @@ class End(Entry, frozen=True):
     reason: str = ""
     charged: bool = False
     again: bool = False
-    also: tuple[Part, ...] = ()
-    predicted_s: float | None = None
-    predicted_by: str = ""
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The energies on all of its GPUs."""
-        return (Part(self.gpu, self.energy_j, self.energy_model_j), *self.also)
 
     @property
     def completed(self) -> bool:
@@ -171,39 +175,6 @@ class End(Entry, frozen=True):
     def wasted(self) -> bool:
         """Whether the attempt was for nothing: it failed, or it was paused and does not keep its iterations."""
         return bool(self.failure) or (not self.completed and self.iterations == 0)
-
-
-class Learned(Entry, frozen=True):
-    """What was measured of a command: what it is planned as from now on, and the attempt that showed it last.
-
-    `command` is its `command_key`; `iterations` are those of the workload that take the measured time.
-    """
-
-    command: str
-    job: str
-    model: str
-    batch_size: int
-    precision: str
-    iterations: float
-    duration_s: float
-    gpu: str
-    mps_pct: int = 100
-
-
-class Account(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The account of a GPU in this session: energy by its counter and while idle, J; shares of jobs, J; state."""
-
-    energy_j: float
-    idle_j: float = 0.0
-    shares_j: dict[str, float] = {}
-    model_shares_j: dict[str, float] | None = None
-    sm_mhz: float | None = None
-    power_w: float = 0.0
-    state: str = "ok"
-    requested_mhz: int | None = None
-    drained: str = ""
-    estimated_j: float = 0.0
-    unknown_s: float = 0.0
 
 
 class Sample(Entry, frozen=True):
@@ -228,14 +199,14 @@ class Salvaged(Entry, frozen=True):
     copy: str
 
 
-_KINDS = {kind.__name__.lower(): kind for kind in (Run, Session, Decision, End, Learned, Sample, Note, Salvaged)}
+_KINDS = {kind.__name__.lower(): kind for kind in (Run, Session, Decision, End, Sample, Note, Salvaged)}
 
 
 def decode(line: dict[str, Any]) -> Entry:
     """Return the entry of a line's JSON.
 
     Raises:
-        msgspec.ValidationError: no run writes such an entry.
+        msgspec.ValidationError: this version writes no such entry.
     """
     kind, value = next(iter(line.items()), ("", None))
     if kind not in _KINDS:

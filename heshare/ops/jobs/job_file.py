@@ -16,8 +16,8 @@ from heshare.world.workload import PRECISIONS, Workload
 
 LOADS = ("low", "medium", "high")
 MOST_JOBS = 100_000
-OUTPUT_MIB = 256
-"""Limit of the output of an attempt unless a job has its own, MiB (chosen so that no ordinary log reaches it)."""
+OUTPUT_MIB = 1024
+"""Most output of an attempt unless a job has its own limit, MiB (chosen so that no ordinary log reaches it)."""
 _MOST_BATCH = 1_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _RESERVED = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "HESHARE_")
@@ -51,7 +51,6 @@ class _Entry(msgspec.Struct, kw_only=True):
     arrival_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     output_mib: Annotated[int, Meta(ge=1, le=1_000_000)] = OUTPUT_MIB
     gpus: Annotated[int, Meta(ge=1, le=1024)] = 1
-    host_memory_mib: Annotated[int, Meta(ge=16, le=1_000_000_000)] | None = None
 
 
 FIELDS = _Entry.__struct_fields__
@@ -73,9 +72,8 @@ class JobSpec:
         environment: what is added to a command's environment, as (name, value).
         arrival_s: when it may start, s after the run's start.
         row: the line of the file where it begins.
-        output_mib: limit of the output of an attempt, MiB.
-        gpus: how many GPUs of this machine it needs, all at the same time; several have no other job.
-        host_memory_mib: limit of the host memory of an attempt, with all that it starts, MiB; None for no limit.
+        output_mib: most output of an attempt, MiB; one that writes more is ended, and has failed.
+        gpus: how many GPUs it needs at the same time; only emulated GPUs run jobs on several.
     """
 
     name: str
@@ -93,7 +91,6 @@ class JobSpec:
     row: int
     output_mib: int = OUTPUT_MIB
     gpus: int = 1
-    host_memory_mib: int | None = None
 
 
 def read_jobs(path: str | Path) -> tuple[JobSpec, ...]:
@@ -151,7 +148,6 @@ def _job_spec(node: YamlNode) -> JobSpec:
         row=node.row,
         output_mib=entry.output_mib,
         gpus=entry.gpus,
-        host_memory_mib=entry.host_memory_mib,
     )
 
 
@@ -175,7 +171,7 @@ def _planned_workload(node: YamlNode, fields: dict[str, YamlNode], entry: _Entry
         found = "both a command and a workload" if "command" in fields else "neither a command nor a workload"
         node.refuse(found, "one of the two", "Give `command` (an argument list) or `workload` (such as resnet50:8).")
     if "workload" in fields:
-        for field in ("like", "directory", "environment", "output_mib", "gpus", "host_memory_mib"):
+        for field in ("like", "directory", "environment", "output_mib", "gpus"):
             if field in fields:
                 fields[field].refuse(f"`{field}` beside a workload", "it only beside a command", "Remove it.")
         return _workload(fields["workload"], entry.workload, entry.precision)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from heshare.ops.jobs.run_state import RunState
 from heshare.ops.private_files import make_private_folder, open_private
 from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.journal import Journal, read_journal, salvage_journal
+from heshare.shared.version import __version__
 
 NAME = "journal.jsonl"
 
@@ -35,7 +36,6 @@ class RunJournal:
         no_run = InputError("no journal of a run", "the folder of a run", action, file=path)
         if run is None and not (path.exists() and path.stat().st_size > 0):
             raise no_run
-        self._on_entry: Callable[[Entry], object] = lambda entry: None
         make_private_folder(folder)
         if salvage:
             try:
@@ -68,13 +68,6 @@ class RunJournal:
                 f"{self._lines.path}: cannot be written ({error.strerror}). Make room, then continue with "
                 f"heshare jobs run --resume {self._lines.path.parent}."
             ) from error
-        self._on_entry(entry)
-
-    def follow(self, on_entry: Callable[[Entry], object]) -> None:
-        """Call `on_entry` with every entry: with those that it had when it was opened now, with others once written."""
-        for entry in self.entries:
-            on_entry(entry)
-        self._on_entry = on_entry
 
     def close(self) -> None:
         self._lines.close()
@@ -118,15 +111,23 @@ def read_state(folder: Path) -> RunState:
 
 
 def decoded(lines: Sequence[dict[str, Any]], folder: Path) -> list[Entry]:
-    """Return the entries of a journal's lines; `InputError` for one that no run writes."""
-    with _made_up(folder):
-        return [decode(line) for line in lines]
+    """Return the entries of a journal's lines; `InputError` for one that no run of this version writes."""
+    version = lines[0].get("run", {}).get("version") if lines else __version__
+    try:
+        with _made_up(folder):
+            return [decode(line) for line in lines]
+    except InputError:
+        if version == __version__:
+            raise
+        action = f"Continue it with the version that began it: pip install heshare=={version}."
+        expected = f"one of heshare {__version__}, which runs here"
+        raise InputError(f"the journal of heshare {version}", expected, action, file=folder / NAME) from None
 
 
-def folded(entries: Sequence[Entry], folder: Path, state: RunState | None = None) -> RunState:
-    """Return the state after these entries, which follow those of `state`; `InputError` if they do not fit to it."""
+def folded(entries: Sequence[Entry], folder: Path) -> RunState:
+    """Return the state after these entries; `InputError` if they do not fit to each other."""
     with _made_up(folder):
-        state = state or RunState()
+        state = RunState()
         for entry in entries:
             state.add(entry)
         return state

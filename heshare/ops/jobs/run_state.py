@@ -1,328 +1,300 @@
-"""State of a run, folded from the entries of its journal: what status, top, metrics, report and resume are views of.
+"""State of a run, folded from the entries of its journal: the one source of status, report, jobs.csv and gpus.csv.
 
-Energies never fall: the counters of a session come after those of the sessions before it, and what ran when a session
-was killed counts as lost.
+Energy. A GPU's account of a session begins at 0 and is the sum of its parts: idle time, the jobs that run, and the
+attempts that have ended. What ran when a session was killed counts as lost, with its share in the last account. From
+the last account of a session to the begin of the next one only the GPU's counter tells the energy (`between_j`).
 """
 
 import math
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass, field
 
+import msgspec
+
 from heshare.ops.jobs import entries
+from heshare.ops.jobs.job_file import JobSpec
 
 MPS_ENDED = "mps"
 """The kind of a failure by the end of an MPS daemon: how often that may happen is limited for a GPU, not for a job."""
-WAYS = ("equal", "model")
-"""Ways of dividing a GPU's energy among its jobs: equal shares, and by the power that each draws alone."""
-JOB_FAULTS = ("crash", "timeout", "memory", "start", "shared", "mps", "lost", "drained")
-"""Kinds of failures of an attempt (`heshare.devices.device.TaskFailure`)."""
-RUN_FAULTS = (
-    *("gpu-lost", "gpu-drained", "gpu-silent", "mps-down", "no-mps"),
-    *("clock-refused", "clocks-refused"),
-)
-"""Events of a run that an operator must look at."""
-FAULTS = (*(f"job-{kind}" for kind in JOB_FAULTS), *RUN_FAULTS)
-MOST_LEFT = 100
-"""Most jobs that have left their GPUs and are still shown one by one."""
-LEFT_S = 300.0
-"""How long they are shown, s: longer than Prometheus usually waits between two scrapes."""
-
-
-@dataclass(frozen=True)
-class JobHistory:
-    """History of the jobs of a run, by job key.
-
-    Attributes:
-        over: how each job that is over ended, `completed` or `failed`.
-        attempts: the number of attempts, those that never ended included.
-        charged: how many of them failed by the job's own fault.
-        free: how many failed by no fault of its own, the ends of an MPS daemon left aside.
-        did: iterations that paused attempts completed.
-    """
-
-    over: dict[str, str] = field(default_factory=dict)
-    attempts: Counter[str] = field(default_factory=Counter)
-    charged: Counter[str] = field(default_factory=Counter)
-    free: Counter[str] = field(default_factory=Counter)
-    did: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    def add(self, entry: entries.Entry) -> None:
-        if isinstance(entry, entries.Decision):
-            self.attempts.update(placed.job for placed in entry.placed)
-        if not isinstance(entry, entries.End):
-            return
-        if entry.completed:
-            self.over[entry.job] = "completed"
-            return
-        self.did[entry.job] += entry.iterations
-        if entry.failure and entry.failure != MPS_ENDED:
-            (self.charged if entry.charged else self.free)[entry.job] += 1
-            if not entry.again:
-                self.over[entry.job] = "failed"
 
 
 @dataclass
-class SessionState:
-    """One session of a run: its ends, the last accounts, the jobs that ended since these, notes, its last time, s."""
+class JobState:
+    """State of a job, all its attempts together.
 
-    session: entries.Session
-    ends: list[entries.End] = field(default_factory=list)
-    first_action: tuple[entries.Decision, entries.Sample | None] | None = None
-    sample: entries.Sample | None = None
-    since: set[str] = field(default_factory=set)
-    notes: list[entries.Note] = field(default_factory=list)
-    last_s: float = 0.0
+    Attributes:
+        key, spec: its name in results, and its entry in the file.
+        outcome: `completed` or `failed` once it is over, `left` until then.
+        attempts: how many there were, those that never ended included.
+        charged: how many of them failed by the job's own fault.
+        free: how many failed by no fault of its own, the ends of an MPS daemon left aside.
+        iterations: those that paused attempts completed.
+        energy_j: of the attempts that counted, J; `lost_j` of those that failed or were cut off.
+        execution_s: time on a GPU of the attempts that counted, s.
+        last: the end of the last attempt that has one; `completion_s` is its time since the run's start, s.
+        placed: where it runs now, and since when (Unix time, s); None if it does not.
+    """
+
+    key: str
+    spec: JobSpec
+    outcome: str = "left"
+    attempts: int = 0
+    charged: int = 0
+    free: int = 0
+    iterations: float = 0.0
+    energy_j: float = 0.0
+    lost_j: float = 0.0
+    execution_s: float = 0.0
+    last: entries.End | None = None
+    completion_s: float = math.nan
+    placed: entries.Placed | None = None
+    since_s: float = math.nan
+
+    @property
+    def over(self) -> bool:
+        return self.outcome != "left"
+
+    def end(self, end: entries.End, completion_s: float) -> None:
+        """Add the end of an attempt."""
+        self.last, self.completion_s, self.placed = end, completion_s, None
+        if end.wasted:
+            self.lost_j += end.energy_j
+        else:
+            self.energy_j += end.energy_j
+            self.execution_s += end.end_s - end.start_s
+
+        if end.completed:
+            self.outcome = "completed"
+            return
+        self.iterations += end.iterations
+        if end.failure and end.failure != MPS_ENDED:
+            self.charged += end.charged
+            self.free += not end.charged
+            if not end.again:
+                self.outcome = "failed"
 
 
 @dataclass
 class GpuState:
-    """State of a GPU, and its energies in all sessions of the run.
+    """State of a GPU, and its energies in all sessions of the run, J.
 
     Attributes:
-        energy_j, idle_j, lost_j: by its counter; while nothing ran; for attempts that failed or were cut off, J.
-        power_w, requested_mhz, sm_mhz: now; NaN where unknown, or for no requested clock. `state`: ok, drained, lost.
-        shares_j: the energy in this session of each job that is on it, J, by way and job.
-        weights: the part of the power that each of these jobs has now, by way and job.
+        account: the last one of the present session.
+        completed_j, lost_j: of attempts that have ended, or were cut off with their session.
+        between_j: from the last account of a session to the next session, by the counter; `unknown_between` says that
+            it is missing for one of these times, since the counter is unknown or began again.
+        clocks_mhz: the clocks at the ends of attempts; `limits` is what held them down.
     """
 
-    uuid: str
-    name: str
-    sharing: str = ""
-    energy_j: float = 0.0
-    idle_j: float = 0.0
+    opened: entries.SessionGpu
+    account: entries.Account = field(default_factory=lambda: entries.Account(0.0))
+    completed_j: float = 0.0
     lost_j: float = 0.0
-    power_w: float = math.nan
-    requested_mhz: float = math.nan
-    sm_mhz: float = math.nan
-    state: str = "ok"
-    shares_j: dict[str, dict[str, float]] = field(default_factory=dict)
-    weights: dict[str, dict[str, float]] = field(default_factory=dict)
-    # Of the sessions before this one; and what attempts that ended in this one have.
-    before_j: float = 0.0
-    idle_before_j: float = 0.0
-    ended_j: float = 0.0
-
-    def add_account(self, account: entries.Account) -> None:
-        by_way = dict(zip(WAYS, (account.shares_j, account.model_shares_j), strict=True))
-        shares_j = {way: dict(by_job) for way, by_job in by_way.items() if by_job is not None}
-        for way, by_job in shares_j.items():
-            before = self.shares_j.get(way, {})
-            grown = {job: max(0.0, share_j - before.get(job, 0.0)) for job, share_j in by_job.items()}
-            if (total_j := sum(grown.values())) > 0.0:
-                self.weights[way] = {job: growth_j / total_j for job, growth_j in grown.items()}
-        self.shares_j = shares_j
-        # The account of idle energy is brought up to date only when the next job starts.
-        busy = any(shares_j.values())
-        idle_j = account.idle_j if busy else max(account.idle_j, account.energy_j - self.ended_j)
-        self.energy_j = max(self.energy_j, self.before_j + account.energy_j)
-        self.idle_j = max(self.idle_j, self.idle_before_j + idle_j)
-        self.state = account.state
-        lost = self.state == "lost"
-        # 0 W stands for a power that is unknown.
-        self.power_w = math.nan if lost else account.power_w or math.nan
-        self.sm_mhz = math.nan if lost or account.sm_mhz is None else account.sm_mhz
-        self.requested_mhz = math.nan if account.requested_mhz is None else float(account.requested_mhz)
-
-    def remove(self, job: str) -> None:
-        """Take a job off it; those that stay have its power."""
-        for shares_j in self.shares_j.values():
-            shares_j.pop(job, None)
-        for weights in self.weights.values():
-            weights.pop(job, None)
-            if (total := sum(weights.values())) > 0.0:
-                weights.update({other: weight / total for other, weight in weights.items()})
-
-    def begin_session(self) -> None:
-        self.before_j, self.idle_before_j, self.ended_j = self.energy_j, self.idle_j, 0.0
-        self.end()
-
-    def end(self) -> None:
-        self.shares_j, self.weights = {}, {}
-        self.power_w = self.sm_mhz = self.requested_mhz = math.nan
-
-
-@dataclass(frozen=True, slots=True)
-class RunningJob:
-    """A job that runs: its first GPU's index, its MPS percentage, since when (Unix time, s), its other GPUs."""
-
-    gpu: int
-    mps_pct: int
-    since_s: float
-    also: tuple[int, ...] = ()
+    between_j: float = 0.0
+    unknown_between: bool = False
+    clocks_mhz: list[float] = field(default_factory=list)
+    limits: set[str] = field(default_factory=set)
+    # Of the sessions before this one.
+    _energy_before_j: float = 0.0
+    _idle_before_j: float = 0.0
+    _estimated_before_j: float = 0.0
+    _unknown_before_s: float = 0.0
+    _first_counter_j: float | None = None
 
     @property
-    def gpus(self) -> tuple[int, ...]:
-        return (self.gpu, *self.also)
+    def energy_j(self) -> float:
+        """Its energy from the begin of the run to the last account, J."""
+        return self._energy_before_j + self.account.energy_j + self.between_j
+
+    @property
+    def idle_j(self) -> float:
+        return self._idle_before_j + self.account.idle_j
+
+    @property
+    def running_j(self) -> float:
+        """Of the jobs that run, J."""
+        return sum(self.account.shares_j.values())
+
+    @property
+    def parts_j(self) -> float:
+        """The sum of its parts, J."""
+        return self.completed_j + self.lost_j + self.idle_j + self.running_j + self.between_j
+
+    @property
+    def counter_j(self) -> float:
+        """The same energy by its own counter alone, J; NaN where that is unknown or began again."""
+        if self._first_counter_j is None or self.account.counter_j is None:
+            return math.nan
+        moved_j = self.account.counter_j - self._first_counter_j
+        return moved_j if moved_j >= 0.0 else math.nan
+
+    @property
+    def estimated_j(self) -> float:
+        """The part of its energy that is an integral of power readings, J."""
+        return self._estimated_before_j + self.account.estimated_j
+
+    @property
+    def unknown_s(self) -> float:
+        """Time whose energy is in no account, s."""
+        return self._unknown_before_s + self.account.unknown_s
+
+    def begin_session(self, opened: entries.SessionGpu, counter_j: float | None, *, first: bool) -> None:
+        """Close the account of the session before, and begin another one."""
+        last = self.account
+        if first:
+            self._first_counter_j = counter_j
+        else:
+            self._energy_before_j += last.energy_j
+            self._idle_before_j += last.idle_j
+            self._estimated_before_j += last.estimated_j
+            self._unknown_before_s += last.unknown_s
+            if counter_j is None or last.counter_j is None or counter_j < last.counter_j:
+                self.unknown_between = True
+            else:
+                self.between_j += counter_j - last.counter_j
+        self.opened = opened
+        self.account = entries.Account(0.0, counter_j=counter_j)
+
+    def end(self, end: entries.End) -> None:
+        """Add the end of an attempt on it."""
+        if end.wasted:
+            self.lost_j += end.energy_j
+        else:
+            self.completed_j += end.energy_j
+        if end.sm_mhz is not None:
+            self.clocks_mhz.append(end.sm_mhz)
+        self.limits.update(end.limits)
+        self.account = end.account
 
 
-@dataclass(frozen=True, slots=True)
-class JobEnergy:
-    """Energy of a job on one GPU, all its attempts there together, J, and its power now, W; each by way."""
+@dataclass
+class SessionState:
+    """One session of a run: its ends, the accounts before its first action, its notes, its last time, s."""
 
-    energy_j: dict[str, float]
-    power_w: dict[str, float]
+    session: entries.Session
+    ends: list[entries.End] = field(default_factory=list)
+    first_action: tuple[entries.Decision, tuple[entries.Account, ...]] | None = None
+    notes: list[entries.Note] = field(default_factory=list)
+    last_s: float = 0.0
 
 
 class RunState:
     """Fold of the entries of a run's journal, of all its sessions, in order.
 
-    Jobs are shown one by one while they run and for `LEFT_S` afterwards, but never more than the last `MOST_LEFT` of
-    those that do not run: what is shown is bounded by the number of clients that the GPUs can have.
-
     Attributes:
-        left_s: when each of the last jobs has left its GPU, Unix time, s.
-        started_s, updated_s: when the first session began, and the time of the last account; Unix time, s, or NaN.
-        decisions, decision_s: how many there were, and how long they took together, s.
-        faults: how many there were, by kind (`FAULTS`).
+        run: the description of the run.
+        jobs: the state of each job, by key.
+        updated_s: the time of the last account, Unix time, s; NaN without one.
     """
 
     def __init__(self) -> None:
         self.run = entries.Run("")
-        self.sessions: list[SessionState] = []
-        self.history = JobHistory()
-        self.salvaged: list[entries.Salvaged] = []
-        self.learned: dict[str, entries.Learned] = {}
+        self.jobs: dict[str, JobState] = {}
         self.gpus: list[GpuState] = []
-        self.running: dict[str, RunningJob] = {}
-        self.left_s: OrderedDict[str, float] = OrderedDict()
-        self.started_s = self.updated_s = math.nan
-        self.decisions, self.decision_s = 0, 0.0
-        self.faults: Counter[str] = Counter()
-        # Of attempts that have ended, J, by job, GPU and way.
-        self._ended_j: dict[str, dict[int, dict[str, float]]] = {}
+        self.sessions: list[SessionState] = []
+        self.salvaged: list[entries.Salvaged] = []
+        self.updated_s = math.nan
+        self.decisions = 0
 
     def add(self, entry: entries.Entry) -> None:
         """Add the next entry; `LookupError` or `ValueError` if it does not fit to those before it."""
-        self.history.add(entry)
         match entry:
             case entries.Run():
-                self.run = entry
+                self._add_run(entry)
             case entries.Session():
                 self._add_session(entry)
             case entries.Decision():
                 self._add_decision(entry)
             case entries.End():
                 self._add_end(entry)
-            case entries.Learned():
-                self.learned[entry.command] = entry
             case entries.Sample():
                 self._add_sample(entry)
             case entries.Note():
                 if self.sessions:
                     self.sessions[-1].notes.append(entry)
-                self.faults[entry.event] += entry.event in RUN_FAULTS
             case entries.Salvaged():
                 self.salvaged.append(entry)
+
         if self.sessions:
             self.sessions[-1].last_s = max(self.sessions[-1].last_s, entries.entry_time_s(entry))
-
-    @property
-    def jobs(self) -> int:
-        return sum(spec.count for spec in self.run.jobs)
 
     @property
     def at(self) -> float:
         """The Unix time at which the last session began, s; NaN without one."""
         return self.sessions[-1].session.at if self.sessions else math.nan
 
+    @property
+    def started_s(self) -> float:
+        """The Unix time at which the first session began, s; NaN without one."""
+        return self.sessions[0].session.at if self.sessions else math.nan
+
+    @property
+    def running(self) -> list[JobState]:
+        """The jobs that run; those of a session that was killed until `end_session`."""
+        return [job for job in self.jobs.values() if job.placed is not None]
+
     def counts(self) -> dict[str, int]:
         """Return the number of jobs in each state; those that have not arrived yet are waiting."""
-        outcomes = Counter(self.history.over.values())
+        outcomes = Counter(job.outcome for job in self.jobs.values())
+        running = len(self.running)
         return {
-            "waiting": self.jobs - len(self.history.over) - len(self.running),
-            "running": len(self.running),
+            "waiting": outcomes["left"] - running,
+            "running": running,
             "completed": outcomes["completed"],
             "failed": outcomes["failed"],
         }
 
-    def shown_jobs(self, now_s: float) -> dict[tuple[str, int], JobEnergy]:
-        """Return the energies of the jobs that are shown one by one, by job and index of the GPU; `now_s` is Unix."""
-        recent = [job for job, left_s in self.left_s.items() if now_s - left_s <= LEFT_S]
-        shown = {}
-        for job in (*self.running, *recent):
-            gpus = set(self._ended_j.get(job, ()))
-            if job in self.running:
-                gpus.update(self.running[job].gpus)
-            for index in sorted(gpus):
-                shown[job, index] = self._energy(job, index)
-        return shown
-
-    def end(self) -> None:
-        """Forget what only holds while an executor works on the run."""
-        self.running.clear()
+    def end_session(self) -> None:
+        """Count what runs as lost: the executor of the last session has ended. May be repeated."""
         for gpu in self.gpus:
-            gpu.end()
+            for key, share_j in gpu.account.shares_j.items():
+                gpu.lost_j += share_j
+                self.jobs[key].lost_j += share_j
+            gpu.account = msgspec.structs.replace(
+                gpu.account, shares_j={}, power_w=None, sm_mhz=None, requested_mhz=None
+            )
+        for job in self.running:
+            job.placed = None
 
-    def _energy(self, job: str, index: int) -> JobEnergy:
-        gpu, power_w = self.gpus[index], {}
-        here = job in self.running and index in self.running[job].gpus
-        # Counters begin with 0, or their first increase would be lost.
-        energy_j = (dict.fromkeys(gpu.shares_j, 0.0) if here else {}) | self._ended_j.get(job, {}).get(index, {})
-        for way, by_job in gpu.shares_j.items():
-            if job in by_job:
-                energy_j[way] = energy_j.get(way, 0.0) + by_job[job]
-            if here and not math.isnan(gpu.power_w) and way in gpu.weights:
-                power_w[way] = gpu.power_w * gpu.weights[way].get(job, 0.0)
-        return JobEnergy(energy_j, power_w)
+    def _add_run(self, run: entries.Run) -> None:
+        self.run = run
+        for spec in run.jobs:
+            for index in range(spec.count):
+                key = job_key(spec, index)
+                self.jobs[key] = JobState(key, spec)
 
     def _add_session(self, session: entries.Session) -> None:
-        if not self.sessions:
-            self.started_s = session.at
-            self.gpus = [GpuState(gpu.uuid, gpu.name) for gpu in session.gpus]
-        for index, gpu in enumerate(self.gpus):
-            for job, share_j in gpu.shares_j.get("equal", {}).items():
-                ways_j = {way: by_job[job] for way, by_job in gpu.shares_j.items() if job in by_job}
-                self._leave(job, index, ways_j, self.updated_s)
-                gpu.lost_j += share_j
-            gpu.begin_session()
-        for gpu, opened in zip(self.gpus, session.gpus, strict=True):
-            gpu.sharing, gpu.state = opened.sharing, "ok"
-        self.running.clear()
+        first = not self.sessions
+        if first:
+            self.gpus = [GpuState(gpu) for gpu in session.gpus]
+        self.end_session()
+        for index, (gpu, opened) in enumerate(zip(self.gpus, session.gpus, strict=True)):
+            counter_j = session.counters_j[index] if session.counters_j else None
+            gpu.begin_session(opened, counter_j, first=first)
         self.sessions.append(SessionState(session))
 
     def _add_decision(self, decision: entries.Decision) -> None:
         self.decisions += 1
-        self.decision_s += max(0.0, decision.decided_s - decision.t)
         for placed in decision.placed:
-            since_s = self.at + decision.decided_s
-            self.running[placed.job] = RunningJob(placed.gpu, placed.mps_pct, since_s, placed.also)
-            self.left_s.pop(placed.job, None)
+            job = self.jobs[placed.job]
+            job.attempts += 1
+            job.placed, job.since_s = placed, self.at + decision.decided_s
         if decision.actions and self.sessions and self.sessions[-1].first_action is None:
-            self.sessions[-1].first_action = decision, self.sessions[-1].sample
+            self.sessions[-1].first_action = decision, tuple(gpu.account for gpu in self.gpus)
 
     def _add_end(self, end: entries.End) -> None:
-        if not self.sessions:
-            return
-        self.sessions[-1].ends.append(end)
-        self.sessions[-1].since.add(end.job)
-        self.running.pop(end.job, None)
-        for part in end.parts:
-            gpu = self.gpus[part.gpu]
-            gpu.remove(end.job)
-            ways_j = {"equal": part.energy_j} | ({} if part.energy_model_j is None else {"model": part.energy_model_j})
-            self._leave(end.job, part.gpu, ways_j, self.at + end.end_s)
-            gpu.ended_j += part.energy_j
-            gpu.lost_j += part.energy_j if end.wasted else 0.0
-        if end.failure in JOB_FAULTS:
-            self.faults[f"job-{end.failure}"] += 1
-
-    def _leave(self, job: str, gpu: int, ways_j: Mapping[str, float], time_s: float) -> None:
-        """Add an attempt that is over to the energy of its job; forget jobs that are not shown any more."""
-        total_j = self._ended_j.setdefault(job, {}).setdefault(gpu, {})
-        for way, energy_j in ways_j.items():
-            total_j[way] = total_j.get(way, 0.0) + energy_j
-        self.left_s.pop(job, None)
-        self.left_s[job] = time_s
-        while len(self.left_s) > MOST_LEFT:
-            oldest, _ = self.left_s.popitem(last=False)
-            if oldest in self.history.over:
-                del self._ended_j[oldest]
+        session = self.sessions[-1]
+        session.ends.append(end)
+        self.jobs[end.job].end(end, session.session.at + end.end_s - self.started_s)
+        self.gpus[end.gpu].end(end)
+        self.updated_s = self.at + end.end_s
 
     def _add_sample(self, sample: entries.Sample) -> None:
-        if not self.sessions:
-            return
         self.updated_s = self.at + sample.t
         for gpu, account in zip(self.gpus, sample.gpus, strict=True):
-            gpu.add_account(account)
-        self.sessions[-1].sample, self.sessions[-1].since = sample, set()
+            gpu.account = account
+
+
+def job_key(spec: JobSpec, index: int) -> str:
+    """Return the name in results of a copy of an entry of the file."""
+    return spec.name if spec.count == 1 else f"{spec.name}-{index}"

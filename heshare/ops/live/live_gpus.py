@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from heshare.devices.device import Device
-from heshare.ops.executor.local_gpus import clock_refusal, select_gpus
+from heshare.ops.executor.host import Host
+from heshare.ops.executor.local_gpus import at_top_clock, select_gpus
 from heshare.ops.nvml.binding import Nvml
 from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.open_device import opened
@@ -16,6 +17,7 @@ from heshare.ops.recording.profile_device import TABLE, profile
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.profiles import manifest, store
 from heshare.profiles.visit import MeasurementProtocol
+from heshare.shared.errors import DeviceError
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 
@@ -44,14 +46,24 @@ def find_live_gpus(devices: str, *, allow_clocks: bool) -> tuple[LiveGpu, ...]:
         InputError: another form, or a GPU that the catalogue does not describe.
         DeviceError: no GPU, no NVML, or a GPU that cannot be measured; the message states what to do.
     """
-    return tuple(_live_gpu(uuid, allow_clocks) for uuid in select_gpus(devices).uuids)
+    return tuple(_live_gpu(uuid, allow_clocks) for uuid in select_gpus(devices, Host()).uuids)
 
 
 def _live_gpu(uuid: str, allow_clocks: bool) -> LiveGpu:
     with NvmlDevice(uuid, ProcessLauncher(), allow_clocks=allow_clocks) as device:
-        clocks = allow_clocks and clock_refusal(device) == ""
-        gpu = device.gpu if clocks else replace(device.gpu, clocks_mhz=(device.gpu.max_mhz,))
+        clocks = allow_clocks and _may_set_clock(device)
+        gpu = device.gpu if clocks else at_top_clock(device.gpu)
         return LiveGpu(uuid, gpu, clocks, device.facts())
+
+
+def _may_set_clock(device: NvmlDevice) -> bool:
+    """Return whether the driver agrees, which it reveals only when a clock is set."""
+    try:
+        device.set_clock(device.gpu.max_mhz)
+        device.set_clock(None)
+    except DeviceError:
+        return False
+    return True
 
 
 def cluster_of(gpus: tuple[LiveGpu, ...]) -> Cluster:

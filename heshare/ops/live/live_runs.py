@@ -20,9 +20,9 @@ from typing import Any
 import pandas as pd
 
 from heshare.ops.executor import execute
-from heshare.ops.executor.outcome import run_outcome
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import End
+from heshare.ops.jobs.report import run_report
 from heshare.ops.jobs.run_state import RunState
 from heshare.ops.live.live_gpus import LiveGpu
 from heshare.ops.live.live_task_set import JOB_PREFIX, job_file_text
@@ -99,15 +99,16 @@ def measured_run(state: RunState, arrivals_s: Mapping[str, float]) -> MeasuredRu
             f"A live run did not complete {', '.join(missing) or 'in one piece'}: {reasons or 'no reason'}."
         )
     (session,) = state.sessions
-    if session.first_action is None or session.sample is None:
+    if session.first_action is None:
         raise DeviceError("A live run decided nothing. See its report.")
 
     decision, before = session.first_action
-    begin_s, begin_j = decision.decided_s, [gpu.energy_j for gpu in before.gpus] if before else []
+    begin_s, begin_j = decision.decided_s, [account.energy_j for account in before]
 
     # A GPU on which nothing ran has spent nothing on the active account.
     active_j = [
-        max((end.gpu_j for end in attempts if end.gpu == gpu), default=begin_j[gpu]) for gpu in range(len(state.gpus))
+        max((end.account.energy_j for end in attempts if end.gpu == gpu), default=begin_j[gpu])
+        for gpu in range(len(state.gpus))
     ]
 
     rows = [
@@ -126,7 +127,7 @@ def measured_run(state: RunState, arrivals_s: Mapping[str, float]) -> MeasuredRu
         jobs=pd.DataFrame(rows),
         makespan_s=max(end.end_s for end in completed.values()) - begin_s,
         energy_active_j=sum(active_j) - sum(begin_j),
-        energy_cluster_j=sum(gpu.energy_j for gpu in session.sample.gpus) - sum(begin_j),
+        energy_cluster_j=sum(gpu.energy_j for gpu in state.gpus) - sum(begin_j),
         before_s=begin_s,
         sharing=tuple(gpu.sharing for gpu in session.session.gpus),
         limits=tuple(sorted({limit for end in attempts for limit in end.limits})),
@@ -241,7 +242,7 @@ def is_complete(folder: Path) -> bool:
         state = run_journal.read_state(folder / "run")
     except (InputError, OSError):
         return False
-    return len(state.sessions) == 1 and (folder / "run" / "report.txt").is_file() and run_outcome(state).complete
+    return len(state.sessions) == 1 and (folder / "run" / "report.txt").is_file() and run_report(state).complete
 
 
 def _in_order_of_start(state: RunState) -> list[LoadedJobs]:

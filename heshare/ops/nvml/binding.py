@@ -117,6 +117,9 @@ _LIMITS = {
     0x200: "board limit",
     0x400: "reliability limit",
 }
+_IDLE = 0x1
+MOST_POWER = 1.5
+"""A power reading beyond this multiple of the largest limit that can be set is no reading."""
 _VALUE = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal")
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 
@@ -193,6 +196,7 @@ class NvmlGpu:
     def __init__(self, nvml: Any, handle: Any, label: str) -> None:
         self.binding = nvml
         self._handle = handle
+        self._most_w: float | None = None
         self.label = label
 
     def call(self, function: str, *arguments: Any) -> Any:
@@ -219,11 +223,12 @@ class NvmlGpu:
 
     def limits(self) -> tuple[str, ...]:
         """Return the limits that hold the clock below the request at this moment."""
-        try:
-            bits = self.call("nvmlDeviceGetCurrentClocksEventReasons")
-        except NotSupportedError:
-            bits = self.call("nvmlDeviceGetCurrentClocksThrottleReasons")  # its name before driver 535
+        bits = self._reasons()
         return tuple(name for bit, name in _LIMITS.items() if bits & bit)
+
+    def idles(self) -> bool:
+        """Return whether the clock is low because nothing runs."""
+        return bool(self._reasons() & _IDLE)
 
     def instant_power_w(self) -> float:
         """Return the board power at this moment, W, where the card reports it."""
@@ -233,11 +238,12 @@ class NvmlGpu:
             raise fault(self.label, f"{call}(POWER_INSTANT)", field.nvmlReturn)
         if not 0 <= field.valueType < len(_VALUE):
             raise no_reading(self.label, call, f"type {field.valueType}", "a number")
-        return self._checked(getattr(field.value, _VALUE[field.valueType]), call) / 1e3
+        return self._plausible_power_w(getattr(field.value, _VALUE[field.valueType]), call)
 
     def usage_power_w(self) -> float:
         """Return the board power of `nvmlDeviceGetPowerUsage`, W (see `usage_power_kind`)."""
-        return self._positive("nvmlDeviceGetPowerUsage") / 1e3
+        call = "nvmlDeviceGetPowerUsage"
+        return self._plausible_power_w(self.call(call), call)
 
     def usage_power_kind(self) -> str:
         """Return the kind of `usage_power_w`: `instant` up to the A100, `average` (over 1 s) on later cards."""
@@ -269,6 +275,14 @@ class NvmlGpu:
     def power_limit_w(self) -> float:
         return self._positive("nvmlDeviceGetPowerManagementLimit") / 1e3
 
+    def largest_limit_w(self) -> float:
+        """Return the largest power limit that can be set, W; that which is set, where the card does not report it."""
+        try:
+            most_mw = float(self.call("nvmlDeviceGetPowerManagementLimitConstraints")[1])
+        except NotSupportedError:
+            return self.power_limit_w()
+        return max(most_mw / 1e3, self.power_limit_w())
+
     def persistent(self) -> bool:
         """Return whether the driver stays loaded when the GPU is not used."""
         return bool(self.call("nvmlDeviceGetPersistenceMode"))
@@ -283,6 +297,21 @@ class NvmlGpu:
             return bool(self.call("nvmlDeviceGetMigMode")[0])
         except NotSupportedError:
             return False
+
+    def remap_failed(self) -> bool:
+        """Return whether a memory row could not be remapped: the card must be repaired."""
+        try:
+            return bool(self.call("nvmlDeviceGetRemappedRows")[3])
+        except NotSupportedError:
+            return False
+
+    def obstacle(self) -> str:
+        """Return why no job may run on it at all; empty if one may."""
+        if self.mig():
+            return "it is divided into MIG slices"
+        if self.compute_mode() == "prohibited":
+            return "its compute mode is prohibited"
+        return "a memory row could not be remapped, so it needs a repair" if self.remap_failed() else ""
 
     def has_gpm(self) -> bool:
         """Return whether it offers GPM metrics (Hopper and later)."""
@@ -302,6 +331,24 @@ class NvmlGpu:
 
     def unlock_clock(self) -> None:
         self.call("nvmlDeviceResetGpuLockedClocks")
+
+    def _reasons(self) -> int:
+        try:
+            return int(self.call("nvmlDeviceGetCurrentClocksEventReasons"))
+        except NotSupportedError:
+            return int(self.call("nvmlDeviceGetCurrentClocksThrottleReasons"))  # its name before driver 535
+
+    def _plausible_power_w(self, power_mw: float, call: str) -> float:
+        """Return a power reading, W, unless no card with this one's power limits can draw so much."""
+        power_w = self._checked(power_mw, call) / 1e3
+        if self._most_w is None:
+            try:
+                self._most_w = MOST_POWER * self.largest_limit_w()
+            except NvmlError:
+                return power_w
+        if power_w > self._most_w:
+            raise no_reading(self.label, call, f"{power_w:.0f} W", f"at most {self._most_w:.0f} W")
+        return power_w
 
     def _positive(self, call: str, *arguments: Any) -> float:
         return self._checked(self.call(call, *arguments), call)

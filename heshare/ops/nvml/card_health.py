@@ -118,7 +118,7 @@ class CardHealth:
         return found
 
     def _read_counters(self) -> tuple[int | None, bool]:
-        uncorrected, failed = None, False
+        uncorrected = None
         with suppress(NotSupportedError):
             uncorrected = int(
                 self._card.call(
@@ -127,6 +127,4 @@ class CardHealth:
                     self._nvml.NVML_VOLATILE_ECC,
                 )
             )
-        with suppress(NotSupportedError):
-            failed = bool(self._card.call("nvmlDeviceGetRemappedRows")[3])
-        return uncorrected, failed
+        return uncorrected, self._card.remap_failed()

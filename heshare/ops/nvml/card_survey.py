@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heshare.ops.nvml.binding import NoSuchGpuError, NvmlError
-from heshare.ops.nvml.guarded_gpu import GuardedGpu
+from heshare.ops.nvml.card_reader import survey_cards
 from heshare.shared.errors import InputError
 
 CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -34,8 +34,7 @@ class SurveyedCard:
 
 
 def survey() -> tuple[SurveyedCard, ...]:
-    with GuardedGpu(0) as machine:
-        return tuple(SurveyedCard(*row) for row in machine.ask("survey"))
+    return tuple(SurveyedCard(*row) for row in survey_cards())
 
 
 def visible(cards: Sequence[SurveyedCard], text: str | None) -> tuple[SurveyedCard, ...]:

@@ -83,7 +83,7 @@ class Life(Enum):
     """Whether the process that wrote a note still runs.
 
     Attributes:
-        RUNS: it runs, or its watchdog does, or another process cleans up after it at this moment.
+        RUNS: it runs, or another process cleans up after it at this moment.
         ENDED: it has ended; its process ids are those of this pid namespace.
         REBOOTED: it ran before this host was started again: its processes are gone, and their ids mean nothing.
         HIDDEN: it has ended, but ran in another container of this host: processes that it left cannot be seen.
@@ -110,7 +110,7 @@ class Life(Enum):
 class HeldNote:
     """A note of this process, locked before it can be seen; it stays until `remove`, also if the process is killed.
 
-    A process that inherits its descriptor holds the lock too. Raises OSError where the folder cannot be written.
+    Raises OSError where the folder cannot be written.
     """
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:

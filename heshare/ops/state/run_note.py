@@ -29,10 +29,7 @@ class RunNote(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        return state_folder() / f"run-{self.token}.json"
-
-    def as_json(self) -> str:
-        return msgspec.json.encode(self).decode()
+        return note_path(self.token)
 
     def hold(self) -> HeldNote:
         """Write the note of this process's run, synced and locked; it is seen once it is published."""
@@ -55,10 +52,6 @@ class RunNote(msgspec.Struct, frozen=True):
             ) from error
 
     @classmethod
-    def parse(cls, text: str) -> "RunNote":
-        return msgspec.json.decode(text, type=cls)
-
-    @classmethod
     def of(cls, found: FoundNote) -> "RunNote":
         try:
             note = msgspec.convert(found.facts, cls)
@@ -71,6 +64,11 @@ class RunNote(msgspec.Struct, frozen=True):
 
 def note_of_this_process(folder: Path, token: str, gpus: Sequence[str]) -> RunNote:
     return RunNote(token, os.getpid(), started_at(os.getpid()), str(folder), tuple(gpus))
+
+
+def note_path(token: str) -> Path:
+    """Return the note of the run whose processes have this mark."""
+    return state_folder() / f"run-{token}.json"
 
 
 def run_notes() -> list[Path]:
