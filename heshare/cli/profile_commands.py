@@ -179,12 +179,9 @@ def calibrate(json: options.Json = False) -> None:
         command = [sys.executable, "-m", "heshare", "calibrate", *(["--json"] if json else [])]
         raise typer.Exit(subprocess.call(command, env=child_environment(**SAME_BYTES)))
     from heshare.lab.calibration.calibrate import recalibrate
-    from heshare.lab.calibration.validation.tenant_errors import copies, rewrite_errors
 
     tables = recalibrate()
-    tenants, together = rewrite_errors(), copies()
     if json:
-        tables |= {"tenants": tenants, "copies": together}
         options.print_json({name: options.to_records(table.round(3)) for name, table in tables.items()})
         return
     typer.echo(tables["errors"].to_string(index=False, float_format="%.2f", na_rep=""))
@@ -192,10 +189,6 @@ def calibrate(json: options.Json = False) -> None:
     typer.echo(tables["coverage"].to_string(index=False, float_format="%.3g"))
     typer.echo("\nErrors on each public record, left out whole, %:")
     typer.echo(tables["laboratories"].drop(columns=["without", "note"]).to_string(index=False, float_format="%.3g"))
-    typer.echo("\nEnergy of a tenant of a pair, by way of dividing, against references made of power alone, %:")
-    typer.echo(tenants.to_string(index=False, float_format="%.2f"))
-    typer.echo("\nBy how much the power of copies of VGG-19 exceeds the sum of their power alone:")
-    typer.echo(together.to_string(index=False, float_format="%.2f"))
 
 
 def trace_kernels(

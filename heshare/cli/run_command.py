@@ -162,27 +162,29 @@ def _write(
     *,
     json: bool,
 ) -> None:
-    frame = _with_names(result.to_frame(), job_names)
     if out is not None:
-        from heshare.lab.tenants.tenant_energy import tenant_energy
         from heshare.paper.tables import to_csv
         from heshare.shared import files
 
-        files.write_text(out / "tasks.csv", to_csv(frame))
+        files.write_text(out / "tasks.csv", to_csv(_task_rows(result, job_names)))
         files.write_text(out / "timeline.csv", to_csv(result.timeline))
-        files.write_text(out / "tenants.csv", to_csv(_with_names(tenant_energy(result), job_names)))
+
     if timeline is not None:
         from heshare.paper.figures.trace_events import write_trace
 
         write_trace(result, timeline)
+
     summary = {**result.summary(), **terms.columns(result)}
     if json:
-        options.print_frame(frame, True, **summary)
+        options.print_frame(_task_rows(result, job_names), True, **summary)
     else:
         options.print_values(summary)
 
 
-def _with_names(frame: pd.DataFrame, job_names: list[str] | None) -> pd.DataFrame:
+def _task_rows(result: Run, job_names: list[str] | None) -> pd.DataFrame:
+    frame = result.to_frame()
+    frame.insert(len(frame.columns) - 1, "energy_j", result.energy_by_task()["energy_j"])
+
     if job_names is not None:
         frame.insert(1, "job", job_names)
     return frame

@@ -8,6 +8,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from heshare.running import timeline
+from heshare.running.task_energy import energy_by_task
 from heshare.running.timeline import Timeline, Totals
 from heshare.shared import display
 from heshare.shared.arrays import FloatArray
@@ -143,6 +144,37 @@ class Run:
     def intervals(self) -> pd.DataFrame:
         """One row an interval; see `Timeline.interval_frame`."""
         return self.record.interval_frame()
+
+    def energy_by_task(self) -> pd.DataFrame:
+        """Return the energy of each task, J, a division of the energy of the GPUs on which it ran.
+
+        In each segment of the timeline, in which n tasks run on a GPU that draws P for a time t, task i gets
+
+            E_i = P_idle t / n + (P - P_idle) t w_i / (w_1 + ... + w_n)
+
+        where P_idle is the power of the GPU with nothing running, and w_i the power above it that the task draws alone
+        at its MPS percentage and the GPU's clock, both by the device model. A task that shares in another way than MPS
+        is weighed as if it had its percentage under MPS. A task that the device model does not have has the mean weight
+        of the others. The parts are equal where the model has none of the tasks, and where P is below P_idle. A task on
+        several GPUs gets the sum of its parts.
+
+        The energies of all tasks sum to that of the GPUs while tasks ran on them, whatever the model's error. Energy of
+        a GPU on which nothing runs is no task's; with it, the sum is the cluster account.
+
+        Returns:
+            One row a task: task, workload, batch_size, gpu (its last one), energy_j, provenance.
+
+        Raises:
+            InputError: the run kept only totals and no timeline.
+
+        Example:
+            >>> import heshare as hs
+            >>> run = hs.run(4, "1xA100", "random")
+            >>> busy = run.timeline[run.timeline["tasks"] > 0]
+            >>> bool(abs(run.energy_by_task()["energy_j"].sum() / busy["energy_j"].sum() - 1) < 1e-9)
+            True
+        """
+        return energy_by_task(self)
 
     def power_over_time(self) -> pd.DataFrame:
         """Return the cluster's power as a step function: columns time_s and power_w."""

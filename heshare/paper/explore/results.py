@@ -19,12 +19,10 @@ from heshare.shared.extras import require_extra
 from heshare.shared.progress import drawn
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from heshare.lab.limits.prices.energy_signal import EnergySignal
     from heshare.lab.limits.prices.signal_cost import EnergyCost
-    from heshare.lab.tenants.tenant_power import TenantPower
     from heshare.paper.explore.front_page import FrontPage
 
 
@@ -122,7 +120,7 @@ class Front(pareto.Front):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DrawableRun(Run):
-    """Run whose timeline can be drawn, and opened in Perfetto, and whose energy can be divided among its tasks."""
+    """Run whose timeline can be drawn, and opened in Perfetto."""
 
     @classmethod
     def of(cls, done: Run) -> Self:
@@ -145,15 +143,6 @@ class DrawableRun(Run):
             timelines.timeline_legend(ax, classes)
         plt.close(fig)
         return fig
-
-    def tenant_energy(self, power: TenantPower | None = None) -> pd.DataFrame:
-        """Return the energy of each task in equal shares and by the power that each draws alone, J.
-
-        See `heshare.lab.tenants.tenant_energy`; `power` is what tasks draw alone, by default the device model's.
-        """
-        from heshare.lab.tenants.tenant_energy import tenant_energy
-
-        return tenant_energy(self, power)
 
     def cost(self, price: EnergySignal | str | Path) -> EnergyCost:
         """Return what the run's energy costs, or emits, by both accounts, under a signal or a CSV file of one."""

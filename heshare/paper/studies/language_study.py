@@ -16,7 +16,6 @@ import pandas as pd
 from heshare.devices.task_sizes import iterations
 from heshare.lab.plus.physics.physics_predictor import UnprofiledWarning, load_predictor
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
-from heshare.lab.tenants.tenant_energy import tenant_energy
 from heshare.paper import harness
 from heshare.paper.harness import PROVENANCE, REPETITION, TITLE
 from heshare.policies.policy import Policy
@@ -189,7 +188,7 @@ def _measures(
 
 def _language_j(done: Run, tasks: int) -> float:
     """Return the energy of the first tasks of a run, which are those of the language model, J."""
-    return float(tenant_energy(done)["energy_model_j"][:tasks].sum())
+    return float(done.energy_by_task()["energy_j"][:tasks].sum())
 
 
 def _image_jct_s(done: Run, tasks: int) -> FloatArray:

@@ -13,8 +13,6 @@ from typer.testing import CliRunner
 from heshare.cli import app
 from heshare.cli.options import parse_duration_s
 from heshare.lab.calibration import calibrate
-from heshare.lab.calibration.validation import tenant_errors as tenant_errors
-from heshare.lab.calibration.validation.tenant_errors import errors_by_way, pair_errors
 from heshare.shared import files
 from heshare.shared.errors import InputError
 from heshare.shared.processes import SAME_BYTES
@@ -64,20 +62,18 @@ def test_regenerate_profiles_writes_a_table_for_each_emulated_gpu(tmp_path: Path
     assert manifest["command"] == "heshare regenerate-profiles"
 
 
-def test_calibrate_prints_the_errors_of_both_ways_of_dividing_energy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrate_prints_errors_coverage_and_laboratories(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("errors", "coverage", "laboratories")
     tables = {name: pd.read_csv(files.data("calibration", f"{name}.csv")) for name in names}
     monkeypatch.setattr(calibrate, "recalibrate", lambda: dict(tables))
-    monkeypatch.setattr(tenant_errors, "rewrite_errors", lambda: errors_by_way(pair_errors()))
     for name, value in SAME_BYTES.items():
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(app, ["calibrate"])
     assert done.exit_code == 0, done.stderr
-    for text in ("device model    all      368      3.81", "equal    all      368     36.4", "3   258.89", "6.87"):
+    for text in ("How often the stated intervals hold", "Errors on each public record"):
         assert text in done.stdout
     document = json.loads(CliRunner().invoke(app, ["calibrate", "--json"]).stdout)
-    assert set(document) == {*names, "tenants", "copies"}
-    assert len(document["tenants"]) == 24
+    assert set(document) == {*names}
 
 
 def test_calibrate_pins_what_decides_its_last_bits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,8 @@ from support.fakenvml import compiler
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.executor import execute
 from heshare.ops.state.held_note import MachinePlace
-from heshare.profiles import store
-from heshare.shared.errors import DeviceError
 from heshare.shared.processes import started_at
-from heshare.world.catalogue import gpu
-from heshare.world.workload import Resident, Workload
 
 RUN = CliRunner()
 JOBS = """\
@@ -85,31 +80,12 @@ def test_run_jobs_on_emulated_gpus_starts_no_process(tmp_path):
     assert [row["job"] for row in result["rows"]] == ["quick-0", "quick-1", "long"]
     assert result["provenance"] == "emulated"
     assert not (tmp_path / "outputs").exists()
-    tenants = pd.read_csv(tmp_path / "tenants.csv")
-    assert tenants["job"].tolist() == ["quick-0", "quick-1", "long"]
-    assert tenants["energy_model_j"].sum() == pytest.approx(tenants["energy_j"].sum(), rel=1e-9)
 
-
-def test_measured_rows_of_a_profile_weigh_the_jobs_of_a_run(tmp_path, monkeypatch):
-    table = store.read_shipped()
-    table = table[(table["gpu"] == "A100") & (table["co_runners"] == "")].assign(provenance="measured")
-    store.write(table.assign(power_w=table["power_w"] + 10, energy_j=table["energy_j"] * 1.1), tmp_path / "profile.csv")
-    (tmp_path / "jobs.yaml").write_text(JOBS)
-    given = []
-
-    def take(*args, options, **more):
-        given.append(options.tenant_power)
-        raise DeviceError("enough")
-
-    monkeypatch.setattr(execute, "execute", take)
-    words = ["jobs", "run", str(tmp_path / "jobs.yaml"), "--policy", "random", "--out", str(tmp_path / "run")]
-    for more in ([], ["--profiles", str(tmp_path / "profile.csv")]):
-        assert RUN.invoke(app, [*words, *more]).exit_code == 2
-    row = table[table["workload"] == "vgg19"].iloc[0]
-    one = Resident(Workload("vgg19", int(row["batch_size"])), int(row["mps_pct"]))
-    by_model, by_record = (power.above_idle_w(gpu("A100"), one, row["sm_mhz"]) for power in given)
-    assert by_record == pytest.approx(row["power_w"] + 10 - row["idle_w"])
-    assert by_model != by_record
+    tasks = pd.read_csv(tmp_path / "tasks.csv")
+    timeline = pd.read_csv(tmp_path / "timeline.csv")
+    busy_j = timeline["energy_j"][timeline["tasks"] > 0].sum()
+    assert tasks["job"].tolist() == ["quick-0", "quick-1", "long"]
+    assert tasks["energy_j"].sum() == pytest.approx(busy_j, rel=1e-9)
 
 
 @pytest.mark.parametrize(
