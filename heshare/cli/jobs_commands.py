@@ -117,9 +117,7 @@ def _conflict(found: str, action: str) -> InputError:
     return InputError(found, "a file of jobs, or --resume FOLDER", action, column="options")
 
 
-def _run_jobs(
-    start: Callable[[ExecutorOptions], RunReport], folder: Path, *, json: bool, log_json: bool
-) -> None:
+def _run_jobs(start: Callable[[ExecutorOptions], RunReport], folder: Path, *, json: bool, log_json: bool) -> None:
     from heshare.ops.executor.execute import ExecutorOptions
     from heshare.ops.executor.operator_log import OperatorLog
     from heshare.shared.signals import Interrupted

@@ -76,8 +76,8 @@ def low_clock(sm_mhz: float | None, top_mhz: float | None, idles: bool | None, t
     if sm_mhz is None or top_mhz is None or idles is not False or throttled or not sm_mhz < LOW_CLOCK * top_mhz:
         return ""
     return (
-        f"its clock is {sm_mhz:.0f} of {top_mhz:.0f} MHz, although it is neither idle nor at a limit: another process or "
-        "an administrator holds it low, and plans expect the top clock (nvidia-smi -q -d CLOCK)"
+        f"its clock is {sm_mhz:.0f} of {top_mhz:.0f} MHz, although it is neither idle nor at a limit: another process "
+        "or an administrator holds it low, and plans expect the top clock (nvidia-smi -q -d CLOCK)"
     )
 
 

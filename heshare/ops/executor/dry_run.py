@@ -136,5 +136,7 @@ def _notes(chosen: ChosenGpus, folder: Path) -> list[str]:
     if program is None:
         notes.append(f"No MPS ({mps.CONTROL} is not on the PATH): jobs would take turns, and shares are not enforced.")
     else:
-        notes.append(f"An MPS daemon would be started for each GPU ({program}), and a process that gives all of it back.")
+        notes.append(
+            f"An MPS daemon would be started for each GPU ({program}), and a process that gives all of it back."
+        )
     return notes

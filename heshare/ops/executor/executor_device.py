@@ -339,9 +339,7 @@ class ExecutorDevice:
         self.counter_j = self._sampler.counter_j
         self.estimated_j, self.unknown_s = self._sampler.energy.estimated_j, self._sampler.energy.unknown_s
         power_w = 0.0 if math.isnan(sample.power_w) else sample.power_w  # no value is invented for what is unknown
-        return Reading(
-            self._now_s(), None, sample.sm_mhz, power_w, sample.energy_j, throttled=bool(sample.limits)
-        )
+        return Reading(self._now_s(), None, sample.sm_mhz, power_w, sample.energy_j, throttled=bool(sample.limits))
 
     def _as_seen(self, progress: dict[int, Progress]) -> Reading:
         # A policy decides by the last clock that was read. The power of a lost GPU is unknown.

@@ -24,7 +24,6 @@ from heshare.policies.policy_around import PolicyAround
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
-from heshare.world.task import Task
 
 _AGAIN_S = 1.0
 
@@ -51,7 +50,7 @@ class _RenumberedTasks(Mapping[int, Running]):
 
 
 class FaultTolerantPolicy(PolicyAround):
-    """A policy on GPUs that can fail, with tasks on one GPU each; as long as nothing fails it decides as the wrapped one.
+    """A policy on GPUs that can fail, for tasks on one GPU each; while nothing fails it decides as the wrapped one.
 
     That policy gets no failures. A task to be retried arrives again. A suspect, which may have made its neighbours
     fail, is hidden until nothing else waits, and then has a GPU to itself. When a GPU is lost or drained, the policy is

@@ -106,8 +106,8 @@ class CommandWorker:
     """A `Worker` that runs a command; exit code 0 is success.
 
     It has no privileges (`start_unprivileged`), and whatever it started ends with it (`SupervisedProcess`). All of its
-    iterations count as done once it has succeeded. `excess` says that its output is larger than `output_mib`, so that it
-    should be ended; empty as long as it is not.
+    iterations count as done once it has succeeded. `excess` says that its output is larger than `output_mib`, for
+    which it should be ended; empty as long as it is not.
 
     Args:
         name: for messages.

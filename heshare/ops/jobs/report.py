@@ -26,8 +26,8 @@ _SALVAGED = (
 _ENERGY = (
     "Energy of a GPU is its own counter's from the begin of the run to its end; its parts are completed_j, lost_j, "
     "idle_j and between_j. Energy of a job is a share of it, since no counter reports that of one MPS client: idle "
-    "power is divided equally among the jobs of each moment, and what the GPU draws above it in proportion to the power "
-    "that each job draws alone at its share and the GPU's clock, by the device model."
+    "power is divided equally among the jobs of each moment, and what the GPU draws above it in proportion to the "
+    "power that each job draws alone at its share and the GPU's clock, by the device model."
 )
 
 

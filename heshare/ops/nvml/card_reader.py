@@ -99,9 +99,7 @@ class CardReader:
         assert answers is not None
         return value_of(answers[0])
 
-    def poll(
-        self, which: Which, calls: Sequence[Sequence[Any]], *, wait_s: float = PATIENCE_S
-    ) -> list[Any] | None:
+    def poll(self, which: Which, calls: Sequence[Sequence[Any]], *, wait_s: float = PATIENCE_S) -> list[Any] | None:
         """Return the answers to these calls, made together, or to those of the last poll; None if they are not here.
 
         No call is made while a poll is without its answers, and only the first poll waits (`wait_s`).

@@ -19,7 +19,6 @@ from support.fakenvml import FakeNvml
 from support.job_rows import job, jobs_of
 from support.run_entries import journal_lines
 
-from heshare.ops.jobs import learned_commands
 from heshare.shared.errors import InputError
 from heshare.shared.file_lock import is_locked
 
@@ -74,7 +73,7 @@ def left_behind(folder: Path, fake: FakeNvml) -> list[str]:
     """Return the processes, notes, MPS folders, locks and clocks that a run has left on the machine of a folder."""
     state = [path for path in (folder / "state" / "heshare").rglob("*.json") if path.parent.name != "runs"]
     wrong = [f"process {pid} ({part or job or 'MPS'})" for pid, part, job in processes(folder)]
-    wrong += [f"a note, {path.name}" for path in state if path.name != learned_commands.NAME]
+    wrong += [f"a note, {path.name}" for path in state]
     wrong += [f"an MPS folder, {path.name}" for path in (folder / "tmp").glob("hs-mps-*")]
     wrong += [f"a lock, {path.name}" for path in (folder / "locks").glob("*") if is_locked(path)]
     return wrong + ["a locked clock"] * any(fake.get(name) for name in ("locked_mhz", "locked1_mhz"))

@@ -43,7 +43,7 @@ typedef struct { const char *name; double own, first; } figure_t; /* own: a proc
 static figure_t figures[] = {
     {"count", 0, 1}, {"cores", 0, 16896}, {"memory_mib", 0, 81559}, {"free_mib", 0, 80900},
     {"memory_mhz", 0, 2619}, {"first_mhz", 0, 345}, {"last_mhz", 0, 1980}, {"step_mhz", 0, 15}, {"sm_mhz", 0, 1980},
-    {"power_mw", 0, 100000}, {"limit_mw", 0, 700000}, {"energy_mj", 0, 5e6}, {"temperature_c", 0, 41},
+    {"power_mw", 0, 100000}, {"limit_mw", 0, 700000}, {"most_mw", 0, 700000}, {"energy_mj", 0, 5e6}, {"temperature_c", 0, 41},
     {"reasons", 0, 0}, {"persistence", 0, 1}, {"compute_mode", 0, 0}, {"mig", 0, 0}, {"gpm", 0, 1},
     {"sm_pct", 0, 55.5}, {"dram_pct", 0, 33.25}, {"major", 0, 9}, {"minor", 0, 0}, {"instant", 0, 1},
     {"value_type", 0, 1}, {"events", 0, 1}, {"uncorrected", 0, 0}, {"remap_failed", 0, 0}, {"may_lock", 0, 1}, {"locked_mhz", 0, 0}, {"locked1_mhz", 0, 0}, {"locked2_mhz", 0, 0},
@@ -425,6 +425,14 @@ EXPORT int nvmlDeviceGetMemoryInfo(void *device, memory_t *out) {
     out->total = (unsigned long long)get("memory_mib") << 20;
     out->free = (unsigned long long)get("free_mib") << 20;
     out->used = out->total - out->free;
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetPowerManagementLimitConstraints(void *device, unsigned *least, unsigned *most) {
+    BEGIN();
+    CARD(device);
+    *least = (unsigned)(get("limit_mw") / 2);
+    *most = (unsigned)get("most_mw");
     return SUCCESS;
 }
 

@@ -18,6 +18,7 @@ from support.waiting import until
 
 from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
+from heshare.ops.executor.host import Host
 from heshare.policies.registry import make
 from heshare.testing.toy import ToyPredictor
 
@@ -53,6 +54,21 @@ def mps_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return use
 
 
+class TestHost(Host):
+    """This machine, on which workloads of Table IV are stand-ins (`models`, as `Host.models`)."""
+
+    __test__ = False
+
+    def __init__(self, models=None):
+        self._models = models
+
+    def models_lack(self):
+        return ""
+
+    def models(self, mps, outputs):
+        return super().models(mps, outputs) if self._models is None else self._models(mps, outputs)
+
+
 QUICK = Timeouts(poll_s=0.1, memory_s=0.3, nvml_s=1.0, shared_s=1.0, grace_s=0.5, mps_pauses_s=(0.1, 0.2))
 
 
@@ -68,15 +84,18 @@ class Doubles:
         path.write_text(text, encoding="utf-8")
         return path
 
+    def options(self, models=None, **options):
+        return execute.ExecutorOptions(**{"timeouts": QUICK, "host": TestHost(models), **options})
+
     def run(self, text, *, policy="random:all-at-once", devices="nvml:0", into="run", clocks=False, **options):
-        options = execute.ExecutorOptions(**{"timeouts": QUICK, **options})
+        options = self.options(**options)
         return execute.execute(
             self.write(text), self.folder / into, policy=policy, devices=devices, predictor=ToyPredictor(),
             allow_clocks=clocks, options=options,
         )  # fmt: skip
 
     def resume(self, into="run", **options):
-        options = execute.ExecutorOptions(**{"timeouts": QUICK, **options})
+        options = self.options(**options)
         return execute.resume(self.folder / into, predictor=ToyPredictor(), options=options)
 
     def once_started(self, action, *, count=1):

@@ -6,23 +6,18 @@ import errno
 import os
 import signal
 import sys
-from dataclasses import replace
 
 import pytest
 from support.job_rows import by_job, job, jobs_of
 from support.kill_drill import UUID
 from support.run_entries import journal_lines
+from support.waiting import until
 
-from heshare.lab.tenants.measured_work import MeasuredWork
-from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
-from heshare.ops.executor.watchdog import clean_up_killed_runs
-from heshare.ops.jobs import learned_commands
+from heshare.ops.executor import executor_device
+from heshare.ops.keeper import restore
 from heshare.ops.mps import MpsSession
-from heshare.ops.nvml.card_sampler import CardSampler
-from heshare.ops.state.held_note import state_folder
-from heshare.ops.state.run_note import noted_runs
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.shared.errors import DeviceError, InputError
 
@@ -31,6 +26,19 @@ TRUE = jobs_of(job("a", "true"))
 
 def ends_of(doubles, into="run"):
     return [row["end"] for row in journal_lines(doubles.folder / into) if "end" in row]
+
+
+def accounts_of(doubles):
+    """The accounts of the first GPU in the journal, each with the energy of the attempts that had ended, J."""
+    ended_j, found = 0.0, []
+    for row in journal_lines(doubles.folder / "run"):
+        if "end" in row:
+            ended_j += row["end"]["energy_j"]
+        account = row["sample"]["gpus"][0] if "sample" in row else row.get("end", {}).get("account")
+        if account is not None:
+            found.append({**account, "ended_j": ended_j})
+    assert found
+    return found
 
 
 def output(doubles, name):
@@ -60,37 +68,34 @@ def test_execute_completes_retries_and_times_out_jobs(doubles):
     assert doubles.traces() == []
 
 
-def test_both_ways_of_dividing_energy_sum_to_the_energy_of_the_gpu(doubles):
+def test_the_energy_of_the_gpu_is_the_sum_of_its_parts_and_the_heavier_job_has_more(doubles):
     pair = job("light", "sleep", "0.4", like="mobilenet:1"), job("heavy", "sleep", "0.4", like="vgg19:32")
+    doubles.fake.set("power_mw", 300_000)
     result = doubles.run(jobs_of(*pair, job("bad", "sh", "-c", "sleep 0.3; exit 1")))
-    ends = ends_of(doubles)
-    samples = [row["sample"]["gpus"][0] for row in journal_lines(doubles.folder / "run") if "sample" in row]
-    for sample in samples:
-        model, equal = sample.get("model_shares_j") or {}, sample.get("shares_j", {})
-        assert model.keys() == equal.keys()
-        assert sum(model.values()) == pytest.approx(sum(equal.values()), rel=1e-9)
-    for name in ("energy_j", "energy_model_j"):
-        given_j = sum(end[name] for end in ends) + samples[-1].get("idle_j", 0.0)
-        assert given_j == pytest.approx(samples[-1]["energy_j"], rel=1e-3)
+    for account in accounts_of(doubles):
+        given_j = account["ended_j"] + account.get("idle_j", 0.0) + sum(account.get("shares_j", {}).values())
+        assert given_j == pytest.approx(account["energy_j"], rel=1e-9, abs=1e-9)
+    (gpu,) = result.gpus.to_dict("records")
+    parts = ("completed_j", "lost_j", "idle_j", "between_j")
+    assert sum(gpu[name] for name in parts) == pytest.approx(gpu["energy_j"], rel=1e-9)
+    assert gpu["energy_j"] == pytest.approx(gpu["counter_j"], rel=1e-6)
     jobs = by_job(result)
-    assert jobs["light"]["energy_j"] == pytest.approx(jobs["heavy"]["energy_j"], rel=0.5)
-    assert jobs["light"]["energy_model_j"] < jobs["light"]["energy_j"]
-    assert jobs["heavy"]["energy_model_j"] > jobs["heavy"]["energy_j"]
-    assert jobs["bad"]["lost_model_j"] > 0
+    assert 0 < jobs["light"]["energy_j"] < jobs["heavy"]["energy_j"]
+    assert jobs["bad"]["lost_j"] > 0
 
 
 @pytest.mark.parametrize("mps", [True, False])
-def test_jobs_are_weighed_at_their_shares_and_without_mps_as_alone_in_their_turns(doubles, mps):
-    asked = set()
+def test_jobs_are_weighed_at_their_shares_and_without_mps_as_alone_in_their_turns(doubles, monkeypatch, mps):
+    asked, share_energy = set(), executor_device.share_energy
 
-    class Spy(TenantPower):
-        def shares_j(self, gpu, residents, sm_mhz, energy_j, duration_s):
-            asked.update(resident.mps_pct for resident in residents)
-            return super().shares_j(gpu, residents, sm_mhz, energy_j, duration_s)
+    def spy(gpu, residents, *given):
+        asked.update(resident.mps_pct for resident in residents)
+        return share_energy(gpu, residents, *given)
 
+    monkeypatch.setattr(executor_device, "share_energy", spy)
     if not mps:
         (doubles.folder / "bin" / "nvidia-cuda-mps-control").unlink()
-    assert doubles.run(jobs_of(job("a", "sleep", "0.2", count=2)), policy="morak", tenant_power=Spy()).complete
+    assert doubles.run(jobs_of(job("a", "sleep", "0.2", count=2)), policy="morak").complete
     assert asked == ({50} if mps else {100})
 
 
@@ -161,7 +166,7 @@ def test_execute_starts_a_batch_of_workloads_together(doubles):
     rows = [f"  - {{name: {name}, workload: '{name}:8', iterations: 40}}\n" for name in ("resnet50", "mobilenet")]
     result = doubles.run(
         jobs_of(*rows),
-        launcher=lambda mps, outputs: ProcessLauncher(mps, command=command, log_dir=outputs, warmup_s=0.05),
+        models=lambda mps, outputs: ProcessLauncher(mps, command=command, log_dir=outputs, warmup_s=0.05),
     )
     assert result.complete
     first, second = ends_of(doubles)
@@ -192,40 +197,10 @@ def test_no_token_or_socket_of_a_service_reaches_a_job_or_what_is_above_it(doubl
 def test_control_characters_of_a_jobs_output_stay_in_its_output(doubles):
     result = doubles.run(jobs_of(job("a", "sh", "-c", r"printf 'dying \033]0;owned\007\033[2J\n'; exit 3")))
     folder = doubles.folder / "run"
-    for text in (result.report(), (folder / "jobs.csv").read_text(), (folder / "report.txt").read_text()):
+    for text in (result.text(), (folder / "jobs.csv").read_text(), (folder / "report.txt").read_text()):
         assert "dying" in text
         assert "owned" in text
         assert all(line.isprintable() for line in text.splitlines())
-
-
-@pytest.mark.slow
-def test_shares_by_model_do_not_depend_on_how_often_the_counter_moves(doubles, monkeypatch):
-    """A real counter moves every 0.1 s; a step in which it has not moved is no step below idle power."""
-    sample, parts, add_to = CardSampler.sample, [], MeasuredWork.add_to
-    doubles.fake.set("power_mw", 300_000)
-    pair = jobs_of(job("light", "sleep", "2.5", like="mobilenet:1"), job("heavy", "sleep", "2.5", like="vgg19:32"))
-    for step_j in (0.0, 60.0):
-
-        def stepped(self, step_j=step_j, **options):
-            found = sample(self, **options)
-            energy_j = found.energy_j if not step_j else found.energy_j // step_j * step_j
-            return replace(found, energy_j=energy_j)
-
-        added_s = []
-        monkeypatch.setattr(CardSampler, "sample", stepped)
-        monkeypatch.setattr(
-            MeasuredWork,
-            "add_to",
-            lambda works, *given, added_s=added_s: added_s.append(given[-1] * bool(works)) or add_to(works, *given),
-        )
-        jobs = by_job(doubles.run(pair, into=f"run-{step_j:g}", timeouts=Timeouts(poll_s=0.03, grace_s=0.5)))
-        ends = ends_of(doubles, f"run-{step_j:g}")
-        ran_s = max(end["end_s"] for end in ends) - min(end["start_s"] for end in ends)
-        assert 0.0 < sum(added_s) <= ran_s + 0.5, "no time is added twice to what is learned"
-        (state_folder() / learned_commands.NAME).unlink()  # both are the same command, which the next run would know
-        model_j = [jobs[name]["energy_model_j"] for name in ("light", "heavy")]
-        parts.append(model_j[0] / sum(model_j))
-    assert parts[1] == pytest.approx(parts[0], abs=0.04)
 
 
 def test_without_the_runs_folder_the_message_is_about_the_folder(doubles):
@@ -236,7 +211,7 @@ def test_without_the_runs_folder_the_message_is_about_the_folder(doubles):
     assert "Check the command" not in reason
 
 
-def test_what_cannot_be_ended_at_the_end_of_a_run_stays_noted(doubles, monkeypatch):
+def test_what_cannot_be_ended_at_the_end_of_a_run_is_told_and_given_back_later(doubles, monkeypatch):
     def refuse(variable):
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -246,8 +221,8 @@ def test_what_cannot_be_ended_at_the_end_of_a_run_stays_noted(doubles, monkeypat
         patch.setattr("heshare.ops.mps.processes_with", refuse)
         doubles.run(TRUE)
     assert any("hs-mps" in one for one in doubles.traces())
-    assert [run.life.over for run in noted_runs()] == [True], "restore and the next run know of it"
+    assert "not given back" in (doubles.folder / "run" / "report.txt").read_text()
     for session in sessions:
         session.stop()  # as the end of the process would let go of them
-    clean_up_killed_runs()
-    assert doubles.traces() == []
+    restore()
+    assert until(lambda: doubles.traces() == [])
