@@ -124,14 +124,12 @@ def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tup
 
 
 def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
-    from heshare.ops.executor.job_tasks import assigned_jobs, check_names, check_programs, remaining_tasks
+    from heshare.ops.executor.job_tasks import check_jobs, job_states, remaining_tasks
     from heshare.ops.jobs.job_file import read_jobs
-    from heshare.ops.jobs.run_state import JobHistory
 
     specs = read_jobs(path)
-    check_names(specs, path)
-    check_programs(specs, path)
-    tasks, assigned = remaining_tasks(assigned_jobs(specs), JobHistory())
+    check_jobs(specs, path)
+    tasks, assigned = remaining_tasks(job_states(specs))
     return tasks, [assigned[task.id].key for task in tasks]
 
 

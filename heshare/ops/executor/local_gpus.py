@@ -16,7 +16,7 @@ from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.host import Host
 from heshare.ops.executor.job_launcher import JobLauncher
 from heshare.ops.executor.job_process import AssignedJob
-from heshare.ops.executor.operator_log import Note
+from heshare.ops.executor.operator_log import timed
 from heshare.ops.keeper import restore
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError, NvmlError
@@ -169,7 +169,7 @@ class LocalGpus:
 
     def _tell(self, text: str) -> None:
         if self.devices:
-            self.devices[0].note(text, "keeper")
+            self.devices[0].note(text)
 
     def _opened_or_lost(self, uuid: str, reader: CardReader, exits: ExitStack) -> ExecutorDevice:
         """Return a GPU that is opened; one that a resumed run had, and that is missing now, is lost."""
@@ -185,10 +185,10 @@ class LocalGpus:
     def _opened(self, uuid: str, card: ReadCard, exits: ExitStack) -> ExecutorDevice:
         gpu = catalogue_gpu(card)
         require_usable(card)
-        notes: list[Note] = []
+        notes: list[str] = []
 
-        def note(text: str, event: str = "note") -> None:
-            notes.append(Note.at(self.now_s(), text, event))
+        def note(text: str) -> None:
+            notes.append(timed(self.now_s(), text))
 
         clock = HeldClock(card, uuid) if self.allow_clocks else None
         if clock is not None:
@@ -196,7 +196,7 @@ class LocalGpus:
             refusal = _refusal(clock, gpu)
             if refusal:
                 clock = None
-                note(f"clocks cannot be set, so the plan is for the card's own: {refusal}", "clocks-refused")
+                note(f"clocks cannot be set, so the plan is for the card's own: {refusal}")
         if clock is None:
             gpu = _at_own_clock(gpu, uuid, card, note)
 
@@ -205,9 +205,9 @@ class LocalGpus:
         mps.start()
         require_shareable(card, mps.sharing)
         if mps.sharing != MPS:
-            note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced", "no-mps")
+            note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced")
         if uuid in self.uses:
-            note(self.uses[uuid], "gpu-used")
+            note(self.uses[uuid])
 
         launcher = self._launcher(mps)
         exits.callback(launcher.close)
@@ -255,11 +255,11 @@ def _refusal(clock: HeldClock, gpu: Gpu) -> str:
     return ""
 
 
-def _at_own_clock(gpu: Gpu, uuid: str, card: ReadCard, note: Callable[[str, str], None]) -> Gpu:
+def _at_own_clock(gpu: Gpu, uuid: str, card: ReadCard, note: Callable[[str], None]) -> Gpu:
     """Return a GPU whose clock cannot be set, with the one clock that it is expected to have."""
     for clock in locked_clocks():
         if clock.uuid == uuid:
-            note(clock.text, "clock-locked")
+            note(clock.text)
             if clock.life is not Life.UNKNOWN and clock.sm_mhz in gpu.clocks_mhz:
                 # The plan must be for the clock at which jobs will run.
                 return replace(gpu, clocks_mhz=(clock.sm_mhz,))
@@ -268,5 +268,5 @@ def _at_own_clock(gpu: Gpu, uuid: str, card: ReadCard, note: Callable[[str, str]
     except NvmlError:
         low = ""
     if low:
-        note(low, "clock-low")
+        note(low)
     return at_top_clock(gpu)

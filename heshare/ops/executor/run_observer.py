@@ -51,9 +51,10 @@ class JournalingObserver(Observer):
         self._next_line_s, self._next_sample_s = 0.0, SAMPLE_S
         self._acted = False
 
-    def note(self, text: str, gpu: int | None = None, event: str = "", *, sync: bool = True) -> None:
-        """Journal a note for the operator."""
-        self._append(entries.Note(text, gpu, event), sync=sync)
+    def note(self, text: str, gpu: int | None = None, *, sync: bool = False) -> None:
+        """Tell the operator something, and journal it; `gpu` is its index."""
+        self._log.tell(text, gpu="" if gpu is None else self._devices[gpu].uuid)
+        self._append(entries.Note(text, gpu), sync=sync)
 
     def begin(self, session: entries.Session) -> None:
         """Journal the begin of a session, before anything is started."""
@@ -112,7 +113,7 @@ class JournalingObserver(Observer):
         if failed is not None:
             then = "it is tried again" if again else "it is not tried again"
             text = f"attempt {attempt.number} failed: {failed.reason}; {then}"
-            self._log.tell("job-retry" if again else "job-failed", text, gpu=device.uuid, job=job.key)
+            self._log.tell(text, gpu=device.uuid, job=job.key)
 
     def should_retry(self, failed: TaskFailure) -> bool:
         """Return whether the job, whose failure `on_interval_end` has journalled, is tried again."""
@@ -172,9 +173,8 @@ class JournalingObserver(Observer):
         for index, device in enumerate(self._devices):
             notes = list(device.notes)
             device.notes.clear()
-            for note in notes:
-                self._log.tell(note.event, note.said, gpu=device.uuid)
-                self.note(str(note), index, note.event, sync=sync)
+            for text in notes:
+                self.note(text, index, sync=sync)
 
     def _may_be_retried(self, job: AssignedJob, failed: TaskFailure) -> bool:
         state = self._state.jobs[job.key]

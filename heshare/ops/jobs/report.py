@@ -19,10 +19,6 @@ _SAME = 1e-3
 _OWN_CLOCK = (
     "Clocks were left to the cards (--allow-clocks was not given, or they cannot be set): the plan is for these clocks."
 )
-_SALVAGED = (
-    "damaged lines of the journal were left out: {lines} ({copy} has them). A job whose end was in one ran again; "
-    "times and energy are those of the other lines."
-)
 _ENERGY = (
     "Energy of a GPU is its own counter's from the begin of the run to its end; its parts are completed_j, lost_j, "
     "idle_j and between_j. Energy of a job is a share of it, since no counter reports that of one MPS client: idle "
@@ -181,7 +177,6 @@ def _notes(state: RunState) -> list[str]:
         for note in session.notes
     ]
     notes += _pauses(state.sessions)
-    notes += [_SALVAGED.format(lines=cut.lines, copy=cut.copy) for cut in state.salvaged]
     for index, gpu in enumerate(state.gpus):
         notes += [f"GPU {index}: {text}" for text in _energy_notes(gpu)]
     return notes

@@ -192,7 +192,6 @@ class RunState:
         self.jobs: dict[str, JobState] = {}
         self.gpus: list[GpuState] = []
         self.sessions: list[SessionState] = []
-        self.salvaged: list[entries.Salvaged] = []
         self.updated_s = math.nan
         self.decisions = 0
 
@@ -212,8 +211,6 @@ class RunState:
             case entries.Note():
                 if self.sessions:
                     self.sessions[-1].notes.append(entry)
-            case entries.Salvaged():
-                self.salvaged.append(entry)
 
         if self.sessions:
             self.sessions[-1].last_s = max(self.sessions[-1].last_s, entries.entry_time_s(entry))
