@@ -1,15 +1,13 @@
-"""`heshare doctor`, `restore`, `compile` and `clock-service`: this machine's abilities, settings, caches and clocks."""
+"""`heshare doctor`, `restore` and `clock-service`: this machine's abilities, settings and clocks."""
 
 import sys
 from pathlib import Path
-from time import perf_counter
 from typing import Annotated, Any
 
 import typer
 
-from heshare.cli.options import Json, Quiet, print_json
+from heshare.cli.options import Json, print_json
 from heshare.shared.errors import DeviceError, require
-from heshare.shared.extras import require_extra
 
 
 def doctor(json: Json = False) -> None:
@@ -89,25 +87,6 @@ def restore(json: Json = False) -> None:
             typer.echo("HeShare has changed no GPU settings, so there is nothing to restore.")
     if clocks.refused:
         raise DeviceError(" ".join(clocks.refused))
-
-
-def compile_command(
-    paper: Annotated[
-        bool, typer.Option("--paper", help="Only what `make figures` needs: plans and the paper's policies.")
-    ] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Compile numeric code and train the predictor for this machine now, not when they are first used.
-
-    Both are kept beside the sources of a clone, or in ~/.cache/heshare; what is there already is not made again.
-    """
-    from heshare.lab.compile_all import compile_all
-
-    require_extra("fast", "heshare compile")
-    began_s = perf_counter()
-    count = compile_all(lambda step: None if quiet else typer.echo(f"heshare compile: {step}", err=True), paper=paper)
-    if not quiet:
-        typer.echo(f"{count} functions compiled in {perf_counter() - began_s:.0f} s")
 
 
 def clock_service(
