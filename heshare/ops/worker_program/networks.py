@@ -101,8 +101,8 @@ def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = 
 def set_arithmetic(torch: Any, precision: str) -> None:
     """Set in which arithmetic this process multiplies FP32 numbers, for every network from now on.
 
-    PyTorch asks the operator first (matrix products, convolutions, recurrent layers), then the library, then its general
-    setting. Convolutions and recurrent layers begin with TF32, whatever is set above them, so each is set.
+    PyTorch asks the operator first (matrix products, convolutions, recurrent layers), then the library, then its
+    general setting. Convolutions and recurrent layers begin with TF32, whatever is set above them, so each is set.
     """
     cudnn = torch.backends.cudnn
     for backend in (torch.backends, torch.backends.cuda.matmul, cudnn, cudnn.conv, cudnn.rnn):
