@@ -1,4 +1,4 @@
-"""Compilation: told once and only when it happens; `heshare compile` leaves nothing to compile."""
+"""Compilation: told once and only when it happens; `heshare.lab.compile_all` leaves nothing to compile."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ def loaded():
     })
 """
 COMPILE = f"""{LOADED}
-import json, sys
-from heshare.cli import app
-from heshare.lab.compile_all import load_all
+import json
+from heshare.lab.compile_all import load_all, main
 load_all()
-app(["compile"], standalone_mode=False)
+main([])
 print(json.dumps(loaded()))
 """
 PROGRAM = f"""{LOADED}
