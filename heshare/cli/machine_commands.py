@@ -1,7 +1,7 @@
 """`heshare doctor` and `heshare restore`: what this machine can do, and giving back what a killed run held."""
 
 import sys
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 

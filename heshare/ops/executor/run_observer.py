@@ -76,9 +76,7 @@ class JournalingObserver(Observer):
         if actions and not self._acted:
             # Energy before the first action, that of planning included, is no job's work.
             self._acted = True
-            for device in self._devices:
-                device.update(force=True)
-            self._sample()
+            self._sample(fresh=True)
         if event.tasks or any(not isinstance(action, Wait) for action in actions):
             self._append(decision)
 
@@ -137,7 +135,7 @@ class JournalingObserver(Observer):
     def finish(self) -> None:
         """Journal the last accounts of the session, on disk when this returns."""
         try:
-            self._sample(sync=True)
+            self._sample(sync=True, fresh=True)
             self._take_notes(sync=True)
         finally:
             self._show_progress(last=True)
@@ -148,7 +146,11 @@ class JournalingObserver(Observer):
         self._journal.append(entry, sync=sync)
         self._state.add(entry)
 
-    def _sample(self, *, sync: bool = False) -> None:
+    def _sample(self, *, sync: bool = False, fresh: bool = False) -> None:
+        """Journal the accounts; `fresh` reads the GPUs first."""
+        if fresh:
+            for device in self._devices:
+                device.update(force=True)
         accounts = tuple(self._account(device) for device in self._devices)
         self._append(entries.Sample(self._now_s(), accounts), sync=sync)
 
