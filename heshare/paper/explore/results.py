@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from heshare.lab.limits.prices.energy_signal import EnergySignal
-    from heshare.lab.limits.prices.signal_cost import EnergyCost
     from heshare.lab.tenants.tenant_power import TenantPower
     from heshare.paper.explore.front_page import FrontPage
 
@@ -154,13 +152,6 @@ class DrawableRun(Run):
         from heshare.lab.tenants.tenant_energy import tenant_energy
 
         return tenant_energy(self, power)
-
-    def cost(self, price: EnergySignal | str | Path) -> EnergyCost:
-        """Return what the run's energy costs, or emits, by both accounts, under a signal or a CSV file of one."""
-        from heshare.lab.limits.prices.price_terms import PriceTerms
-        from heshare.lab.limits.prices.signal_cost import run_cost
-
-        return run_cost(self, PriceTerms.parse(price).signal)
 
     def to_perfetto(self, path: str | Path) -> Path:
         """Write the run as Chrome trace events (JSON), which https://ui.perfetto.dev opens; return the path."""
