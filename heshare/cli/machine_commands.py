@@ -85,5 +85,3 @@ def restore(json: Json = False) -> None:
             typer.echo("HeShare has changed no GPU settings, so there is nothing to restore.")
     if restored.refused:
         raise DeviceError(" ".join(restored.refused))
-
-
