@@ -96,8 +96,9 @@ def test_a_clock_that_was_not_locked_is_not_unlocked(doubles, card):
     assert doubles.fake.called(RESET) == 0
 
 
-def test_a_clock_has_one_process_that_locks_it(doubles, card, holder):
+def test_a_clock_has_one_process_that_locks_it(doubles, card, holder, monkeypatch):
     """The second is refused as long as the first runs, and takes over from it once that was killed."""
+    monkeypatch.setattr(clocks, "_TAKE_OVER_S", 0.1)
     first, clock = holder(), HeldClock(card, UUID)
     with pytest.raises(DeviceError, match=rf"locked at 1170 MHz by process {first.pid} .* which runs"):
         clock.lock(990)
