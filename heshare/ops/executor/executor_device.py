@@ -105,7 +105,7 @@ class ExecutorDevice:
         ended: the records of attempts that have ended, by task, until they are taken out.
         notes: what the operator has to be told.
         first_counter_j: the card's energy counter when it was taken for the run, J; NaN where that is unknown.
-        counter_j: the same when it was last read.
+        counter_j: the same at the last reading.
         estimated_j: the part of its energy that is an integral of power readings, J.
         unknown_s: time whose energy is unknown, and in no account, s.
 

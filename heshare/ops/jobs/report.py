@@ -152,7 +152,7 @@ def _gpu_row(index: int, gpu: GpuState) -> dict[str, Any]:
 
 def _totals(state: RunState, jobs: pd.DataFrame, gpus: pd.DataFrame) -> dict[str, float | int | str]:
     counts = jobs["outcome"].value_counts()
-    completions_s = [job.completion_s for job in state.jobs.values() if job.last is not None]
+    completions_s = [job.completion_s for job in state.jobs.values() if not math.isnan(job.completion_s)]
     energies = ("energy_j", "completed_j", "lost_j", "idle_j", "between_j")
     return {
         "policy": state.run.policy,

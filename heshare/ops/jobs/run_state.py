@@ -99,7 +99,10 @@ class GpuState:
     _idle_before_j: float = 0.0
     _estimated_before_j: float = 0.0
     _unknown_before_s: float = 0.0
+    # Of its counter: the first value and the last that is known, J, and whether it began again in between.
     _first_counter_j: float | None = None
+    _last_counter_j: float = -math.inf
+    _began_again: bool = False
 
     @property
     def energy_j(self) -> float:
@@ -123,10 +126,9 @@ class GpuState:
     @property
     def counter_j(self) -> float:
         """The same energy by its own counter alone, J; NaN where that is unknown or began again."""
-        if self._first_counter_j is None or self.account.counter_j is None:
+        if self._first_counter_j is None or self.account.counter_j is None or self._began_again:
             return math.nan
-        moved_j = self.account.counter_j - self._first_counter_j
-        return moved_j if moved_j >= 0.0 else math.nan
+        return self.account.counter_j - self._first_counter_j
 
     @property
     def estimated_j(self) -> float:
@@ -153,7 +155,14 @@ class GpuState:
             else:
                 self.between_j += counter_j - last.counter_j
         self.opened = opened
-        self.account = entries.Account(0.0, counter_j=counter_j)
+        self.take(entries.Account(0.0, counter_j=counter_j))
+
+    def take(self, account: entries.Account) -> None:
+        """Take the next account of the present session."""
+        self.account = account
+        if account.counter_j is not None:
+            self._began_again |= account.counter_j < self._last_counter_j
+            self._last_counter_j = account.counter_j
 
     def end(self, end: entries.End) -> None:
         """Add the end of an attempt on it."""
@@ -164,7 +173,7 @@ class GpuState:
         if end.sm_mhz is not None:
             self.clocks_mhz.append(end.sm_mhz)
         self.limits.update(end.limits)
-        self.account = end.account
+        self.take(end.account)
 
 
 @dataclass
@@ -280,6 +289,11 @@ class RunState:
             self.sessions[-1].first_action = decision, tuple(gpu.account for gpu in self.gpus)
 
     def _add_end(self, end: entries.End) -> None:
+        if not self.sessions:
+            # The line of its session was damaged and left out: the job counts, with times that are unknown.
+            self.jobs[end.job].end(end, math.nan)
+            return
+
         session = self.sessions[-1]
         session.ends.append(end)
         self.jobs[end.job].end(end, session.session.at + end.end_s - self.started_s)
@@ -287,9 +301,11 @@ class RunState:
         self.updated_s = self.at + end.end_s
 
     def _add_sample(self, sample: entries.Sample) -> None:
+        if not self.sessions:
+            return
         self.updated_s = self.at + sample.t
         for gpu, account in zip(self.gpus, sample.gpus, strict=True):
-            gpu.account = account
+            gpu.take(account)
 
 
 def job_key(spec: JobSpec, index: int) -> str:
