@@ -32,7 +32,13 @@ def run(
         typer.Argument(help="A file of jobs (YAML): commands, or workloads of Table IV.", show_default=False),
     ] = None,
     policy: options.OnePolicy = None,
-    devices: Annotated[str, typer.Option(help="The GPUs: nvml for all of this machine, or nvml:0,nvml:1.")] = "nvml",
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            help="The GPUs: nvml for all of this machine, or nvml:0,nvml:1.",
+            show_default="nvml; with --resume the GPUs with which the run began",
+        ),
+    ] = None,
     allow_clocks: Annotated[bool, typer.Option("--allow-clocks", help="Let the policy lock the GPUs' clocks.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.", show_default=False)] = None,
     profiles: options.Profiles = None,
@@ -50,7 +56,7 @@ def run(
     the run ends, clocks, MPS and processes are restored, and --resume continues it.
     """
     _check_together(jobs, resume, power_limit)
-    if not devices.startswith("nvml"):
+    if devices is not None and not devices.startswith("nvml"):
         action = "Choose nvml or nvml:0,nvml:1; emulated GPUs: heshare run --tasks JOBS.yaml."
         raise _conflict(f"--devices {devices!r}", action)
     from heshare.prediction.predictor import LazyPredictor
@@ -58,7 +64,7 @@ def run(
     predictor = LazyPredictor(options.predictor_factory(profiles))
     chosen: dict[str, Any] = {
         "policy": options.one_policy(policy),
-        "devices": devices,
+        "devices": devices or "nvml",
         "seed": seed,
         "allow_clocks": allow_clocks,
     }
@@ -82,7 +88,7 @@ def run(
 
     def start(how: ExecutorOptions) -> RunReport:
         if resume is not None:
-            return execute.resume(resume, predictor=predictor, options=how)
+            return execute.resume(resume, predictor=predictor, devices=devices, options=how)
         assert jobs is not None
         limit = _parsed_limit(power_limit)
         return execute.execute(jobs, folder, predictor=predictor, options=how, power_limit=limit, **chosen)

@@ -106,23 +106,27 @@ def resume(
     folder: Path,
     *,
     predictor: Predictor,
+    devices: str | None = None,
     options: ExecutorOptions | None = None,
 ) -> RunReport:
     """Continue a run that ended early: jobs that are over stay so, jobs that ran are started again.
+
+    It has the GPUs with which it began, or those that `devices` names, on this machine or another one.
 
     Raises:
         InputError: no run in this folder, or one that another process writes.
         DeviceError, Interrupted: as `execute`.
     """
     options = options or ExecutorOptions()
+    chosen = None if devices is None else select_gpus(devices, options.host)
     with closing(RunJournal(folder, None)) as journal:
-        return _SessionOfRun(folder, journal, predictor, options).run()
+        return _SessionOfRun(folder, journal, predictor, options, chosen).run()
 
 
 class _SessionOfRun:
     """One session of a run: the jobs that are not over, from taking the GPUs to giving them back.
 
-    `chosen` are the GPUs of a run that begins here; one that is resumed has those of its journal.
+    `chosen` are its GPUs; None are those with which the run began.
     """
 
     def __init__(
@@ -177,7 +181,7 @@ class _SessionOfRun:
         described = self._state.run
         cards = self._chosen.cards if self._chosen else self._options.host.survey()
         return LocalGpus(
-            uuids=described.devices,
+            uuids=self._chosen.uuids if self._chosen else described.devices,
             jobs=jobs,
             now_s=now_s,
             allow_clocks=described.allow_clocks,

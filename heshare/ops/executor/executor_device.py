@@ -472,7 +472,7 @@ class ExecutorDevice:
         if now_s >= resident.deadline_s:
             resident.begin_stop("timeout", f"took longer than its {resident.job.spec.timeout_s:g} s", charged=True)
         elif excess := getattr(resident.worker, "excess", ""):
-            resident.begin_stop("crash", excess, charged=True)
+            resident.begin_stop("output", excess, charged=True)
 
     def _collect_failures(self) -> None:
         for resident in list(self._residents.values()):

@@ -54,10 +54,16 @@ def planned_cluster(uuids: Sequence[str], host: Host, *, clocks: bool) -> Cluste
     """Return GPUs of this machine as a run would plan with them, before it takes them.
 
     Raises:
-        DeviceError: a GPU does not reply, or the catalogue does not have it.
+        DeviceError: a GPU does not reply, or a run would refuse it.
+        InputError: the catalogue does not have it.
     """
+    gpus = []
     with host.reader(Timeouts().nvml_s) as reader:
-        gpus = [catalogue_gpu(reader.card(uuid)) for uuid in uuids]
+        for uuid in uuids:
+            card = reader.card(uuid)
+            gpus.append(catalogue_gpu(card))
+            require_usable(card)
+            require_shareable(card, host.sharing())
     return Cluster(tuple(gpu if clocks else at_top_clock(gpu) for gpu in gpus))
 
 
@@ -156,7 +162,8 @@ class LocalGpus:
             self.devices.append(self._opened_or_lost(uuid, reader, exits))
         keep_some(exits)
         if all(device.lost for device in self.devices):
-            raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
+            found = f"None of the run's GPUs can be used. {self.devices[0].lost}"
+            raise DeviceError(f"{found} To continue on others, name them: --devices nvml.")
 
     def _refuse_gpus_of_other_containers(self) -> None:
         """Raise `GpuInUseError` for a GPU of a run that does not share this machine's locks, as its note tells."""
