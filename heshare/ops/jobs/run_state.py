@@ -291,7 +291,8 @@ class RunState:
     def _add_session(self, session: entries.Session) -> None:
         self.end_session()
         self._places = []
-        for opened, counter_j in zip(session.gpus, session.counters_j, strict=True):
+        counters_j = session.counters_j or (None,) * len(session.gpus)
+        for opened, counter_j in zip(session.gpus, counters_j, strict=True):
             known = [index for index, gpu in enumerate(self.gpus) if gpu.opened.uuid == opened.uuid]
             if not known:
                 self.gpus.append(GpuState(opened))

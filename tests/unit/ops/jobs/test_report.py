@@ -12,11 +12,11 @@ from support.run_entries import RandomRun, ended, run_of, sampled, session, star
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.jobs.entries import Account, End, Sample, Session
+from heshare.ops.jobs.entries import Account, End, Sample, Session, SessionGpu
 from heshare.ops.jobs.report import read_report, run_report
 from heshare.ops.jobs.run_view import RunView
 
-PARTS = ["completed_j", "lost_j", "idle_j", "between_j"]
+PARTS = ["completed_j", "lost_j", "idle_j"]
 REPORT = ["gpus.csv", "jobs.csv", "report.txt"]
 SEEDS = range(12)
 
@@ -43,10 +43,12 @@ def test_energy_of_a_gpu_is_its_counters_and_the_sum_of_its_parts(seed):
         for gpu, row in gpus.iterrows():
             sessions = sessions_of(entries[:length], gpu)
             spent_j = sessions[-1][-1].counter_j - sessions[0][0].counter_j
-            assert row["energy_j"] == pytest.approx(spent_j, rel=1e-9, abs=1e-6)
+            in_sessions_j = sum(accounts[-1].energy_j for accounts in sessions)
+            assert row["energy_j"] == pytest.approx(in_sessions_j, rel=1e-9, abs=1e-6)
+            assert row["energy_j"] + row["between_j"] == pytest.approx(spent_j, rel=1e-9, abs=1e-6)
             assert row["counter_j"] == pytest.approx(spent_j, rel=1e-9, abs=1e-6)
-            assert row[PARTS].sum() == pytest.approx(spent_j, rel=1e-9, abs=1e-6)
-            assert (row[PARTS] >= 0.0).all()
+            assert row[PARTS].sum() == pytest.approx(row["energy_j"], rel=1e-9, abs=1e-6)
+            assert (row[[*PARTS, "between_j"]] >= 0.0).all()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -84,7 +86,8 @@ def test_no_number_is_made_up_for_a_counter_that_is_unknown_or_began_again(seed)
 
         accounts_j = sum(accounts[-1].energy_j for accounts in sessions)
         between_j = sum(after_j - before_j for before_j, after_j in known)
-        assert row["energy_j"] == pytest.approx(accounts_j + between_j)
+        assert row["energy_j"] == pytest.approx(accounts_j)
+        assert row["between_j"] == pytest.approx(between_j)
         told = any(note.startswith(f"GPU {gpu}:") and "between two sessions" in note for note in report.notes)
         assert told is (len(known) < len(gaps))
 
@@ -111,10 +114,25 @@ def test_what_ended_since_the_last_sample_of_a_killed_session_counts_once():
     entries.append(ended("a-1", energy_j=1500.0, account=Account(3600.0, 200.0, {"a-2": 1300.0}, 4600.0)))
     entries.append(session(60.0, counters_j=[5854.0]))
     (row,) = run_report(state_of(*entries)).gpus.to_dict("records")
-    assert {name: row[name] for name in PARTS} == {
-        "completed_j": 2100.0, "lost_j": 1300.0, "idle_j": 200.0, "between_j": 1254.0
-    }  # fmt: skip
-    assert row["energy_j"] == row["counter_j"] == 4854.0
+    assert [row[name] for name in PARTS] == [2100.0, 1300.0, 200.0]
+    assert (row["energy_j"], row["between_j"], row["counter_j"]) == (3600.0, 1254.0, 4854.0)
+
+
+def test_a_run_that_goes_on_with_other_gpus_has_a_row_for_each():
+    """The second session has another GPU first; energies and jobs stay with the GPU that they were on."""
+    zero, one, two = (SessionGpu(f"GPU-{name}", "T4") for name in range(3))
+    first = Session(0.0, (zero, one), counters_j=(0.0, 0.0))
+    second = Session(100.0, (two, one), counters_j=(500.0, 900.0))
+    entries = [run_of(2), first, started("a-0", gpu=1, t=1.0)]
+    entries.append(ended("a-0", gpu=1, energy_j=300.0, account=Account(400.0, 100.0, counter_j=400.0)))
+    entries += [second, started("a-1", gpu=0, t=1.0)]
+    entries.append(ended("a-1", gpu=0, energy_j=50.0, account=Account(60.0, 10.0, counter_j=560.0)))
+    report = run_report(state_of(*entries))
+    assert report.jobs["gpu"].tolist() == [1, 2]
+    assert report.gpus["uuid"].tolist() == ["GPU-0", "GPU-1", "GPU-2"]
+    assert report.gpus["energy_j"].tolist() == [0.0, 400.0, 60.0]
+    assert report.gpus["completed_j"].tolist() == [0.0, 300.0, 50.0]
+    assert report.gpus["between_j"].tolist() == [0.0, 500.0, 0.0]
 
 
 def test_notes_name_estimates_gaps_and_pauses():

@@ -7,8 +7,7 @@ import math
 import pytest
 from support.run_entries import RandomRun, ended, run_of, sampled, session, started, state_of
 
-from heshare.ops.jobs.entries import Account, Note, Salvaged
-from heshare.ops.jobs.report import run_report
+from heshare.ops.jobs.entries import Account, Note
 from heshare.ops.jobs.run_state import MPS_ENDED
 
 
@@ -67,7 +66,8 @@ def test_what_a_killed_session_ran_is_lost_and_totals_go_on():
     assert (gpu.account.power_w, gpu.account.sm_mhz) == (None, None)
     state.add(started("a-0"))
     state.add(sampled(1.0, Account(7.0, 3.0, {"a-0": 4.0})))
-    assert (gpu.energy_j, gpu.idle_j, gpu.lost_j, gpu.running_j) == (67.0, 23.0, 30.0, 4.0)
+    assert (gpu.energy_j, gpu.idle_j, gpu.lost_j, gpu.running_j) == (57.0, 23.0, 30.0, 4.0)
+    assert gpu.between_j == 10.0
     assert (job.attempts, job.lost_j, state.started_s, state.at) == (2, 30.0, 1000.0, 2000.0)
 
 
@@ -119,15 +119,13 @@ def test_the_first_action_has_the_accounts_before_it():
     assert (decision.t, [account.energy_j for account in accounts]) == (2.0, [10.0])
 
 
-def test_notes_and_damage_are_kept_by_session():
+def test_notes_are_kept_by_session():
     """A note before any session is nobody's."""
     state = begin()
     state.add(Note("one"))
     state.add(session(2000.0))
     state.add(Note("two"))
-    state.add(Salvaged(3, "copy"))
     assert [[note.text for note in one.notes] for one in state.sessions] == [["one"], ["two"]]
-    assert [damage.lines for damage in state.salvaged] == [3]
 
 
 @pytest.mark.parametrize("entry", [ended("a-9"), ended("a-0", gpu=9), started("a-9"), sampled(0.0)])
@@ -136,17 +134,6 @@ def test_an_entry_that_does_not_fit_is_an_error(entry):
     state = begin()
     with pytest.raises((LookupError, ValueError)):
         state.add(entry)
-
-
-def test_without_the_line_of_its_session_an_end_counts_for_its_job():
-    """A run whose damaged lines are left out is continued; what is unknown stays so."""
-    state = state_of(run_of(2), started("a-0"), sampled(1.0, Account(9.0)), ended("a-0"))
-    assert (state.jobs["a-0"].outcome, state.gpus) == ("completed", [])
-    assert math.isnan(state.jobs["a-0"].completion_s)
-    state.add(session(2000.0))
-    report = run_report(state)
-    assert (report.totals["completed"], report.totals["left"]) == (1, 1)
-    assert math.isnan(report.totals["makespan_s"])
 
 
 def test_a_state_without_a_session_has_no_time():
