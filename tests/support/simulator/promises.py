@@ -49,6 +49,8 @@ class Promises:
         self._folder, self._state = folder, state / "heshare"
         self._rng = random.Random(schedule.seed)
         self._killed = False
+        self._report: RunReport | None = None
+        self._sessions = 0
         machine.starting, machine.locking = self._job_starts, self._clock_is_locked
 
     # The journal, read independently of the code that is judged.
@@ -156,14 +158,19 @@ class Promises:
         """Compare the report and the status with each other and with the machine."""
         if not self._killed and not ended:
             self._killed = True
-        if not any(isinstance(entry, Session) for entry in self.entries()):
+        self._report = None
+        begun = [type(entry) for entry in self.entries()]
+        sessions, self._sessions = self._sessions, begun.count(Session)
+        if not self._sessions:
             return
+        ended = ended and self._sessions > sessions
         try:
             report, status = read_report(self._folder), self._check_status(wall_s, alive=False).as_dict(wall_s)
         except HeShareError as error:
             self._machine.violate(f"the journal cannot be read: {error}")
             return
-        if ended and not (self._folder / "report.txt").exists():
+        self._report = report
+        if ended and Decision in begun and not (self._folder / "report.txt").exists():
             self._machine.violate("a session ended in order, and there is no report")
 
         for name in ("completed", "failed"):
@@ -283,12 +290,7 @@ class Promises:
                 self._machine.violate(f"attempt {end.attempt} of {end.job} is charged to it: {end.reason}")
 
     def _check_report(self, completed: Counter[str], failed: set[str]) -> None:
-        try:
-            jobs = read_report(self._folder).jobs
-        except HeShareError as error:
-            self._machine.violate(f"the journal cannot be read: {error}")
-            return
-        for job in jobs.to_dict("records"):
+        for job in [] if self._report is None else self._report.jobs.to_dict("records"):
             expected = "completed" if completed[job["job"]] else "failed" if job["job"] in failed else "left"
             if job["outcome"] != expected:
                 self._machine.violate(f"the report has {job['job']} as {job['outcome']}, the journal as {expected}")

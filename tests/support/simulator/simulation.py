@@ -25,6 +25,7 @@ from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError
 from heshare.ops.jobs import run_view
 from heshare.ops.jobs.job_file import JobSpec
+from heshare.ops.jobs.report import RunReport
 from heshare.policies.policy import SetClock, Traits
 from heshare.policies.random_placement import Random
 from heshare.shared import signals
@@ -117,6 +118,8 @@ class Simulation:
             sim_host.linked(self.machine, self.wall_s),
             mock.patch.object(execute, "read_jobs", lambda file: self.specs),
             mock.patch.object(execute, "make", lambda name: Clocked()),
+            # Its tables as text take longer to make than all else here; what they show is judged.
+            mock.patch.object(RunReport, "text", lambda report: ""),
         ):
             while self._sessions < MOST_SESSIONS and not self.promises.over():
                 planned = self._sessions < len(self.schedule.sessions)
