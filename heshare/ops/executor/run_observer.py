@@ -138,6 +138,9 @@ class JournalingObserver(Observer):
     def finish(self) -> None:
         """Journal the last accounts of the session, on disk when this returns."""
         try:
+            # To end the jobs of the last GPU may have taken long.
+            for device in self._devices:
+                device.update(force=True)
             self._sample(sync=True)
             self._take_notes(sync=True)
         finally:
