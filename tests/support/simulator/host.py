@@ -162,11 +162,13 @@ class SimMps(MpsSession):
 class SimKeeper:
     """The keeper of an executor: it has the locks too. The simulation lets it work once the executor has ended."""
 
-    def __init__(self, locks: Sequence[int]) -> None:
+    def __init__(self, process: SimProcess, locks: Sequence[int]) -> None:
+        self._process = process
         self.locks = [os.dup(lock) for lock in locks]
         self.dismissed = self.left = False
 
     def dismiss(self, *, all_given_back: bool = True) -> None:
+        self._process.check()
         self.dismissed, self.left = True, not all_given_back
         if all_given_back:
             self.close()
@@ -258,7 +260,7 @@ class SimHost(Host):
 
     def keeper(self, locks: Sequence[int], tell: Callable[[str], object]) -> Any:
         self._process.check()
-        self.keepers.append(SimKeeper(locks))
+        self.keepers.append(SimKeeper(self._process, locks))
         return self.keepers[-1]
 
     def mps(self, uuid: str) -> MpsSession:

@@ -19,7 +19,7 @@ GRID_MHZ = tuple(range(1410, 1981, 15))
 IDLE_W, LIMIT_W = 70.0, 700.0
 MEMORY_MIB = 81559.0
 HARMLESS_XID, DRAINING_XID = 13, 79
-_START_J = 5000.0
+_START_J = 5e6
 
 
 @dataclass(eq=False)

@@ -7,6 +7,7 @@ anybody calls `heshare restore`, unless the keeper was killed as well.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from functools import lru_cache
@@ -159,6 +160,8 @@ class Promises:
         if not self._killed and not ended:
             self._killed = True
         self._report = None
+        for card in self._machine.cards.values():
+            card.drained_s = math.inf  # what happened before a session does not count in it
         begun = [type(entry) for entry in self.entries()]
         sessions, self._sessions = self._sessions, begun.count(Session)
         if not self._sessions:

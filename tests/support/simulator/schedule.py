@@ -130,7 +130,7 @@ class Schedule:
 
     def _fault(self, rng: random.Random) -> Fault:
         kind = rng.choice(NVML_FAULTS)
-        value = float(rng.choice((1e9, 5e4, -4000.0))) if kind == "jump" else 0.0
+        value = float(rng.choice((1e9, -1e6))) if kind == "jump" else 0.0
         if kind == "xid":
             value = float(rng.choice((HARMLESS_XID, DRAINING_XID)))
         lasts_s = rng.choice((rng.uniform(0.1, 3.0), rng.uniform(3.0, 40.0)))
