@@ -39,7 +39,11 @@ _LOOKS = 0.03
 
 @lru_cache(maxsize=4096)
 def _entry(line: bytes) -> Any:
-    return entries.decode(json.loads(line.rpartition(b"\t")[0]))
+    """Return the entry of a line of a journal; None for a damaged one."""
+    try:
+        return entries.decode(json.loads(line.rpartition(b"\t")[0]))
+    except ValueError:
+        return None
 
 
 class Promises:
@@ -53,6 +57,7 @@ class Promises:
         self._report: RunReport | None = None
         self._sessions = 0
         machine.starting, machine.locking = self._job_starts, self._clock_is_locked
+        files.removing = self._file_goes
 
     # The journal, read independently of the code that is judged.
 
@@ -63,7 +68,10 @@ class Promises:
         content = path.read_bytes()
         if synced:
             content = content[: self._files.synced.get(path.stat().st_ino, 0)]
-        return [_entry(line) for line in content.split(b"\n")[:-1]]
+        found = [_entry(line) for line in content.split(b"\n")[:-1]]
+        if None in found:
+            self._machine.violate("the journal has a damaged line")
+        return [entry for entry in found if entry is not None]
 
     def begun(self, folder: Path) -> bool:
         return any(isinstance(entry, Decision) for entry in self.entries(folder))
@@ -77,9 +85,9 @@ class Promises:
         }
         return ended >= self._schedule.jobs.keys()
 
-    def holds_cards(self, process: SimProcess) -> bool:
-        """Return whether the session of a process has begun and has not ended."""
-        return process.alive and any(daemon.process is process for daemon in self._machine.daemons)
+    def session_begun(self) -> bool:
+        """Return whether the present session has begun: it has its cards, and its note is there."""
+        return sum(isinstance(entry, Session) for entry in self.entries()) > self._sessions
 
     # While it runs.
 
@@ -110,6 +118,12 @@ class Promises:
         note = self._state / f"gpu-{card.uuid}.json"
         if not note.exists() or not self._files.synced.get(note.stat().st_ino):
             self._machine.violate(f"the clock of {card.uuid} is locked without a note on disk")
+
+    def _file_goes(self, path: Path) -> None:
+        uuid = path.stem.removeprefix("gpu-")
+        card = self._machine.cards.get(uuid)
+        if path.parent == self._state and card is not None and card.locked_mhz is not None:
+            self._machine.violate(f"the note of the clock of {uuid} is removed while it is locked")
 
     def status(self, wall_s: float) -> None:
         """Ask for the status now and then: a GPU's energy is the sum of its parts at any time."""

@@ -6,12 +6,13 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from support.broken_executors import BROKEN
 from support.simulator import host as sim_host
 from support.simulator.host import EPOCH, SimHost, SimKeeper
 from support.simulator.machine import Machine
@@ -111,8 +112,8 @@ class Simulation:
     def wall_s(self) -> float:
         return EPOCH + self.machine.now_s - self._set_back_s
 
-    def run(self) -> Outcome:
-        """Run sessions until all jobs are over, and judge them."""
+    def run(self, broken: str = "") -> Outcome:
+        """Run sessions until all jobs are over, and judge them; `broken` is a name of `support.broken_executors`."""
         with (
             self.files.watched(),
             sim_host.linked(self.machine, self.wall_s),
@@ -120,6 +121,7 @@ class Simulation:
             mock.patch.object(execute, "make", lambda name: Clocked()),
             # Its tables as text take longer to make than all else here; what they show is judged.
             mock.patch.object(RunReport, "text", lambda report: ""),
+            BROKEN[broken]() if broken else nullcontext(),
         ):
             while self._sessions < MOST_SESSIONS and not self.promises.over():
                 planned = self._sessions < len(self.schedule.sessions)
@@ -213,10 +215,12 @@ class Simulation:
             self.machine.violate(f"heshare jobs stop ended by {error!r}")
         if sent:
             process.terminate()
+        elif self.promises.session_begun():
+            self.machine.violate("heshare jobs stop does not reach a run that goes on")
 
     def _rival(self, process: SimProcess, *, stranger: bool) -> None:
         """Have another run try to get the same cards."""
-        if not self.promises.holds_cards(process):
+        if not process.killed and not self.promises.session_begun():
             return
         rival = self._process("rival", "others" if stranger else "state")
         host = SimHost(rival, self.schedule.jobs, mps_works=self.schedule.mps)
@@ -238,6 +242,8 @@ class Simulation:
             if process.killed and not plan.keeper:
                 one.close()
             elif not one.dismissed or one.left:
+                if process.killed and plan.rival_s is not None:
+                    self._rival(process, stranger=plan.stranger)
                 self._keep(plan, process, one)
                 one.close()
 
@@ -266,15 +272,15 @@ class Simulation:
         self.promises.nothing_left()
 
 
-def simulate(seed: int) -> Outcome:
-    """Return what happens under a seed."""
-    return run_schedule(Schedule.of(seed))
+def simulate(seed: int, broken: str = "") -> Outcome:
+    """Return what happens under a seed, as `Simulation.run`."""
+    return run_schedule(Schedule.of(seed), broken)
 
 
-def run_schedule(schedule: Schedule) -> Outcome:
-    """Return what happens under a schedule."""
+def run_schedule(schedule: Schedule, broken: str = "") -> Outcome:
+    """Return what happens under a schedule, as `Simulation.run`."""
     with _folder() as root:
-        return Simulation(schedule, root).run()
+        return Simulation(schedule, root).run(broken)
 
 
 @contextmanager
