@@ -56,7 +56,9 @@ class HeldClock:
             NvmlError: it could not be given back; the note stays.
         """
         if self._note is not None:
-            self._card.unlock_clock()
+            # Who has no right to unlock it has never locked it: a signal came between the note and the refusal.
+            with contextlib.suppress(NoPermissionError):
+                self._card.unlock_clock()
             self._forget()
 
     def close(self) -> None:

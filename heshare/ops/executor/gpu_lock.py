@@ -44,12 +44,18 @@ class GpuLock(FileLock):
                 f"GPU {uuid}: its lock {path} cannot be opened ({error.strerror}). It must be in {_SHARED_FOLDER}: "
                 "have root make one (install -d -m 1777 /run/heshare-locks) and set HESHARE_LOCKS to it everywhere."
             ) from error
+        try:
+            self._take(uuid)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take(self, uuid: str) -> None:
         start_s = time.monotonic()
         while not self.acquire():
             holder = os.pread(self.descriptor, 4096, 0).decode(errors="replace").strip()
             # A run that was killed leaves its GPU to its keeper for a while, and takes a moment to end itself.
             if time.monotonic() - start_s > (_CLEANUP_S if _has_ended(holder) else _EXIT_S):
-                self.close()
                 raise GpuInUseError(
                     f"GPU {uuid}: another run has it: {printable(holder)[:500] or 'a process without a name'}. "
                     "Wait for it to end, or use other GPUs. Any user can hold this lock and write that line: "

@@ -83,7 +83,7 @@ class JournalingObserver(Observer):
     def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
         """Journal how an attempt ended; it counts once the next decision is on disk."""
         job, device = self._jobs[interval.task], self._devices[interval.gpu]
-        attempt = device.ended.pop(interval.task)
+        attempt = device.ended[interval.task]
         again = failed is not None and self._may_be_retried(job, failed)
         end = entries.End(
             job=job.key,
@@ -92,7 +92,7 @@ class JournalingObserver(Observer):
             end_s=interval.end_s,
             iterations=interval.iterations,
             energy_j=attempt.energy_j,
-            account=self._account(device),
+            account=self._account(device, without=interval.task),
             start_s=interval.start_s,
             began_s=known(attempt.began_s),
             released_s=known(attempt.released_s),
@@ -107,6 +107,8 @@ class JournalingObserver(Observer):
             again=again,
         )
         self._append(end, sync=False)
+        # Not before: an attempt whose end could not be journalled, on a full disk or after a signal, stays on the account.
+        del device.ended[interval.task]
 
         if failed is not None:
             then = "it is tried again" if again else "it is not tried again"
@@ -135,6 +137,7 @@ class JournalingObserver(Observer):
     def finish(self) -> None:
         """Journal the last accounts of the session, on disk when this returns."""
         try:
+            # To end the jobs of the last GPU may have taken long.
             self._sample(sync=True, fresh=True)
             self._take_notes(sync=True)
         finally:
@@ -154,12 +157,13 @@ class JournalingObserver(Observer):
         accounts = tuple(self._account(device) for device in self._devices)
         self._append(entries.Sample(self._now_s(), accounts), sync=sync)
 
-    def _account(self, device: ExecutorDevice) -> entries.Account:
-        latest = device.latest
+    def _account(self, device: ExecutorDevice, *, without: int | None = None) -> entries.Account:
+        latest, shares_j = device.latest, device.shares_j()
+        shares_j.pop(without, None)
         return entries.Account(
             energy_j=latest.energy_j,
             idle_j=device.idle_j,
-            shares_j={self._jobs[task].key: share_j for task, share_j in device.shares_j().items()},
+            shares_j={self._jobs[task].key: share_j for task, share_j in shares_j.items()},
             counter_j=known(device.counter_j),
             sm_mhz=known(latest.sm_mhz),
             power_w=None if device.lost else latest.power_w,
