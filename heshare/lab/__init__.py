@@ -1,1 +1,1 @@
-"""Comparing and improving: HeShare+, published systems, calibration, limits and prices, energy of tenants, sweeps."""
+"""Comparing and improving: HeShare+, published systems, calibration, a power limit, energy of tenants, sweeps."""
