@@ -107,7 +107,7 @@ class JournalingObserver(Observer):
             again=again,
         )
         self._append(end, sync=False)
-        # Not before: an attempt whose end could not be journalled, on a full disk or after a signal, stays on the account.
+        # Not before: an attempt whose end could not be journalled (a full disk, a signal) stays on the account.
         del device.ended[interval.task]
 
         if failed is not None:
