@@ -158,12 +158,13 @@ class JournalingObserver(Observer):
         self._append(entries.Sample(self._now_s(), accounts), sync=sync)
 
     def _account(self, device: ExecutorDevice, *, without: int | None = None) -> entries.Account:
-        latest, shares_j = device.latest, device.shares_j()
-        shares_j.pop(without, None)
+        """Return the account of a GPU now; that of the end of an attempt is `without` its task."""
+        latest = device.latest
+        shares_j = {self._jobs[task].key: share_j for task, share_j in device.shares_j().items() if task != without}
         return entries.Account(
             energy_j=latest.energy_j,
             idle_j=device.idle_j,
-            shares_j={self._jobs[task].key: share_j for task, share_j in shares_j.items()},
+            shares_j=shares_j,
             counter_j=known(device.counter_j),
             sm_mhz=known(latest.sm_mhz),
             power_w=None if device.lost else latest.power_w,
