@@ -11,7 +11,7 @@ import time
 from bench_rows import Row, sample_row
 
 import heshare as hs
-from heshare.lab.limits.budget_policy import within_budget
+from heshare.lab.limits import within_limit
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.lab.systems.shared.trace_jobs import venus_tasks
 from heshare.policies.registry import make
@@ -34,7 +34,7 @@ def results() -> list[Row]:
 def _event_ms(repetition: int, limit_w: float | None) -> float:
     streams, cluster = Repetition(repetition, 0), Cluster.parse(f"{GPUS}xV100")
     tasks, _ = venus_tasks(JOBS, rng=streams.rng(TASKS), gpus=GPUS, load=0.9)
-    policy = within_budget(make("fifo-packed"), limit_w)
+    policy = within_limit(make("fifo-packed"), limit_w)
     began_s = time.process_time()
     done = run(tasks, cluster, policy, predictor=LazyPredictor(hs.load_predictor), rng=streams.rng(POLICY))
     return 1e3 * (time.process_time() - began_s) / done.events

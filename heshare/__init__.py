@@ -13,8 +13,6 @@ _MODULES = {
     "Workload": "heshare.world.workload",
     "Front": "heshare.paper.explore.results",
     "Plan": "heshare.scheduling.plan",
-    "EnergySignal": "heshare.lab.limits.prices.energy_signal",
-    "read_signal": "heshare.lab.limits.prices.energy_signal",
     "Run": "heshare.running.result",
     "HeShareError": "heshare.shared.errors",
     "InputError": "heshare.shared.errors",

@@ -14,8 +14,7 @@ if TYPE_CHECKING:  # each function imports what it calls, so that importing this
     import pandas as pd
 
     from heshare.arguments import TasksLike
-    from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
-    from heshare.lab.limits.run_terms import PowerLimit
+    from heshare.lab.limits import LimitSource
     from heshare.lab.plus.search_settings import SearchSettings
     from heshare.lab.plus.weighted_search import Progress
     from heshare.paper.explore import results
@@ -197,9 +196,7 @@ def run(
     seed: int = 0,
     repetition: int = 0,
     predictor: Predictor | None = None,
-    power_limit: PowerLimit = None,
-    price: PriceSource | PriceTerms | None = None,
-    hold_s: float | None = None,
+    power_limit: LimitSource | None = None,
 ) -> DrawableRun:
     """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
@@ -210,9 +207,8 @@ def run(
         seed: of the policy, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
         predictor: of the policy; by default the trained forest.
-        power_limit: on the sum of all GPUs' power at every moment, see `heshare.lab.limits`; None for none.
-        price: price or carbon of energy over time, see `read_signal`; starts then wait for cheap energy.
-        hold_s: with a price, the longest wait of a GPU between a task's arrival and its start, s; 8 h if None.
+        power_limit: on the sum of all GPUs' power at every moment: watts, a CSV file with the columns time_s and
+            limit_w, or a `heshare.lab.limits.PowerLimit`; None for none.
 
     Raises:
         InputError: an unknown policy, no tasks, a task that fits no GPU, or a limit that the cluster cannot keep.
@@ -225,16 +221,9 @@ def run(
         Run(plan, 4 tasks on 1xT4,1xA100, 383 kJ, average JCT 1,574 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=200)
         Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 693 kJ, average JCT 2,246 s, emulated)
-
-        The policy under a price: tasks wait up to two hours for the end of a dear hour.
-
-        >>> price = hs.EnergySignal(time_s=(0, 3600), value=(0.4, 0.1))
-        >>> at_once, held = hs.run(4, "1xT4,1xA100", "sjf"), hs.run(4, "1xT4,1xA100", "sjf", price=price, hold_s=7200)
-        >>> [round(run.cost(price).active, 3) for run in (at_once, held)]
-        [0.064, 0.048]
     """
     from heshare import arguments
-    from heshare.lab.limits.run_terms import RunTerms
+    from heshare.lab.limits import within_limit
     from heshare.lab.sweeps.random_streams import POLICY
     from heshare.paper.explore.results import DrawableRun
     from heshare.running.run import run as run_policy
@@ -242,7 +231,7 @@ def run(
     streams = arguments.as_repetition(seed, repetition)
     to_run, gpus = arguments.as_tasks(tasks, streams), arguments.as_cluster(cluster)
     chosen, predictor = arguments.as_policy(policy, to_run, gpus), arguments.as_predictor(predictor)
-    chosen = RunTerms.parse(power_limit, price, hold_s).wrap(chosen)
+    chosen = within_limit(chosen, power_limit)
     return DrawableRun.of(run_policy(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY)))
 
 
@@ -361,9 +350,7 @@ def compare(
     n_jobs: int = 1,
     progress: bool | None = None,
     cells: str | Path | None = None,
-    power_limit: PowerLimit = None,
-    price: PriceSource | PriceTerms | None = None,
-    hold_s: float | None = None,
+    power_limit: LimitSource | None = None,
 ) -> pd.DataFrame:
     """Run policies on the same task sets; see `heshare.lab.sweeps.sweep.sweep`, which takes whole grids.
 
@@ -384,8 +371,6 @@ def compare(
         progress: show a progress bar; None: on a terminal, after two seconds.
         cells: a folder that caches finished runs; None caches nothing.
         power_limit: for every policy, as in `run`.
-        price: for every policy, as in `run`; the result then has columns of the cost.
-        hold_s: as in `run`.
 
     Returns:
         The columns of `sweep` from repetition on.
@@ -409,7 +394,7 @@ def compare(
         [5317.0]
     """
     from heshare import arguments
-    from heshare.lab.limits.run_terms import RunTerms
+    from heshare.lab.limits import PowerLimit
     from heshare.lab.sweeps.grid import Grid
     from heshare.lab.sweeps.resolve import SHIPPED, given_predictor
     from heshare.lab.sweeps.sweep import sweep
@@ -436,7 +421,7 @@ def compare(
             traces=(SHIPPED if trace is None else str(trace),),
             seeds=arguments.as_whole("seeds", seeds, least=1),
             seed=arguments.as_whole("seed", seed, least=0),
-            terms=RunTerms.parse(power_limit, price, hold_s),
+            power_limit=None if power_limit is None else PowerLimit.parse(power_limit),
         )
         how = {"folder": cells, "n_jobs": n_jobs, "progress": progress, "metrics": metrics}
         table = finished(lambda: sweep(grid, **how))

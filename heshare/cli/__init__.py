@@ -33,16 +33,8 @@ def _fail(error: dict[str, object], as_json: bool) -> None:
         typer.echo(f"heshare: {text}", err=True)
 
 
-_OF_JOBS = ("status", "drain", "stop")
-_OPTIONS_OF_JOBS = (
-    "--devices",
-    "--resume",
-    "--log",
-    "--metrics",
-    "--allow-clocks",
-    "--dry-run",
-    "--salvage",
-)
+_OF_JOBS = ("status", "stop", "report")
+_OPTIONS_OF_JOBS = ("--devices", "--resume", "--allow-clocks", "--dry-run")
 _UsageError: Any = typer.BadParameter.__base__  # of click, or of typer's own copy of it
 
 

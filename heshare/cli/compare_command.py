@@ -45,10 +45,6 @@ def compare(
     seed: options.Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_TASKS, help="Repetitions, each with its own task set.")] = 10,
     power_limit: options.PowerLimit = None,
-    price: options.Price = None,
-    price_start: options.PriceStart = None,
-    hold: options.Hold = None,
-    saving: options.Saving = None,
     jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes on this machine.")] = 1,
     cells: Annotated[
         Path | None,
@@ -85,7 +81,6 @@ def compare(
     if profiles is not None:
         lists["predictors"] = [f"profile:{profiles}"]
     lists["power_limit"] = power_limit
-    lists["price"] = options.price_terms(price, price_start, hold, saving)
     chosen = _grid({name: value for name, value in lists.items() if value}, grid, seed, seeds)
     folder = cells if cells is not None or grid is None else Path("build/cells")
     with options.told("compare", quiet):
@@ -109,8 +104,8 @@ def medians(frame: pd.DataFrame) -> pd.DataFrame:
     """
     axes = [name for name in _AXES if len(frame[name].unique()) > 1]
     groups = frame.groupby([*axes, "title"], sort=False, dropna=False)
-    costs = [name for name in frame if str(name).startswith(("cost_", "co2_", "deadline_"))]
-    values = groups[[*_METRICS, *costs, "predictor_calls", "planning_s"]].median().reset_index()
+    missed = [name for name in frame if str(name).startswith("deadline_")]
+    values = groups[[*_METRICS, *missed, "predictor_calls", "planning_s"]].median().reset_index()
     return values.rename(columns={"title": "policy"})
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heshare.cli import options
-from heshare.shared.errors import HeShareError, InputError, require
+from heshare.shared.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run jobs on real GPUs; see and end such a run.", no_args_is_help=True, rich_markup_mode=None)
 
-LOGS = ("text", "json")
 RunFolder = Annotated[Path, typer.Argument(help="The folder of the run.", metavar="RUN", show_default=False)]
 
 
@@ -33,12 +32,15 @@ def run(
         typer.Argument(help="A file of jobs (YAML): commands, or workloads of Table IV.", show_default=False),
     ] = None,
     policy: options.OnePolicy = None,
-    devices: Annotated[str, typer.Option(help="The GPUs: nvml for all of this machine, or nvml:0,nvml:1.")] = "nvml",
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            help="The GPUs: nvml for all of this machine, or nvml:0,nvml:1.",
+            show_default="nvml; with --resume the GPUs with which the run began",
+        ),
+    ] = None,
     allow_clocks: Annotated[bool, typer.Option("--allow-clocks", help="Let the policy lock the GPUs' clocks.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.", show_default=False)] = None,
-    salvage: Annotated[
-        bool, typer.Option("--salvage", help="With --resume: leave damaged lines of the journal out, and count them.")
-    ] = False,
     profiles: options.Profiles = None,
     seed: options.Seed = 0,
     power_limit: options.PowerLimit = None,
@@ -46,7 +48,6 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what a run would do; start and change nothing.")
     ] = False,
-    log: Annotated[str, typer.Option(help="Events on stderr: text, or json (one object a line).")] = "text",
     json: options.Json = False,
 ) -> None:
     """Run jobs on real GPUs under a policy; the exit code is 0 only if every job has completed.
@@ -54,9 +55,8 @@ def run(
     The journal, the jobs' outputs and the report are written to --out (by default a folder beside the file). However
     the run ends, clocks, MPS and processes are restored, and --resume continues it.
     """
-    require("--log", repr(log), log in LOGS, " or ".join(LOGS), "Choose one of them.")
-    _check_together(jobs, resume, salvage, power_limit)
-    if not devices.startswith("nvml"):
+    _check_together(jobs, resume, power_limit)
+    if devices is not None and not devices.startswith("nvml"):
         action = "Choose nvml or nvml:0,nvml:1; emulated GPUs: heshare run --tasks JOBS.yaml."
         raise _conflict(f"--devices {devices!r}", action)
     from heshare.prediction.predictor import LazyPredictor
@@ -64,7 +64,7 @@ def run(
     predictor = LazyPredictor(options.predictor_factory(profiles))
     chosen: dict[str, Any] = {
         "policy": options.one_policy(policy),
-        "devices": devices,
+        "devices": devices or "nvml",
         "seed": seed,
         "allow_clocks": allow_clocks,
     }
@@ -88,12 +88,12 @@ def run(
 
     def start(how: ExecutorOptions) -> RunReport:
         if resume is not None:
-            return execute.resume(resume, predictor=predictor, options=how, salvage=salvage)
+            return execute.resume(resume, predictor=predictor, devices=devices, options=how)
         assert jobs is not None
         limit = _parsed_limit(power_limit)
         return execute.execute(jobs, folder, predictor=predictor, options=how, power_limit=limit, **chosen)
 
-    _run_jobs(start, folder, json=json, log_json=log == "json")
+    _run_jobs(start, folder, json=json)
 
 
 def _parsed_limit(text: str | None) -> PowerLimit | None:
@@ -102,9 +102,7 @@ def _parsed_limit(text: str | None) -> PowerLimit | None:
     return None if text is None else PowerLimit.parse(text)
 
 
-def _check_together(jobs: Path | None, resume: Path | None, salvage: bool, power_limit: str | None) -> None:
-    if salvage and resume is None:
-        raise _conflict("--salvage without --resume", "Name the run whose journal is damaged: --resume FOLDER.")
+def _check_together(jobs: Path | None, resume: Path | None, power_limit: str | None) -> None:
     if resume is not None and jobs is not None:
         raise _conflict("both a file of jobs and --resume", "Leave the file out: the run's folder has its jobs.")
     if resume is not None and power_limit is not None:
@@ -117,34 +115,24 @@ def _conflict(found: str, action: str) -> InputError:
     return InputError(found, "a file of jobs, or --resume FOLDER", action, column="options")
 
 
-def _run_jobs(start: Callable[[ExecutorOptions], RunReport], folder: Path, *, json: bool, log_json: bool) -> None:
+def _run_jobs(start: Callable[[ExecutorOptions], RunReport], folder: Path, *, json: bool) -> None:
     from heshare.ops.executor.execute import ExecutorOptions
     from heshare.ops.executor.operator_log import OperatorLog
     from heshare.shared.signals import Interrupted
 
-    log = OperatorLog(sys.stderr, as_json=log_json)
+    log = OperatorLog(sys.stderr)
     try:
         result = start(ExecutorOptions(log=log))
     except Interrupted as interrupt:
         name = signal.Signals(interrupt.number).name
-        text = f"ended by {name}; continue with: heshare jobs run --resume {folder}"
-        if log_json:
-            log.tell("end", text)
-        else:
-            typer.echo(f"heshare: {text}", err=True)
+        typer.echo(f"heshare: ended by {name}; continue with: heshare jobs run --resume {folder}", err=True)
         raise typer.Exit(128 + interrupt.number) from None
-    except HeShareError as error:
-        if log_json:
-            log.tell("error", str(error))
-        if json or not log_json:
-            raise
-        raise typer.Exit(error.exit_code) from None
 
     unwritten = _print_report(result, json=json)
     if unwritten:
-        log.tell("output", f"standard output takes no report ({unwritten}); it is in {folder}/report.txt")
+        log.tell(f"standard output takes no report ({unwritten}); it is in {folder}/report.txt")
     if result.unwritten:
-        log.tell("output", result.unwritten)
+        log.tell(result.unwritten)
     if not result.complete:
         raise typer.Exit(1)
 

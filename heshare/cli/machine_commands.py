@@ -1,14 +1,12 @@
-"""`heshare doctor`, `restore` and `compile`: what this machine can do, its settings, and its caches."""
+"""`heshare doctor` and `heshare restore`: what this machine can do, and giving back what a killed run held."""
 
 import sys
-from time import perf_counter
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from heshare.cli.options import Json, Quiet, print_json
+from heshare.cli.options import Json, print_json
 from heshare.shared.errors import DeviceError
-from heshare.shared.extras import require_extra
 
 
 def doctor(json: Json = False) -> None:
@@ -87,22 +85,3 @@ def restore(json: Json = False) -> None:
             typer.echo("HeShare has changed no GPU settings, so there is nothing to restore.")
     if restored.refused:
         raise DeviceError(" ".join(restored.refused))
-
-
-def compile_command(
-    paper: Annotated[
-        bool, typer.Option("--paper", help="Only what `make figures` needs: plans and the paper's policies.")
-    ] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Compile numeric code and train the predictor for this machine now, not when they are first used.
-
-    Both are kept beside the sources of a clone, or in ~/.cache/heshare; what is there already is not made again.
-    """
-    from heshare.lab.compile_all import compile_all
-
-    require_extra("fast", "heshare compile")
-    began_s = perf_counter()
-    count = compile_all(lambda step: None if quiet else typer.echo(f"heshare compile: {step}", err=True), paper=paper)
-    if not quiet:
-        typer.echo(f"{count} functions compiled in {perf_counter() - began_s:.0f} s")

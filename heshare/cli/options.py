@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from heshare.lab.limits.prices.price_terms import PriceTerms
-    from heshare.lab.limits.run_terms import RunTerms
     from heshare.lab.sweeps.random_streams import Repetition
     from heshare.prediction.predictor import Predictor
     from heshare.world.cluster import Cluster
@@ -109,30 +107,6 @@ PowerLimit = Annotated[
         help="Limit on the sum of the GPUs' power at every moment: watts, or a CSV file with time_s, limit_w.",
     ),
 ]
-Price = Annotated[
-    Path | None,
-    typer.Option(
-        "--price",
-        help="Price or carbon of energy over time: a CSV file with time_s and price_per_kwh or g_co2_per_kwh.",
-    ),
-]
-PriceStart = Annotated[
-    str | None,
-    typer.Option(
-        "--price-start",
-        help="With --price: the file's time of day at which the run begins, such as 18:00; unless given its beginning.",
-    ),
-]
-Hold = Annotated[
-    str | None,
-    typer.Option(
-        "--hold", help="With --price: longest wait for cheap energy, such as 4h (8h); 0 only counts the cost."
-    ),
-]
-Saving = Annotated[
-    float | None,
-    typer.Option("--saving", help="With --price: least part of its cost that each hour of waiting must save, % (10)."),
-]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -190,22 +164,6 @@ def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
     return load_predictor if profiles is None else forest_factory(store.read(profiles))
 
 
-def price_terms(price: Path | None, start: str | None, hold: str | None, saving_pct: float | None) -> PriceTerms | None:
-    """Return the terms that the options on the price name; None without a price."""
-    for option, value in (("--price-start", start), ("--hold", hold), ("--saving", saving_pct)):
-        action = "Add --price FILE, or leave it out."
-        require(option, f"{option} without --price", price is not None or value is None, "both", action)
-    if price is None:
-        return None
-    from heshare.lab.limits.prices.energy_signal import read_signal
-    from heshare.lab.limits.prices.price_aware import HOLD_S, SAVING_PER_HOUR
-    from heshare.lab.limits.prices.price_terms import PriceTerms
-
-    signal = read_signal(price, start=start or 0.0)
-    hold_s = HOLD_S if hold is None else 0.0 if hold.strip() == "0" else parse_duration_s(hold)
-    return PriceTerms(signal, hold_s, SAVING_PER_HOUR if saving_pct is None else saving_pct / 100.0)
-
-
 def one_policy(policies: list[str] | None) -> str:
     named = policies or ["heshare:trade-off"]
     action = "Compare several with `heshare compare`, where --policy may be repeated."
@@ -241,12 +199,6 @@ def parse_duration_s(text: str) -> float:
     expected = f"a time such as 90s, 15m or 2h, at most {LONGEST_BUDGET_S / 3600:g}h"
     require("budget", repr(text[:60]), 0 < duration_s <= LONGEST_BUDGET_S, expected, "Give a time.")
     return duration_s
-
-
-def run_terms(power_limit: str | None, price: PriceTerms | None = None) -> RunTerms:
-    from heshare.lab.limits.run_terms import RunTerms
-
-    return RunTerms.parse(power_limit, price)
 
 
 def to_plain(value: Any) -> Any:

@@ -116,10 +116,6 @@ def plan(
             "and without a budget, since it takes 3 to 10 s.",
         ),
     ] = None,
-    price: options.Price = None,
-    price_start: options.PriceStart = None,
-    hold: options.Hold = None,
-    saving: options.Saving = None,
     out: options.Out = None,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -128,8 +124,6 @@ def plan(
 
     --out writes the front, the tasks, and each of the three plans as a table and as a file that `heshare run --plan`
     runs. Tasks that arrive later are refused, since the search ignores arrivals. Ctrl-C prints the front so far.
-
-    With --price, each plan has its predicted cost if it begins at once, and after the wait that saves most.
     """
     start_s = perf_counter()
     from heshare.lab.sweeps.random_streams import POLICY, Repetition
@@ -137,7 +131,6 @@ def plan(
     from heshare.world.cluster import Cluster
 
     _check_improved_options(improved, budget, bound)
-    terms = options.price_terms(price, price_start, hold, saving)
     gpus, streams = Cluster.parse(cluster), Repetition(repetition, seed)
     tasks_to_plan = options.task_set(tasks, streams, load=load, arrivals=arrivals, trace=trace, at_once=True)
     until_s = None if budget is None else start_s + options.parse_duration_s(budget)
@@ -156,11 +149,6 @@ def plan(
 
             # The bound permits what the improved search may choose.
             frame["gap_pct"] = bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)
-        if terms is not None:
-            from heshare.lab.limits.prices.signal_cost import plan_costs
-
-            costs = plan_costs(front.plans, predictor, terms)
-            frame[costs.columns] = costs
     if out is not None:
         _write(out, frame, front, tasks_to_plan)
     if json:
@@ -169,7 +157,7 @@ def plan(
         )
     else:
         named = frame[frame["choice"] != ""].reset_index(drop=True)
-        shown = ("choice", "energy_j", "jct_s", "gap_pct", "cost", "wait_h", "cost_waited", "co2_g", "co2_g_waited")
+        shown = ("choice", "energy_j", "jct_s", "gap_pct")
         columns = [name for name in shown if name in named]
         options.print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows, **no_gap)
     if stopped is not None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from heshare.lab.limits.run_terms import RunTerms
     from heshare.lab.sweeps.random_streams import Repetition
     from heshare.policies.policy import Policy
     from heshare.running.result import Run
@@ -47,10 +46,6 @@ def run(
     seed: options.Seed = 0,
     repetition: options.RepetitionNumber = 0,
     power_limit: options.PowerLimit = None,
-    price: options.Price = None,
-    price_start: options.PriceStart = None,
-    hold: options.Hold = None,
-    saving: options.Saving = None,
     out: options.Out = None,
     timeline: Annotated[
         Path | None,
@@ -75,7 +70,7 @@ def run(
         refused = sorted(given & _NOT_WITH_A_PLAN)
         action = "Leave the others out: a plan has its tasks, its cluster and its clocks."
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
-    terms = options.run_terms(power_limit, options.price_terms(price, price_start, hold, saving))
+    from heshare.lab.limits import within_limit
     from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
     from heshare.policies.registry import make
     from heshare.prediction.predictor import LazyPredictor
@@ -103,12 +98,12 @@ def run(
         result = run_tasks(
             to_run,
             gpus,
-            terms.wrap(made),
+            within_limit(made, power_limit),
             predictor=LazyPredictor(options.predictor_factory(profiles)),
             rng=streams.rng(POLICY),
             progress=progress or options.shows_bar(quiet),
         )
-    _write(result, job_names, out, timeline, terms, json=json)
+    _write(result, job_names, out, timeline, json=json)
 
 
 def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tuple[Policy, tuple[Task, ...], Cluster]:
@@ -124,14 +119,12 @@ def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tup
 
 
 def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
-    from heshare.ops.executor.job_tasks import assigned_jobs, check_names, check_programs, remaining_tasks
+    from heshare.ops.executor.job_tasks import check_jobs, job_states, remaining_tasks
     from heshare.ops.jobs.job_file import read_jobs
-    from heshare.ops.jobs.run_state import JobHistory
 
     specs = read_jobs(path)
-    check_names(specs, path)
-    check_programs(specs, path)
-    tasks, assigned = remaining_tasks(assigned_jobs(specs), JobHistory())
+    check_jobs(specs, path)
+    tasks, assigned = remaining_tasks(job_states(specs))
     return tasks, [assigned[task.id].key for task in tasks]
 
 
@@ -158,7 +151,6 @@ def _write(
     job_names: list[str] | None,
     out: Path | None,
     timeline: Path | None,
-    terms: RunTerms,
     *,
     json: bool,
 ) -> None:
@@ -174,7 +166,7 @@ def _write(
 
         write_trace(result, timeline)
 
-    summary = {**result.summary(), **terms.columns(result)}
+    summary = result.summary()
     if json:
         options.print_frame(_task_rows(result, job_names), True, **summary)
     else:

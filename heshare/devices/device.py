@@ -212,9 +212,9 @@ class TaskFailure:
 
     Attributes:
         task_id: the task.
-        kind: `crash` (a bad exit), `timeout`, `memory` (too little), `start` (no start); or, not caused by the task,
-            `shared` (all tasks that share its GPU failed), `mps` (its MPS daemon ended), `lost` (the GPU is lost) or
-            `drained` (it takes none).
+        kind: `crash` (a bad exit), `timeout`, `memory` (too little), `output` (too much), `start` (no start); or, not
+            caused by the task, `shared` (all tasks that share its GPU failed), `mps` (its MPS daemon ended), `lost`
+            (the GPU is lost) or `drained` (it takes none).
         reason: one line for the operator.
         charged: whether it counts against the task's own retries.
         alone: whether the next attempt should have a GPU to itself, since the task may have made its co-runners fail,

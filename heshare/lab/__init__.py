@@ -1,1 +1,1 @@
-"""Comparing and improving: HeShare+, published systems, calibration, limits and prices, sweeps."""
+"""What compares and improves: advice, calibration, power limits, HeShare+ and bounds, published systems, sweeps."""

@@ -1,12 +1,16 @@
-"""Compiles what numba compiles and stores the trained forest, so that no later start waits for it.
+"""`python -m heshare.lab.compile_all`: compile what numba compiles and store the trained forest, ahead of their use.
 
 Small task sets are planned, searched, bounded and run, which calls every compiled function with the types of arguments
 that all sizes share. The paper's part is what its policies, searches and predictor need; HeShare+, the bound and other
-systems are the rest, whose modules only its steps import.
+systems are the rest, whose modules only its steps import. Both are kept beside the sources of a clone, or in
+`~/.cache/heshare`; what is there already is not made again.
 """
 
-from collections.abc import Callable, Mapping
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from time import perf_counter
 
 import numpy as np
 
@@ -22,10 +26,14 @@ from heshare.scheduling.objectives import evaluate_schemes, make_instance
 from heshare.scheduling.operators import random_schemes
 from heshare.scheduling.settings import DEFAULTS
 from heshare.shared.compiling import compilation_told_by, compilations
+from heshare.shared.errors import HeShareError
+from heshare.shared.extras import require_extra
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 Steps = Mapping[str, Callable[[], object]]
+
+COMMAND = "python -m heshare.lab.compile_all"
 
 _CLUSTER = "2xT4,1xV100,1xA100"
 _TASKS, _SCHEMES = 12, 100
@@ -132,3 +140,27 @@ _OTHERS: tuple[Steps, ...] = (
     {"improved search": _improved_search},
 )
 """What each process calls then, unless only the paper's part is wanted."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Compile and train for this machine; return the exit code."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Compile and train for this machine now, not later.")
+    parser.add_argument("--paper", action="store_true", help="only what the paper's policies and predictor need")
+    options = parser.parse_args(arguments)
+    began_s = perf_counter()
+    try:
+        require_extra("fast", COMMAND)
+        count = compile_all(_tell, paper=options.paper)
+    except HeShareError as error:
+        sys.stderr.write(f"heshare: {error}\n")
+        return error.exit_code
+    sys.stdout.write(f"{count} functions compiled in {perf_counter() - began_s:.0f} s\n")
+    return 0
+
+
+def _tell(steps: str) -> None:
+    sys.stderr.write(f"heshare: compiling {steps}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,26 +1,27 @@
 """A limit on the sum of the GPUs' power, kept by a wrapper around any policy: lower clocks first, then held starts.
 
-The wrapped policy decides as it does without a limit. What it wants is carried out as far as there is power:
+The wrapped policy decides as it does without a limit. What it wants is done as far as there is power:
 
-1. A clock that it sets is a wish. A start that it asks for is held until there is room for it; held starts are released
-   in order. To the policy, a task whose start is held seems to load on its GPU.
-2. At each event the power of each GPU is bounded from above: by a reading, if its tasks and its clock were read before,
+1. A clock that it sets is a wish. A start is held until there is room for it, and held starts are released in order. To
+   the policy, a task whose start is held seems to load on its GPU.
+2. At each event the power of each GPU is bounded from above: by a reading, if the same tasks were read at this clock,
    else by a prediction with a margin and by what the card can draw at all (`_PowerBounds`).
-3. The clocks are the wished ones if the sum of these bounds is at most the limit. Else no busy GPU may exceed a common
-   fraction of its top clock: the highest fraction at which the sum is at most the limit.
-4. A start is released if there is such a fraction with the task running, and it is not below `LEAST_FRACTION`: below
-   that a lower clock hardly saves power. If nothing runs at all, any fraction will do.
-5. If running tasks draw more than the limit at their lowest clocks, those that started last are paused. They are held,
-   before all others.
-6. A second after a change the power is known by a reading, which is mostly below its bound; then clocks rise again.
+3. If the sum of the bounds at the wished clocks is above the limit, no busy GPU may exceed a common fraction of its top
+   clock: the highest fraction at which the sum is at most the limit.
+4. A start is released if there is such a fraction with its task running, too, and if the sum that is predicted at
+   `LEAST_FRACTION` is at most the limit. Where nothing runs, the fraction alone counts.
+5. If running tasks may draw more than the limit at their lowest clocks, those that started last are paused, and their
+   starts are held before all others.
+6. A second after a change the power is known by a reading, which is mostly below its bound: clocks rise again.
 
-On real GPUs readings are late and clocks may be refused. A reading counts once the GPU has not changed for a while. A
-start and a rising clock wait until lower clocks are set. While the sum of the readings is above the limit, nothing
-starts, no clock rises, and the clocks of busy GPUs fall by as much as it is above.
+On real GPUs readings are late, and clocks may be refused. A reading counts once its GPU has not changed for a while.
+Starts and rising clocks wait until lower clocks are set. While the sum of the readings is above the limit, nothing
+starts, no clock rises, and the clocks of busy GPUs fall by as much as it is above. They rise once a reading counts.
+A refused clock is not asked for again.
 """
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -78,13 +79,13 @@ MARGIN = 0.6
 Measured: of 4,500 random sets of 1 to 4 residents at random clocks of T4, V100 and A100 the emulated GPUs drew at most
 1.57 times what the shipped predictor says, 99 % of them at most 1.31. A wide margin costs a second: power is then read.
 """
-GROWTH = 4.0
-"""Largest exponent with which power grows with the clock.
+GROWTH = 2.5
+"""Largest exponent with which the dynamic power of several residents grows with the clock, beside V(f)^2.
 
-Dynamic power goes with V(f)^2 f times the load, and the voltage grows about as the clock. Measured on 60,000 random
-sets of 1 to 6 residents at two clocks of T4, V100, A100, H100 and L4: at most 3.5.
+Of one resident it is 1. Of several it may be more, since they share the SMs in other parts at another clock. Measured
+on 120,000 random sets of 1 to 7 residents at two clocks of T4, V100, A100, H100 and six others: at most 2.4.
 """
-FRACTIONS = tuple([step / 20 for step in range(20, -1, -1)])
+FRACTIONS = tuple([step / 100 for step in range(100, -1, -1)])
 """The common fractions of the top clocks among which a limit chooses; at 0 each GPU has its lowest clock."""
 LEAST_FRACTION = 0.4
 """The lowest fraction of the top clock to which GPUs are slowed down for another start.
@@ -152,11 +153,12 @@ class PowerLimit:
         require("power limit", repr(source)[:80], isinstance(source, str | Path), expected, action)
         try:
             # Python reads 9_00 as 900; in a limit it is a typing error.
-            return cls((0.0,), (float(str(source).replace("_", "?")),))
+            limit_w = float(str(source).replace("_", "?"))
         except ValueError:
             found = f"{str(source)!r}, which is no number and no file"
             require("power limit", found, Path(source).is_file(), expected, action)
-        return _read_limit(Path(source))
+            return _read_limit(Path(source))
+        return cls((0.0,), (limit_w,))
 
     def __str__(self) -> str:
         least_w, most_w = min(self.limits_w), max(self.limits_w)
@@ -253,7 +255,7 @@ def within_limit(policy: Policy, limit: LimitSource, settings: LimitSettings | N
         >>> hs.run(4, "1xT4,1xA100", within_limit(make("sjf"), 200))
         Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 770 kJ, average JCT 2,317 s, emulated)
     """
-    return policy if limit is None else _PolicyWithinLimit(policy, PowerLimit.parse(limit), settings)
+    return policy if limit is None else PolicyWithinLimit(policy, PowerLimit.parse(limit), settings)
 
 
 def check_cluster(cluster: Cluster, limit: PowerLimit) -> None:
@@ -283,7 +285,7 @@ class _GpuState:
 
     `clock` is requested at present, `wish` is what the policy requested last. `settled` is whether its power is that of
     what runs on it. `refuses` is whether a clock was refused; it then keeps the one that it has. `most_mhz` is the
-    highest clock that it may have while the readings are above the limit.
+    highest clock that late readings allow.
     """
 
     gpu: Gpu
@@ -310,7 +312,9 @@ class _Decision:
     starts: list[tuple[Start, Task]] = field(default_factory=list)
 
 
-class _PolicyWithinLimit(PolicyAround):
+class PolicyWithinLimit(PolicyAround):
+    """A policy within a limit; `within_limit` makes it."""
+
     def __init__(self, policy: Policy, limit: PowerLimit, settings: LimitSettings | None = None) -> None:
         super().__init__(policy)
         self.limit = limit
@@ -327,7 +331,7 @@ class _PolicyWithinLimit(PolicyAround):
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Begin a run, or raise the `InputError` of `check_cluster`."""
         check_cluster(cluster, self.limit)
-        self._bounds = _PowerBounds(predictor, self._settings.margin)
+        self._bounds = _PowerBounds(predictor)
         self._gpus: list[_GpuState] = []
         self._held: dict[int, tuple[Start, Task]] = {}
         # How running tasks were started, the newest last.
@@ -351,18 +355,20 @@ class _PolicyWithinLimit(PolicyAround):
         paused = self._make_room(decision, limit_w)
         if not over:
             self._release(decision, limit_w, view.now_s)
+        lower, higher = self._clock_changes(decision)
         self._tell(over, view, limit_w)
 
         # A limit that is never reached changes nothing, not even the order of the actions.
         free = was_free and not paused and self._is_free(decision.clocks)
-        actions = wanted if free else self._actions(decision)
-        for start, _ in decision.starts:
-            self._started[start.task] = start
-        return [*actions, *self._new_ticks(view.now_s, decision, acted=len(actions) > 0)]
+        starts = [start for start, _ in decision.starts]
+        actions = wanted if free else [*decision.stops, *lower, *starts, *higher]
+        self._asked = {action.gpu: action.sm_mhz for action in (*lower, *higher)}
+        self._started |= {start.task: start for start in starts}
+        return [*actions, *self._new_ticks(view.now_s, decision, acted=len(actions) > 0, over=over)]
 
     def _is_free(self, clocks: Sequence[Clock]) -> bool:
         """Return whether everything is as the policy wants it at these clocks."""
-        return not self._held and all([gpu.wish == clock for gpu, clock in zip(self._gpus, clocks, strict=True)])
+        return not self._held and all(gpu.wish == clock for gpu, clock in zip(self._gpus, clocks, strict=True))
 
     # What is known
 
@@ -403,7 +409,7 @@ class _PolicyWithinLimit(PolicyAround):
         running = state.view.running
         if not self._late:
             # A task that loads will draw more.
-            return all([running[task_id].time_s < math.inf for task_id in running])
+            return all(running[task_id].time_s < math.inf for task_id in running)
         since_s = max([state.since_s, *map(self._settings.began_s, running)])
         return now_s - since_s >= self._settings.settle_s and not math.isnan(state.view.power_w)
 
@@ -414,12 +420,18 @@ class _PolicyWithinLimit(PolicyAround):
         return Resident(_placed(running.task, size), running.mps_pct, running.sharing)
 
     def _look_for_excess(self, view: View, limit_w: float) -> bool:
-        """Return whether late readings are above the limit; no clock may rise then, and those of busy GPUs fall."""
+        """Return whether late readings are above the limit, and note which clocks may not rise or have to fall then."""
         read_w = _read_w(view)
         over = self._late and read_w > limit_w + EXCESS_W
         for gpu in self._gpus:
-            part = limit_w / read_w if over and gpu.residents else 1.0
-            gpu.most_mhz = part * _mhz(gpu.gpu, gpu.clock) if over else math.inf
+            present_mhz = _mhz(gpu.gpu, gpu.clock)
+            if over:
+                gpu.most_mhz = present_mhz * (limit_w / read_w if gpu.residents else 1.0)
+            elif self._late and not gpu.settled and gpu.clock != gpu.wish:
+                # Lowered for a reading, it would rise again for a prediction.
+                gpu.most_mhz = present_mhz
+            else:
+                gpu.most_mhz = math.inf
         return over
 
     # What the policy wants
@@ -538,30 +550,36 @@ class _PolicyWithinLimit(PolicyAround):
 
             # Where nothing runs, waiting would never make room.
             nothing_runs = not any(decision.residents)
-            clocks = self._clocks_for(joined, limit_w, 0.0 if nothing_runs else LEAST_FRACTION)
-            if clocks is None:
-                if nothing_runs and self.limit.next_step_s(now_s) == math.inf:
-                    least_w = self._total_w(joined, self._clocks_at(joined, FRACTIONS[-1]))
-                    raise PolicyError(
-                        f"{self.name}, at {now_s:g} s: nothing runs, and {start} needs up to {least_w:.0f} W of all "
-                        f"GPUs at their lowest clocks where {limit_w:g} W are allowed from now on. Raise the limit, or "
-                        "leave the task out."
-                    )
+            clocks = self._clocks_for(joined, limit_w)
+            at_least = self._clocks_at(joined, LEAST_FRACTION)
+            if clocks is None or not (nothing_runs or self._total_w(joined, at_least, margin=0.0) <= limit_w):
+                if nothing_runs and all(gpu.settled for gpu in self._gpus):
+                    self._check_progress(start, joined, limit_w, now_s)
                 return
 
             del self._held[start.task]
             decision.residents, decision.clocks = joined, clocks
             decision.starts.append((start, task))
 
-    def _clocks_for(self, residents: Sequence[Residents], limit_w: float, least: float = 0.0) -> list[Clock] | None:
-        """Return the clocks at the highest common fraction that keeps the limit; None if none does from `least` on."""
-        for fraction in FRACTIONS:
-            if fraction < least:
-                break
-            clocks = self._clocks_at(residents, fraction)
-            if self._total_w(residents, clocks) <= limit_w:
-                return clocks
-        return None
+    def _check_progress(self, start: Start, joined: Sequence[Residents], limit_w: float, now_s: float) -> None:
+        """Raise `PolicyError` for the first held start if it does not fit alone, and the limit never rises again."""
+        if self.limit.next_step_s(now_s) < math.inf:
+            return
+        least_w = self._total_w(joined, self._clocks_at(joined, FRACTIONS[-1]))
+        raise PolicyError(
+            f"{self.name}, at {now_s:g} s: nothing runs, and {start} needs up to {least_w:.0f} W of all GPUs at their "
+            f"lowest clocks where {limit_w:g} W are allowed from now on. Raise the limit, or leave the task out."
+        )
+
+    def _clocks_for(self, residents: Sequence[Residents], limit_w: float) -> list[Clock] | None:
+        """Return the clocks at the highest common fraction that keeps the limit; None if none does."""
+
+        def fits(fraction: float) -> bool:
+            return self._total_w(residents, self._clocks_at(residents, fraction)) <= limit_w
+
+        # Where the wished clocks fit, nothing is predicted for others.
+        place = 0 if fits(FRACTIONS[0]) else bisect_left(FRACTIONS, True, key=fits)
+        return self._clocks_at(residents, FRACTIONS[place]) if place < len(FRACTIONS) else None
 
     def _clocks_at(self, residents: Sequence[Residents], fraction: float) -> list[Clock]:
         """Return the wished clocks, those of busy GPUs at most at a fraction of the top clock."""
@@ -575,22 +593,26 @@ class _PolicyWithinLimit(PolicyAround):
                 clocks.append(grid[max(bisect_right(grid, most_mhz) - 1, 0)])
         return clocks
 
-    def _total_w(self, residents: Sequence[Residents], clocks: Sequence[Clock]) -> float:
-        """Return an upper bound of the sum of power with these residents at these clocks, W."""
+    def _total_w(self, residents: Sequence[Residents], clocks: Sequence[Clock], margin: float | None = None) -> float:
+        """Return an upper bound of the sum of power with these residents at these clocks, W.
+
+        `margin` is that of predictions, by default the one of the settings; with 0 it is the power to be expected.
+        """
+        margin = self._settings.margin if margin is None else margin
         total_w = 0.0
         for state, present, clock in zip(self._gpus, residents, clocks, strict=True):
-            bound_w = self._bounds.bound_w(state.view.index, state.gpu, present, clock)
-            # Where a late reading is above its bound, more tasks or a higher clock will not draw less.
-            if self._late and len(present) >= len(state.residents):
-                if _mhz(state.gpu, clock) >= _mhz(state.gpu, state.clock):
-                    bound_w = max(bound_w, state.view.power_w)
+            bound_w = self._bounds.bound_w(state.view.index, state.gpu, present, clock, margin)
+            # Where a late reading is above its bound, more tasks at no lower clock will not draw less.
+            no_lower = _mhz(state.gpu, clock) >= _mhz(state.gpu, state.clock)
+            if self._late and no_lower and len(present) >= len(state.residents):
+                bound_w = max(bound_w, state.view.power_w)
             total_w += bound_w
         return total_w
 
     # What is done
 
-    def _actions(self, decision: _Decision) -> list[Action]:
-        """Return the actions, those that save power first."""
+    def _clock_changes(self, decision: _Decision) -> tuple[list[SetClock], list[SetClock]]:
+        """Return the clocks that fall and those that rise."""
         lower: list[SetClock] = []
         higher: list[SetClock] = []
         for state, clock in zip(self._gpus, decision.clocks, strict=True):
@@ -600,12 +622,12 @@ class _PolicyWithinLimit(PolicyAround):
 
         # A real GPU may refuse a clock: what needs lower ones waits until they are set.
         if self._late and lower:
+            for action in higher:
+                decision.clocks[action.gpu] = self._gpus[action.gpu].clock
+            higher = []
             self._held = {task.id: (start, task) for start, task in decision.starts} | self._held
             decision.starts = []
-            higher = []
-
-        self._asked = {action.gpu: action.sm_mhz for action in (*lower, *higher)}
-        return [*decision.stops, *lower, *[start for start, _ in decision.starts], *higher]
+        return lower, higher
 
     def _takes_tick(self, now_s: float) -> bool:
         """Return whether a tick is one that this wrapper asked for; the policy does not know of those."""
@@ -613,14 +635,14 @@ class _PolicyWithinLimit(PolicyAround):
         self._ticks -= due
         return len(due) > 0
 
-    def _new_ticks(self, now_s: float, decision: _Decision, *, acted: bool) -> list[Wait]:
+    def _new_ticks(self, now_s: float, decision: _Decision, *, acted: bool, over: bool) -> list[Wait]:
         """Ask for ticks at the next step of the limit, and to look at the readings."""
         settings = self._settings
         look_s = math.inf
-        settled = all([gpu.settled for gpu in self._gpus])
+        settled = all(gpu.settled for gpu in self._gpus)
         if not self._is_free(decision.clocks) and (acted or not settled):
             look_s = now_s + max(settings.probe_s, settings.settle_s)
-        if any(decision.residents) or self._held:
+        if any(decision.residents) or (over and self._held):
             look_s = min(look_s, now_s + settings.watch_s)
         # The readings are looked at at every tick.
         if look_s >= min(self._ticks, default=math.inf):
@@ -686,8 +708,8 @@ class _PowerBounds:
     - what a reading of the same residents at another clock allows (`_from_reading_w`).
     """
 
-    def __init__(self, predictor: Predictor, margin: float) -> None:
-        self._predictor, self._margin = predictor, margin
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
         self._readings: dict[tuple[int, Residents], dict[Clock, tuple[float, float]]] = {}
         self._predicted: dict[tuple[Gpu, Residents], dict[Clock, float]] = {}
 
@@ -699,7 +721,7 @@ class _PowerBounds:
         peak_w = max(power_w, before_w + 0.1 * (power_w - before_w))
         readings[clock] = peak_w, reached_mhz
 
-    def bound_w(self, index: int, gpu: Gpu, residents: Residents, clock: Clock) -> float:
+    def bound_w(self, index: int, gpu: Gpu, residents: Residents, clock: Clock, margin: float) -> float:
         """Return an upper bound of the power of a GPU with these residents at a requested clock, W."""
         readings = self._readings.get((index, residents), {})
         if clock in readings:
@@ -707,16 +729,17 @@ class _PowerBounds:
         if not residents:
             return _idle_w(gpu)
 
-        bounds = [_busy_w(gpu, residents, clock), (1.0 + self._margin) * self._predicted_w(gpu, residents, clock)]
-        bounds += [_from_reading_w(gpu, *reading, _mhz(gpu, clock)) for reading in readings.values()]
+        bounds = [_busy_w(gpu, residents, clock), (1.0 + margin) * self._predicted_w(gpu, residents, clock)]
+        several = len(residents) > 1
+        bounds += [_from_reading_w(gpu, several, *reading, _mhz(gpu, clock)) for reading in readings.values()]
         return min(bounds)
 
     def _predicted_w(self, gpu: Gpu, residents: Residents, clock: Clock) -> float:
         """Return the predicted power, W; `inf` where the predictor does not know the residents."""
         predicted = self._predicted.setdefault((gpu, residents), {})
         if clock not in predicted:
-            # Where one clock is not enough, all are looked at: they are predicted together.
-            clocks = list({clock, *(_levels(gpu) if predicted else ())} - set(predicted))
+            # Where one clock is not enough, others are looked at, too: the whole grid is predicted at once.
+            clocks = [clock, *[other for other in gpu.clocks_mhz if predicted and other not in (clock, *predicted)]]
             try:
                 answer = self._predictor.co_run([residents] * len(clocks), gpu, clocks).power_w
                 predicted.update(zip(clocks, np.where(np.isfinite(answer), answer, math.inf).tolist(), strict=True))
@@ -725,27 +748,22 @@ class _PowerBounds:
         return predicted[clock]
 
 
-@lru_cache(maxsize=256)
-def _levels(gpu: Gpu) -> tuple[int, ...]:
-    """Return the clocks that the common fractions give a GPU, MHz."""
-    grid = gpu.clocks_mhz
-    return tuple({grid[max(bisect_right(grid, fraction * gpu.max_mhz) - 1, 0)] for fraction in FRACTIONS})
-
-
-def _from_reading_w(gpu: Gpu, power_w: float, read_mhz: float, sm_mhz: float) -> float:
+def _from_reading_w(gpu: Gpu, several: bool, power_w: float, read_mhz: float, sm_mhz: float) -> float:
     """Return the bound of the power at a clock that a reading of the same residents at another clock gives, W.
 
-    A higher clock raises power at most as its power of `GROWTH`. A lower one lowers dynamic power, which goes with
-    V(f)^2 f times the load, at least as V(f)^2, since the load rises at most as 1/f.
+    Dynamic power goes with V(f)^2 f times the load. At a lower clock the load rises at most as 1/f; at a higher one it
+    does not rise for one resident, and for several as `GROWTH` says.
     """
-    if sm_mhz > read_mhz:
-        return power_w * (sm_mhz / read_mhz) ** GROWTH
+    faster = max(sm_mhz / read_mhz, 1.0)
     power = default().power.get(gpu.name)
     if power is None:
-        return power_w
-    voltages = [relative_voltage(power, mhz, gpu.max_mhz) for mhz in (sm_mhz, read_mhz)]
+        # Of a card without a voltage curve: it rises at most as the clock.
+        volts = faster
+    else:
+        volts = relative_voltage(power, sm_mhz, gpu.max_mhz) / relative_voltage(power, read_mhz, gpu.max_mhz)
+    load: float = faster ** (GROWTH if several else 1.0)
     dynamic_w = max(power_w - _idle_w(gpu), 0.0)
-    return _idle_w(gpu) + dynamic_w * (voltages[0] / voltages[1]) ** 2
+    return _idle_w(gpu) + dynamic_w * volts**2 * load
 
 
 @lru_cache(maxsize=16_384)

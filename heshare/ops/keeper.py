@@ -2,7 +2,8 @@
 
 Whoever changes a card has a keeper. It waits for the end of its standard input, whose other end only its parent holds:
 that end comes however the parent ends. Then it ends the processes that the parent left, its MPS daemons, and unlocks
-the clocks. It has inherited the locks of the parent's GPUs, so that no other run gets them before it is done.
+the clocks. It has inherited the locks of the parent's GPUs, so that no other run gets them while anything of this one
+runs there. A clock that cannot be unlocked, such as that of a lost GPU, keeps no other GPU from being used.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from heshare.ops.state.held_note import discard_parts, found_note, state_folder
-from heshare.ops.state.run_note import RunNote, run_notes
+from heshare.ops.state.run_note import RunNote, noted_runs, run_notes
 from heshare.shared import signals
 from heshare.shared.errors import DeviceError, HeShareError
 from heshare.shared.processes import alive, end_marked, exit_text, start_module, started_at
@@ -124,6 +125,7 @@ class Keeper:
             "heshare.ops.keeper",
             str(pid),
             str(started_at(pid)),
+            *map(str, self._locks),
             inherited=self._locks,
             marked=False,
             stdin=subprocess.PIPE,
@@ -171,7 +173,7 @@ def pauses_s(first_s: float) -> Iterator[float]:
         first_s = min(2.0 * first_s, _LONGEST_S)
 
 
-def main(pid: int, started: int) -> None:
+def main(pid: int, started: int, locks: Sequence[int]) -> None:
     signals.ignore()
     sys.stdout.write("watching\n")
     sys.stdout.flush()
@@ -187,7 +189,16 @@ def main(pid: int, started: int) -> None:
         with contextlib.suppress(HeShareError, OSError):
             if not restore().refused:
                 return
+            if not any(run.life.cleanable for run in noted_runs()):
+                _close(locks)
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):  # closed before
+            os.close(descriptor)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    process, start, *inherited = map(int, sys.argv[1:])
+    main(process, start, inherited)

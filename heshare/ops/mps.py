@@ -1,4 +1,4 @@
-"""NVIDIA MPS for one GPU: a daemon with its own pipe and log directory, which ends with this process."""
+"""NVIDIA MPS for one GPU: a daemon with its own pipe and log directory."""
 
 import contextlib
 import math
@@ -16,7 +16,6 @@ from heshare.ops.unprivileged_process import start_unprivileged
 from heshare.shared.errors import DeviceError
 from heshare.shared.file_lock import FileLock, hold
 from heshare.shared.processes import alive, exit_text, is_running, processes_with, signal_process, started_at
-from heshare.shared.signals import at_end
 
 CONTROL = "nvidia-cuda-mps-control"
 MPS, TIME_SLICE = "mps", "time-slice"
@@ -34,8 +33,8 @@ class MpsSession:
     """MPS for one GPU within a `with`; without MPS on this machine plain time-slicing, for the reason in `reason`.
 
     The daemon gets a private directory, so that it conflicts with no other daemon, and only this GPU. It is ended at
-    the end of the `with`, at the end of the process, and by SIGTERM and SIGHUP; if it does not react it is killed.
-    `sharing` is `mps` or `time-slice`; it is recorded with measurements.
+    the end of the `with`; if it does not react it is killed. Where this process ends before, its keeper ends the daemon
+    (`heshare.ops.keeper`). `sharing` is `mps` or `time-slice`; it is recorded with measurements.
     """
 
     def __init__(self, gpu_uuid: str, *, timeout_s: float = 10.0) -> None:
@@ -46,7 +45,6 @@ class MpsSession:
         self._folder: Path | None = None
         self._lock: FileLock | None = None
         self._daemon: tuple[int, int] | None = None
-        self._off: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         program = shutil.which(CONTROL)
@@ -57,7 +55,6 @@ class MpsSession:
         try:
             self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_base()))
             self._lock = hold(self._folder / _OWNER)
-            self._off = at_end(self.stop)
             found = self._launch(program)
         except OSError as error:
             found = f"cannot be started in {_base()} ({error.strerror})"
@@ -95,7 +92,6 @@ class MpsSession:
 
     def stop(self) -> None:
         """End the daemon, by a kill if it does not end by itself, and remove its directory. May be repeated."""
-        self._off()
         if self._folder is None:
             return
         daemon, pipe = self._daemon, self._root / "pipe"

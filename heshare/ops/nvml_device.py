@@ -17,7 +17,6 @@ from heshare.ops.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvm
 from heshare.ops.probe import match
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.shared.errors import DeviceError
-from heshare.shared.signals import at_end
 from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -90,7 +89,6 @@ class NvmlDevice:
             self._began_j = self._card.energy_j()
             self._facts = self._describe_facts()
             self._ends = ends.pop_all()
-        self._off = at_end(self.close)
 
     @property
     def gpu(self) -> Gpu:
@@ -174,7 +172,6 @@ class NvmlDevice:
 
     def close(self) -> None:
         """End the workers and MPS, unlock the clock, end NVML. May be repeated."""
-        self._off()
         self._ends.close()
 
     def __enter__(self) -> "NvmlDevice":

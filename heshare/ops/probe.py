@@ -207,6 +207,8 @@ def obstacles(found: dict[str, Any]) -> list[str]:
     for gpu in found["gpus"]:
         if gpu["obstacle"]:
             texts.append(f"GPU {gpu['index']}: {gpu['obstacle']}.")
+        elif gpu["catalogue"] is None:
+            texts.append(f"GPU {gpu['index']}: {gpu['refused'].get('catalogue', 'it cannot be identified')}")
         elif gpu["compute_mode"] not in (None, "default") and found["mps_control"] is None:
             texts.append(f"GPU {gpu['index']}: its compute mode is {gpu['compute_mode']}, and there is no MPS.")
     return texts

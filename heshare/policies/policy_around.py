@@ -11,12 +11,15 @@ class PolicyAround:
 
     @property
     def tick_s(self) -> float | None:
+        """Period of ticks of the other policy, s; None for none."""
         return self._policy.tick_s
 
     @property
     def gangs(self) -> bool:
+        """Whether the other policy runs tasks on several GPUs."""
         return bool(getattr(self._policy, "gangs", True))
 
     @property
     def reused(self) -> ReusedPlanning:
+        """Planning that the other policy has reused."""
         return self._policy.reused if isinstance(self._policy, ReusesPlanning) else ReusedPlanning()

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from heshare.devices.device import Device, ReportsFacts
-from heshare.profiles.visit import MeasurementProtocol
+from heshare.profiles.visit import NOTHING, MeasurementProtocol
 from heshare.shared import files
 from heshare.shared.errors import InputError, require
 from heshare.shared.journal import read_journal
@@ -119,12 +119,15 @@ def accept(table_path: str | Path) -> Path:
 def _summarise_visits(journal: Path) -> dict[str, Any]:
     visits = [entry["visit"] for entry in read_journal(journal, "recording") if "visit" in entry]
     temperatures_c = [visit["temperature_c"] for visit in visits if visit["temperature_c"] is not None]
+    waiting_w = [visit["power_w"] for visit in visits if visit["setup"].startswith(NOTHING)]
     return {
         "file": journal.name,
         "count": len(visits),
         "throttled": sum(visit["throttled"] for visit in visits),
         "took_s": round(math.fsum(visit["took_s"] for visit in visits), 3),
         "temperature_c": {"least": min(temperatures_c), "most": max(temperatures_c)} if temperatures_c else None,
+        # Nothing runs, but workers keep their CUDA contexts; `idle_w` is from before there was any.
+        "idle_with_contexts_w": round(math.fsum(waiting_w) / len(waiting_w), 3) if waiting_w else None,
     }
 
 

@@ -52,12 +52,19 @@ class MeasurementProtocol:
         return self.warmup_s + self.window_s
 
 
+NOTHING = "nothing"
+"""The beginning of the text of a setup without tasks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """Tasks that run together at a clock; each of them as the measured one is a `Point`.
 
+    Without tasks it measures the power of a GPU on which nothing runs, while workers may keep their CUDA contexts. Such
+    a visit is in the journal and has no row in the profile.
+
     Attributes:
-        residents: the tasks, sorted as they are written.
+        residents: the tasks, sorted as they are written; equal ones are copies.
         sm_mhz: the SM clock, MHz; the top clock is the default of a GPU without a clock setting.
     """
 
@@ -82,6 +89,8 @@ class Setup:
         ]
 
     def __str__(self) -> str:
+        if not self.residents:
+            return f"{NOTHING}/{self.sm_mhz}"
         first = self.residents[0].workload
         return f"{write_co_runners(self.residents)}/{self.sm_mhz}/{first.precision}/{first.engine}"
 

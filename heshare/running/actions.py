@@ -16,7 +16,6 @@ from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks
 from heshare.running.timeline import Interval, TimelineRecorder
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.world.catalogue import memory_mib
-from heshare.world.task import Task
 from heshare.world.workload import SHARINGS
 
 # Iterations that remain after a pause are rounded; this share of a task's iterations counts as none.

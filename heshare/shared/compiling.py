@@ -1,7 +1,8 @@
 """Decorators of functions that numba compiles: kept on disk, with strict IEEE arithmetic, as their numpy forms have.
 
 Without numba (the extra `fast`) they run as Python, with the same bytes. That, and the first compilation of a process,
-is told in one line on stderr, unless `compilation_told_by` says otherwise. `heshare compile` compiles everything ahead.
+is told in one line on stderr, unless `compilation_told_by` says otherwise. `python -m heshare.lab.compile_all` compiles
+everything ahead.
 """
 
 import sys

@@ -13,7 +13,6 @@ LIBRARIES = MappingProxyType(
         "figures": ("jinja2", "matplotlib", "moocore", "pymoo", "seaborn"),
         "notebooks": ("ipykernel", "mistune", "nbformat", "papermill", "pygments"),
         "gym": ("gymnasium",),
-        "metrics": ("prometheus_client",),
         "live": ("torch", "torchvision", "transformers"),
     }
 )

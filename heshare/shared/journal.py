@@ -5,14 +5,12 @@ import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from heshare.shared import files
 from heshare.shared.errors import InputError
 from heshare.shared.file_lock import FileLock
-from heshare.shared.files import write_atomic
 
 REMEDY = "Restore the file, or begin again in another folder."
 """What to do about a damaged line, unless a reader says something else."""
@@ -109,52 +107,10 @@ def read_journal(path: Path, subject: str, *, remedy: str = REMEDY) -> list[dict
     return _parse(content, path, subject, remedy)[0]
 
 
-def salvage_journal(path: Path, subject: str, *, opener: Callable[[Path, int], int] | None = None) -> int:
-    """Leave the damaged lines out of a journal, and return how many there were.
-
-    If there were any, an entry `salvaged` is appended, with their number (`lines`) and the name of a file beside the
-    journal that has it as it was (`copy`), which is never overwritten. A damaged first line is an `InputError`.
-    """
-    lock = FileLock(path, flags=os.O_NOFOLLOW, opener=opener)
-    try:
-        _acquire(lock)
-        content = path.read_bytes()
-        lines = _whole_lines(content)
-        kept = [line for line in lines if journal_entry(line) is not None]
-        damaged = len(lines) - len(kept)
-        _check_first(journal_entry(lines[0]) if lines else None, lines, path, subject)
-        if damaged:
-            kept.append(journal_line({"salvaged": {"lines": damaged, "copy": _keep(path, content).name}}).rstrip(b"\n"))
-            whole = b"".join(line + b"\n" for line in kept)
-            write_atomic(path, lambda part: _write_synced(part, whole, os.O_WRONLY), private=True)
-        return damaged
-    finally:
-        lock.close()
-
-
 def _acquire(lock: FileLock) -> None:
     if not lock.acquire():
         found, action = "a journal that another process writes", "Wait for the other one to end, or stop it."
         raise InputError(found, "one process at a time", action, file=lock.path)
-
-
-def _keep(path: Path, content: bytes) -> Path:
-    for number in count(1):
-        copy = path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else ""))
-        try:
-            _write_synced(copy, content, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        except FileExistsError:
-            if copy.read_bytes() != content:
-                continue
-        return copy
-    raise AssertionError
-
-
-def _write_synced(path: Path, content: bytes, flags: int) -> None:
-    with os.fdopen(os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _whole_lines(content: bytes) -> list[bytes]:

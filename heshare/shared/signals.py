@@ -1,63 +1,39 @@
-"""Handlers of the signals that end a process: a stack of handlers, and callbacks at the end of the process.
+"""Signals that end a process: a handler for a time, and an exception by which a run ends in order."""
 
-`handling` puts a handler on the stack; a signal goes to the innermost one. Without any, the callbacks of `at_end` are
-called and the signal then does what it would have done. A signal that this process ignores, as `nohup` has it ignore
-SIGHUP, stays ignored. The dispositions that were there before are restored once nothing is left to handle.
-"""
-
-import atexit
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 TERMINATING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that end a process without an exception; SIGINT raises one in Python, and SIGKILL cannot be caught."""
 ENDING_SIGNALS = (signal.SIGINT, *TERMINATING_SIGNALS)
 
-_callbacks: list[tuple[int, Callable[[], None]]] = []
-_handlers: list[Callable[[int], None]] = []
-_dispositions: dict[int, Any] = {}
-
-
-def at_end(callback: Callable[[], None]) -> Callable[[], None]:
-    """Have `callback` called at the end of this process, unless the function that is returned cancels it.
-
-    Callbacks are called last first, each at most once, and never in a forked child; their exceptions are swallowed.
-    Signals are handled only if this is called from the main thread; elsewhere `callback` runs at a normal end alone.
-    """
-    entry = (os.getpid(), callback)
-    if not _callbacks:
-        atexit.register(_call_back)
-    _callbacks.append(entry)
-    _update()
-
-    def cancel() -> None:
-        if entry in _callbacks:
-            _callbacks.remove(entry)
-        if not _callbacks:
-            atexit.unregister(_call_back)
-        _update()
-
-    return cancel
-
 
 @contextmanager
 def handling(handler: Callable[[int], None]) -> Iterator[None]:
-    """Call `handler` with the number of each of `ENDING_SIGNALS` that comes meanwhile; in the main thread only."""
+    """Call `handler` with the number of each of `ENDING_SIGNALS` that comes meanwhile; in the main thread only.
+
+    A signal that this process ignores, as `nohup` has it ignore SIGHUP, stays ignored. What held before holds again
+    afterwards.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _handlers.append(handler)
-    _update()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        handler(number)
+
+    before = {}
+    for number in ENDING_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, on_signal)
     try:
         yield
     finally:
-        _handlers.remove(handler)
-        _update()
+        for number, disposition in before.items():
+            signal.signal(number, signal.SIG_DFL if disposition is None else disposition)
 
 
 class Interrupted(BaseException):
@@ -75,6 +51,7 @@ class InterruptHandler:
         self._ignores = False
 
     def ignore(self) -> None:
+        """Ignore signals from now on."""
         self._ignores = True
 
     def __call__(self, number: int) -> None:
@@ -87,35 +64,3 @@ def ignore(numbers: Iterable[int] = ENDING_SIGNALS) -> None:
     """Have this process ignore signals from now on: another process ends it."""
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
-
-
-def _update() -> None:
-    if threading.current_thread() is not threading.main_thread():
-        return
-    handled = ENDING_SIGNALS if _handlers else TERMINATING_SIGNALS if _callbacks else ()
-    for number in ENDING_SIGNALS:
-        if number in handled and number not in _dispositions and signal.getsignal(number) != signal.SIG_IGN:
-            _dispositions[number] = signal.signal(number, _on_signal)
-        elif number not in handled and number in _dispositions:
-            before = _dispositions.pop(number)
-            if signal.getsignal(number) is _on_signal:
-                signal.signal(number, signal.SIG_DFL if before is None else before)
-
-
-def _on_signal(number: int, frame: FrameType | None) -> None:
-    if _handlers:
-        _handlers[-1](number)
-    else:
-        _call_back()
-        _update()
-        os.kill(os.getpid(), number)
-
-
-def _call_back() -> None:
-    while _callbacks:
-        pid, callback = _callbacks.pop()
-        if pid == os.getpid():
-            try:
-                callback()
-            except Exception:  # the other callbacks must run, and nothing is left that could report it
-                continue

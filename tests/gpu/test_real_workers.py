@@ -14,7 +14,7 @@ from heshare.ops.recording.kernel_recorder import Tracer
 from heshare.ops.worker_program.networks import RECIPES
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.ops.workers.worker_process import ProcessWorker
-from heshare.world.workload import Workload
+from heshare.world.workload import PRECISIONS, Workload
 
 pytestmark = pytest.mark.gpu
 
@@ -34,7 +34,7 @@ def _until(worker: ProcessWorker, true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("model", list(RECIPES))
 def test_every_model_runs(model: str, precision: str, launcher: ProcessLauncher, torch_uuid: str) -> None:
     worker = launcher.start(0, Workload(model, 4, precision), 100, None, gpu_uuid=torch_uuid)

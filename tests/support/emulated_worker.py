@@ -1,8 +1,9 @@
 """A worker on an emulated stand-in GPU: `python -m support.emulated_worker`.
 
 It is the real worker process with a model whose iterations take the time that `support.emulated_gpu` sets. The two
-share only a folder, `HESHARE_EMULATED_GPU` in its environment: one small file a worker, named after its task, with the
-time until which it is busy (written by the worker) and the seconds that an iteration takes now (written by the GPU).
+share only a folder, `HESHARE_EMULATED_GPU` in its environment: one small file a task, named after its worker and
+itself, with the time until which it is busy (written by the worker) and the seconds that an iteration takes now (of the
+GPU).
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class EmulatedModel:
         time.sleep(load_s)
         pct = os.environ.get(SHARE, "100")
         self.title = f"{model}:{batch_size}@{pct}, emulated"
-        self._slot = Slot(Path(os.environ[FOLDER]) / f"{os.getpid()}-{model}-{batch_size}-{pct}")
+        # A kept process may take the same task again, before the GPU has seen that the file of the last one is gone.
+        name = f"{os.getpid()}.{time.monotonic_ns()}-{model}-{batch_size}-{pct}"
+        self._slot = Slot(Path(os.environ[FOLDER]) / name)
         atexit.register(self._slot.path.unlink, missing_ok=True)
         self._ahead = 0.0
         self._last_s = -math.inf

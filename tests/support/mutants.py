@@ -47,13 +47,13 @@ _IN_MEMORY = (
 ROOMS = {
     "heshare/running": ["tests/unit/running", "tests/property/test_running.py", "tests/property/test_gangs.py"],
     "heshare/scheduling": ["tests/unit/scheduling", "tests/property/test_plans.py", "tests/golden/test_front.py"],
-    "heshare/lab/limits": ["tests/unit/lab/limits"],
+    "heshare/lab/limits.py": ["tests/unit/lab/test_limits.py", "tests/property/test_limits.py"],
     "heshare/ops/executor": [
         *[f"tests/unit/ops/executor/test_{name}.py" for name in _IN_MEMORY],
         "tests/unit/ops/jobs",
     ],
 }
-"""By room: its nearest tests; those of a file of the same name run first."""
+"""By room, a folder or a file: its nearest tests; those of a file of the same name run first."""
 SURVIVORS = CHECKOUT / "tests" / "support" / "survivors.csv"
 """Survivors that were looked at, each with the reason why no test is to notice it."""
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -96,7 +96,7 @@ class Mutant:
 
     @property
     def room(self) -> str:
-        return next(room for room in ROOMS if self.path.startswith(f"{room}/"))
+        return next(room for room in ROOMS if self.path == room or self.path.startswith(f"{room}/"))
 
     @property
     def key(self) -> str:
@@ -177,7 +177,8 @@ def draw(count: int, seed: int) -> list[Mutant]:
     """Return mutants of all rooms, drawn evenly; a change of the code leaves those of other functions drawn."""
     every: list[Mutant] = []
     for room in ROOMS:
-        for path in sorted((CHECKOUT / room).rglob("*.py")):
+        place = CHECKOUT / room
+        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
             every += mutants_of(path)
     drawn = sorted(every, key=lambda mutant: random.Random(f"{seed} {mutant.key}").random())[:count]
     return sorted(drawn, key=lambda mutant: list(ROOMS).index(mutant.room))

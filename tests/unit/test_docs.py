@@ -13,6 +13,8 @@ import pytest
 import typer
 
 from heshare.cli import app
+from heshare.ops.executor.job_tasks import check_real_jobs
+from heshare.ops.jobs.job_file import read_jobs
 from heshare.policies import registry
 from heshare.policies.registry import policies
 from heshare.shared import plugins
@@ -98,6 +100,15 @@ def test_python_examples_of_the_documentation_run(
     finally:
         for name in set(policies(variants=True)) - registered:
             registry.unregister(name)
+
+
+def test_the_file_of_jobs_of_the_manual_runs_in_any_folder_without_pytorch(tmp_path: Path) -> None:
+    found = _BLOCK.findall((CHECKOUT / "docs/operations.md").read_text("utf-8"))
+    (text,) = [code for language, file, code in found if (language, file) == ("yaml", " jobs.yaml")]
+    path = tmp_path / "jobs.yaml"
+    path.write_text(text, encoding="utf-8")
+
+    check_real_jobs(read_jobs(path), path, models_lack="PyTorch missing")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

@@ -179,7 +179,7 @@ def test_library_runs_from_the_wheel_without_jupyter(program: Heshare) -> None:
 
 
 def test_commands_that_need_a_checkout_name_it(program: Heshare) -> None:
-    for command in ("notebook list", "notebook run 01", "notebook claims", "calibrate", "regenerate-profiles"):
+    for command in ("notebook list", "notebook run 01", "notebook claims", "calibrate", "calibrate --profiles"):
         done = program("heshare", *command.split())
         assert done.returncode == 2, command
         assert "a clone of its repository" in done.stderr

@@ -113,7 +113,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "batch too large": (lambda: hs.plan(hs.task_set(3, batch_sizes=(4096,)), C), "fits no GPU"),
     "duration of an array": (lambda: hsx.iterations("resnet50:8", np.ones(2)), "Give one time, s"),
     "jobs of a frame": (lambda: hsx.import_jobs(frame(), {}), "found an object of DataFrame; expected a CSV file"),
-    "hold_s alone": (lambda: hs.run(TASKS, C, "random", hold_s=5.0), "found 5.0 without a price"),
+    "limit of a list": (lambda: hs.run(TASKS, C, "random", power_limit=[900]), "limit_w. of each step"),
     # Seeds
     **{
         name: (call, "argument seed: found -1; expected a whole number of at least 0")

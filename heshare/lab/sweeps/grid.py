@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
+from heshare.lab.limits import PowerLimit, check_cluster
 from heshare.lab.sweeps import resolve
 from heshare.policies import registry
 from heshare.shared.errors import InputError, require, unknown
@@ -51,9 +51,8 @@ class Grid:
         start_costs_s: time that a task loads whenever it starts, s.
         seeds: number of repetitions.
         seed: the seed of all repetitions.
-        terms: the power limit and the price of energy in every run. With a price, rows have columns of the cost. A
-            YAML file writes `power_limit`, watts or a CSV file with the columns time_s and limit_w, and `price`, a CSV
-            file as `read_signal` reads it.
+        power_limit: the power limit of every run, None for none. A YAML file writes what `PowerLimit.parse` reads:
+            watts, or a CSV file with the columns time_s and limit_w.
 
     Raises:
         InputError: an empty list, a value of a wrong type, or an unknown name.
@@ -73,7 +72,7 @@ class Grid:
     start_costs_s: tuple[float, ...] = (0.0,)
     seeds: int = 10
     seed: int = 0
-    terms: RunTerms = NO_TERMS
+    power_limit: PowerLimit | None = None
 
     def __post_init__(self) -> None:
         for name in LISTS:
@@ -87,8 +86,12 @@ class Grid:
         cells = f"{len(self)} cells"
         require("seeds", cells, len(self) <= MOST_CELLS, f"at most {MOST_CELLS} cells", "Split the grid.")
         # An unknown name is an error now, not when its cell is computed.
+        limit = self.power_limit
+        _check("power_limit", limit, limit is None or isinstance(limit, PowerLimit), "a PowerLimit, or None")
         for cluster in self.clusters:
-            self.terms.check(parsed := Cluster.parse(cluster))
+            parsed = Cluster.parse(cluster)
+            if limit is not None:
+                check_cluster(parsed, limit)
             for card in parsed.kinds if resolve.EMULATED in self.devices else ():
                 check_card(card)
         for make, names in (
@@ -125,7 +128,7 @@ class Grid:
                     [*[labels[name] for name in ("predictor", "devices", "draw", "trace")], *recorded]
                 ),
                 "modules": resolve.modules_of(labels[name] for name in ("predictor", "devices", "draw")),
-                **self.terms.to_json(),
+                "power_limit": None if self.power_limit is None else self.power_limit.to_json(),
             }
             yield labels, description
 
@@ -143,8 +146,6 @@ _LABELS = {
 """Columns of a result by attribute."""
 LISTS = ("policies", "clusters", "tasks", *_LABELS, "batch_sizes")
 """The attributes of a grid that are lists."""
-_TERMS = ("power_limit", "price")
-"""Names of the terms in plain values."""
 
 
 def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> Grid:
@@ -155,14 +156,15 @@ def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> 
     Raises:
         InputError: an unknown or missing name, or a bad value.
     """
-    known = [*[field.name for field in fields(Grid) if field.name != "terms"], *_TERMS]
+    known = [field.name for field in fields(Grid)]
     for name in values:
         if name not in known:
             raise unknown(name, known, "Remove it.", file=file, column="grid")
     try:
-        given = {name: _listed(name, value) for name, value in values.items() if name not in _TERMS}
-        terms = RunTerms.parse(**{name: values[name] for name in _TERMS if name in values})
-        return Grid(**{"policies": (), **given, "terms": terms})
+        given = {name: _listed(name, value) for name, value in values.items()}
+        if given.get("power_limit") is not None:
+            given["power_limit"] = PowerLimit.parse(given["power_limit"])
+        return Grid(**{"policies": (), **given})
     except InputError as error:
         if file is None or error.file is not None:
             raise

@@ -18,7 +18,7 @@ import msgspec
 import pandas as pd
 
 from heshare.devices.task_sizes import draw_for
-from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
+from heshare.lab.limits import LimitSource, within_limit
 from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row
 from heshare.lab.sweeps.grid import Grid
@@ -108,7 +108,6 @@ def _compute(cells: Sequence[Description], metrics: Mapping[str, Metric]) -> Ite
         for module in cell["modules"]:
             import_module(module)
     names = [cell["policy"] for cell in cells]
-    terms = RunTerms.of_json(scenario)
     cluster = resolve.cluster_from_json(scenario["cluster"])
     runs = repetition(
         Repetition(scenario["repetition"], scenario["seed"]),
@@ -118,12 +117,12 @@ def _compute(cells: Sequence[Description], metrics: Mapping[str, Metric]) -> Ite
         resolve.predictor_maker(scenario["predictor"]),
         resolve.device_maker(scenario["devices"]),
         scenario["start_cost_s"],
-        terms,
+        scenario["power_limit"],
     )
     for name, result in zip(names, runs, strict=True):
         row = {**result.summary(), "policy": name}
         planning_s = row.pop("planning_s")
-        row |= {**terms.columns(result), **_own_columns(metrics, result, row), "planning_s": planning_s}
+        row |= {**_own_columns(metrics, result, row), "planning_s": planning_s}
         yield {"repetition": scenario["repetition"], "policy": name, "title": registry.title(name), **row}
 
 
@@ -148,7 +147,7 @@ def repetition(
     make_predictor: MakePredictor,
     make_devices: MakeDevices | None = None,
     start_cost_s: float = 0.0,
-    terms: RunTerms = NO_TERMS,
+    power_limit: LimitSource | None = None,
 ) -> Iterator[Run]:
     """Yield the runs of policies, one after the other, on the same tasks.
 
@@ -168,7 +167,7 @@ def repetition(
         yield run(
             drawn,
             cluster,
-            terms.wrap(policy),
+            within_limit(policy, power_limit),
             predictor=LazyPredictor(make_predictor),
             rng=streams.rng(POLICY),
             devices=None if make_devices is None else make_devices(cluster),

@@ -106,26 +106,27 @@ def resume(
     folder: Path,
     *,
     predictor: Predictor,
-    salvage: bool = False,
+    devices: str | None = None,
     options: ExecutorOptions | None = None,
 ) -> RunReport:
     """Continue a run that ended early: jobs that are over stay so, jobs that ran are started again.
 
-    `salvage` leaves damaged lines of the journal out; a job whose end was in one runs again.
+    It has the GPUs with which it began, or those that `devices` names, on this machine or another one.
 
     Raises:
         InputError: no run in this folder, or one that another process writes.
         DeviceError, Interrupted: as `execute`.
     """
     options = options or ExecutorOptions()
-    with closing(RunJournal(folder, None, salvage=salvage)) as journal:
-        return _SessionOfRun(folder, journal, predictor, options).run()
+    chosen = None if devices is None else select_gpus(devices, options.host)
+    with closing(RunJournal(folder, None)) as journal:
+        return _SessionOfRun(folder, journal, predictor, options, chosen).run()
 
 
 class _SessionOfRun:
     """One session of a run: the jobs that are not over, from taking the GPUs to giving them back.
 
-    `chosen` are the GPUs of a run that begins here; one that is resumed has those of its journal.
+    `chosen` are its GPUs; None are those with which the run began.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class _SessionOfRun:
         described = self._state.run
         cards = self._chosen.cards if self._chosen else self._options.host.survey()
         return LocalGpus(
-            uuids=described.devices,
+            uuids=self._chosen.uuids if self._chosen else described.devices,
             jobs=jobs,
             now_s=now_s,
             allow_clocks=described.allow_clocks,
@@ -204,28 +205,27 @@ class _SessionOfRun:
         observer.begin(Session(self._at, tuple(rows), self._set_back_s, os.getpid(), counters_j, gpus.token))
 
         uuids = ", ".join(device.uuid for device in gpus.devices)
-        log.tell("begin", f"{jobs} jobs to run on {uuids} under {described.policy}, in {self._folder}")
+        log.tell(f"{jobs} jobs to run on {uuids} under {described.policy}, in {self._folder}")
         if described.allow_clocks and not any(len(device.gpu.clocks_mhz) > 1 for device in gpus.devices):
             refused = "--allow-clocks is refused on every GPU: the jobs run, and the plan is for the GPUs' own clocks"
-            log.tell("clocks-refused", refused)
+            log.tell(refused)
         for text in self._chosen.left_out if self._chosen else ():
-            log.tell("gpu-left-out", text)
-            observer.note(text, sync=False)
+            observer.note(text)
 
     def _policy(self, gpus: LocalGpus, observer: JournalingObserver) -> Policy:
         """Return the policy of the run, around it what handles failures, and around that its power limit."""
-        described, log = self._state.run, self._options.log
+        described = self._state.run
         policy: Policy = FaultTolerantPolicy(make(described.policy))
         if described.power_limit is None:
             return policy
 
-        def tell(text: str) -> None:
-            observer.note(f"power limit: {text}", sync=False)
-            log.tell("power-limit", text)
-
         settle_s = self._options.timeouts.settle_s
         settings = LimitSettings(
-            settle_s=settle_s, probe_s=settle_s, watch_s=min(HEAR_S, settle_s), began_s=gpus.began_s, tell=tell
+            settle_s=settle_s,
+            probe_s=settle_s,
+            watch_s=min(HEAR_S, settle_s),
+            began_s=gpus.began_s,
+            tell=lambda text: observer.note(f"power limit: {text}"),
         )
         limit = PowerLimit.of_json(described.power_limit).later(self._elapsed_s)
         return within_limit(policy, limit, settings)
@@ -233,15 +233,12 @@ class _SessionOfRun:
     @contextmanager
     def _told_end(self, observer: JournalingObserver) -> Iterator[None]:
         """Journal how the run in the `with` ends; that of a policy that gives up ends in order, with what is done."""
-        log = self._options.log
         try:
             yield
         except PolicyError as error:
             observer.note(str(error))
-            log.tell("end", str(error))
         except Interrupted as signal:
-            log.tell("signal", f"{signal}: jobs are ended, the GPUs are given back")
-            observer.note(f"ended by {signal}")
+            observer.note(f"{signal}: jobs are ended, the GPUs are given back")
             raise
         finally:
             observer.finish()
@@ -254,4 +251,4 @@ class _SessionOfRun:
         finally:
             for text in gpus.unreleased:
                 self._journal.append(Note(text))
-                self._options.log.tell("release-failed", text)
+                self._options.log.tell(text)

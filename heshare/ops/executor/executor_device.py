@@ -15,7 +15,7 @@ from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.job_launcher import JobLauncher
 from heshare.ops.executor.job_on_gpu import Attempt, JobOnGpu
 from heshare.ops.executor.job_process import AssignedJob
-from heshare.ops.executor.operator_log import Note
+from heshare.ops.executor.operator_log import timed
 from heshare.ops.jobs.run_state import MPS_ENDED
 from heshare.ops.mps import MPS, DaemonRestarts, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError
@@ -105,7 +105,7 @@ class ExecutorDevice:
         ended: the records of attempts that have ended, by task, until they are taken out.
         notes: what the operator has to be told.
         first_counter_j: the card's energy counter when it was taken for the run, J; NaN where that is unknown.
-        counter_j: the same when it was last read.
+        counter_j: the same at the last reading.
         estimated_j: the part of its energy that is an integral of power readings, J.
         unknown_s: time whose energy is unknown, and in no account, s.
 
@@ -124,7 +124,7 @@ class ExecutorDevice:
         *,
         mps: MpsSession,
         timeouts: Timeouts,
-        notes: list[Note],
+        notes: list[str],
     ) -> None:
         self.gpu, self.uuid = card.gpu, card.uuid
         self.lost = self.drained = ""
@@ -169,9 +169,9 @@ class ExecutorDevice:
         ended_j = {task: attempt.energy_j for task, attempt in self.ended.items()}
         return ended_j | {task: resident.energy_j for task, resident in self._residents.items()}
 
-    def note(self, text: str, event: str = "note") -> None:
-        """Tell the operator something about the GPU: as the named event on stderr, and as a note in the report."""
-        self.notes.append(Note.at(self._now_s(), text, event))
+    def note(self, text: str) -> None:
+        """Tell the operator something about the GPU, on stderr and in the report."""
+        self.notes.append(timed(self._now_s(), text))
 
     def began_s(self, task_id: int) -> float:
         """Return when a job began, s: inf while its process loads or its start waits, and -inf without such a job."""
@@ -203,7 +203,7 @@ class ExecutorDevice:
                 else:
                     self._card.clock.lock(sm_mhz)
             except DeviceError as error:
-                self.note(f"clock {sm_mhz} MHz not set: {error}", "clock-refused")
+                self.note(f"clock {sm_mhz} MHz not set: {error}")
                 return
             self._sampled_s = self._next_read_s = -math.inf
         self.requested_mhz = sm_mhz
@@ -313,7 +313,7 @@ class ExecutorDevice:
             sample = self._sampler.sample()
         except GpuLostError as error:
             self.lost = str(error)
-            self.note(f"lost: {error}", "gpu-lost")
+            self.note(f"lost: {error}")
             return
 
         if sample is not None:
@@ -383,7 +383,7 @@ class ExecutorDevice:
         text = low_clock(self.latest.sm_mhz, top_mhz, idles=False, throttled=self.latest.throttled)
         if text:
             self._low_told = True
-            self.note(text, "clock-low")
+            self.note(text)
 
     def _update_drained(self) -> None:
         silent_s = self._sampler.silent_s
@@ -394,12 +394,12 @@ class ExecutorDevice:
             return
 
         if not drained:
-            self.note("NVML replies again: the GPU takes new jobs", "gpu-replies")
+            self.note("NVML replies again: the GPU takes new jobs")
         elif drained == _NO_REPLY:
             text = f"{_NO_REPLY} (for {silent_s:.0f} s): its jobs run on, it gets no new ones until NVML replies"
-            self.note(text, "gpu-silent")
+            self.note(text)
         else:
-            self.note(f"drained after {drained}: its jobs run on, it gets no new ones", "gpu-drained")
+            self.note(f"drained after {drained}: its jobs run on, it gets no new ones")
         self.drained = drained
 
     def _next_idle_poll_s(self, now_s: float) -> float:
@@ -439,7 +439,7 @@ class ExecutorDevice:
             worker = self._launcher.start(task_id, workload, mps_pct, resident.iterations, gpu_uuid=self.uuid)
         except ShortageError as error:
             if not self._short:
-                self.note(f"the start of a job waits: {error}", "job-waits")
+                self.note(f"the start of a job waits: {error}")
             self._short = True
             return
         except DeviceError as error:
@@ -472,7 +472,7 @@ class ExecutorDevice:
         if now_s >= resident.deadline_s:
             resident.begin_stop("timeout", f"took longer than its {resident.job.spec.timeout_s:g} s", charged=True)
         elif excess := getattr(resident.worker, "excess", ""):
-            resident.begin_stop("crash", excess, charged=True)
+            resident.begin_stop("output", excess, charged=True)
 
     def _collect_failures(self) -> None:
         for resident in list(self._residents.values()):
@@ -502,7 +502,7 @@ class ExecutorDevice:
             self._mps.start()
             failed = self._mps.sharing != MPS
             text = f"MPS does not start again ({self._mps.reason}): {_TURNS}" if failed else "MPS was started again"
-            self.note(text, "no-mps" if failed else "mps-restarted")
+            self.note(text)
         if self._mps.alive() or self.lost:
             return
 
@@ -516,7 +516,7 @@ class ExecutorDevice:
         pause_s = self._restarts.pause_s(now_s)
         self._mps_due_s = now_s + pause_s
         then = f"it is started again in {pause_s:g} s" if math.isfinite(pause_s) else f"it is left so: {_TURNS}"
-        self.note(f"the MPS server of {self.uuid} went down; {then}", "mps-down")
+        self.note(f"the MPS server of {self.uuid} went down; {then}")
 
     def _join_stopping(self) -> None:
         for resident in self._residents.values():
@@ -548,7 +548,7 @@ class LostDevice(ExecutorDevice):
         self._residents: dict[int, JobOnGpu] = {}
         self._failed: list[TaskFailure] = []
         self._progress: dict[int, Progress] = {}
-        self.note(f"lost: {reason}", "gpu-lost")
+        self.note(f"lost: {reason}")
 
     def update(self, *, force: bool = False) -> None:
         """There is nothing to read."""

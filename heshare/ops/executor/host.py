@@ -1,6 +1,7 @@
 """What a run uses of this machine: its cards, MPS, processes and time; tests put another machine in its place."""
 
 import os
+import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import find_spec
 from multiprocessing import connection
@@ -9,7 +10,7 @@ from typing import Any
 
 from heshare.ops.executor.job_process import AssignedJob, CommandWorker
 from heshare.ops.keeper import Keeper
-from heshare.ops.mps import MpsSession
+from heshare.ops.mps import CONTROL, MPS, TIME_SLICE, MpsSession
 from heshare.ops.nvml.card_reader import CardReader
 from heshare.ops.nvml.card_survey import SurveyedCard, survey
 from heshare.ops.workers.launcher import Launcher, Worker
@@ -36,6 +37,10 @@ class Host:
     def keeper(self, locks: Sequence[int], tell: Callable[[str], object]) -> Keeper:
         """Start the process that gives the machine back when this one ends."""
         return Keeper(locks, tell=tell)
+
+    def sharing(self) -> str:
+        """Return how jobs would share a card here: `mps`, or `time-slice` where its program is missing."""
+        return MPS if shutil.which(CONTROL) else TIME_SLICE
 
     def mps(self, uuid: str) -> MpsSession:
         """Return an MPS session for a card, which is not started yet."""

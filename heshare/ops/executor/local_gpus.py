@@ -16,7 +16,7 @@ from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.host import Host
 from heshare.ops.executor.job_launcher import JobLauncher
 from heshare.ops.executor.job_process import AssignedJob
-from heshare.ops.executor.operator_log import Note
+from heshare.ops.executor.operator_log import timed
 from heshare.ops.keeper import restore
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError, NvmlError
@@ -54,10 +54,16 @@ def planned_cluster(uuids: Sequence[str], host: Host, *, clocks: bool) -> Cluste
     """Return GPUs of this machine as a run would plan with them, before it takes them.
 
     Raises:
-        DeviceError: a GPU does not reply, or the catalogue does not have it.
+        DeviceError: a GPU does not reply, or a run would refuse it.
+        InputError: the catalogue does not have it.
     """
+    gpus = []
     with host.reader(Timeouts().nvml_s) as reader:
-        gpus = [catalogue_gpu(reader.card(uuid)) for uuid in uuids]
+        for uuid in uuids:
+            card = reader.card(uuid)
+            gpus.append(catalogue_gpu(card))
+            require_usable(card)
+            require_shareable(card, host.sharing())
     return Cluster(tuple(gpu if clocks else at_top_clock(gpu) for gpu in gpus))
 
 
@@ -156,7 +162,8 @@ class LocalGpus:
             self.devices.append(self._opened_or_lost(uuid, reader, exits))
         keep_some(exits)
         if all(device.lost for device in self.devices):
-            raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
+            found = f"None of the run's GPUs can be used. {self.devices[0].lost}"
+            raise DeviceError(f"{found} To continue on others, name them: --devices nvml.")
 
     def _refuse_gpus_of_other_containers(self) -> None:
         """Raise `GpuInUseError` for a GPU of a run that does not share this machine's locks, as its note tells."""
@@ -169,7 +176,7 @@ class LocalGpus:
 
     def _tell(self, text: str) -> None:
         if self.devices:
-            self.devices[0].note(text, "keeper")
+            self.devices[0].note(text)
 
     def _opened_or_lost(self, uuid: str, reader: CardReader, exits: ExitStack) -> ExecutorDevice:
         """Return a GPU that is opened; one that a resumed run had, and that is missing now, is lost."""
@@ -185,10 +192,10 @@ class LocalGpus:
     def _opened(self, uuid: str, card: ReadCard, exits: ExitStack) -> ExecutorDevice:
         gpu = catalogue_gpu(card)
         require_usable(card)
-        notes: list[Note] = []
+        notes: list[str] = []
 
-        def note(text: str, event: str = "note") -> None:
-            notes.append(Note.at(self.now_s(), text, event))
+        def note(text: str) -> None:
+            notes.append(timed(self.now_s(), text))
 
         clock = HeldClock(card, uuid) if self.allow_clocks else None
         if clock is not None:
@@ -196,7 +203,7 @@ class LocalGpus:
             refusal = _refusal(clock, gpu)
             if refusal:
                 clock = None
-                note(f"clocks cannot be set, so the plan is for the card's own: {refusal}", "clocks-refused")
+                note(f"clocks cannot be set, so the plan is for the card's own: {refusal}")
         if clock is None:
             gpu = _at_own_clock(gpu, uuid, card, note)
 
@@ -205,9 +212,9 @@ class LocalGpus:
         mps.start()
         require_shareable(card, mps.sharing)
         if mps.sharing != MPS:
-            note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced", "no-mps")
+            note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced")
         if uuid in self.uses:
-            note(self.uses[uuid], "gpu-used")
+            note(self.uses[uuid])
 
         launcher = self._launcher(mps)
         exits.callback(launcher.close)
@@ -255,11 +262,11 @@ def _refusal(clock: HeldClock, gpu: Gpu) -> str:
     return ""
 
 
-def _at_own_clock(gpu: Gpu, uuid: str, card: ReadCard, note: Callable[[str, str], None]) -> Gpu:
+def _at_own_clock(gpu: Gpu, uuid: str, card: ReadCard, note: Callable[[str], None]) -> Gpu:
     """Return a GPU whose clock cannot be set, with the one clock that it is expected to have."""
     for clock in locked_clocks():
         if clock.uuid == uuid:
-            note(clock.text, "clock-locked")
+            note(clock.text)
             if clock.life is not Life.UNKNOWN and clock.sm_mhz in gpu.clocks_mhz:
                 # The plan must be for the clock at which jobs will run.
                 return replace(gpu, clocks_mhz=(clock.sm_mhz,))
@@ -268,5 +275,5 @@ def _at_own_clock(gpu: Gpu, uuid: str, card: ReadCard, note: Callable[[str, str]
     except NvmlError:
         low = ""
     if low:
-        note(low, "clock-low")
+        note(low)
     return at_top_clock(gpu)

@@ -51,9 +51,10 @@ class JournalingObserver(Observer):
         self._next_line_s, self._next_sample_s = 0.0, SAMPLE_S
         self._acted = False
 
-    def note(self, text: str, gpu: int | None = None, event: str = "", *, sync: bool = True) -> None:
-        """Journal a note for the operator."""
-        self._append(entries.Note(text, gpu, event), sync=sync)
+    def note(self, text: str, gpu: int | None = None, *, sync: bool = False) -> None:
+        """Tell the operator something, and journal it; `gpu` is its index."""
+        self._log.tell(text, gpu="" if gpu is None else self._devices[gpu].uuid)
+        self._append(entries.Note(text, gpu), sync=sync)
 
     def begin(self, session: entries.Session) -> None:
         """Journal the begin of a session, before anything is started."""
@@ -75,9 +76,7 @@ class JournalingObserver(Observer):
         if actions and not self._acted:
             # Energy before the first action, that of planning included, is no job's work.
             self._acted = True
-            for device in self._devices:
-                device.update(force=True)
-            self._sample()
+            self._sample(fresh=True)
         if event.tasks or any(not isinstance(action, Wait) for action in actions):
             self._append(decision)
 
@@ -108,13 +107,13 @@ class JournalingObserver(Observer):
             again=again,
         )
         self._append(end, sync=False)
-        # Not before: an attempt whose end could not be journalled, on a full disk or after a signal, stays on the account.
+        # Not before: an attempt whose end could not be journalled (a full disk, a signal) stays on the account.
         del device.ended[interval.task]
 
         if failed is not None:
             then = "it is tried again" if again else "it is not tried again"
             text = f"attempt {attempt.number} failed: {failed.reason}; {then}"
-            self._log.tell("job-retry" if again else "job-failed", text, gpu=device.uuid, job=job.key)
+            self._log.tell(text, gpu=device.uuid, job=job.key)
 
     def should_retry(self, failed: TaskFailure) -> bool:
         """Return whether the job, whose failure `on_interval_end` has journalled, is tried again."""
@@ -139,9 +138,7 @@ class JournalingObserver(Observer):
         """Journal the last accounts of the session, on disk when this returns."""
         try:
             # To end the jobs of the last GPU may have taken long.
-            for device in self._devices:
-                device.update(force=True)
-            self._sample(sync=True)
+            self._sample(sync=True, fresh=True)
             self._take_notes(sync=True)
         finally:
             self._show_progress(last=True)
@@ -152,17 +149,22 @@ class JournalingObserver(Observer):
         self._journal.append(entry, sync=sync)
         self._state.add(entry)
 
-    def _sample(self, *, sync: bool = False) -> None:
+    def _sample(self, *, sync: bool = False, fresh: bool = False) -> None:
+        """Journal the accounts; `fresh` reads the GPUs first."""
+        if fresh:
+            for device in self._devices:
+                device.update(force=True)
         accounts = tuple(self._account(device) for device in self._devices)
         self._append(entries.Sample(self._now_s(), accounts), sync=sync)
 
     def _account(self, device: ExecutorDevice, *, without: int | None = None) -> entries.Account:
-        latest, shares_j = device.latest, device.shares_j()
-        shares_j.pop(without, None)
+        """Return the account of a GPU now; that of the end of an attempt is `without` its task."""
+        latest = device.latest
+        shares_j = {self._jobs[task].key: share_j for task, share_j in device.shares_j().items() if task != without}
         return entries.Account(
             energy_j=latest.energy_j,
             idle_j=device.idle_j,
-            shares_j={self._jobs[task].key: share_j for task, share_j in shares_j.items()},
+            shares_j=shares_j,
             counter_j=known(device.counter_j),
             sm_mhz=known(latest.sm_mhz),
             power_w=None if device.lost else latest.power_w,
@@ -178,9 +180,8 @@ class JournalingObserver(Observer):
         for index, device in enumerate(self._devices):
             notes = list(device.notes)
             device.notes.clear()
-            for note in notes:
-                self._log.tell(note.event, note.said, gpu=device.uuid)
-                self.note(str(note), index, note.event, sync=sync)
+            for text in notes:
+                self.note(text, index, sync=sync)
 
     def _may_be_retried(self, job: AssignedJob, failed: TaskFailure) -> bool:
         state = self._state.jobs[job.key]

@@ -185,21 +185,13 @@ class Sample(Entry, frozen=True):
 
 
 class Note(Entry, frozen=True):
-    """A note for the operator, of one GPU or of the run; `event` is the kind of what happened."""
+    """A note for the operator, of one GPU or of the run."""
 
     text: str
     gpu: int | None = None
-    event: str = ""
 
 
-class Salvaged(Entry, frozen=True):
-    """How many damaged lines were left out, and the file that has them."""
-
-    lines: int
-    copy: str
-
-
-_KINDS = {kind.__name__.lower(): kind for kind in (Run, Session, Decision, End, Sample, Note, Salvaged)}
+_KINDS = {kind.__name__.lower(): kind for kind in (Run, Session, Decision, End, Sample, Note)}
 
 
 def decode(line: dict[str, Any]) -> Entry:

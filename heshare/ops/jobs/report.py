@@ -19,15 +19,12 @@ _SAME = 1e-3
 _OWN_CLOCK = (
     "Clocks were left to the cards (--allow-clocks was not given, or they cannot be set): the plan is for these clocks."
 )
-_SALVAGED = (
-    "damaged lines of the journal were left out: {lines} ({copy} has them). A job whose end was in one ran again; "
-    "times and energy are those of the other lines."
-)
 _ENERGY = (
-    "Energy of a GPU is its own counter's from the begin of the run to its end; its parts are completed_j, lost_j, "
-    "idle_j and between_j. Energy of a job is a share of it, since no counter reports that of one MPS client: idle "
-    "power is divided equally among the jobs of each moment, and what the GPU draws above it in proportion to the "
-    "power that each job draws alone at its share and the GPU's clock, by the device model."
+    "Energy of a GPU is its own counter's in the sessions of the run; its parts are completed_j, lost_j and idle_j. "
+    "between_j is what the counter moved between sessions: from the last account before a stop or a kill. Energy of a "
+    "job is a share of its GPU's, since no counter reports that of one MPS client: idle power is divided equally among "
+    "the jobs of each moment, and what the GPU draws above it in proportion to the power that each job draws alone at "
+    "its share and the GPU's clock, by the device model."
 )
 
 
@@ -39,10 +36,11 @@ class RunReport:
         jobs: one row a job: job, outcome (`completed`, `failed` or `left`), arrival_s, attempts, gpu, waiting_s (from
             arrival to completion without the time on a GPU), execution_s (on a GPU, of the attempts that counted),
             jct_s, energy_j (of the attempts that counted), lost_j (of the others), exit_code, reason, log.
-        gpus: one row a GPU: gpu, uuid, name, energy_j and its parts completed_j, lost_j, idle_j, between_j (from the
-            last account of a session that was killed to the next session), counter_j (the same energy by the counter
-            alone, NaN where that is unknown or began again), planned_mhz (the clocks that the plan could choose from),
-            sm_mhz (mean at the ends of attempts), limits, sharing, state (`ok`, `drained` or `lost` at the end).
+        gpus: one row a GPU: gpu, uuid, name, energy_j (in the sessions of the run) and its parts completed_j, lost_j
+            and idle_j; between_j (from the last account of a session to the next one, whoever used it then), counter_j
+            (what its counter moved, energy_j and between_j together; NaN where that is unknown or began again),
+            planned_mhz (the clocks that the plan could choose from), sm_mhz (mean at the ends of attempts), limits,
+            sharing, state (`ok`, `drained` or `lost` at the end).
         totals: of the run, by name.
         notes: what an operator should know.
         unwritten: why the report could not be written, and what to do; empty if it was.
@@ -122,7 +120,7 @@ def _job_row(job: JobState) -> dict[str, Any]:
         "outcome": job.outcome,
         "arrival_s": job.spec.arrival_s,
         "attempts": job.attempts,
-        "gpu": pd.NA if last is None else last.gpu,
+        "gpu": pd.NA if last is None else job.gpu,
         "waiting_s": jct_s - execution_s,
         "execution_s": execution_s,
         "jct_s": jct_s,
@@ -176,12 +174,11 @@ def _totals(state: RunState, jobs: pd.DataFrame, gpus: pd.DataFrame) -> dict[str
 def _notes(state: RunState) -> list[str]:
     sessions = enumerate(state.sessions, start=1)
     notes = [
-        note.text if note.gpu is None else f"session {number}, GPU {note.gpu}: {note.text}"
+        note.text if note.gpu is None else f"session {number}, GPU {session.gpus[note.gpu]}: {note.text}"
         for number, session in sessions
         for note in session.notes
     ]
     notes += _pauses(state.sessions)
-    notes += [_SALVAGED.format(lines=cut.lines, copy=cut.copy) for cut in state.salvaged]
     for index, gpu in enumerate(state.gpus):
         notes += [f"GPU {index}: {text}" for text in _energy_notes(gpu)]
     return notes
@@ -207,8 +204,9 @@ def _energy_notes(gpu: GpuState) -> list[str]:
         notes.append("its energy between two sessions is unknown, since its counter is, or began again")
     if _differ(gpu.parts_j, gpu.energy_j):
         notes.append(f"its parts sum to {gpu.parts_j:.6g} J, where its energy is {gpu.energy_j:.6g} J")
-    if not math.isnan(gpu.counter_j) and _differ(gpu.counter_j, gpu.energy_j):
-        notes.append(f"its own counter says {gpu.counter_j:.6g} J, where its accounts have {gpu.energy_j:.6g} J")
+    known_j = gpu.energy_j + gpu.between_j
+    if not math.isnan(gpu.counter_j) and _differ(gpu.counter_j, known_j):
+        notes.append(f"its own counter says {gpu.counter_j:.6g} J, where its accounts have {known_j:.6g} J")
     return notes
 
 

@@ -13,16 +13,17 @@ from heshare.ops.jobs.entries import Decision, Entry, Run, Session, decode, enco
 from heshare.ops.jobs.run_state import RunState
 from heshare.ops.private_files import make_private_folder, open_private
 from heshare.shared.errors import DeviceError, InputError
-from heshare.shared.journal import Journal, read_journal, salvage_journal
+from heshare.shared.journal import Journal, read_journal
 from heshare.shared.version import __version__
 
 NAME = "journal.jsonl"
+_REMEDY = "Restore the file from a copy; without one, begin another run with what is left to do."
 
 
 class RunJournal:
     """The journal of a run, in the run's folder, which no other user may own, write or have prepared.
 
-    `run` describes a new run; None continues the one that is there, with `salvage` without its damaged lines. `entries`
+    `run` describes a new run; None continues the one that is there. `entries`
     are those that it had when it was opened, the description of the run first.
 
     Raises:
@@ -30,19 +31,14 @@ class RunJournal:
         DeviceError: as `append`.
     """
 
-    def __init__(self, folder: Path, run: Run | None, *, salvage: bool = False) -> None:
+    def __init__(self, folder: Path, run: Run | None) -> None:
         path = folder / NAME
         action = "Name the folder of a run, or start one with its jobs.yaml."
         no_run = InputError("no journal of a run", "the folder of a run", action, file=path)
         if run is None and not (path.exists() and path.stat().st_size > 0):
             raise no_run
         make_private_folder(folder)
-        if salvage:
-            try:
-                salvage_journal(path, "run", opener=open_private)
-            except OSError as error:
-                raise DeviceError(f"{path}: cannot be salvaged ({error.strerror}). Make room beside it.") from error
-        self._lines = Journal(path, "run", opener=open_private, remedy=_remedy(folder))
+        self._lines = Journal(path, "run", opener=open_private, remedy=_REMEDY)
         try:
             self.entries = decoded(self._lines.entries, folder)
             if run is not None:
@@ -98,7 +94,7 @@ def read(folder: Path) -> list[Entry]:
     Raises:
         InputError: as `read_journal`, or a line that no run writes.
     """
-    return decoded(read_journal(folder / NAME, "run", remedy=_remedy(folder)), folder)
+    return decoded(read_journal(folder / NAME, "run", remedy=_REMEDY), folder)
 
 
 def read_state(folder: Path) -> RunState:
@@ -140,12 +136,7 @@ def _made_up(folder: Path) -> Iterator[None]:
         yield
     except (msgspec.ValidationError, LookupError, ValueError) as error:
         found = f"an entry that no run writes ({error})"
-        action = "Restore the file from a copy; without one, begin another run."
-        raise InputError(found, "the journal of a run", action, file=folder / NAME) from error
-
-
-def _remedy(folder: Path) -> str:
-    return f"Restore the file, or continue without its damaged lines: heshare jobs run --resume {folder} --salvage."
+        raise InputError(found, "the journal of a run", _REMEDY, file=folder / NAME) from error
 
 
 def session_start(entries: Sequence[Entry]) -> tuple[float, float]:

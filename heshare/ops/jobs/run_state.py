@@ -2,7 +2,8 @@
 
 Energy. A GPU's account of a session begins at 0 and is the sum of its parts: idle time, the jobs that run, and the
 attempts that have ended. What ran when a session was killed counts as lost, with its share in the last account. From
-the last account of a session to the begin of the next one only the GPU's counter tells the energy (`between_j`).
+the last account of a session to the begin of the next one only the GPU's counter tells the energy, and not whose it
+was: it is `between_j`, apart from the energy of the run.
 """
 
 import math
@@ -32,7 +33,8 @@ class JobState:
         energy_j: of the attempts that counted, J; `lost_j` of those that failed or were cut off.
         execution_s: time on a GPU of the attempts that counted, s.
         last: the end of the last attempt that has one; `completion_s` is its time since the run's start, s.
-        placed: where it runs now, and since when (Unix time, s); None if it does not.
+        gpu: its last GPU, an index of `RunState.gpus`; None before its first attempt.
+        placed: how it was placed where it runs now, and since when (Unix time, s); None if it does not run.
     """
 
     key: str
@@ -47,6 +49,7 @@ class JobState:
     execution_s: float = 0.0
     last: entries.End | None = None
     completion_s: float = math.nan
+    gpu: int | None = None
     placed: entries.Placed | None = None
     since_s: float = math.nan
 
@@ -79,10 +82,12 @@ class GpuState:
     """State of a GPU, and its energies in all sessions of the run, J.
 
     Attributes:
-        account: the last one of the present session.
+        opened: how it was opened in its last session.
+        account: the last one of that session.
         completed_j, lost_j: of attempts that have ended, or were cut off with their session.
-        between_j: from the last account of a session to the next session, by the counter; `unknown_between` says that
-            it is missing for one of these times, since the counter is unknown or began again.
+        between_j: from the last account of a session to its next session, by the counter, whoever used it then;
+            `unknown_between` says that it is missing for one of these times, since the counter is unknown or began
+            again.
         clocks_mhz: the clocks at the ends of attempts; `limits` is what held them down.
     """
 
@@ -99,12 +104,15 @@ class GpuState:
     _idle_before_j: float = 0.0
     _estimated_before_j: float = 0.0
     _unknown_before_s: float = 0.0
+    # Of its counter: the first value and the last that is known, J, and whether it began again in between.
     _first_counter_j: float | None = None
+    _last_counter_j: float = -math.inf
+    _began_again: bool = False
 
     @property
     def energy_j(self) -> float:
-        """Its energy from the begin of the run to the last account, J."""
-        return self._energy_before_j + self.account.energy_j + self.between_j
+        """Its energy in the sessions of the run, up to the last account, J."""
+        return self._energy_before_j + self.account.energy_j
 
     @property
     def idle_j(self) -> float:
@@ -118,15 +126,17 @@ class GpuState:
     @property
     def parts_j(self) -> float:
         """The sum of its parts, J."""
-        return self.completed_j + self.lost_j + self.idle_j + self.running_j + self.between_j
+        return self.completed_j + self.lost_j + self.idle_j + self.running_j
 
     @property
     def counter_j(self) -> float:
-        """The same energy by its own counter alone, J; NaN where that is unknown or began again."""
-        if self._first_counter_j is None or self.account.counter_j is None:
+        """What its own counter has moved since the begin of the run, J: `energy_j` and `between_j` together.
+
+        NaN where it is unknown or began again.
+        """
+        if self._first_counter_j is None or self.account.counter_j is None or self._began_again:
             return math.nan
-        moved_j = self.account.counter_j - self._first_counter_j
-        return moved_j if moved_j >= 0.0 else math.nan
+        return self.account.counter_j - self._first_counter_j
 
     @property
     def estimated_j(self) -> float:
@@ -153,7 +163,14 @@ class GpuState:
             else:
                 self.between_j += counter_j - last.counter_j
         self.opened = opened
-        self.account = entries.Account(0.0, counter_j=counter_j)
+        self.take(entries.Account(0.0, counter_j=counter_j))
+
+    def take(self, account: entries.Account) -> None:
+        """Take the next account of the present session."""
+        self.account = account
+        if account.counter_j is not None:
+            self._began_again |= account.counter_j < self._last_counter_j
+            self._last_counter_j = account.counter_j
 
     def end(self, end: entries.End) -> None:
         """Add the end of an attempt on it."""
@@ -164,14 +181,23 @@ class GpuState:
         if end.sm_mhz is not None:
             self.clocks_mhz.append(end.sm_mhz)
         self.limits.update(end.limits)
-        self.account = end.account
+        self.take(end.account)
 
 
 @dataclass
 class SessionState:
-    """One session of a run: its ends, the accounts before its first action, its notes, its last time, s."""
+    """One session of a run.
+
+    Attributes:
+        gpus: its GPUs, indices of `RunState.gpus`.
+        ends: of its attempts.
+        first_action: its first decision that acted, and the accounts of its GPUs before that.
+        notes: for the operator.
+        last_s: the time of its last entry, s.
+    """
 
     session: entries.Session
+    gpus: tuple[int, ...] = ()
     ends: list[entries.End] = field(default_factory=list)
     first_action: tuple[entries.Decision, tuple[entries.Account, ...]] | None = None
     notes: list[entries.Note] = field(default_factory=list)
@@ -184,6 +210,7 @@ class RunState:
     Attributes:
         run: the description of the run.
         jobs: the state of each job, by key.
+        gpus: the state of each GPU that a session had. Entries name a GPU by its place in their session.
         updated_s: the time of the last account, Unix time, s; NaN without one.
     """
 
@@ -191,8 +218,8 @@ class RunState:
         self.run = entries.Run("")
         self.jobs: dict[str, JobState] = {}
         self.gpus: list[GpuState] = []
+        self._places: list[int] = []
         self.sessions: list[SessionState] = []
-        self.salvaged: list[entries.Salvaged] = []
         self.updated_s = math.nan
         self.decisions = 0
 
@@ -212,8 +239,6 @@ class RunState:
             case entries.Note():
                 if self.sessions:
                     self.sessions[-1].notes.append(entry)
-            case entries.Salvaged():
-                self.salvaged.append(entry)
 
         if self.sessions:
             self.sessions[-1].last_s = max(self.sessions[-1].last_s, entries.entry_time_s(entry))
@@ -264,35 +289,40 @@ class RunState:
                 self.jobs[key] = JobState(key, spec)
 
     def _add_session(self, session: entries.Session) -> None:
-        first = not self.sessions
-        if first:
-            self.gpus = [GpuState(gpu) for gpu in session.gpus]
         self.end_session()
-        for index, (gpu, opened) in enumerate(zip(self.gpus, session.gpus, strict=True)):
-            counter_j = session.counters_j[index] if session.counters_j else None
-            gpu.begin_session(opened, counter_j, first=first)
-        self.sessions.append(SessionState(session))
+        self._places = []
+        counters_j = session.counters_j or (None,) * len(session.gpus)
+        for opened, counter_j in zip(session.gpus, counters_j, strict=True):
+            known = [index for index, gpu in enumerate(self.gpus) if gpu.opened.uuid == opened.uuid]
+            if not known:
+                self.gpus.append(GpuState(opened))
+            index = known[0] if known else len(self.gpus) - 1
+            self.gpus[index].begin_session(opened, counter_j, first=not known)
+            self._places.append(index)
+        self.sessions.append(SessionState(session, tuple(self._places)))
 
     def _add_decision(self, decision: entries.Decision) -> None:
         self.decisions += 1
         for placed in decision.placed:
             job = self.jobs[placed.job]
             job.attempts += 1
+            job.gpu = self._places[placed.gpu]
             job.placed, job.since_s = placed, self.at + decision.decided_s
         if decision.actions and self.sessions and self.sessions[-1].first_action is None:
-            self.sessions[-1].first_action = decision, tuple(gpu.account for gpu in self.gpus)
+            accounts = tuple(self.gpus[index].account for index in self._places)
+            self.sessions[-1].first_action = decision, accounts
 
     def _add_end(self, end: entries.End) -> None:
         session = self.sessions[-1]
         session.ends.append(end)
         self.jobs[end.job].end(end, session.session.at + end.end_s - self.started_s)
-        self.gpus[end.gpu].end(end)
+        self.gpus[self._places[end.gpu]].end(end)
         self.updated_s = self.at + end.end_s
 
     def _add_sample(self, sample: entries.Sample) -> None:
         self.updated_s = self.at + sample.t
-        for gpu, account in zip(self.gpus, sample.gpus, strict=True):
-            gpu.account = account
+        for index, account in zip(self._places, sample.gpus, strict=True):
+            self.gpus[index].take(account)
 
 
 def job_key(spec: JobSpec, index: int) -> str:

@@ -85,13 +85,13 @@ class RunView:
             "running": [
                 {
                     "job": job.key,
-                    "gpu": state.gpus[job.placed.gpu].opened.uuid,
+                    "gpu": state.gpus[job.gpu].opened.uuid,
                     "mps_pct": job.placed.mps_pct,
                     "since_s": now_s - job.since_s,
-                    "energy_j": self._energy_j(job.key, job.placed.gpu),
+                    "energy_j": self._energy_j(job.key, job.gpu),
                 }
                 for job in state.running
-                if job.placed is not None
+                if job.placed is not None and job.gpu is not None
             ],
             "gpus": [
                 {
@@ -147,7 +147,7 @@ class RunView:
         return lines
 
     def _gpu_rows(self) -> list[dict[str, str]]:
-        on = [job.placed.gpu for job in self.state.running if job.placed is not None]
+        on = [job.gpu for job in self.state.running]
         return [
             {
                 "GPU": str(index),
@@ -169,13 +169,13 @@ class RunView:
         return [
             {
                 "job": job.key,
-                "GPU": str(job.placed.gpu),
+                "GPU": str(job.gpu),
                 "share": f"{job.placed.mps_pct} %",
                 "for": _duration(now_s - job.since_s),
-                "energy": display.energy(self._energy_j(job.key, job.placed.gpu)),
+                "energy": display.energy(self._energy_j(job.key, job.gpu)),
             }
             for job in self.state.running
-            if job.placed is not None
+            if job.placed is not None and job.gpu is not None
         ]
 
     def _energy_j(self, key: str, gpu: int) -> float:

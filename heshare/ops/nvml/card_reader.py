@@ -191,7 +191,7 @@ class CardReader:
         line = self._line(which)
         if number == line.pending:
             line.pending, line.since_s, line.arrived = None, None, answers
-            line.replied, line.failures = True, 0
+            line.replied, line.failures, line.retry_s = True, 0, 0.0
 
     def _replace(self, hung: _Line) -> None:
         """End the process; the next call starts another one. What other cards were asked is asked again."""

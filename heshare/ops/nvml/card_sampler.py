@@ -63,7 +63,8 @@ class CardSampler:
         now_s: the time, s.
 
     Attributes:
-        counter_j: its energy counter when it was last read, J; NaN if it never was.
+        counter_j: its energy counter at the last sample, J; NaN where it was not read, or stands still, so that the
+            account of the energy does not end at it.
         drained: the error after which nothing new may start on it; empty if there was none.
     """
 
@@ -108,8 +109,7 @@ class CardSampler:
         counter_j = self._value("energy counter", counter, math.nan)
         now_s = self._now_s()
         self.energy.add(now_s, counter_j, power_w)
-        if not math.isnan(counter_j):
-            self.counter_j = counter_j
+        self.counter_j = math.nan if self.energy.stands_still else counter_j
 
         before, self._before = self._before, (now_s, self.energy.energy_j)
         if math.isnan(power_w) and before is not None and not math.isnan(counter_j):

@@ -23,6 +23,7 @@ class EnergyAccount:
         energy_j: the energy since the first reading, J.
         estimated_j: the part of it that is an integral of power readings, J.
         unknown_s: the time whose energy is not in it, s.
+        stands_still: whether the counter stands still although power is drawn.
     """
 
     def __init__(self, limit_w: float, note: Callable[[str], None]) -> None:
@@ -34,7 +35,7 @@ class EnergyAccount:
         self._then = (0.0, 0.0, 0.0)
         # Since then: the integral of the power readings, J, and the time without any, s.
         self._integral_j = self._without_s = 0.0
-        self._still = False
+        self.stands_still = False
 
     def add(self, time_s: float, counter_j: float, power_w: float) -> None:
         """Add the readings of one moment; NaN for those that are missing."""
@@ -66,7 +67,7 @@ class EnergyAccount:
         self._counter = (time_s, counter_j)
         self._then = (self.energy_j, self.estimated_j, self.unknown_s)
         self._integral_j = self._without_s = 0.0
-        self._still = False
+        self.stands_still = False
 
     def _integrate(self, time_s: float, power_w: float) -> None:
         before, self._last = self._last, (time_s, power_w)
@@ -87,8 +88,8 @@ class EnergyAccount:
         self.unknown_s = unknown_s + self._without_s
 
     def _tell_still(self, since_s: float) -> None:
-        if not self._still:
-            self._still = True
+        if not self.stands_still:
+            self.stands_still = True
             self._tell(
                 f"the energy counter has stood still for {since_s:.0f} s while power is drawn: the integral of the "
                 "power readings is used until it moves"

@@ -130,10 +130,6 @@ class Reader:
                 threading.Thread(target=self._serve_card, args=(which,), daemon=True).start()
             self._queues[which].put((number, calls))
 
-    def close(self) -> None:
-        if self._nvml is not None:
-            self._nvml.close()
-
     def _serve_card(self, which: Which) -> None:
         server = CardServer(which, self._open)
         while True:
@@ -153,10 +149,8 @@ def main(descriptor: int) -> None:
     # What ends the executor must not end this process before the executor has released the cards.
     signals.ignore()
     with contextlib.suppress(ConnectionError), socket.socket(fileno=descriptor) as connection:
-        reader = Reader(connection)
-        reader.serve()
-        reader.close()
-    os._exit(0)  # also where a thread hangs in a call
+        Reader(connection).serve()
+    os._exit(0)  # without an end of NVML, which may wait for a call that hangs in another thread
 
 
 if __name__ == "__main__":

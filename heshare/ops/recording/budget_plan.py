@@ -1,12 +1,19 @@
-"""The order of measurements under a time budget: the most informative setups first, then ever more, without end.
+"""The order of measurements under a time budget: the most informative settings first, then ever more, without end.
 
-The settings of the paper's Figs. 3 and 4 are among the first, so that every recording can draw these figures.
+About 125 visits come first, each chosen for one question that a device model or a predictor has; they take nine minutes
+of a real GPU. Only then follow large sets of tasks, which tell least for their time.
+
+A weight matrix of the size of an 8B language model at 1 to 512 rows, which would tell its bandwidth, is left out: a row
+of a profile is a network of the catalogue that a worker runs, and a single product is none.
+
+The first precision is the one in which workloads run by default. On the card it is what its name says (`fp32` is FP32
+without TF32), and `heshare live` runs its tasks in the same, so that a run and its recording are comparable.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import combinations, count
 
 import numpy as np
 
@@ -15,7 +22,7 @@ from heshare.profiles.recorder import Step
 from heshare.profiles.visit import MeasurementProtocol, Setup
 from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import PRECISIONS, Resident, Workload
 
 PAIRS = (
     ("mobilenet", "resnet18"),
@@ -32,16 +39,37 @@ CLOCK_MODEL, CLOCK_SIZES = "resnet152", (16, 32)
 """Fig. 3: the workload whose time is shown against the clock, and its inference batch sizes."""
 CLOCK_POINTS = 6
 """Fig. 3: clocks that a recording measures, spread evenly over the GPU's grid."""
+
 FIRST_SIZE = 8
 """The inference batch size that is measured first; tasks mostly use 4 and 8."""
 SECOND_SIZE = 4
-"""The next one. Chains use it only after every workload was measured alone at it: task features are of one size."""
+"""The next one at which every workload is measured."""
+IDLE_VISITS = 3
+"""Visits to a GPU on which nothing runs while workers keep their CUDA contexts."""
+NETWORKS = ("resnet50", "vgg19", "densenet201", "mobilenetv2", "bert_large", "gpt2")
+"""The six networks that stand for all: dense, wide, deep and narrow convolutions, an encoder, a decoder."""
+PAIRED_NETWORKS = (*NETWORKS, "transformer")
+"""The seven whose pairs are measured: a network that waits for its host as well."""
+LONE_SHARES_PCT = (50, 25, 10)
+"""MPS percentages of a task alone."""
+SATURATING_SIZES = (1, 4, 32, 128)
+"""Inference batch sizes that show where power no longer grows."""
+COPIES = (8, 4, 2)
+"""Equal tasks at a time: the most first, since the others then need no start."""
+HALVED_PAIRS = 10
+"""Pairs that are measured at 50 % each as well."""
 CHAIN_TASKS = 7
 """Tasks of the largest set of a chain; its subsets follow without a new start, which takes a real task seconds."""
 CHAINS = 20
-"""Chains between two rounds of tasks alone."""
-START_S = 5.0
-"""Time to stop the tasks of a real GPU and start others, s: an assumption, a journal (`took_s`) has the real times."""
+"""Chains of a round."""
+
+START_S = 2.0
+"""Time to stop the tasks of a real GPU and start others, s: an H100 took 1.0 to 2.6 s for one or two, 4 s for seven."""
+PROTOCOL = MeasurementProtocol(window_s=2.0, warmup_s=0.5, readings=10)
+"""How a visit is measured under a budget: for half as long as without one, so that twice as many settings are seen.
+
+A step of the energy counter (20 to 100 ms) is then up to 5 % of a window, where a device model errs by 10 to 40 %. A
+worker has warmed up for a second by itself before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +92,27 @@ def plan(
 ) -> Iterator[Step]:
     """Yield visits in the order of their information, without end; take as many as there is time for.
 
-    1. Every workload alone at 100 %: Table II's task features.
-    2. Chains: seven workloads together, then six of them, and so on down to one alone under its MPS percentage, each
-       task measured each time; among them the settings of the paper's Figs. 3 and 4.
-    3. Every workload alone at half of the GPU.
-    4. The first settings again, which shows how well they repeat.
+    Workloads run in their default precision, unless another one is stated, at inference batch size 8.
 
-    Then rounds of the same with other inference batch sizes, MPS percentages and workloads, each level far from those
-    before. A setup that comes again is a further visit to it. With `clocks` every other round after the first runs
-    below the top clock; `more_models` are recorded beside those of Table IV.
+    1. Every workload alone at 100 %: Table II's task features, without which nothing else is of use.
+    2. Nothing, while workers keep their CUDA contexts: the power of a GPU that waits.
+    3. The settings of the paper's Figs. 3 and 4, so that every recording can draw them.
+    4. Six networks alone at 50, 25 and 10 %. With the pairs of Fig. 4 these are enough samples for a predictor.
+    5. The six in the other precisions, which tell the time of the SMs from the number of operations.
+    6. The six at inference batch sizes 1, 4, 32 and 128, which show where power saturates.
+    7. Eight, four and two equal copies of each of the six.
+    8. All pairs of seven networks at 100 %, then ten of them at 50 % each.
+    9. The first settings again, which shows how well they repeat.
+
+    Then rounds without end, by other inference batch sizes and MPS percentages: every workload alone, the same under an
+    MPS percentage, chains (seven workloads together, then six of them, and so on down to one, each task measured each
+    time), and the first settings again. Chains come last, since their tasks differ least from set to set. With `clocks`
+    every other round runs below the top clock; `more_models` are recorded beside those of Table IV.
+
+    A setup that comes again in a round is a further visit to it.
     """
     visits = Counter[Setup]()
-    for setup in _rounds(gpu, design.model_names(more_models), rng, clocks):
+    for setup in _setups(gpu, design.model_names(more_models), rng, clocks):
         visits[setup] += 1
         yield setup, visits[setup]
 
@@ -85,10 +122,11 @@ def forecast(
 ) -> list[PlannedVisit]:
     """Return the visits that fit into a budget, s, and their points, without measuring anything; None takes all.
 
-    A set of tasks takes `start_s` to start, unless its tasks run already: the chains make a point cheap, since seven
-    tasks are started once, and measured in seven sets, which are 28 points.
+    A set of tasks takes `start_s` to start, unless its tasks run already, as in a chain or with fewer equal copies.
     """
-    running, known, planned = Counter[Resident](), set[str](), list[PlannedVisit]()
+    running = Counter[Resident]()
+    known = set[design.Point]()
+    planned = list[PlannedVisit]()
     now_s = protocol.repeats * protocol.window_s
     for setup, _ in steps:
         wanted = Counter(setup.residents)
@@ -96,7 +134,7 @@ def forecast(
         took_s = starting_s + protocol.visit_s
         if budget_s is not None and now_s + took_s > budget_s:
             break
-        new = set(map(str, setup.points())) - known
+        new = set(setup.points()) - known
         planned.append(PlannedVisit(str(setup), now_s, starting_s, took_s, len(new)))
         running, known, now_s = wanted, known | new, now_s + took_s
     return planned
@@ -107,8 +145,8 @@ def figure_setups(gpu: Gpu, *, clocks: bool) -> list[Setup]:
     grid = gpu.clocks_mhz if clocks else gpu.clocks_mhz[-1:]
     last = len(grid) - 1
     clocks_mhz = sorted({grid[round(last * at / (CLOCK_POINTS - 1))] for at in range(CLOCK_POINTS)}, reverse=True)
-    alone = [Setup((Resident(Workload(CLOCK_MODEL, size), 100),), mhz) for size in CLOCK_SIZES for mhz in clocks_mhz]
-    pairs = [Setup(tuple(Resident(Workload(name, PAIR_SIZE), 100) for name in pair), gpu.max_mhz) for pair in PAIRS]
+    alone = [Setup((Resident(Workload(CLOCK_MODEL, size)),), mhz) for size in CLOCK_SIZES for mhz in clocks_mhz]
+    pairs = [_pair(gpu, pair, 100) for pair in PAIRS]
     return _fitting(gpu, [*pairs, *alone])
 
 
@@ -125,38 +163,100 @@ def bit_reversal_order(levels: int) -> list[int]:
     return [*(level for level in reversed_bits if level < levels), 0][:levels]
 
 
-def _rounds(gpu: Gpu, names: Sequence[str], rng: np.random.Generator, clocks: bool) -> Iterator[Setup]:
+def _setups(gpu: Gpu, names: Sequence[str], rng: np.random.Generator, clocks: bool) -> Iterator[Setup]:
+    first = _alone(gpu, names, FIRST_SIZE, rng)
+    yield from first
+    yield from [Setup((), gpu.max_mhz)] * IDLE_VISITS
+
+    single = [*_lone_shares(gpu), *_other_precisions(gpu), *_saturating_sizes(gpu)]
+    chosen = [*figure_setups(gpu, clocks=clocks), *single, *_copies(gpu), *_pairs(gpu, rng)]
+    # Some of the pairs are those of Fig. 4.
+    yield from (setup for setup in dict.fromkeys(chosen) if setup not in first)
+
+    yield from first
+    yield from _rounds(gpu, names, rng, clocks, first)
+
+
+def _rounds(
+    gpu: Gpu, names: Sequence[str], rng: np.random.Generator, clocks: bool, first: Sequence[Setup]
+) -> Iterator[Setup]:
     spread_pcts = [design.MPS_PCTS[level] for level in bit_reversal_order(len(design.MPS_PCTS))]
     pcts = [50, 20, *(pct for pct in spread_pcts if pct not in (20, 50, 100))]
-    sizes = [FIRST_SIZE, *(size for size in (SECOND_SIZE, 16, 2, 32, 1) if size in design.BATCH_SIZES)]
+    sizes = [SECOND_SIZE, 16, 2, 32, 1, FIRST_SIZE]
     clocks_mhz = [gpu.clocks_mhz[level] for level in bit_reversal_order(len(gpu.clocks_mhz))]
+
     for number in count():
-        sm_mhz = clocks_mhz[number // 2 % len(clocks_mhz)] if clocks and number % 2 else gpu.max_mhz
-        size, chain_sizes = sizes[number % len(sizes)], (SECOND_SIZE, FIRST_SIZE)
-        yield from _alone(gpu, names, size, 100, gpu.max_mhz, rng)
-        for chain in range(CHAINS):
-            if number == 0 and chain == CHAINS // 3:
-                yield from figure_setups(gpu, clocks=clocks)
-            yield from _chain(gpu, names, sm_mhz, chain_sizes[1:] if number == 0 else chain_sizes, rng)
-        yield from _alone(gpu, names, size, pcts[number % len(pcts)], sm_mhz, rng)
-        yield from _alone(gpu, names, FIRST_SIZE, 100, gpu.max_mhz, rng)
+        below_top = clocks and number % 2 == 0
+        sm_mhz = clocks_mhz[number // 2 % len(clocks_mhz)] if below_top else gpu.max_mhz
+        size = sizes[number % len(sizes)]
+        pct = pcts[number % len(pcts)]
+
+        yield from _alone(gpu, names, size, rng)
+        yield from _alone(gpu, names, size, rng, mps_pct=pct, sm_mhz=sm_mhz)
+        for _ in range(CHAINS):
+            yield from _chain(gpu, names, sm_mhz, rng)
+        yield from first
 
 
-def _alone(gpu: Gpu, names: Sequence[str], size: int, pct: int, sm_mhz: int, rng: np.random.Generator) -> list[Setup]:
+def _alone(
+    gpu: Gpu,
+    names: Sequence[str],
+    size: int,
+    rng: np.random.Generator,
+    *,
+    mps_pct: int = 100,
+    sm_mhz: int | None = None,
+) -> list[Setup]:
     workloads = [Workload(str(name), size) for name in rng.permutation(list(names))]
-    return _fitting(gpu, [Setup((Resident(workload, pct),), sm_mhz) for workload in workloads])
+    return _fitting(gpu, [Setup((Resident(workload, mps_pct),), sm_mhz or gpu.max_mhz) for workload in workloads])
 
 
-def _chain(
-    gpu: Gpu, names: Sequence[str], sm_mhz: int, sizes: Sequence[int], rng: np.random.Generator
-) -> Iterator[Setup]:
+def _lone_shares(gpu: Gpu) -> list[Setup]:
+    # All networks at one share: a warm worker takes the next task of its share.
+    residents = [Resident(Workload(name, FIRST_SIZE), pct) for pct in LONE_SHARES_PCT for name in NETWORKS]
+    return _fitting(gpu, [Setup((resident,), gpu.max_mhz) for resident in residents])
+
+
+def _other_precisions(gpu: Gpu) -> list[Setup]:
+    default = Workload(NETWORKS[0], FIRST_SIZE).precision
+    offered = [precision for precision in PRECISIONS if precision != "tf32" or gpu.has_tf32]
+    others = [precision for precision in offered if precision != default]
+    workloads = [Workload(name, FIRST_SIZE, precision) for precision in others for name in NETWORKS]
+    return _fitting(gpu, [Setup((Resident(workload),), gpu.max_mhz) for workload in workloads])
+
+
+def _saturating_sizes(gpu: Gpu) -> list[Setup]:
+    workloads = [Workload(name, size) for size in SATURATING_SIZES for name in NETWORKS]
+    return _fitting(gpu, [Setup((Resident(workload),), gpu.max_mhz) for workload in workloads])
+
+
+def _copies(gpu: Gpu) -> list[Setup]:
+    workloads = [Workload(name, FIRST_SIZE) for name in NETWORKS]
+    return _fitting(
+        gpu, [Setup((Resident(workload),) * copies, gpu.max_mhz) for workload in workloads for copies in COPIES]
+    )
+
+
+def _pairs(gpu: Gpu, rng: np.random.Generator) -> list[Setup]:
+    pairs = list(combinations(PAIRED_NETWORKS, 2))
+    halved = [pairs[place] for place in rng.permutation(len(pairs))[:HALVED_PAIRS]]
+    return _fitting(gpu, [*(_pair(gpu, pair, 100) for pair in pairs), *(_pair(gpu, pair, 50) for pair in halved)])
+
+
+def _pair(gpu: Gpu, names: Sequence[str], mps_pct: int) -> Setup:
+    return Setup(tuple(Resident(Workload(name, PAIR_SIZE), mps_pct) for name in names), gpu.max_mhz)
+
+
+def _chain(gpu: Gpu, names: Sequence[str], sm_mhz: int, rng: np.random.Generator) -> Iterator[Setup]:
     chosen = rng.permutation(list(names))[:CHAIN_TASKS]
-    drawn = [Workload(str(name), int(rng.choice(sizes))) for name in chosen]
+    drawn = [Workload(str(name), int(rng.choice([SECOND_SIZE, FIRST_SIZE]))) for name in chosen]
     workloads = design.fitting_workloads(drawn, gpu.memory_mib)
+
     first_pct = int(rng.choice(design.MPS_PCTS))
     shares_pct = [first_pct, *design.co_runner_shares(first_pct, len(workloads) - 1, rng)]
     if rng.random() < design.ALL_FULL_PART:
         shares_pct = [100] * len(workloads)
+
     residents = list(map(Resident, workloads, shares_pct))
     while residents:
         yield Setup(tuple(residents), sm_mhz)
@@ -164,5 +264,9 @@ def _chain(
 
 
 def _fitting(gpu: Gpu, setups: Sequence[Setup]) -> list[Setup]:
-    needed_mib = [sum(memory_mib(resident.workload) for resident in setup.residents) for setup in setups]
-    return [setup for setup, mib in zip(setups, needed_mib, strict=True) if mib <= gpu.memory_mib]
+    return [setup for setup in setups if _fits(gpu, setup.residents)]
+
+
+def _fits(gpu: Gpu, residents: Sequence[Resident]) -> bool:
+    needed_mib = sum(memory_mib(resident.workload) for resident in residents)
+    return needed_mib <= gpu.memory_mib and len(residents) <= gpu.mps_clients

@@ -1,7 +1,7 @@
-"""Recording of kernel traces: `heshare trace-kernels --device nvml:0 --out data/profiles/measured`.
+"""Recording of kernel traces: `heshare profile --kernels only --device nvml:0 --out data/profiles/measured`.
 
 Each workload is traced alone and appended whole; workloads that the table has are skipped, so an interrupted recording
-continues where it stopped. `heshare profile` calls it after its visits.
+continues where it stopped. Without `--kernels` it follows the visits of a recording.
 """
 
 import hashlib

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,15 @@ from heshare.shared.journal import Journal
 from heshare.world.workload import Resident
 
 TABLE, JOURNAL = "profile.csv", "recording.jsonl"
+ARITHMETIC = "as asked for"
+"""In which arithmetic workloads are recorded: `fp32` is FP32. Journals that lack this have TF32 under that name."""
+IDENTIFYING_STEPS = 300
+"""Steps of a plan without end by which its journal is known."""
+
+
+def default_protocol(budget_s: float | None) -> MeasurementProtocol:
+    """Return how a visit is measured unless something else is asked for; with a time budget it is shorter."""
+    return MeasurementProtocol() if budget_s is None else budget_plan.PROTOCOL
 
 
 def is_time_sliced(device: Device) -> bool:
@@ -141,7 +151,7 @@ def profile(
         budget_s: the device's time to spend, s; None measures all references and samples.
         clocks: whether to set the SM clock; without it every sample runs at the top clock.
         seed: of the design and of the order.
-        protocol: how to measure.
+        protocol: how to measure; `default_protocol(budget_s)` unless given.
         command: the command that was called, for the manifest.
         keep_journal: write each visit to `recording.jsonl` beside the table and leave it there.
         more_models: models of the catalogue to record beside those of Table IV.
@@ -154,7 +164,8 @@ def profile(
         DeviceError: the device refuses a point.
         InputError: the journal in the folder belongs to another recording.
     """
-    protocol, folder = protocol or MeasurementProtocol(), Path(out) / device.gpu.name
+    protocol = protocol or default_protocol(budget_s)
+    folder = Path(out) / device.gpu.name
     journal = folder / JOURNAL if keep_journal else None
     options: dict[str, Any] = {"protocol": protocol, "seed": seed, "journal": journal, "progress": progress}
     if budget_s is None:
@@ -212,10 +223,10 @@ def record_within_budget(
         DeviceError: the device refuses a setup or does not report a utilisation.
         InputError: the journal belongs to another recording, or the budget is too short for a single visit.
     """
-    protocol = protocol or MeasurementProtocol()
-    sharing = ", time-slice" if is_time_sliced(device) else ""
+    protocol = protocol or default_protocol(budget_s)
     visited: list[Setup] = []
-    plan = ", ".join([f"budget, clocks={clocks}{sharing}", *more_models])
+    first_steps = islice(_budget_steps(device, clocks, seed, more_models), IDENTIFYING_STEPS)
+    plan = "\n".join(f"{setup}#{number}" for setup, number in first_steps)
     with _session(device, protocol, seed, plan, journal) as session:
         steps = _budget_steps(device, clocks, seed, more_models)
         with recorder.progress_bar(device, round(budget_s), "s", progress) as bar:
@@ -288,6 +299,7 @@ def _session(
         "provenance": device.provenance,
         "seed": seed,
         "design": hashlib.sha256(plan.encode()).hexdigest()[:16],
+        "arithmetic": ARITHMETIC,
         **asdict(protocol),
     }
     with closing(RecordingJournal(journal, identity)) as log:

@@ -1,4 +1,4 @@
-"""Recording of the profiles that the checkout carries: `heshare regenerate-profiles`.
+"""Recording of the profiles that the checkout carries: `heshare calibrate --profiles`.
 
 It must be repeated whenever the device model's constants change; equal constants give equal bytes.
 """
@@ -77,7 +77,7 @@ def regenerate(
     time_cv, power_cv = TIME_CV, POWER_CV
     if noise_of:
         time_cv, power_cv = time_and_power_cv(recordings.read(f"{recordings.PREFIX}{noise_of}")[0].table)
-    command = "heshare regenerate-profiles" + (f" --noise-of {noise_of}" if noise_of else "")
+    command = "heshare calibrate --profiles" + (f" --noise-of {noise_of}" if noise_of else "")
     folder = files.root() / "data" / "profiles" / "emulated" if out is None else Path(out)
     counts = zip(gpus, design.split_evenly(samples, len(gpus)), strict=True)
     return [

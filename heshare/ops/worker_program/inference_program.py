@@ -34,8 +34,12 @@ class Program(Protocol):
         """Release its memory; the process may run another program then."""
 
 
+TF32_CAPABILITY = (8, 0)
+"""Compute capability of the first GPUs with TF32 (Ampere)."""
+
+
 class Inference:
-    """Forward passes of a network of Table IV.
+    """Forward passes of a network of Table IV, in the precision that is asked for and in no other.
 
     On a GPU the next iteration is queued before the last one is complete, so that the card does not wait for the host
     to wake up. Each is awaited by its CUDA event, without a spinning core, since many workers share the host.
@@ -50,6 +54,9 @@ class Inference:
                 f"PyTorch {torch.__version__} finds no CUDA device for {model}:{batch_size}. Check the driver and "
                 "CUDA_VISIBLE_DEVICES, or install a build of PyTorch that fits the driver."
             )
+        if self._cuda and precision == "tf32" and torch.cuda.get_device_capability() < TF32_CAPABILITY:
+            # It would run in FP32, and its times would stand under the name of TF32.
+            raise DeviceError(f"{torch.cuda.get_device_name()} has no TF32 for {model}:{batch_size}. Use fp32 or fp16.")
         # Cores belong to all workers; on a GPU one thread launches the kernels.
         torch.set_num_threads(1)
         self._network: Network | None = build(model, batch_size, precision=precision, device=device)

@@ -33,6 +33,9 @@ SOURCE_TOKENS = 4
 VOCABULARY = 37_000
 """Entries of the Transformer's vocabulary, shared by both languages (English-German of the base model)."""
 
+ARITHMETIC = {"fp32": "ieee", "tf32": "tf32", "fp16": "ieee"}
+"""PyTorch's name of the arithmetic in which FP32 numbers are multiplied, by precision."""
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -68,8 +71,9 @@ def library(name: str) -> ModuleType:
 def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = "cuda", seed: int = 0) -> Network:
     """Build a network of Table IV with weights and inputs drawn from `seed`.
 
-    `fp32` and `tf32` leave tensor cores of Ampere and later free to use TF32, `fp16` halves weights and inputs;
-    `device` is `cuda` or `cpu`. The same seed gives the same numbers on the same kind of device.
+    `precision` is what the network runs in: `fp32` is FP32 alone, without TF32; `tf32` leaves matrix products and
+    convolutions to the tensor cores of Ampere and later; `fp16` halves weights and inputs. `device` is `cuda` or `cpu`.
+    The same seed gives the same numbers on the same kind of device.
     """
     if name not in RECIPES:
         action = "Choose one, or add its constructor to heshare/ops/worker_program/networks.py."
@@ -77,8 +81,8 @@ def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = 
     recipe = RECIPES[name]
     torch = library("torch")
     torch.manual_seed(seed)
-    for backend in (torch.backends, torch.backends.cuda.matmul, torch.backends.cudnn):
-        backend.fp32_precision = "tf32"
+    set_arithmetic(torch, precision)
+
     with torch.device(device):
         module = recipe.make().requires_grad_(False)
         inputs = recipe.inputs(torch, batch_size)
@@ -87,10 +91,22 @@ def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = 
     module.eval()
     if device == "cuda":
         torch.cuda.empty_cache()  # the memory is shared with other tasks
+
     if precision == "fp16":
         module = module.half()
         inputs = tuple(one.half() if one.is_floating_point() else one for one in inputs)
     return Network(module, inputs, recipe.output)
+
+
+def set_arithmetic(torch: Any, precision: str) -> None:
+    """Set in which arithmetic this process multiplies FP32 numbers, for every network from now on.
+
+    PyTorch asks the operator first (matrix products, convolutions, recurrent layers), then the library, then its
+    general setting. Convolutions and recurrent layers begin with TF32, whatever is set above them, so each is set.
+    """
+    cudnn = torch.backends.cudnn
+    for backend in (torch.backends, torch.backends.cuda.matmul, cudnn, cudnn.conv, cudnn.rnn):
+        backend.fp32_precision = ARITHMETIC[precision]
 
 
 def preload() -> None:

@@ -21,8 +21,6 @@ from heshare.shared.progress import drawn
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from heshare.lab.limits.prices.energy_signal import EnergySignal
-    from heshare.lab.limits.prices.signal_cost import EnergyCost
     from heshare.paper.explore.front_page import FrontPage
 
 
@@ -143,13 +141,6 @@ class DrawableRun(Run):
             timelines.timeline_legend(ax, classes)
         plt.close(fig)
         return fig
-
-    def cost(self, price: EnergySignal | str | Path) -> EnergyCost:
-        """Return what the run's energy costs, or emits, by both accounts, under a signal or a CSV file of one."""
-        from heshare.lab.limits.prices.price_terms import PriceTerms
-        from heshare.lab.limits.prices.signal_cost import run_cost
-
-        return run_cost(self, PriceTerms.parse(price).signal)
 
     def to_perfetto(self, path: str | Path) -> Path:
         """Write the run as Chrome trace events (JSON), which https://ui.perfetto.dev opens; return the path."""

@@ -35,8 +35,8 @@ def test_help_lists_every_command() -> None:
         env={**os.environ},
         check=True,
     )
-    commands = "compare plan run live profile estimate notebook calibrate trace-kernels regenerate-profiles"
-    for command in (*commands.split(), "advise", "compile", "doctor", "restore"):
+    commands = "advise calibrate compare doctor estimate jobs list live notebook plan profile restore run"
+    for command in commands.split():
         assert f"  {command} " in done.stdout
 
 

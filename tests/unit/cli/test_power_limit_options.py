@@ -31,7 +31,7 @@ def test_run_and_compare_take_watts_and_files(tmp_path: Path) -> None:
     limit = tmp_path / "limit.csv"
     limit.write_text("time_s,limit_w\n0,160\n3600,200\n")
     document = json_of("run", *SMALL, "--policy", "fifo", "--power-limit", str(limit), "--out", str(tmp_path))
-    assert str(document["policy"]).startswith("fifo within 160 to 200 W in 2 steps (")
+    assert document["policy"] == "fifo within 160 to 200 W in 2 steps"
     words = ("compare", *SMALL, "--policy", "fifo", "--seeds", "1")
     free, limited = json_of(*words)["rows"], json_of(*words, "--power-limit", "160")["rows"]
     assert limited[0]["avg_jct_s"] > free[0]["avg_jct_s"]  # type: ignore[index]

@@ -1,10 +1,12 @@
-"""`heshare profile`, `trace-kernels` and `regenerate-profiles`: times, refused options and written tables."""
+"""`heshare profile` and `calibrate`: times, refused options, kernel traces and written tables."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,9 +15,11 @@ from typer.testing import CliRunner
 from heshare.cli import app
 from heshare.cli.options import parse_duration_s
 from heshare.lab.calibration import calibrate
+from heshare.ops.recording import regenerate_profiles
 from heshare.shared import files
 from heshare.shared.errors import InputError
 from heshare.shared.processes import SAME_BYTES
+from heshare.world.catalogue import paper_models
 
 
 @pytest.mark.parametrize(("text", "duration_s"), [("900", 900), ("90s", 90), ("1.5h", 5400), (" 2m ", 120)])
@@ -45,21 +49,60 @@ def test_profile_reuses_a_recorded_budget(tmp_path: Path) -> None:
     assert tables[0].count(b"\n") > 5
 
 
-def test_trace_kernels_needs_a_live_gpu_and_a_known_model(tmp_path: Path) -> None:
-    for options in (["--device", "emulated:A100"], ["--model", "resnet999"]):
-        result = CliRunner().invoke(app, ["trace-kernels", *options, "--out", str(tmp_path)])
+def test_kernels_alone_need_a_live_gpu_and_known_workloads(tmp_path: Path) -> None:
+    for device, more in (("emulated:A100", []), ("nvml:0", ["--workload", "resnet999"])):
+        words = ["profile", "--kernels", "only", "--device", device, "--out", str(tmp_path), *more]
+        result = CliRunner().invoke(app, words)
         assert result.exit_code == 2
-        assert "heshare: " in result.stderr
+        assert result.stderr.startswith("heshare: ")
+        assert result.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_regenerate_profiles_writes_a_table_for_each_emulated_gpu(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["regenerate-profiles", "--samples", "3", "--out", str(tmp_path), "--json"])
-    assert result.exit_code == 0
+def test_kernels_alone_are_traced_without_a_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def record_device(device: str, out: Path, **options: Any) -> Path:
+        asked.update(options, device=device)
+        return out / "A100" / "kernels.csv"
+
+    monkeypatch.setattr("heshare.ops.recording.kernel_recorder.record_device", record_device)
+    words = [
+        "profile",
+        "--kernels",
+        "only",
+        "--repeats",
+        "3",
+        "--device",
+        "nvml:0",
+        "--workload",
+        "llama3_8b",
+        "--json",
+    ]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"kernels": str(tmp_path / "A100" / "kernels.csv")}
+    assert asked["model_names"] == [*paper_models(), "llama3_8b"]
+    assert (asked["device"], asked["repeats"]) == ("nvml:0", 3)
+
+
+def test_calibrate_with_profiles_writes_a_table_for_each_emulated_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regenerate_profiles, "regenerate", partial(regenerate_profiles.regenerate, samples=3))
+    result = CliRunner().invoke(app, ["calibrate", "--profiles", "--out", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.output
     written = [Path(path) for path in json.loads(result.stdout)["profiles"]]
     assert written == [tmp_path / gpu / "profile.csv" for gpu in ("T4", "V100", "A100")]
     manifest = json.loads(written[0].with_name("manifest.json").read_text(encoding="utf-8"))
-    assert manifest["command"] == "heshare regenerate-profiles"
+    assert manifest["command"] == "heshare calibrate --profiles"
+
+
+@pytest.mark.parametrize("words", [("--noise-of", "H100"), ("--out", "somewhere")])
+def test_calibrate_refuses_options_of_profiles_without_it(words: tuple[str, str]) -> None:
+    done = CliRunner().invoke(app, ["calibrate", *words])
+    assert done.exit_code == 2
+    assert f"{words[0]}: found {words[0]} without --profiles; expected both. Add --profiles." in done.stderr
 
 
 def test_calibrate_prints_errors_coverage_and_laboratories(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,12 @@ from unittest.mock import create_autospec
 import pynvml
 import pytest
 from support.counting_worker import ToyLauncher
-from support.fakenvml import FakeNvml
+from support.fakenvml import FakeNvml, functions
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.clocks.clock_notes import notes
+from heshare.ops.clocks import locked_clocks
+from heshare.ops.mps import MpsSession
 from heshare.ops.nvml.binding import NoDriverError, NotSupportedError, NvmlGpu, binding, call_nvml, fault
 from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.open_device import open_device, opened
@@ -130,7 +131,7 @@ def test_read_marks_a_reading_under_a_limit_as_throttled(fake: FakeNvml) -> None
         assert not device.read().throttled
 
 
-@pytest.mark.parametrize(("figure", "value", "found"), [("mig", 1, "MIG"), ("compute_mode", 2, "prohibited")])
+@pytest.mark.parametrize(("figure", "value", "found"), [("mig", 1, "MIG"), ("compute_mode", 2, "prohibited"), ("remap_failed", 1, "could not be remapped")])
 def test_nvml_device_refuses_modes_that_forbid_measuring(fake: FakeNvml, figure: str, value: int, found: str) -> None:
     fake.set(figure, value)
     with pytest.raises(DeviceError, match=found):
@@ -165,7 +166,30 @@ def test_set_clock_locks_only_if_allowed_and_close_unlocks(doubles) -> None:
         device.set_clock(1500)
         assert device.read().sm_mhz == 1500
     assert doubles.fake.get("locked_mhz") == 0
-    assert notes() == []
+    assert locked_clocks() == []
+
+
+def test_set_clock_is_refused_while_another_process_has_the_clock(doubles, monkeypatch) -> None:
+    """Two recorders on one card would measure at each other's clock."""
+    monkeypatch.setattr("heshare.ops.clocks._TAKE_OVER_S", 0.1)
+    with NvmlDevice(0, ToyLauncher(), allow_clocks=True) as first:
+        first.set_clock(1200)
+        second = NvmlDevice(0, ToyLauncher(), allow_clocks=True)
+        with second, pytest.raises(DeviceError, match="locked at 1200 MHz by process"):
+            second.set_clock(1500)
+        assert doubles.fake.get("locked_mhz") == 1200
+
+
+def test_exclusive_mode_needs_mps(fake: FakeNvml, mps_mode) -> None:
+    """A second task on the card would fail without it."""
+    fake.set("compute_mode", 3)
+    with pytest.raises(DeviceError, match=r"exclusive process, and there is no MPS"):
+        NvmlDevice(0, ToyLauncher())
+    mps_mode("obeys")
+    session = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
+    with NvmlDevice(0, ToyLauncher(), mps=session) as device:
+        assert device.sharing == "mps"
+    assert fake.get("open") == 0
 
 
 def test_open_device_opens_an_emulated_or_a_live_device_by_name(fake: FakeNvml, tmp_path: Path, monkeypatch) -> None:
@@ -203,27 +227,67 @@ def test_probe_reports_what_follows_from_the_readings(
     assert found["gpus"][0]["catalogue"] == "H100"
     assert "--device nvml:0" in lines
     assert "No MPS" in lines
-    assert "Clocks cannot be locked" in lines
+    assert "Clocks can be locked here only as root" in lines
     fake.set("gpm", 0)
     fake.set("persistence", 0)
     fake.fail("nvmlDeviceGetTotalEnergyConsumption", 3)
     fake.set("mig", 1)
     monkeypatch.setattr("heshare.ops.probe.has_sys_admin", lambda: True)
     lines = " ".join(probe()["follows"])
-    for word in ("GPM", "persistence", "nvmlDeviceGetTotalEnergyConsumption failed", "MIG", "Clocks can be locked"):
+    for word in ("GPM", "persistence", "nvmlDeviceGetTotalEnergyConsumption failed", "MIG", "Clocks can be locked (root"):
         assert word in lines
     assert "--device nvml:0" not in lines
 
 
-def test_doctor_exits_with_0_whichever_nvml_function_fails(fake: FakeNvml) -> None:
-    from support.fakenvml import functions
+def doctor() -> int:
+    return CliRunner().invoke(app, ["doctor"]).exit_code
 
+
+def test_doctor_lists_what_it_finds_whichever_nvml_function_fails(fake: FakeNvml) -> None:
+    """Facts that are missing are no error of its own; without any GPU there is one."""
     for function in functions():
         fake.reset()
         fake.fail(function, 15)
         found = probe()
         assert found["follows"]
-        assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
+        assert doctor() == bool(found["obstacles"])
+        assert found["obstacles"] or found["gpus"]
+
+
+@pytest.mark.parametrize(
+    ("figure", "value"), [("count", 0), ("mig", 1), ("compute_mode", 2), ("compute_mode", 3), ("remap_failed", 1)]
+)
+def test_doctor_exits_with_1_where_a_gpu_cannot_be_used(fake: FakeNvml, tmp_path, monkeypatch, figure, value) -> None:
+    """It is a check of a node, before a job gets it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor() == 0
+    fake.set(figure, value)
+    (obstacle,) = probe()["obstacles"]
+    assert obstacle.endswith(".")
+    assert doctor() == 1
+
+
+def test_doctor_exits_with_0_for_exclusive_mode_with_mps(fake: FakeNvml, mps_mode) -> None:
+    """All clients are then those of one server."""
+    mps_mode("obeys")
+    fake.set("compute_mode", 3)
+    assert doctor() == 0
+
+
+@pytest.mark.parametrize("code", [9, 12, 18], ids=["driver not loaded", "no library", "versions differ"])
+def test_doctor_exits_with_1_without_a_driver_that_works(fake: FakeNvml, code: int) -> None:
+    """And says which of them it is."""
+    fake.fail("nvmlInitWithFlags", code)
+    assert f"NVML code {code}" in probe()["obstacles"][0]
+    assert doctor() == 1
+
+
+def test_doctor_tells_of_a_clock_that_is_held_low(fake: FakeNvml) -> None:
+    """Not of one that is low because nothing runs, or because a limit is reached."""
+    fake.set("sm_mhz", 210)
+    for reasons, told in ((0, True), (1, False), (4, False)):
+        fake.set("reasons", reasons)
+        assert any("its clock is 210 of 1980 MHz" in line for line in probe()["follows"]) is told
 
 
 def test_doctor_reads_the_stand_in_library_through_the_real_binding(library: Path) -> None:

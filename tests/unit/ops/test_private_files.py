@@ -116,6 +116,6 @@ def test_a_job_whose_output_is_a_link_does_not_start(tmp_path):
     with pytest.raises(Exception, match=r"a: sh does not start: .*found a link of"):
         CommandWorker(
             "a", ["sh", "-c", "echo hello"], directory=tmp_path, environment={}, log=tmp_path / "a.1.log",
-            iterations=1, grace_s=1.0,
+            iterations=1, grace_s=1.0, output_mib=1,
         )  # fmt: skip
     assert not (tmp_path / "secret").exists()

@@ -45,7 +45,7 @@ def finish(process, log):
     return log.read_text()
 own = Path("/proc/self/status").read_text()
 command = CommandWorker("job", ["cat", "/proc/self/status"], directory=folder, environment=dict(os.environ),
-                        log=folder / "command.log", iterations=1.0, grace_s=1.0)
+                        log=folder / "command.log", iterations=1.0, grace_s=1.0, output_mib=1)
 model = spawn(["sh", "-c", "cat /proc/self/status"], dict(os.environ), folder / "model.log")
 print(json.dumps({"executor": own, "command": finish(command._process, command.log),
                   "worker": finish(model.process, model.log), "executor after": Path("/proc/self/status").read_text()}))

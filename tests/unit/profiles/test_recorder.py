@@ -147,7 +147,7 @@ def test_the_committed_profiles_are_reproduced(tmp_path: Path, checkout: Path) -
     for table in regenerate(tmp_path, progress=False):
         for path in (table, table.with_name("manifest.json")):
             committed = kept / path.relative_to(tmp_path)
-            assert path.read_bytes() == committed.read_bytes(), "run heshare regenerate-profiles"
+            assert path.read_bytes() == committed.read_bytes(), "run heshare calibrate --profiles"
     table = store.read(kept)
     alone_at_the_top = (
         (table["co_runners"] == "") & (table["mps_pct"] == 100) & table["sm_mhz"].isin([1590, 1380, 1410])

@@ -16,11 +16,11 @@ from heshare.shared.errors import InputError
 
 SWEEP = "heshare.lab.sweeps.sweep"
 GRID = """
-from heshare.lab.limits.run_terms import RunTerms
+from heshare.lab.limits import PowerLimit
 from heshare.lab.sweeps.grid import Grid
 from heshare.lab.sweeps.sweep import sweep
 POLICIES = ("heshare:trade-off", "heshare+:trade-off", "marginal", "miso", "fikit", "mu-serve", "fifo-packed", "srtf")
-sweep(Grid(POLICIES, ("1xT4,1xA100",), (3,), seeds=1, terms=RunTerms.parse(400.0)))
+sweep(Grid(POLICIES, ("1xT4,1xA100",), (3,), seeds=1, power_limit=PowerLimit.parse(400.0)))
 """
 
 
@@ -63,7 +63,7 @@ for room, file in rooms.items():
     assert len(rooms) == len(rows)
     assert all(Path(file).is_relative_to(tmp_path) for _, _, file in rows)
     stages = {f"heshare.{name}" for name in ("world", "devices", "profiles", "prediction", "scheduling", "policies")}
-    assert {*stages, "heshare.running", "heshare.lab.limits", "heshare.lab.systems.fikit", "heshare.shared"} <= rooms
+    assert {*stages, "heshare.running", "heshare.lab", "heshare.lab.systems.fikit", "heshare.shared"} <= rooms
 
 
 def test_modules_that_only_draw_are_not_in_the_closure() -> None:

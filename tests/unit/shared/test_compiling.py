@@ -1,4 +1,4 @@
-"""Compilation: told once and only when it happens; `heshare compile` leaves nothing to compile."""
+"""Compilation: told once and only when it happens; `heshare.lab.compile_all` leaves nothing to compile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from numba.core.dispatcher import Dispatcher
 
-from heshare.shared import compiling
+from heshare.lab import compile_all
+from heshare.shared import compiling, extras
 from heshare.shared.caches import numba_code
 from heshare.shared.compiling import Compilations, compilation_told_by
 
@@ -25,11 +26,10 @@ def loaded():
     })
 """
 COMPILE = f"""{LOADED}
-import json, sys
-from heshare.cli import app
-from heshare.lab.compile_all import load_all
+import json
+from heshare.lab.compile_all import load_all, main
 load_all()
-app(["compile"], standalone_mode=False)
+main([])
 print(json.dumps(loaded()))
 """
 PROGRAM = f"""{LOADED}
@@ -144,6 +144,17 @@ def test_compiled_code_of_changed_imports_is_not_loaded(tmp_path: Path) -> None:
         folders = {"NUMBA_CACHE_DIR": str(tmp_path / "numba"), "PYTHONDONTWRITEBYTECODE": "1"}
         told.append(start([str(tmp_path / "caller.py")], **folders).stdout.split())
     assert told == [["401.0", "1"], ["401.0", "0"], ["501.0", "1"], ["502.0", "1"], ["502.0", "1"]]
+
+
+def test_compile_all_without_numba_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(extras, "lacking", lambda extra: ["numba"])
+    assert compile_all.main(["--paper"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("heshare: argument python -m heshare.lab.compile_all: found no numba")
+    assert "pip install 'heshare[fast]'" in told.err
 
 
 @pytest.mark.slow

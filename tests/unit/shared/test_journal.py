@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heshare.shared.errors import InputError
-from heshare.shared.journal import Journal, journal_line, read_journal, salvage_journal
+from heshare.shared.journal import Journal, journal_line, read_journal
 
 ENTRIES = [{"run": {"policy": "random"}}, *({"decision": {"t": t, "jobs": ["a", "é"]}} for t in (0.0, 1.5, 2.25))]
 
@@ -120,7 +120,7 @@ def test_journal_says_that_its_first_line_is_damaged_where_others_are_whole(tmp_
     lines = [journal_line(entry) for entry in ENTRIES]
     content = lines[0].replace(b"random", b"rendom") + b"".join(lines[1:])
     path = make(tmp_path, content)
-    for read in (Journal, read_journal, salvage_journal):
+    for read in (Journal, read_journal):
         with pytest.raises(
             InputError, match=r"row 1: found a damaged first line, which describes the run.* from a copy"
         ):
@@ -135,31 +135,3 @@ def test_journal_reads_made_up_lines_with_right_checksums_as_damaged(tmp_path):
         path = make(tmp_path, journal_line(ENTRIES[0]) + line + journal_line(ENTRIES[1]))
         with pytest.raises(InputError, match="row 2: found a damaged line"):
             read_journal(path, "run")
-
-
-def test_salvage_keeps_every_damaged_journal_and_overwrites_none(tmp_path):
-    lines = [journal_line(entry) for entry in ENTRIES]
-    path = make(tmp_path, b"".join(lines))
-    assert salvage_journal(path, "run") == 0
-    assert list(tmp_path.iterdir()) == [path]
-    for number, name in enumerate(("journal.jsonl.damaged", "journal.jsonl.damaged-2"), start=1):
-        damaged = path.read_bytes().replace(b"1.5", b"1.%d" % number) + b"torn"
-        path.write_bytes(damaged)
-        # One that was ended before the journal was written again has left the copy, which is used.
-        if number == 2:
-            (tmp_path / name).write_bytes(damaged)
-        assert salvage_journal(path, "run") == 1
-        assert (tmp_path / name).read_bytes() == damaged
-        entries = read_journal(path, "run")
-        assert entries[-1] == {"salvaged": {"lines": 1, "copy": name}}
-        path.write_bytes(b"".join([lines[0], lines[2], *map(journal_line, entries[2:])]))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "journal.jsonl", "journal.jsonl.damaged", "journal.jsonl.damaged-2",
-    ]  # fmt: skip
-
-
-def test_salvage_refuses_a_journal_that_another_process_writes(tmp_path):
-    first = Journal(tmp_path / "journal.jsonl", "run")
-    with pytest.raises(InputError, match="another process writes"):
-        salvage_journal(first.path, "run")
-    first.close()

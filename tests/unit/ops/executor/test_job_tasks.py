@@ -1,38 +1,50 @@
-"""Tasks from the entries of a job file, and what is left of them after earlier sessions."""
+"""Tasks from the entries of a job file, what is left of them after earlier sessions, and what is refused."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from heshare.ops.executor.job_tasks import assigned_jobs, check_programs, remaining_tasks
+from heshare.ops.executor.job_tasks import check_jobs, check_real_jobs, job_states, remaining_tasks
 from heshare.ops.jobs.job_file import JobSpec
-from heshare.ops.jobs.run_state import JobHistory
 from heshare.shared.errors import InputError
 from heshare.world.workload import Workload
 
 
-def spec_of(command, *, arrival_s=30.0, folder=Path("/")):
+def spec_of(command, *, arrival_s=30.0, folder=Path("/"), gpus=1):
     workload = Workload("resnet50", 8)
-    return JobSpec("a", command, workload, 10.0, None, 2, None, 0, 500.0, folder, (), arrival_s, 2)
+    return JobSpec("a", command, workload, 10.0, None, 2, None, 0, 500.0, folder, (), arrival_s, 2, gpus=gpus)
 
 
-@pytest.mark.parametrize(
-    ("elapsed", "arrival_s"), [({}, 30.0), ({"elapsed_s": 10.0}, 20.0), ({"elapsed_s": 50.0}, 0.0)]
-)
-def test_a_later_session_has_what_is_left(elapsed, arrival_s):
-    history = JobHistory(over={"a-0": "completed"}, attempts=Counter({"a-1": 2}))
-    history.did["a-1"] = 4.0
-    tasks, assigned = remaining_tasks(assigned_jobs([spec_of(("true",))]), history, **elapsed)
+@pytest.mark.parametrize(("elapsed_s", "arrival_s"), [(0.0, 30.0), (10.0, 20.0), (50.0, 0.0)])
+def test_a_later_session_has_what_is_left(elapsed_s, arrival_s):
+    """Jobs that are not over, without the iterations that paused attempts completed."""
+    over, left = job_states([spec_of(("true",))])
+    over.outcome, left.iterations, left.attempts = "completed", 4.0, 2
+    tasks, assigned = remaining_tasks([over, left], elapsed_s=elapsed_s)
     assert [(task.id, task.iterations, task.arrival_s) for task in tasks] == [(0, 6.0, arrival_s)]
-    assert [(job.key, job.attempts) for job in assigned.values()] == [("a-1", 2)]
+    assert [(job.key, job.index, job.attempts) for job in assigned.values()] == [("a-1", 1, 2)]
 
 
 def test_programs_and_folders_of_commands_must_exist(tmp_path):
-    check_programs([spec_of(("true",)), spec_of((), folder=tmp_path / "none")], tmp_path)
+    """Those of workloads are the package's own."""
+    check_jobs([spec_of(("true",))], tmp_path)
+    check_jobs([spec_of((), folder=tmp_path / "none")], tmp_path)
     with pytest.raises(InputError, match="the program 'no-such-program'"):
-        check_programs([spec_of(("no-such-program",))], tmp_path)
+        check_jobs([spec_of(("no-such-program",))], tmp_path)
     with pytest.raises(InputError, match="a folder that exists"):
-        check_programs([spec_of(("true",), folder=tmp_path / "none")], tmp_path)
+        check_jobs([spec_of(("true",), folder=tmp_path / "none")], tmp_path)
+
+
+def test_real_gpus_run_no_gang_and_no_workload_without_its_libraries(tmp_path):
+    """Emulated ones run both."""
+    gang, workload, command = spec_of(("true",), gpus=2), spec_of(()), spec_of(("true",))
+    lack = "torch missing: pip install 'heshare[live]'"
+    for spec, models_lack, message in ((gang, "", "2 GPUs for one job; expected one"), (workload, lack, lack)):
+        check_jobs([spec], tmp_path)
+        with pytest.raises(InputError, match="row 2") as refused:
+            check_real_jobs([spec], tmp_path, models_lack)
+        assert message in str(refused.value)
+    check_real_jobs([command], tmp_path, lack)
+    check_real_jobs([workload], tmp_path, "")

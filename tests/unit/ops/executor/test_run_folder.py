@@ -6,6 +6,7 @@ import os
 import stat
 
 import pytest
+from support.run_entries import journal_lines
 
 SECRET = "correct-horse-battery-staple"
 JOBS = """\
@@ -43,13 +44,15 @@ def test_nothing_of_a_run_is_readable_by_others_and_no_command_line_has_a_secret
     assert SECRET.encode() not in (doubles.folder / "lines").read_bytes()
 
 
-def test_the_output_of_a_job_is_bounded_and_its_end_is_in_the_reason(doubles):
-    text = JOBS.format(command="seq 400000; echo at the end; exit 1", secret="x") + "    output_mib: 1\n"
-    result = doubles.run(text)
-    assert result.jobs["reason"][0].startswith("ended, exit code 1: at the end")
-    output = (doubles.folder / "run" / "outputs" / "a.1.log").read_text()
-    assert len(output) <= 2**20
-    assert "MiB of the output left out here" in output
+def test_a_job_whose_output_is_too_large_is_ended(doubles):
+    """By its own fault; what it wrote until then is kept."""
+    text = JOBS.format(command="while :; do seq 100000; sleep 0.05; done", secret="x") + "    output_mib: 1\n"
+    (row,) = doubles.run(text).jobs.to_dict("records")
+    assert row["outcome"] == "failed"
+    assert "wrote more than its output_mib, 1 MiB" in row["reason"]
+    (end,) = [line["end"] for line in journal_lines(doubles.folder / "run") if "end" in line]
+    assert end["charged"]
+    assert (doubles.folder / "run" / "outputs" / "a.1.log").stat().st_size > 2**20
 
 
 def test_a_report_never_follows_a_link(doubles):

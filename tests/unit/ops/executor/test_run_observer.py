@@ -1,33 +1,29 @@
-"""The observer of a run, on GPUs that are missing: its lines, what it hears, and when the energy is journalled."""
+"""The observer of a run, on GPUs that are missing: its lines, and when the energy is journalled."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
+from support.run_entries import run_of, session, state_of
 
-from heshare.ops.executor import run_observer
-from heshare.ops.executor.lost_device import LostDevice
-from heshare.ops.executor.run_observer import JournalingObserver
-from heshare.ops.jobs.run_state import JobHistory
+from heshare.ops.executor.executor_device import LostDevice
+from heshare.ops.executor.run_observer import SAMPLE_S, JournalingObserver
 from heshare.policies.policy import Event, EventKind, Start, Wait
-from heshare.world.workload import Workload
+from heshare.world.catalogue import gpu
 
 
 class Scene:
-    """An observer of two GPUs and one job, a clock that its waits advance, and what it writes, tells and asks."""
+    """An observer of two GPUs and one job, a clock that its waits advance, and what it writes and tells."""
 
-    def __init__(self, monkeypatch):
-        self.now_s, self.lines, self.idle, self.entries = 0.0, [], [], []
-        monkeypatch.setattr(run_observer, "connection", SimpleNamespace(wait=self._wait))
-        log = SimpleNamespace(interactive=False, show=self._show, tell=lambda *_, **more: None)
-        steering = SimpleNamespace(log=log, meter=None, hear=lambda *, idle: self.idle.append(idle))
+    def __init__(self):
+        self.now_s, self.lines, self.told, self.entries = 0.0, [], [], []
+        log = SimpleNamespace(interactive=False, show=self._show, tell=lambda event, *_, **more: self.told.append(event))
         journal = SimpleNamespace(append=lambda entry, **_: self.entries.append(type(entry).__name__))
-        self.devices = [LostDevice("T4", f"GPU-{index}", "not found", lambda: self.now_s) for index in range(2)]
-        jobs = {0: SimpleNamespace(key="a")}
-        learning = SimpleNamespace(tasks=[None], source=lambda task: "")
+        self.devices = [LostDevice(gpu("T4"), f"GPU-{index}", "not found", lambda: self.now_s) for index in range(2)]
+        jobs, state = {0: SimpleNamespace(key="a")}, state_of(run_of(1), session(0.0, 2))
         self.observer = JournalingObserver(
-            journal, jobs, self.devices, lambda: self.now_s, JobHistory(), steering, learning
+            journal, state, jobs, self.devices, lambda: self.now_s, log, SimpleNamespace(wait=self._wait)
         )
 
     def _wait(self, owners, timeout_s):
@@ -39,29 +35,38 @@ class Scene:
 
 
 @pytest.fixture
-def scene(monkeypatch):
-    return Scene(monkeypatch)
+def scene():
+    return Scene()
 
 
 def test_progress_is_written_every_half_minute_and_at_the_end(scene):
+    """On a stream that is no terminal."""
     scene.observer.wait(65.0)
     scene.observer.finish()
     assert scene.lines == [(1.0, False), (31.0, False), (61.0, False), (65.0, True)]
 
 
-def test_a_run_is_idle_only_if_no_gpu_has_a_job_or_a_result_that_is_not_journalled(scene):
-    scene.observer.wait(0.0)
-    scene.devices[1].start(0, Workload("resnet50", 8), 50)
-    scene.observer.wait(0.0)
-    scene.devices[1].take_failures()
-    assert scene.devices[1].ended
-    scene.observer.wait(0.0)
-    assert scene.idle == [True, False, False]
+def test_accounts_are_journalled_again_and_again_and_at_the_end(scene):
+    """So that a kill loses little of them."""
+    scene.observer.wait(3.5 * SAMPLE_S)
+    assert scene.entries.count("Sample") == 3
+    scene.observer.finish()
+    assert scene.entries.count("Sample") == 4
 
 
 def test_energy_is_journalled_before_the_first_action_alone(scene):
+    """What was spent until then is no job's."""
     scene.observer.wait(0.0)
     scene.entries.clear()
     for actions in ((), (Wait(1.0),), (Start(0, 0),), (Start(0, 1),)):
         scene.observer.on_decision(Event(EventKind.ARRIVAL, 0.0, (0,)), actions)
     assert scene.entries == ["Decision", "Sample", "Decision", "Decision", "Decision"]
+
+
+def test_notes_of_devices_are_told_and_journalled_once(scene):
+    """As soon as somebody waits."""
+    scene.observer.wait(0.0)
+    scene.observer.wait(0.0)
+    assert scene.told == ["gpu-lost"] * 2
+    assert scene.entries == ["Note"] * 2
+    assert [device.notes for device in scene.devices] == [[], []]

@@ -1,143 +1,144 @@
-"""State of a run from the entries of its journal: energies, restarts, what is lost, and how much is kept."""
+"""The fold of a journal: jobs by state, attempts, energies of jobs and GPUs, and what a killed session leaves."""
 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
-import numpy as np
 import pytest
-from support.run_entries import ended, run_of, sampled, session, started, state_of
+from support.run_entries import RandomRun, ended, run_of, sampled, session, started, state_of
 
-from heshare.ops.jobs.entries import Account
-from heshare.ops.jobs.run_state import LEFT_S, MOST_LEFT
-
-
-def begin(jobs=3, gpus=1, at=1000.0):
-    return state_of(run_of(jobs), session(at, gpus))
+from heshare.ops.jobs.entries import Account, Note
+from heshare.ops.jobs.run_state import MPS_ENDED
 
 
-def start(state, job, gpu=0, mps_pct=50, t=0.0):
-    state.add(started(job, gpu=gpu, mps_pct=mps_pct, t=t, lasted_s=0.5))
+def begin(jobs=3, at=1000.0):
+    return state_of(run_of(jobs), session(at))
 
 
-def end(state, job, energy_j, gpu=0, t=1.0, outcome="completed", **more):
-    state.add(ended(job, outcome, gpu=gpu, end_s=t, energy_j=energy_j, charged=True, **more))
-
-
-def sample(into, energy_j, shares_j, idle_j=0.0, t=1.0, power_w=80.0, **more):
-    into.add(sampled(t, Account(energy_j, idle_j, shares_j, power_w=power_w, **{"sm_mhz": 900.0, **more})))
-
-
-def total_j(state):
-    """The energies of all jobs that are shown, in equal shares."""
-    return sum(energy.energy_j.get("equal", 0.0) for energy in state.shown_jobs(state.updated_s).values())
+def end(state, job, energy_j=1.0, outcome="completed", **more):
+    state.add(ended(job, outcome, energy_j=energy_j, **more))
 
 
 def test_jobs_are_counted_by_state():
+    """Each is in one of them, also a job that waits for its next attempt."""
     state = begin()
-    start(state, "a")
-    start(state, "b")
+    state.add(started("a-0", "a-1", lasted_s=0.5))
     assert state.counts() == {"waiting": 1, "running": 2, "completed": 0, "failed": 0}
-    end(state, "a", 1.0)
-    end(state, "b", 1.0, outcome="failed: timeout")
+    end(state, "a-0")
+    end(state, "a-1", outcome="failed: timeout", again=True)
+    assert state.counts() == {"waiting": 2, "running": 0, "completed": 1, "failed": 0}
+    state.add(started("a-1"))
+    end(state, "a-1", outcome="failed: timeout")
     assert state.counts() == {"waiting": 1, "running": 0, "completed": 1, "failed": 1}
-    assert state.faults == {"job-timeout": 1}
-    assert (state.decisions, state.decision_s) == (2, 1.0)
-
-
-def test_energy_of_a_job_is_that_of_its_attempts_and_of_the_present_one():
-    state = begin()
-    start(state, "a")
-    sample(state, 10.0, {"a": 10.0})
-    end(state, "a", 12.0, outcome="failed: crash", again=True)
-    assert state.shown_jobs(1001.0)["a", 0].energy_j == {"equal": 12.0}
-    start(state, "a", t=3.0)
-    sample(state, 30.0, {"a": 8.0}, idle_j=10.0, t=4.0)
-    assert state.shown_jobs(1004.0)["a", 0].energy_j == {"equal": 20.0}
-    assert (state.gpus[0].energy_j, state.gpus[0].idle_j, state.gpus[0].lost_j) == (30.0, 10.0, 12.0)
-
-
-def test_what_a_killed_session_ran_is_lost_and_totals_go_on():
-    state = begin()
-    start(state, "a")
-    sample(state, 50.0, {"a": 30.0}, idle_j=20.0, model_shares_j={"a": 30.0})
-    state.add(session(2000.0))
-    assert state.counts()["running"] == 0
-    assert math.isnan(state.gpus[0].power_w)
-    start(state, "a")
-    sample(state, 7.0, {"a": 4.0}, idle_j=3.0, model_shares_j={"a": 4.0})
-    gpu = state.gpus[0]
-    assert (gpu.energy_j, gpu.idle_j, gpu.lost_j) == (57.0, 23.0, 30.0)
-    assert state.shown_jobs(2001.0)["a", 0].energy_j == {"equal": 34.0, "model": 34.0}
-    assert state.started_s == 1000.0
-
-
-def test_power_of_jobs_follows_the_last_growth_of_their_energy():
-    state = begin()
-    start(state, "a")
-    start(state, "b")
-    sample(state, 10.0, {"a": 5.0, "b": 5.0}, model_shares_j={"a": 8.0, "b": 2.0})
-    sample(state, 20.0, {"a": 10.0, "b": 10.0}, model_shares_j={"a": 15.0, "b": 5.0}, t=2.0)
-    shown = state.shown_jobs(1002.0)
-    assert shown["a", 0].power_w == pytest.approx({"equal": 40.0, "model": 56.0})
-    assert shown["b", 0].power_w == pytest.approx({"equal": 40.0, "model": 24.0})
-    sample(state, 20.0, {"a": 10.0, "b": 10.0}, t=3.0, power_w=0.0)  # the power is unknown
-    assert state.shown_jobs(1003.0)["a", 0].power_w == {}
-
-
-def test_a_lost_gpu_has_no_power_and_no_clock():
-    state = begin()
-    sample(state, 10.0, {}, state="lost", requested_mhz=900)
-    gpu = state.gpus[0]
-    assert gpu.state == "lost"
-    assert math.isnan(gpu.power_w)
-    assert math.isnan(gpu.sm_mhz)
-
-
-def test_jobs_that_have_left_are_shown_for_a_while_and_are_limited():
-    state = begin(jobs=1000)
-    for number in range(3 * MOST_LEFT):
-        start(state, f"j{number}", t=float(number))
-        end(state, f"j{number}", 1.0, t=float(number))
-    start(state, "runs")
-    shown = state.shown_jobs(1000.0 + 3 * MOST_LEFT)
-    assert 0 < len(shown) <= MOST_LEFT + 1
-    assert len(state._ended_j) <= MOST_LEFT
-    late = state.shown_jobs(1000.0 + 3 * MOST_LEFT + LEFT_S)
-    assert [job for job, _ in late] == ["runs"]
+    assert state.decisions == 2
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_energies_never_fall_and_sum_to_the_counter_whatever_happens(seed):
-    """Random starts, failures, accounts and killed sessions of one GPU, with its energy divided equally."""
-    rng = np.random.default_rng(seed)
-    state, t, spent_j, idle_j, shares_j = begin(jobs=30), 0.0, 0.0, 0.0, {}
-    seen = []
-    for step in range(400):
-        t += 1.0
-        grown_j = float(rng.uniform(0.0, 100.0))
-        spent_j += grown_j
-        idle_j += 0.0 if shares_j else grown_j
-        shares_j = {job: share_j + grown_j / len(shares_j) for job, share_j in shares_j.items()}
-        kind = rng.integers(5)
-        if kind == 0 and len(shares_j) < 4:
-            job = f"j{step}"
-            start(state, job, t=t)
-            shares_j[job] = 0.0
-        elif kind == 1 and shares_j:
-            job = str(rng.choice(list(shares_j)))
-            outcome = "completed" if rng.random() < 0.6 else "failed: crash"
-            end(state, job, shares_j.pop(job), t=t, outcome=outcome, again=False)
-        elif kind == 2 and rng.random() < 0.1:
-            sample(state, spent_j, shares_j, idle_j, t)
-            state.add(session(1000.0 + 10.0 * step))
-            t, spent_j, idle_j, shares_j = 0.0, 0.0, 0.0, {}
-        else:
-            sample(state, spent_j, shares_j, idle_j, t)
-            gpu = state.gpus[0]
-            jobs_j = sum(energies[0].get("equal", 0.0) for energies in state._ended_j.values())
-            jobs_j += sum(gpu.shares_j["equal"].values())
-            assert jobs_j + gpu.idle_j == pytest.approx(gpu.energy_j, rel=1e-9)
-            seen.append((gpu.energy_j, gpu.idle_j, gpu.lost_j))
-    assert all(np.all(np.array(after) >= before) for before, after in pairwise(seen))
+def test_every_job_is_in_one_state(seed):
+    """Whatever happened to it, at every moment of a run."""
+    state = state_of()
+    for entry in RandomRun(seed, jobs=25).entries:
+        state.add(entry)
+        assert sum(state.counts().values()) == 25
+        assert len(state.running) == len({job.key for job in state.running})
+
+
+def test_energy_of_a_job_is_that_of_its_attempts():
+    """Those that failed are lost; the present one is in the account of its GPU."""
+    state = begin()
+    state.add(started("a-0"))
+    end(state, "a-0", 12.0, "failed: crash", again=True)
+    state.add(started("a-0", t=3.0))
+    state.add(sampled(4.0, Account(30.0, 10.0, {"a-0": 8.0})))
+    gpu, job = state.gpus[0], state.jobs["a-0"]
+    assert (job.energy_j, job.lost_j, gpu.running_j) == (0.0, 12.0, 8.0)
+    assert (gpu.energy_j, gpu.idle_j, gpu.lost_j) == (30.0, 10.0, 12.0)
+
+
+def test_what_a_killed_session_ran_is_lost_and_totals_go_on():
+    """And it waits again."""
+    state = begin()
+    state.add(started("a-0"))
+    state.add(sampled(1.0, Account(50.0, 20.0, {"a-0": 30.0}, power_w=80.0, sm_mhz=900.0, counter_j=50.0)))
+    state.add(session(2000.0, counters_j=[60.0]))
+    gpu, job = state.gpus[0], state.jobs["a-0"]
+    assert state.counts()["running"] == 0
+    assert (gpu.account.power_w, gpu.account.sm_mhz) == (None, None)
+    state.add(started("a-0"))
+    state.add(sampled(1.0, Account(7.0, 3.0, {"a-0": 4.0})))
+    assert (gpu.energy_j, gpu.idle_j, gpu.lost_j, gpu.running_j) == (57.0, 23.0, 30.0, 4.0)
+    assert gpu.between_j == 10.0
+    assert (job.attempts, job.lost_j, state.started_s, state.at) == (2, 30.0, 1000.0, 2000.0)
+
+
+def test_end_session_may_be_repeated():
+    """What ran is lost once."""
+    state = begin()
+    state.add(started("a-0"))
+    state.add(sampled(1.0, Account(50.0, 20.0, {"a-0": 30.0})))
+    for _ in range(2):
+        state.end_session()
+    assert (state.gpus[0].lost_j, state.jobs["a-0"].lost_j) == (30.0, 30.0)
+
+
+def test_attempts_are_charged_by_what_they_failed_of():
+    """The end of an MPS daemon is charged to nobody and counts as no free attempt."""
+    state = begin(1)
+    for outcome, charged in (("failed: crash", True), ("failed: shared", False), (f"failed: {MPS_ENDED}", False)):
+        state.add(started("a"))
+        end(state, "a", outcome=outcome, charged=charged, again=True)
+    job = state.jobs["a"]
+    assert (job.attempts, job.charged, job.free, job.over) == (3, 1, 1, False)
+
+
+def test_a_pause_that_keeps_iterations_is_no_loss():
+    """One that keeps none was for nothing."""
+    state = begin(1)
+    end(state, "a", 5.0, "paused", iterations=4.0, start_s=0.0, end_s=2.0)
+    end(state, "a", 7.0, "paused", iterations=0.0)
+    job = state.jobs["a"]
+    assert (job.iterations, job.energy_j, job.lost_j, job.execution_s) == (4.0, 5.0, 7.0, 2.0)
+
+
+def test_a_lost_gpu_has_no_power_and_no_clock():
+    """Its account stays as it was."""
+    state = begin()
+    state.add(sampled(1.0, Account(10.0, 10.0, state="lost", requested_mhz=900)))
+    account = state.gpus[0].account
+    assert (account.state, account.power_w, account.sm_mhz) == ("lost", None, None)
+
+
+def test_the_first_action_has_the_accounts_before_it():
+    """Energy before it, that of planning included, is no job's work."""
+    state = begin()
+    state.add(started())
+    state.add(sampled(2.0, Account(10.0, 10.0)))
+    state.add(started("a-0", t=2.0))
+    state.add(sampled(9.0, Account(90.0, 10.0, {"a-0": 80.0})))
+    decision, accounts = state.sessions[0].first_action
+    assert (decision.t, [account.energy_j for account in accounts]) == (2.0, [10.0])
+
+
+def test_notes_are_kept_by_session():
+    """A note before any session is nobody's."""
+    state = begin()
+    state.add(Note("one"))
+    state.add(session(2000.0))
+    state.add(Note("two"))
+    assert [[note.text for note in one.notes] for one in state.sessions] == [["one"], ["two"]]
+
+
+@pytest.mark.parametrize("entry", [ended("a-9"), ended("a-0", gpu=9), started("a-9"), sampled(0.0)])
+def test_an_entry_that_does_not_fit_is_an_error(entry):
+    """A job, a GPU or a number of GPUs that the run does not have."""
+    state = begin()
+    with pytest.raises((LookupError, ValueError)):
+        state.add(entry)
+
+
+def test_a_state_without_a_session_has_no_time():
+    """The journal of a run that was refused has only its description."""
+    state = state_of(run_of(2))
+    assert math.isnan(state.started_s)
+    assert math.isnan(state.at)
+    assert state.counts()["waiting"] == 2

@@ -7,7 +7,8 @@ import os
 import pytest
 from support.job_rows import job, jobs_of
 
-from heshare.ops.executor import local_gpus
+from heshare.ops.executor.host import Host
+from heshare.ops.executor.local_gpus import select_gpus
 from heshare.ops.nvml.binding import NvmlError
 from heshare.ops.nvml.card_survey import SurveyedCard, choose, hidden, visible
 from heshare.shared.errors import InputError
@@ -77,13 +78,13 @@ def test_execute_leaves_a_bad_card_out_with_a_note(doubles, figure, value, why):
 
 
 def test_execute_keeps_to_cuda_visible_devices(doubles, monkeypatch):
-    first, second = local_gpus.select_gpus("nvml").uuids
+    first, second = select_gpus("nvml", Host()).uuids
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     result = doubles.run(JOBS, devices="nvml")
     assert list(result.gpus["uuid"]) == [second]
     assert result.complete
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", first)
-    assert local_gpus.select_gpus("nvml").uuids == (first,)
+    assert select_gpus("nvml", Host()).uuids == (first,)
     with pytest.raises(InputError, match=f"nvml:{second}, which CUDA_VISIBLE_DEVICES={first} hides"):
         doubles.run(JOBS, into="other", devices=f"nvml:{second}")
 
@@ -94,3 +95,12 @@ def test_execute_tells_whose_processes_are_on_a_card(doubles):
     assert any(f"processes of others run on it: {os.getpid()} (" in note for note in result.notes)
     assert any("300 MiB" in note for note in result.notes)
     doubles.fake.set("process_pid", 0)
+
+
+def test_a_choice_is_all_cards_or_each_by_index_or_uuid(doubles):
+    """And no other text."""
+    for text in ("", "nvml:", "cuda:0", "nvml:0,nvml:0", "nvml,nvml:0", "nvml:0,"):
+        with pytest.raises(InputError, match="--devices"):
+            select_gpus(text, Host())
+    first, second = select_gpus("nvml", Host()).uuids
+    assert select_gpus(f"nvml:1,nvml:{first}", Host()).uuids == (second, first)

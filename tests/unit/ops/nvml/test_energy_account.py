@@ -1,4 +1,4 @@
-"""`EnergyAccount`: plausible steps of a counter, jumps, restarts, and times without a counter or without power."""
+"""`EnergyAccount`: plausible steps of a counter, jumps, restarts, and times without a counter, a step or power."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heshare.ops.nvml.card_sampler import EnergyAccount
+from heshare.ops.nvml.binding import NoReadingError, Nvml
+from heshare.ops.nvml.card_sampler import CardSampler
+from heshare.ops.nvml.energy_account import EnergyAccount
 
 MISSING = math.nan
 
@@ -49,6 +51,35 @@ def test_energy_without_counter_and_power_is_unknown_and_not_invented() -> None:
     assert (one.energy_j, one.unknown_s) == (200.0, 0.0)
 
 
+def test_energy_while_a_counter_stands_still_is_the_integral_of_power() -> None:
+    """18,000 J in a minute at 300 W, not nothing; one note tells of it."""
+    one, notes = account(*[(1e6, 300.0)] * 61, limit_w=700.0)
+    assert (one.energy_j, one.estimated_j, one.stands_still) == (18_000.0, 18_000.0, True)
+    (note,) = notes
+    assert "stood still" in note
+
+
+def test_a_counter_that_moves_again_is_believed_again() -> None:
+    """If it caught up, its step is the energy of the whole time; else what it says from then on."""
+    caught_up, _ = account(*[(1e6, 300.0)] * 31, (1e6 + 9_300.0, 300.0), limit_w=700.0)
+    assert (caught_up.energy_j, caught_up.estimated_j, caught_up.stands_still) == (9_300.0, 0.0, False)
+    went_on, _ = account(*[(1e6, 300.0)] * 31, (1e6 + 300.0, 300.0), (1e6 + 600.0, 300.0), limit_w=700.0)
+    assert went_on.energy_j >= 9_000.0
+    assert not went_on.stands_still
+
+
+def test_a_counter_that_is_updated_seldom_does_not_stand_still() -> None:
+    """Several samples may fall between two of its steps."""
+    one, notes = account(*[(1e6 + 300.0 * (second // 5 * 5), 300.0) for second in range(31)], limit_w=700.0)
+    assert (one.energy_j, one.estimated_j, notes) == (9_000.0, 0.0, [])
+
+
+def test_idle_readings_of_no_power_are_no_stand_still() -> None:
+    """Without any power reading nothing says that the counter should move."""
+    one, notes = account(*[(1e6, MISSING)] * 61)
+    assert (one.energy_j, notes) == (0.0, [])
+
+
 def test_notes_on_a_counter_that_always_jumps_are_few() -> None:
     _, notes = account(*[(1e6 * (index % 2), 50.0) for index in range(100)])
     assert len(notes) == 5
@@ -69,3 +100,55 @@ def test_energy_never_goes_down_and_never_exceeds_what_a_card_can_draw(rows) -> 
     assert energies == sorted(energies)
     assert one.energy_j <= 300.0 * len(rows)
     assert 0.0 <= one.unknown_s <= len(rows)
+
+
+@pytest.mark.parametrize(("limit_w", "power_w", "plausible"), [(175.0, 593.0, False), (400.0, 450.0, True)])
+def test_power_that_no_card_of_its_limits_can_draw_is_no_reading(fake, limit_w, power_w, plausible) -> None:
+    """Power overshoots its limit, though not by so much."""
+    for figure in ("limit_mw", "most_mw"):
+        fake.set(figure, 1e3 * limit_w)
+    fake.set("power_mw", 1e3 * power_w)
+    with Nvml() as nvml:
+        card = nvml.card(0)
+        for reading in (card.instant_power_w, card.usage_power_w):
+            if plausible:
+                assert reading() == power_w
+            else:
+                with pytest.raises(NoReadingError, match="593 W; expected at most 262 W"):
+                    reading()
+
+
+class Answers:
+    """A card whose readings are those of a script: counter, J, and power, W; None for one that fails."""
+
+    silent_s = 0.0
+
+    def __init__(self, *readings):
+        self._readings = iter(readings)
+
+    def poll(self, calls, *, wait_s=0.0):
+        values = dict(zip(("energy_j", "usage_power_w"), next(self._readings), strict=True))
+        values |= {"sm_mhz": 900.0, "limits": [], "memory_mib": [100.0, 50.0], "health": []}
+        return [["NotSupportedError", "no"] if values[name] is None else [values[name]] for (name,) in calls]
+
+
+@pytest.mark.parametrize("last", [(None, 300.0), (1e6, 300.0)], ids=["missing", "stands still"])
+def test_a_sample_has_the_counter_only_where_the_account_ends_at_it(last) -> None:
+    """A later session counts on from it: what was estimated since would count twice."""
+    now_s, notes = [0.0], []
+    card = Answers(*[(1e6, 300.0)] * 2, *[last] * 20, (1e6 + 6_300.0, 300.0))
+    sampler = CardSampler(card, "usage_power_w", 700.0, notes.append, lambda: now_s[0])
+
+    def sample():
+        found = sampler.sample()
+        now_s[0] += 1.0
+        return found
+
+    sample(), sample()
+    assert sampler.counter_j == 1e6
+    for _ in range(20):
+        estimated = sample()
+    assert math.isnan(sampler.counter_j)
+    assert estimated.energy_j == pytest.approx(6_300.0)
+    assert sample().energy_j == pytest.approx(6_300.0)
+    assert sampler.counter_j == 1e6 + 6_300.0

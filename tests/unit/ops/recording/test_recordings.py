@@ -112,4 +112,4 @@ def test_emulated_profiles_can_use_a_recordings_noise(made_up_h100: Path, tmp_pa
         pytest.approx(expected[1], rel=0.2),
     )
     content = json.loads(path.with_name("manifest.json").read_text(encoding="utf-8"))
-    assert content["command"].startswith("heshare regenerate-profiles --noise-of ")
+    assert content["command"].startswith("heshare calibrate --profiles --noise-of ")

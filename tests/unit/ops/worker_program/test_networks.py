@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from heshare.ops.worker_program import networks
+from heshare.ops.worker_program.inference_program import Inference
 from heshare.shared.errors import DeviceError, InputError
 from heshare.world.catalogue import models, paper_models
+from heshare.world.workload import PRECISIONS
 
 QUICK = ("resnet18", "densenet121", "mobilenet", "mobilenetv2", "transformer")
 ALL = [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in networks.RECIPES]
@@ -76,4 +80,79 @@ def test_built_network_has_the_same_outputs_for_the_same_seed() -> None:
     with torch.inference_mode():
         assert torch.equal(network(), again())
         assert not torch.equal(network(), other())
-    assert torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.fp32_precision == "tf32"
+
+
+class StandIn:
+    """What `build` and `Inference` use of PyTorch, without a GPU: the settings of its back ends, and a module."""
+
+    __version__ = "2.9"
+
+    def __init__(self) -> None:
+        # Convolutions and recurrent layers have settings of their own, which begin with TF32.
+        operators = {name: SimpleNamespace(fp32_precision="tf32") for name in ("conv", "rnn")}
+        cudnn = SimpleNamespace(fp32_precision="none", **operators)
+        cuda = SimpleNamespace(matmul=SimpleNamespace(fp32_precision="none"))
+        self.backends = SimpleNamespace(fp32_precision="none", cuda=cuda, cudnn=cudnn)
+        self.cuda = SimpleNamespace(
+            is_available=lambda: True,
+            get_device_capability=lambda: (9, 0),
+            get_device_name=lambda: "a stand-in",
+            empty_cache=lambda: None,
+        )
+        self.nn = SimpleNamespace(BatchNorm2d=int)
+        self.device = self.no_grad = lambda *_: contextlib.nullcontext()
+        self.halved = False
+
+    def manual_seed(self, seed: int) -> None: ...
+
+    def set_num_threads(self, count: int) -> None: ...
+
+    def half(self) -> StandIn:
+        self.halved = True
+        return self
+
+    def modules(self) -> list[object]:
+        return []
+
+    def requires_grad_(self, wanted: bool) -> StandIn:
+        return self
+
+    def eval(self) -> StandIn:
+        return self
+
+    def settings(self) -> list[str]:
+        cudnn = self.backends.cudnn
+        places = (self.backends, self.backends.cuda.matmul, cudnn, cudnn.conv, cudnn.rnn)
+        return [place.fp32_precision for place in places]
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    torch = StandIn()
+    recipe = networks._Recipe(lambda: torch, lambda torch, size: ())
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(networks.RECIPES, "resnet18", recipe)
+    return torch
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_network_runs_in_the_precision_that_was_asked_for_on_every_back_end(
+    precision: str, stand_in: StandIn
+) -> None:
+    program = Inference("resnet18", 8, precision)
+    assert stand_in.settings() == ["tf32" if precision == "tf32" else "ieee"] * 5
+    assert stand_in.halved == (precision == "fp16")
+    assert f"resnet18:8 {precision} on a stand-in" in program.title
+
+
+def test_a_process_that_is_kept_changes_the_precision_with_its_task(stand_in: StandIn) -> None:
+    for precision, arithmetic in (("tf32", "tf32"), ("fp32", "ieee"), ("tf32", "tf32"), ("fp16", "ieee")):
+        Inference("resnet18", 8, precision).close()
+        assert set(stand_in.settings()) == {arithmetic}
+
+
+def test_tf32_is_refused_on_a_gpu_without_it(stand_in: StandIn) -> None:
+    stand_in.cuda.get_device_capability = lambda: (7, 5)
+    with pytest.raises(DeviceError, match=r"no TF32 for resnet18:8\. Use fp32 or fp16"):
+        Inference("resnet18", 8, "tf32")
+    Inference("resnet18", 8, "fp32")

@@ -31,7 +31,8 @@ def test_solo_has_the_rows_of_workloads_recorded_alone(h100: Recording) -> None:
     assert list(found.columns) == list(emulated.columns)
     assert len(found) == 15
     row = found[found["workload"] == "resnet50"].iloc[0]
-    table = h100.table[is_reference(h100.table) & (h100.table["batch_size"] == 8)]
+    in_fp32 = (h100.table["batch_size"] == 8) & (h100.table["precision"] == "fp32")
+    table = h100.table[is_reference(h100.table) & in_fp32]
     cell = table[table["workload"] == "resnet50"].iloc[0]
     assert (row["time_s"], row["energy_j"], row["power_w"]) == (cell["time_s"], cell["energy_j"], cell["power_w"])
     assert row["time_low_s"] < row["time_s"] < row["time_high_s"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.waiting import until
 
-from heshare.ops.executor.job_process import ReapedProcess
+from heshare.ops.executor.job_process import SupervisedProcess
 
 SECONDS = str(30_000_000 + os.getpid())
 """How long strays sleep; no other run of these tests looks for it."""
@@ -26,11 +26,11 @@ STRAYS = {
 EXECUTOR = """
 import os, sys, time
 from pathlib import Path
-from heshare.ops.executor.job_process import ReapedProcess
+from heshare.ops.executor.job_process import SupervisedProcess
 folder = Path(sys.argv[1])
 environment = {**os.environ, "HS_STRAY": str(folder)}
 with (folder / "log").open("ab") as output:
-    ReapedProcess(("sh", "-c", sys.argv[2]), directory=folder, environment=environment, output=output.fileno())
+    SupervisedProcess(("sh", "-c", sys.argv[2]), directory=folder, environment=environment, output=output.fileno())
 time.sleep(60)
 """
 
@@ -38,7 +38,7 @@ time.sleep(60)
 def start(folder, *arguments, **environment):
     log = folder / "log"
     with log.open("ab") as output:
-        return ReapedProcess(
+        return SupervisedProcess(
             arguments,
             directory=folder,
             environment={**os.environ, "HS_STRAY": str(folder), **environment},
@@ -47,7 +47,7 @@ def start(folder, *arguments, **environment):
 
 
 def end_of(process):
-    assert until(lambda: process.poll() is not None, 20.0)
+    assert until(lambda: process.poll() is not None)
     return process.returncode
 
 
@@ -71,6 +71,7 @@ def strays(folder):
 
 @pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
 def test_strays_end_with_their_job(tmp_path, stray):
+    """Its exit code is that of the command."""
     process = start(tmp_path, "sh", "-c", f"{stray} until [ -e go ]; do sleep 0.02; done; exit 3")
     assert until(lambda: any(SECONDS.encode() in command and b"sh" not in command for command in strays(tmp_path)))
     (tmp_path / "go").touch()
@@ -79,6 +80,7 @@ def test_strays_end_with_their_job(tmp_path, stray):
 
 
 def test_stop_ends_a_job_that_ignores_sigterm_with_all_its_strays(tmp_path):
+    """After the grace, whatever it did to get away."""
     everything = " ".join(STRAYS.values())
     process = start(tmp_path, "sh", "-c", f"trap '' TERM; {everything} echo up; sleep 60; sleep 60")
     assert up(tmp_path)
@@ -87,7 +89,26 @@ def test_stop_ends_a_job_that_ignores_sigterm_with_all_its_strays(tmp_path):
     assert strays(tmp_path) == []
 
 
+def test_a_command_dies_with_its_supervisor(tmp_path):
+    """The kernel kills it, as nobody else is left who could."""
+    process = start(tmp_path, "sh", "-c", f"trap '' TERM; echo $$; echo up; exec sleep {SECONDS}")
+    assert up(tmp_path)
+    os.kill(process.pid, signal.SIGKILL)
+    assert end_of(process) == -signal.SIGKILL
+    assert until(lambda: strays(tmp_path) == [])
+
+
+def test_a_request_to_end_is_followed_by_sigkill(tmp_path):
+    """A supervisor that gets SIGTERM itself, or whose executor has gone, asks for nothing more than that."""
+    process = start(tmp_path, "sh", "-c", f"trap '' TERM; echo up; sleep {SECONDS}; sleep {SECONDS}")
+    assert up(tmp_path)
+    os.kill(process.pid, signal.SIGTERM)
+    assert end_of(process) == -signal.SIGKILL
+    assert strays(tmp_path) == []
+
+
 def test_stop_lets_a_job_end_by_itself(tmp_path):
+    """It may clean up after SIGTERM, and choose its exit code."""
     process = start(tmp_path, "sh", "-c", "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
     assert up(tmp_path)
     process.stop(20.0)
@@ -97,6 +118,7 @@ def test_stop_lets_a_job_end_by_itself(tmp_path):
 
 @pytest.mark.slow
 def test_strays_end_when_the_executor_is_killed(tmp_path):
+    """Nobody asks for it then but the end of a pipe."""
     everything = " ".join(STRAYS.values())
     words = (str(tmp_path), f"trap '' TERM; {everything} echo up; sleep 60; sleep 60")
     executor = subprocess.Popen([sys.executable, "-c", EXECUTOR, *words])
@@ -108,6 +130,7 @@ def test_strays_end_when_the_executor_is_killed(tmp_path):
 
 
 def test_a_command_has_its_own_environment_session_and_no_input(tmp_path):
+    """Whatever is in its arguments."""
     check = "import os, sys; print(os.environ['X'], sys.stdin.read() == '', os.getsid(0) == os.getpid(), sys.argv[1:])"
     long = "y" * 100_000
     process = start(tmp_path, sys.executable, "-c", check, "a b", "", "ü", X="1=2", LONG=long)
@@ -116,6 +139,7 @@ def test_a_command_has_its_own_environment_session_and_no_input(tmp_path):
 
 
 def test_a_command_ends_as_it_did(tmp_path):
+    """By a signal, by its code, or without a start."""
     assert end_of(start(tmp_path, "sh", "-c", "kill -SEGV $$")) == -signal.SIGSEGV
     assert end_of(start(tmp_path, "no-such-program")) == 127
     assert "no-such-program does not start: No such file" in (tmp_path / "log").read_text()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from heshare.ops.nvml.guarded_gpu import GuardedGpu
+from heshare.ops.views.dry_run import dry_run
 from support.job_rows import job, jobs_of
 from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.executor.gpu_lock import GpuLock
-from heshare.ops.nvml.guarded_gpu import GuardedGpu
-from heshare.ops.views.dry_run import dry_run
 from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor
 

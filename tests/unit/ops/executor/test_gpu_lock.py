@@ -1,10 +1,9 @@
-"""Locks of GPUs, the note and the watchdog of a run, cleanup after a killed run, selection of GPUs."""
+"""Locks of GPUs: one run a GPU, for all users of a machine, whoever made the file."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -12,13 +11,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.waiting import end, until
+from support.waiting import end
 
-from heshare.ops.executor import local_gpus, watchdog
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock, lock_path
-from heshare.ops.state.run_note import note_of_this_process, noted_runs
-from heshare.shared.errors import DeviceError, InputError
-from heshare.shared.processes import is_running
+from heshare.shared.errors import DeviceError
 
 HOLD = """
 import os, sys, time
@@ -35,11 +31,6 @@ time.sleep(60)
 @pytest.fixture(autouse=True)
 def folders(tmp_path, monkeypatch):
     monkeypatch.setenv("HESHARE_LOCKS", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    yield
-    monkeypatch.setattr("tempfile.tempdir", None)
 
 
 def held(*arguments):
@@ -114,56 +105,3 @@ def test_gpu_lock_shows_no_control_characters_of_others(tmp_path):
         GpuLock("GPU-x")
     assert not set("\x1b\n") & set(str(error.value))
     end(holder)
-
-
-def test_a_watchdog_that_ends_alone_is_replaced(tmp_path):
-    told = []
-    note = note_of_this_process(tmp_path / "run", "0" * 32, [])
-    file = note.hold()
-    lock = GpuLock("GPU-x")
-    dog = watchdog.Watchdog(note, [lock.descriptor], file.descriptor, tell=told.append)
-    first = dog.pid
-    os.kill(first, signal.SIGKILL)
-    assert until(lambda: told)
-    assert told == ["the watchdog ended (by SIGKILL) and was started again"]
-    assert dog.pid != first
-    inherited = {path.stat().st_ino for path in Path(f"/proc/{dog.pid}/fd").iterdir()}
-    assert {lock.path.stat().st_ino, os.fstat(file.descriptor).st_ino} <= inherited
-    dog.dismiss()
-    dog.dismiss()
-    assert not is_running(dog.pid)
-    file.remove()
-    lock.close()
-
-
-def test_a_watchdog_that_is_killed_while_it_starts_is_started_again(tmp_path, monkeypatch):
-    program, count = tmp_path / "python", tmp_path / "count"
-    program.write_text(
-        f'#!/bin/sh\necho >> {count}\n[ $(wc -l < {count}) -gt 2 ] || kill -9 $$\nexec {sys.executable} "$@"'
-    )
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    note = note_of_this_process(tmp_path / "run", "0" * 32, [])
-    file = note.hold()
-    watchdog.Watchdog(note, [], file.descriptor).dismiss()
-    assert len(count.read_text().splitlines()) == 3
-    count.unlink()
-    program.write_text("#!/bin/sh\nexit 3")
-    with pytest.raises(DeviceError, match=r"does not start \(exit code 3\). Check this Python"):
-        watchdog.Watchdog(note, [], file.descriptor)
-    file.remove()
-
-
-def test_noted_runs_names_a_damaged_note(tmp_path):
-    (tmp_path / "state" / "heshare").mkdir(parents=True)
-    (tmp_path / "state" / "heshare" / "run-0.json").write_text('{"token": "x", "pid": 1}')
-    assert [run.text.count("not a note of heshare") for run in noted_runs()] == [1]
-    assert local_gpus.clean_up_killed_runs() == []
-
-
-def test_select_gpus_by_index_by_uuid_and_all_and_nothing_else(doubles):
-    for text in ("", "nvml:", "cuda:0", "nvml:0,nvml:0", "nvml,nvml:0", "nvml:0,"):
-        with pytest.raises(InputError, match="--devices"):
-            local_gpus.select_gpus(text)
-    first, second = local_gpus.select_gpus("nvml").uuids
-    assert local_gpus.select_gpus(f"nvml:1,nvml:{first}").uuids == (second, first)

@@ -1,0 +1,354 @@
+"""Power limits: which ones are taken, what is lowered, held and paused below one, and what real GPUs need."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from support.power_excess import excess_w
+from support.scripted_policy import ScriptedPolicy
+
+import heshare as hs
+from heshare.lab.limits import LimitSettings, PowerLimit, check_cluster, within_limit
+from heshare.lab.sweeps.grid import read_grid
+from heshare.lab.sweeps.sweep import sweep
+from heshare.policies.policy import Migrate, Pause, SetClock, Start, Wait
+from heshare.policies.registry import make
+from heshare.running.run import run
+from heshare.running.timeline import power_steps
+from heshare.shared.errors import InputError, PolicyError
+from heshare.testing.policy_contract import check_policy
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+CLUSTER = "2xT4,1xV100,1xA100"
+
+
+# Limits
+
+
+def test_parse_takes_watts_text_files_steps_and_limits(tmp_path):
+    file = tmp_path / "limit.csv"
+    file.write_text("time_s,limit_w\n0,900\n60.5,1200\n")
+    stepped = PowerLimit((0.0, 60.5), (900.0, 1200.0))
+    for source in (file, str(file), [[0, 900], [60.5, 1200]], stepped, stepped.to_json()):
+        assert PowerLimit.parse(source) == stepped
+    assert PowerLimit.parse("900") == PowerLimit.parse(900) == PowerLimit((0.0,), (900.0,))
+    assert PowerLimit.of_json(stepped.to_json()) == stepped
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (0, "above 0"), (-5, "above 0"), (math.nan, "above 0"), (math.inf, "above 0"), ("nan", "above 0"),
+        (True, "watts, or a CSV file"), (None, "watts, or a CSV file"), ("no-such.csv", "no number and no file"),
+        ("9_00", "no number and no file"), ([900], "limit_w] of each step"), ([], "a limit for each time"),
+        ([[1, 900]], "a first step at 0 s"), ([[0, 900], [0, 800]], "times that ascend"), ([[0, "9"]], "above 0"),
+    ],
+)  # fmt: skip
+def test_parse_refuses_what_is_no_limit(source, words):
+    with pytest.raises(InputError, match=words):
+        PowerLimit.parse(source)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("time_s,limit_w\n", "no row"),
+        ("time_s,limit_w\n5,900\n", "row 2, column time_s: .*0 in the first row"),
+        ("time_s,limit_w\n0,900\n0,800\n", "row 3, column time_s: .*above 0"),
+        ("time_s,limit_w\n0,-1\n", "row 2, column limit_w: .*above 0"),
+        ("time_s,limit_w\n0,\n", "row 2, column limit_w: found an empty cell"),
+        ("time_s,watts\n0,900\n", "limit_w: found a header without it"),
+    ],
+)
+def test_parse_names_the_row_and_column_of_a_bad_file(tmp_path, text, words):
+    file = tmp_path / "limit.csv"
+    file.write_text(text)
+    with pytest.raises(InputError, match=words):
+        PowerLimit.parse(file)
+
+
+def test_at_next_step_and_later_follow_the_steps():
+    limit = PowerLimit((0.0, 60.0, 120.0), (900.0, 1200.0, 600.0))
+    assert [limit.at(time_s) for time_s in (0, 59.9, 60.0 - 1e-12, 60, 500)] == [900, 900, 1200, 1200, 600]
+    assert [limit.next_step_s(time_s) for time_s in (0, 60, 120)] == [60, 120, math.inf]
+    for elapsed_s in (0.0, 59.0, 70.0, 500.0):
+        later = limit.later(elapsed_s)
+        assert [later.at(time_s) for time_s in range(200)] == [limit.at(elapsed_s + time_s) for time_s in range(200)]
+
+
+def test_a_cluster_that_can_never_keep_a_limit_is_refused_and_the_least_that_is_accepted_runs_every_task():
+    with pytest.raises(InputError, match=r"100 W for 2xT4,1xV100,1xA100, whose GPUs draw 143.0 W"):
+        hs.run(4, CLUSTER, "fifo", power_limit=100)
+    with pytest.raises(InputError, match="one A100 is busy at 210 MHz") as refused:
+        check_cluster(hs.Cluster.parse(CLUSTER), PowerLimit.parse(150))
+    needed_w = float(str(refused.value).split("may draw ")[1].split(" W")[0]) + 0.1
+    tasks = hs.task_set(6, seed=0)
+    for name in ("marginal", "fifo"):
+        done = hs.run(tasks, CLUSTER, name, power_limit=needed_w)
+        assert np.isfinite(done.jct_s).all()
+        assert excess_w(done, needed_w) <= 1e-6
+
+
+def test_a_grid_takes_a_limit_from_its_file(tmp_path):
+    limit, grid = tmp_path / "limit.csv", tmp_path / "grid.yaml"
+    limit.write_text("time_s,limit_w\n0,160\n")
+    lines = "policies: [fifo]\nclusters: 1xT4,1xA100\ntasks: 4\nseeds: 1\n"
+    grid.write_text(lines)
+    free = sweep(read_grid(grid))
+    for value in ("160", str(limit), "[[0, 160]]"):
+        grid.write_text(f"{lines}power_limit: {value}\n")
+        limited = sweep(read_grid(grid))
+        assert list(limited.columns) == list(free.columns)
+        assert (limited["avg_jct_s"] > free["avg_jct_s"]).all()
+    grid.write_text(f"{lines}power_limit: 50\n")
+    with pytest.raises(InputError, match=r"grid.yaml.*draw 90.0 W when all of them idle"):
+        read_grid(grid)
+
+
+# Policies within a limit
+
+
+@pytest.mark.parametrize("name", ["heshare:trade-off(generations=20)", "marginal", "morak", "fifo"])
+def test_a_limit_above_the_peak_changes_nothing(name):
+    tasks = hs.task_set(10, seed=3, arrivals="miso")
+    free = hs.run(tasks, CLUSTER, name, seed=3)
+    limited = hs.run(tasks, CLUSTER, name, seed=3, power_limit=2000)
+    assert limited.record == free.record
+    assert limited.events == free.events
+
+
+@pytest.mark.parametrize("name", ["marginal", "heshare:trade-off(generations=20)"])
+def test_the_contract_of_policies_holds_within_a_limit(name):
+    assert check_policy(lambda: within_limit(make(name), 900))
+
+
+def test_clocks_rise_to_the_wished_ones_once_the_limit_has_risen():
+    tasks = hs.task_set(10, seed=0)
+    free = hs.run(tasks, CLUSTER, "sched-only:all-at-once", seed=0)
+    step_s, peak_w = free.makespan_s / 4, float(power_steps(free.record.segments)[1].max())
+    limit = PowerLimit((0.0, step_s, 3 * step_s), (0.9 * peak_w, 160.0, 2000.0))
+    done = hs.run(tasks, CLUSTER, "sched-only:all-at-once", seed=0, power_limit=limit)
+    assert excess_w(done, limit) <= 1e-6
+    assert "paused" in {interval.outcome for interval in done.record.intervals}
+    after = [segment for segment in done.record.segments if segment.start_s >= 3 * step_s and segment.residents]
+    assert after
+    assert {segment.requested_mhz for segment in after} == {None}, "the card's own clock, as the policy wants"
+
+
+@pytest.mark.parametrize("name", ["eaco", "power-flow", "fifo-packed", "gandiva", "fikit"])
+def test_gangs_training_and_other_ways_of_sharing_keep_the_limit(name):
+    train = Workload("eaco_resnet50", 32, phase="training")
+    tasks = [
+        Task(number, train, 300.0 + 50 * number, arrival_s=5.0 * number, gpus=1 + number % 2) for number in range(6)
+    ]
+    free = hs.run(tasks, "3xV100", name)
+    limit_w = 0.7 * float(power_steps(free.record.segments)[1].max())
+    assert excess_w(hs.run(tasks, "3xV100", name, power_limit=limit_w), limit_w) <= 1e-6
+
+
+def scripted(steps, tick_s=10.0):
+    """Return a policy that does at each time, s, what `steps` say."""
+    return ScriptedPolicy(lambda event, view: steps.get(event.time_s, []), tick_s=tick_s)
+
+
+def test_a_held_start_is_shown_as_a_task_that_loads_and_wishes_as_set_clocks():
+    views = []
+
+    def decide(event, view):
+        gpu = view.gpus[0]
+        views.append((len(view.waiting), [gpu.running.pace(task).time_s for task in gpu.running], gpu.free_mib))
+        assert gpu.requested_mhz == (1590 if len(views) > 1 else None)
+        return [SetClock(0, 1590), *[Start(task.id, 0, 100) for task in view.waiting]]
+
+    arrivals_s = (0.0, 0.0, 1.0)
+    tasks = [Task(number, Workload("resnet50", 8), 3000.0, time_s) for number, time_s in enumerate(arrivals_s)]
+    done = hs.run(tasks, "1xT4", within_limit(ScriptedPolicy(decide), 52))
+    assert excess_w(done, 52) <= 1e-6
+    (_, _, whole_mib), (waiting, times_s, free_mib) = views[:2]
+    assert waiting == 1, "the new one alone"
+    assert len(times_s) == 2
+    assert math.inf in times_s
+    assert free_mib < whole_mib
+
+
+def test_pauses_and_moves_of_held_and_of_running_tasks():
+    moves = {10.0: [Pause(1)], 20.0: [Start(1, 1, 50)], 30.0: [Migrate(0, 1, 50)], 40.0: [Migrate(1, 0, 100)]}
+    steps = {0.0: [Start(0, 0, 100), Start(1, 0, 100)], **moves}
+    tasks = [Task(number, Workload("resnet50", 8), 3000.0) for number in range(2)]
+    for limit_w in (80.0, 90.0, 200.0):
+        done = hs.run(tasks, "2xT4", within_limit(scripted(steps), limit_w))
+        assert excess_w(done, limit_w) <= 1e-6
+        assert np.isfinite(done.jct_s).all()
+
+
+# On toy GPUs, which draw 10 W idle, 60 W at 500 MHz and 110 W at 1,000 MHz, and are predicted exactly
+
+
+def on_toys(tasks, decide, limit, *, gpus=2, device=ToyDevice, clocks_mhz=(500, 1000), start_cost_s=0.0):
+    limited = within_limit(ScriptedPolicy(decide), limit, LimitSettings(margin=0.0))
+    cluster, rng = hs.Cluster((toy_gpu(clocks_mhz=clocks_mhz),) * gpus), np.random.default_rng(0)
+    how = {"devices": [device(gpu) for gpu in cluster.gpus], "start_cost_s": start_cost_s}
+    return run(tasks, cluster, limited, predictor=ToyPredictor(), rng=rng, **how)
+
+
+def toy_tasks(*arrivals_s):
+    return [Task(number, Workload("resnet18", 4), 20.0, arrival_s) for number, arrival_s in enumerate(arrivals_s)]
+
+
+def spread(event, view):
+    """Start each waiting task on the GPU with its number."""
+    return [Start(task.id, task.id) for task in view.waiting]
+
+
+def starts_s(done, tasks):
+    return [sorted(row.start_s for row in done.record.intervals if row.task == task) for task in range(tasks)]
+
+
+@pytest.mark.parametrize("limit_w", [140.0, 150.0, 200.0])
+def test_held_starts_begin_in_the_order_of_the_policy(limit_w):
+    order = [3, 0, 2, 1]
+    steps = {0.0: [Start(task, task) for task in order]}
+    done = on_toys(toy_tasks(*[0.0] * 4), lambda event, view: steps.pop(event.time_s, []), limit_w, gpus=4)
+    assert excess_w(done, limit_w) <= 1e-6
+    began_s = [starts_s(done, 4)[task][0] for task in order]
+    assert began_s == sorted(began_s)
+    assert began_s[-1] > 0.0
+
+
+def test_clocks_are_lowered_before_a_start_is_held():
+    done = on_toys(toy_tasks(0.0, 0.0, 0.0), spread, 180.0, gpus=3)
+    assert starts_s(done, 3) == [[0.0]] * 3
+    assert {row.requested_mhz for row in done.record.segments if row.residents} == {500}
+    held = on_toys(toy_tasks(0.0, 0.0, 0.0), spread, 179.0, gpus=3)
+    assert starts_s(held, 3)[:2] == [[0.0]] * 2
+    assert starts_s(held, 3)[2] > [0.0]
+
+
+def test_the_tasks_that_started_last_are_paused_and_the_first_of_them_goes_on_first():
+    limit = PowerLimit((0.0, 5.0, 10.0), (330.0, 140.0, 240.0))
+    done = on_toys(toy_tasks(0.0, 0.0, 0.0), spread, limit, gpus=3, clocks_mhz=(1000,))
+    assert excess_w(done, limit) <= 1e-6
+    assert starts_s(done, 3) == [[0.0], [0.0, 10.0], [0.0, 20.0]]
+
+
+def test_a_task_that_was_moved_started_last():
+    def decide(event, view):
+        return {"ARRIVAL": [*spread(event, view), Wait(2.0)], "TICK": [Migrate(0, 2)]}.get(event.kind.name, [])
+
+    limit = PowerLimit((0.0, 5.0), (330.0, 140.0))
+    done = on_toys(toy_tasks(0.0, 0.0), decide, limit, gpus=3, clocks_mhz=(1000,))
+    assert [(row.task, row.end_s) for row in done.record.intervals if row.outcome == "paused"] == [(0, 5.0)]
+
+
+class Frugal(ToyDevice):
+    def power_w(self, mhz, residents):
+        return 0.4 * super().power_w(mhz, residents)
+
+
+def test_a_clock_that_was_lowered_for_a_bound_rises_once_power_is_read():
+    done = on_toys(toy_tasks(0.0, 0.0), spread, 145.0, device=Frugal, clocks_mhz=tuple(range(500, 1001, 50)))
+    clocks = [row.requested_mhz or 1000 for row in done.record.segments if row.gpu == 0 and row.residents]
+    assert clocks == sorted(clocks)
+    assert clocks[0] < clocks[-1] == 1000
+    assert excess_w(done, 145.0) <= 1e-6
+
+
+def test_the_power_of_a_task_that_loads_is_not_taken_for_that_of_the_task():
+    done = on_toys(toy_tasks(0.0, 1.0), spread, 170.0, start_cost_s=5.0)
+    assert excess_w(done, 170.0) <= 1e-6
+
+
+def test_a_gang_that_never_fits_ends_the_run_with_what_it_needs():
+    gang = Task(0, Workload("resnet18", 4), 20.0, gpus=3)
+    message = "needs up to 180 W of all GPUs at their lowest clocks where 150 W are allowed from now on"
+    with pytest.raises(PolicyError, match=message):
+        on_toys([gang], lambda event, view: [Start(0, 0, also=(1, 2))], 150.0, gpus=3)
+
+
+# As on real GPUs
+
+
+class Refusing(ToyDevice):
+    asked = 0
+
+    def set_clock(self, sm_mhz):
+        """Keep the clock."""
+        Refusing.asked += 1
+
+
+def test_a_task_is_paused_where_a_gpu_refuses_a_lower_clock_which_is_not_asked_for_again():
+    limit = PowerLimit((0.0, 5.0), (220.0, 170.0))
+    obeyed = on_toys(toy_tasks(0.0, 0.0), spread, limit)
+    assert [row.outcome for row in obeyed.record.intervals] == ["completed"] * 2
+    assert excess_w(obeyed, limit) <= 1e-6
+
+    Refusing.asked = 0
+    refused = on_toys(toy_tasks(0.0, 0.0), spread, limit, device=Refusing)
+    assert Refusing.asked == 2, "once of each GPU"
+    assert "paused" in [row.outcome for row in refused.record.intervals]
+    # Only at the next look it is known that the clock was refused.
+    assert excess_w(refused, PowerLimit((0.0, 8.0), (220.0, 170.0))) <= 1e-6
+
+
+def test_starts_and_raised_clocks_wait_for_lower_ones():
+    steps = {0.0: [SetClock(1, 855), Start(0, 0, 100)], 10.0: [SetClock(0, 855), SetClock(1, 1590)]}
+    limited = within_limit(scripted(steps), 300.0, LimitSettings(settle_s=2.0))
+    done = hs.run([Task(0, Workload("resnet50", 8), 5000.0)], "2xT4", limited)
+    assert done.record.intervals[0].start_s == 2.0
+    clocks = {}
+    for segment in done.record.segments:
+        clocks.setdefault((segment.gpu, segment.requested_mhz), segment.start_s)
+    assert clocks == {(0, None): 0.0, (1, 855): 0.0, (0, 855): 10.0, (1, 1590): 12.0}
+
+
+@pytest.mark.parametrize("settle_s", [1.0, 2.0])
+def test_tasks_that_change_places_while_clocks_are_lowered_complete(settle_s):
+    moves = [Migrate(1, 1, 100), Migrate(0, 1, 100), SetClock(1, 300)]
+    steps = {0.0: [Start(0, 0, 100), Start(1, 0, 100)], 10.0: moves}
+    tasks = [Task(0, Workload("vgg19", 32), 5000.0), Task(1, Workload("resnet50", 1), 2000.0)]
+    limited = within_limit(scripted(steps), 90.0, LimitSettings(settle_s=settle_s))
+    assert np.isfinite(hs.run(tasks, "2xT4", limited).jct_s).all()
+
+
+def test_a_reading_counts_once_the_processes_of_the_tasks_have_begun_and_settled():
+    tasks = [Task(number, Workload("mobilenetv2", 1), 90_000.0) for number in range(2)]
+    steps = {0.0: [Start(0, 0, 100), Start(1, 1, 100)]}
+    begins_s = []
+    for began_s in (0.0, 60.0, math.inf):
+        settings = LimitSettings(settle_s=2.0, began_s=lambda task, at_s=began_s: at_s)
+        first, second = hs.run(tasks, "2xT4", within_limit(scripted(steps), 100.0, settings)).record.intervals
+        begins_s.append(second.start_s)
+    assert 2.0 <= begins_s[0] < 60.0
+    assert 62.0 <= begins_s[1] < first.end_s
+    assert begins_s[2] == first.end_s
+
+
+class Heavy(ToyDevice):
+    def power_w(self, mhz, residents):
+        return 3.0 * super().power_w(mhz, residents)
+
+
+def test_while_readings_are_above_the_limit_clocks_fall_nothing_starts_and_one_line_tells_it():
+    lines = []
+    settings = LimitSettings(margin=0.0, settle_s=10.0, watch_s=1.0, tell=lines.append)
+    limited = within_limit(ScriptedPolicy(spread), 250.0, settings)
+    cluster = hs.Cluster((toy_gpu(clocks_mhz=(250, 500, 1000)),) * 2)
+    how = {"devices": [Heavy(gpu) for gpu in cluster.gpus], "predictor": ToyPredictor()}
+    done = run(toy_tasks(0.0, 0.5), cluster, limited, rng=np.random.default_rng(0), **how)
+    assert np.isfinite(done.jct_s).all()
+    times_s, power_w = power_steps(done.record.segments)
+    above = [(start_s, end_s) for start_s, end_s, w in zip(times_s, times_s[1:], power_w, strict=False) if w > 250.0]
+    assert above[0][0] == 0.0, "more than was predicted"
+    assert max(end_s - start_s for start_s, end_s in above) <= 1.0, "clocks fall at the next look"
+    assert not any(start_s < began_s <= end_s for start_s, end_s in above for (began_s,) in starts_s(done, 2))
+    assert len([line for line in lines if "W were read where 250 W are allowed" in line]) == len(above)
+
+
+def test_nothing_starts_while_starts_are_not_allowed():
+    settings = LimitSettings(may_start=lambda: False)
+    with pytest.raises(PolicyError, match="Never started"):
+        hs.run(2, "1xT4", within_limit(make("fifo"), 60.0, settings))

@@ -1,0 +1,143 @@
+"""GPUs of a run: what one that runs jobs refuses, a job that has no process yet, and a GPU that is missing."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from heshare.devices.device import Reading, TaskFailure
+from heshare.ops.descriptors import ShortageError
+from heshare.ops.executor.executor_device import ExecutorDevice, LostDevice, Timeouts
+from heshare.ops.executor.job_launcher import JobLauncher
+from heshare.ops.executor.job_on_gpu import JobOnGpu
+from heshare.ops.mps import MPS, DaemonRestarts
+from heshare.shared.errors import DeviceError
+from heshare.world.catalogue import gpu
+from heshare.world.workload import Resident, Workload
+
+WORKLOAD = Workload("resnet50", 8)
+
+
+def job(task_id: int) -> JobOnGpu:
+    return JobOnGpu(task_id, SimpleNamespace(spec=SimpleNamespace(timeout_s=5.0)), Resident(WORKLOAD, 10), 1.0, 0.0)
+
+
+def device_of(residents, **more):
+    """Return a GPU with MPS and these jobs, of which `more` are parts; it has no card."""
+    device = object.__new__(ExecutorDevice)
+    mps = SimpleNamespace(sharing=MPS, alive=lambda: False, stop=lambda: None)
+    parts = {"_mps": mps, "_mps_due_s": math.inf, "_now_s": lambda: 9.0, "_timeouts": Timeouts(), "_failed": []}
+    state = {"gpu": gpu("A100"), "lost": "", "drained": "", "notes": [], "ended": {}, "_residents": residents}
+    vars(device).update(parts | state | {"uuid": "GPU-1", "latest": Reading(9.0, None, 0.0, 0.0, 0.0)} | more)
+    return device
+
+
+def test_a_gpu_takes_as_many_jobs_as_mps_has_clients():
+    """And each of them once."""
+    device = device_of({task_id: job(task_id) for task_id in range(48)})
+    with pytest.raises(DeviceError, match="48 jobs on it already"):
+        device.start(48, WORKLOAD, 10, 1.0)
+    with pytest.raises(DeviceError, match="job 7 on it already"):
+        device.start(7, WORKLOAD, 10, 1.0)
+
+
+def test_a_gpu_shares_by_mps_alone():
+    """MIG and other ways are for emulated ones."""
+    with pytest.raises(DeviceError, match="sharing by mig is not possible"):
+        device_of({}).start_as(0, SimpleNamespace(sharing="mig"))
+
+
+def test_a_job_without_a_process_has_nothing_to_stop():
+    """Its time has not begun."""
+    waiting = job(0)
+    waiting.begin_stop("timeout", "5 s are over")
+    assert (waiting.stopping, waiting.failure, waiting.ended_failure()) == (None, None, None)
+    assert (waiting.loading, waiting.finished, waiting.deadline_s) == (False, False, float("inf"))
+
+
+@pytest.mark.parametrize(("time_s", "shown_s"), [(math.nan, math.inf), (0.0, math.inf), (0.5, 0.5)])
+def test_a_job_that_has_shown_no_time_takes_for_ever(time_s, shown_s):
+    """It has never done more than was asked of it."""
+    running = job(0)
+    running.worker = SimpleNamespace(time_s=time_s, done=3.0)
+    assert (running.progress().done, running.progress().time_s) == (1.0, shown_s)
+
+
+def test_jobs_of_a_missing_gpu_fail_without_a_charge():
+    """They run again elsewhere."""
+    device = LostDevice(gpu("T4"), "GPU-0", "GPU-0: not found", lambda: 3.0)
+    assert (device.state, device.next_event_s(), device.read().power_w) == ("lost", math.inf, 0.0)
+    assert device.notes == ["3.0 s: lost: GPU-0: not found"]
+    for task in (0, 1):
+        device.start(task, WORKLOAD, 50)
+    assert set(device.read().residents) == {0, 1}
+    assert (device.next_event_s(), device.stop(1), device.advance(3.0)) == (3.0, 0.0, [])
+    assert device.take_failures() == [TaskFailure(0, "lost", "GPU-0: not found", charged=False)]
+    assert device.take_failures() == []
+    assert (device.running, device.next_event_s()) == (0, math.inf)
+    assert set(device.ended) == {0, 1}
+    assert device.shares_j() == {0: 0.0, 1: 0.0}
+
+
+@pytest.mark.parametrize(
+    ("now_s", "began_s", "kind"),
+    [(103.0, 50.0, "shared"), (103.0, 101.0, "crash"), (110.0, 50.0, "crash")],
+    ids=["soon after its neighbour", "started after that", "long after that"],
+)
+def test_a_failure_is_shared_if_it_follows_that_of_a_neighbour(now_s, began_s, kind):
+    """The first to fail is the suspect."""
+    device = device_of(
+        {}, _timeouts=Timeouts(shared_s=5.0), _first_failure=(100.0, 0), _now_s=lambda: now_s
+    )
+    neighbour = job(1)
+    neighbour.began_s = began_s
+    assert device._classify(neighbour, TaskFailure(1, "crash", "exit code 1")).kind == kind
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_clients_fail_with_their_mps_daemon(jobs):
+    """A job that was alone is suspected of it."""
+    residents = {task_id: job(task_id) for task_id in range(jobs)}
+    for one in residents.values():
+        one.worker = SimpleNamespace(stop=lambda: 0.0, failure=None)
+    device = device_of(residents, _first_failure=(-math.inf, -1), _restarts=DaemonRestarts((4.0,)))
+    device._check_mps()
+    assert [(one.task_id, one.alone) for one in device.take_failures()] == [(task, jobs == 1) for task in range(jobs)]
+    assert device.running == 0
+    assert device.notes == ["9.0 s: the MPS server of GPU-1 went down; it is started again in 4 s"]
+
+
+def test_a_start_that_waits_for_the_system_is_noted_once():
+    """It has not failed."""
+
+    def start(*_, **more):
+        raise ShortageError("no descriptor is left")
+
+    waiting = job(0)
+    waiting.job.spec.memory_mib = 500.0
+    device = device_of({0: waiting}, _launcher=SimpleNamespace(start=start), _free_mib=math.inf, _short=False)
+    for _ in range(2):
+        device._try_start(waiting)
+    assert (device.notes, waiting.failure) == (["9.0 s: the start of a job waits: no descriptor is left"], None)
+
+
+def test_a_shortage_is_no_attempt(tmp_path):
+    """And a command without a number of iterations is started for any number."""
+    given = []
+
+    def command(job, log, iterations, variables, grace_s):
+        given.append((log.name, iterations, variables["HESHARE_ATTEMPT"]))
+        if len(given) == 1:
+            raise ShortageError("no process is left")
+
+    host = SimpleNamespace(models=lambda mps, outputs: None, command=command)
+    mps = SimpleNamespace(sharing=MPS, environment=lambda mps_pct: {})
+    jobs = {0: SimpleNamespace(key="a", index=0, spec=SimpleNamespace(command="x"))}
+    launcher = JobLauncher(host, jobs, mps, tmp_path, attempts={0: 0}, token="t", grace_s=1.0)
+    with pytest.raises(ShortageError):
+        launcher.start(0, WORKLOAD, 50, 5.0, gpu_uuid="GPU-1")
+    launcher.start(0, WORKLOAD, 50, None, gpu_uuid="GPU-1")
+    assert given == [("a.1.log", 5.0, "1"), ("a.1.log", math.inf, "1")]
+    assert launcher.attempt(0) == 1
