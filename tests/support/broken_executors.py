@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from typing import Any
 from unittest import mock
 
@@ -43,6 +44,12 @@ NOT_SIMULATED = {
 """Faults of what a simulation replaces, and the tests over real processes that find them."""
 
 
+@contextmanager
+def both(one: Any, other: Any) -> Iterator[None]:
+    with one, other:
+        yield
+
+
 def _nothing(*_: object, **__: object) -> None:
     """Do nothing."""
 
@@ -67,7 +74,11 @@ def _signal_during_release() -> Any:
 
 
 def _jobs_not_ended() -> Any:
-    return mock.patch.object(ExecutorDevice, "stop_all", _nothing)
+    # The loop ends what is left as well.
+    return both(
+        mock.patch.object(ExecutorDevice, "stop_all", _nothing),
+        mock.patch.object(import_module("heshare.running.run"), "_abandon", _nothing),
+    )
 
 
 def _keeper_without_locks() -> Any:
@@ -326,10 +337,3 @@ BROKEN: dict[str, Callable[[], Any]] = {
     "a lost GPU is ignored": _lost_gpu_ignored,
     "a drained GPU is ignored": _drained_gpu_ignored,
 }
-
-
-@contextmanager
-def broken(name: str) -> Iterator[None]:
-    """Have the executor broken in one place within the `with`."""
-    with BROKEN[name]():
-        yield

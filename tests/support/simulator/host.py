@@ -149,6 +149,7 @@ class SimMps(MpsSession):
 
     def stop(self) -> None:
         self._process.check()
+        self._process.releasing()
         if self._own is not None:
             self._process.machine.daemons.remove(self._own)
             self._own = None

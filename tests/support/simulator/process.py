@@ -38,7 +38,7 @@ class SimProcess:
     Attributes:
         changes: how many changes of files it has made.
         pending: what will be done in its code as soon as that waits.
-        asked: is called when it gets SIGTERM.
+        asked: is called when it gets SIGTERM; `releasing` when it is about to end an MPS session.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class SimProcess:
         self.changes = 0
         self.pending: Callable[[], None] | None = None
         self.asked: Callable[[], None] = lambda: None
+        self.releasing: Callable[[], None] = lambda: None
         self._environment, self._crash, self._signal_at = environment, crash, signal_at
         self._descriptors: set[int] = set()
         self._steps = 0

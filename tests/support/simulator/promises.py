@@ -297,6 +297,9 @@ class Promises:
             if key in failed and charged[key] <= retries and free[key] <= FREE_ATTEMPTS:
                 machine.violate(f"{key} has failed for good, although it has retries left")
         self._check_report(completed, failed)
+        for run in machine.runs:
+            if run.alive:
+                machine.violate(f"a process of {run.key} has outlived the run")
 
     def _check_charge(self, end: End) -> None:
         """Check that a failure which is charged to a job was the job's own."""

@@ -34,6 +34,7 @@ class SessionPlan:
     Attributes:
         crash: at which change of a file it is killed and where (`process.WHERE`); `crash_s` kills it at a time, s.
         stop_s, stop_at: when it is asked to end, s, or before which change of a file.
+        stop_in_release: it is asked to end while it gives back what it has.
         again_s: how long after that it is asked again, s; None for once.
         by_command: it is asked by `heshare jobs stop`.
         keeper: whether its keeper outlives a crash; `keeper_crash` is where that one is killed in turn.
@@ -47,6 +48,7 @@ class SessionPlan:
     crash_s: float | None = None
     stop_s: float | None = None
     stop_at: int | None = None
+    stop_in_release: bool = False
     again_s: float | None = None
     by_command: bool = False
     keeper: bool = True
@@ -56,10 +58,6 @@ class SessionPlan:
     stranger: bool = False
     rests_s: float = 0.0
     set_back_s: float = 0.0
-
-    @property
-    def stops(self) -> bool:
-        return self.stop_s is not None or self.stop_at is not None
 
 
 @dataclass
@@ -105,8 +103,8 @@ class Schedule:
         plan = SessionPlan(
             faults=tuple(self._fault(rng) for _ in range(rng.choice((1, 1, 2)))) if sick else (),
             keeper=rng.random() < 0.7,
-            keeper_crash=(rng.randint(1, 6), rng.choice(WHERE)) if rng.random() < 0.2 else None,
-            supervisors=rng.random() < 0.7,
+            keeper_crash=(rng.randint(1, 3), rng.choice(WHERE)) if rng.random() < 0.4 else None,
+            supervisors=rng.random() < 0.6,
             rests_s=rng.choice((0.0, 0.3, 30.0)),
             set_back_s=rng.choice((0.0, 0.0, 0.0, 3600.0)),
         )
@@ -125,7 +123,9 @@ class Schedule:
     def _stop(self, rng: random.Random) -> dict[str, object]:
         again_s = rng.uniform(0.0, 2.0) if rng.random() < 0.5 else None
         if rng.random() < 0.3:
-            return {"stop_at": rng.randint(1, 60), "again_s": again_s}
+            return {"stop_at": rng.randint(1, 60)}
+        if rng.random() < 0.2:
+            return {"stop_in_release": True}
         return {"stop_s": rng.uniform(0.0, 10.0), "again_s": again_s, "by_command": rng.random() < 0.4}
 
     def _fault(self, rng: random.Random) -> Fault:

@@ -180,6 +180,8 @@ class Simulation:
             machine.later(plan.stop_s, self._have, process, stop)
             if plan.again_s is not None:
                 machine.later(plan.stop_s + plan.again_s, self._have, process, process.terminate)
+        if plan.stop_in_release:
+            process.releasing = process.terminate
         late = "a run that was asked to end goes on"
         process.asked = lambda: machine.later(STOP_S, self._late, process, late)
         machine.later(LONGEST_S, self._late, process, "a run does not end")
