@@ -227,7 +227,6 @@ class LimitSettings:
         settle_s: for so long after a change a reading of power does not count, s; 0 where a reading is exact at once.
         probe_s: after so long a change is looked at by its reading, s.
         watch_s: longest time without a look at the readings while tasks run, s.
-        may_start: whether anything may be started at present.
         began_s: when the process of a task began, s; inf while its start waits, for memory or for MPS.
         tell: called with a line for the operator when readings are above the limit, and when starts begin to be held.
     """
@@ -236,7 +235,6 @@ class LimitSettings:
     settle_s: float = 0.0
     probe_s: float = 1.0
     watch_s: float = math.inf
-    may_start: Callable[[], bool] = lambda: True
     began_s: Callable[[int], float] = lambda task: -math.inf
     tell: Callable[[str], object] = lambda text: None
 
@@ -545,9 +543,6 @@ class PolicyWithinLimit(PolicyAround):
     def _release(self, decision: _Decision, limit_w: float, now_s: float) -> None:
         """Release held starts in order, as long as clocks keep the limit with them."""
         for start, task in list(self._held.values()):
-            if not self._settings.may_start():
-                return
-
             joined = list(decision.residents)
             for index in (start.gpu, *start.also):
                 joined[index] = _as_residents([*joined[index], _resident(task, start)])

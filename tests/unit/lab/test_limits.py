@@ -356,9 +356,3 @@ def test_while_readings_are_above_the_limit_clocks_fall_nothing_starts_and_one_l
     assert max(end_s - start_s for start_s, end_s in above) <= 1.0, "clocks fall at the next look"
     assert not any(start_s < began_s <= end_s for start_s, end_s in above for (began_s,) in starts_s(done, 2))
     assert len([line for line in lines if "W were read where 250 W are allowed" in line]) == len(above)
-
-
-def test_nothing_starts_while_starts_are_not_allowed():
-    settings = LimitSettings(may_start=lambda: False)
-    with pytest.raises(PolicyError, match="Never started"):
-        hs.run(2, "1xT4", within_limit(make("fifo"), 60.0, settings))
