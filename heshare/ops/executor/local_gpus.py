@@ -1,6 +1,7 @@
 """The GPUs of a run on this machine, taken and released: locks, keeper and note before MPS and clocks."""
 
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from heshare.ops.executor.job_launcher import JobLauncher
 from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.operator_log import Note
 from heshare.ops.keeper import restore
-from heshare.ops.mps import MPS, MpsSession
+from heshare.ops.mps import CONTROL, MPS, TIME_SLICE, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError, NvmlError
 from heshare.ops.nvml.card_reader import CardReader, ReadCard
 from heshare.ops.nvml.card_sampler import CardSampler
@@ -54,10 +55,17 @@ def planned_cluster(uuids: Sequence[str], host: Host, *, clocks: bool) -> Cluste
     """Return GPUs of this machine as a run would plan with them, before it takes them.
 
     Raises:
-        DeviceError: a GPU does not reply, or the catalogue does not have it.
+        InputError: a card that the catalogue does not describe.
+        DeviceError: a GPU does not reply, or no job can run on it.
     """
+    sharing = TIME_SLICE if shutil.which(CONTROL) is None else MPS
+    gpus = []
     with host.reader(Timeouts().nvml_s) as reader:
-        gpus = [catalogue_gpu(reader.card(uuid)) for uuid in uuids]
+        for uuid in uuids:
+            card = reader.card(uuid)
+            gpus.append(catalogue_gpu(card))
+            require_usable(card)
+            require_shareable(card, sharing)
     return Cluster(tuple(gpu if clocks else at_top_clock(gpu) for gpu in gpus))
 
 
@@ -87,6 +95,7 @@ class LocalGpus:
         token: the mark of the run's processes.
         attempts: the number of attempts at each job so far, on all of the GPUs.
         unreleased: what could not be given back at the end of the `with`, and what to do.
+        interrupts: the handler of signals, which ignores them once the first has come or the `with` ends.
     """
 
     uuids: Sequence[str]
@@ -105,12 +114,12 @@ class LocalGpus:
         self.token = uuid4().hex
         self.attempts = {task: job.attempts for task, job in self.jobs.items()}
         self.unreleased: list[str] = []
-        self._interrupts = InterruptHandler()
+        self.interrupts = InterruptHandler()
         self._exits = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as exits:
-            exits.enter_context(handling(self._interrupts))
+            exits.enter_context(handling(self.interrupts))
             self._open(exits)
             self._exits = exits.pop_all()
         return self
@@ -118,7 +127,7 @@ class LocalGpus:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._interrupts.ignore()
+        self.interrupts.ignore()
         self._exits.__exit__(kind, error, trace)
 
     def began_s(self, task_id: int) -> float:
