@@ -12,7 +12,7 @@ from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.executor_device import ExecutorDevice, LostDevice, Timeouts
 from heshare.ops.executor.job_launcher import JobLauncher
 from heshare.ops.executor.job_on_gpu import JobOnGpu
-from heshare.ops.mps import MPS, DaemonRestarts
+from heshare.ops.mps import MPS, TIME_SLICE, DaemonRestarts
 from heshare.shared.errors import DeviceError
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
@@ -107,6 +107,16 @@ def test_clients_fail_with_their_mps_daemon(jobs):
     assert [(one.task_id, one.alone) for one in device.take_failures()] == [(task, jobs == 1) for task in range(jobs)]
     assert device.running == 0
     assert device.notes == ["9.0 s: the MPS server of GPU-1 went down; it is started again in 4 s"]
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_an_exclusive_card_takes_no_jobs_once_mps_is_given_up(exclusive):
+    """Those that would take turns there would fail; what runs is left alone."""
+    sampler, mps = SimpleNamespace(silent_s=0.0, drained=""), SimpleNamespace(sharing=TIME_SLICE)
+    device = device_of({}, _card=SimpleNamespace(exclusive=exclusive), _sampler=sampler, _mps=mps)
+    device._update_drained()
+    assert ("compute mode is exclusive" in device.drained) is exclusive
+    assert (device.state == "drained") is exclusive
 
 
 def test_a_start_that_waits_for_the_system_is_noted_once():
