@@ -366,5 +366,3 @@ def linked(machine: Machine, wall_s: Callable[[], float]) -> Iterator[None]:
         for patch in reversed(patches):
             patch.stop()
         _watched.clear()
-
-
