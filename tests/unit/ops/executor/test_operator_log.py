@@ -1,12 +1,11 @@
-"""What an operator is told while a run goes on: lines of text or JSON, of which none can harm a terminal or the run."""
+"""What an operator is told while a run goes on: lines of text, of which none can harm a terminal or the run."""
 
 from __future__ import annotations
 
 import io
-import json
 from datetime import UTC, datetime
 
-from heshare.ops.executor.operator_log import Note, OperatorLog
+from heshare.ops.executor.operator_log import OperatorLog, timed
 
 NOON = datetime(2026, 5, 1, 12, 0, 1, tzinfo=UTC)
 
@@ -24,7 +23,7 @@ class Gone(io.StringIO):
 def test_tell_writes_one_line_with_the_time_of_day():
     stream = io.StringIO()
     log = OperatorLog(stream, now=lambda: NOON)
-    log.tell("gpu-lost", "it has\nfallen off", gpu="GPU-1", job="a")
+    log.tell("it has\nfallen off", gpu="GPU-1", job="a")
     log.show("3 s: 1 running")
     assert stream.getvalue() == "12:00:01 GPU-1, a: it has fallen off\n3 s: 1 running\n"
 
@@ -33,38 +32,23 @@ def test_tell_on_a_terminal_clears_the_progress_line_first():
     stream = Terminal()
     log = OperatorLog(stream, now=lambda: NOON)
     log.show("1 s")
-    log.tell("note", "x")
+    log.tell("x")
     log.show("2 s", last=True)
-    log.tell("note", "y")
+    log.tell("y")
     assert stream.getvalue() == "\r\033[K1 s\r\033[K12:00:01 x\n\r\033[K2 s\n12:00:01 y\n"
-
-
-def test_json_log_has_one_object_a_line():
-    stream = Terminal()
-    log = OperatorLog(stream, as_json=True, now=lambda: NOON)
-    log.tell("job-failed", "line\nbreak", gpu="GPU-1", job="a")
-    log.show("2 s")
-    first, second = map(json.loads, stream.getvalue().splitlines())
-    time = "2026-05-01T12:00:01.000+00:00"
-    assert first == {"time": time, "event": "job-failed", "gpu": "GPU-1", "job": "a", "text": "line\nbreak"}
-    assert (second["event"], second["text"]) == ("progress", "2 s")
 
 
 def test_tell_drops_what_cannot_be_written():
     for stream in (Gone(), None):
-        OperatorLog(stream).tell("note", "x")
+        OperatorLog(stream).tell("x")
         OperatorLog(stream).show("x", last=True)
 
 
-def test_a_note_has_its_event_and_its_time():
-    """The report shows the time of the run, the operator's log the time of day."""
-    note = Note.at(1.25, "lost", "gpu-lost")
-    assert (note, note.event, note.said) == ("1.2 s: lost", "gpu-lost", "lost")
+def test_a_note_has_the_time_of_the_session():
+    assert timed(1.25, "lost") == "1.2 s: lost"
 
 
 def test_tell_writes_no_control_characters():
     stream = io.StringIO()
-    OperatorLog(stream, now=lambda: NOON).tell(
-        "job-failed", "dying \x1b]0;owned\x07\x9b2J \u202ebackwards", job="a\x1b[1m"
-    )
+    OperatorLog(stream, now=lambda: NOON).tell("dying \x1b]0;owned\x07\x9b2J \u202ebackwards", job="a\x1b[1m")
     assert stream.getvalue().rstrip("\n").isprintable()

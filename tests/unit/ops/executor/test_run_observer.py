@@ -18,9 +18,7 @@ class Scene:
 
     def __init__(self):
         self.now_s, self.lines, self.told, self.entries = 0.0, [], [], []
-        log = SimpleNamespace(
-            interactive=False, show=self._show, tell=lambda event, *_, **more: self.told.append(event)
-        )
+        log = SimpleNamespace(interactive=False, show=self._show, tell=self._tell)
         journal = SimpleNamespace(append=lambda entry, **_: self.entries.append(type(entry).__name__))
         self.devices = [LostDevice(gpu("T4"), f"GPU-{index}", "not found", lambda: self.now_s) for index in range(2)]
         jobs, state = {0: SimpleNamespace(key="a")}, state_of(run_of(1), session(0.0, 2))
@@ -31,6 +29,9 @@ class Scene:
     def _wait(self, owners, timeout_s):
         self.now_s += timeout_s
         return []
+
+    def _tell(self, text, *, gpu="", job=""):
+        self.told.append((gpu, text))
 
     def _show(self, text, *, last):
         self.lines.append((self.now_s, last))
@@ -69,6 +70,6 @@ def test_notes_of_devices_are_told_and_journalled_once(scene):
     """As soon as somebody waits."""
     scene.observer.wait(0.0)
     scene.observer.wait(0.0)
-    assert scene.told == ["gpu-lost"] * 2
+    assert scene.told == [(f"GPU-{index}", "0.0 s: lost: not found") for index in range(2)]
     assert scene.entries == ["Note"] * 2
     assert [device.notes for device in scene.devices] == [[], []]
