@@ -135,17 +135,6 @@ def test_session_whose_daemon_does_not_start_is_time_slicing(mps_mode, mode: str
         assert re.search(why, session.reason)
 
 
-@pytest.mark.parametrize("how", ["end", "SIGTERM", "SIGHUP", "SIGINT"])
-def test_session_ends_its_daemon_however_the_process_ends(mps_mode, how: str) -> None:
-    mps_mode("obeys")
-    process, daemon = program(how)
-    with process:
-        if how != "end":
-            process.send_signal(getattr(signal, how))
-    assert process.returncode == (3 if how == "end" else -getattr(signal, how))
-    assert has_ended(daemon)
-
-
 def test_start_ends_the_daemon_that_a_killed_session_left(mps_mode, alone) -> None:
     mps_mode("obeys")
     process, daemon = program("wait")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
 from support.run_entries import journal_lines
-from typer.testing import CliRunner
 
-from heshare.cli import app
 from heshare.ops.jobs.run_journal import NAME
 from heshare.shared.journal import journal_line
 
@@ -53,25 +50,3 @@ def test_resume_counts_time_between_sessions_and_never_backwards(doubles, moved_
     assert result.totals["makespan_s"] > (time.time() - began_s if moved_s < 0 else 0)
     (pause,) = [text for text in result.notes if text.startswith("session 2 began")]
     assert note in pause
-
-
-def test_salvaged_run_repeats_a_job_whose_end_was_damaged_and_counts_the_lines(doubles):
-    assert doubles.run(JOBS).complete
-    (doubles.folder / "done.txt").unlink()
-    path = doubles.folder / "run" / NAME
-    lines = path.read_bytes().splitlines(keepends=True)
-    (hit,) = [place for place, line in enumerate(lines) if line.startswith(b'{"end":{"job":"a-1"')]
-    lines[hit] = lines[hit].replace(b"a-1", b"a-3")
-    path.write_bytes(b"".join(lines))
-    refused = CliRunner().invoke(app, ["jobs", "run", "--resume", str(path.parent)])
-    assert refused.exit_code == 2
-    assert f"heshare jobs run --resume {path.parent} --salvage" in refused.stderr
-    run = CliRunner().invoke(app, ["jobs", "run", "--resume", str(path.parent), "--salvage", "--json"])
-    assert run.exit_code == 0, run.stderr
-    result = json.loads(run.stdout)
-    assert result["completed"] == 4
-    assert done(doubles) == ["a-1"]
-    assert any(f"left out: 1 ({NAME}.damaged has them)" in note for note in result["notes"])
-    assert path.with_name(f"{NAME}.damaged").read_bytes() == b"".join(lines)
-    assert doubles.traces() == []
-    assert doubles.resume().notes == result["notes"]
