@@ -352,8 +352,8 @@ def linked(machine: Machine, wall_s: Callable[[], float]) -> Iterator[None]:
         mock.patch.object(clocks, "CardReader", reader),
         mock.patch.object(executor_device, "pidfd", pidfd),
         mock.patch.object(job_on_gpu, "Thread", SimThread),
-        mock.patch.object(keeper, "end_marked", lambda token: end_marked(machine, token)),
-        mock.patch.object(mps, "sweep", lambda: sweep(machine)),
+        mock.patch.object(keeper, "end_marked", side_effect=lambda token: end_marked(machine, token)),
+        mock.patch.object(mps, "sweep", side_effect=lambda: sweep(machine)),
         mock.patch.object(local_gpus, "uuid4", lambda: SimpleNamespace(hex=f"{next(numbers):032x}")),
         mock.patch.object(run_journal, "time", SimpleNamespace(time=wall_s)),
     ]
@@ -366,5 +366,3 @@ def linked(machine: Machine, wall_s: Callable[[], float]) -> Iterator[None]:
         for patch in reversed(patches):
             patch.stop()
         _watched.clear()
-
-

@@ -250,7 +250,9 @@ class Machine:
         """Send SIGTERM, as its supervisor does, and SIGKILL after the grace; once."""
         if run.alive and not run.asked:
             run.asked = True
-            self.later(min(grace_s, max(0.05, run.plan.deaf_s)), self.end, run, -9 if run.plan.deaf_s > grace_s else -15)
+            self.later(
+                min(grace_s, max(0.05, run.plan.deaf_s)), self.end, run, -9 if run.plan.deaf_s > grace_s else -15
+            )
 
     def _notice_loss(self, run: JobRun) -> None:
         if not run.plan.stuck:

@@ -117,10 +117,10 @@ class Simulation:
         with (
             self.files.watched(),
             sim_host.linked(self.machine, self.wall_s),
-            mock.patch.object(execute, "read_jobs", lambda file: self.specs),
-            mock.patch.object(execute, "make", lambda name: Clocked()),
+            mock.patch.object(execute, "read_jobs", return_value=self.specs),
+            mock.patch.object(execute, "make", side_effect=lambda name: Clocked()),
             # Its tables as text take longer to make than all else here; what they show is judged.
-            mock.patch.object(RunReport, "text", lambda report: ""),
+            mock.patch.object(RunReport, "text", return_value=""),
             BROKEN[broken]() if broken else nullcontext(),
         ):
             while self._sessions < MOST_SESSIONS and not self.promises.over():
