@@ -141,7 +141,7 @@ class Promises:
 
     # After a session.
 
-    def given_back(self, process: SimProcess, *, began_s: float, unreleased: bool) -> None:
+    def given_back(self, process: SimProcess, *, unreleased: bool) -> None:
         """Judge what a session that ended in order has left, before anybody else looks after it."""
         sick = self._schedule.has("hung", "lost")
         if unreleased and not sick:
