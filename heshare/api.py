@@ -220,7 +220,7 @@ def run(
         >>> hs.run(4, "1xT4,1xA100", hs.plan(4, "1xT4,1xA100").trade_off)
         Run(plan, 4 tasks on 1xT4,1xA100, 383 kJ, average JCT 1,574 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=200)
-        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 693 kJ, average JCT 2,246 s, emulated)
+        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 693 kJ, average JCT 2,247 s, emulated)
     """
     from heshare import arguments
     from heshare.lab.limits import within_limit

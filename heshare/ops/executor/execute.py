@@ -1,7 +1,7 @@
 """The executor: jobs on this machine's GPUs under a policy, by the same event loop as in virtual time."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +27,14 @@ from heshare.ops.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, hidden
 from heshare.policies.policy import Policy
 from heshare.policies.registry import make
 from heshare.prediction.predictor import Predictor
+from heshare.running.clock import Clock
 from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
 from heshare.shared.errors import PolicyError
-from heshare.shared.signals import Interrupted
+from heshare.shared.signals import Interrupted, handling
 from heshare.shared.version import __version__
 from heshare.world.cluster import Cluster
+from heshare.world.task import Task
 
 
 @dataclass(frozen=True)
@@ -152,30 +154,36 @@ class _SessionOfRun:
         if not tasks:
             return read_report(self._folder).write(self._folder)
 
-        log, described = self._options.log, self._state.run
         clock = self._options.host.clock()
         gpus = self._gpus(jobs, clock.now_s)
-        try:
-            with self._told_release(gpus), gpus:
-                cluster = Cluster(tuple(device.gpu for device in gpus.devices))
-                observer = JournalingObserver(
-                    self._journal, self._state, jobs, gpus.devices, clock.now_s, log, self._options.host
-                )
-                self._begin(gpus, observer, len(tasks))
-                fit_mask(tasks, cluster)
-                policy = self._policy(gpus, observer)
-                # Every session draws random numbers of its own.
-                rng = np.random.default_rng(np.random.SeedSequence(described.seed).spawn(self._number + 1)[-1])
-                with self._told_end(observer):
-                    run(
-                        tasks, cluster, policy,
-                        predictor=self._predictor, rng=rng, devices=gpus.devices, clock=clock, observer=observer,
-                    )  # fmt: skip
-        except BaseException:
-            if self._number < len(self._state.sessions):
-                read_report(self._folder).write(self._folder)
-            raise
-        return read_report(self._folder).write(self._folder)
+        # A second signal cuts off neither the release of the GPUs nor the report.
+        with handling(gpus.interrupts):
+            try:
+                self._run_on(gpus, tasks, jobs, clock)
+            except BaseException:
+                if self._number < len(self._state.sessions):
+                    read_report(self._folder).write(self._folder)
+                raise
+            return read_report(self._folder).write(self._folder)
+
+    def _run_on(self, gpus: LocalGpus, tasks: Sequence[Task], jobs: Mapping[int, AssignedJob], clock: Clock) -> None:
+        """Take the GPUs, run the jobs on them, and give them back."""
+        with self._told_release(gpus), gpus:
+            cluster = Cluster(tuple(device.gpu for device in gpus.devices))
+            observer = JournalingObserver(
+                self._journal, self._state, jobs, gpus.devices, clock.now_s, self._options.log, self._options.host
+            )
+            self._begin(gpus, observer, len(tasks))
+            fit_mask(tasks, cluster)
+            policy = self._policy(gpus, observer)
+            # Every session draws random numbers of its own.
+            seeds = np.random.SeedSequence(self._state.run.seed).spawn(self._number + 1)
+            rng = np.random.default_rng(seeds[-1])
+            with self._told_end(observer):
+                run(
+                    tasks, cluster, policy,
+                    predictor=self._predictor, rng=rng, devices=gpus.devices, clock=clock, observer=observer,
+                )  # fmt: skip
 
     def _gpus(self, jobs: Mapping[int, AssignedJob], now_s: Callable[[], float]) -> LocalGpus:
         described = self._state.run

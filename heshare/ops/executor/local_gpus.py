@@ -93,6 +93,7 @@ class LocalGpus:
         token: the mark of the run's processes.
         attempts: the number of attempts at each job so far, on all of the GPUs.
         unreleased: what could not be given back at the end of the `with`, and what to do.
+        interrupts: the handler of signals, which ignores them once the first has come or the `with` ends.
     """
 
     uuids: Sequence[str]
@@ -111,16 +112,16 @@ class LocalGpus:
         self.token = uuid4().hex
         self.attempts = {task: job.attempts for task, job in self.jobs.items()}
         self.unreleased: list[str] = []
-        self._interrupts = InterruptHandler()
+        self.interrupts = InterruptHandler()
         self._exits = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as exits:
-            exits.enter_context(handling(self._interrupts))
+            exits.enter_context(handling(self.interrupts))
             try:
                 self._open(exits)
             except BaseException:
-                self._interrupts.ignore()
+                self.interrupts.ignore()
                 raise
             self._exits = exits.pop_all()
         return self
@@ -128,7 +129,7 @@ class LocalGpus:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._interrupts.ignore()
+        self.interrupts.ignore()
         self._exits.__exit__(kind, error, trace)
 
     def began_s(self, task_id: int) -> float:

@@ -53,7 +53,7 @@ def test_run_venus_refuses_another_form_with_one_message(text: str) -> None:
     "words",
     [
         "status my-run",
-        "drain my-run",
+        "report my-run",
         "run jobs.yaml",
         "run --resume my-run",
         "run --tasks 4 --devices=nvml",

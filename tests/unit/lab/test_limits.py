@@ -185,6 +185,16 @@ def test_pauses_and_moves_of_held_and_of_running_tasks():
         assert np.isfinite(done.jct_s).all()
 
 
+def test_a_task_may_be_paused_and_started_anew_in_one_decision():
+    steps = {0.0: [Start(0, 0, 100), Start(1, 0, 100)], 10.0: [Pause(0), Start(0, 1, 50), Pause(1)]}
+    steps |= {20.0: [Start(1, 0, 100)], 30.0: [Migrate(1, 1, 50), Migrate(1, 0, 50)]}
+    tasks = [Task(number, Workload("resnet50", 8), 3000.0) for number in range(2)]
+    for limit_w in (80.0, 90.0):
+        done = hs.run(tasks, "2xT4", within_limit(scripted(steps), limit_w))
+        assert excess_w(done, limit_w) <= 1e-6
+        assert np.isfinite(done.jct_s).all()
+
+
 # On toy GPUs, which draw 10 W idle, 60 W at 500 MHz and 110 W at 1,000 MHz, and are predicted exactly
 
 
@@ -346,9 +356,3 @@ def test_while_readings_are_above_the_limit_clocks_fall_nothing_starts_and_one_l
     assert max(end_s - start_s for start_s, end_s in above) <= 1.0, "clocks fall at the next look"
     assert not any(start_s < began_s <= end_s for start_s, end_s in above for (began_s,) in starts_s(done, 2))
     assert len([line for line in lines if "W were read where 250 W are allowed" in line]) == len(above)
-
-
-def test_nothing_starts_while_starts_are_not_allowed():
-    settings = LimitSettings(may_start=lambda: False)
-    with pytest.raises(PolicyError, match="Never started"):
-        hs.run(2, "1xT4", within_limit(make("fifo"), 60.0, settings))

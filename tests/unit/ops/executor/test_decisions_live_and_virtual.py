@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.counting_worker import ToyLauncher
 
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.ops.executor import execute, run_observer
+from heshare.ops.executor import execute
 from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
-from heshare.ops.executor.job_tasks import JobHistory, assigned_jobs, remaining_tasks
+from heshare.ops.executor.host import Host
+from heshare.ops.executor.job_tasks import job_states, remaining_tasks
+from heshare.ops.executor.local_gpus import planned_cluster, select_gpus
 from heshare.ops.executor.run_observer import journalled
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Decision
 from heshare.ops.jobs.job_file import read_jobs
-from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.workers.launcher import Launcher
 from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare
@@ -27,7 +26,6 @@ from heshare.running.observer import Observer
 from heshare.running.run import run
 from heshare.scheduling.settings import Settings
 from heshare.testing.toy import ToyPredictor
-from heshare.world.cluster import Cluster
 
 SCALE_S = 12.0
 """How long a run takes in the executor's time, s: much longer than the time between two polls of a GPU."""
@@ -86,35 +84,45 @@ class Workers(Launcher):
         return Worker(self._clock, self._takes_s[task_id], iterations)
 
 
+class VirtualHost(Host):
+    """This machine, in virtual time, with workers that take known times."""
+
+    def __init__(self, takes_s):
+        self._clock, self._takes_s = VirtualClock(), takes_s
+
+    def clock(self):
+        return self._clock
+
+    def models_lack(self):
+        return ""
+
+    def models(self, mps, outputs):
+        return Workers(self._clock, self._takes_s)
+
+    def wait(self, descriptors, timeout_s):
+        self._clock.wait_until(self._clock.now_s() + timeout_s)
+        return []
+
+
 @pytest.mark.parametrize("policy", ["heshare", "random", "random:all-at-once"])
 def test_execute_decides_as_the_event_loop_does_in_virtual_time(doubles, monkeypatch, policy):
+    """The executor is the same loop over other devices."""
     factory = small_heshare if policy == "heshare" else make
     monkeypatch.setattr(execute, "make", factory)
-    tasks, _ = remaining_tasks(assigned_jobs(read_jobs(doubles.write(JOBS))), JobHistory())
-    gpus = []
-    for index in range(2):
-        with NvmlDevice(index, ToyLauncher()) as card:
-            gpus.append(card.gpu)
+    tasks, _ = remaining_tasks(job_states(read_jobs(doubles.write(JOBS))))
+    cluster = planned_cluster(select_gpus("nvml", Host()).uuids, Host(), clocks=True)
     virtual = Decisions()
     done = run(
         tasks,
-        Cluster(tuple(gpus)),
+        cluster,
         FaultTolerantPolicy(factory(policy)),
         predictor=ToyPredictor(),
         rng=np.random.default_rng(np.random.SeedSequence(0).spawn(1)[-1]),
-        devices=[EmulatedDevice(gpu) for gpu in gpus],
+        devices=[EmulatedDevice(gpu) for gpu in cluster.gpus],
         observer=virtual,
     )
-    clock, takes_s = VirtualClock(), done.execution_s * SCALE_S / done.makespan_s
-
-    def passes(descriptors, wait_s):
-        clock.wait_until(clock.now_s() + wait_s)
-        return []
-
-    monkeypatch.setattr(execute, "WallClock", lambda: clock)
-    monkeypatch.setattr(run_observer, "connection", SimpleNamespace(wait=passes))
-    workers = lambda mps, folder: Workers(clock, takes_s)  # noqa: E731
-    assert doubles.run(JOBS, policy=policy, devices="nvml", clocks=True, launcher=workers).complete
+    host = VirtualHost(done.execution_s * SCALE_S / done.makespan_s)
+    assert doubles.run(JOBS, policy=policy, devices="nvml", clocks=True, host=host).complete
     rows = [row for row in run_journal.read(doubles.folder / "run") if isinstance(row, Decision)]
     decisions = [(row.event, row.jobs, row.gpu, row.actions) for row in rows]
     assert journal_form(virtual.decisions) == decisions

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from heshare.ops.nvml.guarded_gpu import GuardedGpu
 from heshare.ops.views.dry_run import dry_run
 from support.job_rows import job, jobs_of
 from typer.testing import CliRunner
 
 from heshare.cli import app
+from heshare.ops.executor.dry_run import dry_run
 from heshare.ops.executor.gpu_lock import GpuLock
+from heshare.ops.nvml.card_reader import CardReader
 from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor
 
@@ -28,6 +29,7 @@ def plan(doubles, **changes):
 
 
 def test_dry_run_plans_every_job_and_changes_nothing(doubles):
+    """With the times of their arrivals."""
     before = sorted(doubles.folder.rglob("*"))
     found = plan(doubles, allow_clocks=True)
     assert list(found.jobs["job"]) == ["a-0", "a-1", "a-2", "late"]
@@ -45,8 +47,13 @@ def test_dry_run_plans_every_job_and_changes_nothing(doubles):
 
 @pytest.mark.slow
 def test_dry_run_plans_as_the_run_decides_and_each_surveys_the_cards_once(doubles, monkeypatch):
-    asked, ask = [], GuardedGpu.ask
-    monkeypatch.setattr(GuardedGpu, "ask", lambda card, name, *given: asked.append(name) or ask(card, name, *given))
+    asked, ask = [], CardReader.ask
+
+    def spy(reader, which, name, *given):
+        asked.append(name)
+        return ask(reader, which, name, *given)
+
+    monkeypatch.setattr(CardReader, "ask", spy)
     found = plan(doubles)
     assert asked.count("survey") == 1
     done = doubles.run(jobs(arrival_s=1), devices="nvml")
@@ -68,12 +75,17 @@ def test_dry_run_refuses_what_the_run_would_refuse(doubles):
 def test_dry_run_names_rights_and_users_that_are_in_the_way(doubles, monkeypatch):
     lock = GpuLock(plan(doubles).jobs["gpu"].iloc[0])
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr("heshare.ops.views.dry_run.has_sys_admin", lambda: False)
+    monkeypatch.setattr("heshare.ops.executor.dry_run.may_set_clocks", lambda: False)
     doubles.fake.set("process_pid", 1)
     notes = "\n".join(plan(doubles, allow_clocks=True).notes)
     lock.close()
     doubles.fake.set("process_pid", 0)
-    for text in ("another run has it now", "No MPS", "Clocks cannot be locked", "processes of others run on it: 1 ("):
+    for text in (
+        "another run has it now",
+        "No MPS",
+        "Clocks can be locked here only as root",
+        "processes of others run on it: 1 (",
+    ):
         assert text in notes
 
 

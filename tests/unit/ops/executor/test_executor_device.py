@@ -12,7 +12,7 @@ from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.executor_device import ExecutorDevice, LostDevice, Timeouts
 from heshare.ops.executor.job_launcher import JobLauncher
 from heshare.ops.executor.job_on_gpu import JobOnGpu
-from heshare.ops.mps import MPS, DaemonRestarts
+from heshare.ops.mps import MPS, TIME_SLICE, DaemonRestarts
 from heshare.shared.errors import DeviceError
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
@@ -88,9 +88,7 @@ def test_jobs_of_a_missing_gpu_fail_without_a_charge():
 )
 def test_a_failure_is_shared_if_it_follows_that_of_a_neighbour(now_s, began_s, kind):
     """The first to fail is the suspect."""
-    device = device_of(
-        {}, _timeouts=Timeouts(shared_s=5.0), _first_failure=(100.0, 0), _now_s=lambda: now_s
-    )
+    device = device_of({}, _timeouts=Timeouts(shared_s=5.0), _first_failure=(100.0, 0), _now_s=lambda: now_s)
     neighbour = job(1)
     neighbour.began_s = began_s
     assert device._classify(neighbour, TaskFailure(1, "crash", "exit code 1")).kind == kind
@@ -107,6 +105,16 @@ def test_clients_fail_with_their_mps_daemon(jobs):
     assert [(one.task_id, one.alone) for one in device.take_failures()] == [(task, jobs == 1) for task in range(jobs)]
     assert device.running == 0
     assert device.notes == ["9.0 s: the MPS server of GPU-1 went down; it is started again in 4 s"]
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_an_exclusive_card_takes_no_jobs_once_mps_is_given_up(exclusive):
+    """Those that would take turns there would fail; what runs is left alone."""
+    sampler, mps = SimpleNamespace(silent_s=0.0, drained=""), SimpleNamespace(sharing=TIME_SLICE)
+    device = device_of({}, _card=SimpleNamespace(exclusive=exclusive), _sampler=sampler, _mps=mps)
+    device._update_drained()
+    assert ("compute mode is exclusive" in device.drained) is exclusive
+    assert (device.state == "drained") is exclusive
 
 
 def test_a_start_that_waits_for_the_system_is_noted_once():

@@ -7,7 +7,7 @@ import pytest
 from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.device import TaskFailure
-from heshare.ops.executor.fault_tolerant import _AGAIN_S, FaultTolerantPolicy
+from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.policies.policy import EventKind, Pause, Start
 from heshare.policies.registry import make
 from heshare.running.observer import Observer
@@ -206,78 +206,3 @@ def test_policies_complete_every_task_in_spite_of_all_kinds_of_failures(name):
     assert sorted(one.task for one in completed(done)) == list(range(12))
     assert all(one.gpu != 0 for one in completed(done) if one.end_s > 7.0)
     assert sum(interval.outcome.startswith("failed") for interval in done.record.intervals) > 3
-
-
-def gangs_beside_tasks(policy, pending, cluster="2xA100"):
-    """Run tasks on emulated GPUs, which run gangs, under a policy that the guard wraps; return the intervals."""
-    done = run(
-        pending, Cluster.parse(cluster), FaultTolerantPolicy(policy), predictor=ToyPredictor(),
-        rng=np.random.default_rng(0),
-    )  # fmt: skip
-    return {interval.task: interval for interval in done.record.intervals}
-
-
-def test_fault_tolerant_starts_nothing_beside_a_gang_and_no_gang_beside_a_task():
-    def everything_at_once(event, view):
-        return [Start(task.id, 1, 50, also=(0,)[: task.gpus - 1]) for task in view.waiting]
-
-    pending = [task(index, 100.0, gpus=width) for index, width in enumerate((1, 2, 1, 2, 1))]
-    found = gangs_beside_tasks(ScriptedPolicy(everything_at_once), pending)
-    assert len(found) == 5
-    for gang in (found[1], found[3]):
-        for other in found.values():
-            assert other is gang or other.end_s <= gang.start_s or gang.end_s <= other.start_s
-    # Tasks on one GPU each still share it.
-    assert found[0].start_s == found[2].start_s
-
-
-@pytest.mark.parametrize(("order", "start_s"), [(1, 1.0), (-1, 1.0 + _AGAIN_S)])
-def test_fault_tolerant_lets_a_gang_take_the_gpu_of_a_task_that_is_paused_at_that_moment_or_tries_again(order, start_s):
-    def gang_first(event, view):
-        if event.kind is EventKind.ARRIVAL and 1 in event.tasks:
-            return [*[Pause(task) for task in view.gpus[0].running], Start(1, 0, also=(1,))][::order]
-        return [Start(task.id, 0) for task in view.waiting]
-
-    found = gangs_beside_tasks(ScriptedPolicy(gang_first), [task(0, 1e5), task(1, 1e3, 1.0, gpus=2)])
-    assert found[1].start_s == start_s
-
-
-def test_fault_tolerant_hides_a_gang_for_which_too_few_gpus_are_left():
-    seen = []
-
-    def look(event, view):
-        seen.append([task.id for task in view.waiting])
-        return [Start(task.id, 0) for task in view.waiting if task.gpus == 1]
-
-    devices = [FailingDevice(GPU, lost_s=1.0), FailingDevice(GPU)]
-    pending = [*tasks(5.0), task(1, 5.0, gpus=2)]
-    with pytest.raises(PolicyError, match="Unfinished: tasks 1 waits"):
-        simulate(devices, ScriptedPolicy(look), pending)
-    assert seen[0] == [0, 1]
-    assert all(1 not in ids for ids in seen[1:])
-
-
-def test_fault_tolerant_has_the_gangs_of_its_policy():
-    assert FaultTolerantPolicy(make("fifo")).gangs
-    assert not FaultTolerantPolicy(make("heshare:trade-off")).gangs
-
-
-@pytest.mark.parametrize("replans", [True, False])
-def test_what_waits_arrives_again_for_a_policy_that_replans_when_there_is_news(replans):
-    events = []
-
-    def one_by_one(event, view):
-        events.append((event.kind, event.tasks))
-        busy = any(len(gpu.running) for gpu in view.gpus)
-        return [] if busy else [Start(task.id, 0) for task in view.waiting[:1]]
-
-    policy = ScriptedPolicy(one_by_one)
-    policy.replans = replans
-    news = iter([False, True, False, False])
-    guarded = FaultTolerantPolicy(policy, lambda waiting: next(news))
-    run(
-        tasks(1.0, 1.0, 1.0), Cluster((GPU,)), guarded, predictor=ToyPredictor(), rng=np.random.default_rng(0),
-        devices=[ToyDevice(GPU)],
-    )  # fmt: skip
-    second = (EventKind.ARRIVAL, (1, 2)) if replans else (EventKind.COMPLETION, (0,))
-    assert events[:3] == [(EventKind.ARRIVAL, (0, 1, 2)), second, (EventKind.COMPLETION, (1,))]

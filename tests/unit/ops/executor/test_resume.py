@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.jobs.run_journal import NAME
-from heshare.ops.views.run_view import RunView
 from heshare.shared.journal import journal_line
 
 JOBS = """\
@@ -76,22 +75,3 @@ def test_salvaged_run_repeats_a_job_whose_end_was_damaged_and_counts_the_lines(d
     assert path.with_name(f"{NAME}.damaged").read_bytes() == b"".join(lines)
     assert doubles.traces() == []
     assert doubles.resume().notes == result["notes"]
-
-
-@pytest.mark.parametrize("hosts", [None, {"address": "tls://head:8786", "name": "run-1"}])
-def test_a_run_of_an_older_version_is_continued_unless_it_was_on_several_hosts(doubles, hosts):
-    entries = unfinished(doubles, ended=("a-0",))
-    entries[0]["run"]["hosts"] = hosts
-    for entry in entries:
-        for gpu in entry.get("session", {}).get("gpus", ()):
-            gpu["host"] = "" if hosts is None else "there"
-    write(doubles, entries)
-    if hosts is None:
-        assert doubles.resume().complete
-        return
-    refused = CliRunner().invoke(app, ["jobs", "run", "--resume", str(doubles.folder / "run")])
-    assert refused.exit_code == 2
-    assert refused.stderr.count("\n") == 1
-    assert f"{NAME}: found a run on several hosts; expected " in refused.stderr
-    assert journal_lines(doubles.folder / "run") == entries
-    assert RunView(doubles.folder / "run").state.counts()["completed"] == 1
