@@ -94,8 +94,8 @@ test: $(ENV) ## the tests that need no GPU, without the slow ones
 test-all: $(ENV) ## every test that needs no GPU
 	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal
 
-simulate: $(ENV) ## 100,000 simulated runs of jobs, each under the faults of its seed (SEEDS=0:1000: others)
-	PYTHONPATH=tests $(PY) -m support.simulator --seeds $(or $(SEEDS),0:100000) --jobs $(JOBS)
+simulate: $(ENV) ## 10,000 simulated runs of jobs, each under the faults of its seed (SEEDS=0:1000: others)
+	PYTHONPATH=tests $(PY) -m support.simulator --seeds $(or $(SEEDS),0:10000) --jobs $(JOBS)
 
 mutants: $(ENV) ## 200 single changes of operators and constants, and which the nearest tests do not notice (MUTANTS="--seed 2")
 	PYTHONPATH=tests $(PY) -m support.mutants --jobs $(JOBS) $(MUTANTS)

@@ -1,6 +1,6 @@
 """The executor, broken on purpose: each fault replaces a piece of it by one that a hurried hand might have written.
 
-`BROKEN` has those that simulated runs must find; `NOT_SIMULATED` those in real processes, with the test that finds each.
+`BROKEN` has those that simulated runs must find; `NOT_SIMULATED` those in real processes, with the tests for them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ from heshare.shared.journal import Journal
 from heshare.shared.signals import InterruptHandler
 
 NOT_SIMULATED = {
-    "the keeper is never replaced": "tests/unit/ops/test_keeper.py",
-    "a process of NVML that hangs is never replaced": "tests/unit/ops/nvml/test_card_reader.py",
-    "a job that ignores SIGTERM is not killed after the grace": "tests/unit/ops/executor/test_supervised_process.py",
-    "jobs start above the power limit": "tests/unit/lab/test_limits.py",
+    "the keeper is never replaced": "tests/unit/ops/test_keeper.py::test_a_keeper_that_is_killed_is_replaced",
+    "a process of NVML that hangs is never replaced": "tests/unit/ops/nvml/test_card_reader.py"
+    "::test_a_call_that_hangs_ends_at_its_deadline_and_the_process_is_replaced",
+    "a job that ignores SIGTERM is not killed after the grace": "tests/unit/ops/workers/test_supervisor.py"
+    "::test_stop_ends_a_job_that_ignores_sigterm_with_all_its_strays",
+    "jobs start above the power limit": "tests/unit/ops/executor/test_power_limit.py"
+    "::test_while_power_is_read_above_the_limit_nothing_starts_and_no_clock_rises",
 }
 """Faults of what a simulation replaces, and the tests over real processes that find them."""
 
@@ -58,7 +61,7 @@ def _nothing(*_: object, **__: object) -> None:
 
 
 def _lock_ignored() -> Any:
-    return mock.patch.object(GpuLock, "acquire", lambda lock: True)
+    return mock.patch.object(GpuLock, "acquire", return_value=True)
 
 
 def _sigterm_ignored() -> Any:
@@ -142,7 +145,7 @@ def _note_deleted_first() -> Any:
 
 
 def _marked_processes_left() -> Any:
-    return mock.patch.object(keeper, "end_marked", lambda token: 0)
+    return mock.patch.object(keeper, "end_marked", return_value=0)
 
 
 # The journal, and what a session continues from it.
@@ -186,7 +189,7 @@ def _torn_line_kept() -> Any:
 
 
 def _wall_time_backwards() -> Any:
-    return mock.patch.object(run_journal, "session_start", lambda entries: (run_journal.time.time(), 0.0))
+    return mock.patch.object(run_journal, "session_start", side_effect=lambda entries: (run_journal.time.time(), 0.0))
 
 
 def _completed_jobs_again() -> Any:

@@ -89,8 +89,10 @@ def _open_for_all(path: Path, _: int) -> int:
                 made = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | flags, 0o666)
             except FileExistsError:
                 continue
-            os.fchmod(made, 0o666)  # whatever the umask is
-            os.close(made)
+            try:
+                os.fchmod(made, 0o666)  # whatever the umask is
+            finally:
+                os.close(made)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(0, "not a plain file")

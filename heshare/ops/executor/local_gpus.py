@@ -118,7 +118,11 @@ class LocalGpus:
     def __enter__(self) -> Self:
         with ExitStack() as exits:
             exits.enter_context(handling(self.interrupts))
-            self._open(exits)
+            try:
+                self._open(exits)
+            except BaseException:
+                self.interrupts.ignore()
+                raise
             self._exits = exits.pop_all()
         return self
 

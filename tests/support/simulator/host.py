@@ -352,9 +352,9 @@ def linked(machine: Machine, wall_s: Callable[[], float]) -> Iterator[None]:
         mock.patch.object(clocks, "CardReader", reader),
         mock.patch.object(executor_device, "pidfd", pidfd),
         mock.patch.object(job_on_gpu, "Thread", SimThread),
-        mock.patch.object(keeper, "end_marked", lambda token: end_marked(machine, token)),
-        mock.patch.object(mps, "sweep", lambda: sweep(machine)),
-        mock.patch.object(local_gpus, "uuid4", lambda: SimpleNamespace(hex=f"{next(numbers):032x}")),
+        mock.patch.object(keeper, "end_marked", side_effect=lambda token: end_marked(machine, token)),
+        mock.patch.object(mps, "sweep", side_effect=lambda: sweep(machine)),
+        mock.patch.object(local_gpus, "uuid4", side_effect=lambda: SimpleNamespace(hex=f"{next(numbers):032x}")),
         mock.patch.object(run_journal, "time", SimpleNamespace(time=wall_s)),
     ]
     patches += [mock.patch.object(module, "time", lock_time) for module in (file_lock, gpu_lock, held_note, clocks)]

@@ -97,8 +97,8 @@ class SimProcess:
         self.machine.log("signal", self.name)
         self.asked()
         handler = signal.getsignal(signal.SIGTERM)
-        if handler is signals._on_signal:
-            signals._on_signal(signal.SIGTERM, None)
+        if callable(handler):
+            handler(signal.SIGTERM, None)
         else:
             self.kill()
 
@@ -170,9 +170,12 @@ class WatchedFiles:
     def watched(self) -> Iterator[None]:
         changed = {name: self._watched(name, getattr(os, name)) for name in _CHANGES}
         changed |= {"open": self._opened, "close": self._closed, "fsync": self._watched("fsync", self._sync)}
-        with mock.patch.multiple(os, **changed), mock.patch.object(io, "open", self._stream):
-            with mock.patch.object(builtins, "open", self._stream):
-                yield
+        with (
+            mock.patch.multiple(os, **changed),
+            mock.patch.object(io, "open", self._stream),
+            mock.patch.object(builtins, "open", self._stream),
+        ):
+            yield
 
     def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -200,7 +203,7 @@ class WatchedFiles:
             return self._open(path, flags, mode, dir_fd=dir_fd)
         if not flags & os.O_CREAT:
             return process.own(self._open(path, flags, mode, dir_fd=dir_fd))
-        self._require_inside(path if dir_fd is None else f"{os.readlink(f'/proc/self/fd/{dir_fd}')}/{path}")
+        self._require_inside(path if dir_fd is None else Path(f"/proc/self/fd/{dir_fd}").readlink() / path)
         return process.own(process.change("open", self._open, path, flags, mode, dir_fd=dir_fd))
 
     def _closed(self, descriptor: int) -> None:
@@ -225,7 +228,7 @@ class WatchedFiles:
         return buffered if "b" in mode else io.TextIOWrapper(buffered, **given)
 
     def _require_inside(self, path: Any) -> None:
-        place = os.path.abspath(os.fspath(path))
+        place = os.fspath(path)
         if not place.startswith(str(self._root)):
             self._machine.violate(f"a file outside the folders of the run is changed: {place}")
 

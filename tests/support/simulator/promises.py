@@ -20,9 +20,9 @@ from support.simulator.schedule import LIES, Schedule
 
 from heshare.ops.executor.job_tasks import FREE_ATTEMPTS
 from heshare.ops.jobs import entries, run_journal
-from heshare.ops.jobs.entries import Account, Decision, End, Sample, Session
+from heshare.ops.jobs.entries import Decision, End, Sample, Session
 from heshare.ops.jobs.report import RunReport, read_report
-from heshare.ops.jobs.run_state import MPS_ENDED
+from heshare.ops.jobs.run_state import MPS_ENDED, RunState
 from heshare.ops.jobs.run_view import RunView
 from heshare.shared.errors import HeShareError
 
@@ -141,7 +141,7 @@ class Promises:
 
     # After a session.
 
-    def given_back(self, process: SimProcess, *, began_s: float, unreleased: bool) -> None:
+    def given_back(self, process: SimProcess, *, unreleased: bool) -> None:
         """Judge what a session that ended in order has left, before anybody else looks after it."""
         sick = self._schedule.has("hung", "lost")
         if unreleased and not sick:
@@ -163,8 +163,13 @@ class Promises:
             if clocks and card.locked_mhz is not None:
                 machine.violate(f"{who} leaves the clock of {card.uuid} locked")
         notes = [path.name for path in self._notes() if clocks or path.name.startswith("run-")]
+        notes = [name for name in notes if not self._refused(name)]
         if notes and (clocks or not self._schedule.has("hung", "lost")):
             machine.violate(f"{who} leaves {', '.join(name.partition('-')[0] for name in notes)} notes")
+
+    def _refused(self, name: str) -> bool:
+        """Return whether a note is of a clock that nobody here may set: killed before the refusal, it has to stay."""
+        return self._killed and self._schedule.unprivileged and name.startswith("gpu-")
 
     def _notes(self) -> list[Path]:
         return sorted(self._state.glob("*.json")) if self._state.exists() else []
@@ -182,11 +187,11 @@ class Promises:
             return
         ended = ended and self._sessions > sessions
         try:
-            report, status = read_report(self._folder), self._check_status(wall_s, alive=False).as_dict(wall_s)
+            report, view = read_report(self._folder), self._check_status(wall_s, alive=False)
         except HeShareError as error:
             self._machine.violate(f"the journal cannot be read: {error}")
             return
-        self._report = report
+        self._report, status = report, view.as_dict(wall_s)
         if ended and Decision in begun and not (self._folder / "report.txt").exists():
             self._machine.violate("a session ended in order, and there is no report")
 
@@ -196,33 +201,34 @@ class Promises:
         for shown, row in zip(status["gpus"], report.gpus.to_dict("records"), strict=True):
             for part in ("energy_j", "idle_j", "lost_j"):
                 self._same("status", f"{part} of {row['uuid']}, and of the report", shown[part], row[part])
-        self._energy(report, ended=ended)
+        self._energy(report, view.state, ended=ended)
         self._times()
         self._machine.log("energy", *(f"{one:.6f}" for one in report.gpus["energy_j"]))
 
-    def _energy(self, report: RunReport, *, ended: bool) -> None:
+    def _energy(self, report: RunReport, state: RunState, *, ended: bool) -> None:
         jobs_j = report.jobs["energy_j"].fillna(0.0).sum() + report.jobs["lost_j"].sum()
         given_j = report.gpus["completed_j"].sum() + report.gpus["lost_j"].sum()
         self._same("report", "the energies of jobs, and what GPUs gave to jobs", jobs_j, given_j)
 
-        state = run_journal.read_state(self._folder)
-        state.end_session()
         for index, (row, gpu) in enumerate(zip(report.gpus.to_dict("records"), state.gpus, strict=True)):
-            parts_j = row["completed_j"] + row["lost_j"] + row["idle_j"] + row["between_j"]
+            parts_j = row["completed_j"] + row["lost_j"] + row["idle_j"]
             self._same("report", f"GPU {index}: its parts, and its energy", parts_j, row["energy_j"])
             if not gpu.unknown_between:
-                self._against_truth(index, row, gpu.estimated_j + gpu.unknown_s * LIMIT_W, ended=ended)
+                self._against_truth(row, gpu.estimated_j + gpu.unknown_s * LIMIT_W, ended=ended)
 
-    def _against_truth(self, index: int, row: dict[str, Any], estimated_j: float, *, ended: bool) -> None:
+    def _against_truth(self, row: dict[str, Any], estimated_j: float, *, ended: bool) -> None:
         """Compare the energy of a GPU with what it really drew, from its first reading to its last account."""
-        card, windows = self._machine.cards[row["uuid"]], self._windows(index)
+        card = self._machine.cards[row["uuid"]]
+        windows = self._windows(card)
         lies = self._schedule.has(*LIES)
         if not windows or (lies and len(windows) > 1):
             return
-        drawn_j = card.energy_at(windows[-1][1]) - card.energy_at(windows[0][0])
-        if abs(row["energy_j"] - drawn_j) > 1e-3 + 1e-6 * drawn_j + (estimated_j if lies else 0.0):
-            found = f"{row['energy_j']:.3f} J where it drew {drawn_j:.3f} J"
-            self._machine.violate(f"energy of {card.uuid}: {found} ({len(windows)} sessions)")
+        drawn_j = sum(card.energy_at(last_s) - card.energy_at(first_s) for first_s, last_s in windows)
+        all_j = card.energy_at(windows[-1][1]) - card.energy_at(windows[0][0])
+        for what, said_j, true_j in (("energy", "energy_j", drawn_j), ("between", "between_j", all_j - drawn_j)):
+            if abs(row[said_j] - true_j) > 1e-3 + 1e-6 * all_j + (estimated_j if lies else 0.0):
+                found = f"{row[said_j]:.3f} J where it drew {true_j:.3f} J"
+                self._machine.violate(f"{what} of {card.uuid}: {found} ({len(windows)} sessions)")
         if lies or self._schedule.has("hung", "lost"):
             return
 
@@ -233,26 +239,26 @@ class Promises:
         if ended and self._machine.now_s - windows[-1][1] > _FRESH_S:
             self._machine.violate(f"the last account of {card.uuid} is old at the end of the session")
 
-    def _windows(self, index: int) -> list[tuple[float, float]]:
-        """Return when the counter of a GPU was first and last read in each session; nothing where that is unknown."""
-        card = self._machine.cards[f"GPU-{index}"]
+    def _windows(self, card: Card) -> list[tuple[float, float]]:
+        """Return when the counter of a card was first and last read in each session; nothing where that is unknown."""
         windows: list[tuple[float, float]] = []
+        place = 0
         for entry in self.entries():
-            accounts: list[tuple[int, Account]] = []
+            counters_j: list[float | None] = []
             if isinstance(entry, Session):
-                first_j = entry.counters_j[index]
-                if first_j is None or first_j not in card.shown:
-                    return []
-                windows.append((card.shown[first_j],) * 2)
+                place = [gpu.uuid for gpu in entry.gpus].index(card.uuid)
+                counters_j = [entry.counters_j[place]] * 2
+                windows.append((math.nan, math.nan))
             elif isinstance(entry, Sample):
-                accounts = list(enumerate(entry.gpus))
-            elif isinstance(entry, End):
-                accounts = [(entry.gpu, entry.account)]
-            for gpu, account in accounts:
-                if gpu == index:
-                    if account.counter_j is None or account.counter_j not in card.shown:
-                        return []
-                    windows[-1] = windows[-1][0], card.shown[account.counter_j]
+                counters_j = [entry.gpus[place].counter_j]
+            elif isinstance(entry, End) and entry.gpu == place:
+                counters_j = [entry.account.counter_j]
+            if not counters_j:
+                continue
+            if counters_j[0] is None or counters_j[0] not in card.shown:
+                return []
+            time_s = card.shown[counters_j[0]]
+            windows[-1] = (time_s if len(counters_j) == 2 else windows[-1][0]), time_s
         return windows
 
     def _times(self) -> None:
@@ -305,9 +311,9 @@ class Promises:
         """Check that a failure which is charged to a job was the job's own."""
         run = next((one for one in self._machine.runs if (one.key, one.attempt) == (end.job, end.attempt)), None)
         own = run is not None and end.attempt <= len(run.plan.codes) and run.code == run.plan.codes[end.attempt - 1]
-        if end.charged and not own and end.job not in self._schedule.timeouts_s:
-            if not self._schedule.has("mps-dies", "hung", "lost"):
-                self._machine.violate(f"attempt {end.attempt} of {end.job} is charged to it: {end.reason}")
+        excused = end.job in self._schedule.timeouts_s or self._schedule.has("mps-dies", "hung", "lost")
+        if end.charged and not own and not excused:
+            self._machine.violate(f"attempt {end.attempt} of {end.job} is charged to it: {end.reason}")
 
     def _check_report(self, completed: Counter[str], failed: set[str]) -> None:
         for job in [] if self._report is None else self._report.jobs.to_dict("records"):
@@ -327,6 +333,8 @@ class Promises:
             if card.locked_mhz is not None:
                 machine.violate(f"the clock of {card.uuid} is left locked")
         for path in self._state.iterdir() if self._state.exists() else ():
+            if self._refused(path.name):
+                continue
             machine.violate(f"a file is left in the state folder: {path.suffix}")
         for path in self._folder.iterdir() if self._folder.exists() else ():
             if path.name not in _REPORT and not (self._killed and path.name.startswith(".")):

@@ -77,12 +77,11 @@ def spec(name: str, folder: Path, *, retries: int = 0, timeout_s: float | None =
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run showed: the promises that were broken, all that happened, the sessions, the changes of the first."""
+    """What a run showed: the promises that were broken, all that happened, and the number of sessions."""
 
     violations: list[str]
     history: list[str]
     sessions: int
-    changes: int
 
     @property
     def digest(self) -> str:
@@ -107,7 +106,7 @@ class Simulation:
         )
         self.promises = Promises(machine, schedule, self.files, self.folder, root / "state")
         self._set_back_s = 0.0
-        self._sessions = self._changes = 0
+        self._sessions = 0
 
     def wall_s(self) -> float:
         return EPOCH + self.machine.now_s - self._set_back_s
@@ -117,10 +116,10 @@ class Simulation:
         with (
             self.files.watched(),
             sim_host.linked(self.machine, self.wall_s),
-            mock.patch.object(execute, "read_jobs", lambda file: self.specs),
-            mock.patch.object(execute, "make", lambda name: Clocked()),
+            mock.patch.object(execute, "read_jobs", return_value=self.specs),
+            mock.patch.object(execute, "make", side_effect=lambda name: Clocked()),
             # Its tables as text take longer to make than all else here; what they show is judged.
-            mock.patch.object(RunReport, "text", lambda report: ""),
+            mock.patch.object(RunReport, "text", return_value=""),
             BROKEN[broken]() if broken else nullcontext(),
         ):
             while self._sessions < MOST_SESSIONS and not self.promises.over():
@@ -131,7 +130,7 @@ class Simulation:
                 self._session(plan)
             self.promises.at_the_end()
             self._restore_late()
-        return Outcome(self.machine.violations, self.machine.history, self._sessions, self._changes)
+        return Outcome(self.machine.violations, self.machine.history, self._sessions)
 
     def _session(self, plan: SessionPlan) -> None:
         machine, promises = self.machine, self.promises
@@ -139,15 +138,12 @@ class Simulation:
         host = SimHost(process, self.schedule.jobs, mps_works=self.schedule.mps)
         self._plan_events(plan, process, host)
         self._sessions += 1
-        began_s = machine.now_s
         error = process.run(lambda: self._execute(host, self.folder))
-        self._changes = self._changes or process.changes
-
         machine.log("session", type(error).__name__, error if isinstance(error, HeShareError) else "")
         if error is not None and not isinstance(error, DeviceError | signals.Interrupted | Crash):
             machine.violate(f"the executor ended by {type(error).__name__}: {error}")
         if not process.killed:
-            promises.given_back(process, began_s=began_s, unreleased=bool(host.keepers and host.keepers[-1].left))
+            promises.given_back(process, unreleased=bool(host.keepers and host.keepers[-1].left))
         self._end_what_is_left(plan, process, host)
         promises.after_session(ended=not process.killed, wall_s=self.wall_s())
         self._set_back_s += plan.set_back_s
@@ -312,6 +308,3 @@ def crash_at_every_write(step: int = 1) -> int:
             crashes += 1
             change += step
     return crashes
-
-
-__all__ = ["Outcome", "Schedule", "Simulation", "crash_at_every_write", "run_schedule", "simulate"]
