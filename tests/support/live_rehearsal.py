@@ -1,6 +1,6 @@
 """`heshare live` rehearsed without a GPU: `PYTHONPATH=tests python -m support.live_rehearsal --out data/live`.
 
-Everything is real (processes, journal, locks, watchdog, wall time) but the NVML library, the MPS daemon and the work of
+Everything is real (processes, journal, locks, keeper, wall time) but the NVML library, the MPS daemon and the work of
 the workers: those are the stand-ins of the tests. The device model emulates the GPU (`support.emulated_gpu`), so the
 result that the simulator should return is known. Its results are marked as a stand-in's.
 """
@@ -25,6 +25,7 @@ from support.fakenvml import SONAME, FakeNvml
 from heshare.cli.live_command import write_and_print
 from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
+from heshare.ops.executor.host import Host
 from heshare.ops.live.live_comparison import POLICIES, LiveComparisonConfig, LiveOptions, run_live_comparison
 from heshare.ops.live.live_gpus import LiveGpu
 from heshare.ops.mps import MpsSession
@@ -65,14 +66,25 @@ def stand_in_gpu(
     try:
         with emulated_gpu(GPU, library, folder / "workers"):
             yield LiveOptions(
-                execute=execute.ExecutorOptions(
-                    timeouts=Timeouts(poll_s=look_s), launcher=lambda mps, logs: launch(mps, log_dir=logs)
-                ),
+                execute=execute.ExecutorOptions(timeouts=Timeouts(poll_s=look_s), host=_EmulatedHost(launch)),
                 opener=lambda live: _open(live, launch, folder),
                 warm_s=warmup_s,
             )
     finally:
         fake.close()
+
+
+class _EmulatedHost(Host):
+    """This machine, whose workers the device model emulates."""
+
+    def __init__(self, launch: partial[ProcessLauncher]) -> None:
+        self._launch = launch
+
+    def models_lack(self) -> str:
+        return ""
+
+    def models(self, mps: MpsSession, outputs: Path) -> ProcessLauncher:
+        return self._launch(mps, log_dir=outputs)
 
 
 def _open(live: LiveGpu, launch: partial[ProcessLauncher], folder: Path) -> NvmlDevice:
