@@ -1,4 +1,4 @@
-"""SM clocks of this machine's cards: noted on disk before they are locked, so that what a killed process left is undone.
+"""SM clocks of this machine's cards: noted on disk before they are locked, so what a killed process left is undone.
 
 A note is a file in the state folder, locked (flock) as long as the process that wrote it lives. NVML does not report
 whether a clock was locked before, so giving a clock back means leaving it to the card.
@@ -93,8 +93,8 @@ def _claim(card: NvmlGpu, uuid: str, sm_mhz: int) -> HeldNote:
         note = HeldNote(path, {"uuid": uuid, "sm_mhz": sm_mhz, "before_mhz": before_mhz})
     except OSError as error:
         raise DeviceError(
-            f"{path}: the lock of a clock cannot be noted there ({error.strerror}). Set XDG_STATE_HOME to a folder that "
-            "can be written."
+            f"{path}: the lock of a clock cannot be noted there ({error.strerror}). Set XDG_STATE_HOME to a folder "
+            "that can be written."
         ) from error
 
     until_s = time.monotonic() + _TAKE_OVER_S

@@ -165,9 +165,7 @@ class _SessionOfRun:
                 raise
             return read_report(self._folder).write(self._folder)
 
-    def _run_on(
-        self, gpus: LocalGpus, tasks: Sequence[Task], jobs: Mapping[int, AssignedJob], clock: Clock
-    ) -> None:
+    def _run_on(self, gpus: LocalGpus, tasks: Sequence[Task], jobs: Mapping[int, AssignedJob], clock: Clock) -> None:
         """Take the GPUs, run the jobs on them, and give them back."""
         with self._told_release(gpus), gpus:
             cluster = Cluster(tuple(device.gpu for device in gpus.devices))

@@ -63,8 +63,8 @@ class CardSampler:
         now_s: the time, s.
 
     Attributes:
-        counter_j: its energy counter at the last sample, J; NaN where it was not read, or stands still: then the account
-            of the energy does not end at it.
+        counter_j: its energy counter at the last sample, J; NaN where it was not read, or stands still: the account of
+            the energy does not end at it then.
         drained: the error after which nothing new may start on it; empty if there was none.
     """
 
