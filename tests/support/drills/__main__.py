@@ -92,9 +92,7 @@ class Drill:
         """Kill a process; one of these jobs ends by that."""
         ended = sum(len(run.outcomes(job)) for job in jobs)
         kill([pid])
-        noted = until(
-            lambda: sum(len(run.outcomes(job)) for job in jobs) > ended or executor.poll() is not None, RUN_S
-        )
+        noted = until(lambda: sum(len(run.outcomes(job)) for job in jobs) > ended or executor.poll() is not None, RUN_S)
         return [] if noted else [f"no end of {' or '.join(sorted(jobs))} in the journal"]
 
     def _replaced(self, part: str, executor: subprocess.Popen[bytes]) -> list[str] | None:

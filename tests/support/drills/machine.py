@@ -131,7 +131,6 @@ class RunFolder:
         return [f"{name} is counted {count} times, done {worked[name]} times" for name, count in counted.items()
                 if count != 1 or not worked[name]]  # fmt: skip
 
-
     def energy_faults(self, spent_j: float) -> list[str]:
         """Return what the report of a run says of energy that cannot be; `spent_j` is what a card used meanwhile, J."""
         faults = []

@@ -131,7 +131,10 @@ def test_read_marks_a_reading_under_a_limit_as_throttled(fake: FakeNvml) -> None
         assert not device.read().throttled
 
 
-@pytest.mark.parametrize(("figure", "value", "found"), [("mig", 1, "MIG"), ("compute_mode", 2, "prohibited"), ("remap_failed", 1, "could not be remapped")])
+@pytest.mark.parametrize(
+    ("figure", "value", "found"),
+    [("mig", 1, "MIG"), ("compute_mode", 2, "prohibited"), ("remap_failed", 1, "could not be remapped")],
+)
 def test_nvml_device_refuses_modes_that_forbid_measuring(fake: FakeNvml, figure: str, value: int, found: str) -> None:
     fake.set(figure, value)
     with pytest.raises(DeviceError, match=found):
@@ -234,7 +237,8 @@ def test_probe_reports_what_follows_from_the_readings(
     fake.set("mig", 1)
     monkeypatch.setattr("heshare.ops.probe.has_sys_admin", lambda: True)
     lines = " ".join(probe()["follows"])
-    for word in ("GPM", "persistence", "nvmlDeviceGetTotalEnergyConsumption failed", "MIG", "Clocks can be locked (root"):
+    counter = "nvmlDeviceGetTotalEnergyConsumption failed"
+    for word in ("GPM", "persistence", counter, "MIG", "Clocks can be locked (root"):
         assert word in lines
     assert "--device nvml:0" not in lines
 

@@ -79,7 +79,12 @@ def test_dry_run_names_rights_and_users_that_are_in_the_way(doubles, monkeypatch
     notes = "\n".join(plan(doubles, allow_clocks=True).notes)
     lock.close()
     doubles.fake.set("process_pid", 0)
-    for text in ("another run has it now", "No MPS", "Clocks can be locked here only as root", "processes of others run on it: 1 ("):
+    for text in (
+        "another run has it now",
+        "No MPS",
+        "Clocks can be locked here only as root",
+        "processes of others run on it: 1 (",
+    ):
         assert text in notes
 
 

@@ -13,9 +13,9 @@ from support.kill_drill import UUID
 from support.run_entries import journal_lines
 from support.waiting import until
 
+from heshare.ops.executor import executor_device
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
-from heshare.ops.executor import executor_device
 from heshare.ops.keeper import restore
 from heshare.ops.mps import MpsSession
 from heshare.ops.workers.worker_pool import ProcessLauncher

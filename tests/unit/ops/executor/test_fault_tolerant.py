@@ -7,7 +7,7 @@ import pytest
 from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.device import TaskFailure
-from heshare.ops.executor.fault_tolerant import _AGAIN_S, FaultTolerantPolicy
+from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.policies.policy import EventKind, Pause, Start
 from heshare.policies.registry import make
 from heshare.running.observer import Observer

@@ -75,6 +75,8 @@ def test_live_journal_refuses_an_incomplete_or_interrupted_run():
 
 
 def test_live_journal_gives_jobs_released_together_one_loading_time():
-    entries = journal(end("a-0", 3.0, 5.0, 10.0, 1.0), end("a-1", 3.0, 5.0, 11.0, 1.0), end("a-2", 11.0, 12.0, 13.0, 1.0))
+    entries = journal(
+        end("a-0", 3.0, 5.0, 10.0, 1.0), end("a-1", 3.0, 5.0, 11.0, 1.0), end("a-2", 11.0, 12.0, 13.0, 1.0)
+    )
     groups = [(group.jobs, group.started_s, group.begun_s, group.ended_s) for group in loaded_jobs(entries)]
     assert groups == [(("a-0", "a-1"), 3.0, 5.0, 11.0), (("a-2",), 11.0, 12.0, 13.0)]

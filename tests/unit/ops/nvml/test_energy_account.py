@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heshare.ops.nvml.binding import Nvml, NoReadingError
+from heshare.ops.nvml.binding import NoReadingError, Nvml
 from heshare.ops.nvml.card_sampler import CardSampler
 from heshare.ops.nvml.energy_account import EnergyAccount
 
