@@ -45,7 +45,7 @@ def results() -> list[Row]:
 
 
 def core_pct(folder: Path, **options: Any) -> float:
-    """Return the CPU time of this process over wall time while `JOBS` jobs run, %, without jobs and watchdog.
+    """Return the CPU time of this process over wall time while `JOBS` jobs run, %, without its children.
 
     Args:
         folder: where the run is made.

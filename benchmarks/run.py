@@ -26,7 +26,6 @@ STAGES = (
     "cold",
     "stages",
     "executor",
-    "metrics",
     "power_limit",
     "optimum",
     "search",

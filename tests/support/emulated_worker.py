@@ -17,6 +17,7 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from heshare.ops.worker_program.worker_main import main
@@ -25,6 +26,7 @@ FOLDER = "HESHARE_EMULATED_GPU"
 SIZE = 16
 SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _CHUNK_S, _PAUSE_S, _POLL_S = 0.02, 0.1, 0.001
+_NUMBERS = count()
 
 
 class Slot:
@@ -68,9 +70,8 @@ class EmulatedModel:
         time.sleep(load_s)
         pct = os.environ.get(SHARE, "100")
         self.title = f"{model}:{batch_size}@{pct}, emulated"
-        # A kept process may take the same task again, before the GPU has seen that the file of the last one is gone.
-        name = f"{os.getpid()}.{time.monotonic_ns()}-{model}-{batch_size}-{pct}"
-        self._slot = Slot(Path(os.environ[FOLDER]) / name)
+        # A name of its own: the GPU might miss that a file was replaced by one of the same name.
+        self._slot = Slot(Path(os.environ[FOLDER]) / f"{os.getpid()}.{next(_NUMBERS)}-{model}-{batch_size}-{pct}")
         atexit.register(self._slot.path.unlink, missing_ok=True)
         self._ahead = 0.0
         self._last_s = -math.inf

@@ -66,7 +66,7 @@ def stand_in_gpu(
     try:
         with emulated_gpu(GPU, library, folder / "workers"):
             yield LiveOptions(
-                execute=execute.ExecutorOptions(timeouts=Timeouts(poll_s=look_s), host=_Host(launch)),
+                execute=execute.ExecutorOptions(timeouts=Timeouts(poll_s=look_s), host=_EmulatedHost(launch)),
                 opener=lambda live: _open(live, launch, folder),
                 warm_s=warmup_s,
             )
@@ -74,8 +74,8 @@ def stand_in_gpu(
         fake.close()
 
 
-class _Host(Host):
-    """This machine, whose workloads are emulated."""
+class _EmulatedHost(Host):
+    """This machine, whose workers the device model emulates."""
 
     def __init__(self, launch: partial[ProcessLauncher]) -> None:
         self._launch = launch

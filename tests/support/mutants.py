@@ -39,10 +39,7 @@ from typing import Any
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-_IN_MEMORY = (
-    *("simulated_runs", "fault_tolerant", "lost_device", "local_device"),
-    *("learning", "outcome", "reaped_process", "job_tasks", "run_control", "run_observer", "watchdog_pauses"),
-)
+_IN_MEMORY = (*("simulated_runs", "fault_tolerant", "executor_device", "operator_log", "job_tasks", "run_observer"),)
 """Tests of the executor that start no run of processes: those take seconds each."""
 ROOMS = {
     "heshare/running": ["tests/unit/running", "tests/property/test_running.py", "tests/property/test_gangs.py"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from support.clock_service import ServiceProcess
 from support.drills.machine import Machine, RunFolder, kill
 from support.waiting import until
 
 RUN_S = 300.0
 """The longest wait for a run, s; a machine under load takes a minute to start Python."""
+KINDS = ("executor", "both", "keeper", "reader", "supervisor", "worker")
 
 
 class Drill:
@@ -25,7 +24,6 @@ class Drill:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.machine, self.rng = Machine(folder), np.random.default_rng(seed)
-        self.service = ServiceProcess(folder / "clocks")
 
     def strike(self, kind: str, kills: int) -> list[str]:
         """Kill so often; return what was wrong after a kill or at the end of a run."""
@@ -33,8 +31,8 @@ class Drill:
         faults, runs = [], 0
         while kills > 0:
             run = RunFolder(self.machine.folder / f"run{runs}")
-            run.write(self.rng, retries=10 * (kind == "worker"))
-            over, runs = False, runs + 1
+            run.write(self.rng, retries=10)
+            over, runs, before_j = False, runs + 1, self.machine.counter_j()
             while not over:
                 executor = self.machine.start(*run.words("--policy", "morak", "--allow-clocks"))
                 while kills > 0 and executor.poll() is None:
@@ -45,18 +43,19 @@ class Drill:
                 over = executor.wait(RUN_S) >= 0
             if executor.returncode != 0:
                 faults.append(f"exit code {executor.returncode}: {self.machine.printed()}")
-            faults += run.faults() + self.machine.left_behind()
+            faults += run.faults() + run.energy_faults(self.machine.counter_j() - before_j)
+            faults += self._restored()
         return faults
 
     def executor(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str]:
-        """Kill the executor alone."""
+        """Kill the executor alone; its keeper gives everything back."""
         kill([executor.pid])
         executor.wait()
         return self._restored()
 
     def both(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str] | None:
-        """Kill it with its watchdog and clock services; `heshare restore` cleans up."""
-        helpers = [pid for pid, part, _ in self.machine.processes() if part in ("watchdog", "clock_service")]
+        """Kill it with its keeper and its reader; `heshare restore` cleans up."""
+        helpers = self.machine.pids("keeper") + self.machine.pids("reader_process")
         if not helpers:
             return None
         kill([int(pid) for pid in self.rng.permutation([executor.pid, *helpers])])
@@ -64,29 +63,45 @@ class Drill:
         code = self.machine.start("restore").wait(RUN_S)
         return self._restored() + [f"heshare restore exits with {code}: {self.machine.printed()}"] * (code != 0)
 
+    def keeper(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str] | None:
+        """Kill the keeper alone, which is replaced."""
+        return self._replaced("keeper", executor)
+
+    def reader(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str] | None:
+        """Kill the process that calls NVML, which is replaced; before its session a run is refused without it."""
+        begun = any("session" in entry for entry in run.entries())
+        return self._replaced("reader_process", executor) if begun else None
+
+    def supervisor(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str] | None:
+        """Kill what is above a job, which ends with it."""
+        pids = self.machine.pids("supervisor")
+        if not pids:
+            return None
+        jobs = {job for _, _, job in self.machine.processes() if job}
+        return self._failed(run, executor, int(self.rng.choice(pids)), jobs)
+
     def worker(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str] | None:
         """Kill the process of a job, which is retried."""
         jobs = [(pid, job) for pid, _, job in self.machine.processes() if job]
         if not jobs:
             return None
         pid, job = jobs[int(self.rng.integers(len(jobs)))]
-        ended = run.outcomes(job)
-        kill([pid])
-        noted = until(lambda: len(run.outcomes(job)) > len(ended) or executor.poll() is not None)
-        return [] if noted else [f"no end of {job} in the journal"]
+        return self._failed(run, executor, pid, {job})
 
-    def clocks(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str]:
-        """Kill the clock service of the machine, at times with the executor, and start it again."""
-        until(lambda: self.machine.locked() or executor.poll() is not None)
-        self.service.kill()
-        alone = self.rng.random() < 0.5
-        if not alone:
-            kill([executor.pid])
-            executor.wait()
-        self.service.begin()
-        settled = until(lambda: self.machine.locked() == bool(self.service.notes))
-        wrong = ["the notes of the service and the locked clocks differ"] * (not settled)
-        return wrong + ([] if alone else self._restored())
+    def _failed(self, run: RunFolder, executor: subprocess.Popen[bytes], pid: int, jobs: set[str]) -> list[str]:
+        """Kill a process; one of these jobs ends by that."""
+        ended = sum(len(run.outcomes(job)) for job in jobs)
+        kill([pid])
+        noted = until(lambda: sum(len(run.outcomes(job)) for job in jobs) > ended or executor.poll() is not None, RUN_S)
+        return [] if noted else [f"no end of {' or '.join(sorted(jobs))} in the journal"]
+
+    def _replaced(self, part: str, executor: subprocess.Popen[bytes]) -> list[str] | None:
+        before = self.machine.pids(part)
+        if not before:
+            return None
+        kill(before)
+        replaced = until(lambda: set(self.machine.pids(part)) - set(before) or executor.poll() is not None, RUN_S)
+        return [] if replaced else [f"no {part} in the place of the one that was killed"]
 
     def _restored(self) -> list[str]:
         until(lambda: not self.machine.left_behind())
@@ -95,17 +110,12 @@ class Drill:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="support.drills", description="Kill parts of runs at random moments.")
-    parser.add_argument("kind", choices=("executor", "both", "worker", "clocks"))
+    parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        drill = Drill(Path(name), given.seed)
-        if given.kind == "clocks":
-            os.environ["HESHARE_CLOCKS"] = str(drill.service.begin().socket)
-        faults = drill.strike(given.kind, given.kills)
-        if given.kind == "clocks":
-            drill.service.end()
+        faults = Drill(Path(name), given.seed).strike(given.kind, given.kills)
     sys.stdout.write("".join(f"{fault}\n" for fault in faults))
     return bool(faults)
 

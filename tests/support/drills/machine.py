@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from support.fakenvml import FakeNvml
 from support.job_rows import job, jobs_of
 from support.run_entries import journal_lines
 
+from heshare.ops.jobs.report import read_report
 from heshare.shared.errors import InputError
 from heshare.shared.file_lock import is_locked
 
@@ -48,15 +50,24 @@ class Machine:
     def locked(self) -> bool:
         return any(self.fake.get(name) for name in ("locked_mhz", "locked1_mhz"))
 
+    def counter_j(self) -> float:
+        """Return the energy counter of each card at this moment, J."""
+        since_s = time.monotonic() - self.fake.get("began_s")
+        return (self.fake.get("energy_mj") + self.fake.get("power_mw") * since_s) / 1e3
+
     def processes(self) -> list[tuple[int, str, str]]:
         return processes(self.folder)
+
+    def pids(self, part: str) -> list[int]:
+        """Return the processes of a part: `keeper`, `reader_process`, `supervisor`."""
+        return [pid for pid, name, _ in self.processes() if name == part]
 
     def left_behind(self) -> list[str]:
         return left_behind(self.folder, self.fake)
 
 
 def processes(folder: Path) -> list[tuple[int, str, str]]:
-    """Return id, last part of the module, and job of the processes that were started on the machine of a folder."""
+    """Return id, name of the module or script, and job of the processes that were started on a machine."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -64,14 +75,16 @@ def processes(folder: Path) -> list[tuple[int, str, str]]:
             words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
             if f"{kill_drill.MARK}={folder}" in variables and int(process.name) != os.getpid():
                 module = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+                scripts = [Path(word).stem for word in words if word.endswith("supervisor.py")]
                 named = [one.partition("=")[2] for one in variables if one.startswith("HESHARE_JOB=")]
-                found.append((int(process.name), module.rpartition(".")[2], "".join(named[:1])))
+                part = module.rpartition(".")[2] or "".join(scripts)
+                found.append((int(process.name), part, "".join(named[:1])))
     return found
 
 
 def left_behind(folder: Path, fake: FakeNvml) -> list[str]:
     """Return the processes, notes, MPS folders, locks and clocks that a run has left on the machine of a folder."""
-    state = [path for path in (folder / "state" / "heshare").rglob("*.json") if path.parent.name != "runs"]
+    state = (folder / "state" / "heshare").rglob("*.json")
     wrong = [f"process {pid} ({part or job or 'MPS'})" for pid, part, job in processes(folder)]
     wrong += [f"a note, {path.name}" for path in state]
     wrong += [f"an MPS folder, {path.name}" for path in (folder / "tmp").glob("hs-mps-*")]
@@ -117,6 +130,20 @@ class RunFolder:
         counted = {name: self.outcomes(name).count("completed") for name in JOBS}
         return [f"{name} is counted {count} times, done {worked[name]} times" for name, count in counted.items()
                 if count != 1 or not worked[name]]  # fmt: skip
+
+    def energy_faults(self, spent_j: float) -> list[str]:
+        """Return what the report of a run says of energy that cannot be; `spent_j` is what a card used meanwhile, J."""
+        faults = []
+        for _, row in read_report(self.folder / "run").gpus.iterrows():
+            energy_j, parts_j = row["energy_j"], row[["completed_j", "lost_j", "idle_j", "between_j"]].sum()
+            said = f"GPU {row['gpu']}: {energy_j:.1f} J"
+            if not 0.0 < energy_j <= spent_j:
+                faults.append(f"{said}, where it used {spent_j:.1f} J")
+            if abs(parts_j - energy_j) > 1e-6 * energy_j:
+                faults.append(f"{said}, in parts of {parts_j:.1f} J")
+            if abs(row["counter_j"] - energy_j) > 1e-3 * energy_j:
+                faults.append(f"{said}, where its counter says {row['counter_j']:.1f} J")
+        return faults
 
 
 def kill(pids: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""`heshare run jobs.yaml` and `heshare restore`, over stand-ins for NVML and MPS."""
+"""`heshare jobs run` and `heshare restore`, over stand-ins for NVML and MPS."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from dataclasses import asdict
 
 import pandas as pd
 import pytest
-from support import kill_drill
-from support.fakenvml import compiler
+from support.command_runs import PATIENCE_S, CommandMachine
 from typer.testing import CliRunner
 
 from heshare.cli import app
@@ -24,50 +21,31 @@ RUN = CliRunner()
 JOBS = """\
 jobs:
   - {name: quick, command: [sh, -c, "echo hello"], like: resnet50:8, iterations: 2000, count: 2}
-  - {name: long, command: [sleep, "1.2"], like: medium, expected_time_s: 5}
+  - {name: long, command: [sh, -c, "until [ -e go ]; do sleep 0.1; done"], like: medium, expected_time_s: 5}
 """
 
 
-@pytest.fixture
-def machine(tmp_path_factory):
-    if compiler() is None:
-        pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
-    folder = tmp_path_factory.mktemp("m")
-    environment = {**os.environ, **kill_drill.prepare(folder)}
-    (folder / "jobs.yaml").write_text(JOBS)
-    return folder, environment
-
-
-def start(machine, *words):
-    folder, environment = machine
-    command = [sys.executable, "-m", "heshare", *words]
-    return subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
 @pytest.mark.slow
-def test_run_resumes_jobs_after_ctrl_c(machine):
-    folder, _ = machine
-    first = start(
-        machine, "jobs", "run", "jobs.yaml", "--devices", "nvml", "--policy", "random:all-at-once", "--allow-clocks"
-    )
-    journal = folder / "jobs-run" / "journal.jsonl"
-    until = time.monotonic() + 120
-    while not (journal.exists() and journal.read_bytes().count(b'"completed"') == 2) and time.monotonic() < until:
-        time.sleep(0.05)
+def test_run_resumes_jobs_after_ctrl_c(tmp_path_factory):
+    """Those that had completed do not run again."""
+    machine = CommandMachine(tmp_path_factory.mktemp("m"))
+    (machine.folder / "jobs.yaml").write_text(JOBS)
+    first = machine.start_run("--allow-clocks")
+    machine.wait_for(lambda: [end["outcome"] for end in machine.entries("end")].count("completed") == 2)
     first.send_signal(signal.SIGINT)
-    _, errors = first.communicate(timeout=120)
+    _, errors = first.communicate(timeout=PATIENCE_S)
     assert first.returncode == 128 + signal.SIGINT
-    assert errors.rstrip().endswith("ended by SIGINT; continue with: heshare jobs run --resume jobs-run")
-    assert [path.name for path in (folder / "state" / "heshare").glob("*.json")] == ["learned.json"]
-    second = start(machine, "jobs", "run", "--resume", "jobs-run", "--json")
-    output, errors = second.communicate(timeout=120)
+    assert errors.rstrip().endswith(b"ended by SIGINT; continue with: heshare jobs run --resume jobs-run")
+    assert list((machine.folder / "state" / "heshare").glob("*")) == []
+
+    (machine.folder / "go").touch()
+    second = machine.start("jobs", "run", "--resume", "jobs-run", "--json")
+    output, errors = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 0, errors
     result = json.loads(output)
     assert (result["completed"], result["sessions"], result["attempts"]) == (3, 2, 4)
-    assert "0 failed; 100 W now" in errors
-    assert (folder / "jobs-run" / "outputs" / "quick-1.1.log").read_text() == "hello\n"
+    assert b"0 failed; 100 W now" in errors
+    assert (machine.run / "outputs" / "quick-1.1.log").read_text() == "hello\n"
 
 
 def test_run_jobs_on_emulated_gpus_starts_no_process(tmp_path):
@@ -91,7 +69,7 @@ def test_run_jobs_on_emulated_gpus_starts_no_process(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[sleep,", "[no-such-program,", "the program 'no-such-program'"),
+        ("long, command: [sh,", "long, command: [no-such-program,", "the program 'no-such-program'"),
         ("name: long", "name: quick-1", "two jobs called"),
     ],
 )
@@ -124,7 +102,7 @@ def test_run_refuses_options_that_exclude_each_other(tmp_path, monkeypatch, word
     assert done.stderr.count("\n") == 1
 
 
-def test_restore_cleans_up_after_a_run_without_a_watchdog(tmp_path, monkeypatch):
+def test_restore_cleans_up_after_a_run_without_a_keeper(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)

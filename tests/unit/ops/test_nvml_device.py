@@ -237,13 +237,8 @@ def test_probe_reports_what_follows_from_the_readings(
     fake.set("mig", 1)
     monkeypatch.setattr("heshare.ops.probe.has_sys_admin", lambda: True)
     lines = " ".join(probe()["follows"])
-    for word in (
-        "GPM",
-        "persistence",
-        "nvmlDeviceGetTotalEnergyConsumption failed",
-        "MIG",
-        "Clocks can be locked (root",
-    ):
+    counter = "nvmlDeviceGetTotalEnergyConsumption failed"
+    for word in ("GPM", "persistence", counter, "MIG", "Clocks can be locked (root"):
         assert word in lines
     assert "--device nvml:0" not in lines
 

@@ -8,9 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from heshare.devices.device import Reading, TaskFailure
-from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.executor_device import ExecutorDevice, LostDevice, Timeouts
-from heshare.ops.executor.job_launcher import JobLauncher
 from heshare.ops.executor.job_on_gpu import JobOnGpu
 from heshare.ops.mps import MPS, TIME_SLICE, DaemonRestarts
 from heshare.shared.errors import DeviceError
@@ -115,37 +113,3 @@ def test_an_exclusive_card_takes_no_jobs_once_mps_is_given_up(exclusive):
     device._update_drained()
     assert ("compute mode is exclusive" in device.drained) is exclusive
     assert (device.state == "drained") is exclusive
-
-
-def test_a_start_that_waits_for_the_system_is_noted_once():
-    """It has not failed."""
-
-    def start(*_, **more):
-        raise ShortageError("no descriptor is left")
-
-    waiting = job(0)
-    waiting.job.spec.memory_mib = 500.0
-    device = device_of({0: waiting}, _launcher=SimpleNamespace(start=start), _free_mib=math.inf, _short=False)
-    for _ in range(2):
-        device._try_start(waiting)
-    assert (device.notes, waiting.failure) == (["9.0 s: the start of a job waits: no descriptor is left"], None)
-
-
-def test_a_shortage_is_no_attempt(tmp_path):
-    """And a command without a number of iterations is started for any number."""
-    given = []
-
-    def command(job, log, iterations, variables, grace_s):
-        given.append((log.name, iterations, variables["HESHARE_ATTEMPT"]))
-        if len(given) == 1:
-            raise ShortageError("no process is left")
-
-    host = SimpleNamespace(models=lambda mps, outputs: None, command=command)
-    mps = SimpleNamespace(sharing=MPS, environment=lambda mps_pct: {})
-    jobs = {0: SimpleNamespace(key="a", index=0, spec=SimpleNamespace(command="x"))}
-    launcher = JobLauncher(host, jobs, mps, tmp_path, attempts={0: 0}, token="t", grace_s=1.0)
-    with pytest.raises(ShortageError):
-        launcher.start(0, WORKLOAD, 50, 5.0, gpu_uuid="GPU-1")
-    launcher.start(0, WORKLOAD, 50, None, gpu_uuid="GPU-1")
-    assert given == [("a.1.log", 5.0, "1"), ("a.1.log", math.inf, "1")]
-    assert launcher.attempt(0) == 1

@@ -16,7 +16,7 @@ from heshare.shared.errors import DeviceError
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
-END = ended("task-0", end_s=2.0, released_s=1.0, gpu_j=5.0, energy_j=5.0)
+END = ended("task-0", end_s=2.0, released_s=1.0, energy_j=5.0)
 SESSION = session(0.0)
 
 
@@ -40,19 +40,20 @@ def test_complete_runs_are_uninterrupted_and_have_a_report(tmp_path):
 
 def end(job, start_s, released_s, end_s, gpu_j, outcome="completed"):
     times = {"start_s": start_s, "released_s": released_s, "end_s": end_s}
-    return ended(job, outcome, **times, gpu_j=gpu_j, sm_mhz=1980.0, limits=("power limit",), reason="x")
+    account = Account(gpu_j, gpu_j)
+    return ended(job, outcome, **times, account=account, sm_mhz=1980.0, limits=("power limit",), reason="x")
 
 
 def journal(*ends, sample_j=(700.0, 60.0)):
     gpus = (SessionGpu("GPU-0", "T4"), SessionGpu("GPU-1", "T4", sharing="time-slice"))
     before, after = ([Account(energy_j) for energy_j in counters] for counters in ((100.0, 50.0), sample_j))
-    first = started("a", t=2.0, lasted_s=1.0)
+    first = started("a-0", t=2.0, lasted_s=1.0)
     return state_of(run_of(), Session(0.0, gpus), sampled(0.0, *before), first, *ends, sampled(20.0, *after))
 
 
 def test_live_journal_counts_times_and_energies_from_the_first_decision():
-    entries = journal(end("a", 3.0, 5.0, 10.0, 400.0), end("b", 3.0, 5.0, 13.0, 600.0))
-    run = measured_run(entries, {"a": 0.0, "b": 0.0})
+    entries = journal(end("a-0", 3.0, 5.0, 10.0, 400.0), end("a-1", 3.0, 5.0, 13.0, 600.0))
+    run = measured_run(entries, {"a-0": 0.0, "a-1": 0.0})
     assert run.avg_jct_s == pytest.approx((7.0 + 10.0) / 2)
     assert run.makespan_s == 10.0
     assert run.energy_active_j == 500.0  # GPU 0 until its last end; nothing ran on GPU 1
@@ -64,16 +65,18 @@ def test_live_journal_counts_times_and_energies_from_the_first_decision():
 
 
 def test_live_journal_refuses_an_incomplete_or_interrupted_run():
-    entries = journal(end("a", 3.0, 5.0, 10.0, 400.0, outcome="failed: crash"))
-    with pytest.raises(DeviceError, match="did not complete a: x"):
-        measured_run(entries, {"a": 0.0})
-    complete = journal(end("a", 3.0, 5.0, 10.0, 400.0))
+    entries = journal(end("a-0", 3.0, 5.0, 10.0, 400.0, outcome="failed: crash"))
+    with pytest.raises(DeviceError, match="did not complete a-0: x"):
+        measured_run(entries, {"a-0": 0.0})
+    complete = journal(end("a-0", 3.0, 5.0, 10.0, 400.0))
     complete.add(complete.sessions[0].session)
     with pytest.raises(DeviceError, match="in one piece"):
-        measured_run(complete, {"a": 0.0})
+        measured_run(complete, {"a-0": 0.0})
 
 
 def test_live_journal_gives_jobs_released_together_one_loading_time():
-    entries = journal(end("a", 3.0, 5.0, 10.0, 1.0), end("b", 3.0, 5.0, 11.0, 1.0), end("c", 11.0, 12.0, 13.0, 1.0))
+    entries = journal(
+        end("a-0", 3.0, 5.0, 10.0, 1.0), end("a-1", 3.0, 5.0, 11.0, 1.0), end("a-2", 11.0, 12.0, 13.0, 1.0)
+    )
     groups = [(group.jobs, group.started_s, group.begun_s, group.ended_s) for group in loaded_jobs(entries)]
-    assert groups == [(("a", "b"), 3.0, 5.0, 11.0), (("c",), 11.0, 12.0, 13.0)]
+    assert groups == [(("a-0", "a-1"), 3.0, 5.0, 11.0), (("a-2",), 11.0, 12.0, 13.0)]
