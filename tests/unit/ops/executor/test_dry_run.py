@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from heshare.ops.views.dry_run import dry_run
 from support.job_rows import job, jobs_of
 from typer.testing import CliRunner
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.run_entries import GPU, ended, run_of, sampled, started, state_of, write_journal
+from support.run_entries import GPU, ended, run_of, sampled, session, started, state_of, write_journal
 
 from heshare.ops.jobs.entries import Note, Run, Session, encode
 from heshare.ops.jobs.run_journal import NAME, RunJournal, read, session_start
@@ -115,8 +115,7 @@ def test_an_entry_that_this_version_does_not_write_is_refused(tmp_path, version,
 @pytest.mark.parametrize(("now", "expected"), [(50.0, (109.5, 59.5)), (86400.0, (86400.0, 0.0))])
 def test_session_start_is_never_before_the_last_entry(monkeypatch, now, expected):
     entries = [
-        RUN, Session(0.0, (GPU,), counters_j=(None,)), started("a-0", t=4.0), Session(100.0, (GPU,), counters_j=(None,)), ended("a-0", end_s=9.5),
-        sampled(2.0), Note(""),
+        RUN, session(0.0), started("a-0", t=4.0), session(100.0), ended("a-0", end_s=9.5), sampled(2.0), Note(""),
     ]  # fmt: skip
     monkeypatch.setattr("time.time", lambda: now)
     assert session_start(entries) == expected

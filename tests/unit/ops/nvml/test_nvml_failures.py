@@ -14,7 +14,7 @@ from support.fakenvml import FakeNvml, functions
 
 from heshare.ops.clocks import HeldClock
 from heshare.ops.nvml import binding
-from heshare.ops.nvml.binding import TABLE, NoReadingError, NotSupportedError, Nvml, NvmlError
+from heshare.ops.nvml.binding import TABLE, NoPermissionError, NoReadingError, NotSupportedError, Nvml, NvmlError
 from heshare.ops.nvml.card_health import CardHealth
 from heshare.ops.nvml_device import NvmlDevice
 from heshare.shared.errors import DeviceError
@@ -84,7 +84,12 @@ def outcome(action: Callable[[], list[float]]) -> tuple[list[float], str | None]
 
 
 def _replaced_failures(function: str) -> type[NvmlError] | tuple[type[NvmlError], ...]:
-    """Return the failures that another call replaces: a card without instant power reports average power."""
+    """Return the failures that change nothing.
+
+    A card without instant power reports average power; who may not unlock a clock has not locked it.
+    """
+    if function == "nvmlDeviceResetGpuLockedClocks":
+        return NoPermissionError
     power = function in ("nvmlDeviceGetFieldValues", "field")
     return (NotSupportedError, NoReadingError) if power else NotSupportedError
 
