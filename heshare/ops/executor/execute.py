@@ -223,7 +223,9 @@ class _SessionOfRun:
     def _policy(self, gpus: LocalGpus, observer: JournalingObserver) -> Policy:
         """Return the policy of the run, around it what handles failures, and around that its power limit."""
         described = self._state.run
-        policy: Policy = FaultTolerantPolicy(make(described.policy))
+        policy: Policy = FaultTolerantPolicy(
+            make(described.policy), lambda: any(device.expected for device in gpus.devices)
+        )
         if described.power_limit is None:
             return policy
 

@@ -164,6 +164,11 @@ class ExecutorDevice:
         """`lost`, `drained` (its jobs run on, nothing new may start) or `ok`, as the journal and the report have it."""
         return "lost" if self.lost else "drained" if self.drained else "ok"
 
+    @property
+    def expected(self) -> bool:
+        """Whether it is drained only since NVML does not reply, and still may."""
+        return not self.lost and 0.0 < self._sampler.silent_s < _GIVE_UP_S
+
     def shares_j(self) -> dict[int, float]:
         """Return the energy so far of each job on it, and of those in `ended`, J."""
         ended_j = {task: attempt.energy_j for task, attempt in self.ended.items()}
@@ -405,7 +410,7 @@ class ExecutorDevice:
     def _next_idle_poll_s(self, now_s: float) -> float:
         if self.lost:
             return math.inf
-        if 0.0 < self._sampler.silent_s < _GIVE_UP_S:
+        if self.expected:
             return now_s + self._timeouts.poll_s
         if self._sampler.drained:
             return math.inf
@@ -549,6 +554,11 @@ class LostDevice(ExecutorDevice):
         self._failed: list[TaskFailure] = []
         self._progress: dict[int, Progress] = {}
         self.note(f"lost: {reason}")
+
+    @property
+    def expected(self) -> bool:
+        """Never: it is missing for the whole session."""
+        return False
 
     def update(self, *, force: bool = False) -> None:
         """There is nothing to read."""

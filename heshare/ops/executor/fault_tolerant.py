@@ -1,6 +1,7 @@
 """Fault tolerance for any policy: retry failed tasks, run suspects alone, plan again without lost or drained GPUs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,10 +59,14 @@ class FaultTolerantPolicy(PolicyAround):
     hidden and remain unfinished. What runs on a drained GPU runs on, out of the policy's sight. When that GPU takes
     tasks again, the policy is reset to the cluster with it. A start that would give a suspect a neighbour is refused,
     and that task arrives again.
+
+    `expected` returns whether a drained GPU may take tasks again soon: a policy that ticks is then not stranded while
+    it can start nothing.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, expected: Callable[[], bool] = lambda: False) -> None:
         super().__init__(policy)
+        self._expected = expected
         self.name, self.traits = policy.name, policy.traits
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
@@ -71,6 +76,7 @@ class FaultTolerantPolicy(PolicyAround):
         self._alone: dict[int, int] = {}
         self._lost: set[int | None] = set()
         self._refused = self._replan = False
+        self._again_s = -math.inf
         self._policy.reset(cluster, predictor, rng)
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
@@ -89,6 +95,9 @@ class FaultTolerantPolicy(PolicyAround):
             if self._available:
                 cluster = Cluster(tuple(self._cluster.gpus[index] for index in self._available))
                 self._policy.reset(cluster, self._predictor, self._rng)
+        if event.kind is EventKind.TICK and view.now_s >= self._again_s and self._expected():
+            self._again_s = view.now_s + _AGAIN_S
+            yield Wait(self._again_s)
         if not self._available:
             return
         visible = self._visible(view)

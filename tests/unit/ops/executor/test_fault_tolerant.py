@@ -157,6 +157,27 @@ def test_fault_tolerant_places_on_a_drained_gpu_again_once_that_takes_tasks():
     assert [one.gpu for one in sorted(completed(done), key=lambda one: one.task)] == [0, 1, 0]
 
 
+@pytest.mark.parametrize("name", ["random", "morak", "mu-serve"])
+@pytest.mark.parametrize("expected", [True, False])
+def test_a_task_waits_for_a_gpu_that_is_expected_to_take_tasks_again(name, expected):
+    """Nothing runs and nothing arrives meanwhile, also under a policy that ticks."""
+    device = FailingDevice(GPU, drained_s=(1.0, 30.0))
+    policy = FaultTolerantPolicy(make(name), lambda: expected and bool(device.drained))
+
+    def simulated():
+        return run(
+            [*tasks(5.0), task(1, 5.0, 2.0)], Cluster((GPU,)), policy, predictor=ToyPredictor(),
+            rng=np.random.default_rng(0), devices=[device],
+        )  # fmt: skip
+
+    if policy.tick_s is None or expected:
+        _, last = completed(simulated())
+        assert (last.task, last.start_s >= 30.0) == (1, True)
+    else:
+        with pytest.raises(PolicyError, match="a tick started nothing"):
+            simulated()
+
+
 def test_fault_tolerant_raises_if_all_gpus_are_lost():
     with pytest.raises(PolicyError, match=r"Unfinished: tasks 0, 1 waits"):
         simulate([FailingDevice(GPU, lost_s=5.0)], make("random:all-at-once"), tasks(8.0, 8.0))
