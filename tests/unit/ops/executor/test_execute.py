@@ -147,6 +147,7 @@ def test_execute_starts_nothing_for_a_bad_job_file(doubles):
     assert doubles.fake.get("calls") == 0
 
 
+@pytest.mark.slow
 def test_execute_refuses_the_folder_of_another_run(doubles):
     doubles.run(TRUE)
     with pytest.raises(InputError, match="--resume"):

@@ -77,6 +77,7 @@ def test_execute_leaves_a_bad_card_out_with_a_note(doubles, figure, value, why):
     doubles.fake.set(figure, 0)
 
 
+@pytest.mark.slow
 def test_execute_keeps_to_cuda_visible_devices(doubles, monkeypatch):
     first, second = select_gpus("nvml", Host()).uuids
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -97,10 +98,10 @@ def test_execute_tells_whose_processes_are_on_a_card(doubles):
     doubles.fake.set("process_pid", 0)
 
 
-def test_a_choice_is_all_cards_or_each_by_index_or_uuid(doubles):
+def test_a_choice_is_all_cards_or_each_by_index_or_uuid():
     """And no other text."""
+    assert choose(CARDS, "nvml", None).uuids == ("GPU-aa01", "GPU-aa02", "GPU-bb03")
+    assert choose(CARDS, "nvml:1,nvml:GPU-aa01", None).uuids == ("GPU-aa02", "GPU-aa01")
     for text in ("", "nvml:", "cuda:0", "nvml:0,nvml:0", "nvml,nvml:0", "nvml:0,"):
         with pytest.raises(InputError, match="--devices"):
-            select_gpus(text, Host())
-    first, second = select_gpus("nvml", Host()).uuids
-    assert select_gpus(f"nvml:1,nvml:{first}", Host()).uuids == (second, first)
+            choose(CARDS, text, None)

@@ -98,6 +98,7 @@ def test_a_command_dies_with_its_supervisor(tmp_path):
     assert until(lambda: strays(tmp_path) == [])
 
 
+@pytest.mark.slow
 def test_a_request_to_end_is_followed_by_sigkill(tmp_path):
     """A supervisor that gets SIGTERM itself, or whose executor has gone, asks for nothing more than that."""
     process = start(tmp_path, "sh", "-c", f"trap '' TERM; echo up; sleep {SECONDS}; sleep {SECONDS}")
