@@ -55,22 +55,19 @@ def test_a_run_with_closed_streams_completes(machine, closed) -> None:
     assert (machine.run / "jobs.csv").read_text().count(",completed,") == 2
 
 
-def test_the_json_log_tells_failures_lost_gpus_and_refused_clocks(machine):
-    """One object a line, with the name of each event."""
+def test_the_operator_hears_of_failures_lost_gpus_and_refused_clocks(machine):
+    """A line each, with the GPU or the job; none is missing at the end."""
     write_jobs(machine, "until [ -e lost ]; do sleep 0.1; done", "exit 3")
     machine.environment["FAKENVML_FAIL"] = "nvmlDeviceSetGpuLockedClocks=4,set:count=2"
-    run = machine.start_run("--log", "json", "--allow-clocks")
+    run = machine.start_run("--allow-clocks")
     machine.wait_for(machine.started(2))
     machine.set("lost0", 1)
     machine.set("lost1", 1)
     _, errors = run.communicate(timeout=PATIENCE_S)
-    events = [json.loads(line) for line in errors.decode().splitlines()]
-    by_name = {event["event"]: event for event in events}
-    assert {"begin", "clocks-refused", "job-failed", "gpu-lost", "progress"} <= by_name.keys()
-    assert any(event["text"].startswith("--allow-clocks is refused on every GPU") for event in events)
-    assert kill_drill.UUID in {event["gpu"] for event in events if event["event"] == "gpu-lost"}
-    assert any(event["job"] == "j1" and "exit code 3" in event["text"] for event in events)
-    assert all(event["time"][:4].isdecimal() for event in events)
+    lines = errors.decode().splitlines()
+    assert any("--allow-clocks is refused on every GPU" in line for line in lines)
+    assert any(kill_drill.UUID in line and "lost:" in line for line in lines)
+    assert any(" j1: " in line and "exit code 3" in line for line in lines)
     assert run.returncode == 1
 
 

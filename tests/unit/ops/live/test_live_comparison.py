@@ -33,7 +33,7 @@ def rehearsed(tmp_path_factory):
     )
     try:
         with stand_in_gpu(folder, load_s=0.0, warmup_s=0.05, look_s=0.1, period_s=0.02) as options:
-            protocol = MeasurementProtocol(repeats=1, window_s=0.15, warmup_s=0.02, readings=1)
+            protocol = MeasurementProtocol(repeats=1, window_s=0.4, warmup_s=0.02, readings=1)
             options = replace(options, protocol=protocol, progress=False)
             first = run_live_comparison(config, folder / "work", options)
             runs = sorted((folder / "work" / "runs").iterdir())
