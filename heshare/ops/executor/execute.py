@@ -179,7 +179,7 @@ class _SessionOfRun:
             # Every session draws random numbers of its own.
             seeds = np.random.SeedSequence(self._state.run.seed).spawn(self._number + 1)
             rng = np.random.default_rng(seeds[-1])
-            with self._told_end(observer):
+            with self._told_end(observer, gpus):
                 run(
                     tasks, cluster, policy,
                     predictor=self._predictor, rng=rng, devices=gpus.devices, clock=clock, observer=observer,
@@ -241,7 +241,7 @@ class _SessionOfRun:
         return within_limit(policy, limit, settings)
 
     @contextmanager
-    def _told_end(self, observer: JournalingObserver) -> Iterator[None]:
+    def _told_end(self, observer: JournalingObserver, gpus: LocalGpus) -> Iterator[None]:
         """Journal how the run in the `with` ends; that of a policy that gives up ends in order, with what is done."""
         try:
             yield
@@ -251,6 +251,7 @@ class _SessionOfRun:
             observer.note(f"{signal}: jobs are ended, the GPUs are given back")
             raise
         finally:
+            gpus.interrupts.ignore()  # a signal must not cut off the last accounts
             observer.finish()
 
     @contextmanager

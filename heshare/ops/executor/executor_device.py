@@ -422,9 +422,12 @@ class ExecutorDevice:
     # Starts and ends of jobs.
 
     def _try_start(self, resident: JobOnGpu) -> None:
-        """Start its process if its memory is free and MPS is there; else wait for that. A drained GPU starts none."""
+        """Start its process if its memory is free and MPS is there, else wait for that; none on a lost or drained GPU."""
         if resident.failure is not None:
             return  # it has failed to start: another attempt is the policy's to decide
+        if self.lost:
+            resident.failure = TaskFailure(resident.task_id, "lost", f"{self.uuid} was lost", charged=False)
+            return
         if self.drained:
             reason = f"{self.uuid} takes no new jobs: {self.drained}"
             resident.failure = TaskFailure(resident.task_id, "drained", reason, charged=False)

@@ -192,7 +192,8 @@ class Promises:
             self._machine.violate(f"the journal cannot be read: {error}")
             return
         self._report, status = report, view.as_dict(wall_s)
-        if ended and Decision in begun and not (self._folder / "report.txt").exists():
+        decided = Decision in begun[len(begun) - begun[::-1].index(Session) :]
+        if ended and decided and not (self._folder / "report.txt").exists():
             self._machine.violate("a session ended in order, and there is no report")
 
         for name in ("completed", "failed"):

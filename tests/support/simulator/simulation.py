@@ -142,8 +142,9 @@ class Simulation:
         machine.log("session", type(error).__name__, error if isinstance(error, HeShareError) else "")
         if error is not None and not isinstance(error, DeviceError | signals.Interrupted | Crash):
             machine.violate(f"the executor ended by {type(error).__name__}: {error}")
-        if not process.killed:
-            promises.given_back(process, unreleased=bool(host.keepers and host.keepers[-1].left))
+        # Before it has a keeper, it has changed nothing, and may not have cleaned up yet after the one before.
+        if not process.killed and host.keepers:
+            promises.given_back(process, unreleased=host.keepers[-1].left)
         self._end_what_is_left(plan, process, host)
         promises.after_session(ended=not process.killed, wall_s=self.wall_s())
         self._set_back_s += plan.set_back_s
