@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from heshare.ops.state.held_note import discard_parts, found_note, state_folder
+from heshare.ops.state.held_note import discard_parts, found_note, noted_by, state_folder
 from heshare.ops.state.run_note import RunNote, noted_runs, run_notes
 from heshare.shared import signals
 from heshare.shared.errors import DeviceError, HeShareError
@@ -187,7 +187,8 @@ def main(pid: int, started: int, locks: Sequence[int]) -> None:
         if order != _LEFT and alive(pid, started):
             continue
         with contextlib.suppress(HeShareError, OSError):
-            if not restore().refused:
+            # Another process that restores at this moment may have a note, and not succeed with it.
+            if not restore().refused and not noted_by(pid, started):
                 return
             if not any(run.life.cleanable for run in noted_runs()):
                 _close(locks)

@@ -209,6 +209,16 @@ def judged(descriptor: int, place: MachinePlace, pid: int, started: int, *, lock
     return Life.HIDDEN if free and place.boot == here.boot else Life.UNKNOWN
 
 
+def noted_by(pid: int, started: int) -> bool:
+    """Return whether there is a note of this process, whoever has it locked."""
+    for path in state_folder().glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            if (facts["pid"], facts["started"]) == (pid, started):
+                return True
+    return False
+
+
 def discard_parts(folder: Path) -> None:
     """Delete notes and files that were never given their name, since their process was killed in between."""
     for path in (*folder.glob(f"*.json.*{_PART}"), *folder.glob(".*-*.json")):

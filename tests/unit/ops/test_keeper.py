@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,6 +101,23 @@ def test_the_lock_is_held_until_no_job_runs_and_the_clock_is_tried_again(doubles
     assert is_running(pid)
     assert doubles.fake.get("locked_mhz") == 1170
     doubles.fake.fail(RESET, 0)
+    assert until(lambda: left_behind(doubles.folder, doubles.fake) == [])
+
+
+@pytest.mark.slow
+def test_the_keeper_waits_for_a_note_that_another_process_has(doubles, holder):
+    """That one may be restoring as well, and may not succeed."""
+    process, pid = holder()
+    note = doubles.folder / "state" / "heshare" / f"gpu-{UUID}.json"
+    with note.open("r+") as file:
+        taking = threading.Thread(target=fcntl.flock, args=(file, fcntl.LOCK_EX))
+        taking.start()
+        kill(process.pid)
+        process.wait()
+        taking.join()
+        assert until(lambda: noted_runs() == [])
+        time.sleep(0.5)
+        assert (is_running(pid), doubles.fake.get("locked_mhz")) == (True, 1170)
     assert until(lambda: left_behind(doubles.folder, doubles.fake) == [])
 
 
