@@ -422,7 +422,7 @@ class ExecutorDevice:
     # Starts and ends of jobs.
 
     def _try_start(self, resident: JobOnGpu) -> None:
-        """Start its process if its memory is free and MPS is there, else wait for that; none on a lost or drained GPU."""
+        """Start its process if its memory is free and MPS is there, or wait for both; none on a lost or drained GPU."""
         if resident.failure is not None:
             return  # it has failed to start: another attempt is the policy's to decide
         if self.lost:

@@ -1,6 +1,6 @@
 """A stand-in for `libnvidia-ml.so.1`, so that the real binding can be tested where there is no GPU.
 
-The library is one C file, built on demand. It stands for one card (up to four, by the figure `count`), whose figures
+The library is one C file, built on demand. It stands for one card (up to 16, by the figure `count`), whose figures
 can be set, each of whose functions can be made to fail or to block, and which has events such as Xids, by the functions
 below. Processes with the same `FAKENVML_STATE`, a file, see the same cards, faults and events, as processes of one
 machine do; `FAKENVML_FAIL` in the environment (such as `nvmlDeviceGetPowerUsage=3`) is for a process and its children.

@@ -27,7 +27,7 @@
 #define NOT_FOUND 6
 #define TIMEOUT 10
 #define GPU_IS_LOST 15
-#define CARDS 4
+#define CARDS 16
 #define EVENTS 32
 #define BLOCK (-1000) /* the "code" of a call that blocks */
 #define EVERY_CARD (-1)
@@ -46,8 +46,14 @@ static figure_t figures[] = {
     {"power_mw", 0, 100000}, {"limit_mw", 0, 700000}, {"most_mw", 0, 700000}, {"energy_mj", 0, 5e6}, {"temperature_c", 0, 41},
     {"reasons", 0, 0}, {"persistence", 0, 1}, {"compute_mode", 0, 0}, {"mig", 0, 0}, {"gpm", 0, 1},
     {"sm_pct", 0, 55.5}, {"dram_pct", 0, 33.25}, {"major", 0, 9}, {"minor", 0, 0}, {"instant", 0, 1},
-    {"value_type", 0, 1}, {"events", 0, 1}, {"uncorrected", 0, 0}, {"remap_failed", 0, 0}, {"may_lock", 0, 1}, {"locked_mhz", 0, 0}, {"locked1_mhz", 0, 0}, {"locked2_mhz", 0, 0},
-    {"locked3_mhz", 0, 0}, {"lost0", 0, 0}, {"lost1", 0, 0}, {"lost2", 0, 0}, {"lost3", 0, 0}, {"began_s", 0, 0},
+    {"value_type", 0, 1}, {"events", 0, 1}, {"uncorrected", 0, 0}, {"remap_failed", 0, 0}, {"may_lock", 0, 1},
+    {"locked_mhz", 0, 0}, {"locked1_mhz", 0, 0}, {"locked2_mhz", 0, 0}, {"locked3_mhz", 0, 0}, {"locked4_mhz", 0, 0}, {"locked5_mhz", 0, 0},
+    {"locked6_mhz", 0, 0}, {"locked7_mhz", 0, 0}, {"locked8_mhz", 0, 0}, {"locked9_mhz", 0, 0}, {"locked10_mhz", 0, 0}, {"locked11_mhz", 0, 0},
+    {"locked12_mhz", 0, 0}, {"locked13_mhz", 0, 0}, {"locked14_mhz", 0, 0}, {"locked15_mhz", 0, 0},
+    {"lost0", 0, 0}, {"lost1", 0, 0}, {"lost2", 0, 0}, {"lost3", 0, 0}, {"lost4", 0, 0}, {"lost5", 0, 0},
+    {"lost6", 0, 0}, {"lost7", 0, 0}, {"lost8", 0, 0}, {"lost9", 0, 0}, {"lost10", 0, 0}, {"lost11", 0, 0},
+    {"lost12", 0, 0}, {"lost13", 0, 0}, {"lost14", 0, 0}, {"lost15", 0, 0},
+    {"began_s", 0, 0},
     {"open", 1, 0}, {"samples", 1, 0}, {"event_sets", 1, 0}, {"calls", 0, 0},
     {"process_pid", 0, 0},
 };
@@ -98,8 +104,14 @@ static double *of_card(const void *device, const char *const names[CARDS]) {
     return value(names[(const int *)device - handles]);
 }
 
-static const char *const LOCKED[CARDS] = {"locked_mhz", "locked1_mhz", "locked2_mhz", "locked3_mhz"};
-static const char *const LOST[CARDS] = {"lost0", "lost1", "lost2", "lost3"};
+static const char *const LOCKED[CARDS] = {
+    "locked_mhz", "locked1_mhz", "locked2_mhz", "locked3_mhz", "locked4_mhz", "locked5_mhz", "locked6_mhz", "locked7_mhz",
+    "locked8_mhz", "locked9_mhz", "locked10_mhz", "locked11_mhz", "locked12_mhz", "locked13_mhz", "locked14_mhz", "locked15_mhz"
+};
+static const char *const LOST[CARDS] = {
+    "lost0", "lost1", "lost2", "lost3", "lost4", "lost5", "lost6", "lost7",
+    "lost8", "lost9", "lost10", "lost11", "lost12", "lost13", "lost14", "lost15"
+};
 
 static fault_t *fault_of(const char *name) {
     for (size_t i = 0; i < machine->fault_count; i++)
