@@ -29,11 +29,15 @@ class HeldClock:
     """The SM clock of one card, as far as this process locks it.
 
     A note is on disk from before the first lock until the clock is given back.
+
+    Attributes:
+        left_locked: whether `close` could not give it back.
     """
 
     def __init__(self, card: NvmlGpu, uuid: str) -> None:
         self._card, self._uuid = card, uuid
         self._note: HeldNote | None = None
+        self.left_locked = False
 
     def lock(self, sm_mhz: int) -> None:
         """Lock the clock, MHz.
@@ -70,6 +74,7 @@ class HeldClock:
         try:
             self.release()
         except NvmlError as error:
+            self.left_locked = True
             raise ClockLeftLockedError(
                 f"GPU {self._uuid}: its clock could not be given back and may stay locked ({error}) It is tried again "
                 "until it can be; `heshare restore` does so at once."

@@ -72,10 +72,10 @@ class NvmlDevice:
             require_usable(self._card)
             self._require_sensors(ends)
 
+            self._clock = clock = HeldClock(self._card, self.uuid)
             keeper = Keeper()
-            ends.callback(keeper.dismiss)
-            self._clock = HeldClock(self._card, self.uuid)
-            ends.callback(self._clock.close)
+            ends.callback(lambda: keeper.dismiss(all_given_back=not clock.left_locked))
+            ends.callback(clock.close)
             self._mps = mps or MpsSession(self.uuid)
             if mps is not None:
                 ends.callback(mps.stop)

@@ -15,10 +15,11 @@ import pynvml
 import pytest
 from support.counting_worker import ToyLauncher
 from support.fakenvml import FakeNvml, functions
+from support.waiting import until
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.clocks import locked_clocks
+from heshare.ops.clocks import ClockLeftLockedError, locked_clocks
 from heshare.ops.mps import MpsSession
 from heshare.ops.nvml.binding import NoDriverError, NotSupportedError, NvmlGpu, binding, call_nvml, fault
 from heshare.ops.nvml_device import NvmlDevice
@@ -181,6 +182,19 @@ def test_set_clock_is_refused_while_another_process_has_the_clock(doubles, monke
         with second, pytest.raises(DeviceError, match="locked at 1200 MHz by process"):
             second.set_clock(1500)
         assert doubles.fake.get("locked_mhz") == 1200
+
+
+def test_a_clock_that_close_cannot_give_back_is_given_back_later(doubles) -> None:
+    """By the keeper, as soon as the driver lets it."""
+    reset = "nvmlDeviceResetGpuLockedClocks"
+    device = NvmlDevice(0, ToyLauncher(), allow_clocks=True)
+    device.set_clock(1200)
+    doubles.fake.fail(reset, 999)
+    with pytest.raises(ClockLeftLockedError):
+        device.close()
+    assert doubles.fake.get("locked_mhz") == 1200
+    doubles.fake.fail(reset, 0)
+    assert until(lambda: doubles.traces() == [])
 
 
 def test_exclusive_mode_needs_mps(fake: FakeNvml, mps_mode) -> None:

@@ -70,7 +70,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heshare.ops.nvml.binding.WAITS_S", (0.0, 0.0))
     monkeypatch.setattr(binding.Gpm, "LEAST_S", 0.0)
     # A process for each of some thousand devices would take minutes.
-    monkeypatch.setattr("heshare.ops.nvml_device.Keeper", lambda: SimpleNamespace(dismiss=lambda: None))
+    monkeypatch.setattr("heshare.ops.nvml_device.Keeper", lambda: SimpleNamespace(dismiss=lambda **_: None))
 
 
 def outcome(action: Callable[[], list[float]]) -> tuple[list[float], str | None]:
