@@ -95,6 +95,10 @@ class ExecutorDevice:
         launcher: starts clients of `mps`.
         jobs: the job of each task.
         now_s: the time that all devices of the run share, s.
+        mps: the session of the card.
+        timeouts: how long to wait.
+        notes: what the operator has to be told already.
+        on_stop: begins to end the jobs of all GPUs of the run (`begin_stop`).
 
     Attributes:
         lost: why the GPU can no longer be used; empty as long as it can.
@@ -125,6 +129,7 @@ class ExecutorDevice:
         mps: MpsSession,
         timeouts: Timeouts,
         notes: list[str],
+        on_stop: Callable[[], None],
     ) -> None:
         self.gpu, self.uuid = card.gpu, card.uuid
         self.lost = self.drained = ""
@@ -133,7 +138,7 @@ class ExecutorDevice:
         self.idle_j = self.estimated_j = self.unknown_s = 0.0
         self.notes = notes
         self._card, self._sampler, self._launcher, self._jobs = card, card.sampler, launcher, jobs
-        self._now_s, self._mps, self._timeouts = now_s, mps, timeouts
+        self._now_s, self._mps, self._timeouts, self._on_stop = now_s, mps, timeouts, on_stop
         self._residents: dict[int, JobOnGpu] = {}
         self._failed: list[TaskFailure] = []
         self._limits: tuple[str, ...] = ()
@@ -246,14 +251,18 @@ class ExecutorDevice:
         return min(self._remove(resident), resident.iterations)
 
     def stop_all(self) -> None:
-        """End all jobs at once: the run ends."""
+        """End all jobs at once, and begin to end those of the run's other GPUs: the run ends."""
         self._bring_up_to_date()
-        for resident in self._residents.values():
-            resident.begin_stop("lost", "the run ended")
+        self._on_stop()
         self._join_stopping()
         self._bring_up_to_date()
         for resident in list(self._residents.values()):
             self._remove(resident)
+
+    def begin_stop(self) -> None:
+        """Begin to end all jobs, without waiting for that."""
+        for resident in self._residents.values():
+            resident.begin_stop("lost", "the run ended")
 
     def read(self) -> Reading:
         """Return the latest reading, with the progress of the jobs."""

@@ -233,9 +233,15 @@ class LocalGpus:
             mps=mps,
             timeouts=self.timeouts,
             notes=notes,
+            on_stop=self._begin_stop,
         )
         exits.callback(device.stop_all)
         return device
+
+    def _begin_stop(self) -> None:
+        """Begin to end the jobs of all GPUs, so that a stop takes as long as that of the slowest one."""
+        for device in self.devices:
+            device.begin_stop()
 
     def _launcher(self, mps: MpsSession) -> JobLauncher:
         return JobLauncher(

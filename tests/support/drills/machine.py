@@ -135,13 +135,13 @@ class RunFolder:
         """Return what the report of a run says of energy that cannot be; `spent_j` is what a card used meanwhile, J."""
         faults = []
         for _, row in read_report(self.folder / "run").gpus.iterrows():
-            energy_j, parts_j = row["energy_j"], row[["completed_j", "lost_j", "idle_j", "between_j"]].sum()
+            energy_j, parts_j = row["energy_j"], row[["completed_j", "lost_j", "idle_j"]].sum()
             said = f"GPU {row['gpu']}: {energy_j:.1f} J"
             if not 0.0 < energy_j <= spent_j:
                 faults.append(f"{said}, where it used {spent_j:.1f} J")
             if abs(parts_j - energy_j) > 1e-6 * energy_j:
                 faults.append(f"{said}, in parts of {parts_j:.1f} J")
-            if abs(row["counter_j"] - energy_j) > 1e-3 * energy_j:
+            if abs(row["counter_j"] - energy_j - row["between_j"]) > 1e-3 * energy_j:
                 faults.append(f"{said}, where its counter says {row['counter_j']:.1f} J")
         return faults
 
