@@ -73,7 +73,9 @@ def run(root: Path, command: str, *, tests: str = "") -> subprocess.CompletedPro
         "JUPYTER_PREFER_ENV_PATH": "1",
     }
     ran = subprocess.run(program, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=600)
-    assert ran.returncode == 0, f"{command}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
+    # `heshare doctor` exits with 1 where there is no GPU.
+    allowed = (0, 1) if words == ["heshare", "doctor"] else (0,)
+    assert ran.returncode in allowed, f"{command}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
     return ran
 
 

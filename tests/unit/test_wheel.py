@@ -144,7 +144,8 @@ def test_commands_run_from_the_wheel_alone_and_the_same_once_numba_is_installed(
     plain = {}
     for command in COMMANDS:
         done = program("heshare", *command.split())
-        assert done.returncode == 0, (command, done.stderr)
+        allowed = (0, 1) if command == "doctor" else (0,)  # 1 where there is no GPU
+        assert done.returncode in allowed, (command, done.stderr)
         assert done.stdout, command
         plain[command] = done.stdout, done.stderr.count("heshare: no numba in this environment")
     assert [plain[command][1] for command in COMMANDS] == [0, 0, 1, 1, 1, 0], "what is slower says so once"
