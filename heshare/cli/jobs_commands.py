@@ -67,15 +67,15 @@ def run(
         "devices": devices or "nvml",
         "seed": seed,
         "allow_clocks": allow_clocks,
+        "power_limit": _parsed_limit(power_limit),
     }
+    folder = resume or out or Path(f"{jobs.stem if jobs else ''}-run")
     if dry_run:
         if jobs is None:
             raise _conflict("--dry-run with --resume", "Name a file of jobs.")
         from heshare.ops.executor.dry_run import dry_run as run_dry
 
-        folder = out or Path(f"{jobs.stem}-run")
-        limit = _parsed_limit(power_limit)
-        shown = run_dry(jobs, folder, predictor=predictor, power_limit=limit, **chosen)
+        shown = run_dry(jobs, folder, predictor=predictor, **chosen)
         if json:
             options.print_json({**shown.totals, "jobs_list": options.to_records(shown.jobs), "notes": shown.notes})
         else:
@@ -84,14 +84,11 @@ def run(
 
     from heshare.ops.executor import execute
 
-    folder = resume or out or Path(f"{jobs.stem if jobs else ''}-run")
-
     def start(how: ExecutorOptions) -> RunReport:
         if resume is not None:
             return execute.resume(resume, predictor=predictor, devices=devices, options=how)
         assert jobs is not None
-        limit = _parsed_limit(power_limit)
-        return execute.execute(jobs, folder, predictor=predictor, options=how, power_limit=limit, **chosen)
+        return execute.execute(jobs, folder, predictor=predictor, options=how, **chosen)
 
     _run_jobs(start, folder, json=json)
 

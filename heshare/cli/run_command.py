@@ -119,8 +119,9 @@ def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tup
 
 
 def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
-    from heshare.ops.executor.job_tasks import check_jobs, job_states, remaining_tasks
+    from heshare.ops.executor.job_tasks import check_jobs, remaining_tasks
     from heshare.ops.jobs.job_file import read_jobs
+    from heshare.ops.jobs.run_state import job_states
 
     specs = read_jobs(path)
     check_jobs(specs, path)

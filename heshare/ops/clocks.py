@@ -65,6 +65,15 @@ class HeldClock:
                 self._card.unlock_clock()
             self._forget()
 
+    def refusal(self, sm_mhz: int) -> str:
+        """Return why the clock cannot be set, empty if it can: the driver reveals that only when one is set."""
+        try:
+            self.lock(sm_mhz)
+            self.release()
+        except DeviceError as error:
+            return str(error)
+        return ""
+
     def close(self) -> None:
         """Leave the clock to the card for good. May be repeated.
 

@@ -1,9 +1,10 @@
-"""What gives this machine back: `restore`, and a child process that calls it, `python -m heshare.ops.keeper`.
+"""Cleanup after a process that used GPUs: `restore`, and the child that calls it, `python -m heshare.ops.keeper`.
 
-Whoever changes a card has a keeper. It waits for the end of its standard input, whose other end only its parent holds:
-that end comes however the parent ends. Then it ends the processes that the parent left, its MPS daemons, and unlocks
-the clocks. It has inherited the locks of the parent's GPUs, so that no other run gets them while anything of this one
-runs there. A clock that cannot be unlocked, such as that of a lost GPU, keeps no other GPU from being used.
+A process that changes a card starts a keeper first. The keeper waits for the end of its standard input, whose other end
+only its parent holds: that end comes however the parent ends. Then it ends the processes that the parent left, its MPS
+daemons, and unlocks the clocks. It has inherited the locks of the parent's GPUs, so that no other run gets them while
+anything of this one runs there. A clock that cannot be unlocked, such as that of a lost GPU, keeps no other GPU from
+being used.
 """
 
 import contextlib

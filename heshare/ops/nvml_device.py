@@ -102,11 +102,12 @@ class NvmlDevice:
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return dict(self._facts)
 
-    def limits(self) -> tuple[str, ...]:
-        return self._card.limits()
-
     def free_mib(self) -> float:
         return self._card.memory_mib()[1]
+
+    def clock_refusal(self) -> str:
+        """Return why the driver refuses to set the clock; empty if it does not."""
+        return self._clock.refusal(self._gpu.max_mhz)
 
     def set_clock(self, sm_mhz: int | None) -> None:
         """Lock the SM clock at one of the card's grid, MHz; None leaves the card to itself."""

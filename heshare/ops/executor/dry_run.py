@@ -18,6 +18,7 @@ from heshare.ops.executor.host import Host
 from heshare.ops.executor.local_gpus import planned_cluster, select_gpus
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.job_file import read_jobs
+from heshare.ops.jobs.run_state import job_states
 from heshare.ops.nvml.card_survey import ChosenGpus
 from heshare.ops.probe import may_set_clocks
 from heshare.policies.policy import Action, Event, SetClock, Start
@@ -94,7 +95,7 @@ def dry_run(
     cluster = planned_cluster(chosen.uuids, host, clocks=clocks)
     if power_limit is not None:
         check_cluster(cluster, power_limit)
-    tasks, assigned = job_tasks.remaining_tasks(job_tasks.job_states(specs))
+    tasks, assigned = job_tasks.remaining_tasks(job_states(specs))
 
     # The random numbers of the first session of a run.
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[-1])
@@ -116,13 +117,14 @@ def dry_run(
         )
     summary = result.summary()
     totals = {name: float(summary[name]) for name in ("makespan_s", "avg_jct_s", "energy_active_j", "energy_cluster_j")}
-    return DryRun(pd.DataFrame(rows), totals, [*_notes(chosen, folder), _clock_note(allow_clocks), *chosen.left_out])
+    notes = [*_notes(chosen, folder), _clock_note(allow_clocks, clocks), *chosen.left_out]
+    return DryRun(pd.DataFrame(rows), totals, notes)
 
 
-def _clock_note(allow_clocks: bool) -> str:
+def _clock_note(allow_clocks: bool, clocks: bool) -> str:
     if not allow_clocks:
         return "Clocks would be left to the GPUs: --allow-clocks was not given."
-    return "Clocks would be set, if the driver agrees." if may_set_clocks() else RIGHT
+    return "Clocks would be set, if the driver agrees." if clocks else RIGHT
 
 
 def _notes(chosen: ChosenGpus, folder: Path) -> list[str]:

@@ -20,7 +20,7 @@ from heshare.ops.executor.run_observer import HEAR_S, JournalingObserver
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Note, Run, Session, SessionGpu, known
 from heshare.ops.jobs.job_file import read_jobs
-from heshare.ops.jobs.report import RunReport, read_report
+from heshare.ops.jobs.report import RunReport, read_report, run_report
 from heshare.ops.jobs.run_journal import RunJournal
 from heshare.ops.jobs.run_state import RunState
 from heshare.ops.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, hidden
@@ -137,7 +137,7 @@ class _SessionOfRun:
         journal: RunJournal,
         predictor: Predictor,
         options: ExecutorOptions,
-        chosen: ChosenGpus | None = None,
+        chosen: ChosenGpus | None,
     ) -> None:
         self._folder, self._journal, self._predictor, self._options = folder, journal, predictor, options
         self._chosen = chosen
@@ -152,7 +152,7 @@ class _SessionOfRun:
         self._state.end_session()
         tasks, jobs = job_tasks.remaining_tasks(self._state.jobs.values(), elapsed_s=self._elapsed_s)
         if not tasks:
-            return read_report(self._folder).write(self._folder)
+            return run_report(self._state).write(self._folder)
 
         clock = self._options.host.clock()
         gpus = self._gpus(jobs, clock.now_s)
@@ -242,7 +242,7 @@ class _SessionOfRun:
 
     @contextmanager
     def _told_end(self, observer: JournalingObserver, gpus: LocalGpus) -> Iterator[None]:
-        """Journal how the run in the `with` ends; that of a policy that gives up ends in order, with what is done."""
+        """Journal how the run in the `with` ends; a `PolicyError` ends it in order, with the results so far."""
         try:
             yield
         except PolicyError as error:
@@ -256,7 +256,7 @@ class _SessionOfRun:
 
     @contextmanager
     def _told_release(self, gpus: LocalGpus) -> Iterator[None]:
-        """Tell what could not be given back at the end of the `with`, at once and in the report."""
+        """At the end of the `with`, log and journal what could not be given back."""
         try:
             yield
         finally:

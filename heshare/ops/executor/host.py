@@ -35,7 +35,7 @@ class Host:
         return CardReader(deadline_s)
 
     def keeper(self, locks: Sequence[int], tell: Callable[[str], object]) -> Keeper:
-        """Start the process that gives the machine back when this one ends."""
+        """Start the process that restores clocks and MPS when this one ends."""
         return Keeper(locks, tell=tell)
 
     def sharing(self) -> str:

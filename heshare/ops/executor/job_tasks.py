@@ -8,17 +8,12 @@ from pathlib import Path
 from heshare.devices.task_sizes import time_alone_s
 from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.jobs.job_file import JobSpec
-from heshare.ops.jobs.run_state import JobState, job_key
+from heshare.ops.jobs.run_state import JobState, job_states
 from heshare.shared.errors import require
 from heshare.world.task import Task
 
 FREE_ATTEMPTS = 10
 """How often a job is retried after failures that were not its own fault."""
-
-
-def job_states(specs: Sequence[JobSpec]) -> list[JobState]:
-    """Return the state of every copy of every entry before a run."""
-    return [JobState(job_key(spec, index), spec) for spec in specs for index in range(spec.count)]
 
 
 def remaining_tasks(
@@ -30,16 +25,14 @@ def remaining_tasks(
     """
     tasks: list[Task] = []
     assigned: dict[int, AssignedJob] = {}
-    copies: dict[str, int] = {}
     for job in jobs:
-        index = copies[job.spec.name] = copies.get(job.spec.name, -1) + 1
         if job.over:
             continue
         task_id = len(tasks)
         iterations = max(iteration_count(job.spec) - job.iterations, 1e-9)
         arrival_s = max(0.0, job.spec.arrival_s - elapsed_s)
         tasks.append(Task(task_id, job.spec.workload, iterations, arrival_s, gpus=job.spec.gpus))
-        assigned[task_id] = AssignedJob(job.key, job.spec, index, job.attempts)
+        assigned[task_id] = AssignedJob(job.key, job.spec, job.index, job.attempts)
     return tuple(tasks), assigned
 
 

@@ -205,7 +205,7 @@ class LocalGpus:
         clock = HeldClock(card, uuid) if self.allow_clocks else None
         if clock is not None:
             exits.callback(self._give_back, clock.close, f"GPU {uuid}")
-            refusal = _refusal(clock, gpu)
+            refusal = clock.refusal(gpu.max_mhz)
             if refusal:
                 clock = None
                 note(f"clocks cannot be set, so the plan is for the card's own: {refusal}")
@@ -261,16 +261,6 @@ class LocalGpus:
             self.unreleased.append(str(error))
         except OSError as error:
             self.unreleased.append(f"{what}: not given back ({error}). Run `heshare restore`.")
-
-
-def _refusal(clock: HeldClock, gpu: Gpu) -> str:
-    """Return why clocks cannot be set on a GPU; empty if they can. The driver reveals that only when a clock is set."""
-    try:
-        clock.lock(gpu.max_mhz)
-        clock.release()
-    except DeviceError as error:
-        return str(error)
-    return ""
 
 
 def _at_own_clock(gpu: Gpu, uuid: str, card: ReadCard, note: Callable[[str], None]) -> Gpu:

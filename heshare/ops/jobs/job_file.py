@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from heshare.shared.errors import InputError
+from heshare.shared.inputs.bounds import MOST_BATCH
 from heshare.shared.yaml_nodes import YamlNode, read_nodes, short
 from heshare.world.catalogue import memory_mib, models, resident
 from heshare.world.workload import PRECISIONS, Workload
@@ -18,7 +19,6 @@ LOADS = ("low", "medium", "high")
 MOST_JOBS = 100_000
 OUTPUT_MIB = 1024
 """Most output of an attempt unless a job has its own limit, MiB (chosen so that no ordinary log reaches it)."""
-_MOST_BATCH = 1_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _RESERVED = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "HESHARE_")
 _NAME = "1 to 64 letters, digits, dots, dashes and underscores"
@@ -189,7 +189,7 @@ def _workload(node: YamlNode, text: str, precision: str, *, loads: bool = False)
     expected = "a model of Table IV and an inference batch size, such as resnet50:8"
     digits = text.rpartition(":")[2]
     # `int` of a very long text takes long, so the length is checked first.
-    if "@" in text or (digits.isdecimal() and (len(digits) > 7 or int(digits) > _MOST_BATCH)):
+    if "@" in text or (digits.isdecimal() and (len(digits) > 7 or int(digits) > MOST_BATCH)):
         node.refuse(short(text), expected, "Shares are the policy's to choose; correct the workload.")
     try:
         return resident(text, precision=precision).workload

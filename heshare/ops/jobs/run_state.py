@@ -8,6 +8,7 @@ was: it is `between_j`, apart from the energy of the run.
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -24,7 +25,7 @@ class JobState:
     """State of a job, all its attempts together.
 
     Attributes:
-        key, spec: its name in results, and its entry in the file.
+        key, spec: its name in results, and its entry in the file; `index` is which copy of the entry it is.
         outcome: `completed` or `failed` once it is over, `left` until then.
         attempts: how many there were, those that never ended included.
         charged: how many of them failed by the job's own fault.
@@ -39,6 +40,7 @@ class JobState:
 
     key: str
     spec: JobSpec
+    index: int
     outcome: str = "left"
     attempts: int = 0
     charged: int = 0
@@ -283,10 +285,7 @@ class RunState:
 
     def _add_run(self, run: entries.Run) -> None:
         self.run = run
-        for spec in run.jobs:
-            for index in range(spec.count):
-                key = job_key(spec, index)
-                self.jobs[key] = JobState(key, spec)
+        self.jobs.update((job.key, job) for job in job_states(run.jobs))
 
     def _add_session(self, session: entries.Session) -> None:
         self.end_session()
@@ -325,6 +324,10 @@ class RunState:
             self.gpus[index].take(account)
 
 
-def job_key(spec: JobSpec, index: int) -> str:
-    """Return the name in results of a copy of an entry of the file."""
+def job_states(specs: Iterable[JobSpec]) -> list[JobState]:
+    """Return the state of every copy of every entry before a run."""
+    return [JobState(_key(spec, index), spec, index) for spec in specs for index in range(spec.count)]
+
+
+def _key(spec: JobSpec, index: int) -> str:
     return spec.name if spec.count == 1 else f"{spec.name}-{index}"

@@ -17,7 +17,6 @@ from heshare.ops.recording.profile_device import TABLE, profile
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.profiles import manifest, store
 from heshare.profiles.visit import MeasurementProtocol
-from heshare.shared.errors import DeviceError
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 
@@ -51,19 +50,9 @@ def find_live_gpus(devices: str, *, allow_clocks: bool) -> tuple[LiveGpu, ...]:
 
 def _live_gpu(uuid: str, allow_clocks: bool) -> LiveGpu:
     with NvmlDevice(uuid, ProcessLauncher(), allow_clocks=allow_clocks) as device:
-        clocks = allow_clocks and _may_set_clock(device)
+        clocks = allow_clocks and not device.clock_refusal()
         gpu = device.gpu if clocks else at_top_clock(device.gpu)
         return LiveGpu(uuid, gpu, clocks, device.facts())
-
-
-def _may_set_clock(device: NvmlDevice) -> bool:
-    """Return whether the driver agrees, which it reveals only when a clock is set."""
-    try:
-        device.set_clock(device.gpu.max_mhz)
-        device.set_clock(None)
-    except DeviceError:
-        return False
-    return True
 
 
 def cluster_of(gpus: tuple[LiveGpu, ...]) -> Cluster:

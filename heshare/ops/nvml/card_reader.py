@@ -88,8 +88,8 @@ class CardReader:
         kept, line.arrived = line.arrived, None
         try:
             self._send(line, which, [[name, *arguments]])
-            if not self._receive(line, self._allowed_s(line)):
-                allowed_s = self._allowed_s(line)
+            allowed_s = self._allowed_s(line)
+            if not self._receive(line, allowed_s):
                 self._replace(line)
                 raise NoReplyError(f"GPU {which}: NVML has not returned from {name} within {allowed_s:g} s.")
             answers = line.arrived

@@ -28,7 +28,6 @@ from heshare.profiles import manifest
 from heshare.shared import files
 from heshare.shared.errors import DeviceError, InputError, require
 from heshare.shared.processes import child_environment, exit_text
-from heshare.world.catalogue import model, paper_models
 from heshare.world.workload import Workload
 
 TRACER = (sys.executable, "-m", "heshare.ops.worker_program.kernel_profiler")
@@ -251,18 +250,16 @@ def record_device(
     device: str,
     out: str | Path,
     *,
-    model_names: Sequence[str] = (),
-    batch_sizes: Sequence[int] = BATCH_SIZES,
+    model_names: Sequence[str],
     repeats: int = 5,
 ) -> Path:
-    """Trace models of Table IV (all unless named) on a live GPU into `out/<gpu>/kernels.csv`; return the table's path.
+    """Trace models on a live GPU into `out/<gpu>/kernels.csv`; return the table's path.
 
     Raises:
-        InputError: an unknown model, or as `record`.
+        InputError: as `record`.
         DeviceError: the device is not a live GPU, or as `record`.
     """
-    names = [model(name).name for name in model_names or paper_models()]
-    workloads = [Workload(name, size) for name in names for size in batch_sizes]
+    workloads = [Workload(name, size) for name in model_names for size in BATCH_SIZES]
     with opened(device) as live:
         gpu, uuid = live.gpu.name, getattr(live, "uuid", None)
     if not isinstance(uuid, str):

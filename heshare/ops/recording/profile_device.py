@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -225,12 +225,12 @@ def record_within_budget(
     """
     protocol = protocol or default_protocol(budget_s)
     visited: list[Setup] = []
-    first_steps = islice(_budget_steps(device, clocks, seed, more_models), IDENTIFYING_STEPS)
+    steps = _budget_steps(device, clocks, seed, more_models)
+    first_steps = list(islice(steps, IDENTIFYING_STEPS))
     plan = "\n".join(f"{setup}#{number}" for setup, number in first_steps)
     with _session(device, protocol, seed, plan, journal) as session:
-        steps = _budget_steps(device, clocks, seed, more_models)
         with recorder.progress_bar(device, round(budget_s), "s", progress) as bar:
-            for setup, _ in session.run(_affordable(steps, session, budget_s)):
+            for setup, _ in session.run(_affordable(chain(first_steps, steps), session, budget_s)):
                 visited.append(setup)
                 bar.update(round(session.log.spent_s) - bar.n)
         expected = f"time for idle power and one visit: {protocol.visit_s + session.log.spent_s:g} s and more"

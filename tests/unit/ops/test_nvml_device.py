@@ -127,7 +127,7 @@ def test_read_marks_a_reading_under_a_limit_as_throttled(fake: FakeNvml) -> None
     with NvmlDevice(0, ToyLauncher()) as device:
         fake.set("reasons", 0x20)
         assert device.read().throttled
-        assert device.limits() == ("thermal limit (software)",)
+        assert device._card.limits() == ("thermal limit (software)",)
         fake.set("reasons", 0x1)  # idle is no limit
         assert not device.read().throttled
 

@@ -11,12 +11,13 @@ from heshare.devices.emulated_device import EmulatedDevice
 from heshare.ops.executor import execute
 from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.ops.executor.host import Host
-from heshare.ops.executor.job_tasks import job_states, remaining_tasks
+from heshare.ops.executor.job_tasks import remaining_tasks
 from heshare.ops.executor.local_gpus import planned_cluster, select_gpus
 from heshare.ops.executor.run_observer import journalled
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Decision
 from heshare.ops.jobs.job_file import read_jobs
+from heshare.ops.jobs.run_state import job_states
 from heshare.ops.workers.launcher import Launcher
 from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare
