@@ -458,10 +458,10 @@ class PolicyWithinLimit(PolicyAround):
             shown = _ShownTasks(view.now_s, {task_id: gpu.running[task_id] for task_id in gpu.running})
             free_mib = gpu.free_mib
             for start, task in self._held.values():
-                if gpu.index in (start.gpu, *start.also):
+                on = (start.gpu, *start.also)
+                if gpu.index in on:
                     workload = _placed(task, start.batch_size)
                     left = view.remaining.get(task.id, task.iterations) * task.workload.batch_size / workload.batch_size
-                    on = (start.gpu, *start.also)
                     shown[task.id] = Running(task, start.mps_pct, math.inf, left, start.sharing, on)
                     free_mib -= catalogue.memory_mib(workload)
             gpus.append(replace(gpu, running=shown, requested_mhz=state.wish, free_mib=free_mib))
@@ -550,8 +550,7 @@ class PolicyWithinLimit(PolicyAround):
             # Where nothing runs, waiting would never make room.
             nothing_runs = not any(decision.residents)
             clocks = self._clocks_for(joined, limit_w)
-            at_least = self._clocks_at(joined, LEAST_FRACTION)
-            if clocks is None or not (nothing_runs or self._total_w(joined, at_least, margin=0.0) <= limit_w):
+            if clocks is None or not (nothing_runs or self._least_w(joined) <= limit_w):
                 if nothing_runs and all(gpu.settled for gpu in self._gpus):
                     self._check_progress(start, joined, limit_w, now_s)
                 return
@@ -559,6 +558,9 @@ class PolicyWithinLimit(PolicyAround):
             del self._held[start.task]
             decision.residents, decision.clocks = joined, clocks
             decision.starts.append((start, task))
+
+    def _least_w(self, residents: Sequence[Residents]) -> float:
+        return self._total_w(residents, self._clocks_at(residents, LEAST_FRACTION), margin=0.0)
 
     def _check_progress(self, start: Start, joined: Sequence[Residents], limit_w: float, now_s: float) -> None:
         """Raise `PolicyError` for the first held start if it does not fit alone, and the limit never rises again."""
@@ -577,7 +579,11 @@ class PolicyWithinLimit(PolicyAround):
             return self._total_w(residents, self._clocks_at(residents, fraction)) <= limit_w
 
         # Where the wished clocks fit, nothing is predicted for others.
-        place = 0 if fits(FRACTIONS[0]) else bisect_left(FRACTIONS, True, key=fits)
+        wished = self._clocks_at(residents, FRACTIONS[0])
+        if self._total_w(residents, wished) <= limit_w:
+            return wished
+
+        place = bisect_left(FRACTIONS, True, key=fits)
         return self._clocks_at(residents, FRACTIONS[place]) if place < len(FRACTIONS) else None
 
     def _clocks_at(self, residents: Sequence[Residents], fraction: float) -> list[Clock]:

@@ -1,4 +1,4 @@
-"""The executor, broken on purpose: each fault replaces a piece of it by one that a hurried hand might have written.
+"""The executor, broken on purpose: each fault replaces a piece of it by a plausible mistake.
 
 `BROKEN` has those that simulated runs must find; `NOT_SIMULATED` those in real processes, with the tests for them.
 """

@@ -280,7 +280,7 @@ class SimHost(Host):
         self._process.advance(machine.now_s + _START_S)
         card, attempt = machine.cards[variables["CUDA_VISIBLE_DEVICES"]], int(variables["HESHARE_ATTEMPT"])
         token = variables[processes.MARK]
-        run = JobRun(job.key, attempt, self._plans[job.key], card, self._process, token, machine.now_s)
+        run = JobRun(job.key, attempt, self._plans[job.key], card, self._process, token)
         machine.start_job(run)
         return SimWorker(run, iterations, grace_s, log)
 

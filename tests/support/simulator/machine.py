@@ -152,8 +152,6 @@ class JobRun:
     card: Card
     process: SimProcess
     token: str
-    began_s: float
-    ended_s: float = math.nan
     code: int | None = None
     supervised: bool = True
     asked: bool = False
@@ -243,7 +241,7 @@ class Machine:
         if run.alive:
             run.card.settle()
             run.card.jobs.remove(run)
-            run.code, run.ended_s = code, self.now_s
+            run.code = code
             self.log("end", run.key, run.attempt, code)
 
     def ask_to_end(self, run: JobRun, grace_s: float) -> None:

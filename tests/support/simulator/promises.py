@@ -1,7 +1,7 @@
 """What a run promises whatever fails: judged at each start of a job, after each session, and at the end.
 
-Judged is what the user reads, the report and the status, against what really happened on the machine; and before
-anybody calls `heshare restore`, unless the keeper was killed as well.
+The report and the status, which the user reads, are compared with what really happened on the machine, before any
+`heshare restore`, unless the keeper was killed as well.
 """
 
 from __future__ import annotations

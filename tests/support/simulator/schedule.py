@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from support.simulator.machine import DRAINING_XID, HARMLESS_XID, Card, JobPlan, Machine
+from support.simulator.machine import DRAINING_XID, HARMLESS_XID, JobPlan, Machine
 from support.simulator.process import WHERE
 
 NVML_FAULTS = (
@@ -164,7 +164,7 @@ def strike(machine: Machine, fault: Fault) -> None:
             card.offset_j += fault.value
         case "still":
             card.still_j = card.call("energy_j") if machine.now_s < card.lost_s else None
-            machine.later(fault.lasts_s, _moves_again, card)
+            machine.later(fault.lasts_s, setattr, card, "still_j", None)
         case "without-counter" | "without-power" | "without-clock":
             names = {"counter": ("energy_j",), "power": ("instant_power_w", "usage_power_w"), "clock": ("sm_mhz",)}
             card.failing |= dict.fromkeys(names[fault.kind.removeprefix("without-")], until_s)
@@ -173,7 +173,3 @@ def strike(machine: Machine, fault: Fault) -> None:
             machine.later(fault.lasts_s, setattr, card, "used_mib", 0.0)
         case "mps-dies":
             machine.kill_daemons()
-
-
-def _moves_again(card: Card) -> None:
-    card.still_j = None

@@ -14,7 +14,7 @@ from unittest import mock
 
 from support.broken_executors import BROKEN
 from support.simulator import host as sim_host
-from support.simulator.host import EPOCH, SimHost, SimKeeper
+from support.simulator.host import EPOCH, SimHost
 from support.simulator.machine import Machine
 from support.simulator.process import WHERE, Crash, SimProcess, WatchedFiles
 from support.simulator.promises import Promises
@@ -243,10 +243,10 @@ class Simulation:
             elif not one.dismissed or one.left:
                 if process.killed and plan.rival_s is not None:
                     self._rival(process, stranger=plan.stranger)
-                self._keep(plan, process, one)
+                self._keep(plan, process)
                 one.close()
 
-    def _keep(self, plan: SessionPlan, process: SimProcess, one: SimKeeper) -> None:
+    def _keep(self, plan: SessionPlan, process: SimProcess) -> None:
         """Let the keeper give back, again and again until it could, as `keeper.main` does."""
         machine, crash = self.machine, plan.keeper_crash
         for pause_s in (0.01, 0.2, 1.0, 5.0, 30.0, 60.0):
