@@ -83,8 +83,10 @@ class Grid:
         for name, least in (("seeds", 1), ("seed", 0)):
             value = getattr(self, name)
             _check(name, value, _is_int(value) and value >= least, f"a whole number of at least {least}")
+
         cells = f"{len(self)} cells"
         require("seeds", cells, len(self) <= MOST_CELLS, f"at most {MOST_CELLS} cells", "Split the grid.")
+
         # An unknown name is an error now, not when its cell is computed.
         limit = self.power_limit
         _check("power_limit", limit, limit is None or isinstance(limit, PowerLimit), "a PowerLimit, or None")

@@ -194,6 +194,7 @@ def _rows(
     needed = store is not None or elsewhere
     names = [[cell_key(cell, _version(cell) if needed else "") for cell in bundle] for bundle in bundles]
     known = {} if store is None or again else store.read_all(chain.from_iterable(names))
+
     jobs: list[_Job] = []
     planned: dict[str, Description] = {}
     for bundle, bundle_names in zip(bundles, names, strict=True):
@@ -204,6 +205,7 @@ def _rows(
             # Other machines may have no access to the folder: this process stores what they compute.
             own_store, version = (None, _version(*missing.values())) if elsewhere else (store, "")
             jobs.append(_Job(missing, own_store, version, metrics))
+
     total = len(known) + len(planned)
     with drawn(progress, total=total, initial=len(known), desc="cells", unit="cell") as bar:
         try:

@@ -76,37 +76,41 @@ class RunView:
     def as_dict(self, now_s: float) -> dict[str, Any]:
         """Return everything as plain values; `now_s` is a Unix time, s."""
         state = self.state
+        running = [
+            {
+                "job": job.key,
+                "gpu": state.gpus[job.gpu].opened.uuid,
+                "mps_pct": job.placed.mps_pct,
+                "since_s": now_s - job.since_s,
+                "energy_j": self._energy_j(job.key, job.gpu),
+            }
+            for job in state.running
+            if job.placed is not None and job.gpu is not None
+        ]
+
+        gpus = [
+            {
+                "uuid": gpu.opened.uuid,
+                "name": gpu.opened.name,
+                "state": gpu.account.state,
+                "power_w": gpu.account.power_w,
+                "sm_mhz": gpu.account.sm_mhz,
+                "requested_mhz": gpu.account.requested_mhz,
+                "energy_j": gpu.energy_j,
+                "idle_j": gpu.idle_j,
+                "lost_j": gpu.lost_j,
+            }
+            for gpu in state.gpus
+        ]
+
         return {
             "folder": str(self._folder),
             "alive": self.alive,
             "pid": self._pid,
             "policy": state.run.policy,
             "counts": state.counts(),
-            "running": [
-                {
-                    "job": job.key,
-                    "gpu": state.gpus[job.gpu].opened.uuid,
-                    "mps_pct": job.placed.mps_pct,
-                    "since_s": now_s - job.since_s,
-                    "energy_j": self._energy_j(job.key, job.gpu),
-                }
-                for job in state.running
-                if job.placed is not None and job.gpu is not None
-            ],
-            "gpus": [
-                {
-                    "uuid": gpu.opened.uuid,
-                    "name": gpu.opened.name,
-                    "state": gpu.account.state,
-                    "power_w": gpu.account.power_w,
-                    "sm_mhz": gpu.account.sm_mhz,
-                    "requested_mhz": gpu.account.requested_mhz,
-                    "energy_j": gpu.energy_j,
-                    "idle_j": gpu.idle_j,
-                    "lost_j": gpu.lost_j,
-                }
-                for gpu in state.gpus
-            ],
+            "running": running,
+            "gpus": gpus,
             "account_age_s": now_s - state.updated_s,
             "notes": self.notes(),
         }

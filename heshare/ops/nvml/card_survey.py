@@ -78,6 +78,7 @@ def choose(cards: Sequence[SurveyedCard], text: str, variable: str | None) -> Ch
     """Return the GPUs that a text names: `nvml`, all that can be used, or `nvml:INDEX` and `nvml:UUID`."""
     names = [part.strip() for part in text.split(",")]
     seen = visible(cards, variable)
+
     if names == ["nvml"]:
         usable = [card for card in seen if not card.obstacle]
         left_out = [
@@ -99,6 +100,7 @@ def choose(cards: Sequence[SurveyedCard], text: str, variable: str | None) -> Ch
         found = hidden[0] if hidden else "a GPU twice" if len(set(chosen)) < len(chosen) else ""
     else:
         chosen, left_out, found = [], [], repr(text)
+
     if found:
         expected = "nvml for every GPU, or nvml:INDEX or nvml:UUID, each once, with commas between them"
         raise InputError(found, expected, _LISTS, column="--devices")
