@@ -21,7 +21,7 @@ from heshare.policies.policy import Policy
 from heshare.prediction.checked import CheckedPredictor, checked
 from heshare.prediction.predictor import LazyPredictor, Predictor
 from heshare.running.result import Run
-from heshare.scheduling.pareto import Front
+from heshare.scheduling.front import Front
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.errors import InputError, require
 from heshare.world.arrivals import DRAWN, INTERVAL_S, split_load

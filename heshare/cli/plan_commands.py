@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from heshare.devices.uncertainty import Uncertainty
-    from heshare.scheduling.pareto import Front
+    from heshare.scheduling.front import Front
     from heshare.world.task import Task
 
 _BOUND_TOLERANCE = 1e-3

@@ -13,9 +13,10 @@ from heshare.policies.random_placement import draw_gpus
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.configuration import configure
+from heshare.scheduling.front import Front
 from heshare.scheduling.genetic import Schemes, search
 from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
-from heshare.scheduling.pareto import Front, knee
+from heshare.scheduling.pareto import knee
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import sched_only
 from heshare.scheduling.settings import DEFAULTS, STAGE_2, Settings

@@ -12,7 +12,7 @@ from heshare.policies.plan_release import PlanReleasePolicy
 from heshare.policies.policy import ReusedPlanning, Traits
 from heshare.policies.registry import Value, register
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.pareto import PlanChoice
+from heshare.scheduling.front import PlanChoice
 from heshare.scheduling.plan import Batch
 from heshare.scheduling.settings import DEFAULTS, LITERAL, Settings
 from heshare.world.cluster import Cluster

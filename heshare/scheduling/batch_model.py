@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+from numba import njit
 
 from heshare.prediction.predictor import CODES, CodedSets, Predictor
 from heshare.scheduling.objectives import Instance, numbered_workloads
@@ -125,23 +126,20 @@ class BatchModel:
 
     def _execute_piecewise(self, batches: Batches) -> BatchExecutions:
         left = np.where(batches.members, self._iterations[batches.tasks], 0.0)
-        time_s, end_s, energy_j = np.zeros(left.shape), np.zeros(len(batches)), np.zeros(len(batches))
+        time_s = np.zeros(left.shape)
+        end_s = np.zeros(len(batches))
+        energy_j = np.zeros(len(batches))
+
+        # Each pass brings every batch that is not finished to the next end of a task.
         rows = np.arange(len(batches))
-        # Each pass advances the unfinished batches to the next end of a task.
         while len(rows):
             tasks = np.where(left[rows] > 0, batches.tasks[rows], EMPTY)
             present = Batches(batches.kind[rows], tasks, batches.mps_pct[rows], batches.sm_mhz[rows])
             per_iteration, power_w = self.rates(present)
-            need_s = np.where(present.members, left[rows] * per_iteration, np.inf)
-            step_s = need_s.min(axis=1)
-            energy_j[rows] += power_w * step_s
-            end_s[rows] += step_s
-            # Equal tasks end together, whatever the rounding.
-            done = need_s <= step_s[:, None] * (1 + 1e-12)
-            time_s[rows] = np.where(done, end_s[rows][:, None], time_s[rows])
-            rest = np.where(present.members & ~done, left[rows] - step_s[:, None] / per_iteration, 0.0)
-            left[rows] = rest
-            rows = rows[(rest > 0).any(axis=1)]
+
+            _run_all_until_next_end(rows, left, per_iteration, power_w, time_s, end_s, energy_j)
+            rows = rows[(left[rows] > 0).any(axis=1)]
+
         return BatchExecutions(time_s, end_s, energy_j)
 
     def rates(self, batches: Batches) -> tuple[FloatArray, FloatArray]:
@@ -187,3 +185,47 @@ def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor
     energy_j = np.bincount(number, done.energy_j, len(plans))
     jct_s = np.bincount(number, done.jct_s(np.array(behind)), len(plans)) / len(world.tasks)
     return np.column_stack((energy_j, jct_s))
+
+
+@njit(cache=True)
+def run_until_next_end(left: FloatArray, iteration_s: FloatArray) -> float:
+    """Let the tasks of a batch run until the first of them ends, and return how long that takes, s.
+
+    Of the w tasks of the batch those run that have iterations `left`, shape (w,), which is updated: 0 for a task that
+    ends. `iteration_s` are their seconds per iteration while just these tasks run, shape (w,).
+    """
+    step_s = np.inf
+    for task in range(len(left)):
+        if left[task] > 0.0:
+            step_s = min(step_s, left[task] * iteration_s[task])
+
+    for task in range(len(left)):
+        # Equal tasks end together, whatever the rounding.
+        if left[task] * iteration_s[task] <= step_s * (1.0 + 1e-12):
+            left[task] = 0.0
+        else:
+            left[task] -= step_s / iteration_s[task]
+    return step_s
+
+
+@njit(cache=True)
+def _run_all_until_next_end(
+    rows: IntArray,
+    left: FloatArray,
+    iteration_s: FloatArray,
+    power_w: FloatArray,
+    time_s: FloatArray,
+    end_s: FloatArray,
+    energy_j: FloatArray,
+) -> None:
+    # Update the state of the batches `rows`; times and powers are those of these rows, all else of all batches.
+    for place in range(len(rows)):
+        row = rows[place]
+        running = left[row] > 0.0
+        step_s = run_until_next_end(left[row], iteration_s[place])
+
+        energy_j[row] += power_w[place] * step_s
+        end_s[row] += step_s
+        for task in range(left.shape[1]):
+            if running[task] and left[row, task] == 0.0:
+                time_s[row, task] = end_s[row]

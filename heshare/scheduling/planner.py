@@ -9,9 +9,10 @@ from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, BatchModel
 from heshare.scheduling.batching import BatchSplit, distinct_queues, split_every_task, split_for_memory
 from heshare.scheduling.configuration import PlanBuilder, configure
+from heshare.scheduling.front import Front
 from heshare.scheduling.genetic import Progress, Schemes, search
 from heshare.scheduling.objectives import Instance, make_instance
-from heshare.scheduling.pareto import Front, knee
+from heshare.scheduling.pareto import knee
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.arrays import FloatArray, IntArray

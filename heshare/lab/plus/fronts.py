@@ -38,8 +38,9 @@ import numpy as np
 from heshare.lab.plus.costs import BatchCosts, BatchOptions
 from heshare.lab.plus.search_settings import SearchSettings
 from heshare.scheduling.batch_model import EMPTY
+from heshare.scheduling.front import Front
 from heshare.scheduling.objectives import Instance
-from heshare.scheduling.pareto import Front, non_dominated, non_dominated_indices, thin
+from heshare.scheduling.pareto import non_dominated, non_dominated_indices, thin
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.caches.row_table import lengthened

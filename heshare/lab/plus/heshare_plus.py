@@ -31,8 +31,8 @@ from heshare.lab.plus.costs import BatchCosts
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.plus.weighted_search import Progress, WeightedSearch
 from heshare.prediction.predictor import Predictor
+from heshare.scheduling.front import Front
 from heshare.scheduling.objectives import make_instance
-from heshare.scheduling.pareto import Front
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import require
 from heshare.shared.stopping import Stopped

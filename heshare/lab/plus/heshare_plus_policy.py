@@ -28,7 +28,7 @@ from heshare.policies.heshare import TITLES, FrontPolicy
 from heshare.policies.policy import Traits
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.pareto import Front, PlanChoice
+from heshare.scheduling.front import Front, PlanChoice
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 

@@ -45,9 +45,9 @@ from heshare.policies.predictions import TaskPredictions
 from heshare.policies.registry import Value, register
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling import planner
+from heshare.scheduling.front import Front, PlanChoice
 from heshare.scheduling.objectives import fit_mask
 from heshare.scheduling.operators import random_schemes
-from heshare.scheduling.pareto import Front, PlanChoice
 from heshare.scheduling.plan import Batch, Plan
 from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.arrays import FloatArray, IntArray

@@ -38,7 +38,7 @@ from heshare.lab.plus.fronts import FrontArchive
 from heshare.lab.plus.local_search import NO_GPU, assign, construct, descend, empty_assignment, perturb
 from heshare.lab.plus.option_tables import OptionTable, option_table, with_missing
 from heshare.lab.plus.search_settings import SearchSettings
-from heshare.scheduling.pareto import Front
+from heshare.scheduling.front import Front
 from heshare.shared.arrays import FloatArray, IntArray
 
 FEW_SETS = 5000

@@ -17,7 +17,8 @@ from heshare.paper.explore.front_charts import CHOICES, front_chart, timeline_ch
 from heshare.paper.explore.timeline_boxes import plan_clocks, plan_tasks, predicted_timelines, run_boxes
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
-from heshare.scheduling.pareto import Front, thin
+from heshare.scheduling.front import Front
+from heshare.scheduling.pareto import thin
 from heshare.shared import display, files
 from heshare.shared.caches.kept_objects import keep, key_of, load_kept
 from heshare.shared.errors import require

@@ -12,6 +12,7 @@ import numpy as np
 from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
+from heshare.scheduling import front as stage
 from heshare.scheduling import pareto
 from heshare.scheduling.plan import Plan
 from heshare.shared.errors import require
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Front(pareto.Front):
+class Front(stage.Front):
     """Pareto front that can be drawn and explored; `Front.of` makes one of plans of your own.
 
     `predictor` predicted the plans (None: the trained forest), `series` is the search, a name of the registry of
@@ -45,7 +46,7 @@ class Front(pareto.Front):
     @classmethod
     def of(
         cls,
-        plans: pareto.Front | Iterable[Plan],
+        plans: stage.Front | Iterable[Plan],
         predictor: Predictor | None = None,
         *,
         series: str = "HeShare",
@@ -58,7 +59,7 @@ class Front(pareto.Front):
         Raises:
             InputError: no plan, plans of different tasks or clusters, or values that are not finite and above zero.
         """
-        if isinstance(plans, pareto.Front):
+        if isinstance(plans, stage.Front):
             return cls(plans.plans, plans.objectives, plans.predictor_rows, predictor, series, piecewise)
         given = tuple(plans)
         good = bool(given) and all(isinstance(plan, Plan) for plan in given)

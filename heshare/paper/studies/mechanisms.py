@@ -16,9 +16,9 @@ from heshare.policies.cached_planner import CachedPlanner, share_planners
 from heshare.policies.heshare import FrontPolicy, HeShare
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.configuration import configure
+from heshare.scheduling.front import Front
 from heshare.scheduling.genetic import search
 from heshare.scheduling.objectives import Instance, make_instance
-from heshare.scheduling.pareto import Front
 from heshare.scheduling.plan import Batch
 from heshare.shared.arrays import IntArray
 from heshare.world.cluster import Cluster

@@ -15,8 +15,8 @@ from heshare.lab.plus.weighted_search import WeightedSearch
 from heshare.paper.figures.series_styles import series_style
 from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean
 from heshare.prediction.predictor import Predictor
+from heshare.scheduling.front import Front
 from heshare.scheduling.objectives import make_instance
-from heshare.scheduling.pareto import Front
 from heshare.shared.arrays import FloatArray
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from support.plain_selection import crowding_distance, front_ranks
 
+from heshare.scheduling.front import Front
 from heshare.scheduling.pareto import (
-    Front,
     ideal,
     knee,
     nadir,

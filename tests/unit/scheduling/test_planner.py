@@ -11,9 +11,10 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.prediction.predictor import CoRuns
+from heshare.scheduling.front import Front
 from heshare.scheduling.genetic import search
 from heshare.scheduling.objectives import make_instance
-from heshare.scheduling.pareto import Front, knee, non_dominated
+from heshare.scheduling.pareto import knee, non_dominated
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import plan, sched_only
 from heshare.scheduling.settings import Settings

@@ -46,8 +46,9 @@ from heshare.lab.plus.optimum.task_subsets import (
 )
 from heshare.lab.plus.search_settings import DEFAULT_CHOICES, BatchChoices
 from heshare.prediction.predictor import Predictor
+from heshare.scheduling.front import Front
 from heshare.scheduling.objectives import make_instance
-from heshare.scheduling.pareto import Front, non_dominated_indices
+from heshare.scheduling.pareto import non_dominated_indices
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.compiling import compiled
 from heshare.shared.errors import InputError

@@ -64,8 +64,9 @@ from heshare.lab.plus.fronts import FeasibleBatches
 from heshare.lab.plus.optimum.task_subsets import feasible_batches
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY
+from heshare.scheduling.front import Front
 from heshare.scheduling.objectives import make_instance
-from heshare.scheduling.pareto import Front, non_dominated
+from heshare.scheduling.pareto import non_dominated
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.compiling import compiled
 

@@ -8,7 +8,7 @@ from heshare.lab.plus.online import OnlinePlanner, PlanningTime
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
-from heshare.scheduling.pareto import Front
+from heshare.scheduling.front import Front
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.errors import InputError
 from heshare.testing.policy_contract import check_run

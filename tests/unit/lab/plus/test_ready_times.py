@@ -19,9 +19,9 @@ from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.scheduling import planner
+from heshare.scheduling.front import Front
 from heshare.scheduling.genetic import search
 from heshare.scheduling.objectives import evaluate_schemes, make_instance
-from heshare.scheduling.pareto import Front
 from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
 

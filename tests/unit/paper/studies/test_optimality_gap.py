@@ -14,7 +14,7 @@ from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.plus.search_settings import SearchSettings
 from heshare.paper.studies import optimality_gap
 from heshare.paper.studies.optimality_gap import BOUND
-from heshare.scheduling.pareto import Front
+from heshare.scheduling.front import Front
 from heshare.world.cluster import Cluster
 
 CLUSTER = "1xT4,1xV100"

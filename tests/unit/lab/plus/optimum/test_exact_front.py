@@ -11,7 +11,8 @@ from heshare.lab.plus.optimum.exact_front import MAX_TASKS, exact_front, front_o
 from heshare.lab.plus.optimum.task_subsets import subsets
 from heshare.lab.plus.search_settings import BatchChoices
 from heshare.scheduling import planner
-from heshare.scheduling.pareto import Front, non_dominated
+from heshare.scheduling.front import Front
+from heshare.scheduling.pareto import non_dominated
 from heshare.scheduling.settings import Settings
 from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
