@@ -22,7 +22,7 @@ A refused clock is not asked for again.
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from numbers import Real
@@ -41,7 +41,6 @@ from heshare.policies.policy import (
     EventKind,
     GpuView,
     Migrate,
-    Pace,
     Pause,
     Policy,
     Running,
@@ -321,17 +320,15 @@ class PolicyWithinLimit(PolicyAround):
         self.limit = limit
         self.name = f"{policy.name} within {limit}"
         self.traits = replace(policy.traits, frequency=True)
+        self.ticks_on_change = policy.ticks_on_change
         self._settings = settings or LimitSettings()
         # In virtual time a reading is exact at once, and no clock is refused.
         self._late = self._settings.settle_s > 0
 
-    @property
-    def ticks_on_change(self) -> bool:
-        return bool(getattr(self._policy, "ticks_on_change", False))
-
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Begin a run, or raise the `InputError` of `check_cluster`."""
         check_cluster(cluster, self.limit)
+        super().reset(cluster, predictor, rng)
         self._bounds = _PowerBounds(predictor)
         self._gpus: list[_GpuState] = []
         self._held: dict[int, tuple[Start, Task]] = {}
@@ -340,7 +337,6 @@ class PolicyWithinLimit(PolicyAround):
         self._asked: dict[int, Clock] = {}
         self._ticks: set[float] = set()
         self._told = ""
-        self._policy.reset(cluster, predictor, rng)
 
     def decide(self, event: Event, view: View) -> list[Action]:
         """Return those of the policy's actions for which there is power, and the clocks and pauses that make room."""
@@ -455,7 +451,7 @@ class PolicyWithinLimit(PolicyAround):
         gpus: list[GpuView] = []
         for state in self._gpus:
             gpu = state.view
-            shown = _ShownTasks(view.now_s, {task_id: gpu.running[task_id] for task_id in gpu.running})
+            shown = {task_id: gpu.running[task_id] for task_id in gpu.running}
             free_mib = gpu.free_mib
             for start, task in self._held.values():
                 on = (start.gpu, *start.also)
@@ -465,7 +461,7 @@ class PolicyWithinLimit(PolicyAround):
                     shown[task.id] = Running(task, start.mps_pct, math.inf, left, start.sharing, on)
                     free_mib -= catalogue.memory_mib(workload)
             gpus.append(replace(gpu, running=shown, requested_mhz=state.wish, free_mib=free_mib))
-        waiting = [task for task in view.waiting if task.id not in self._held]
+        waiting = tuple([task for task in view.waiting if task.id not in self._held])
         return replace(view, waiting=waiting, gpus=gpus)
 
     def _take(self, wanted: Sequence[Action], view: View, decision: _Decision) -> None:
@@ -670,17 +666,6 @@ class PolicyWithinLimit(PolicyAround):
             self._settings.tell(f"{read}: clocks are lowered, starts wait")
         elif self._held:
             self._settings.tell(f"{len(self._held)} starts wait for power within {limit_w:g} W")
-
-
-class _ShownTasks(dict[int, Running]):
-    """The tasks of a GPU at a time, as a policy sees them."""
-
-    def __init__(self, now_s: float, tasks: Mapping[int, Running]) -> None:
-        super().__init__(tasks)
-        self._now_s = now_s
-
-    def pace(self, task_id: int) -> Pace:
-        return Pace(self[task_id].remaining, 0.0, self._now_s, self[task_id].time_s)
 
 
 def _read_w(view: View) -> float:

@@ -25,7 +25,7 @@ from heshare.lab.systems.power_flow.allocation import Allocation, AllocationOpti
 from heshare.lab.systems.power_flow.buddy import BuddyAllocator, reallocate
 from heshare.lab.systems.power_flow.step_models import StepModels
 from heshare.lab.systems.shared.cluster_nodes import no_place, nodes
-from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Traits, View
+from heshare.policies.policy import Action, Event, Migrate, Pause, Policy, SetClock, Start, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.shared.errors import require
@@ -78,7 +78,7 @@ def make_pools(cluster: Cluster, gpus_per_node: int) -> list[GpuPool]:
 @register("power-flow", title="PowerFlow")
 @register("srtf", title="SRTF", preset={"clocks": 1, "elastic": False})
 @register("srtf:fixed-clock", title="SRTF at 0.8 clock", preset={"clocks": 1, "elastic": False, "ceiling": 0.8})
-class PowerFlow:
+class PowerFlow(Policy):
     """Marginal moves over GPUs and clocks under an energy budget, placed in buddy blocks.
 
     On a cluster of several types of GPU (our extension) each type is planned by itself, and a waiting task belongs to
@@ -97,7 +97,6 @@ class PowerFlow:
     """
 
     name = "power-flow"
-    tick_s: float | None = None
     models: StepModels
 
     def __init__(
@@ -119,6 +118,7 @@ class PowerFlow:
         self._model = clocks, floor, ceiling
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        super().reset(cluster, predictor, rng)
         self.models = StepModels(predictor, *self._model)
         self._pools, self._cluster = make_pools(cluster, self._per_node), str(cluster)
 
