@@ -117,7 +117,7 @@ class Wait:
 Action = Start | SetClock | Pause | Migrate | Wait
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Running:
     """A running task as a policy sees it: measured, not predicted.
 

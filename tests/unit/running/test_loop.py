@@ -412,9 +412,9 @@ def test_the_tasks_that_ended_are_counted_as_they_end():
     tasks, ended = [task(0, 1.0), task(1, 1.0), task(2, 1.0, 9.0)], []
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
     begun = BegunRun(tasks, Cluster((GPU,)), ScriptedPolicy(start_all), **options)
-    begun.loop.run(on_end=lambda count: ended.append((begun.loop.view(0.0).pending, count)))
-    assert ended == [(1, 2), (0, 1)]
-    assert begun.loop.ended == 3
+    for _ in begun.loop.steps():
+        ended.append((begun.loop.view(0.0).pending, begun.loop.ended))
+    assert ended == [(1, 0), (1, 2), (0, 2), (0, 3)]
 
 
 def test_events_within_a_nanosecond_are_one_moment_and_completions_come_first():
