@@ -343,7 +343,7 @@ class PolicyWithinLimit(PolicyAround):
         self._forget_ended(event)
         self._observe(view)
         was_free = self._is_free([gpu.clock for gpu in self._gpus])
-        wanted = self._wanted(event, view)
+        wanted = self._wanted(event, view, was_free)
 
         limit_w = self.limit.at(view.now_s)
         over = self._look_for_excess(view, limit_w)
@@ -356,12 +356,14 @@ class PolicyWithinLimit(PolicyAround):
         self._tell(over, view, limit_w)
 
         # A limit that is never reached changes nothing, not even the order of the actions.
-        free = was_free and not paused and self._is_free(decision.clocks)
+        stays_free = self._is_free(decision.clocks)
+        free = was_free and not paused and stays_free
         starts = [start for start, _ in decision.starts]
         actions = wanted if free else [*decision.stops, *lower, *starts, *higher]
         self._asked = {action.gpu: action.sm_mhz for action in (*lower, *higher)}
         self._started |= {start.task: start for start in starts}
-        return [*actions, *self._new_ticks(view.now_s, decision, acted=len(actions) > 0, over=over)]
+        acted = len(actions) > 0
+        return [*actions, *self._new_ticks(view.now_s, decision, acted=acted, over=over, free=stays_free)]
 
     def _is_free(self, clocks: Sequence[Clock]) -> bool:
         """Return whether everything is as the policy wants it at these clocks."""
@@ -433,11 +435,11 @@ class PolicyWithinLimit(PolicyAround):
 
     # What the policy wants
 
-    def _wanted(self, event: Event, view: View) -> list[Action]:
+    def _wanted(self, event: Event, view: View, free: bool) -> list[Action]:
         """Return the policy's actions; a clock is not asked again of a GPU that refused one."""
         if event.kind is EventKind.TICK and self._takes_tick(view.now_s):
             return []
-        actions = self._policy.decide(event, self._shown(view))
+        actions = self._policy.decide(event, view if free else self._shown(view))
         refusing = {gpu.view.index for gpu in self._gpus if gpu.refuses}
         return [action for action in actions if not (isinstance(action, SetClock) and action.gpu in refusing)]
 
@@ -446,8 +448,6 @@ class PolicyWithinLimit(PolicyAround):
 
         Held tasks are on their GPUs, take memory there and seem to load.
         """
-        if self._is_free([gpu.clock for gpu in self._gpus]):
-            return view
         gpus: list[GpuView] = []
         for state in self._gpus:
             gpu = state.view
@@ -638,12 +638,12 @@ class PolicyWithinLimit(PolicyAround):
             self._ticks.remove(first_s)
         return due
 
-    def _new_ticks(self, now_s: float, decision: _Decision, *, acted: bool, over: bool) -> list[Wait]:
+    def _new_ticks(self, now_s: float, decision: _Decision, *, acted: bool, over: bool, free: bool) -> list[Wait]:
         """Ask for ticks at the next step of the limit, and to look at the readings."""
         settings = self._settings
         look_s = math.inf
         settled = all(gpu.settled for gpu in self._gpus)
-        if not self._is_free(decision.clocks) and (acted or not settled):
+        if not free and (acted or not settled):
             look_s = now_s + max(settings.probe_s, settings.settle_s)
         if any(decision.residents) or (over and self._held):
             look_s = min(look_s, now_s + settings.watch_s)

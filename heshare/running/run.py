@@ -90,7 +90,7 @@ def run(
             for _ in loop.steps():
                 if bar is not None and loop.ended > bar.n:
                     bar.update(loop.ended - bar.n)
-                if perf_counter() - began_s > max_time_s:
+                if perf_counter() - began_s > max_time_s and loop.ended < len(loop.tasks):
                     raise _out_of_time(loop, max_time_s)
         except BaseException:
             _abandon(loop)
