@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+import warnings
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ import typer
 from heshare.shared import files
 from heshare.shared.errors import HeShareError, require
 from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
+from heshare.shared.stopping import InterruptedWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from heshare.world.task import Task
 
 ARRIVALS_HELP = "at_once, exponential, miso, front_loaded, or a CSV file; @LOAD adds a load, as in exponential@0.8."
-INTERVAL_HELP = "Mean time between two arrivals that are drawn, s (60)."
 PAPER_CLUSTER = "4xT4,2xV100,2xA100"
 LONGEST_BUDGET_S = 30 * 86_400.0
 """The longest time for a recording or a search, s: a month. A plan is made of all that fits into it."""
@@ -78,10 +79,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ClusterText = Annotated[
     str, typer.Option("--cluster", help="GPUs, such as 4xT4,2xV100,2xA100.", autocompletion=clusters)
 ]
-OnePolicy = Annotated[
+Policies = Annotated[
     list[str] | None,
     typer.Option(
-        "--policy", help="The policy, such as random; heshare:trade-off unless given.", autocompletion=policy_names
+        "--policy",
+        help="A policy, such as random; compare takes several, all unless given, and run one (heshare:trade-off).",
+        autocompletion=policy_names,
     ),
 ]
 TasksText = Annotated[
@@ -97,7 +100,6 @@ RepetitionNumber = Annotated[
 ]
 Load = Annotated[str, typer.Option("--load", help="Which models are drawn: low, medium, high or mixed.")]
 Arrivals = Annotated[str, typer.Option("--arrivals", help=ARRIVALS_HELP)]
-Interval = Annotated[float | None, typer.Option("--interval", help=INTERVAL_HELP)]
 Trace = Annotated[Path | None, typer.Option("--trace", help="A Helios trace (CSV) to take the durations from.")]
 Profiles = Annotated[Path | None, typer.Option("--profiles", help="Profile (CSV or folder) to train the predictor on.")]
 PowerLimit = Annotated[
@@ -174,6 +176,29 @@ def one_policy(policies: list[str] | None) -> str:
 def shows_bar(quiet: bool) -> bool:
     """Return whether progress is shown as a bar: on a terminal, unless it is not wanted."""
     return not quiet and sys.stderr.isatty()
+
+
+def given(context: typer.Context) -> set[str]:
+    """Return the names of the options that the command line has."""
+    return {name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"}
+
+
+@contextmanager
+def interruption() -> Iterator[list[str]]:
+    """Yield a list that gets what a Ctrl-C has ended in this block, in place of the `InterruptedWarning`."""
+    texts: list[str] = []
+    show = warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, InterruptedWarning):
+            texts.append(str(message))
+        else:
+            show(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", InterruptedWarning)
+        warnings.showwarning = note
+        yield texts
 
 
 @contextmanager
