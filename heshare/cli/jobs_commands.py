@@ -31,7 +31,7 @@ def run(
         Path | None,
         typer.Argument(help="A file of jobs (YAML): commands, or workloads of Table IV.", show_default=False),
     ] = None,
-    policy: options.OnePolicy = None,
+    policy: options.Policies = None,
     devices: Annotated[
         str | None,
         typer.Option(
