@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from heshare import arguments
-from heshare.policies.policy import Action, Event, SetClock, Start, Traits, View
+from heshare.policies.policy import Action, Event, Policy, SetClock, Start, Traits, View
 from heshare.prediction.predictor import Predictor
 from heshare.running.loop import Loop
 from heshare.running.result import Run
@@ -182,7 +182,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
             if loop.ended < len(self._arrival_s):
                 return
             self._answer()
-        self._run = self._begun.result(self._now_s)
+        self._run = self._begun.result()
 
     def _mark(self) -> None:
         held, _, free_mib = self._gpus[: _FREE + 1]
@@ -210,11 +210,11 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         for index, gpu in enumerate(self._loop.gpus):
             if gpu.version != self._versions[index]:
                 self._versions[index] = gpu.version
-                gpu.view()  # now the device knows of a task that has it to itself
-                _, sm_mhz, power_w, residents, next_s = gpu.read_brief()
-                held_pct = sum([mps_pct for _, mps_pct, _ in residents])
-                left = len(residents), held_pct, gpu.free_mib, sm_mhz, power_w, next_s if residents else 0.0
-                self._gpus[:, index] = left
+                reading = gpu.read()
+                running = list(reading.residents.values())
+                held_pct = sum([task.resident.mps_pct for task in running])
+                next_s = gpu.device.next_event_s() if running else 0.0
+                self._gpus[:, index] = len(running), held_pct, gpu.free_mib, reading.sm_mhz, reading.power_w, next_s
 
     def _info(self) -> dict[str, Any]:
         return {"action_mask": self._mask, "time_s": self._now_s, **({"run": self._run} if self._run else {})}
@@ -246,13 +246,11 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         return self._alone[workload]
 
 
-class _Agent:
-    name, tick_s, gangs = "agent", None, False
+class _Agent(Policy):
+    name = "agent"
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
+    gangs = False
     actions: Sequence[Action] = ()
-
-    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        pass
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
         return self.actions

@@ -140,14 +140,13 @@ def _trace_too(gpu: Device, table: Path, more_models: Sequence[str]) -> None:
     from heshare.ops.recording import kernel_recorder
     from heshare.profiles.design import traced_workloads
 
-    uuid = getattr(gpu, "uuid", None)
-    if gpu.provenance != "measured" or not isinstance(uuid, str):
+    if gpu.provenance != "measured" or not gpu.uuid:
         return  # an emulated or replayed device runs no kernels
 
     workloads = traced_workloads(gpu.gpu, more_models)
     path = table.with_name(kernel_table.NAME)
     try:
-        kernel_recorder.record(workloads, gpu.gpu.name, path, gpu_uuid=uuid)
+        kernel_recorder.record(workloads, gpu.gpu.name, path, gpu_uuid=gpu.uuid)
     except (DeviceError, InputError) as error:
         # A profiler that does not work leaves the profile as good as it is.
         typer.echo(f"heshare: no kernel traces: {error}", err=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -65,11 +65,11 @@ class RegisteredPolicy:
     def make(self, **changed: Value) -> Policy:
         """Return a policy with some parameters changed; its name is the description."""
         policy = self.factory(**{**self.preset, **changed})
-        good = callable(getattr(policy, "decide", None))
         found = f"{type(policy).__name__} from {self.name}"
-        require("policy", found, good, "an object with decide, as docs/guide.md describes", "Return a policy.")
+        action = "Let its class inherit from heshare.policies.policy.Policy; docs/guide.md has an example."
+        require("policy", found, isinstance(policy, Policy), "a policy", action)
 
-        cast(Any, policy).name = _description(self.name, changed)
+        policy.name = _description(self.name, changed)
         return policy
 
 

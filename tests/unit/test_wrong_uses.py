@@ -19,7 +19,7 @@ import pytest
 import heshare as hs
 from heshare.policies import registry
 from heshare.policies.function_policy import policy as function_policy
-from heshare.policies.policy import Start, Traits
+from heshare.policies.policy import Policy, Start, Traits
 from heshare.policies.random_placement import Random
 from heshare.scheduling.settings import Settings
 from heshare.shared.errors import HeShareError, InputError, PolicyError
@@ -52,14 +52,13 @@ def plan() -> Any:
     return hs.plan(TASKS, C, settings=FEW)
 
 
-class OneArgument:
+class OneArgument(Policy):
     """A policy whose `decide` takes no view."""
 
-    name, traits, tick_s = "one-argument", Traits(False, False, False), None
+    name = "one-argument"
+    traits = Traits(False, False, False)
 
-    def reset(self, cluster: object, predictor: object, rng: object) -> None: ...
-
-    def decide(self, event: object) -> list[Any]:
+    def decide(self, event: object) -> list[Any]:  # type: ignore[override]
         return []
 
 
