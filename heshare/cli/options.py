@@ -17,14 +17,14 @@ from heshare.shared.errors import HeShareError, require
 from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     import pandas as pd
 
     from heshare.lab.sweeps.random_streams import Repetition
     from heshare.prediction.predictor import Predictor
     from heshare.world.cluster import Cluster
-    from heshare.world.task import Task
+    from heshare.world.task import TaskSet
 
 ARRIVALS_HELP = "at_once, exponential, miso, front_loaded, or a CSV file; @LOAD adds a load, as in exponential@0.8."
 INTERVAL_HELP = "Mean time between two arrivals that are drawn, s (60)."
@@ -140,19 +140,17 @@ def check_trace(trace: Path | None, counts: bool) -> None:
     require("--trace", "a trace and a file of tasks", trace is None or counts, "one of the two", action)
 
 
-def task_set(
-    text: str, streams: Repetition, *, cluster: Cluster | None = None, at_once: bool = False, **how: Any
-) -> Sequence[Task]:
-    """Return the tasks of a file, or draw the given number of tasks; `at_once` refuses tasks that arrive later.
-
-    `how` has what `arguments.as_drawn` takes.
-    """
+def task_set(text: str, streams: Repetition, *, cluster: Cluster | None = None, **how: Any) -> TaskSet:
+    """Return the tasks of a file, or draw the given number of tasks; `how` has what `arguments.as_drawn` takes."""
     from heshare import arguments
+    from heshare.world.task import TaskSet
 
     check_trace(how.get("trace"), is_count(text))
-    source = parse_whole(text, "n", least=1, most=MOST_TASKS) if is_count(text) else Path(text)
-    drawn = arguments.as_drawn(source, **how)
-    return arguments.as_tasks(source, streams, at_once=at_once, cluster=cluster, **drawn)
+    if is_count(text):
+        n = parse_whole(text, "n", least=1, most=MOST_TASKS)
+        return TaskSet(streams.task_set(n, cluster=cluster, **arguments.as_drawn(n, **how)))
+    arguments.as_drawn(Path(text), **how)  # refuses how they are drawn
+    return arguments.as_tasks(Path(text), streams)
 
 
 def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:

@@ -163,9 +163,7 @@ def _write(
         files.write_text(out / "timeline.csv", to_csv(result.timeline))
 
     if timeline is not None:
-        from heshare.paper.figures.trace_events import write_trace
-
-        write_trace(result, timeline)
+        result.to_perfetto(timeline)
 
     summary = result.summary()
     if json:

@@ -24,7 +24,7 @@ from heshare.running.result import Run
 from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import memory_mib, models
 from heshare.world.cluster import Cluster
-from heshare.world.task import Task
+from heshare.world.task import Task, TaskSet
 from heshare.world.workload import Workload
 
 
@@ -102,7 +102,7 @@ class BegunRun:
     ) -> None:
         check_arguments(policy.reset, "the cluster, the predictor and the random generator", 3, policy.name)
         check_arguments(policy.decide, "the event and the view", 2, policy.name)
-        tasks = _checked(tasks)
+        tasks = TaskSet.of(tasks)
         _check_gangs(tasks, policy)
         _check_memory(tasks, cluster)
         self._devices = _emulated(cluster) if devices is None else list(devices)
@@ -187,15 +187,6 @@ def _abandon(loop: Loop) -> None:
                 stop_all()
             for task_id in list(gpu.device.read().residents):
                 gpu.device.stop(task_id)
-
-
-def _checked(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    ordered = tuple(sorted(tasks, key=lambda task: task.id))
-    ids = [task.id for task in ordered]
-    good = bool(ids) and ids == list(range(len(ids)))
-    found = f"{len(ids)} tasks with ids {ids[:5]} ..."
-    require("tasks", found, good, "at least one task, with ids 0 to n-1", "Number the tasks from 0.")
-    return ordered
 
 
 def _check_devices(cluster: Cluster, devices: Sequence[Device]) -> None:

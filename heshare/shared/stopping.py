@@ -2,8 +2,10 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
@@ -17,6 +19,23 @@ class Stopped(KeyboardInterrupt):
 
 class InterruptedWarning(UserWarning):
     """A Ctrl-C has ended a call, whose result is what was finished."""
+
+
+def keeping_result(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Let a function return what it had finished when a Ctrl-C ends it, with a warning to its caller.
+
+    `inspect.unwrap` gives the function itself, which raises `Stopped`.
+    """
+
+    @wraps(function)
+    def kept(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        try:
+            return function(*args, **options)
+        except Stopped as stop:
+            warnings.warn(f"interrupted: {stop.text}", InterruptedWarning, stacklevel=2)
+            return cast(Result, stop.result)
+
+    return kept
 
 
 def finished(call: Callable[[], Result]) -> Result:

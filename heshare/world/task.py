@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, SupportsIndex, overload
+from typing import SupportsIndex, overload
+
+import pandas as pd
 
 from heshare.shared import display
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
+from heshare.shared.html_tables import html_table
 from heshare.shared.inputs.bounds import MOST_GPUS, MOST_ITERATIONS, MOST_S, MOST_TASKS
 from heshare.world.workload import Workload
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _ITERATIONS = f"a finite number above zero, at most {MOST_ITERATIONS:g}"
 _WIDTHS = f"numbers of GPUs of at least one and at most {MOST_GPUS}"
@@ -93,9 +93,30 @@ class Task:
 
 
 class TaskSet(tuple[Task, ...]):
-    """A task set T: a tuple of tasks with a short text, a table in Jupyter, and slices that are task sets."""
+    """A task set T: a tuple of tasks with a short text and a table in Jupyter; so are its slices."""
 
     __slots__ = ()
+
+    @classmethod
+    def of(cls, tasks: Iterable[Task]) -> TaskSet:
+        """Return tasks as a set that can be planned and run: in the order of their ids, which are 0 to n-1.
+
+        Raises:
+            InputError: no task, something else than tasks, or other ids.
+        """
+        given = tuple(tasks)
+        wrong = next((each for each in given if not isinstance(each, Task)), None)
+        action = "Make them by Task(...), hs.task_set or hs.read_tasks."
+        what = f"{display.found(wrong)} among them" if given else "no task"
+        require("tasks", what, bool(given) and wrong is None, "tasks; at least one", action)
+
+        ordered = sorted(given, key=lambda task: task.id)
+        ids = [task.id for task in ordered]
+        first = ", ".join(map(str, ids[:5]))
+        what = f"{len(ids)} tasks with the ids {first}{', ...' if len(ids) > 5 else ''}"
+        good = ids == list(range(len(ids)))
+        require("tasks", what, good, "each id of 0 to n-1 once", "Number the tasks from 0.")
+        return cls(ordered)
 
     @overload
     def __getitem__(self, index: SupportsIndex, /) -> Task: ...
@@ -112,8 +133,6 @@ class TaskSet(tuple[Task, ...]):
         return f"TaskSet({len(self)} tasks of {models} models, {arrivals})"
 
     def _repr_html_(self) -> str:
-        from heshare.shared.html_tables import html_table
-
         return html_table(self, self.to_frame())
 
     def to_frame(self) -> pd.DataFrame:
@@ -121,8 +140,6 @@ class TaskSet(tuple[Task, ...]):
 
         Columns beyond arrival_s are left out where all tasks have the default.
         """
-        import pandas as pd
-
         rows = [
             {
                 **{"id": task.id, "workload": task.workload.model, "batch_size": task.workload.batch_size},

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from heshare.paper.explore.results import Front
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
-from heshare.paper.explore.results import Front
 from heshare.running.run import run
 from heshare.scheduling import configuration
 from heshare.scheduling.batch_model import BatchModel

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from heshare.paper.figures.trace_events import CLUSTER, slots, trace_events, write_trace
 from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.task_sizes import draw
-from heshare.paper.figures.trace_events import CLUSTER, slots, trace_events, write_trace
 from heshare.policies.policy import Event, Migrate, Pause, SetClock, Start, View, Wait
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
