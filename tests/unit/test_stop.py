@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from heshare.paper.explore.results import Front
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 from typer.testing import CliRunner
 
@@ -99,7 +98,7 @@ def test_plan_returns_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(InterruptedWarning, match="the search so far") as told:
         front = hs.plan(4, CLUSTER)
     assert told[0].filename == __file__
-    assert isinstance(front, Front)
+    assert isinstance(front, hs.Front)
     assert (front.objectives == expected.objectives).all()
 
 

@@ -139,17 +139,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "id 'a'": (lambda: hsx.Task("a", RESNET, 1.0), "found 'a' in task 'a'"),
     "workload text": (lambda: hsx.Task(0, "resnet50:8", 1.0), r"like Workload\('resnet50', 8\)"),
     # Task sets as arguments
-    "optimise: no tasks": (lambda: hs.optimise([], C), "found an empty list; expected tasks"),
-    "run: no tasks": (lambda: hs.run([], C, "random"), "found an empty list; expected tasks"),
-    "compare: no tasks": (lambda: hs.compare([], C, "random", seeds=1), "found an empty list; expected tasks"),
+    "optimise: no tasks": (lambda: hs.optimise([], C), "found no task; expected tasks"),
+    "run: no tasks": (lambda: hs.run([], C, "random"), "found no task; expected tasks"),
+    "compare: no tasks": (lambda: hs.compare([], C, "random", seeds=1), "found no task; expected tasks"),
     **{
         f"plan: {what}": (lambda tasks=tasks: hsx.plan(tasks, C), message)
         for what, tasks, message in (
-            ("no tasks", [], "found an empty list; expected tasks"),
+            ("no tasks", [], "found no task; expected tasks"),
             ("ids from 1", renumbered(lambda number: number + 1), "ids 1, 2, 3; expected each id of 0 to n-1 once"),
             ("4.0", 4.0, "argument tasks: found 4.0"),
             ("0", 0, "found 0; expected a"),
-            ("numbers", [1, 2], "found 1 in a list"),
+            ("numbers", [1, 2], "found 1 among them; expected tasks"),
             ("no file", "none.csv", "'none.csv', which is no file"),
             ("a number as text", "20", "Write a number without quotes"),
             ("a cluster", hs.Cluster.parse(C), "Tasks come first, then the cluster"),
@@ -241,6 +241,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "watts above the card": (lambda: hs.advise("A100", ["a=per_s:9,sm:5,w:900"]), "1.1 times its limit of 400 W"),
     "contract of a policy": (lambda: check_policy(any_type(lambda event, view: [])), "for a function that returns"),
     "effort": (lambda: hsx.optimise(TASKS, C, effort=3), r"expected SearchSettings\(...\)"),
+    "explore": (lambda: hsx.explore(plan().trade_off), r"found an object of Plan; expected a Front. Pass a front"),
     "plan predictor": (lambda: hsx.plan(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),
     "run predictor": (lambda: hsx.run(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),
     **{

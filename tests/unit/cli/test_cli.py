@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from heshare.cli import app
-from heshare.shared import files
+from heshare.cli import HELP, app
+from heshare.shared import files, plugins
 from heshare.shared.files import root
 
 RUN = CliRunner()
@@ -38,6 +38,7 @@ def test_help_lists_every_command() -> None:
     commands = "advise calibrate compare doctor estimate jobs list live notebook plan profile restore run"
     for command in commands.split():
         assert f"  {command} " in done.stdout
+    assert sorted(HELP) == commands.split() == sorted(plugins.names(plugins.COMMANDS))
 
 
 def test_estimate_prints_the_estimate_of_the_library() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from heshare.paper.figures.trace_events import CLUSTER, slots, trace_events, write_trace
 from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.task_sizes import draw
@@ -20,6 +19,7 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.running.timeline import Interval
+from heshare.running.trace_events import CLUSTER, slots, trace_events, write_trace
 from heshare.testing.toy import ToyPredictor, toy_devices, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
