@@ -44,8 +44,11 @@ def run(
 ) -> Run:
     """Run a task set under a policy until every task has completed.
 
+    `hs.run` calls it with the tasks, GPUs, policy and predictor that its arguments stand for (`heshare.arguments`), and
+    draws `rng` from its seed.
+
     Args:
-        tasks: the task set; task i has id i.
+        tasks: the task set, in any order, with the ids 0 to n-1.
         cluster: the GPUs.
         policy: decides what starts where and when; it is reset first.
         predictor: predicts for the policy. What happens depends on the devices alone.
