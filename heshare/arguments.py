@@ -1,13 +1,12 @@
 """What `import heshare as hs` and the command line take for tasks, GPUs, a policy or a predictor, turned into objects.
 
-A task set may be tasks, how many to draw, a `pandas.DataFrame` or a CSV file with the columns of
-`heshare.world.task_file`; a policy may be a name, a `Policy` or a `Plan`. What an object holds is checked where it is
-made: in `Task`, `TaskSet.of`, `Cluster`, `Settings`.
+A task set may be tasks, how many to draw, or a `pandas.DataFrame` with the columns of `heshare.world.task_file`; a
+policy may be a name, a `Policy` or a `Plan`. What an object holds is checked where it is made: in `Task`, `TaskSet.of`,
+`Cluster`, `Settings`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,12 +30,11 @@ from heshare.world.arrivals import DRAWN, INTERVAL_S, split_load
 from heshare.world.catalogue import check_card
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task, TaskSet
-from heshare.world.task_file import read_frame, read_tasks
+from heshare.world.task_file import read_frame
 
-TasksLike = int | str | Path | pd.DataFrame | Iterable[Task]
-"""How many tasks to draw, a CSV file, a frame with its columns, or tasks."""
+TasksLike = int | pd.DataFrame | Iterable[Task]
+"""How many tasks to draw, a frame with the columns of a task file, or tasks."""
 
-_TASKS = "tasks, how many to draw, a DataFrame, or the path of a CSV file"
 _POLICY = "a policy's name, a Policy, or a Plan"
 _DRAWN = {"load": "mixed", "arrivals": "at_once", "interval_s": INTERVAL_S, "batch_sizes": (4, 8), "trace": None}
 
@@ -45,21 +43,12 @@ def as_tasks(source: Any, streams: Repetition) -> TaskSet:
     """Return a task set; a number of tasks is drawn from the repetition's stream.
 
     Raises:
-        InputError: something else than a `TasksLike`, a bad file, or no task set (`TaskSet.of`).
+        InputError: something else than a `TasksLike`, a bad frame, or no task set (`TaskSet.of`).
     """
     if is_count(source):
         return TaskSet(draw(int(source), rng=streams.rng(TASKS)))
-
-    if isinstance(source, str | Path):
-        action = "Correct the path; tasks come first, then the cluster. Write a number without quotes."
-        require("tasks", f"{str(source)!r}, which is no file", Path(source).is_file(), _TASKS, action)
-        return TaskSet(read_tasks(source))
-
     if isinstance(source, pd.DataFrame):
         return TaskSet(read_frame(source))
-
-    good = isinstance(source, Iterable)
-    require("tasks", found(source), good, _TASKS, "Tasks come first, then the cluster.")
     return TaskSet.of(source)
 
 

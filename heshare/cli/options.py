@@ -144,13 +144,16 @@ def task_set(text: str, streams: Repetition, *, cluster: Cluster | None = None, 
     """Return the tasks of a file, or draw the given number of tasks; `how` has what `arguments.as_drawn` takes."""
     from heshare import arguments
     from heshare.world.task import TaskSet
+    from heshare.world.task_file import read_tasks
 
     check_trace(how.get("trace"), is_count(text))
     if is_count(text):
         n = parse_whole(text, "n", least=1, most=MOST_TASKS)
         return TaskSet(streams.task_set(n, cluster=cluster, **arguments.as_drawn(n, **how)))
-    arguments.as_drawn(Path(text), **how)  # refuses how they are drawn
-    return arguments.as_tasks(Path(text), streams)
+    arguments.as_drawn(text, **how)  # refuses how they are drawn
+    action = "Correct the path. Tasks come from a CSV file, or a number of them is drawn."
+    require("tasks", f"{text!r}, which is no file", Path(text).is_file(), "a number, or the path of a CSV file", action)
+    return TaskSet(read_tasks(text))
 
 
 def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:

@@ -104,11 +104,15 @@ class TaskSet(tuple[Task, ...]):
         Raises:
             InputError: no task, something else than tasks, or other ids.
         """
+        expected = "tasks, how many to draw, or a DataFrame"
+        action = "Tasks come first, then the cluster. hs.read_tasks reads a file; a number has no quotes."
+        good = isinstance(tasks, Iterable) and not isinstance(tasks, str)
+        require("tasks", display.found(tasks), good, expected, action)
+
         given = tuple(tasks)
+        require("tasks", "no task", bool(given), "at least one task", "Make them by hs.task_set, or Task(...).")
         wrong = next((each for each in given if not isinstance(each, Task)), None)
-        action = "Make them by Task(...), hs.task_set or hs.read_tasks."
-        what = f"{display.found(wrong)} among them" if given else "no task"
-        require("tasks", what, bool(given) and wrong is None, "tasks; at least one", action)
+        require("tasks", f"{display.found(wrong)} among them", wrong is None, "tasks", "Make them by Task(...).")
 
         ordered = sorted(given, key=lambda task: task.id)
         ids = [task.id for task in ordered]
