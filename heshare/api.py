@@ -17,18 +17,16 @@ import pandas as pd
 
 from heshare import arguments
 from heshare.arguments import TasksLike
-from heshare.lab.limits import LimitSource, PowerLimit, within_limit
+from heshare.lab.limits import LimitSource, within_limit
 from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.plus.weighted_search import Progress
 from heshare.lab.pymoo_problem import scheduling_problem
-from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.grid import FOREST, SHIPPED, make_grid
 from heshare.lab.sweeps.random_streams import POLICY, Repetition
-from heshare.lab.sweeps.resolve import SHIPPED, given_predictor
 from heshare.lab.sweeps.sweep import sweep
 from heshare.policies import registry
 from heshare.policies.policy import Policy
-from heshare.policies.registry import given_policies
 from heshare.prediction.predictor import Predictor
 from heshare.running.evaluation import Evaluation, evaluation
 from heshare.running.result import Run
@@ -45,7 +43,7 @@ from heshare.shared.display import found
 from heshare.shared.errors import require
 from heshare.shared.inputs.bounds import check_whole
 from heshare.shared.progress import bar, rounds_of
-from heshare.shared.stopping import finished, keeping_result
+from heshare.shared.stopping import Stopped, keeping_result
 from heshare.world.arrivals import INTERVAL_S, Arrivals, check_arrivals
 from heshare.world.cluster import Cluster
 from heshare.world.task import TaskSet
@@ -216,6 +214,7 @@ def run(
     repetition: int = 0,
     predictor: Predictor | None = None,
     power_limit: LimitSource | None = None,
+    progress: bool = False,
 ) -> Run:
     """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
@@ -228,6 +227,7 @@ def run(
         predictor: of the policy; by default the trained forest.
         power_limit: on the sum of all GPUs' power at every moment: watts, a CSV file with the columns time_s and
             limit_w, or a `heshare.lab.limits.PowerLimit`; None for none.
+        progress: show a progress bar over tasks.
 
     Raises:
         InputError: an unknown policy, no tasks, a task that fits no GPU, or a limit that the cluster cannot keep.
@@ -246,7 +246,7 @@ def run(
     gpus = arguments.as_cluster(cluster)
     chosen = within_limit(arguments.as_policy(policy, to_run, gpus), power_limit)
     predictor = arguments.as_predictor(predictor)
-    return run_tasks(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY))
+    return run_tasks(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY), progress=progress)
 
 
 def evaluate(
@@ -341,6 +341,7 @@ def problem(
     return scheduling_problem(instance, evaluated, configured)
 
 
+@keeping_result
 def compare(
     tasks: TasksLike = 60,
     cluster: Cluster | str = "4xT4,2xV100,2xA100",
@@ -355,12 +356,12 @@ def compare(
     trace: str | Path | None = None,
     predictor: Predictor | None = None,
     metrics: Mapping[str, Callable[[Run], float]] | None = None,
-    n_jobs: int = 1,
+    n_jobs: int | None = None,
     progress: bool | None = None,
     cells: str | Path | None = None,
     power_limit: LimitSource | None = None,
 ) -> pd.DataFrame:
-    """Run policies on the same task sets; see `heshare.lab.sweeps.sweep.sweep`, which takes whole grids.
+    """Run policies on the same task sets; see `heshare.lab.sweeps.sweep`, which runs whole grids.
 
     Args:
         tasks: the number of tasks to draw in each repetition, or a task set for all of them, as in `run`.
@@ -375,17 +376,16 @@ def compare(
         trace: as in `task_set`.
         predictor: of all policies, as in `run`.
         metrics: more columns by name: functions that return a number of a run.
-        n_jobs: number of processes; see `heshare.lab.sweeps.parallel` for other machines.
+        n_jobs: number of processes; None is one, or all workers of joblib's Dask backend (docs/guide.md).
         progress: show a progress bar; None: on a terminal, after two seconds.
-        cells: a folder that caches finished runs; None caches nothing.
+        cells: a folder in which finished runs are kept and looked up; None keeps nothing.
         power_limit: for every policy, as in `run`.
 
     Returns:
         The columns of `sweep` from repetition on.
 
     Raises:
-        InputError: an unknown policy, an argument out of its range, or objects (policies, a predictor, metrics) with
-            `cells` or `n_jobs`.
+        InputError: an unknown policy, or an argument out of its range.
 
     Example:
         >>> import heshare as hs
@@ -402,37 +402,43 @@ def compare(
         [5317.0]
     """
     sizes = arguments.as_sizes(batch_sizes)
-    how: dict[str, Any] = {"load": load, "batch_sizes": sizes, "trace": trace}
-    drawn = arguments.as_drawn(tasks, arrivals=arrivals, interval_s=interval_s, **how)
-    chosen, metrics = arguments.as_policies(policies), arguments.as_metrics(metrics)
-    arguments.check_here(chosen, predictor, metrics, elsewhere=cells is not None or n_jobs != 1)
-    own = None if predictor is None else arguments.as_predictor(predictor)
-    with given_policies(chosen) as names, given_predictor(own) as predicts:
-        grid = Grid(
-            policies=names,
-            clusters=(arguments.as_cluster(cluster),),
-            tasks=(arguments.as_grid_tasks(tasks),),
-            loads=(load,),
-            arrivals=(arrivals if isinstance(arrivals, str) else check_arrivals(arrivals),),
-            intervals_s=(drawn.get("interval_s", INTERVAL_S),),
-            batch_sizes=sizes,
-            predictors=(predicts,),
-            traces=(SHIPPED if trace is None else str(trace),),
-            seeds=check_whole("seeds", seeds, least=1),
-            seed=check_whole("seed", seed, least=0),
-            power_limit=None if power_limit is None else PowerLimit.parse(power_limit),
-        )
-        how = {"folder": cells, "n_jobs": n_jobs, "progress": progress, "metrics": metrics}
-        table = finished(lambda: sweep(grid, **how))
+    drawn = arguments.as_drawn(
+        tasks, load=load, arrivals=arrivals, interval_s=interval_s, batch_sizes=sizes, trace=trace
+    )
+    measures = arguments.as_metrics(metrics)
+    grid = make_grid(
+        arguments.as_policies(policies),
+        arguments.as_cluster(cluster),
+        arguments.as_grid_tasks(tasks),
+        loads=load,
+        arrivals=arrivals if isinstance(arrivals, str) else [check_arrivals(arrivals)],
+        intervals_s=drawn.get("interval_s", INTERVAL_S),
+        batch_sizes=sizes,
+        predictors=FOREST if predictor is None else arguments.as_predictor(predictor),
+        traces=SHIPPED if trace is None else str(trace),
+        seeds=check_whole("seeds", seeds, least=1),
+        seed=check_whole("seed", seed, least=0),
+        power_limit=power_limit,
+    )
+    try:
+        table = sweep(grid, folder=cells, n_jobs=n_jobs, progress=progress, metrics=measures)
+    except Stopped as stop:
+        stop.result = stop.result.loc[:, "repetition":]
+        raise
     return table.loc[:, "repetition":]
 
 
-def policy_names() -> list[str]:
-    """Return the names of all policies, in the paper's order.
+def policy_names(*, variants: bool = False) -> list[str]:
+    """Return the names of all systems in the paper's order, without their variants.
+
+    Args:
+        variants: also the variants of systems, such as `heshare:trade-off/no-mps`.
 
     Example:
         >>> import heshare as hs
         >>> hs.policy_names()[:3]
         ['random', 'sched-only', 'heshare:trade-off']
+        >>> "morak:heshare-placement" in hs.policy_names(variants=True)
+        True
     """
-    return list(registry.policies())
+    return list(registry.policies(variants=variants))

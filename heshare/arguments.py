@@ -213,14 +213,6 @@ def as_policies(policies: Any) -> tuple[str | Policy, ...]:
     return tuple([each if isinstance(each, str) else as_policy_object(each) for each in listed])
 
 
-def check_here(policies: Iterable[str | Policy], predictor: Any, metrics: Any, *, elsewhere: bool) -> None:
-    """Refuse objects in a comparison whose runs are stored or in other processes, which know them by name alone."""
-    here = predictor is not None or metrics or not all(isinstance(policy, str) for policy in policies)
-    action = "Leave out cells and n_jobs, or use a grid with module:function."
-    what = "a policy, a predictor or metrics as objects, with cells or n_jobs"
-    require("policies", what, not (here and elsewhere), "objects in one process that stores nothing", action)
-
-
 def as_metrics(metrics: Any) -> dict[str, Callable[[Run], float]]:
     """Return metrics by name, functions of a run; none for None."""
     given = {} if metrics is None else metrics

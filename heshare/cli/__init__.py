@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heshare.cli.options import print_json
+from heshare.cli.json_output import print_json
 from heshare.shared import plugins
 from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, describe, from_system
 from heshare.shared.extras import of_import

@@ -5,7 +5,8 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from heshare.cli.options import Json, gpu_names, model_names, print_json, to_records
+from heshare.cli.json_output import print_json
+from heshare.cli.options import Json, gpu_names, model_names, to_records
 from heshare.lab.advice.advice import advise as advise_on
 from heshare.paper.tables import to_text
 

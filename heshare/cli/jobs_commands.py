@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from heshare.cli import options
+from heshare.cli.json_output import json_text, print_json
 from heshare.lab.limits import PowerLimit
 from heshare.ops.executor import execute
 from heshare.ops.executor.dry_run import dry_run as run_dry
@@ -36,7 +37,7 @@ def run(
         Path | None,
         typer.Argument(help="A file of jobs (YAML): commands, or workloads of Table IV.", show_default=False),
     ] = None,
-    policy: options.OnePolicy = None,
+    policy: options.Policies = None,
     devices: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +81,7 @@ def run(
 
         shown = run_dry(jobs, folder, predictor=predictor, **chosen)
         if json:
-            options.print_json({**shown.totals, "jobs_list": options.to_records(shown.jobs), "notes": shown.notes})
+            print_json({**shown.totals, "jobs_list": options.to_records(shown.jobs), "notes": shown.notes})
         else:
             typer.echo(shown.text(), nl=False)
         return
@@ -134,7 +135,7 @@ def _print_report(result: RunReport, *, json: bool) -> str:
     text = result.text()
     if json:
         rows, gpus = options.to_records(result.jobs), options.to_records(result.gpus)
-        text = options.json_text({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
+        text = json_text({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
     return print_or_drop(text)
 
 
@@ -143,7 +144,7 @@ def status(run: RunFolder, json: options.Json = False) -> None:
     """Show the state of a run on real GPUs, from its journal, while it goes on or afterwards."""
     view, now_s = RunView(run), time.time()
     if json:
-        options.print_json(view.as_dict(now_s))
+        print_json(view.as_dict(now_s))
     else:
         typer.echo(view.text(now_s), nl=False)
 

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, print_json, writable_folder
+from heshare.cli.json_output import print_json
+from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, writable_folder
 from heshare.ops.executor import execute
 from heshare.ops.executor.operator_log import OperatorLog
 from heshare.ops.live import live_comparison

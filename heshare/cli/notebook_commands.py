@@ -9,7 +9,8 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from heshare.cli.options import Json, Out, Quiet, notebook_names, print_frame, print_json
+from heshare.cli.json_output import print_json
+from heshare.cli.options import Json, Out, Quiet, notebook_names, print_frame
 from heshare.paper.claims import claim_table
 from heshare.paper.notebooks import parameters, run_notebooks
 from heshare.paper.notebooks.execute_notebook import ExecutedNotebook, NotebookError

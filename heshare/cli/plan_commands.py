@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
-from inspect import unwrap
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -15,6 +14,7 @@ import typer
 
 from heshare import api, device_query
 from heshare.cli import options
+from heshare.cli.json_output import print_json
 from heshare.devices.uncertainty import Uncertainty
 from heshare.lab import listings
 from heshare.lab.plus.optimum.lower_bound import BOUND_TASKS, bound_along
@@ -27,7 +27,6 @@ from heshare.prediction.predictor import LazyPredictor
 from heshare.scheduling.front import Front
 from heshare.shared import files
 from heshare.shared.errors import require
-from heshare.shared.stopping import Stopped
 from heshare.world import catalogue
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -78,7 +77,7 @@ def estimate(
     power["power_high_w"] = min(power["power_high_w"], catalogue.gpu(result.gpu).tdp_w)  # the limit holds it
     tasks = [{**asdict(task), **_interval("time", "s", task.time_s, task.uncertainty_parts)} for task in result.tasks]
     if json:
-        options.print_json({**asdict(result), **power, "tasks": tasks})
+        print_json({**asdict(result), **power, "tasks": tasks})
         return
     frame = pd.DataFrame(tasks).drop(columns="uncertainty_parts")
     options.print_frame(frame, False, gpu=result.gpu, sm_mhz=result.sm_mhz, power_w=result.power_w, **power)
@@ -133,32 +132,23 @@ def plan(
     to_plan = options.task_set(tasks, Repetition(repetition, seed), load=load, arrivals=arrivals, trace=trace)
     predictor = LazyPredictor(options.predictor_factory(profiles))
     shows = options.shows_bar(quiet)
-    stopped = None
 
-    with options.told("plan", quiet):
-        # The functions under those of `import heshare`: what a Ctrl-C ends is printed before the exit code tells of it.
-        try:
-            if improved:
-                left_s = None if until_s is None else max(1e-3, until_s - perf_counter())
-                search = unwrap(api.optimise)
-                front = search(
-                    to_plan,
-                    gpus,
-                    seed=seed,
-                    repetition=repetition,
-                    budget_s=left_s,
-                    predictor=predictor,
-                    progress=shows,
-                )
-            else:
-                search = unwrap(api.plan)
-                front = search(to_plan, gpus, seed=seed, repetition=repetition, predictor=predictor, progress=shows)
-        except Stopped as stop:
-            front = stop.result
-            stopped = stop
+    with options.told("plan", quiet), options.interruption() as stopped:
+        if improved:
+            front = api.optimise(
+                to_plan,
+                gpus,
+                seed=seed,
+                repetition=repetition,
+                budget_s=None if until_s is None else max(1e-3, until_s - perf_counter()),
+                predictor=predictor,
+                progress=shows,
+            )
+        else:
+            front = api.plan(to_plan, gpus, seed=seed, repetition=repetition, predictor=predictor, progress=shows)
 
         frame = front.to_frame()
-        no_gap = _gap_note(improved, bound, len(to_plan), budget is not None or stopped is not None)
+        no_gap = _gap_note(improved, bound, len(to_plan), budget is not None or bool(stopped))
         if improved and not no_gap:
             # The bound permits what the improved search may choose.
             frame["gap_pct"] = bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)
@@ -172,8 +162,8 @@ def plan(
         named = frame[frame["choice"] != ""].reset_index(drop=True)
         columns = [name for name in ("choice", "energy_j", "jct_s", "gap_pct") if name in named]
         options.print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows, **no_gap)
-    if stopped is not None:
-        raise KeyboardInterrupt(stopped.text)
+    if stopped:
+        raise KeyboardInterrupt(stopped[0].removeprefix("interrupted: "))
 
 
 def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from heshare.cli import options
+from heshare.cli.json_output import print_json
 from heshare.devices.device import Device
 from heshare.lab.calibration.calibrate import recalibrate
 from heshare.lab.systems.fikit import kernel_table
@@ -154,7 +155,7 @@ def _check(path: Path, json: bool) -> None:
     errors = any(finding.level == "error" for finding in found)
 
     if json:
-        options.print_json({"usable": not errors, "summary": text, "findings": [asdict(finding) for finding in found]})
+        print_json({"usable": not errors, "summary": text, "findings": [asdict(finding) for finding in found]})
     else:
         for finding in found:
             typer.echo(str(finding))
@@ -191,7 +192,7 @@ def _print_plan(
     total_s = visits[-1].begin_s + visits[-1].took_s if visits else 0.0
     if json:
         plan_rows = [asdict(visit) for visit in visits]
-        options.print_json({"gpu": name, "points": points, "minutes": total_s / 60, "plan": plan_rows})
+        print_json({"gpu": name, "points": points, "minutes": total_s / 60, "plan": plan_rows})
         return
 
     typer.echo("minute  points  what")
@@ -235,7 +236,7 @@ def calibrate(
 def _record_emulated(out: Path | None, noise_of: str, quiet: bool, json: bool) -> None:
     paths = regenerate(out, noise_of=noise_of, progress=not quiet)
     if json:
-        options.print_json({"profiles": [str(path) for path in paths]})
+        print_json({"profiles": [str(path) for path in paths]})
         return
     for path in paths:
         typer.echo(f"Written: {path}")
@@ -248,7 +249,7 @@ def _fit(json: bool) -> None:
 
     tables = recalibrate()
     if json:
-        options.print_json({name: options.to_records(table.round(3)) for name, table in tables.items()})
+        print_json({name: options.to_records(table.round(3)) for name, table in tables.items()})
         return
 
     typer.echo(tables["errors"].to_string(index=False, float_format="%.2f", na_rep=""))
@@ -260,6 +261,6 @@ def _fit(json: bool) -> None:
 
 def _print_path(what: str, path: Path, json: bool) -> None:
     if json:
-        options.print_json({what: str(path)})
+        print_json({what: str(path)})
     else:
         typer.echo(f"Written: {path}")

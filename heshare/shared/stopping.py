@@ -22,10 +22,7 @@ class InterruptedWarning(UserWarning):
 
 
 def keeping_result(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Let a function return what it had finished when a Ctrl-C ends it, with a warning to its caller.
-
-    `inspect.unwrap` gives the function itself, which raises `Stopped`.
-    """
+    """Let a function return what it had finished when a Ctrl-C ends it, with a warning to its caller."""
 
     @wraps(function)
     def kept(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
@@ -36,12 +33,3 @@ def keeping_result(function: Callable[Arguments, Result]) -> Callable[Arguments,
             return cast(Result, stop.result)
 
     return kept
-
-
-def finished(call: Callable[[], Result]) -> Result:
-    """Return what a call returns, or after a Ctrl-C what it had finished, with a warning at the caller's caller."""
-    try:
-        return call()
-    except Stopped as stop:
-        warnings.warn(f"interrupted: {stop.text}", InterruptedWarning, stacklevel=3)
-        return cast(Result, stop.result)

@@ -64,14 +64,26 @@ def test_compare_that_finished_nothing_is_interrupted(monkeypatch: pytest.Monkey
     assert type(caught.value) is KeyboardInterrupt
 
 
-def test_stored_runs_continue_after_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_runs_continue_after_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
+) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(SWEEP_RUN, interrupting(run, 2))
         with pytest.warns(InterruptedWarning):
             hs.compare(3, CLUSTER, POLICIES, seeds=1, cells=tmp_path)
-    again = interrupting(run, 1)
-    monkeypatch.setattr(SWEEP_RUN, again)
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
     assert len(hs.compare(3, CLUSTER, POLICIES, seeds=1, cells=tmp_path)) == 3
+
+
+def test_the_shell_says_where_the_finished_runs_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
+) -> None:
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
+    words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "2", "-q", "--policy", "random"]
+    done = RUN.invoke(app, [*words, "--cells", str(tmp_path)])
+    assert f"1 of 2 runs had finished. Finished runs are in {tmp_path}; the same command continues" in done.stderr
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
+    assert RUN.invoke(app, [*words, "--cells", str(tmp_path)]).exit_code == 0
 
 
 def test_the_shell_prints_the_rows_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +94,7 @@ def test_the_shell_prints_the_rows_so_far(tmp_path: Path, monkeypatch: pytest.Mo
     assert done.exit_code == 130
     assert "SJF" in done.stdout
     assert "FIFO" not in done.stdout
-    assert done.stderr == "heshare: stopped; 2 of 3 runs had finished, and nothing was stored (see --cells).\n"
+    assert done.stderr == "heshare: interrupted: 2 of 3 runs had finished. Nothing was kept (see --cells).\n"
     assert not (tmp_path / "out").exists(), "a part looks like the whole"
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
     done = RUN.invoke(app, [*words, "--json"])

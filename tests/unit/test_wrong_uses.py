@@ -71,20 +71,6 @@ def run_function(decide: Any) -> Any:
         registry.unregister("wrong-use")
 
 
-def compare_notebook_policy(module: str, **options: Any) -> Any:
-    """Compare a policy that a notebook registers: its module has no file, or is not that of another process."""
-
-    def decide(event: object, view: object, predictions: object) -> list[Any]:
-        return []
-
-    decide.__module__ = module
-    try:
-        function_policy("wrong-use")(decide)
-        return hs.compare(2, C, ["wrong-use"], seeds=2, **options)
-    finally:
-        registry.unregister("wrong-use")
-
-
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     # Task sets
     "n=0": (lambda: hs.task_set(0), "argument n: found 0"),
@@ -205,11 +191,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no module": (lambda: hs.compare(2, C, "no_such:make"), "No module named 'no_such'"),
     "no function": (lambda: hs.compare(2, C, "heshare.api:nothing"), "has no attribute 'nothing'"),
     "no policy of it": (lambda: hs.compare(2, C, ["math:pi"]), "a function or class that returns a policy"),
-    "policy objects, two processes": (lambda: hs.compare(2, C, [Random()], n_jobs=2), "objects, with cells or n_jobs"),
-    "metrics, stored": (
-        lambda: hs.compare(2, C, "random", metrics={"x": len}, cells="build/no"),
-        "with cells or n_jobs",
-    ),
     "metrics=[f]": (lambda: hsx.compare(2, C, "random", metrics=[len]), "functions of a run by name"),
     "metric of a name": (
         lambda: hs.compare(2, C, "random", seeds=1, metrics={"avg_jct_s": lambda run: 1.0}),
@@ -228,8 +209,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "decide starts nothing": (lambda: run_function(lambda *_: []), "Start every waiting task"),
     "no such GPU": (lambda: run_function(lambda *_: [Start(0, 7)]), "no GPU 7"),
     "share of 0.5 %": (lambda: run_function(lambda *_: [Start(0, 0, any_type(0.5))]), "Choose one from 1 to 100"),
-    "notebook policy, two processes": (lambda: compare_notebook_policy("__main__", n_jobs=2), "into a .py file"),
-    "notebook policy, stored": (lambda: compare_notebook_policy("builtins", cells="build/no"), "into a .py file"),
     # Settings
     "n_jobs=0": (lambda: hs.compare(3, C, "random", n_jobs=0), "argument n_jobs: found 0"),
     "seeds=0": (lambda: hs.compare(3, C, "random", seeds=0), "argument seeds: found 0"),

@@ -1,12 +1,13 @@
 """Base of the policies that give every GPU a queue and run a fixed number of its tasks, without batches or barriers."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from heshare.lab.systems.shared.placement import make_placement
+from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
 from heshare.policies.policy import Action, Event, EventKind, GpuView, ReusedPlanning, Running, SetClock, Start, View
 from heshare.policies.predictions import TaskPredictions
 from heshare.prediction.predictor import Predictor
@@ -15,7 +16,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 
-class QueuePolicy(ABC):
+class QueuePolicy(SharesPlanning):
     """Places tasks into queues, refills a GPU on each completion, and controls GPUs on ticks.
 
     When tasks have arrived, all tasks that have not started are placed again, at the first moment at which a GPU can
@@ -44,6 +45,11 @@ class QueuePolicy(ABC):
     @property
     def reused(self) -> ReusedPlanning:
         return self.placement.reused
+
+    def share_planning(self, kept: KeptPlanning) -> None:
+        """Place with what other policies of the same repetition have planned."""
+        if isinstance(self.placement, SharesPlanning):
+            self.placement.share_planning(kept)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         self.cluster = cluster
