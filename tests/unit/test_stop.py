@@ -19,9 +19,8 @@ from heshare.cli import app
 from heshare.running.run import run
 from heshare.scheduling import configuration
 from heshare.scheduling.batch_model import BatchModel
-from heshare.scheduling.genetic import search
+from heshare.scheduling.genetic import search, tournament
 from heshare.scheduling.objectives import make_instance
-from heshare.scheduling.operators import tournament
 from heshare.scheduling.settings import Settings
 from heshare.shared import progress
 from heshare.shared.stopping import InterruptedWarning, Stopped

@@ -17,8 +17,8 @@ import numpy as np
 
 from heshare.lab.pymoo_problem import scheduling_problem
 from heshare.scheduling.genetic import Archive, Schemes, evolve
-from heshare.scheduling.objectives import Instance, sum_segments
-from heshare.scheduling.operators import GeneticOperators, initialise, random_reset
+from heshare.scheduling.objectives import Instance, evaluate_schemes
+from heshare.scheduling.operators import initialise, random_reset
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.errors import require
@@ -98,7 +98,7 @@ def greedy_scale(instance: Instance) -> tuple[FloatArray, FloatArray]:
     frugal = instance.energy_j <= instance.best_j[:, None] * (1 + 1e-9)
     schemes = np.stack((_greedy_scheme(instance, frugal), _greedy_scheme(instance, np.ones_like(frugal))))
 
-    ends = sum_segments(GeneticOperators(instance, Settings()).segments(schemes), instance.n)
+    ends = evaluate_schemes(schemes, instance)
     best = ends.min(axis=0)
     worst = ends.max(axis=0)
     return best, np.where(worst > best, worst, best + np.abs(best))
@@ -123,8 +123,7 @@ class SearchRecord:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.evaluations = 0
-        self._operators = GeneticOperators(instance, Settings())
-        self._operators.segments(np.zeros((1, instance.n), dtype=np.int64))  # compiles it before the time is taken
+        evaluate_schemes(np.zeros((1, instance.n), dtype=np.int64), instance)  # compiles it before the time is taken
         self._best, worst = greedy_scale(instance)
         self._span = worst - self._best
         self._gpus: list[IntArray] = []
@@ -146,7 +145,7 @@ class SearchRecord:
 
     def objectives(self, schemes: IntArray) -> FloatArray:
         """Return [energy in J, average JCT in s] of p schemes, shape (p, 2), as stage 1 evaluates them."""
-        return sum_segments(self._operators.segments(schemes), self.instance.n)
+        return evaluate_schemes(schemes, self.instance)
 
     def at_checkpoints(self, checkpoints: Sequence[int], settings: Settings) -> list[SearchCheckpoint]:
         """Return the archive after each number of evaluations, filled one population at a time as in stage 1."""

@@ -147,7 +147,9 @@ def test_sched_only_is_the_knee_of_stage_1_in_spt_order_one_task_at_a_time() -> 
     planned = sched_only(tasks, CLUSTER, toy, rng=np.random.default_rng(5), settings=QUICK)
     assert (planned.energy_j, planned.jct_s) == tuple(schemes.objectives[chosen])
     for gpu, queue in enumerate(planned.queues):
-        on_gpu = [task for task in instance.order[gpu].tolist() if schemes.gpus[chosen, task] == gpu]
+        on_gpu = [
+            task for task in instance.order_of_kind[instance.kind_of[gpu]].tolist() if schemes.gpus[chosen, task] == gpu
+        ]
         assert [batch.tasks for batch in queue] == [(tasks[task].id,) for task in on_gpu]
 
 
