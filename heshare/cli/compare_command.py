@@ -54,15 +54,14 @@ def compare(
 ) -> None:
     """Compare policies on the same task sets; print medians over the repetitions."""
     shown = options.shows_bar(quiet)
-    kept = cells
     with options.told("compare", quiet), options.interruption() as stopped:
         if grid is not None:
             others = sorted(options.given(context) - _WITH_A_GRID)
             action = "Put everything into the grid."
             require("--grid", f"a grid and {', '.join(others)}", not others, "one of the two", action)
             of_file = read_grid(grid)
-            kept = cells or KEPT
-            frame = keeping_result(sweep)(of_file, folder=kept, n_jobs=jobs, progress=shown)
+            cells = KEPT if cells is None else cells
+            frame = keeping_result(sweep)(of_file, folder=cells, n_jobs=jobs, progress=shown)
         else:
             counted = options.is_count(tasks)
             frame = api.compare(
@@ -90,10 +89,11 @@ def compare(
         provenance = "+".join(sorted(frame["provenance"].unique()))
         options.print_frame(medians(frame), False, repetitions=repetitions, provenance=provenance)
     if stopped:
-        kept_in = (
-            f"Finished runs are in {kept}; the same command continues" if kept else "Nothing was kept (see --cells)"
-        )
-        raise KeyboardInterrupt(f"{stopped[0].removeprefix('interrupted: ')}. {kept_in}.")
+        done = stopped[0].removeprefix("interrupted: ")
+        more = "Nothing was kept (see --cells)"
+        if cells is not None:
+            more = f"Finished runs are in {cells}; the same command continues from there"
+        raise KeyboardInterrupt(f"{done}. {more}.")
 
 
 def medians(frame: pd.DataFrame) -> pd.DataFrame:

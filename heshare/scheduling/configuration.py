@@ -1,9 +1,19 @@
 """The resource configuration algorithm (Section III-C 2, Algorithm 1): batches, MPS percentages and SM clocks.
 
-`configure` is the algorithm from top to bottom; the steps stand below it in the order of its 23 lines. Two things
-differ in form from the paper's text, not in what is computed. All schemes of PS go through each step together (the loop
-of line 2 is an axis of the arrays), so that the predictor gets a few large calls. And a queue of tasks that several
-schemes have in common is configured once.
+`configure` is the algorithm from top to bottom; its steps stand below it in the order of the paper's 23 lines. In form
+it differs in two ways. All schemes of PS go through each step together (the loop of line 2 is an axis of the arrays),
+so that the predictor gets a few large calls. And a queue of tasks that several schemes have in common is configured
+once.
+
+What is ours, since the text leaves it open (`Settings` has every choice, `Settings.literal()` the one nearest to the
+text):
+
+- PS, the partial plans of a scheme, and PS' are thinned to a largest size, and clocks are a sample of each GPU's list.
+- A task joins a batch or starts one, from left to right in the queue; memory and MPS clients limit a batch (line 5).
+- A percentage minimises the JCTs of the whole batch (line 8; the text: of the task), all others at their present value.
+- Each GPU has a clock of its own (line 12; the text: one for all). The batches and percentages are those of the default
+  clock.
+- Plans are judged with tasks that speed up when others end, as on a device; the text: as if all stayed (Eq. 13).
 """
 
 from dataclasses import dataclass, replace
@@ -20,10 +30,12 @@ from heshare.scheduling.plan import Batch, Plan
 from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.arrays import FloatArray, IntArray, distinct_rows
 
-MOST_TRIALS = 1 << 17
-"""Places of tasks in the batches that are predicted at once: more would need memory that grows with the task set."""
-MOST_PLACED, LEAST_SCHEMES = 40_000, 20
-"""Tasks in all schemes that are configured together, and schemes that are configured in any case."""
+MOST_PLACES = 1 << 17
+"""About how many places of tasks the batches have that are predicted at once, which bounds memory."""
+MOST_PLACED = 40_000
+"""About how many tasks the schemes place that are configured: of up to 200 tasks all 200 schemes of an archive."""
+LEAST_SCHEMES = 20
+"""Schemes that are configured however many tasks there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +75,7 @@ def configure(
 ) -> tuple[tuple[Plan, ...], FloatArray]:
     """Algorithm 1: batches, MPS percentages and clocks for Pareto schemes (Eq. 16).
 
-    Minimises energy and average JCT of each scheme over the MPS percentages and clocks of its batches.
+    Minimises energy and average JCT of each scheme over the MPS percentages of its tasks and the clocks of its GPUs.
 
     Args:
         schemes: PS, the Pareto set of stage 1.
@@ -77,8 +89,8 @@ def configure(
     """
     model = predictor if isinstance(predictor, BatchModel) else BatchModel(instance, predictor)
 
-    # Line 1: PS' begins with PS. All schemes of up to 200 tasks; of larger task sets so many that time and memory grow
-    # no faster than the task set.
+    # Line 1: PS' begins with PS; of large task sets with so many schemes that time and memory grow no faster than the
+    # task set. `gpus` has the GPU of each task in each scheme, shape (schemes, n).
     most = min(settings.solutions, max(LEAST_SCHEMES, MOST_PLACED // instance.n))
     chosen = thin(schemes.objectives, most)
     gpus = schemes.gpus[chosen]
@@ -93,34 +105,36 @@ def configure(
     mps_pct = mps_percentages(batched, model, settings)
     batched = replace(batched, batches=replace(batched.batches, mps_pct=mps_pct))
 
-    # Lines 11 to 13: energy and JCTs of each queue at each clock. The last clock is the top one, which is line 11.
+    # Lines 11 to 13: energy and sum of JCTs of each queue at each clock. The top clock stands for line 11.
     clocks_mhz = clock_candidates(instance, settings)
     energy_j, jct_s = costs_at_clocks(batched, clocks_mhz, model, settings)
 
-    # Lines 12 and 14 to 19, within each scheme: the clocks of its GPUs that no others dominate.
+    # Lines 12 and 14 to 19, within each scheme: the combinations of its GPUs' clocks whose energy and JCTs no other
+    # combination dominates.
     points = []
-    steps = []
-    scheme = []
-    for place, queue_of_gpu in enumerate(queues.of_gpu):
-        point, step = combine_clocks(queue_of_gpu, energy_j, jct_s, settings)
+    clocks = []
+    schemes_of_points = []
+    for scheme, queue_of_gpu in enumerate(queues.of_gpu):
+        point, clock = combine_clocks(queue_of_gpu, energy_j, jct_s, settings)
         points.append(point)
-        steps.append(step)
-        scheme.append(np.full(len(point), place))
-    clock_step = np.concatenate(steps)
-    scheme_of = np.concatenate(scheme)
+        clocks.append(clock)
+        schemes_of_points.append(np.full(len(point), scheme))
+    clock_index = np.concatenate(clocks)
+    scheme_of = np.concatenate(schemes_of_points)
 
     # The average JCT of Eq. 15; however a queue is split, all of its tasks wait until their GPU can begin.
-    begin_s = instance.begin_s[gpus].sum(axis=1)
+    waits_s = instance.begin_s[gpus].sum(axis=1)
     configured = np.concatenate(points)
-    configured[:, 1] = configured[:, 1] / instance.n + begin_s[scheme_of] / instance.n
+    configured[:, 1] = configured[:, 1] / instance.n + waits_s[scheme_of] / instance.n
 
-    # Lines 14 to 19, over all schemes: PS' keeps what nothing in it dominates, schemes of PS included.
+    # Lines 14 to 19, over all schemes: PS' keeps what nothing in it dominates. To add solutions one by one and remove
+    # those that a new one dominates leaves the same set, and line 14 holds for what remains, because S is in it.
     objectives = np.concatenate((configured, schemes.objectives[chosen]))
     front = np.flatnonzero(non_dominated(objectives))
     front = front[thin(objectives[front], settings.front)]
 
     # Line 15: a plan with the assignment, the percentages and the clocks of each point. A scheme of PS that stays runs
-    # its tasks one by one, at 100 % and the default clock.
+    # as stage 1 evaluated it: one task after the other, at 100 % and the default clock.
     sequential = split_into_batches(queues, model, replace(settings, batching="single"))
     shared_plans = PlanBuilder(batched, instance)
     sequential_plans = PlanBuilder(sequential, instance)
@@ -128,7 +142,7 @@ def configure(
     for index in front:
         if index < len(configured):
             queue_of_gpu = queues.of_gpu[scheme_of[index]]
-            clock_mhz = clocks_mhz[instance.kind_of, clock_step[index]]
+            clock_mhz = clocks_mhz[instance.kind_of, clock_index[index]]
             plans.append(shared_plans.plan(queue_of_gpu, clock_mhz, objectives[index]))
         else:
             queue_of_gpu = queues.of_gpu[index - len(configured)]
@@ -139,21 +153,21 @@ def configure(
     return tuple(plans), objectives[front]
 
 
-def spt_queues(schemes: IntArray, instance: Instance) -> Queues:
-    """Return the distinct queues of p schemes, shape (p, n) (Algorithm 1, lines 3 and 4).
+def spt_queues(gpus: IntArray, instance: Instance) -> Queues:
+    """Return the distinct queues of p schemes, GPUs of shape (p, n) (Algorithm 1, lines 3 and 4).
 
     Tasks with shorter execution times come first. GPUs of one type with the same tasks have the same queue, in one
     scheme or in several.
     """
-    p, n = schemes.shape
-    kind = instance.kind_of[schemes]
+    p, n = gpus.shape
+    kind = instance.kind_of[gpus]
     spt_rank = instance.solo.spt_rank[kind, np.arange(n)]
 
     # Sorted by scheme, then GPU, then SPT rank, the tasks of a queue stand together.
     scheme = np.repeat(np.arange(p), n)
-    order = np.lexsort((spt_rank.ravel(), schemes.ravel(), scheme))
+    order = np.lexsort((spt_rank.ravel(), gpus.ravel(), scheme))
     task = order % n
-    owner = scheme[order] * instance.k + schemes.ravel()[order]
+    owner = scheme[order] * instance.k + gpus.ravel()[order]
     begin = np.flatnonzero(np.diff(owner, prepend=-1))
     length = np.diff(begin, append=len(owner))
 
@@ -163,7 +177,7 @@ def spt_queues(schemes: IntArray, instance: Instance) -> Queues:
     position = np.arange(len(task)) - np.repeat(begin, length)
     rows[np.repeat(np.arange(len(begin)), length), 1 + position] = task
 
-    # Equal rows are one queue; queues are numbered in order of first appearance.
+    # Equal rows are one queue. `distinct_rows` numbers them in another order; here the first one to appear is 0.
     first, number = distinct_rows(rows)
     by_appearance = np.argsort(first)
     of_gpu = np.full((p, instance.k), EMPTY)
@@ -173,12 +187,13 @@ def spt_queues(schemes: IntArray, instance: Instance) -> Queues:
 
 
 def split_into_batches(queues: Queues, model: BatchModel, settings: Settings) -> BatchedQueues:
-    """Split queues into batches, by default where that lowers the average JCT (Algorithm 1, line 5).
+    """Split queues into batches (Algorithm 1, line 5), by `settings.batching`.
 
-    Each next task of a queue either joins the current batch or starts a new one. Joining slows the whole batch down;
-    splitting makes the task wait for the batch's end. The tasks behind wait for both in either case, so the sum of all
-    JCTs decides. All tasks have 100 % and the default clock. A task that does not fit the batch's memory, or would
-    exceed the number of MPS clients, starts a new batch.
+    `jct`, the default and the paper's, splits where that lowers the average JCT; `memory` where a batch is full;
+    `single` after every task. With `jct`, each next task of a queue either joins the current batch or starts a new one.
+    Joining slows the whole batch down; splitting makes the task wait for the batch's end. The tasks behind wait for
+    both in either case, so the sum of all JCTs decides. All tasks have 100 % and the default clock. A task that does
+    not fit the batch's memory, or would exceed the number of MPS clients, starts a new batch.
     """
     instance = model.instance
     capacity_mib = np.array([gpu.memory_mib for gpu in instance.kinds])[queues.kind]
@@ -187,38 +202,40 @@ def split_into_batches(queues: Queues, model: BatchModel, settings: Settings) ->
     starts_batch = np.zeros((count, width), dtype=bool)
     starts_batch[:, 0] = True
 
-    # The current batch of each queue: where it begins, its memory, its tasks' times and its own length.
+    # The current batch of each queue: where it begins, its memory, the sum of its tasks' times, and its own length.
     begin = np.zeros(count, dtype=np.int64)
     used_mib = instance.needs_mib[queues.tasks[:, 0]]
-    times_s, end_s = _run_unconfigured(queues.kind, queues.tasks[:, :1], model)
+    sum_s, end_s = _run_unconfigured(queues.kind, queues.tasks[:, :1], model)
 
-    for step in range(1, width):
-        rows = np.flatnonzero(queues.length > step)
-        task = queues.tasks[rows, step]
-        behind = queues.length[rows] - step - 1
+    for position in range(1, width):
+        rows = np.flatnonzero(queues.length > position)
+        task = queues.tasks[rows, position]
+        behind = queues.length[rows] - position - 1
         need_mib = instance.needs_mib[task]
-        fits = (used_mib[rows] + need_mib <= capacity_mib[rows]) & (step - begin[rows] < clients[rows])
+        fits = (used_mib[rows] + need_mib <= capacity_mib[rows]) & (position - begin[rows] < clients[rows])
 
         split = ~fits
         if settings.batching == "single":
             split[:] = True
         elif settings.batching == "jct":
-            own_s, _ = _run_unconfigured(queues.kind[rows], task[:, None], model)
-            split_s = times_s[rows] + (1 + behind) * (end_s[rows] + own_s)
+            alone_s, _ = _run_unconfigured(queues.kind[rows], task[:, None], model)
+            # Split, the task and all behind it wait for the current batch, and those behind for the task, too.
+            split_s = sum_s[rows] + (1 + behind) * (end_s[rows] + alone_s)
 
             joining = rows[fits]
-            together = _positions(queues.tasks[joining], begin[joining], step)
-            joined_times_s, joined_end_s = _run_unconfigured(queues.kind[joining], together, model)
-            split[fits] = split_s[fits] < joined_times_s + behind[fits] * joined_end_s
+            together = _positions(queues.tasks[joining], begin[joining], position)
+            joined_sum_s, joined_end_s = _run_unconfigured(queues.kind[joining], together, model)
+            split[fits] = split_s[fits] < joined_sum_s + behind[fits] * joined_end_s
 
-            times_s[joining] = joined_times_s
+            # The batch is the task alone where it was split, else the one that it joined.
+            sum_s[joining] = joined_sum_s
             end_s[joining] = joined_end_s
-            times_s[rows[split]] = own_s[split]
-            end_s[rows[split]] = own_s[split]
+            sum_s[rows[split]] = alone_s[split]
+            end_s[rows[split]] = alone_s[split]
 
-        starts_batch[rows, step] = split
+        starts_batch[rows, position] = split
         used_mib[rows] = np.where(split, need_mib, used_mib[rows] + need_mib)
-        begin[rows] = np.where(split, step, begin[rows])
+        begin[rows] = np.where(split, position, begin[rows])
 
     return _cut(queues, starts_batch)
 
@@ -252,8 +269,11 @@ def _cut(queues: Queues, starts_batch: np.ndarray) -> BatchedQueues:
 def mps_percentages(batched: BatchedQueues, model: BatchModel, settings: Settings) -> IntArray:
     """Return the MPS percentage of each task of each batch (Algorithm 1, lines 6-10), shape (b, w).
 
-    Coordinate descent: from 100 % each, the tasks of a batch are set once each, in SPT order, to the percentage with
-    the least `settings.mps_goal`, of equal ones to the largest. A task alone keeps 100 %: a limit can only slow it.
+    One pass of coordinate descent at the default clock: from 100 % each, the tasks of a batch are set once each, in SPT
+    order, to the percentage with the least `settings.mps_goal`, of equal ones to the largest. Goals are the sum of JCTs
+    of the batch (`batch`, the default), with the delay of the tasks behind (`queue`), the task's own JCT (`own`, the
+    text of line 8), or the batch's energy times that sum (`both`). Percentages may sum to more than 100. A task alone
+    keeps 100 %.
     """
     if settings.mps_goal == "none":
         return batched.batches.mps_pct.copy()
@@ -269,7 +289,7 @@ def mps_percentages(batched: BatchedQueues, model: BatchModel, settings: Setting
     size = batches.members.sum(axis=1)
     width = batches.tasks.shape[1]
     for position in range(width):  # line 7
-        shared = np.flatnonzero(size > max(position, 1))
+        shared = np.flatnonzero((size > 1) & (size > position))
         for rows in blocks(shared, width * len(candidates)):
             trials = batches.take(np.repeat(rows, len(candidates)))
             trials.mps_pct[:, position] = np.tile(candidates, len(rows))
@@ -291,14 +311,16 @@ def mps_percentages(batched: BatchedQueues, model: BatchModel, settings: Setting
 
 
 def blocks(rows: IntArray, places: int) -> list[IntArray]:
-    """Return rows in blocks of at most `MOST_TRIALS` places of tasks, where each row has so many."""
+    """Return rows, each with so many places of tasks, in equal blocks of about `MOST_PLACES` places."""
     if not len(rows):
         return []
-    return np.array_split(rows, -(-len(rows) * places // MOST_TRIALS))
+    return np.array_split(rows, -(-len(rows) * places // MOST_PLACES))
 
 
 def clock_candidates(instance: Instance, settings: Settings) -> IntArray:
-    """Return GPU_freqs of Algorithm 1: SM clocks of each GPU type, MHz, ascending, evenly spaced, shape (kinds, c).
+    """Return GPU_freqs of Algorithm 1: SM clocks of each GPU type, MHz, ascending, shape (kinds, c).
+
+    They are evenly spaced in each GPU's list of clocks, with both ends.
 
     A GPU with fewer clocks repeats some of them. With `clock_scope="none"` the only candidate is the default clock.
     """
@@ -329,25 +351,26 @@ def costs_at_clocks(
     """
     batches = batched.batches
     clocks = clocks_mhz.shape[1]
-    queues = int(batched.queue[-1]) + 1
+    queue_count = int(batched.queue[-1]) + 1
 
-    # Each distinct batch at each clock: its energy, its length, and the sum of its tasks' times.
+    # Each distinct batch at each clock: its energy, its length, and the sum of its tasks' times. Equal batches of
+    # several queues have other numbers of tasks behind them, which are counted below.
     first, inverse = distinct_rows(np.column_stack((batches.kind, batches.tasks, batches.mps_pct)))
     batch_j = np.empty((len(first), clocks))
     end_s = np.empty((len(first), clocks))
-    times_s = np.empty((len(first), clocks))
+    sum_s = np.empty((len(first), clocks))
     for places in blocks(np.arange(len(first)), clocks * batches.tasks.shape[1]):
         trials = batches.take(np.repeat(first[places], clocks))
         trials = replace(trials, sm_mhz=clocks_mhz[batches.kind[first[places]]].ravel())
         run = model.execute(trials, piecewise=settings.piecewise)
         batch_j[places] = run.energy_j.reshape(-1, clocks)
         end_s[places] = run.end_s.reshape(-1, clocks)
-        times_s[places] = run.time_s.sum(axis=1).reshape(-1, clocks)
+        sum_s[places] = run.time_s.sum(axis=1).reshape(-1, clocks)
 
     # A batch adds its energy (Eq. 14); to the JCTs its tasks' times, and its length for each task behind (Eq. 13).
-    jct_s = times_s[inverse] + batched.behind[:, None] * end_s[inverse]
-    queue_j = np.zeros((queues, clocks))
-    queue_s = np.zeros((queues, clocks))
+    jct_s = sum_s[inverse] + batched.behind[:, None] * end_s[inverse]
+    queue_j = np.zeros((queue_count, clocks))
+    queue_s = np.zeros((queue_count, clocks))
     np.add.at(queue_j, batched.queue, batch_j[inverse])
     np.add.at(queue_s, batched.queue, jct_s)
     return queue_j, queue_s
@@ -356,7 +379,7 @@ def costs_at_clocks(
 def combine_clocks(
     queue_of_gpu: IntArray, energy_j: FloatArray, jct_s: FloatArray, settings: Settings
 ) -> tuple[FloatArray, IntArray]:
-    """Return the Pareto front of one scheme over the clocks of its GPUs (Algorithm 1, lines 12 and 14-19).
+    """Return the Pareto front of one scheme over its GPUs' clocks, thinned to `merge` (Algorithm 1, lines 12, 14-19).
 
     With `clock_scope="gpu"` each GPU takes a clock of its own. Energy and the sum of JCTs add up over GPUs, so the
     front of k GPUs is the non-dominated part of all sums of a point of the first k - 1 and a point of the last. With
@@ -372,18 +395,18 @@ def combine_clocks(
         [energy in J, sum of JCTs in s] of m plans, shape (m, 2), and the place of each GPU's clock, shape (m, k).
     """
     used = np.flatnonzero(queue_of_gpu != EMPTY)
-    own_j = energy_j[queue_of_gpu[used]]
-    own_s = jct_s[queue_of_gpu[used]]
+    queue_j = energy_j[queue_of_gpu[used]]
+    queue_s = jct_s[queue_of_gpu[used]]
     if settings.clock_scope == "plan":
-        points = np.stack((own_j.sum(axis=0), own_s.sum(axis=0)), axis=1)
+        points = np.stack((queue_j.sum(axis=0), queue_s.sum(axis=0)), axis=1)
         kept = np.flatnonzero(non_dominated(points))
         return points[kept], np.repeat(kept[:, None], len(queue_of_gpu), axis=1)
 
-    points, used_steps = _sum_queues(own_j, own_s, settings.merge)
+    points, used_clocks = _sum_queues(queue_j, queue_s, settings.merge)
     top = energy_j.shape[1] - 1
-    steps = np.full((len(points), len(queue_of_gpu)), top)
-    steps[:, used] = used_steps
-    return points, steps
+    clock_index = np.full((len(points), len(queue_of_gpu)), top)
+    clock_index[:, used] = used_clocks
+    return points, clock_index
 
 
 @njit(cache=True)
@@ -392,17 +415,18 @@ def _sum_queues(energy_j: FloatArray, jct_s: FloatArray, limit: int) -> tuple[Fl
 
     `energy_j` and `jct_s` are of g queues at c clocks, (g, c); returned are points, (m, 2), and clocks, (m, g).
     """
-    queues = len(energy_j)
+    queue_count = len(energy_j)
     total_j = np.zeros(1)
     total_s = np.zeros(1)
-    steps = np.zeros((1, queues), dtype=np.int64)
+    clocks = np.zeros((1, queue_count), dtype=np.int64)
 
-    for queue in range(queues):
+    for queue in range(queue_count):
         own = non_dominated_indices(rounded_values(energy_j[queue]), rounded_values(jct_s[queue]))
         count = len(total_j) * len(own)
         sums_j = np.empty(count)
         sums_s = np.empty(count)
         for place in range(count):
+            # All pairs of a partial plan and a clock, the clock's number running fastest.
             before = place // len(own)
             clock = own[place % len(own)]
             sums_j[place] = total_j[before] + energy_j[queue, clock]
@@ -412,16 +436,16 @@ def _sum_queues(energy_j: FloatArray, jct_s: FloatArray, limit: int) -> tuple[Fl
         front = thin_ordered(sums_j, sums_s, front, limit)
         total_j = sums_j[front]
         total_s = sums_s[front]
-        longer = np.empty((len(front), queues), dtype=np.int64)
+        longer = np.empty((len(front), queue_count), dtype=np.int64)
         for place in range(len(front)):
-            longer[place] = steps[front[place] // len(own)]
+            longer[place] = clocks[front[place] // len(own)]
             longer[place, queue] = own[front[place] % len(own)]
-        steps = longer
+        clocks = longer
 
     points = np.empty((len(total_j), 2))
     points[:, 0] = total_j
     points[:, 1] = total_s
-    return points, steps
+    return points, clocks
 
 
 class PlanBuilder:

@@ -1,4 +1,8 @@
-"""The multi-objective task scheduling algorithm of stage 1 (Section III-B 2): a genetic algorithm with an archive."""
+"""The multi-objective task scheduling algorithm of stage 1 (Section III-B 2): a genetic algorithm with an archive.
+
+The paper describes the operators (`heshare.scheduling.operators`), not the loop around them. The loop is that of
+NSGA-II (Deb et al. 2002, DOI 10.1109/4235.996017), with an external archive whose last state is PS.
+"""
 
 from __future__ import annotations
 
@@ -88,6 +92,7 @@ def search(
             if progress is not None and progress(done, settings.generations) is False:
                 break
     except KeyboardInterrupt as stop:
+        # A subclass, such as `Stopped` of what `progress` calls, is not this search's to end.
         if result is None or type(stop) is not KeyboardInterrupt:
             raise
         raise Stopped("the plans are those of the search so far", result) from None
@@ -111,7 +116,7 @@ def evolve(
         initial[: len(seeds)] = seeds[: len(initial)]
     population = Population.evaluated(initial, instance)
     archive = Archive.empty(instance.n).with_new(population.gpus, population.objectives, limit=settings.archive)
-    population, rank, distance = survivors(population, size)
+    population, rank, distance = survivors(population, size)  # all stay; it ranks them
     yield Schemes(archive.gpus, archive.objectives, size)
 
     for generation in range(2, settings.generations + 1):
@@ -121,7 +126,8 @@ def evolve(
         children = crossover(population.gpus, population.costs, parents, instance, settings, rng)
         offspring = Population.evaluated(mutate(children, instance, settings, rng)[:size], instance)
 
-        # The best of all individuals so far stay in the archive, the best of parents and offspring in the population.
+        # The non-dominated individuals so far stay in the archive, thinned to its limit; the best of parents and
+        # offspring in the population.
         archive = archive.with_new(offspring.gpus, offspring.objectives, limit=settings.archive)
         population, rank, distance = survivors(population.joined(offspring), size)
         yield Schemes(archive.gpus, archive.objectives, generation * size)
@@ -165,7 +171,7 @@ class Archive:
         rounded = round_significant(both)
         kept = non_dominated_indices(rounded[:, 0].copy(), rounded[:, 1].copy())
         if kept.max(initial=0) < len(self.objectives):
-            return self  # no new scheme stays, and the old ones are in order and within the limit
+            return self  # no new scheme stays, since equal ones give way to the old, which are in order and few enough
 
         kept = kept[thin(both[kept], limit)]
         return Archive(np.concatenate((self.gpus, gpus))[kept], both[kept])

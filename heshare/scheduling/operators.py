@@ -3,6 +3,11 @@
 The paper's three are multi-objective initialisation (2a, `initialise`), multi-objective elitism selection (2b,
 `elitism_selection`), and priority mutation with task recovery (2c, `priority_mutation`). Uniform crossover and random
 reset are the ordinary operators that an ablation puts in their place. A scheme is a row of GPU indices, one a task.
+
+What is ours, since the text leaves it open (`Settings` has the choices): the random spread of the first population; the
+weight of a child's targeted objective, and the rule for a task that neither inherited subset contains; that only some
+tasks migrate; degradation as delay in the queues, since stage 1 runs tasks alone; when a GPU is overloaded, and that
+resource usage is time, power and memory. A subset's JCT is the sum of its tasks' JCTs.
 """
 
 import numpy as np
@@ -39,14 +44,14 @@ def initialise(instance: Instance, settings: Settings, rng: np.random.Generator)
 
 def average_ranks(instance: Instance) -> FloatArray:
     """Return the mean of each GPU's ranks by energy and by time for each task, shape (n, k); infinite if no fit."""
-    by_energy = _least_ranks(round_significant(instance.energy_j))
-    by_time = _least_ranks(round_significant(instance.time_s + instance.begin_s))
+    by_energy = _ranks(round_significant(instance.energy_j))
+    by_time = _ranks(round_significant(instance.time_s + instance.begin_s))
     return np.where(instance.fits, (by_energy + by_time) / 2, np.inf)
 
 
-def _least_ranks(values: FloatArray) -> IntArray:
-    # Ranks in each row, (n, k), from 1 on: one more than the number of smaller values. One column at a time, since all
-    # comparisons at once would need the memory of n k k values.
+def _ranks(values: FloatArray) -> IntArray:
+    # Ranks in each row, (n, k), from 1 on; equal values have the same one: one more than the number of smaller values.
+    # One column at a time, since all comparisons at once would need the memory of n k k values.
     smaller = [(values < values[:, [column]]).sum(axis=1) for column in range(values.shape[1])]
     return 1 + np.stack(smaller, axis=1)
 
@@ -104,7 +109,8 @@ def elitism_selection(
         pairs: the parents of c children, shape (2, c).
         energy_weights: the weight of energy in each child's targeted objective, shape (c,).
         solo: times and energies by type of GPU.
-        normalised: compare a subset's costs over the least that its tasks need on any GPU, instead of the costs.
+        normalised: divide a subset's costs by the least that its tasks need on any GPU, so that a small subset is not
+            better for being small.
 
     Returns:
         One child of each pair, shape (c, n).
@@ -126,7 +132,8 @@ def elitism_selection(
             normalise_subsets(first, first_costs, solo)
             normalise_subsets(second, second_costs, solo)
 
-        # The first parent's part in both parents' weighted costs of a GPU: below 0.5 its subset is the better one.
+        # The first parent's part in both parents' weighted costs of each GPU, the second's is the rest: the subset with
+        # the smaller part is the better one. Ties go to the first parent.
         for gpu in range(k):
             energy_share = share(first_costs[gpu, 0], second_costs[gpu, 0])
             jct_share = share(first_costs[gpu, 1], second_costs[gpu, 1])
@@ -196,7 +203,10 @@ def is_better_gpu(task: int, gpu: int, other: int, weight: float, solo: SoloCost
 
 
 def mutate(children: IntArray, instance: Instance, settings: Settings, rng: np.random.Generator) -> IntArray:
-    """Return two offspring of each of c children, for energy and for JCT, shape (2c, n), by the settings' operator."""
+    """Return two offspring of each of c children, shape (2c, n), by the operator of the settings.
+
+    Priority mutation makes one for energy and one for JCT; they stand in this order, each half in the children's order.
+    """
     if settings.mutation == "reset":
         twice = np.concatenate((children, children))
         return random_reset(twice, instance, settings.mutation_rate, rng)
@@ -221,8 +231,9 @@ def priority_mutation(
 ) -> IntArray:
     """Priority mutation (Section III-B 2c): one offspring of each scheme for energy, and one for JCT.
 
-    Task migration moves tasks to the GPU of least energy, or of least degradation. Task recovery follows: a GPU whose
-    busy time then exceeds `overload` times the mean over all GPUs sends tasks back in exchange for each that arrived.
+    Task migration moves the drawn tasks (the paper: each task) to the GPU of least energy, or of least degradation.
+    Task recovery follows: a GPU whose busy time then exceeds `overload` times the mean over all GPUs sends tasks back
+    in exchange for each that arrived; each arrival is treated by itself.
 
     Args:
         schemes: shape (p, n).
@@ -288,7 +299,7 @@ def migration_targets(scheme: IntArray, moved: BoolArray, solo: SoloCosts, load_
 
             added_s = own_s
             if load_aware:
-                # Its place in the queue of this GPU, where it does not delay itself.
+                # Its place in the queue of this GPU. A task that is there already does not delay itself.
                 place = begin[gpu]
                 while place < begin[gpu + 1] and solo.spt_rank[kind, queue[place]] < solo.spt_rank[kind, task]:
                     place += 1

@@ -1,4 +1,7 @@
-"""Selection in stage 1: which schemes survive a generation, and which of them are the parents of the next."""
+"""Selection in stage 1: which schemes survive a generation, and which of them are the parents of the next.
+
+The paper names neither rule. Both are those of NSGA-II (Deb et al. 2002, DOI 10.1109/4235.996017).
+"""
 
 import numpy as np
 from numba import njit
@@ -18,11 +21,11 @@ def environmental_selection(
 
     Args:
         objectives: those of parents and offspring, shape (m, 2).
-        rounded: the same by `round_significant`, shape (m, 2).
+        rounded: the same by `round_significant`, shape (m, 2), by which points dominate each other.
         count: how many stay.
 
     Returns:
-        The indices, the front (0 is the best) and the crowding distance of those that stay, each of shape (count,).
+        The indices, the rank (`front_ranks`) and the crowding distance of those that stay, each of shape (count,).
     """
     m = len(rounded)
     rank = front_ranks(rounded)

@@ -24,7 +24,7 @@ def read_values(path: Path, expected: str, action: str) -> Any:
     return _read(path, lambda text: yaml.load(text, Loader=_Loader), expected, action)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """The safe loader, which refuses a repeated key, of which PyYAML takes the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -34,7 +34,8 @@ class _Loader(yaml.SafeLoader):
             if name in keys:
                 raise yaml.constructor.ConstructorError(problem=f"the key {name} twice", problem_mark=key.start_mark)
             keys.add(name)
-        return super().construct_mapping(node, deep)
+        values: dict[Any, Any] = super().construct_mapping(node, deep)
+        return values
 
 
 class YamlNode:

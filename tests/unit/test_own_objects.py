@@ -113,7 +113,10 @@ def test_objects_are_kept_by_their_fields_and_sent_to_other_processes(tmp_path: 
     assert two.drop(columns="planning_s").equals(first.drop(columns="planning_s"))
 
 
-def test_an_object_without_a_source_file_is_compared_and_not_kept(tmp_path: Path, kept_cells: None) -> None:
+def test_an_object_without_a_source_file_is_compared_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
+) -> None:
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     cell: dict[str, Any] = {"__name__": "__main__", "Random": Random}
     exec("class Own(Random):\n    name = 'own'", cell)  # as a notebook's cell defines it
     with pytest.warns(NotKeptWarning, match="runs with .*Own are not kept") as told:

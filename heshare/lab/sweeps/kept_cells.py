@@ -88,6 +88,8 @@ def described(value: object, inside: tuple[int, ...] = ()) -> str:
     def listed(values: Iterable[object]) -> str:
         return ", ".join(described(each, within) for each in values)
 
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
     if isinstance(value, np.ndarray):
         return f"array({value.dtype}, {value.shape}, {hashlib.sha256(value.tobytes()).hexdigest()})"
     if isinstance(value, Mapping):
@@ -121,7 +123,7 @@ def _named(code: Any) -> str:
         return name
     try:
         file = Path(inspect.getsourcefile(code) or "")
-    except TypeError:
+    except (TypeError, OSError):
         file = Path()
     if not file.is_file():
         raise NoSourceError(name)
