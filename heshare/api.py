@@ -214,7 +214,8 @@ def run(
     repetition: int = 0,
     predictor: Predictor | None = None,
     power_limit: LimitSource | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
+    max_time_s: float = math.inf,
 ) -> Run:
     """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
@@ -227,10 +228,12 @@ def run(
         predictor: of the policy; by default the trained forest.
         power_limit: on the sum of all GPUs' power at every moment: watts, a CSV file with the columns time_s and
             limit_w, or a `heshare.lab.limits.PowerLimit`; None for none.
-        progress: show a progress bar over tasks.
+        progress: show a progress bar over completed tasks; None: on a terminal, after two seconds.
+        max_time_s: most wall time that the run may take, s.
 
     Raises:
         InputError: an unknown policy, no tasks, a task that fits no GPU, or a limit that the cluster cannot keep.
+        HeShareError: the run takes longer than `max_time_s`.
 
     Example:
         >>> import heshare as hs
@@ -246,7 +249,15 @@ def run(
     gpus = arguments.as_cluster(cluster)
     chosen = within_limit(arguments.as_policy(policy, to_run, gpus), power_limit)
     predictor = arguments.as_predictor(predictor)
-    return run_tasks(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY), progress=progress)
+    return run_tasks(
+        to_run,
+        gpus,
+        chosen,
+        predictor=predictor,
+        rng=streams.rng(POLICY),
+        progress=progress,
+        max_time_s=max_time_s,
+    )
 
 
 def evaluate(

@@ -39,7 +39,7 @@ def run(
     clock: Clock | None = None,
     max_time_s: float = math.inf,
     start_cost_s: float = 0.0,
-    progress: bool = False,
+    progress: bool | None = False,
     observer: Observer | None = None,
 ) -> Run:
     """Run a task set under a policy until every task has completed.
