@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from heshare.running.result import Run
 
-LOAD_COLOURS = {"low": "#CC79A7", "medium": "#5B3A8C", "high": "#A65628", "none": "#E377C2"}
+LOAD_COLOURS = {"low": "tab:pink", "medium": "tab:purple", "high": "tab:brown", "none": "tab:gray"}
 """The colour of each load class of workloads; training has none."""
-CLOCK_COLOUR = "#0072B2"
-POWER_COLOUR = "#D55E00"
+CLOCK_COLOUR = "tab:blue"
+POWER_COLOUR = "tab:orange"
 
 TASKS = (-0.46, 0.10)
 CLOCK = (0.12, 0.27)
@@ -56,7 +56,7 @@ def timeline_figure(run: Run) -> Figure:
         _draw_strip(ax, parts["clock"], row, CLOCK, CLOCK_COLOUR, fill=False)
         _draw_strip(ax, parts["power"], row, POWER, POWER_COLOUR, fill=True)
         if row > 0:
-            ax.axhline(row - 0.5, color="#DDDDDD", linewidth=0.5)
+            ax.axhline(row - 0.5, color="lightgray", linewidth=0.5)
 
     ax.set_yticks(range(len(labels)), list(labels))
     ax.set(ylim=(len(labels) - 0.5, -0.5), xlim=(0, 1.02 * last_s / 1e3), xlabel="Time (1000 s)")

@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from heshare.paper.figures.series_styles import series_style
-from heshare.running.timeline_figure import CLOCK_COLOUR, LOAD_COLOURS
+from heshare.paper.figures.series_styles import CLOCK, LOAD_CLASSES, category_style, series_style
 from heshare.world.cluster import Cluster
 
 INK, SOFT, LINE, GROUND = "var(--ink)", "var(--soft)", "var(--line)", "var(--ground)"
@@ -101,7 +100,7 @@ def timeline_chart(
     y = {"field": "top", "type": "quantitative", "title": None, "scale": downwards, "axis": gpus}
     place = {"x": x, "x2": {"field": "end_s"}, "y": y, "y2": {"field": "bottom"}}
 
-    strip = {"type": "rect", "color": CLOCK_COLOUR, "opacity": 0.3}
+    strip = {"type": "rect", "color": CLOCK, "opacity": 0.3}
     between = [{"top": row} for row in range(1, len(cluster))]
     layers: list[Spec] = [
         _task_boxes(tasks, place),
@@ -134,13 +133,17 @@ def _colour(title: str) -> str:
 
 
 def _kinds(tasks: pd.DataFrame) -> list[str]:
-    return [kind for kind in LOAD_COLOURS if kind in set(tasks["kind"])]
+    return [kind for kind in LOAD_CLASSES if kind in set(tasks["kind"])]
+
+
+def _kind_colour(kind: str) -> str:
+    return category_style(LOAD_CLASSES.index(kind)).colour
 
 
 def _task_boxes(tasks: pd.DataFrame, place: Spec) -> Spec:
     """Return the layer of the tasks: coloured by load, with an edge where they differ."""
     kinds = _kinds(tasks)
-    scale = {"domain": kinds, "range": [LOAD_COLOURS[kind] for kind in kinds]}
+    scale = {"domain": kinds, "range": [_kind_colour(kind) for kind in kinds]}
     described = ("task", "workload", "kind", "mps_pct", "sm_mhz", "begin_s", "end_s")
     encoding = {
         **place,
@@ -154,7 +157,7 @@ def _task_boxes(tasks: pd.DataFrame, place: Spec) -> Spec:
 
 def _number_colour(kinds: Sequence[str]) -> Spec:
     """Return the colour of numbers on boxes: white on dark boxes, black on others."""
-    dark = [kind for kind in kinds if _luminance(LOAD_COLOURS[kind]) < 0.5]
+    dark = [kind for kind in kinds if _luminance(_kind_colour(kind)) < 0.5]
     return {"condition": {"test": f"indexof({dark}, datum.kind) >= 0", "value": "white"}, "value": "black"}
 
 

@@ -6,8 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from heshare.paper.figures.series_styles import EDGE, GRID, STAGES, TEXT
-from heshare.running.timeline_figure import LOAD_COLOURS
+from heshare.paper.figures.series_styles import EDGE, GRID, LOAD_CLASSES, STAGES, TEXT, category_style
 from heshare.scheduling.plan import Plan
 from heshare.world.catalogue import load_class
 
@@ -74,7 +73,7 @@ def _tasks(ax: Axes, frame: pd.DataFrame) -> None:
     for place, row in enumerate(frame.sort_values("task").to_dict("records")):
         x, y = 0.12 + 0.33 * (place % 6), _HEIGHT - 0.95 - 0.36 * (place // 6)
         _task(ax, x, y, 0.3, 0.32, row["task"], str(row["load"]))
-    for place, load in enumerate(("low", "medium", "high")):
+    for place, load in enumerate(LOAD_CLASSES[:3]):
         _task(ax, 0.12 + 0.7 * place, 3.2, 0.1, 0.16, "", load)
         _text(ax, 0.26 + 0.7 * place, 3.28, {"low": "light", "high": "heavy"}.get(load, load), fontsize=6)
 
@@ -105,8 +104,8 @@ def _shares(ax: Axes, part: pd.DataFrame, bottom: float) -> None:
 
 
 def _task(ax: Axes, x: float, y: float, width: float, height: float, task: object, load: str) -> None:
-    box = Rectangle((x, y), width, height, facecolor=LOAD_COLOURS[load], edgecolor="white", linewidth=0.5)
-    ax.add_patch(box)
+    colour = category_style(LOAD_CLASSES.index(load)).colour
+    ax.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="white", linewidth=0.5))
     _text(ax, x + width / 2, y + height / 2, str(task), ha="center", color="white", fontweight="bold")
 
 

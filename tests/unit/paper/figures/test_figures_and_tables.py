@@ -17,11 +17,10 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from support.pdf_text import texts_outside
 
 from heshare.paper.figures import comparison_plane, diagram, plots, style
-from heshare.paper.figures.series_styles import series_style
+from heshare.paper.figures.series_styles import LOAD_CLASSES, category_style, series_style
 from heshare.paper.notebooks import notebook, parameters
 from heshare.paper.notebooks.execute_notebook import missing_files
 from heshare.paper.provenance.run_record import RunRecord
-from heshare.running.timeline_figure import LOAD_COLOURS
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.errors import InputError
 from heshare.shared.files import root
@@ -62,7 +61,7 @@ def test_the_systems_diagram_draws_each_task_of_the_plan_as_high_as_its_share(ax
     ax.figure.set_size_inches(style.PAGE_IN, 2.9)
     diagram.system(ax, frame)
     assert [text.get_text() for text in ax.texts].count("2") == 3, "in the set, the queue and the batch"
-    colour = to_rgba(LOAD_COLOURS["medium"])
+    colour = to_rgba(category_style(LOAD_CLASSES.index("medium")).colour)
     drawn = [patch for patch in ax.patches if isinstance(patch, Rectangle) and patch.get_facecolor() == colour]
     full, *others = sorted({round(patch.get_height(), 3) for patch in drawn if patch.get_x() > 5.3}, reverse=True)
     assert others == pytest.approx([0.8 * full, 0.5 * full], abs=2e-3)
