@@ -56,7 +56,7 @@ def timeline_figure(run: Run) -> Figure:
         _draw_strip(ax, parts["clock"], row, CLOCK, CLOCK_COLOUR, fill=False)
         _draw_strip(ax, parts["power"], row, POWER, POWER_COLOUR, fill=True)
         if row > 0:
-            ax.axhline(row - 0.5, color="lightgray", linewidth=0.5)
+            ax.axhline(row - 0.5, color="0.87", linewidth=0.5)
 
     ax.set_yticks(range(len(labels)), list(labels))
     ax.set(ylim=(len(labels) - 0.5, -0.5), xlim=(0, 1.02 * last_s / 1e3), xlabel="Time (1000 s)")

@@ -156,7 +156,7 @@ class Front:
 
         # Every plan dominates all that is above and to the right of it, so a front is a staircase.
         fig, ax = plt.subplots(figsize=(4.5, 3.6), layout="constrained")
-        ax.plot(energy_mj, jct_ks, color="gray", drawstyle="steps-post", marker=".", label="Pareto front")
+        ax.plot(energy_mj, jct_ks, color="0.6", drawstyle="steps-post", marker=".", label="Pareto front")
 
         named = frame["choice"].unique()
         for name, marker in zip(named[named != ""], "osv", strict=False):
