@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import pandas as pd
 import typer
 
+from heshare import api
 from heshare.cli import options
+from heshare.lab.sweeps.grid import AXES, read_grid
+from heshare.lab.sweeps.sweep import WALL_TIME, sweep
+from heshare.paper.tables import to_csv
+from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.shared.inputs.bounds import MOST_PROCESSES, MOST_TASKS, parse_whole
-
-if TYPE_CHECKING:
-    import pandas as pd
+from heshare.shared.stopping import keeping_result
 
 _METRICS = ("energy_active_j", "energy_cluster_j", "avg_jct_s", "avg_waiting_s", "avg_execution_s", "makespan_s")
 _WITH_A_GRID = {"context", "grid", "jobs", "cells", "out", "quiet", "json"}
@@ -49,11 +53,6 @@ def compare(
     json: options.Json = False,
 ) -> None:
     """Compare policies on the same task sets; print medians over the repetitions."""
-    from heshare import api
-    from heshare.lab.sweeps.grid import read_grid
-    from heshare.lab.sweeps.sweep import sweep
-    from heshare.shared.stopping import finished
-
     shown = options.shows_bar(quiet)
     with options.told("compare", quiet), options.interruption() as stopped:
         if grid is not None:
@@ -62,10 +61,11 @@ def compare(
             require("--grid", f"a grid and {', '.join(others)}", not others, "one of the two", action)
             of_file = read_grid(grid)
             cells = KEPT if cells is None else cells
-            frame = finished(lambda: sweep(of_file, folder=cells, n_jobs=jobs, progress=shown))
+            frame = keeping_result(sweep)(of_file, folder=cells, n_jobs=jobs, progress=shown)
         else:
+            counted = options.is_count(tasks)
             frame = api.compare(
-                parse_whole(tasks, "n", least=1, most=MOST_TASKS) if options.is_count(tasks) else tasks,
+                parse_whole(tasks, "n", least=1, most=MOST_TASKS) if counted else options.read_tasks(tasks),
                 cluster,
                 policy,
                 seed=seed,
@@ -101,8 +101,6 @@ def medians(frame: pd.DataFrame) -> pd.DataFrame:
 
     Columns of the scenario are included where scenarios differ in them.
     """
-    from heshare.lab.sweeps.grid import AXES
-
     axes = [name for name in AXES if name in frame and len(frame[name].unique()) > 1]
     groups = frame.groupby([*axes, "title"], sort=False, dropna=False)
     missed = [name for name in frame if str(name).startswith("deadline_")]
@@ -112,9 +110,5 @@ def medians(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _write(frame: pd.DataFrame, out: Path) -> None:
     """Write the runs and their medians without wall time, so that any number of processes gives the same bytes."""
-    from heshare.lab.sweeps.sweep import WALL_TIME
-    from heshare.paper.tables import to_csv
-    from heshare.shared import files
-
     files.write_text(out / "runs.csv", to_csv(frame.drop(columns=list(WALL_TIME))))
     files.write_text(out / "medians.csv", to_csv(medians(frame).drop(columns=list(WALL_TIME))))

@@ -5,7 +5,8 @@ from typing import Any
 
 import typer
 
-from heshare.cli.options import Json, print_json
+from heshare.cli.json_output import print_json
+from heshare.cli.options import Json
 from heshare.shared.errors import DeviceError
 
 

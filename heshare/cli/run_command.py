@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
+import pandas as pd
 import typer
 
+from heshare import api
 from heshare.cli import options
+from heshare.lab.sweeps.plan_file import read_plan
+from heshare.lab.sweeps.random_streams import TASKS, Repetition
+from heshare.lab.systems.shared.trace_jobs import venus_tasks
+from heshare.ops.executor.job_tasks import check_jobs, remaining_tasks
+from heshare.ops.jobs.job_file import read_jobs
+from heshare.ops.jobs.run_state import job_states
+from heshare.paper.tables import to_csv
+from heshare.running.result import Run
+from heshare.scheduling.plan import Plan
+from heshare.shared import files
 from heshare.shared.errors import InputError, require
 from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    import pandas as pd
-
-    from heshare.running.result import Run
-    from heshare.scheduling.plan import Plan
-    from heshare.world.cluster import Cluster
-    from heshare.world.task import Task
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
 
 VENUS = "venus:"
 _NOT_WITH_A_PLAN = {"policy", "load", "arrivals", "trace", "profiles"}
@@ -52,11 +57,6 @@ def run(
 
     --out writes the tasks, the timeline as a table, and trace.json: Chrome trace events, which ui.perfetto.dev opens.
     """
-    from heshare import api
-    from heshare.lab.sweeps.plan_file import read_plan
-    from heshare.lab.sweeps.random_streams import TASKS, Repetition
-    from heshare.world.cluster import Cluster
-
     given = options.given(context)
     streams = Repetition(repetition, seed)
     chosen: str | Plan
@@ -101,10 +101,6 @@ def _refuse(column: str, what: str, others: set[str], action: str) -> None:
 
 
 def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
-    from heshare.ops.executor.job_tasks import check_jobs, remaining_tasks
-    from heshare.ops.jobs.job_file import read_jobs
-    from heshare.ops.jobs.run_state import job_states
-
     specs = read_jobs(path)
     check_jobs(specs, path)
     tasks, assigned = remaining_tasks(job_states(specs))
@@ -112,8 +108,6 @@ def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
 
 
 def _venus_tasks(text: str, rng: np.random.Generator, cluster: Cluster, trace: Path | None) -> Sequence[Task]:
-    from heshare.lab.systems.shared.trace_jobs import venus_tasks
-
     count, _, load_text = text.removeprefix(VENUS).partition("@")
     try:
         n = None if count == "all" else parse_whole(count, "--tasks", least=1, most=MOST_TASKS)
@@ -128,13 +122,9 @@ def _venus_tasks(text: str, rng: np.random.Generator, cluster: Cluster, trace: P
 
 def _write(result: Run, job_names: list[str] | None, out: Path | None, *, json: bool) -> None:
     if out is not None:
-        from heshare.paper.figures.trace_events import write_trace
-        from heshare.paper.tables import to_csv
-        from heshare.shared import files
-
         files.write_text(out / "tasks.csv", to_csv(_task_rows(result, job_names)))
         files.write_text(out / "timeline.csv", to_csv(result.timeline))
-        write_trace(result, out / "trace.json")
+        result.to_perfetto(out / "trace.json")
 
     summary = result.summary()
     if json:

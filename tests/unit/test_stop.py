@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
-from heshare.paper.explore.results import Front
 from heshare.running.run import run
 from heshare.scheduling import configuration
 from heshare.scheduling.batch_model import BatchModel
@@ -110,7 +109,7 @@ def test_plan_returns_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(InterruptedWarning, match="the search so far") as told:
         front = hs.plan(4, CLUSTER)
     assert told[0].filename == __file__
-    assert isinstance(front, Front)
+    assert isinstance(front, hs.Front)
     assert (front.objectives == expected.objectives).all()
 
 

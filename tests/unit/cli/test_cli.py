@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from heshare.cli import app
+from heshare.cli import HELP, app
 from heshare.cli.compare_command import compare
 from heshare.cli.run_command import run
-from heshare.shared import files
+from heshare.shared import files, plugins
 from heshare.shared.files import root
 
 RUN = CliRunner()
@@ -42,6 +42,7 @@ def test_help_lists_every_command() -> None:
     commands = "advise calibrate compare doctor estimate jobs list live notebook plan profile restore run"
     for command in commands.split():
         assert f"  {command} " in done.stdout
+    assert sorted(HELP) == commands.split() == sorted(plugins.names(plugins.COMMANDS))
 
 
 def test_estimate_prints_the_estimate_of_the_library() -> None:

@@ -124,7 +124,7 @@ def test_an_interrupt_is_told_without_promises(monkeypatch: pytest.MonkeyPatch) 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("heshare.scheduling.planner.plan", interrupt)
+    monkeypatch.setattr("heshare.api.plan_tasks", interrupt)
     done = RUN.invoke(app, ["plan", *SMALL, "-q"])
     assert done.exit_code == 130
     assert done.stderr == "heshare: interrupted\n"
