@@ -198,16 +198,14 @@ class ViewOnAccess(GpuView):
     def of(cls, state: GpuState) -> ViewOnAccess:
         """Return the view of a GPU."""
         view = cls.__new__(cls)
-        values = {
-            "_state": state,
-            "_reading": state.reading,
-            "index": state.index,
-            "gpu": state.device.gpu,
-            "running": state.running,
-            "free_mib": state.free_mib,
-        }
-        for name, value in values.items():
-            object.__setattr__(view, name, value)
+        # The fields of a view are frozen.
+        put = object.__setattr__
+        put(view, "_state", state)
+        put(view, "_reading", state.reading)
+        put(view, "index", state.index)
+        put(view, "gpu", state.device.gpu)
+        put(view, "running", state.running)
+        put(view, "free_mib", state.free_mib)
         return view
 
     def __getattr__(self, name: str) -> Any:

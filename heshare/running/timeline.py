@@ -119,6 +119,10 @@ class Totals:
     busy_s: FloatArray
 
 
+_State = tuple[int | None, float, float, tuple[tuple[int, int, float], ...]]
+"""What holds on a GPU during a segment: requested clock, clock, power and residents."""
+
+
 @dataclass
 class TimelineRecorder:
     """Recorder of a timeline: of each GPU the state that holds now, and what has ended.
@@ -132,29 +136,29 @@ class TimelineRecorder:
     labels: tuple[str, ...]
     segments: list[Segment] = field(default_factory=list)
     intervals: list[Interval] = field(default_factory=list)
-    _open: dict[int, Segment] = field(default_factory=dict)
+    _open: dict[int, tuple[float, _State]] = field(default_factory=dict)
 
     def observe(self, gpu: int, now_s: float, reading: Reading) -> None:
         """Record that the GPU is in this state from `now_s` on; a segment ends if it was in another one."""
         residents = tuple([(task.task_id, task.resident.mps_pct, task.time_s) for task in reading.residents.values()])
         state = reading.requested_mhz, reading.sm_mhz, reading.power_w, residents
 
-        before = self._open.get(gpu)
-        if before is not None:
-            if before[3:] == state:
+        if gpu in self._open:
+            if self._open[gpu][1] == state:
                 return
-            self._end(before, now_s)
-        self._open[gpu] = Segment(gpu, now_s, math.inf, *state)
+            self._end(gpu, now_s)
+        self._open[gpu] = now_s, state
 
     def finish(self, now_s: float) -> Timeline:
         """End every open segment at `now_s` and return the timeline."""
         for gpu in sorted(self._open):
-            self._end(self._open.pop(gpu), now_s)
+            self._end(gpu, now_s)
         return Timeline(self.labels, tuple(self.segments), tuple(self.intervals))
 
-    def _end(self, segment: Segment, now_s: float) -> None:
-        if now_s > segment.start_s:
-            self.segments.append(segment._replace(end_s=now_s))
+    def _end(self, gpu: int, now_s: float) -> None:
+        start_s, state = self._open.pop(gpu)
+        if now_s > start_s:
+            self.segments.append(Segment(gpu, start_s, now_s, *state))
 
 
 def task_intervals(intervals: Iterable[Interval], /) -> list[Interval]:
