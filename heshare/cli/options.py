@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -157,11 +157,10 @@ def task_set(
 
 def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
     """Return what makes predictors: of the shipped profiles, or of the given ones, which are read and checked now."""
-    from heshare.lab.plus.physics.physics_predictor import load_predictor
-    from heshare.prediction.forest import forest_factory
+    from heshare.prediction import load
     from heshare.profiles import store
 
-    return load_predictor if profiles is None else forest_factory(store.read(profiles))
+    return load.load_predictor if profiles is None else load.predictor_factory(store.read(profiles))
 
 
 def one_policy(policies: list[str] | None) -> str:
@@ -178,17 +177,10 @@ def shows_bar(quiet: bool) -> bool:
 
 @contextmanager
 def told(name: str, quiet: bool) -> Iterator[None]:
-    """Print a line about a command that takes longer than a second, where no bar is shown.
-
-    `quiet` also leaves out the line about compilation.
-    """
-    from heshare.shared.compiling import compilation_told_by
+    """Print a line about a command that takes longer than a second, where no bar is shown."""
     from heshare.shared.progress import line_after_a_second
 
-    with ExitStack() as stack:
-        if quiet:
-            stack.enter_context(compilation_told_by(lambda text: None))
-        stack.enter_context(line_after_a_second(f"heshare {name}: working", not quiet and not sys.stderr.isatty()))
+    with line_after_a_second(f"heshare {name}: working", not quiet and not sys.stderr.isatty()):
         yield
 
 

@@ -241,8 +241,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "watts above the card": (lambda: hs.advise("A100", ["a=per_s:9,sm:5,w:900"]), "1.1 times its limit of 400 W"),
     "contract of a policy": (lambda: check_policy(any_type(lambda event, view: [])), "for a function that returns"),
     "effort": (lambda: hsx.optimise(TASKS, C, effort=3), r"expected SearchSettings\(...\)"),
-    "plan predictor": (lambda: hsx.plan(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),
-    "run predictor": (lambda: hsx.run(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),
+    "plan predictor": (lambda: hsx.plan(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='random-forest'\)"),
+    "run predictor": (lambda: hsx.run(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='random-forest'\)"),
     **{
         f"budget_s={budget!r}": (
             lambda budget=budget: hsx.optimise(TASKS, C, budget_s=budget),

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 from heshare.lab.limits import PowerLimit, check_cluster
 from heshare.lab.sweeps import resolve
 from heshare.policies import registry
+from heshare.prediction.load import TREES
 from heshare.shared.errors import InputError, require, unknown
 from heshare.shared.inputs.bounds import MOST_CELLS
 from heshare.shared.yaml_nodes import read_values
@@ -40,10 +41,8 @@ class Grid:
             `heshare.world.arrivals`; drawn ones and a file also at an offered load of the cluster: `exponential@0.8`.
         intervals_s: mean time between two arrivals, s.
         batch_sizes: inference batch sizes that tasks are drawn with; one list for the whole grid.
-        predictors: the policies' predictors: `forest` (see `load_predictor`), `forest-kept` (the same predictions, kept
-            from run to run, so that planning takes as long as in a scheduler that has predicted its workloads before),
-            `physics`, `truth` (the device model), `profile:PATH` (a forest trained on that profile), or
-            `module:function` that returns a predictor.
+        predictors: the policies' predictors: `trees` or `random-forest` (see `load_predictor`), `truth` (the device
+            model), `profile:PATH` (trained on that profile), or `module:function` that returns a predictor.
         devices: the devices of a cluster: `emulated`, or `module:function` that makes the devices of a cluster.
         draws: how tasks are drawn: `recipe`, or `module:function` with the arguments of
             `heshare.devices.task_sizes.draw`.
@@ -65,7 +64,7 @@ class Grid:
     arrivals: tuple[Arrivals, ...] = ("at_once",)
     intervals_s: tuple[float, ...] = (INTERVAL_S,)
     batch_sizes: tuple[int, ...] = (4, 8)
-    predictors: tuple[str, ...] = (resolve.FOREST,)
+    predictors: tuple[str, ...] = (TREES,)
     devices: tuple[str, ...] = (resolve.EMULATED,)
     draws: tuple[str, ...] = (resolve.RECIPE,)
     traces: tuple[str, ...] = (resolve.SHIPPED,)

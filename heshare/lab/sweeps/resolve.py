@@ -16,12 +16,12 @@ import msgspec
 
 from heshare.devices.device import Device
 from heshare.devices.task_sizes import draw as recipe
-from heshare.lab.plus.physics.physics_predictor import PREDICTOR_KINDS, load_predictor
 from heshare.policies import registry
 from heshare.prediction.checked import checked
-from heshare.prediction.forest import Forest, ForestPredictor, train_forest
+from heshare.prediction.load import PREDICTOR_KINDS, TREES, load_predictor, train
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
+from heshare.prediction.profile_predictor import ProfilePredictor, Trained
 from heshare.profiles import store
 from heshare.shared import plugins
 from heshare.shared.code_version import files_hash
@@ -35,7 +35,7 @@ from heshare.world.workload import Workload
 GIVEN = "given"
 """The name of a predictor that is an object, in this process alone."""
 _GIVEN: dict[str, Predictor] = {}
-FOREST, KEPT, TRUTH, PROFILE = "forest", "forest-kept", "truth", "profile:"
+TRUTH, PROFILE = "truth", "profile:"
 EMULATED, RECIPE, SHIPPED = "emulated", "recipe", "shipped"
 DrawTasks = Callable[..., Sequence[Task]]
 MakePredictor = Callable[[], Predictor]
@@ -52,16 +52,14 @@ def predictor_maker(name: str) -> MakePredictor:
         return lambda: _GIVEN[name]
     if name in PREDICTOR_KINDS:
         return partial(load_predictor, kind=name)
-    if name == KEPT:
-        return partial(load_predictor, shared_cache=True)
     if name == TRUTH:
         return DevicePredictor
     if name.startswith(PROFILE):
         path = name.removeprefix(PROFILE)
         digest = files_hash(_tables(path))
-        return lambda: ForestPredictor(*_trained(path, digest))
+        return partial(ProfilePredictor, partial(_trained, path, digest))
     if ":" not in name:
-        known = ", ".join((*PREDICTOR_KINDS, KEPT, TRUTH, "profile:PATH"))
+        known = ", ".join((*PREDICTOR_KINDS, TRUTH, "profile:PATH"))
         raise InputError(repr(name), f"{known} or module:function", "Choose one.", column="predictors")
     make = _function(name)
     return lambda: checked(make())
@@ -69,9 +67,9 @@ def predictor_maker(name: str) -> MakePredictor:
 
 @contextmanager
 def given_predictor(predictor: Predictor | None) -> Iterator[str]:
-    """Give a predictor a name of grids meanwhile; None is the trained forest."""
+    """Give a predictor a name of grids meanwhile; None is the default."""
     if predictor is None:
-        yield FOREST
+        yield TREES
         return
     _GIVEN[GIVEN] = predictor
     try:
@@ -106,7 +104,7 @@ def source_hashes(names: Iterable[str]) -> dict[str, str]:
     for name in names:
         if name.startswith(PROFILE):
             by_name[name] = files_hash(_tables(name.removeprefix(PROFILE)))
-        elif not (_names_function(name) or name in (*PREDICTOR_KINDS, *_GIVEN, KEPT, TRUTH, EMULATED, RECIPE, SHIPPED)):
+        elif not (_names_function(name) or name in (*PREDICTOR_KINDS, *_GIVEN, TRUTH, EMULATED, RECIPE, SHIPPED)):
             by_name[name] = files_hash([_existing(name)])
     return dict(sorted(by_name.items()))
 
@@ -157,9 +155,9 @@ def plain_number(value: Any) -> Any:
 
 
 @cache
-def _trained(path: str, digest: str) -> tuple[Forest, Any]:
+def _trained(path: str, digest: str) -> Trained:
     # The digest is an argument so that a profile that has changed is trained on again.
-    return train_forest(store.read(path), seed=0)
+    return train(store.read(path), seed=0)
 
 
 def _tables(path: str) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from heshare.lab.plus.physics.physics_predictor import load_predictor
+from heshare.prediction.load import load_predictor
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.scheduling import front as stage
