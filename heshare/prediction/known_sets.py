@@ -37,7 +37,9 @@ class KnownSets:
 
         The width w makes no difference: what stands behind the last member, bytes of ones, is not part of a key.
         """
-        table = np.column_stack((sm_mhz, members)).astype("<i4")
+        table = np.empty((len(members), members.shape[1] + 1), dtype="<i4")
+        table[:, 0] = sm_mhz
+        table[:, 1:] = members
         text = table.tobytes()
         width = table.shape[1] * table.itemsize
         return [text[begin : begin + width].rstrip(b"\xff") for begin in range(0, len(text), width)]
@@ -67,8 +69,10 @@ class KnownSets:
     def times_s(self, numbers: IntArray, members: IntArray) -> FloatArray:
         """Return seconds per iteration of each member of m known sets, NaN beyond a set's size, (m, w)."""
         place = self._begin[numbers][:, None] + np.arange(members.shape[1])
-        # Places beyond the last set belong to no member.
-        return np.where(members >= 0, self._time_s[np.minimum(place, len(self._time_s) - 1)], np.nan)
+        # Clipped, since places behind the last set belong to no member.
+        time_s: FloatArray = self._time_s.take(place, mode="clip")
+        time_s[members < 0] = np.nan
+        return time_s
 
     def power_w(self, numbers: IntArray) -> FloatArray:
         """Return the power of the GPU with each of m known sets, W, (m,)."""

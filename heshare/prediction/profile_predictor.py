@@ -75,10 +75,11 @@ class ProfilePredictor(Predictor):
             InputError: a clock is off the grid, or the profiles do not cover the GPU or a workload.
         """
         coded = CodedSets.of(sets)
-        other = np.array([*map(_is_other, coded.residents), False], dtype=bool)[coded.members].any(axis=1)
-        if not other.any():
+        others = [_is_other(resident) for resident in coded.residents]
+        if not any(others):
             return self._co_run_profiled(coded, gpu, sm_mhz)
 
+        other = np.array([*others, False])[coded.members].any(axis=1)
         time_s = np.full(coded.members.shape, np.nan)
         power_w = np.empty(len(coded))
         rows = np.flatnonzero(~other).tolist()
@@ -102,7 +103,8 @@ class ProfilePredictor(Predictor):
 
         # The order in a set does not matter: its members are sorted, and their times put back in the order given.
         order = np.argsort(-ids, axis=1, kind="stable")
-        members = np.take_along_axis(ids, order, axis=1)
+        each = np.arange(len(ids))[:, None]
+        members = ids[each, order]
 
         keys = known.keys(clocks_mhz, members)
         new = {key: row for row, key in enumerate(keys) if key not in known.number}
@@ -113,11 +115,12 @@ class ProfilePredictor(Predictor):
 
         counted = self._counted.setdefault(gpu, set())
         first_asked = set(numbers.tolist()).difference(counted)
-        self.calls += known.rows(np.array(list(first_asked), dtype=np.int64))
-        counted |= first_asked
+        if first_asked:
+            self.calls += known.rows(np.array(list(first_asked)))
+            counted |= first_asked
 
         time_s = np.empty(ids.shape)
-        np.put_along_axis(time_s, order, known.times_s(numbers, members), axis=1)
+        time_s[each, order] = known.times_s(numbers, members)
         return CoRuns(time_s, known.power_w(numbers))
 
     def _predict(self, known: KnownSets, keys: list[bytes], members: IntArray, sm_mhz: IntArray) -> None:
