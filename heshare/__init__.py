@@ -3,7 +3,10 @@
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
+from heshare.shared.numba_cache import set_numba_cache as _set_numba_cache
 from heshare.shared.version import __version__
+
+_set_numba_cache()
 
 # Imported when first used, so that `import heshare` is quick. This is the one place where imports wait.
 _MODULES = {
@@ -22,7 +25,7 @@ _MODULES = {
     "estimate": "heshare.device_query",
     "import_jobs": "heshare.devices.job_import",
     "iterations": "heshare.devices.task_sizes",
-    "load_predictor": "heshare.lab.plus.physics.physics_predictor",
+    "load_predictor": "heshare.prediction.load",
     "plan": "heshare.api",
     "evaluate": "heshare.api",
     "problem": "heshare.api",

@@ -22,7 +22,7 @@ from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.plus.weighted_search import Progress
 from heshare.lab.pymoo_problem import scheduling_problem
-from heshare.lab.sweeps.grid import FOREST, SHIPPED, make_grid
+from heshare.lab.sweeps.grid import SHIPPED, TREES, make_grid
 from heshare.lab.sweeps.random_streams import POLICY, Repetition
 from heshare.lab.sweeps.sweep import sweep
 from heshare.policies import registry
@@ -425,7 +425,7 @@ def compare(
         arrivals=arrivals if isinstance(arrivals, str) else [check_arrivals(arrivals)],
         intervals_s=drawn.get("interval_s", INTERVAL_S),
         batch_sizes=sizes,
-        predictors=FOREST if predictor is None else arguments.as_predictor(predictor),
+        predictors=TREES if predictor is None else arguments.as_predictor(predictor),
         traces=SHIPPED if trace is None else str(trace),
         seeds=check_whole("seeds", seeds, least=1),
         seed=check_whole("seed", seed, least=0),

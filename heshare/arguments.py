@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from heshare.devices.task_sizes import draw
-from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.sweeps.random_streams import TASKS, Repetition
 from heshare.policies import registry
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.policies.policy import Policy
 from heshare.prediction.checked import CheckedPredictor, checked
-from heshare.prediction.predictor import LazyPredictor, Predictor
+from heshare.prediction.load import load_predictor
+from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.scheduling.front import Front
 from heshare.scheduling.plan import Plan
@@ -132,15 +132,15 @@ def check_plan(plan: Plan, tasks: TaskSet, cluster: Cluster) -> None:
 
 
 def as_predictor(predictor: Any) -> Predictor:
-    """Return a predictor; for None the trained forest, which is loaded when it first predicts.
+    """Return a predictor; for None the default one, which is loaded when it first predicts.
 
     Raises:
         InputError: something else.
     """
     if predictor is None:
-        return LazyPredictor(load_predictor)
+        return load_predictor()
     good = hasattr(predictor, "co_run") and hasattr(predictor, "calls") and not isinstance(predictor, type)
-    action = "Pass hs.load_predictor(kind='forest') or hs.load_predictor(kind='physics'), for example."
+    action = "Pass hs.load_predictor() or hs.load_predictor(kind='random-forest'), for example."
     require("predictor", found(predictor), good, "a Predictor", action)
     made: Predictor = predictor
     return checked(made)

@@ -6,7 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,16 +15,14 @@ import typer
 
 from heshare import arguments
 from heshare.cli.json_output import print_json
-from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.paper.notebooks import parameters
 from heshare.paper.tables import cell, to_text
 from heshare.policies.registry import policies
-from heshare.prediction.forest import forest_factory
+from heshare.prediction import load
 from heshare.prediction.predictor import Predictor
 from heshare.profiles import store
 from heshare.shared import files
-from heshare.shared.compiling import compilation_told_by
 from heshare.shared.errors import HeShareError, require
 from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
 from heshare.shared.progress import line_after_a_second
@@ -160,7 +158,7 @@ def read_tasks(text: str) -> TaskSet:
 
 def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
     """Return what makes predictors: of the shipped profiles, or of the given ones, which are read and checked now."""
-    return load_predictor if profiles is None else forest_factory(store.read(profiles))
+    return load.load_predictor if profiles is None else load.predictor_factory(store.read(profiles))
 
 
 def one_policy(policies: list[str] | None) -> str:
@@ -200,14 +198,8 @@ def interruption() -> Iterator[list[str]]:
 
 @contextmanager
 def told(name: str, quiet: bool) -> Iterator[None]:
-    """Print a line about a command that takes longer than a second, where no bar is shown.
-
-    `quiet` also leaves out the line about compilation.
-    """
-    with ExitStack() as stack:
-        if quiet:
-            stack.enter_context(compilation_told_by(lambda text: None))
-        stack.enter_context(line_after_a_second(f"heshare {name}: working", not quiet and not sys.stderr.isatty()))
+    """Print a line about a command that takes longer than a second, where no bar is shown."""
+    with line_after_a_second(f"heshare {name}: working", not quiet and not sys.stderr.isatty()):
         yield
 
 

@@ -15,13 +15,13 @@ from tqdm import tqdm
 
 from heshare.devices.device import Device
 from heshare.devices.task_sizes import time_alone_s
-from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.lab.sweeps.sweep import Scenario, repetition
 from heshare.paper.studies import platforms, task_draws
 from heshare.policies import registry
 from heshare.policies.policy import Policy
+from heshare.prediction.load import load_predictor
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
@@ -33,8 +33,8 @@ ENERGY, CLUSTER, JCT = "energy_active_j", "energy_cluster_j", "avg_jct_s"
 REPETITION, TITLE, PROVENANCE = "repetition", "title", "provenance"
 WALL_TIME = "planning_s"
 """The column of `run` that differs from run to run; outputs leave it out."""
-FOREST, NEVER_WRONG = "forest", "never wrong"
-"""The predictor of all policies: the schedulers' forest, or the device model itself."""
+TREES, NEVER_WRONG = "trees", "never wrong"
+"""The predictor of all policies: the default one, or the device model itself."""
 
 
 class Comparable(Protocol):
@@ -69,7 +69,7 @@ class Setting:
         durations: task sizes, a key of `task_draws.KINDS`: `helios`, `equal`, ...
         precision: of the arithmetic of all tasks.
         platform: the emulated GPUs, a key of `platforms.PLATFORMS`: `as fitted`, ...
-        predictor: `FOREST` or `NEVER_WRONG`.
+        predictor: `TREES` or `NEVER_WRONG`.
     """
 
     cluster: str = "4xT4,2xV100,2xA100"
@@ -79,7 +79,7 @@ class Setting:
     durations: str = task_draws.HELIOS
     precision: str = "fp32"
     platform: str = platforms.AS_FITTED
-    predictor: str = FOREST
+    predictor: str = TREES
 
     @property
     def gpus(self) -> Cluster:
@@ -109,7 +109,7 @@ class Setting:
         if self.predictor == NEVER_WRONG:
             return DevicePredictor()
         if self.platform == platforms.AS_FITTED:
-            return load_predictor(shared_cache=True)
+            return load_predictor()
         return platforms.predictor(self.platform)
 
     def make_devices(self, cluster: Cluster) -> Sequence[Device] | None:

@@ -47,9 +47,9 @@ def test_compare_takes_policies_beside_names() -> None:
 
 
 def test_compare_takes_a_predictor_and_counts_its_rows_for_each_run() -> None:
-    physics = hs.load_predictor(kind="physics")
-    table = hs.compare(4, CLUSTER, ["heshare:trade-off", "morak"], seeds=2, predictor=physics)
-    other = hs.load_predictor(kind="physics")  # one for all runs, since it remembers what it has predicted
+    forest = hs.load_predictor(kind="random-forest")
+    table = hs.compare(4, CLUSTER, ["heshare:trade-off", "morak"], seeds=2, predictor=forest)
+    other = hs.load_predictor(kind="random-forest")  # one for all runs, since it remembers what it has predicted
     own = [
         hs.run(hs.task_set(4, repetition=i), CLUSTER, name, repetition=i, predictor=other)
         for i in range(2)

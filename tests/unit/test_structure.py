@@ -15,12 +15,12 @@ PLAN_AND_RUN = """
 import numpy as np
 from heshare.devices.task_sizes import draw
 from heshare.policies.registry import make
-from heshare.prediction.forest import load_forest_predictor
+from heshare.prediction.load import load_predictor
 from heshare.running.run import run
 from heshare.world.cluster import Cluster
 tasks, cluster = draw(3, rng=np.random.default_rng(0)), Cluster.parse("1xT4,1xA100")
 for policy in ("random", "sched-only", "heshare:trade-off"):
-    run(tasks, cluster, make(policy), predictor=load_forest_predictor(), rng=np.random.default_rng(0))
+    run(tasks, cluster, make(policy), predictor=load_predictor(), rng=np.random.default_rng(0))
 """
 
 

@@ -220,8 +220,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "contract of a policy": (lambda: check_policy(any_type(lambda event, view: [])), "for a function that returns"),
     "effort": (lambda: hsx.optimise(TASKS, C, effort=3), r"expected SearchSettings\(...\)"),
     "explore": (lambda: hsx.explore(plan().trade_off), r"found an object of Plan; expected a Front. Pass a front"),
-    "plan predictor": (lambda: hsx.plan(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),
-    "run predictor": (lambda: hsx.run(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),
+    "plan predictor": (lambda: hsx.plan(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='random-forest'\)"),
+    "run predictor": (lambda: hsx.run(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='random-forest'\)"),
     **{
         f"budget_s={budget!r}": (
             lambda budget=budget: hsx.optimise(TASKS, C, budget_s=budget),

@@ -15,14 +15,14 @@ from typing import Any
 from heshare.devices.task_sizes import draw as recipe
 from heshare.devices.task_sizes import draw_for
 from heshare.lab.limits import LimitSource, PowerLimit, check_cluster
-from heshare.lab.plus.physics.physics_predictor import PREDICTOR_KINDS, load_predictor
 from heshare.lab.sweeps.sweep import DrawTasks, Grid, MakeDevices, Scenario
 from heshare.policies import registry
 from heshare.policies.policy import Policy
 from heshare.prediction.checked import checked
-from heshare.prediction.forest import Forest, ForestPredictor, train_forest
+from heshare.prediction.load import PREDICTOR_KINDS, TREES, load_predictor, train
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
+from heshare.prediction.profile_predictor import ProfilePredictor, Trained
 from heshare.profiles import store
 from heshare.shared import plugins
 from heshare.shared.code_version import files_hash
@@ -37,7 +37,7 @@ from heshare.world.task_file import read_tasks
 from heshare.world.task_set import LOADS
 
 PAPER_CLUSTER = "4xT4,2xV100,2xA100"
-FOREST, TRUTH, PROFILE = "forest", "truth", "profile:"
+TRUTH, PROFILE = "truth", "profile:"
 EMULATED, RECIPE, SHIPPED = "emulated", "recipe", "shipped"
 GIVEN = "given"
 """Label of an object in place of a name."""
@@ -66,7 +66,7 @@ def make_grid(
     arrivals: Any = "at_once",
     intervals_s: Any = INTERVAL_S,
     batch_sizes: Any = (4, 8),
-    predictors: Any = FOREST,
+    predictors: Any = TREES,
     devices: Any = EMULATED,
     draws: Any = RECIPE,
     traces: Any = SHIPPED,
@@ -87,8 +87,8 @@ def make_grid(
             drawn ones and a file also at an offered load of the cluster: `exponential@0.8`.
         intervals_s: mean time between two arrivals, s.
         batch_sizes: inference batch sizes that tasks are drawn with; one list for the whole grid.
-        predictors: the policies' predictors: `forest` (see `load_predictor`), `physics`, `truth` (the device model),
-            `profile:PATH` (a forest trained on that profile), `module:function` that returns one, or predictors.
+        predictors: the policies' predictors: `trees` or `random-forest` (see `load_predictor`), `truth` (the device
+            model), `profile:PATH` (trained on that profile), `module:function` that returns one, or predictors.
         devices: the devices of a cluster: `emulated`, or `module:function` that makes the devices of a cluster.
         draws: how tasks are drawn: `recipe`, or `module:function` with the arguments of
             `heshare.devices.task_sizes.draw`.
@@ -316,13 +316,13 @@ def _checked(make: Callable[[], Predictor]) -> Predictor:
 
 
 def _of_profile(path: str, digest: str) -> Predictor:
-    return ForestPredictor(*_trained(path, digest))
+    return ProfilePredictor(partial(_trained, path, digest))
 
 
 @cache
-def _trained(path: str, digest: str) -> tuple[Forest, Any]:
+def _trained(path: str, digest: str) -> Trained:
     # The digest is an argument so that a profile that has changed is trained on again.
-    return train_forest(store.read(path), seed=0)
+    return train(store.read(path), seed=0)
 
 
 def _profile_tables(predictor: str) -> list[Path]:

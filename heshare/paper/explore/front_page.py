@@ -13,24 +13,23 @@ import numpy as np
 import pandas as pd
 import vl_convert
 
-from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.paper.explore.front_charts import CHOICES, front_chart, timeline_chart
 from heshare.paper.explore.timeline_boxes import plan_clocks, plan_tasks, predicted_timelines, run_boxes
 from heshare.prediction.checked import checked
+from heshare.prediction.load import load_predictor
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.scheduling.front import Front
 from heshare.scheduling.pareto import thin
 from heshare.shared import display, files
-from heshare.shared.caches.kept_objects import keep, key_of, load_kept
 from heshare.shared.errors import require
+from heshare.shared.kept import kept, key_of
 from heshare.shared.progress import drawn
 
 MOST_PLANS = 60
 """Plans on a page; of a larger front an even selection with the three named plans."""
 FRAME_PX = 850
 """Height of the page in a notebook, pixels."""
-_STORED = "vega"
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,12 +170,7 @@ def _about(front: Front, choices: Sequence[str], tasks: pd.DataFrame, plan: int,
 def _vega() -> str:
     """Return the program that draws the charts, Vega-Embed with Vega and Vega-Lite; it is bundled once on a machine."""
     call = "window.vegaEmbed = vegaEmbed;"
-    key = key_of((), ("vl-convert-python",), call)
-    program: str | None = load_kept(_STORED, key)
-    if program is None:
-        program = vl_convert.javascript_bundle(call)
-        keep(_STORED, key, program)
-    return program
+    return kept("vega", key_of((), ("vl-convert-python",)), lambda: vl_convert.javascript_bundle(call))
 
 
 def _html(title: str, data: dict[str, Any], *, part: str = "", titles: Sequence[str] = (), home: str = "") -> str:

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import heshare as hs
-from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.paper.explore import front_page
 from heshare.paper.explore.timeline_boxes import differs, predicted_timelines, run_boxes
+from heshare.prediction.load import load_predictor
 from heshare.shared.errors import InputError
 
 CLUSTER = "1xT4,1xV100,1xA100"

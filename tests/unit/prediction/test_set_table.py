@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from heshare.devices.device_model import co_run
-from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.systems.shared import training
-from heshare.lab.systems.shared.set_table import TIME_CV, SetTable
+from heshare.prediction.load import load_predictor
+from heshare.prediction.set_table import TIME_CV, SetTable
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
 
@@ -41,16 +41,16 @@ def test_co_run_predicts_a_set_with_an_error_that_the_set_determines(predictor):
     ratio = predicted.time_s[0] / [task.time_s for task in true.tasks]
     assert (ratio != 1).all()
     assert np.abs(np.log(ratio)).max() < 5 * TIME_CV
-    assert SetTable().predict_set(V100, pair, None)[0] == predicted.time_s[0].tolist()
+    assert SetTable().predict(V100, pair, None)[0] == predicted.time_s[0].tolist()
 
 
-def test_predict_set_errors_have_the_stated_spread():
+def test_errors_have_the_stated_spread():
     table = SetTable()
     pairs = [time_sliced(*pair) for pair in combinations_with_replacement(training.workloads("gavel"), 2)]
     ratios = [
         predicted / task.time_s
         for pair in pairs
-        for predicted, task in zip(table.predict_set(V100, pair, None)[0], co_run(V100, pair).tasks, strict=True)
+        for predicted, task in zip(table.predict(V100, pair, None)[0], co_run(V100, pair).tasks, strict=True)
     ]
     assert np.std(ratios) == pytest.approx(TIME_CV, rel=0.1)
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.01)

@@ -1,4 +1,4 @@
-"""Forests trained on a user's profiles, which may lack reference rows."""
+"""Predictors trained on a user's profiles, which may lack reference rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from heshare.prediction.features import is_reference
-from heshare.prediction.forest import LEAST_SAMPLES, covered_rows, forest_factory
+from heshare.prediction.load import LEAST_SAMPLES, covered_rows, predictor_factory
 from heshare.profiles import store
 from heshare.shared import files
 from heshare.shared.errors import InputError
@@ -30,8 +30,8 @@ def test_covered_rows_exclude_tasks_without_reference_rows(record: pd.DataFrame)
     assert named.any()
 
 
-def test_forest_factory_trains_on_the_covered_rows_and_refuses_the_rest(record: pd.DataFrame) -> None:
-    make = forest_factory(record)
+def test_factory_trains_on_the_covered_rows_and_refuses_the_rest(record: pd.DataFrame) -> None:
+    make = predictor_factory(record)
     predictor, unused = make(), make()
     sets = [(Resident(Workload("resnet50", 8), 50), Resident(Workload("gpt2", 8), 40))]
     runs = predictor.co_run(sets, gpu("A100"), [None])
@@ -41,8 +41,8 @@ def test_forest_factory_trains_on_the_covered_rows_and_refuses_the_rest(record: 
         predictor.solo([Workload(MISSING, 8)], gpu("A100"))
 
 
-def test_forest_factory_refuses_too_few_samples(record: pd.DataFrame) -> None:
+def test_factory_refuses_too_few_samples(record: pd.DataFrame) -> None:
     samples = record[~is_reference(record) & covered_rows(record)].head(LEAST_SAMPLES - 1)
     short = pd.concat([record[is_reference(record)], samples], ignore_index=True)
     with pytest.raises(InputError, match="Record for longer"):
-        forest_factory(short)
+        predictor_factory(short)
