@@ -22,11 +22,12 @@ from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.plus.weighted_search import Progress
 from heshare.lab.pymoo_problem import scheduling_problem
-from heshare.lab.sweeps.grid import SHIPPED, TREES, make_grid
+from heshare.lab.sweeps.grid import SHIPPED, make_grid
 from heshare.lab.sweeps.random_streams import POLICY, Repetition
 from heshare.lab.sweeps.sweep import sweep
 from heshare.policies import registry
 from heshare.policies.policy import Policy
+from heshare.prediction.load import TREES
 from heshare.prediction.predictor import Predictor
 from heshare.running.evaluation import Evaluation, evaluation
 from heshare.running.result import Run
