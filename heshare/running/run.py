@@ -24,7 +24,7 @@ from heshare.shared.errors import HeShareError, InputError, require
 from heshare.shared.progress import drawn
 from heshare.world.catalogue import memory_mib, models
 from heshare.world.cluster import Cluster
-from heshare.world.task import Task
+from heshare.world.task import Task, TaskSet
 from heshare.world.workload import Workload
 
 
@@ -44,8 +44,11 @@ def run(
 ) -> Run:
     """Run a task set under a policy until every task has completed.
 
+    `hs.run` calls it with the tasks, GPUs, policy and predictor that its arguments stand for (`heshare.arguments`), and
+    draws `rng` from its seed.
+
     Args:
-        tasks: the task set; task i has id i.
+        tasks: the task set, in any order, with the ids 0 to n-1.
         cluster: the GPUs.
         policy: decides what starts where and when; it is reset first.
         predictor: predicts for the policy. What happens depends on the devices alone.
@@ -125,7 +128,7 @@ class BegunRun:
         **how: Any,
     ) -> None:
         check_policy(policy)
-        tasks = _checked(tasks)
+        tasks = TaskSet.of(tasks)
         _check_gangs(tasks, policy)
         _check_memory(tasks, cluster)
         self._devices = _emulated(cluster) if devices is None else list(devices)
@@ -212,15 +215,6 @@ def _abandon(loop: Loop) -> None:
         # The first failure is reported, not that of a device which fails again while it is stopped.
         with suppress(Exception):
             gpu.device.stop_all()
-
-
-def _checked(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    ordered = tuple(sorted(tasks, key=lambda task: task.id))
-    ids = [task.id for task in ordered]
-    good = bool(ids) and ids == list(range(len(ids)))
-    found = f"{len(ids)} tasks with ids {ids[:5]} ..."
-    require("tasks", found, good, "at least one task, with ids 0 to n-1", "Number the tasks from 0.")
-    return ordered
 
 
 def _check_devices(cluster: Cluster, devices: Sequence[Device]) -> None:

@@ -33,6 +33,9 @@ def plan(
 ) -> Front:
     """Return the Pareto front of a task set: task scheduling (stage 1), then GPU sharing optimization (stage 2).
 
+    `hs.plan` calls it with the tasks, GPUs and predictor that its arguments stand for (`heshare.arguments`), and draws
+    `rng` from its seed.
+
     Task migration (Section III-B 2c) compares all GPUs for each task that moves: tasks times GPUs in a generation.
     Algorithm 1 configures every queue of the schemes of PS, fewer of them above 200 tasks (`Settings.solutions`).
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from support.strategies import clusters, task_sets
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
@@ -126,7 +125,7 @@ def test_with_the_device_model_as_predictor_a_run_costs_what_the_plan_predicts(c
     tasks, cluster = mixed_tasks(20), Cluster.parse("2xT4,1xV100,1xA100")
     settings = Settings(generations=20, solutions=10)
     expected = plan(tasks, cluster, DevicePredictor(), rng=np.random.default_rng(8), settings=settings)
-    policy = HeShare(choice, planner=CachedPlanner(settings))  # type: ignore[arg-type]
+    policy = HeShare(choice, settings)  # type: ignore[arg-type]
     done = run(tasks, cluster, policy, predictor=DevicePredictor(), rng=np.random.default_rng(8))
     chosen = expected.choose(choice)  # type: ignore[arg-type]
     assert done.energy_active_j == pytest.approx(chosen.energy_j, rel=1e-6)

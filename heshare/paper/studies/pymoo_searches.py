@@ -8,13 +8,14 @@ MOEA/D weighs raw objectives, and joules would outweigh seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
 
+from heshare.lab.pymoo_problem import scheduling_problem
 from heshare.scheduling.genetic import Archive, Schemes, evolve
 from heshare.scheduling.objectives import Instance, evaluate_schemes
 from heshare.scheduling.operators import initialise, random_reset
@@ -24,8 +25,6 @@ from heshare.shared.errors import require
 
 TITLES = {"nsga2": "NSGA-II", "spea2": "SPEA2", "moead": "MOEA/D", "moead-batched": "MOEA/D, batched"}
 EVALUATIONS = 25_000
-_NEVER = 1e30
-"""Objectives of a scheme that breaks a constraint; infinite ones have no crowding distance."""
 RANDOM_START = Settings(initialisation="random")
 """Settings of a pymoo search that begins with random schemes, as published."""
 Rate = float | Literal["1/n"]
@@ -72,7 +71,7 @@ def search_checkpoints(
     seed = int(rng.integers(2**31))
     record.begin()
     end = ("n_eval", max(checkpoints))
-    minimize(problem(instance, record.evaluate), algorithm, end, seed=seed, copy_algorithm=False)
+    minimize(scheduling_problem(instance, record.evaluate), algorithm, end, seed=seed, copy_algorithm=False)
     return record.at_checkpoints(checkpoints, settings)
 
 
@@ -164,46 +163,6 @@ class SearchRecord:
                 schemes = Schemes(archive.gpus, archive.objectives, count)
                 results.append(SearchCheckpoint(schemes, float(times_s[count - 1])))
         return results
-
-
-def problem(
-    instance: Instance, evaluate: Callable[[IntArray], FloatArray], configured: Callable[[IntArray], Any] | None = None
-) -> Any:
-    """Return stage 1 as a `pymoo.core.problem.Problem`: the GPU of each task, and what `evaluate` says of p schemes.
-
-    With `configured`, which makes plans of schemes, `problem.front(x)` returns them, and a task on a GPU that it does
-    not fit breaks a constraint.
-    """
-    from pymoo.core.problem import Problem
-
-    class Scheduling(Problem):  # type: ignore[misc]
-        def __init__(self) -> None:
-            limits = int(configured is not None and not instance.fits.all())
-            super().__init__(n_var=instance.n, n_obj=2, n_ieq_constr=limits, xl=0, xu=instance.k - 1, vtype=int)
-
-        def _evaluate(self, x: FloatArray, out: dict[str, FloatArray], *args: Any, **kwargs: Any) -> None:
-            schemes = self.schemes(x)
-            out["F"] = evaluate(schemes)
-            if self.n_ieq_constr:
-                too_large = (~instance.fits[np.arange(instance.n), schemes]).sum(axis=1)
-                out["F"] = np.where(too_large[:, None] > 0, _NEVER, out["F"])
-                out["G"] = too_large[:, None].astype(np.float64)
-
-        def schemes(self, x: FloatArray) -> IntArray:
-            """Return schemes, GPU indices of shape (p, n); numbers that are not whole are rounded."""
-            try:
-                found = np.rint(np.atleast_2d(np.asarray(x, dtype=np.float64)))
-            except (TypeError, ValueError):
-                found = np.empty((0, 0))
-            good = found.ndim == 2 and found.shape[1] == self.n_var and bool(((found >= 0) & (found <= self.xu)).all())
-            expected = f"GPU indices from 0 to {int(self.xu[0])}, shape (p, {self.n_var})"
-            require("x", f"{type(x).__name__} of shape {np.shape(x)}", good, expected, "Pass the result's X, if any.")
-            return found.astype(np.int64)
-
-        def front(self, x: FloatArray) -> Any:
-            return None if configured is None else configured(self.schemes(x))
-
-    return Scheduling()
 
 
 def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, rng: np.random.Generator) -> Any:

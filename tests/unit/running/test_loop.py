@@ -339,9 +339,14 @@ def test_run_refuses_a_device_without_progress():
         go([task(0, 1.0)], start_all, devices=[Stuck(GPU)])
 
 
-@pytest.mark.parametrize("tasks", [[], [task(1, 1.0)], [task(0, 1.0), task(0, 2.0)]])
+def test_run_refuses_no_tasks():
+    with pytest.raises(InputError, match="found no task"):
+        go([], start_all)
+
+
+@pytest.mark.parametrize("tasks", [[task(1, 1.0)], [task(0, 1.0), task(0, 2.0)]])
 def test_run_refuses_ids_that_do_not_count_from_zero(tasks):
-    with pytest.raises(InputError, match="ids 0 to n-1"):
+    with pytest.raises(InputError, match="each id of 0 to n-1"):
         go(tasks, start_all)
 
 

@@ -112,6 +112,11 @@ def test_fronts_and_plans_have_short_texts_and_small_tables(front: Front) -> Non
         assert "energy_j" not in page
 
 
+def test_plot_of_a_front_has_the_three_named_plans(front: Front) -> None:
+    texts = [text.get_text() for text in front.plot().axes[0].get_legend().get_texts()]
+    assert {name for text in texts for name in text.split("/")} == {"Pareto front", "Trade-off", "En-opt", "JCT-opt"}
+
+
 def test_plan_to_frame_has_a_row_for_each_task(front: Front) -> None:
     chosen = front.trade_off
     table = chosen.to_frame()

@@ -12,6 +12,7 @@ import numpy as np
 
 from heshare.lab.systems.shared import placement as placements
 from heshare.lab.systems.shared.exclusive import cannot_hold
+from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
 from heshare.policies.policy import Action, Event, EventKind, GpuView, Policy, Start, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
@@ -26,7 +27,7 @@ QUEUES = 10
 
 @register("fikit", title="FIKIT")
 @register("fikit:heshare-placement", title="FIKIT, HeShare's placement", preset={"placement": "heshare"})
-class Fikit(Policy):
+class Fikit(SharesPlanning, Policy):
     """Each GPU runs its first task of every class, in order of arrival, the most urgent one as if it was alone.
 
     Args:
@@ -43,6 +44,11 @@ class Fikit(Policy):
         self._high, self._each = high, each
         self.placement = placements.make_placement(placement)
         self.traits = Traits(frequency=False, multi_task=True, heterogeneous=self.placement.heterogeneous)
+
+    def share_planning(self, kept: KeptPlanning) -> None:
+        """Place with what other policies of the same repetition have planned."""
+        if isinstance(self.placement, SharesPlanning):
+            self.placement.share_planning(kept)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         super().reset(cluster, predictor, rng)

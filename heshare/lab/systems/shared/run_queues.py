@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from heshare.lab.systems.shared.placement import make_placement
+from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
 from heshare.policies.policy import Action, Event, EventKind, GpuView, Policy, Running, SetClock, Start, View
 from heshare.policies.predictions import TaskPredictions
 from heshare.prediction.predictor import Predictor
@@ -15,7 +16,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 
-class QueuePolicy(Policy):
+class QueuePolicy(SharesPlanning, Policy):
     """Places tasks into queues, refills a GPU on each completion, and controls GPUs on ticks.
 
     When tasks have arrived, all tasks that have not started are placed again, at the first moment at which a GPU can
@@ -38,6 +39,11 @@ class QueuePolicy(Policy):
     def __init__(self, placement: str, limit: float) -> None:
         self.placement = make_placement(placement)
         self._limit = limit
+
+    def share_planning(self, kept: KeptPlanning) -> None:
+        """Place with what other policies of the same repetition have planned."""
+        if isinstance(self.placement, SharesPlanning):
+            self.placement.share_planning(kept)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         super().reset(cluster, predictor, rng)
