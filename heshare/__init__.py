@@ -8,13 +8,13 @@ from heshare.shared.version import __version__
 
 _set_numba_cache()
 
-# Imported when first used, so that `import heshare` and `heshare --help` are quick.
+# Imported when first used, so that `import heshare` is quick. This is the one place where imports wait.
 _MODULES = {
     "Cluster": "heshare.world.cluster",
     "Task": "heshare.world.task",
     "read_tasks": "heshare.world.task_file",
     "Workload": "heshare.world.workload",
-    "Front": "heshare.paper.explore.results",
+    "Front": "heshare.scheduling.front",
     "Plan": "heshare.scheduling.plan",
     "Run": "heshare.running.result",
     "HeShareError": "heshare.shared.errors",
@@ -33,8 +33,9 @@ _MODULES = {
     "run": "heshare.api",
     "compare": "heshare.api",
     "policy_names": "heshare.api",
-    "gpus": "heshare.paper.explore.listings",
-    "models": "heshare.paper.explore.listings",
+    "explore": "heshare.paper.explore.front_page",
+    "gpus": "heshare.lab.listings",
+    "models": "heshare.lab.listings",
     "read_plan": "heshare.lab.sweeps.plan_file",
     "write_plan": "heshare.lab.sweeps.plan_file",
 }

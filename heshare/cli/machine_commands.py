@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from heshare.cli.options import Json, print_json
+from heshare.cli.json_output import print_json
+from heshare.cli.options import Json
 from heshare.shared.errors import DeviceError
 
 COMPILED = ("heshare:trade-off", "random:all-at-once", "heshare+:trade-off", "heshare+-online:trade-off", "fikit")

@@ -6,7 +6,6 @@ system. Repetition i draws the same tasks for all systems of a setting, so chang
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from itertools import product
 from typing import Any, Protocol
 
@@ -18,9 +17,10 @@ from heshare.devices.device import Device
 from heshare.devices.task_sizes import time_alone_s
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
-from heshare.lab.sweeps.sweep import repetition
+from heshare.lab.sweeps.sweep import Scenario, repetition
 from heshare.paper.studies import platforms, task_draws
 from heshare.policies import registry
+from heshare.policies.policy import Policy
 from heshare.prediction.load import load_predictor
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
@@ -125,7 +125,7 @@ def vary(setting: Any, **axes: Sequence[object]) -> list[Any]:
 
 def run(
     settings: Comparable | Iterable[Comparable],
-    systems: Mapping[str, str],
+    systems: Mapping[str, str | Policy],
     *,
     seeds: int,
     seed: int = 0,
@@ -136,7 +136,7 @@ def run(
 
     Args:
         settings: one setting or several.
-        systems: descriptions of policies, such as `morak(cap=1.0)`, by title.
+        systems: policies, or their descriptions such as `morak(cap=1.0)`, by title.
         seeds: number of repetitions.
         seed: the seed of all repetitions; child i of `SeedSequence(seed)` is that of repetition i.
         measures: more columns by name, each a function of the run.
@@ -147,20 +147,20 @@ def run(
         `Run.summary` (J, s), of which `WALL_TIME` is wall time, and those of `measures`; provenance.
     """
     chosen: list[Comparable] = list(settings) if isinstance(settings, Iterable) else [settings]
-    makers = [partial(registry.make, description) for description in systems.values()]
+    policies = [registry.make(each) if isinstance(each, str) else each for each in systems.values()]
     rows = []
 
     for setting, number in tqdm(list(product(chosen, range(seeds))), desc="task sets", leave=False):
-        found = repetition(
-            Repetition(number, seed),
-            setting.draw,
+        scenario = Scenario(
+            setting.labels(),
             setting.gpus,
-            makers,
+            setting.draw,
             setting.make_predictor,
             setting.make_devices,
             start_cost_s,
         )
-        for title, result in zip(systems, found, strict=True):
+        runs = repetition(scenario, policies, Repetition(number, seed))
+        for title, result in zip(systems, runs, strict=True):
             more = {name: measure(result) for name, measure in (measures or {}).items()}
             rows.append({**setting.labels(), REPETITION: number, TITLE: title, **result.summary(), **more})
 

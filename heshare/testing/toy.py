@@ -38,9 +38,6 @@ class ToyDevice(VirtualDevice):
         super().__init__(gpu, provenance=self.provenance)
         self._base_s = base_s
 
-    def read_brief(self) -> None:
-        """Return None, so that the event loop calls `next_event_s`, which a subclass may override."""
-
     def power_w(self, mhz: float, residents: Sequence[Resident]) -> float:
         """Return the power at a clock with some residents, W."""
         return self.gpu.idle_w + (100.0 * mhz / self.gpu.max_mhz if residents else 0.0)

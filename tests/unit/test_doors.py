@@ -72,7 +72,7 @@ def test_a_front_of_plans_leaves_out_those_that_others_dominate_and_can_be_explo
     assert own.plans == (front.en_opt, front.trade_off, front.jct_opt)
     assert isinstance(front, hs.Front)
     assert len(own.plot().axes) == 1
-    assert "3 plans of 4 tasks" in own.explore(tmp_path / "own.html").title
+    assert "3 plans of 4 tasks" in hs.explore(own, tmp_path / "own.html").title
     with pytest.raises(InputError, match="plans of different tasks or clusters"):
         hs.Front.of([front.en_opt, hs.plan(TASKS, "1xT4").en_opt])
     with pytest.raises(InputError, match=r"Take hs.evaluate\(...\).plan"):

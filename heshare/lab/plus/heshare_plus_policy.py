@@ -19,36 +19,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from heshare.lab.plus import heshare_plus
-from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
-from heshare.policies.cached_planner import CachedPlanner
+from heshare.lab.plus.search_settings import DEFAULT_SETTINGS
 from heshare.policies.heshare import TITLES, FrontPolicy
 from heshare.policies.policy import Traits
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.front import Front, PlanChoice
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
-
-
-class CachedPlusPlanner(CachedPlanner):
-    """Plans task sets with the improved scheduler; the same task set with the same random state is planned once."""
-
-    def __init__(self, effort: SearchSettings = DEFAULT_SETTINGS) -> None:
-        super().__init__()
-        self.effort = effort
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for planners that return equal results."""
-        return type(self), self.effort
-
-    def _plan_front(
-        self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
-    ) -> Front:
-        return heshare_plus.optimise(tasks, cluster, predictor, rng=rng, effort=self.effort)
 
 
 class HeSharePlus(FrontPolicy):
@@ -65,8 +43,13 @@ class HeSharePlus(FrontPolicy):
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
 
     def __init__(self, choice: PlanChoice = "trade-off", *, rounds: int = DEFAULT_SETTINGS.rounds) -> None:
-        super().__init__(choice, CachedPlusPlanner(replace(DEFAULT_SETTINGS, rounds=rounds)))
+        self.effort = replace(DEFAULT_SETTINGS, rounds=rounds)
+        super().__init__(choice, ("heshare+", self.effort))
         self.name = f"heshare+:{choice}"
+
+    def plan_front(self, tasks: Sequence[Task], predictor: Predictor) -> Front:
+        """Return the front of the improved scheduler."""
+        return heshare_plus.optimise(tasks, self.cluster, predictor, rng=self.rng, effort=self.effort)
 
 
 def _register(choice: PlanChoice, title: str) -> None:

@@ -45,7 +45,7 @@ from itertools import combinations
 
 import numpy as np
 
-from heshare.policies.policy import Action, Event, GpuView, SetClock, Start, Traits, View
+from heshare.policies.policy import Action, Event, GpuView, Policy, SetClock, Start, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.shared.arrays import FloatArray
@@ -179,7 +179,7 @@ class _Placement:
 
 
 @register("marginal", title="Marginal")
-class Marginal:
+class Marginal(Policy):
     """Waiting tasks, the shortest first, each where and when it adds least to the cost E + p T.
 
     The defaults were chosen on task sets that no comparison uses.
@@ -201,7 +201,6 @@ class Marginal:
 
     name = "marginal"
     gangs = False
-    tick_s: float | None = None
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
 
     def __init__(
@@ -224,6 +223,7 @@ class Marginal:
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Discard all predictions and starts."""
+        super().reset(cluster, predictor, rng)
         self._kinds = cluster.kinds
         self._sets = SetPredictions(predictor, self._clocks, self._price_w)
         self._started: dict[int, Workload] = {}

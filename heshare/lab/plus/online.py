@@ -27,7 +27,7 @@ Source: rolling horizons: Sethi and Sorger 1991, doi:10.1007/BF02283607. The cha
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ from heshare.lab.plus import heshare_plus
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS
 from heshare.policies.heshare import TITLES
 from heshare.policies.plan_release import start_batch
-from heshare.policies.policy import Action, Event, EventKind, GpuView, Traits, View, Wait
+from heshare.policies.policy import Action, Event, EventKind, GpuView, Policy, Traits, View, Wait
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.registry import Value, register
 from heshare.prediction.predictor import Predictor
@@ -84,7 +84,7 @@ class PlanningTime:
         return self.fixed_s + tasks * (self.square_s * min(tasks, self.whole) + self.step_s * steps)
 
 
-class OnlinePlanner(ABC):
+class OnlinePlanner(Policy):
     """Plans again at arrivals, over the tasks that have not started, and releases the plan's batches GPU by GPU.
 
     Args:
@@ -102,11 +102,7 @@ class OnlinePlanner(ABC):
     """
 
     gangs = False
-    tick_s: float | None = None
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
-    cluster: Cluster
-    predictor: Predictor
-    rng: np.random.Generator
 
     def __init__(
         self,
@@ -128,7 +124,7 @@ class OnlinePlanner(ABC):
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Discard all plans before a new run."""
-        self.cluster, self.predictor, self.rng = cluster, predictor, rng
+        super().reset(cluster, predictor, rng)
         self._predictions = TaskPredictions(predictor)
         self._queues: list[deque[Batch]] = [deque() for _ in cluster.gpus]
         self._seed_plans: tuple[Plan, ...] = ()

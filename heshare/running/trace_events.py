@@ -5,17 +5,21 @@ GPU; counters are the GPU's SM clock and board power, and the cluster's power an
 whole microseconds, so that neighbours in a slot meet and never overlap; their exact seconds are in their arguments.
 """
 
+from __future__ import annotations
+
 import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from heshare.running.result import Run
 from heshare.running.timeline import Interval, task_intervals
 from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.world.catalogue import load_class
+
+if TYPE_CHECKING:
+    from heshare.running.result import Run
 
 _US = 1e6
 CLUSTER = 0

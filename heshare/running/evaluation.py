@@ -1,19 +1,20 @@
 """What a plan promises by a predictor, and what a run of it on emulated GPUs gives."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from heshare.paper.explore.results import DrawableRun
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.prediction.predictor import Predictor
+from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.scheduling.batch_model import BatchModel, plan_objectives
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared import display
+from heshare.shared.errors import require
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -28,7 +29,7 @@ class Evaluation:
     """
 
     plan: Plan
-    run: DrawableRun
+    run: Run
 
     def __repr__(self) -> str:
         values = ((self.plan.energy_j, self.plan.jct_s), (self.run.energy_active_j, self.run.avg_jct_s))
@@ -53,11 +54,18 @@ def evaluation(
     """Return the evaluation of the queues of a plan, whose tasks are all there at the start.
 
     Raises:
+        InputError: something else than batches.
         PlanError: queues that no GPU could run, or that miss a task.
     """
-    as_plan = Plan(cluster, tuple(tasks), tuple(map(tuple, queues)), float("nan"), float("nan"))
-    world = make_instance(tasks, cluster, predictor)
-    ((energy_j, jct_s),) = plan_objectives([as_plan], world, BatchModel(world, predictor)).tolist()
-    plan = Plan(cluster, as_plan.tasks, as_plan.queues, energy_j, jct_s)
+    good = isinstance(queues, list | tuple) and all(isinstance(queue, list | tuple) for queue in queues)
+    good = good and len(queues) > 0 and all(isinstance(batch, Batch) for queue in queues for batch in queue)
+    action = "Import Batch from heshare.scheduling.plan."
+    require("plan", display.found(queues), good, "a Plan, or a list of Batch(...) for each GPU", action)
+
+    unknown = Plan(cluster, tuple(tasks), tuple(map(tuple, queues)), energy_j=float("nan"), jct_s=float("nan"))
+    instance = make_instance(tasks, cluster, predictor)
+    ((energy_j, jct_s),) = plan_objectives([unknown], instance, BatchModel(instance, predictor)).tolist()
+    plan = replace(unknown, energy_j=energy_j, jct_s=jct_s)
+
     done = run(tasks, cluster, FixedPlanPolicy(plan), predictor=predictor, rng=np.random.default_rng(0))
-    return Evaluation(plan, DrawableRun.of(done))
+    return Evaluation(plan, done)

@@ -13,13 +13,13 @@ import pytest
 from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.task_sizes import draw
-from heshare.paper.figures.trace_events import CLUSTER, slots, trace_events, write_trace
 from heshare.policies.policy import Event, Migrate, Pause, SetClock, Start, View, Wait
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.running.timeline import Interval
+from heshare.running.trace_events import CLUSTER, slots, trace_events, write_trace
 from heshare.testing.toy import ToyPredictor, toy_devices, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
