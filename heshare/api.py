@@ -15,8 +15,7 @@ if TYPE_CHECKING:  # each function imports what it calls, so that importing this
 
     from heshare.arguments import TasksLike
     from heshare.lab.limits import LimitSource
-    from heshare.lab.plus.search_settings import SearchSettings
-    from heshare.lab.plus.weighted_search import Progress
+    from heshare.lab.plus.heshare_plus import Progress, SearchSettings
     from heshare.paper.explore import results
     from heshare.paper.explore.evaluation import Evaluation
     from heshare.paper.explore.results import DrawableRun, Front
@@ -167,8 +166,8 @@ def optimise(
     from time import perf_counter
 
     from heshare import arguments
+    from heshare.lab.plus.heshare_plus import DEFAULT_SETTINGS, SearchSettings
     from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
-    from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
     from heshare.lab.sweeps.random_streams import POLICY
     from heshare.paper.explore.results import Front
     from heshare.shared.progress import bar, rounds_of

@@ -145,7 +145,7 @@ def plan(
         frame = front.to_frame()
         no_gap = _gap_note(improved, bound, len(tasks_to_plan), budget is not None or stopped is not None)
         if improved and not no_gap:
-            from heshare.lab.plus.optimum.lower_bound import bound_along
+            from heshare.lab.plus.lower_bound import bound_along
 
             # The bound permits what the improved search may choose.
             frame["gap_pct"] = bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)
@@ -178,8 +178,7 @@ def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) 
 
 
 def _searched(improved: bool, until_s: float | None, shows: bool, *world: Any, rng: np.random.Generator) -> Front:
-    from heshare.lab.plus.heshare_plus import optimise
-    from heshare.lab.plus.search_settings import DEFAULT_SETTINGS
+    from heshare.lab.plus.heshare_plus import DEFAULT_SETTINGS, optimise
     from heshare.scheduling.planner import plan
     from heshare.shared.progress import bar, rounds_of
 
@@ -192,7 +191,7 @@ def _searched(improved: bool, until_s: float | None, shows: bool, *world: Any, r
 
 
 def _gap_note(improved: bool, bound: bool | None, tasks: int, hurried: bool) -> dict[str, str]:
-    from heshare.lab.plus.optimum.lower_bound import BOUND_TASKS
+    from heshare.lab.plus.lower_bound import BOUND_TASKS
 
     if not improved or bound:
         return {}

@@ -97,13 +97,13 @@ def _stage_2_and_runs() -> None:
 
 
 def _bound() -> None:
-    from heshare.lab.plus.costs import BatchCosts
-    from heshare.lab.plus.optimum.exact_front import front_of
-    from heshare.lab.plus.optimum.lower_bound import lower_bound, weights_along
+    from heshare.lab.plus.batch_table import BatchTable
+    from heshare.lab.plus.exact_front import front_of
+    from heshare.lab.plus.lower_bound import lower_bound, weights_along
 
     gpus, predictor = Cluster.parse("1xT4,1xA100"), load_forest_predictor()
-    costs = BatchCosts(make_instance(_tasks(6), gpus, predictor), predictor)
-    lower_bound(costs, weights_along(front_of(costs).objectives))
+    table = BatchTable(make_instance(_tasks(6), gpus, predictor), predictor)
+    lower_bound(table, weights_along(front_of(table).objectives))
 
 
 def _kernels() -> None:
@@ -122,8 +122,7 @@ def _calibration() -> None:
 
 
 def _improved_search() -> None:
-    from heshare.lab.plus.heshare_plus import optimise
-    from heshare.lab.plus.search_settings import SearchSettings
+    from heshare.lab.plus.heshare_plus import SearchSettings, optimise
 
     effort, rng = SearchSettings(rounds=3), np.random.default_rng(0)
     optimise(_tasks(), Cluster.parse(_CLUSTER), load_forest_predictor(), rng=rng, effort=effort).to_frame()

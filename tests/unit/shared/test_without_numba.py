@@ -36,9 +36,8 @@ shown(front)
 for policy in (front.trade_off, "heshare:jct-opt", "fikit", "marginal"):
     done = hs.run(tasks, cluster, policy, seed=0)
     print(done, done.to_frame().to_csv())
-from heshare.lab.plus.heshare_plus import optimise
-from heshare.lab.plus.optimum.lower_bound import bound_along
-from heshare.lab.plus.search_settings import SearchSettings
+from heshare.lab.plus.heshare_plus import SearchSettings, optimise
+from heshare.lab.plus.lower_bound import bound_along
 import numpy as np
 from heshare.world.cluster import Cluster
 predictor = hs.load_predictor()
