@@ -18,6 +18,6 @@ COPY requirements.lock ./
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
 COPY . .
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-index --no-deps --no-build-isolation -e .
-RUN python -m heshare.lab.compile_all
+RUN python -m heshare doctor --compile
 
 CMD ["make", "help"]

@@ -66,7 +66,7 @@ figures: $(ENV) ## Tables I to V, Figs. 1 to 11, the paper's claims, and one pag
 	@$(PY) -m heshare notebook run --group paper --jobs $(JOBS) --out figures --page $(if $(FRESH),--fresh)
 
 beyond: $(ENV) ## what the paper does not have: the open choices, each part's worth, the other systems
-	@$(PY) -m heshare.lab.compile_all
+	@$(PY) -m heshare doctor --compile
 	@$(PY) -m heshare notebook run --group beyond --jobs $(JOBS) --out figures --page $(if $(FRESH),--fresh)
 
 all: figures beyond ## figures and beyond
@@ -162,6 +162,6 @@ PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
 		.venv/bin/python -m uv pip install --quiet --system-certs --python .venv/bin/python --require-hashes -r requirements.lock || \
 		$(PIP) --require-hashes -r requirements.lock
 	@$(PIP) --no-index --no-deps --no-build-isolation -e .
-	@echo "Compiling the numeric code of the paper's part and training the predictor, once; this takes about half a minute."
-	@.venv/bin/python -m heshare.lab.compile_all --paper
+	@echo "Compiling the numeric code and training the predictor, once; this takes about half a minute."
+	@.venv/bin/python -m heshare doctor --compile
 	@printf '%s' "$(CURDIR)" > .venv/.ready

@@ -1,7 +1,7 @@
 """The first plan and estimate of a new clone, after what `make` compiles once, and the import.
 
 A copy of the package and its data is used as the clone. What is compiled is copied with the times of the sources, which
-numba compares; `python -m heshare.lab.compile_all` makes what is missing or old.
+numba compares; `heshare doctor --compile` makes what is missing or old.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def results(starts: int = 3) -> list[Row]:
             )
             return time.perf_counter() - begin_s, done.stdout
 
-        start("-m", "heshare.lab.compile_all")
+        start("-m", "heshare", "doctor", "--compile")
         plan_s = [start(*PLAN)[0] for _ in range(starts)]
         inside_s = {
             name: [float(start("-c", program)[1]) for _ in range(starts)]

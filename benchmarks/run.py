@@ -34,6 +34,7 @@ STAGES = (
     "growth",
     "venus",
     "online",
+    "waiting",
 )
 """Modules of this folder, each with a function `results()` that returns rows."""
 UNTIMED = ("optimum",)

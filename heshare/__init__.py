@@ -3,15 +3,18 @@
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
+from heshare.shared.numba_cache import set_numba_cache as _set_numba_cache
 from heshare.shared.version import __version__
 
-# Imported when first used, so that `import heshare` and `heshare --help` are quick.
+_set_numba_cache()
+
+# Imported when first used, so that `import heshare` is quick. This is the one place where imports wait.
 _MODULES = {
     "Cluster": "heshare.world.cluster",
     "Task": "heshare.world.task",
     "read_tasks": "heshare.world.task_file",
     "Workload": "heshare.world.workload",
-    "Front": "heshare.paper.explore.results",
+    "Front": "heshare.scheduling.front",
     "Plan": "heshare.scheduling.plan",
     "Run": "heshare.running.result",
     "HeShareError": "heshare.shared.errors",
@@ -22,7 +25,7 @@ _MODULES = {
     "estimate": "heshare.device_query",
     "import_jobs": "heshare.devices.job_import",
     "iterations": "heshare.devices.task_sizes",
-    "load_predictor": "heshare.lab.plus.physics.physics_predictor",
+    "load_predictor": "heshare.prediction.load",
     "plan": "heshare.api",
     "evaluate": "heshare.api",
     "problem": "heshare.api",
@@ -30,8 +33,9 @@ _MODULES = {
     "run": "heshare.api",
     "compare": "heshare.api",
     "policy_names": "heshare.api",
-    "gpus": "heshare.paper.explore.listings",
-    "models": "heshare.paper.explore.listings",
+    "explore": "heshare.paper.explore.front_page",
+    "gpus": "heshare.lab.listings",
+    "models": "heshare.lab.listings",
     "read_plan": "heshare.lab.sweeps.plan_file",
     "write_plan": "heshare.lab.sweeps.plan_file",
 }

@@ -6,28 +6,47 @@ unless another is given. The stages' own functions, named in each docstring, hav
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from time import perf_counter
+from typing import Any
 
-if TYPE_CHECKING:  # each function imports what it calls, so that importing this module takes no time
-    import pandas as pd
+import pandas as pd
 
-    from heshare.arguments import TasksLike
-    from heshare.lab.limits import LimitSource
-    from heshare.lab.plus.heshare_plus import Progress, SearchSettings
-    from heshare.paper.explore import results
-    from heshare.paper.explore.evaluation import Evaluation
-    from heshare.paper.explore.results import DrawableRun, Front
-    from heshare.policies.policy import Policy
-    from heshare.prediction.predictor import Predictor
-    from heshare.running.result import Run
-    from heshare.scheduling.plan import Batch, Plan
-    from heshare.scheduling.settings import Settings
-    from heshare.shared.arrays import IntArray
-    from heshare.world.arrivals import Arrivals
-    from heshare.world.cluster import Cluster
-    from heshare.world.task import TaskSet
+from heshare import arguments
+from heshare.arguments import TasksLike
+from heshare.lab.limits import LimitSource, within_limit
+from heshare.lab.plus.heshare_plus import DEFAULT_SETTINGS, Progress, SearchSettings
+from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
+from heshare.lab.pymoo_problem import scheduling_problem
+from heshare.lab.sweeps.grid import SHIPPED, make_grid
+from heshare.lab.sweeps.random_streams import POLICY, Repetition
+from heshare.lab.sweeps.sweep import sweep
+from heshare.policies import registry
+from heshare.policies.policy import Policy
+from heshare.prediction.load import TREES
+from heshare.prediction.predictor import Predictor
+from heshare.running.evaluation import Evaluation, evaluation
+from heshare.running.result import Run
+from heshare.running.run import run as run_tasks
+from heshare.scheduling.configuration import configure
+from heshare.scheduling.front import Front
+from heshare.scheduling.genetic import Schemes
+from heshare.scheduling.objectives import evaluate_schemes, make_instance
+from heshare.scheduling.plan import Batch, Plan
+from heshare.scheduling.planner import plan as plan_tasks
+from heshare.scheduling.settings import DEFAULTS, Settings
+from heshare.shared.arrays import IntArray
+from heshare.shared.display import found
+from heshare.shared.errors import require
+from heshare.shared.inputs.bounds import check_whole
+from heshare.shared.progress import bar, rounds_of
+from heshare.shared.stopping import Stopped, keeping_result
+from heshare.world.arrivals import INTERVAL_S, Arrivals, check_arrivals
+from heshare.world.cluster import Cluster
+from heshare.world.task import TaskSet
 
 
 def task_set(
@@ -70,15 +89,20 @@ def task_set(
         >>> hs.task_set(4, arrivals="exponential@0.8", cluster="2xT4")
         TaskSet(4 tasks of 3 models, arriving 5,156 to 10,413 s)
     """
-    from heshare import arguments
-    from heshare.world.task import TaskSet
+    arguments.check_interval(arrivals, interval_s)
+    drawn = Repetition(repetition, seed).task_set(
+        n,
+        load=load,
+        arrivals=arrivals,
+        interval_s=INTERVAL_S if interval_s is None else interval_s,
+        batch_sizes=batch_sizes,
+        trace=trace,
+        cluster=None if cluster is None else arguments.as_cluster(cluster),
+    )
+    return TaskSet(drawn)
 
-    streams = arguments.as_repetition(seed, repetition)
-    how: dict[str, Any] = {"load": load, "batch_sizes": batch_sizes, "trace": trace}
-    drawn = arguments.as_drawn(0, arrivals=arrivals, interval_s=interval_s, **how)
-    return TaskSet(streams.task_set(n, cluster=None if cluster is None else arguments.as_cluster(cluster), **drawn))
 
-
+@keeping_result
 def plan(
     tasks: TasksLike,
     cluster: Cluster | str,
@@ -86,9 +110,9 @@ def plan(
     seed: int = 0,
     repetition: int = 0,
     predictor: Predictor | None = None,
-    settings: Settings | None = None,
+    settings: Settings = DEFAULTS,
     progress: bool | None = None,
-) -> results.Front:
+) -> Front:
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
     Ctrl-C ends it with the front so far and an `InterruptedWarning`; so it does `optimise` and `compare`.
@@ -113,23 +137,17 @@ def plan(
         >>> front.trade_off
         Plan(4 tasks in 3 batches on 1xT4,1xA100, 403 kJ, average JCT 1,609 s)
     """
-    from heshare import arguments
-    from heshare.lab.sweeps.random_streams import POLICY
-    from heshare.paper.explore.results import Front
-    from heshare.scheduling.planner import plan as plan_tasks
-    from heshare.scheduling.settings import DEFAULTS, Settings
-    from heshare.shared.progress import bar
-    from heshare.shared.stopping import finished
+    arguments.check_kind("settings", settings, Settings)
+    streams = Repetition(repetition, seed)
+    to_plan = arguments.as_tasks_at_once(tasks, streams)
+    predictor = arguments.as_predictor(predictor)
+    gpus = arguments.as_cluster(cluster, predictor)
 
-    streams = arguments.as_repetition(seed, repetition)
-    to_plan, gpus, predictor = arguments.as_planned(tasks, cluster, streams, predictor)
-    settings = arguments.as_kind("settings", settings, Settings, DEFAULTS)
     with bar("plan", "generation", progress) as update:
-        how: Any = {"rng": streams.rng(POLICY), "settings": settings, "progress": update}
-        front = finished(lambda: plan_tasks(to_plan, gpus, predictor, **how))
-    return Front.of(front, predictor, piecewise=settings.piecewise)
+        return plan_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), settings=settings, progress=update)
 
 
+@keeping_result
 def optimise(
     tasks: TasksLike,
     cluster: Cluster | str,
@@ -138,9 +156,9 @@ def optimise(
     repetition: int = 0,
     budget_s: float | None = None,
     predictor: Predictor | None = None,
-    effort: SearchSettings | None = None,
+    effort: SearchSettings = DEFAULT_SETTINGS,
     progress: bool | Progress | None = None,
-) -> results.Front:
+) -> Front:
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.lab.plus.heshare_plus.optimise`.
 
     Args:
@@ -163,28 +181,28 @@ def optimise(
         >>> hs.optimise(4, "1xT4,1xA100")
         Front(69 plans, 370 to 443 kJ, average JCT 1,504 to 1,800 s)
     """
-    from time import perf_counter
-
-    from heshare import arguments
-    from heshare.lab.plus.heshare_plus import DEFAULT_SETTINGS, SearchSettings
-    from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
-    from heshare.lab.sweeps.random_streams import POLICY
-    from heshare.paper.explore.results import Front
-    from heshare.shared.progress import bar, rounds_of
-    from heshare.shared.stopping import finished
-
     start_s = perf_counter()
-    streams = arguments.as_repetition(seed, repetition)
-    to_plan, gpus, predictor = arguments.as_planned(tasks, cluster, streams, predictor)
-    arguments.check_budget(budget_s)
-    effort = arguments.as_kind("effort", effort, SearchSettings, DEFAULT_SETTINGS)
-    rng, rounds = streams.rng(POLICY), effort.rounds if budget_s is None else None
-    with bar("optimise", "round", False if callable(progress) else progress) as update:
-        told = progress if callable(progress) else rounds_of(update, rounds)
-        left_s = None if budget_s is None else max(0.0, budget_s - (perf_counter() - start_s))
-        how: Any = {"rng": rng, "effort": effort, "budget_s": left_s, "progress": told}
-        front = finished(lambda: optimise_tasks(to_plan, gpus, predictor, **how))
-    return Front.of(front, predictor, series="HeShare+")
+    arguments.check_kind("effort", effort, SearchSettings)
+    good = budget_s is None or (isinstance(budget_s, Real) and 0 < budget_s < math.inf)
+    require("budget_s", found(budget_s), good, "finite seconds above zero, or None", "Correct the budget.")
+
+    streams = Repetition(repetition, seed)
+    to_plan = arguments.as_tasks_at_once(tasks, streams)
+    predictor = arguments.as_predictor(predictor)
+    gpus = arguments.as_cluster(cluster, predictor)
+
+    shown = False if callable(progress) else progress
+    with bar("optimise", "round", shown) as update:
+        rounds = effort.rounds if budget_s is None else None
+        return optimise_tasks(
+            to_plan,
+            gpus,
+            predictor,
+            rng=streams.rng(POLICY),
+            effort=effort,
+            budget_s=None if budget_s is None else max(0.0, budget_s - (perf_counter() - start_s)),
+            progress=progress if callable(progress) else rounds_of(update, rounds),
+        )
 
 
 def run(
@@ -196,7 +214,9 @@ def run(
     repetition: int = 0,
     predictor: Predictor | None = None,
     power_limit: LimitSource | None = None,
-) -> DrawableRun:
+    progress: bool | None = None,
+    max_time_s: float = math.inf,
+) -> Run:
     """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
     Args:
@@ -208,9 +228,12 @@ def run(
         predictor: of the policy; by default the trained forest.
         power_limit: on the sum of all GPUs' power at every moment: watts, a CSV file with the columns time_s and
             limit_w, or a `heshare.lab.limits.PowerLimit`; None for none.
+        progress: show a progress bar over completed tasks; None: on a terminal, after two seconds.
+        max_time_s: most wall time that the run may take, s.
 
     Raises:
         InputError: an unknown policy, no tasks, a task that fits no GPU, or a limit that the cluster cannot keep.
+        HeShareError: the run takes longer than `max_time_s`.
 
     Example:
         >>> import heshare as hs
@@ -221,17 +244,20 @@ def run(
         >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=200)
         Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 693 kJ, average JCT 2,247 s, emulated)
     """
-    from heshare import arguments
-    from heshare.lab.limits import within_limit
-    from heshare.lab.sweeps.random_streams import POLICY
-    from heshare.paper.explore.results import DrawableRun
-    from heshare.running.run import run as run_policy
-
-    streams = arguments.as_repetition(seed, repetition)
-    to_run, gpus = arguments.as_tasks(tasks, streams), arguments.as_cluster(cluster)
-    chosen, predictor = arguments.as_policy(policy, to_run, gpus), arguments.as_predictor(predictor)
-    chosen = within_limit(chosen, power_limit)
-    return DrawableRun.of(run_policy(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY)))
+    streams = Repetition(repetition, seed)
+    to_run = arguments.as_tasks(tasks, streams)
+    gpus = arguments.as_cluster(cluster)
+    chosen = within_limit(arguments.as_policy(policy, to_run, gpus), power_limit)
+    predictor = arguments.as_predictor(predictor)
+    return run_tasks(
+        to_run,
+        gpus,
+        chosen,
+        predictor=predictor,
+        rng=streams.rng(POLICY),
+        progress=progress,
+        max_time_s=max_time_s,
+    )
 
 
 def evaluate(
@@ -241,7 +267,7 @@ def evaluate(
     *,
     predictor: Predictor | None = None,
 ) -> Evaluation:
-    """Return what a plan of your own promises and what a run of it gives; see `heshare.paper.explore.evaluation`.
+    """Return what a plan of your own promises and what a run of it gives; see `heshare.running.evaluation`.
 
     Args:
         plan: a plan, or the queue of each GPU: its batches in order of execution.
@@ -263,19 +289,17 @@ def evaluate(
         >>> found.plan == hs.Front.of([found.plan]).trade_off
         True
     """
-    from heshare import arguments
-    from heshare.paper.explore.evaluation import evaluation
-    from heshare.scheduling.plan import Plan
-    from heshare.shared.errors import require
-
-    own = plan if isinstance(plan, Plan) else None
-    given = own is not None or (tasks is not None and cluster is not None)
+    queues = plan.queues if isinstance(plan, Plan) else plan
+    if isinstance(plan, Plan):
+        tasks = plan.tasks if tasks is None else tasks
+        cluster = plan.cluster if cluster is None else cluster
+    given = tasks is not None and cluster is not None
     require("plan", "queues alone", given, "queues, their tasks and their cluster", "Pass the tasks and the cluster.")
-    to_run = arguments.as_tasks(own.tasks if own and tasks is None else tasks, arguments.as_repetition(0), at_once=True)
-    gpus = arguments.as_cluster(own.cluster if own and cluster is None else cluster)
-    if own is not None:
-        arguments.check_plan(own, to_run, gpus)
-    queues = arguments.as_queues(plan if own is None else own.queues)
+
+    to_run = arguments.as_tasks_at_once(tasks, Repetition(0, 0))
+    gpus = arguments.as_cluster(cluster)
+    if isinstance(plan, Plan):
+        arguments.check_plan(plan, to_run, gpus)
     return evaluation(queues, to_run, gpus, arguments.as_predictor(predictor))
 
 
@@ -286,7 +310,7 @@ def problem(
     seed: int = 0,
     repetition: int = 0,
     predictor: Predictor | None = None,
-    settings: Settings | None = None,
+    settings: Settings = DEFAULTS,
 ) -> Any:
     """Return stage 1, the GPU of each task, as a problem for any algorithm of pymoo.
 
@@ -312,26 +336,23 @@ def problem(
         >>> problem.front(found.X)
         Front(16 plans, 382 to 441 kJ, average JCT 1,515 to 1,760 s)
     """
-    from heshare import arguments
-    from heshare.paper.explore.results import Front
-    from heshare.paper.studies.pymoo_searches import problem as pymoo_problem
-    from heshare.scheduling.configuration import configure
-    from heshare.scheduling.genetic import Schemes
-    from heshare.scheduling.objectives import evaluate_schemes, make_instance
-    from heshare.scheduling.settings import DEFAULTS, Settings
+    arguments.check_kind("settings", settings, Settings)
+    to_plan = arguments.as_tasks_at_once(tasks, Repetition(repetition, seed))
+    answers = arguments.as_predictor(predictor)
+    instance = make_instance(to_plan, arguments.as_cluster(cluster, answers), answers)
 
-    streams = arguments.as_repetition(seed, repetition)
-    to_plan, gpus, predictor = arguments.as_planned(tasks, cluster, streams, predictor)
-    settings = arguments.as_kind("settings", settings, Settings, DEFAULTS)
-    instance = make_instance(to_plan, gpus, predictor)
+    def evaluated(schemes: IntArray) -> Any:
+        return evaluate_schemes(schemes, instance)
 
     def configured(schemes: IntArray) -> Front:
-        found = Schemes(schemes, evaluate_schemes(schemes, instance), len(schemes))
-        return Front.of(configure(found, instance, predictor, settings)[0], predictor, piecewise=settings.piecewise)
+        searched = Schemes(schemes, evaluated(schemes), len(schemes))
+        plans, objectives = configure(searched, instance, answers, settings)
+        return Front(plans, objectives)
 
-    return pymoo_problem(instance, lambda schemes: evaluate_schemes(schemes, instance), configured)
+    return scheduling_problem(instance, evaluated, configured)
 
 
+@keeping_result
 def compare(
     tasks: TasksLike = 60,
     cluster: Cluster | str = "4xT4,2xV100,2xA100",
@@ -346,12 +367,12 @@ def compare(
     trace: str | Path | None = None,
     predictor: Predictor | None = None,
     metrics: Mapping[str, Callable[[Run], float]] | None = None,
-    n_jobs: int = 1,
+    n_jobs: int | None = None,
     progress: bool | None = None,
     cells: str | Path | None = None,
     power_limit: LimitSource | None = None,
 ) -> pd.DataFrame:
-    """Run policies on the same task sets; see `heshare.lab.sweeps.sweep.sweep`, which takes whole grids.
+    """Run policies on the same task sets; see `heshare.lab.sweeps.sweep`, which runs whole grids.
 
     Args:
         tasks: the number of tasks to draw in each repetition, or a task set for all of them, as in `run`.
@@ -366,17 +387,16 @@ def compare(
         trace: as in `task_set`.
         predictor: of all policies, as in `run`.
         metrics: more columns by name: functions that return a number of a run.
-        n_jobs: number of processes; see `heshare.lab.sweeps.parallel` for other machines.
+        n_jobs: number of processes; None is one, or all workers of joblib's Dask backend (docs/guide.md).
         progress: show a progress bar; None: on a terminal, after two seconds.
-        cells: a folder that caches finished runs; None caches nothing.
+        cells: a folder in which finished runs are kept and looked up; None keeps nothing.
         power_limit: for every policy, as in `run`.
 
     Returns:
         The columns of `sweep` from repetition on.
 
     Raises:
-        InputError: an unknown policy, an argument out of its range, or objects (policies, a predictor, metrics) with
-            `cells` or `n_jobs`.
+        InputError: an unknown policy, or an argument out of its range.
 
     Example:
         >>> import heshare as hs
@@ -392,49 +412,44 @@ def compare(
         >>> hs.compare(4, "1xT4,1xA100", "sjf", seeds=1, metrics={"p95_s": p95})["p95_s"].round().tolist()
         [5317.0]
     """
-    from heshare import arguments
-    from heshare.lab.limits import PowerLimit
-    from heshare.lab.sweeps.grid import Grid
-    from heshare.lab.sweeps.resolve import SHIPPED, given_predictor
-    from heshare.lab.sweeps.sweep import sweep
-    from heshare.policies.registry import given_policies
-    from heshare.shared.stopping import finished
-    from heshare.world.arrivals import INTERVAL_S, check_arrivals
-
     sizes = arguments.as_sizes(batch_sizes)
-    how: dict[str, Any] = {"load": load, "batch_sizes": sizes, "trace": trace}
-    drawn = arguments.as_drawn(tasks, arrivals=arrivals, interval_s=interval_s, **how)
-    chosen, metrics = arguments.as_policies(policies), arguments.as_metrics(metrics)
-    arguments.check_here(chosen, predictor, metrics, elsewhere=cells is not None or n_jobs != 1)
-    own = None if predictor is None else arguments.as_predictor(predictor)
-    with given_policies(chosen) as names, given_predictor(own) as predicts:
-        grid = Grid(
-            policies=names,
-            clusters=(arguments.as_cluster(cluster),),
-            tasks=(arguments.as_grid_tasks(tasks),),
-            loads=(load,),
-            arrivals=(arrivals if isinstance(arrivals, str) else check_arrivals(arrivals),),
-            intervals_s=(drawn.get("interval_s", INTERVAL_S),),
-            batch_sizes=sizes,
-            predictors=(predicts,),
-            traces=(SHIPPED if trace is None else str(trace),),
-            seeds=arguments.as_whole("seeds", seeds, least=1),
-            seed=arguments.as_whole("seed", seed, least=0),
-            power_limit=None if power_limit is None else PowerLimit.parse(power_limit),
-        )
-        how = {"folder": cells, "n_jobs": n_jobs, "progress": progress, "metrics": metrics}
-        table = finished(lambda: sweep(grid, **how))
+    drawn = arguments.as_drawn(
+        tasks, load=load, arrivals=arrivals, interval_s=interval_s, batch_sizes=sizes, trace=trace
+    )
+    measures = arguments.as_metrics(metrics)
+    grid = make_grid(
+        arguments.as_policies(policies),
+        arguments.as_cluster(cluster),
+        arguments.as_grid_tasks(tasks),
+        loads=load,
+        arrivals=arrivals if isinstance(arrivals, str) else [check_arrivals(arrivals)],
+        intervals_s=drawn.get("interval_s", INTERVAL_S),
+        batch_sizes=sizes,
+        predictors=TREES if predictor is None else arguments.as_predictor(predictor),
+        traces=SHIPPED if trace is None else str(trace),
+        seeds=check_whole("seeds", seeds, least=1),
+        seed=check_whole("seed", seed, least=0),
+        power_limit=power_limit,
+    )
+    try:
+        table = sweep(grid, folder=cells, n_jobs=n_jobs, progress=progress, metrics=measures)
+    except Stopped as stop:
+        stop.result = stop.result.loc[:, "repetition":]
+        raise
     return table.loc[:, "repetition":]
 
 
-def policy_names() -> list[str]:
-    """Return the names of all policies, in the paper's order.
+def policy_names(*, variants: bool = False) -> list[str]:
+    """Return the names of all systems in the paper's order, without their variants.
+
+    Args:
+        variants: also the variants of systems, such as `heshare:trade-off/no-mps`.
 
     Example:
         >>> import heshare as hs
         >>> hs.policy_names()[:3]
         ['random', 'sched-only', 'heshare:trade-off']
+        >>> "morak:heshare-placement" in hs.policy_names(variants=True)
+        True
     """
-    from heshare.policies import registry
-
-    return list(registry.policies())
+    return list(registry.policies(variants=variants))

@@ -9,7 +9,8 @@ from typing import Any, cast
 import numpy as np
 
 from heshare import arguments
-from heshare.policies.policy import Action, Event, SetClock, Start, Traits, View
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.policies.policy import Action, Event, Policy, SetClock, Start, Traits, View
 from heshare.prediction.predictor import Predictor
 from heshare.running.loop import Loop
 from heshare.running.result import Run
@@ -17,8 +18,10 @@ from heshare.running.run import BegunRun
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError, require
 from heshare.shared.extras import require_extra
+from heshare.shared.inputs.bounds import check_whole
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
+from heshare.world.task import TaskSet
 from heshare.world.workload import Workload
 
 require_extra("gym", "heshare.gym")
@@ -91,7 +94,8 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         **drawn: Any,
     ) -> None:
         self._predictor, self.cluster = arguments.as_predictor(predictor), arguments.as_cluster(cluster)
-        self._source, self._drawn = tasks, arguments.as_drawn(tasks, **drawn)
+        self._source: Any = tasks
+        self._drawn = arguments.as_drawn(tasks, **drawn)
         good = len(percentages) > 0 and all(each in range(1, 101) for each in percentages)
         require("percentages", percentages, good, "MPS percentages of 1 to 100", "Write them like (25, 50, 100).")
         good = len(clocks) > 0 and all(each is None or 0 < each <= 1 for each in clocks)
@@ -100,7 +104,8 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         grids = [(gpu.max_mhz, np.array(gpu.clocks_mhz)) for gpu in gpus]
         below = [[each and grid[grid <= max(each * top, grid[0])][-1] for each in clocks] for top, grid in grids]
         self._clocks = [[None if each is None else int(each) for each in row] for row in below]
-        slots, most = (arguments.as_whole(*each, least=1) for each in (("slots", slots), ("most", most)))
+        slots = check_whole("slots", slots, least=1)
+        most = check_whole("most", most, least=1)
         self.shape = (slots, len(gpus), len(percentages), len(clocks))
         limits = [(min(most, gpu.mps_clients), 1, gpu.memory_mib, gpu.max_mhz, gpu.tdp_w, 1) for gpu in gpus]
         self._limits, self._alone = np.array(limits, float).T, dict[Workload, FloatArray]()
@@ -119,8 +124,11 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         self._repetition += 1
         if seed is not None or self._seed < 0:
             self._seed, self._repetition = int(self.np_random.integers(2**31)) if seed is None else seed, 0
-        streams, drawn = arguments.as_repetition(self._seed, self._repetition), self._drawn
-        tasks = arguments.as_tasks(self._source, streams, **({"cluster": self.cluster, **drawn} if drawn else {}))
+        streams = Repetition(self._repetition, self._seed)
+        if self._drawn:
+            tasks = TaskSet(streams.task_set(int(self._source), cluster=self.cluster, **self._drawn))
+        else:
+            tasks = arguments.as_tasks(self._source, streams)
         how: Any = {"predictor": self._predictor, "rng": self.np_random, "kind": _AskingLoop}
         self._begun = BegunRun(tasks, self.cluster, _Agent(), **how)
         self._loop = cast(_AskingLoop, self._begun.loop)
@@ -182,7 +190,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
             if loop.ended < len(self._arrival_s):
                 return
             self._answer()
-        self._run = self._begun.result(self._now_s)
+        self._run = self._begun.result()
 
     def _mark(self) -> None:
         held, _, free_mib = self._gpus[: _FREE + 1]
@@ -210,11 +218,11 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         for index, gpu in enumerate(self._loop.gpus):
             if gpu.version != self._versions[index]:
                 self._versions[index] = gpu.version
-                gpu.view()  # now the device knows of a task that has it to itself
-                _, sm_mhz, power_w, residents, next_s = gpu.read_brief()
-                held_pct = sum([mps_pct for _, mps_pct, _ in residents])
-                left = len(residents), held_pct, gpu.free_mib, sm_mhz, power_w, next_s if residents else 0.0
-                self._gpus[:, index] = left
+                reading = gpu.read()
+                running = list(reading.residents.values())
+                held_pct = sum([task.resident.mps_pct for task in running])
+                next_s = gpu.device.next_event_s() if running else 0.0
+                self._gpus[:, index] = len(running), held_pct, gpu.free_mib, reading.sm_mhz, reading.power_w, next_s
 
     def _info(self) -> dict[str, Any]:
         return {"action_mask": self._mask, "time_s": self._now_s, **({"run": self._run} if self._run else {})}
@@ -246,13 +254,11 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         return self._alone[workload]
 
 
-class _Agent:
-    name, tick_s, gangs = "agent", None, False
+class _Agent(Policy):
+    name = "agent"
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
+    gangs = False
     actions: Sequence[Action] = ()
-
-    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        pass
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
         return self.actions

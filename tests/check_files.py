@@ -83,10 +83,10 @@ def citation(project: dict[str, Any]) -> Iterator[str]:
 def environment(project: dict[str, Any]) -> Iterator[str]:
     """`environment.yml`, `requirements.lock` and `pyproject.toml` name the same packages with bounds that agree."""
     extras = project["optional-dependencies"]
-    named = [line for extra in ("fast", "figures", "notebooks", "dev") for line in extras[extra]]
+    named = [line for extra in ("figures", "notebooks", "dev") for line in extras[extra]]
     wanted = by_name([*project["dependencies"], *named])
-    if wanted.pop("heshare").extras != {"fast", "figures"}:
-        yield "pyproject.toml: notebooks do not come with the extras fast and figures"
+    if wanted.pop("heshare").extras != {"figures"}:
+        yield "pyproject.toml: notebooks do not come with the extra figures"
     live, locked = by_name(extras["live"]), pins()
     conda = yaml.safe_load(text("environment.yml"))["dependencies"]
     lines = [line for each in conda for line in (each["pip"] if isinstance(each, dict) else [each]) if line != "-e ."]

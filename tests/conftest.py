@@ -55,6 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture
+def kept_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep cells of sweeps also where the code differs from its commit, as a developer's does."""
+    monkeypatch.setattr("heshare.lab.sweeps.sweep.CHANGED", "never")
+
+
 @pytest.fixture(scope="session")
 def checkout() -> Path:
     return Path(__file__).resolve().parents[1]

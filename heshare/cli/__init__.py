@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heshare.cli.options import print_json
+from heshare.cli.json_output import print_json
 from heshare.shared import plugins
 from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, describe, from_system
 from heshare.shared.extras import of_import
@@ -18,8 +18,23 @@ from heshare.shared.files import PACKAGE
 from heshare.shared.standard_streams import dropping, fill_closed
 from heshare.shared.version import __version__
 
-# Modules of this folder import at their top only what is quick to import. Numeric libraries, and the modules that use
-# them, are imported inside the commands, so that `heshare --help` is quick; a test checks it.
+# A command's module is imported when the command is named: `heshare --help` reads these lines instead.
+HELP = {
+    "compare": "Compare policies on the same task sets.",
+    "plan": "Plan a task set with HeShare.",
+    "run": "Run a task set, a file of jobs or a plan on emulated GPUs.",
+    "jobs": "Run jobs on real GPUs; see and end such a run.",
+    "live": "Compare policies on this machine's real GPUs.",
+    "profile": "Record a GPU's profile.",
+    "estimate": "Estimate time, power and clock of workloads on a GPU.",
+    "advise": "Say whether sharing a GPU pays, and how.",
+    "notebook": "Run the notebooks, evaluate claims, compare results.",
+    "calibrate": "Fit the device model again.",
+    "list": "List what can be named: policies, GPUs, workloads.",
+    "doctor": "Report what this machine can do, and what to do next.",
+    "restore": "Clean up after a run that was killed.",
+}
+"""One line for each command of this package; those of others say it themselves."""
 
 
 def _fail(error: dict[str, object], as_json: bool) -> None:
@@ -41,8 +56,8 @@ _UsageError: Any = typer.BadParameter.__base__  # of click, or of typer's own co
 class _Group(TyperGroup):
     """Commands of entry points that print an error of the package as one message on stderr and exit with its code.
 
-    A command's module is imported when the command is called, or listed with its help. With --json, stdout is one JSON
-    document in every case: `{"error": ...}` where the command fails.
+    A command's module is imported when the command is called. With --json, stdout is one JSON document in every case:
+    `{"error": ...}` where the command fails.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -52,7 +67,16 @@ class _Group(TyperGroup):
         self.commands = names
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return plugins.load_all(plugins.COMMANDS)
+        own = [name for name in plugins.names(plugins.COMMANDS) if name in HELP]
+        return own + plugins.load_others(plugins.COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = []
+        for name in self.list_commands(ctx):
+            text = HELP.get(name)
+            rows.append((name, text or self.get_command(ctx, name).get_short_help_str()))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def get_command(self, ctx: Any, name: str) -> Any:
         command: Any = plugins.load(plugins.COMMANDS, name)

@@ -2,9 +2,13 @@
 
 from typing import Annotated
 
+import pandas as pd
 import typer
 
-from heshare.cli.options import Json, gpu_names, model_names, print_json, to_records
+from heshare.cli.json_output import print_json
+from heshare.cli.options import Json, gpu_names, model_names, to_records
+from heshare.lab.advice.advice import advise as advise_on
+from heshare.paper.tables import to_text
 
 
 def advise(
@@ -30,11 +34,6 @@ def advise(
     second), sm (SM activity, %) and, where known, w (board power, W), dram (memory activity, %), gpu (nvidia-smi's
     utilisation, %) and mib (memory, MiB).
     """
-    import pandas as pd
-
-    from heshare.lab.advice.advice import advise as advise_on
-    from heshare.paper.tables import to_text
-
     advice = advise_on(gpu, workloads, precision=precision, engine=engine)
     if export is not None:
         typer.echo(advice.export(export), nl=False)

@@ -5,20 +5,26 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from heshare.cli import options
+from heshare.cli.json_output import json_text, print_json
+from heshare.lab.limits import PowerLimit
+from heshare.ops.executor import execute
+from heshare.ops.executor.dry_run import dry_run as run_dry
+from heshare.ops.executor.execute import ExecutorOptions
+from heshare.ops.executor.operator_log import OperatorLog
+from heshare.ops.jobs.report import RunReport, read_report
+from heshare.ops.jobs.run_view import RunView
+from heshare.ops.jobs.run_view import stop as stop_run
+from heshare.prediction.predictor import LazyPredictor
 from heshare.shared.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from heshare.lab.limits import PowerLimit
-    from heshare.ops.executor.execute import ExecutorOptions
-    from heshare.ops.jobs.report import RunReport
+from heshare.shared.signals import Interrupted
+from heshare.shared.standard_streams import print_or_drop
 
 app = typer.Typer(help="Run jobs on real GPUs; see and end such a run.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -31,7 +37,7 @@ def run(
         Path | None,
         typer.Argument(help="A file of jobs (YAML): commands, or workloads of Table IV.", show_default=False),
     ] = None,
-    policy: options.OnePolicy = None,
+    policy: options.Policies = None,
     devices: Annotated[
         str | None,
         typer.Option(
@@ -59,7 +65,6 @@ def run(
     if devices is not None and not devices.startswith("nvml"):
         action = "Choose nvml or nvml:0,nvml:1; emulated GPUs: heshare run --tasks JOBS.yaml."
         raise _conflict(f"--devices {devices!r}", action)
-    from heshare.prediction.predictor import LazyPredictor
 
     predictor = LazyPredictor(options.predictor_factory(profiles))
     chosen: dict[str, Any] = {
@@ -73,16 +78,13 @@ def run(
     if dry_run:
         if jobs is None:
             raise _conflict("--dry-run with --resume", "Name a file of jobs.")
-        from heshare.ops.executor.dry_run import dry_run as run_dry
 
         shown = run_dry(jobs, folder, predictor=predictor, **chosen)
         if json:
-            options.print_json({**shown.totals, "jobs_list": options.to_records(shown.jobs), "notes": shown.notes})
+            print_json({**shown.totals, "jobs_list": options.to_records(shown.jobs), "notes": shown.notes})
         else:
             typer.echo(shown.text(), nl=False)
         return
-
-    from heshare.ops.executor import execute
 
     def start(how: ExecutorOptions) -> RunReport:
         if resume is not None:
@@ -94,8 +96,6 @@ def run(
 
 
 def _parsed_limit(text: str | None) -> PowerLimit | None:
-    from heshare.lab.limits import PowerLimit
-
     return None if text is None else PowerLimit.parse(text)
 
 
@@ -113,10 +113,6 @@ def _conflict(found: str, action: str) -> InputError:
 
 
 def _run_jobs(start: Callable[[ExecutorOptions], RunReport], folder: Path, *, json: bool) -> None:
-    from heshare.ops.executor.execute import ExecutorOptions
-    from heshare.ops.executor.operator_log import OperatorLog
-    from heshare.shared.signals import Interrupted
-
     log = OperatorLog(sys.stderr)
     try:
         result = start(ExecutorOptions(log=log))
@@ -136,23 +132,19 @@ def _run_jobs(start: Callable[[ExecutorOptions], RunReport], folder: Path, *, js
 
 def _print_report(result: RunReport, *, json: bool) -> str:
     """Print a report; return why that was not possible, or nothing."""
-    from heshare.shared.standard_streams import print_or_drop
-
     text = result.text()
     if json:
         rows, gpus = options.to_records(result.jobs), options.to_records(result.gpus)
-        text = options.json_text({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
+        text = json_text({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
     return print_or_drop(text)
 
 
 @app.command()
 def status(run: RunFolder, json: options.Json = False) -> None:
     """Show the state of a run on real GPUs, from its journal, while it goes on or afterwards."""
-    from heshare.ops.jobs.run_view import RunView
-
     view, now_s = RunView(run), time.time()
     if json:
-        options.print_json(view.as_dict(now_s))
+        print_json(view.as_dict(now_s))
     else:
         typer.echo(view.text(now_s), nl=False)
 
@@ -160,8 +152,6 @@ def status(run: RunFolder, json: options.Json = False) -> None:
 @app.command()
 def stop(run: RunFolder) -> None:
     """Have a run of one's own end now, in order, as SIGTERM does; `heshare jobs run --resume` continues it."""
-    from heshare.ops.jobs.run_view import stop as stop_run
-
     stop_run(run)
     typer.echo(f"Requested: {run} ends its jobs and gives its GPUs back.")
 
@@ -172,8 +162,6 @@ def report(run: RunFolder, json: options.Json = False) -> None:
 
     Needs no GPU. What runs while this is called counts as lost in it.
     """
-    from heshare.ops.jobs.report import read_report
-
     result = read_report(run).write(run)
     _print_report(result, json=json)
     if result.unwritten:

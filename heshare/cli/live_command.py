@@ -5,14 +5,18 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, print_json, writable_folder
-
-if TYPE_CHECKING:
-    from heshare.ops.live.live_comparison import LiveComparison
+from heshare.cli.json_output import print_json
+from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, writable_folder
+from heshare.ops.executor import execute
+from heshare.ops.executor.operator_log import OperatorLog
+from heshare.ops.live import live_comparison
+from heshare.ops.live.live_comparison import DEVICE_MODELS, LiveComparison
+from heshare.paper.studies import live_results as results
+from heshare.shared.signals import Interrupted
 
 Policies = Annotated[list[str] | None, typer.Option(help="A policy; may be repeated. The paper's seven unless given.")]
 
@@ -43,11 +47,6 @@ def live(
     The same command continues an interrupted comparison. It never falls back to an emulated GPU: without a real one it
     stops with an error.
     """
-    from heshare.ops.executor import execute
-    from heshare.ops.executor.operator_log import OperatorLog
-    from heshare.ops.live import live_comparison
-    from heshare.shared.signals import Interrupted
-
     config = live_comparison.LiveComparisonConfig(
         devices=devices,
         policies=tuple(policy or live_comparison.POLICIES),
@@ -75,9 +74,6 @@ def write_and_print(
     comparison: LiveComparison, work: Path, out: Path, json: bool, *, command: str = "heshare live"
 ) -> None:
     """Write the results of `command` and print them."""
-    from heshare.ops.live.live_comparison import DEVICE_MODELS
-    from heshare.paper.studies import live_results as results
-
     written = results.write(comparison, out, work / "profiles", command=command)
     table = written.tables["comparison"]
     if json:

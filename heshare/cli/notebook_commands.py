@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import pandas as pd
 import typer
 
-from heshare.cli.options import Json, Out, Quiet, notebook_names, print_frame, print_json
+from heshare.cli.json_output import print_json
+from heshare.cli.options import Json, Out, Quiet, notebook_names, print_frame
+from heshare.paper.claims import claim_table
+from heshare.paper.notebooks import parameters, run_notebooks
+from heshare.paper.notebooks.execute_notebook import ExecutedNotebook, NotebookError
+from heshare.paper.notebooks.output_folders import folder_for, in_words
+from heshare.paper.reference import reference_results
+from heshare.paper.reference.reference_results import ComparisonOfRuns
 from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.shared.extras import require_extra
 from heshare.shared.inputs.bounds import MOST_PROCESSES
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from heshare.paper.notebooks.execute_notebook import ExecutedNotebook
-    from heshare.paper.reference.reference_results import ComparisonOfRuns
 
 app = typer.Typer(
     help="Run the notebooks, evaluate the claims, compare with the reference.",
@@ -48,10 +50,6 @@ def run(
     json: Json = False,
 ) -> None:
     """Run notebooks and write their figures and tables; a misspelt parameter is an error."""
-    from heshare.paper.notebooks import parameters, run_notebooks
-    from heshare.paper.notebooks.execute_notebook import NotebookError
-    from heshare.paper.notebooks.output_folders import folder_for
-
     files.root()
     require_extra("notebooks", "heshare notebook")
     known = f"Known: {', '.join(parameters.group('all'))}."
@@ -86,8 +84,6 @@ def run(
 
 
 def _print_run(executed: Sequence[ExecutedNotebook], profile: str, *, json: bool) -> None:
-    from heshare.paper.notebooks.output_folders import in_words
-
     if json:
         rows = [
             {
@@ -111,10 +107,6 @@ def _print_run(executed: Sequence[ExecutedNotebook], profile: str, *, json: bool
 
 def _print_claims_of(executed: Sequence[ExecutedNotebook]) -> None:
     """Print the claims that these notebooks evaluated, and what differs from the reference."""
-    from heshare.paper.claims import claim_table
-    from heshare.paper.notebooks.output_folders import in_words
-    from heshare.paper.reference import reference_results
-
     out = executed[0].out
     table = claim_table.write(out)
     own = table[table["notebook"].isin({book.name for book in executed})]
@@ -134,8 +126,6 @@ def _print_claims_of(executed: Sequence[ExecutedNotebook]) -> None:
 @app.command("list")
 def list_(json: Json = False) -> None:
     """List the notebooks, their parameters and what they write."""
-    from heshare.paper.notebooks import parameters
-
     books = [parameters.read(path) for path in parameters.find()]
     if json:
         rows = [{"notebook": book.name, "parameters": book.defaults, "outputs": list(book.outputs)} for book in books]
@@ -158,9 +148,6 @@ def claims(
     json: Json = False,
 ) -> None:
     """Merge the notebooks' claims into the table of claims and write it; print it, and the counts of verdicts."""
-    from heshare.paper.claims import claim_table
-    from heshare.paper.notebooks.output_folders import folder_for
-
     folder = (out or folder_for("paper")).resolve()
     expected, action = "a folder with the claims of notebooks", "Run them first: make figures"
     require("--out", f"no claims/*.json in {folder}", any((folder / "claims").glob("*.json")), expected, action)
@@ -174,8 +161,6 @@ def claims(
 
 def _write_page(folder: Path, *, quiet: bool) -> pd.DataFrame:
     """Write the claims and the pages of results into a folder; return the claims."""
-    from heshare.paper.claims import claim_table
-    from heshare.paper.notebooks.output_folders import in_words
     from heshare.paper.page import results_page  # takes seconds to import
 
     table = claim_table.write(folder)
@@ -194,7 +179,6 @@ def verify(
     json: Json = False,
 ) -> None:
     """Compare the CSV files of a run (figures/) with reference/: a line for each difference, and exit code 1."""
-    from heshare.paper.notebooks.output_folders import folder_for
     from heshare.paper.reference import artefact_page, reference_results
 
     folder = (out or folder_for("paper")).resolve()
@@ -221,8 +205,6 @@ def verify(
 
 
 def _print_comparison(compared: ComparisonOfRuns, most: int) -> None:
-    from heshare.paper.reference import reference_results
-
     for difference in reference_results.largest(compared.differences, most):
         typer.echo(str(difference))
     for name in compared.new:

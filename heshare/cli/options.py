@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import sys
-from contextlib import ExitStack, contextmanager
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import pandas as pd
 import typer
 
+from heshare import arguments
+from heshare.cli.json_output import print_json
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.paper.notebooks import parameters
+from heshare.paper.tables import cell, to_text
+from heshare.policies.registry import policies
+from heshare.prediction import load
+from heshare.prediction.predictor import Predictor
+from heshare.profiles import store
 from heshare.shared import files
 from heshare.shared.errors import HeShareError, require
 from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    import pandas as pd
-
-    from heshare.lab.sweeps.random_streams import Repetition
-    from heshare.prediction.predictor import Predictor
-    from heshare.world.cluster import Cluster
-    from heshare.world.task import Task
+from heshare.shared.progress import line_after_a_second
+from heshare.shared.stopping import InterruptedWarning
+from heshare.world import task_file
+from heshare.world.catalogue import gpus, models
+from heshare.world.cluster import Cluster
+from heshare.world.task import TaskSet
 
 ARRIVALS_HELP = "at_once, exponential, miso, front_loaded, or a CSV file; @LOAD adds a load, as in exponential@0.8."
-INTERVAL_HELP = "Mean time between two arrivals that are drawn, s (60)."
 PAPER_CLUSTER = "4xT4,2xV100,2xA100"
 LONGEST_BUDGET_S = 30 * 86_400.0
 """The longest time for a recording or a search, s: a month. A plan is made of all that fits into it."""
@@ -37,14 +42,10 @@ LONGEST_BUDGET_S = 30 * 86_400.0
 
 
 def policy_names(incomplete: str) -> list[str]:
-    from heshare.policies.registry import policies
-
     return _beginning(policies(variants=True), incomplete)
 
 
 def gpu_names(incomplete: str) -> list[str]:
-    from heshare.world.catalogue import gpus
-
     return _beginning(gpus(), incomplete)
 
 
@@ -56,14 +57,10 @@ def clusters(incomplete: str) -> list[str]:
 
 
 def model_names(incomplete: str) -> list[str]:
-    from heshare.world.catalogue import models
-
     return _beginning(models(), incomplete)
 
 
 def notebook_names(incomplete: str) -> list[str]:
-    from heshare.paper.notebooks import parameters
-
     try:
         return _beginning((path.stem for path in parameters.find()), incomplete)
     except HeShareError:
@@ -78,10 +75,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ClusterText = Annotated[
     str, typer.Option("--cluster", help="GPUs, such as 4xT4,2xV100,2xA100.", autocompletion=clusters)
 ]
-OnePolicy = Annotated[
+Policies = Annotated[
     list[str] | None,
     typer.Option(
-        "--policy", help="The policy, such as random; heshare:trade-off unless given.", autocompletion=policy_names
+        "--policy",
+        help="A policy, such as random; compare takes several, all unless given, and run one (heshare:trade-off).",
+        autocompletion=policy_names,
     ),
 ]
 TasksText = Annotated[
@@ -97,7 +96,6 @@ RepetitionNumber = Annotated[
 ]
 Load = Annotated[str, typer.Option("--load", help="Which models are drawn: low, medium, high or mixed.")]
 Arrivals = Annotated[str, typer.Option("--arrivals", help=ARRIVALS_HELP)]
-Interval = Annotated[float | None, typer.Option("--interval", help=INTERVAL_HELP)]
 Trace = Annotated[Path | None, typer.Option("--trace", help="A Helios trace (CSV) to take the durations from.")]
 Profiles = Annotated[Path | None, typer.Option("--profiles", help="Profile (CSV or folder) to train the predictor on.")]
 PowerLimit = Annotated[
@@ -140,28 +138,27 @@ def check_trace(trace: Path | None, counts: bool) -> None:
     require("--trace", "a trace and a file of tasks", trace is None or counts, "one of the two", action)
 
 
-def task_set(
-    text: str, streams: Repetition, *, cluster: Cluster | None = None, at_once: bool = False, **how: Any
-) -> Sequence[Task]:
-    """Return the tasks of a file, or draw the given number of tasks; `at_once` refuses tasks that arrive later.
-
-    `how` has what `arguments.as_drawn` takes.
-    """
-    from heshare import arguments
-
+def task_set(text: str, streams: Repetition, *, cluster: Cluster | None = None, **how: Any) -> TaskSet:
+    """Return the tasks of a file, or draw the given number of tasks; `how` has what `arguments.as_drawn` takes."""
     check_trace(how.get("trace"), is_count(text))
-    source = parse_whole(text, "n", least=1, most=MOST_TASKS) if is_count(text) else Path(text)
-    drawn = arguments.as_drawn(source, **how)
-    return arguments.as_tasks(source, streams, at_once=at_once, cluster=cluster, **drawn)
+    if is_count(text):
+        n = parse_whole(text, "n", least=1, most=MOST_TASKS)
+        return TaskSet(streams.task_set(n, cluster=cluster, **arguments.as_drawn(n, **how)))
+    arguments.as_drawn(text, **how)  # refuses how they are drawn
+    return read_tasks(text)
+
+
+def read_tasks(text: str) -> TaskSet:
+    """Return the tasks of a file that `--tasks` names."""
+    action = "Correct the path; `--tasks` takes a number without quotes."
+    expected = "how many tasks to draw, or the path of a CSV file"
+    require("tasks", f"{text!r}, which is no file", Path(text).is_file(), expected, action)
+    return TaskSet(task_file.read_tasks(text))
 
 
 def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
     """Return what makes predictors: of the shipped profiles, or of the given ones, which are read and checked now."""
-    from heshare.lab.plus.physics.physics_predictor import load_predictor
-    from heshare.prediction.forest import forest_factory
-    from heshare.profiles import store
-
-    return load_predictor if profiles is None else forest_factory(store.read(profiles))
+    return load.load_predictor if profiles is None else load.predictor_factory(store.read(profiles))
 
 
 def one_policy(policies: list[str] | None) -> str:
@@ -176,19 +173,33 @@ def shows_bar(quiet: bool) -> bool:
     return not quiet and sys.stderr.isatty()
 
 
+def given(context: typer.Context) -> set[str]:
+    """Return the names of the options that the command line has."""
+    return {name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"}
+
+
+@contextmanager
+def interruption() -> Iterator[list[str]]:
+    """Yield a list that gets what a Ctrl-C has ended in this block, in place of the `InterruptedWarning`."""
+    texts: list[str] = []
+    show = warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, InterruptedWarning):
+            texts.append(str(message))
+        else:
+            show(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", InterruptedWarning)
+        warnings.showwarning = note
+        yield texts
+
+
 @contextmanager
 def told(name: str, quiet: bool) -> Iterator[None]:
-    """Print a line about a command that takes longer than a second, where no bar is shown.
-
-    `quiet` also leaves out the line about compilation.
-    """
-    from heshare.shared.compiling import compilation_told_by
-    from heshare.shared.progress import line_after_a_second
-
-    with ExitStack() as stack:
-        if quiet:
-            stack.enter_context(compilation_told_by(lambda text: None))
-        stack.enter_context(line_after_a_second(f"heshare {name}: working", not quiet and not sys.stderr.isatty()))
+    """Print a line about a command that takes longer than a second, where no bar is shown."""
+    with line_after_a_second(f"heshare {name}: working", not quiet and not sys.stderr.isatty()):
         yield
 
 
@@ -201,32 +212,9 @@ def parse_duration_s(text: str) -> float:
     return duration_s
 
 
-def to_plain(value: Any) -> Any:
-    """Return `value` as JSON values: NumPy numbers become Python's, numbers that are not finite become null."""
-    if isinstance(value, dict):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return to_plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
 def to_records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
     """Return the rows of a frame as dicts, with None for missing values."""
     return frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
-
-
-def json_text(value: Any) -> str:
-    text = json.dumps(to_plain(value), indent=2, ensure_ascii=False)
-    # A byte of a command line that is no text has no UTF-8; its escape is JSON.
-    return text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n"
-
-
-def print_json(value: Any) -> None:
-    typer.echo(json_text(value), nl=False)
 
 
 def print_frame(frame: pd.DataFrame, as_json: bool, **more: Any) -> None:
@@ -234,14 +222,11 @@ def print_frame(frame: pd.DataFrame, as_json: bool, **more: Any) -> None:
     if as_json:
         print_json({**more, "rows": to_records(frame)})
         return
-    from heshare.paper.tables import to_text
 
     typer.echo(to_text(frame))
     print_values(more)
 
 
 def print_values(values: dict[str, Any]) -> None:
-    from heshare.paper.tables import cell
-
     for name, value in values.items():
         typer.echo(f"{name}: {cell(value)}")

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
+import pandas as pd
 import typer
 
+from heshare import api, device_query
 from heshare.cli import options
+from heshare.cli.json_output import print_json
+from heshare.devices.uncertainty import Uncertainty
+from heshare.lab import listings
+from heshare.lab.plus.lower_bound import BOUND_TASKS, bound_along
+from heshare.lab.sweeps.plan_file import write_plan
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.lab.systems.shared.mps_or_time_slices import limit_note
+from heshare.paper.provenance.answers import answer
+from heshare.paper.tables import to_csv
+from heshare.prediction.predictor import LazyPredictor
+from heshare.scheduling.front import Front
+from heshare.shared import files
 from heshare.shared.errors import require
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    import pandas as pd
-
-    from heshare.devices.uncertainty import Uncertainty
-    from heshare.scheduling.front import Front
-    from heshare.world.task import Task
+from heshare.world import catalogue
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.task_file import write_tasks
 
 _BOUND_TOLERANCE = 1e-3
 """How far the bound may stop from the linear program's value: gaps are at most 0.1 points larger, in half the time."""
@@ -51,17 +61,7 @@ def estimate(
     Low and high are the ends of the 90 % interval in any framework; inside one framework it is +- uncertainty_inside.
     With --grid, answers.csv and answers.json (the commit, and hashes of questions, constants and answers) go to --out.
     """
-    from dataclasses import asdict
-
-    import pandas as pd
-
-    from heshare import device_query
-    from heshare.lab.systems.shared.mps_or_time_slices import limit_note
-    from heshare.world import catalogue
-
     if grid is not None:
-        from heshare.paper.provenance.answers import answer
-
         require("--grid", repr(gpu), gpu is None, "no GPU beside a table of questions", "Leave one of them out.")
         require("--out", "no folder", out is not None, "a folder for the answers", "Add --out build/answers.")
         with options.told("estimate", quiet=False):
@@ -77,7 +77,7 @@ def estimate(
     power["power_high_w"] = min(power["power_high_w"], catalogue.gpu(result.gpu).tdp_w)  # the limit holds it
     tasks = [{**asdict(task), **_interval("time", "s", task.time_s, task.uncertainty_parts)} for task in result.tasks]
     if json:
-        options.print_json({**asdict(result), **power, "tasks": tasks})
+        print_json({**asdict(result), **power, "tasks": tasks})
         return
     frame = pd.DataFrame(tasks).drop(columns="uncertainty_parts")
     options.print_frame(frame, False, gpu=result.gpu, sm_mhz=result.sm_mhz, power_w=result.power_w, **power)
@@ -126,50 +126,47 @@ def plan(
     runs. Tasks that arrive later are refused, since the search ignores arrivals. Ctrl-C prints the front so far.
     """
     start_s = perf_counter()
-    from heshare.lab.sweeps.random_streams import POLICY, Repetition
-    from heshare.shared.stopping import Stopped
-    from heshare.world.cluster import Cluster
-
     _check_improved_options(improved, budget, bound)
-    gpus, streams = Cluster.parse(cluster), Repetition(repetition, seed)
-    tasks_to_plan = options.task_set(tasks, streams, load=load, arrivals=arrivals, trace=trace, at_once=True)
     until_s = None if budget is None else start_s + options.parse_duration_s(budget)
-    with options.told("plan", quiet):
-        predictor, shows = options.predictor_factory(profiles)(), options.shows_bar(quiet)
-        stopped = None
-        try:
-            world = tasks_to_plan, gpus, predictor
-            front = _searched(improved, until_s, shows, *world, rng=streams.rng(POLICY))
-        except Stopped as stop:
-            front, stopped = stop.result, stop
-        frame = front.to_frame()
-        no_gap = _gap_note(improved, bound, len(tasks_to_plan), budget is not None or stopped is not None)
-        if improved and not no_gap:
-            from heshare.lab.plus.lower_bound import bound_along
+    gpus = Cluster.parse(cluster)
+    to_plan = options.task_set(tasks, Repetition(repetition, seed), load=load, arrivals=arrivals, trace=trace)
+    predictor = LazyPredictor(options.predictor_factory(profiles))
+    shows = options.shows_bar(quiet)
 
+    with options.told("plan", quiet), options.interruption() as stopped:
+        if improved:
+            front = api.optimise(
+                to_plan,
+                gpus,
+                seed=seed,
+                repetition=repetition,
+                budget_s=None if until_s is None else max(1e-3, until_s - perf_counter()),
+                predictor=predictor,
+                progress=shows,
+            )
+        else:
+            front = api.plan(to_plan, gpus, seed=seed, repetition=repetition, predictor=predictor, progress=shows)
+
+        frame = front.to_frame()
+        no_gap = _gap_note(improved, bound, len(to_plan), budget is not None or bool(stopped))
+        if improved and not no_gap:
             # The bound permits what the improved search may choose.
             frame["gap_pct"] = bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)
+
     if out is not None:
-        _write(out, frame, front, tasks_to_plan)
+        _write(out, frame, front, to_plan)
     if json:
-        options.print_frame(
-            frame, True, cluster=str(gpus), tasks=len(tasks_to_plan), predictor_rows=front.predictor_rows, **no_gap
-        )
+        more = {"cluster": str(gpus), "tasks": len(to_plan), "predictor_rows": front.predictor_rows, **no_gap}
+        options.print_frame(frame, True, **more)
     else:
         named = frame[frame["choice"] != ""].reset_index(drop=True)
-        shown = ("choice", "energy_j", "jct_s", "gap_pct")
-        columns = [name for name in shown if name in named]
+        columns = [name for name in ("choice", "energy_j", "jct_s", "gap_pct") if name in named]
         options.print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows, **no_gap)
-    if stopped is not None:
-        raise KeyboardInterrupt(stopped.text)
+    if stopped:
+        raise KeyboardInterrupt(stopped[0].removeprefix("interrupted: "))
 
 
 def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) -> None:
-    from heshare.lab.sweeps.plan_file import write_plan
-    from heshare.paper.tables import to_csv
-    from heshare.shared import files
-    from heshare.world.task_file import write_tasks
-
     files.write_text(out / "front.csv", to_csv(frame))
     write_tasks(out / "tasks.csv", tasks)
     for name, chosen in (("trade-off", front.trade_off), ("en-opt", front.en_opt), ("jct-opt", front.jct_opt)):
@@ -177,22 +174,7 @@ def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) 
         write_plan(out / f"plan-{name}.json", chosen)
 
 
-def _searched(improved: bool, until_s: float | None, shows: bool, *world: Any, rng: np.random.Generator) -> Front:
-    from heshare.lab.plus.heshare_plus import DEFAULT_SETTINGS, optimise
-    from heshare.scheduling.planner import plan
-    from heshare.shared.progress import bar, rounds_of
-
-    with bar("plan", "round" if improved else "generation", shows) as update:
-        if not improved:
-            return plan(*world, rng=rng, progress=update)
-        budget_s = None if until_s is None else max(0.0, until_s - perf_counter())
-        after_round = rounds_of(update, DEFAULT_SETTINGS.rounds if budget_s is None else None) if shows else None
-        return optimise(*world, rng=rng, budget_s=budget_s, progress=after_round)
-
-
 def _gap_note(improved: bool, bound: bool | None, tasks: int, hurried: bool) -> dict[str, str]:
-    from heshare.lab.plus.lower_bound import BOUND_TASKS
-
     if not improved or bound:
         return {}
     if bound is None and not hurried and tasks <= BOUND_TASKS:
@@ -220,8 +202,6 @@ class Kind(StrEnum):
 
 def list_names(what: Annotated[Kind, typer.Argument(help="What to list.")], json: options.Json = False) -> None:
     """List what can be named: policies, GPUs or workloads; `heshare notebook list` has the notebooks."""
-    from heshare.paper.explore import listings
-
     tables = {Kind.POLICIES: listings.policies, Kind.GPUS: listings.gpus, Kind.WORKLOADS: listings.models}
     frame = tables[what]()
     # The parameters of a policy are many: JSON has them.

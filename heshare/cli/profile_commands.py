@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from heshare.cli import options
+from heshare.cli.json_output import print_json
+from heshare.devices.device import Device
+from heshare.lab.calibration.calibrate import recalibrate
+from heshare.lab.systems.fikit import kernel_table
+from heshare.ops.open_device import opened
+from heshare.ops.recording import kernel_recorder
+from heshare.ops.recording.budget_plan import START_S, forecast
+from heshare.ops.recording.profile_check import check_profile, summary
+from heshare.ops.recording.profile_device import default_protocol, planned_steps
+from heshare.ops.recording.profile_device import profile as record
+from heshare.ops.recording.regenerate_profiles import regenerate
+from heshare.profiles import design, manifest
+from heshare.profiles.design import traced_workloads
+from heshare.profiles.visit import MeasurementProtocol
 from heshare.shared.errors import DeviceError, InputError, require
 from heshare.shared.inputs.bounds import MOST_SAMPLES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from heshare.devices.device import Device
-    from heshare.profiles.visit import MeasurementProtocol
+from heshare.shared.processes import SAME_BYTES, child_environment, has_same_bytes
 
 
 class Kernels(StrEnum):
@@ -71,8 +81,6 @@ def profile(
     json: options.Json = False,
 ) -> None:
     """Record a GPU's profile; the same command continues an interrupted recording."""
-    from heshare.profiles import manifest
-
     if check is not None:
         _check(check, json)
         return
@@ -90,9 +98,6 @@ def profile(
     if kernels is Kernels.ONLY:
         _print_path("kernels", _trace_only(device, out, repeats, more_models), json)
         return
-
-    from heshare.ops.open_device import opened
-    from heshare.ops.recording.profile_device import profile as record
 
     parts = [
         f"--device {device}",
@@ -123,45 +128,33 @@ def profile(
 
 
 def _protocol(budget_s: float | None, repeats: int) -> MeasurementProtocol:
-    from heshare.ops.recording.profile_device import default_protocol
-
     return replace(default_protocol(budget_s), repeats=repeats)
 
 
 def _trace_only(device: str, out: Path, repeats: int, more_models: Sequence[str]) -> Path:
-    from heshare.ops.recording import kernel_recorder
-    from heshare.profiles import design
-
     return kernel_recorder.record_device(device, out, model_names=design.model_names(more_models), repeats=repeats)
 
 
 def _trace_too(gpu: Device, table: Path, more_models: Sequence[str]) -> None:
-    from heshare.lab.systems.fikit import kernel_table
-    from heshare.ops.recording import kernel_recorder
-    from heshare.profiles.design import traced_workloads
-
-    uuid = getattr(gpu, "uuid", None)
-    if gpu.provenance != "measured" or not isinstance(uuid, str):
+    if gpu.provenance != "measured" or not gpu.uuid:
         return  # an emulated or replayed device runs no kernels
 
     workloads = traced_workloads(gpu.gpu, more_models)
     path = table.with_name(kernel_table.NAME)
     try:
-        kernel_recorder.record(workloads, gpu.gpu.name, path, gpu_uuid=uuid)
+        kernel_recorder.record(workloads, gpu.gpu.name, path, gpu_uuid=gpu.uuid)
     except (DeviceError, InputError) as error:
         # A profiler that does not work leaves the profile as good as it is.
         typer.echo(f"heshare: no kernel traces: {error}", err=True)
 
 
 def _check(path: Path, json: bool) -> None:
-    from heshare.ops.recording.profile_check import check_profile, summary
-
     found = check_profile(path)
     text = summary(path, found)
     errors = any(finding.level == "error" for finding in found)
 
     if json:
-        options.print_json({"usable": not errors, "summary": text, "findings": [asdict(finding) for finding in found]})
+        print_json({"usable": not errors, "summary": text, "findings": [asdict(finding) for finding in found]})
     else:
         for finding in found:
             typer.echo(str(finding))
@@ -180,10 +173,6 @@ def _print_plan(
     seed: int,
     json: bool,
 ) -> None:
-    from heshare.ops.open_device import opened
-    from heshare.ops.recording.budget_plan import START_S, forecast
-    from heshare.ops.recording.profile_device import planned_steps
-
     with opened(device, seed=seed, clocks=clocks) as gpu:
         live = gpu.provenance == "measured"
         steps = planned_steps(
@@ -202,7 +191,7 @@ def _print_plan(
     total_s = visits[-1].begin_s + visits[-1].took_s if visits else 0.0
     if json:
         plan_rows = [asdict(visit) for visit in visits]
-        options.print_json({"gpu": name, "points": points, "minutes": total_s / 60, "plan": plan_rows})
+        print_json({"gpu": name, "points": points, "minutes": total_s / 60, "plan": plan_rows})
         return
 
     typer.echo("minute  points  what")
@@ -244,28 +233,22 @@ def calibrate(
 
 
 def _record_emulated(out: Path | None, noise_of: str, quiet: bool, json: bool) -> None:
-    from heshare.ops.recording.regenerate_profiles import regenerate
-
     paths = regenerate(out, noise_of=noise_of, progress=not quiet)
     if json:
-        options.print_json({"profiles": [str(path) for path in paths]})
+        print_json({"profiles": [str(path) for path in paths]})
         return
     for path in paths:
         typer.echo(f"Written: {path}")
 
 
 def _fit(json: bool) -> None:
-    from heshare.shared.processes import SAME_BYTES, child_environment, has_same_bytes
-
     if not has_same_bytes():  # too late in a process that has loaded numpy
         command = [sys.executable, "-m", "heshare", "calibrate", *(["--json"] if json else [])]
         raise typer.Exit(subprocess.call(command, env=child_environment(**SAME_BYTES)))
 
-    from heshare.lab.calibration.calibrate import recalibrate
-
     tables = recalibrate()
     if json:
-        options.print_json({name: options.to_records(table.round(3)) for name, table in tables.items()})
+        print_json({name: options.to_records(table.round(3)) for name, table in tables.items()})
         return
 
     typer.echo(tables["errors"].to_string(index=False, float_format="%.2f", na_rep=""))
@@ -277,6 +260,6 @@ def _fit(json: bool) -> None:
 
 def _print_path(what: str, path: Path, json: bool) -> None:
     if json:
-        options.print_json({what: str(path)})
+        print_json({what: str(path)})
     else:
         typer.echo(f"Written: {path}")

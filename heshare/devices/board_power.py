@@ -15,11 +15,11 @@ load is lighter than that of the residents which it slows down lowers the power,
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy.optimize import brentq
 
 from heshare.devices import crowding
 from heshare.devices.constants import Contention, Power
 from heshare.devices.iteration_time import Iteration
-from heshare.devices.root import brentq
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError
 
@@ -68,7 +68,6 @@ def board_power_w(
 
     With `contention` they take turns on the SMs (`crowding`); None: each runs as fast as alone.
     """
-    crowding.compiled_later.count()
     slowdowns = max_mhz / sm_mhz, memory_slowdown_at(power, sm_mhz)
     turns = 1.0 if contention is None else crowding.common_stretch(contention, parts, *slowdowns)
     times_s = crowding.crowded_times_s(parts, turns, *slowdowns)
@@ -135,4 +134,4 @@ def highest_clock_mhz(power_w: Callable[[float], float], cap_w: float, request_m
         expected = f"at least {least_w:.0f} W, which the device model gives this work's memory traffic at every clock"
         action = "Raise the limit, lower the inference batch size, or take another GPU."
         raise InputError(f"a power limit of {cap_w:g} W", expected, action, column="power_cap_w")
-    return brentq(lambda mhz: power_w(mhz) - cap_w, _LOWEST * max_mhz, max_mhz, xtol=_EXACT * max_mhz)
+    return float(brentq(lambda mhz: power_w(mhz) - cap_w, _LOWEST * max_mhz, max_mhz, xtol=_EXACT * max_mhz))

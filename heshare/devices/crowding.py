@@ -24,18 +24,17 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
+from numba import njit
+from scipy.optimize import brentq
 
 from heshare.devices.constants import Contention
 from heshare.devices.iteration_time import OVERLAP, Iteration, rated_energies_s
-from heshare.devices.root import brentq
 from heshare.shared.arrays import FloatArray
-from heshare.shared.compiling import CompiledLater
 
 _STEPS = 60
 _EXACT = 1e-13
 _FIXED, _MEMORY, _SMS, _WORK, _FILL, _SHARE, _HOST, _SERIAL, _INTENSITY, _RATED, _FACTOR, _WAIT = range(12)
 """Columns of `resident_parts`."""
-compiled_later = CompiledLater(globals(), calls=5_000)
 
 
 def resident_parts(
@@ -46,7 +45,6 @@ def resident_parts(
     Times in s, its share, the intensity of its work on the SMs, the energy of its operations and of its traffic beyond
     the cache of `cache_mb` (`Power.cache_mb`), as a time at full dynamic power, and its `contention_factors`.
     """
-    compiled_later.count()
     rated_s = rated_energies_s([each.work_power for each in iterations], cache_mb)
     factors = factors or [(1.0, 0.0)] * len(iterations)
     rows = [
@@ -122,7 +120,7 @@ def _numbers(contention: Contention) -> tuple[float, float, float]:
     return float(contention.memory), float(contention.busy), float(contention.sharpness)
 
 
-@compiled_later
+@njit(cache=True)
 def crowded_times_s(parts: Any, turns: float, sm_slowdown: float, memory_slowdown: float) -> Any:
     """Return the time of each resident whose GPU part takes `turns` times as long, s, (n,)."""
     times_s = np.empty(len(parts))
@@ -133,7 +131,7 @@ def crowded_times_s(parts: Any, turns: float, sm_slowdown: float, memory_slowdow
     return times_s
 
 
-@compiled_later
+@njit(cache=True)
 def work_done(
     parts: Any, times_s: Any, memory: float, sm_slowdown: float, memory_slowdown: float
 ) -> tuple[float, float, float, float]:
@@ -152,7 +150,7 @@ def work_done(
     return min(1.0, float(busy)), float(min(strongest, work)), float(total - busiest), float(rated)
 
 
-@compiled_later
+@njit(cache=True)
 def _stretches(
     parts: Any, memory: float, busy: float, sharpness: float, sm_slowdown: float, memory_slowdown: float
 ) -> Any:
@@ -165,27 +163,31 @@ def _stretches(
     for index in range(len(tasks)):
         # Equal residents get the result of the first one: its last bit depends on the order of the others.
         first = 0
-        while not np.array_equal(tasks[first], tasks[index]):
+        while not _equal(tasks, first, index):
             first += 1
         if first == index:
-            ordered[0] = loads[index]
+            # The resident itself stands first. Loops, since numba compiles an assignment to a slice for seconds.
+            place = 1
+            for other in range(len(tasks)):
+                row = 0 if other == index else place
+                place += other != index
+                for column in range(loads.shape[1]):
+                    ordered[row, column] = loads[other, column]
             ordered[0, 0] = tasks[index, 0] + min(1.0, total_share - tasks[index, 2]) * tasks[index, 1]
-            ordered[1 : index + 1] = loads[:index]
-            ordered[index + 1 :] = loads[index + 1 :]
             found[index] = _stretch(sharpness, ordered)
         else:
             found[index] = found[first]
     return found
 
 
-@compiled_later
+@njit(cache=True)
 def _common_stretch(
     parts: Any, memory: float, busy: float, sharpness: float, sm_slowdown: float, memory_slowdown: float
 ) -> float:
     return _stretch(sharpness, _loads(_tasks(parts, memory, busy, sm_slowdown, memory_slowdown)))
 
 
-@compiled_later
+@njit(cache=True)
 def _tasks(parts: Any, memory: float, busy: float, sm_slowdown: float, memory_slowdown: float) -> Any:
     # (v work, v wait, share, host part, GPU part, serial part) of each resident, (n, 6), times in s.
     tasks = np.empty((len(parts), 6))
@@ -193,29 +195,39 @@ def _tasks(parts: Any, memory: float, busy: float, sm_slowdown: float, memory_sl
         waiting_s = memory * parts[task, _MEMORY] + busy * (parts[task, _FIXED] + parts[task, _FILL])
         tasks[task, 0] = sm_slowdown * parts[task, _WORK]
         tasks[task, 1] = sm_slowdown * waiting_s
-        tasks[task, 2], tasks[task, 3] = parts[task, _SHARE], parts[task, _HOST]
+        tasks[task, 2] = parts[task, _SHARE]
+        tasks[task, 3] = parts[task, _HOST]
         tasks[task, 4] = _gpu_s(parts[task], sm_slowdown, memory_slowdown)
         tasks[task, 5] = parts[task, _SERIAL]
     return tasks
 
 
-@compiled_later
+@njit(cache=True)
 def _loads(tasks: Any) -> Any:
     # (v busy_j, host_j, g_j, serial_j) of each resident with z_j = s_j, (n, 4), s, from `_tasks`.
     loads = np.empty((len(tasks), 4))
     for task in range(len(tasks)):
         loads[task, 0] = tasks[task, 0] + tasks[task, 2] * tasks[task, 1]
-        loads[task, 1:] = tasks[task, 3:]
+        for column in range(1, loads.shape[1]):
+            loads[task, column] = tasks[task, column + 2]
     return loads
 
 
-@compiled_later
+@njit(cache=True)
+def _equal(tasks: Any, one: int, other: int) -> bool:
+    different = 0
+    for column in range(tasks.shape[1]):
+        different += tasks[one, column] != tasks[other, column]
+    return different == 0
+
+
+@njit(cache=True)
 def _gpu_s(part: Any, sm_slowdown: float, memory_slowdown: float) -> float:
     # What `Iteration.gpu_s` does, s.
     return float(part[_FIXED] + part[_MEMORY] * memory_slowdown + sm_slowdown * part[_SMS])
 
 
-@compiled_later
+@njit(cache=True)
 def _overlap(host_s: float, gpu_s: float) -> float:
     # What `iteration_time.overlap` does, s.
     if host_s <= 0.0:
@@ -224,7 +236,7 @@ def _overlap(host_s: float, gpu_s: float) -> float:
     return float(longer * (1.0 + (shorter / longer) ** OVERLAP) ** (1.0 / OVERLAP))
 
 
-@compiled_later
+@njit(cache=True)
 def _stretch(p: float, tasks: Any) -> float:
     # The root c for tasks given as from `_loads`, by Newton's method between bounds.
     # With no host part every rho_j is proportional to 1 / c, and the root has a closed form; hosts make it smaller.

@@ -22,7 +22,7 @@ A refused clock is not asked for again.
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from numbers import Real
@@ -41,7 +41,6 @@ from heshare.policies.policy import (
     EventKind,
     GpuView,
     Migrate,
-    Pace,
     Pause,
     Policy,
     Running,
@@ -321,17 +320,15 @@ class PolicyWithinLimit(PolicyAround):
         self.limit = limit
         self.name = f"{policy.name} within {limit}"
         self.traits = replace(policy.traits, frequency=True)
+        self.ticks_on_change = policy.ticks_on_change
         self._settings = settings or LimitSettings()
         # In virtual time a reading is exact at once, and no clock is refused.
         self._late = self._settings.settle_s > 0
 
-    @property
-    def ticks_on_change(self) -> bool:
-        return bool(getattr(self._policy, "ticks_on_change", False))
-
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Begin a run, or raise the `InputError` of `check_cluster`."""
         check_cluster(cluster, self.limit)
+        super().reset(cluster, predictor, rng)
         self._bounds = _PowerBounds(predictor)
         self._gpus: list[_GpuState] = []
         self._held: dict[int, tuple[Start, Task]] = {}
@@ -340,14 +337,13 @@ class PolicyWithinLimit(PolicyAround):
         self._asked: dict[int, Clock] = {}
         self._ticks: set[float] = set()
         self._told = ""
-        self._policy.reset(cluster, predictor, rng)
 
     def decide(self, event: Event, view: View) -> list[Action]:
         """Return those of the policy's actions for which there is power, and the clocks and pauses that make room."""
         self._forget_ended(event)
         self._observe(view)
         was_free = self._is_free([gpu.clock for gpu in self._gpus])
-        wanted = self._wanted(event, view)
+        wanted = self._wanted(event, view, was_free)
 
         limit_w = self.limit.at(view.now_s)
         over = self._look_for_excess(view, limit_w)
@@ -360,12 +356,14 @@ class PolicyWithinLimit(PolicyAround):
         self._tell(over, view, limit_w)
 
         # A limit that is never reached changes nothing, not even the order of the actions.
-        free = was_free and not paused and self._is_free(decision.clocks)
+        stays_free = self._is_free(decision.clocks)
+        free = was_free and not paused and stays_free
         starts = [start for start, _ in decision.starts]
         actions = wanted if free else [*decision.stops, *lower, *starts, *higher]
         self._asked = {action.gpu: action.sm_mhz for action in (*lower, *higher)}
         self._started |= {start.task: start for start in starts}
-        return [*actions, *self._new_ticks(view.now_s, decision, acted=len(actions) > 0, over=over)]
+        acted = len(actions) > 0
+        return [*actions, *self._new_ticks(view.now_s, decision, acted=acted, over=over, free=stays_free)]
 
     def _is_free(self, clocks: Sequence[Clock]) -> bool:
         """Return whether everything is as the policy wants it at these clocks."""
@@ -437,11 +435,11 @@ class PolicyWithinLimit(PolicyAround):
 
     # What the policy wants
 
-    def _wanted(self, event: Event, view: View) -> list[Action]:
+    def _wanted(self, event: Event, view: View, free: bool) -> list[Action]:
         """Return the policy's actions; a clock is not asked again of a GPU that refused one."""
         if event.kind is EventKind.TICK and self._takes_tick(view.now_s):
             return []
-        actions = self._policy.decide(event, self._shown(view))
+        actions = self._policy.decide(event, view if free else self._shown(view))
         refusing = {gpu.view.index for gpu in self._gpus if gpu.refuses}
         return [action for action in actions if not (isinstance(action, SetClock) and action.gpu in refusing)]
 
@@ -450,12 +448,10 @@ class PolicyWithinLimit(PolicyAround):
 
         Held tasks are on their GPUs, take memory there and seem to load.
         """
-        if self._is_free([gpu.clock for gpu in self._gpus]):
-            return view
         gpus: list[GpuView] = []
         for state in self._gpus:
             gpu = state.view
-            shown = _ShownTasks(view.now_s, {task_id: gpu.running[task_id] for task_id in gpu.running})
+            shown = {task_id: gpu.running[task_id] for task_id in gpu.running}
             free_mib = gpu.free_mib
             for start, task in self._held.values():
                 on = (start.gpu, *start.also)
@@ -465,7 +461,7 @@ class PolicyWithinLimit(PolicyAround):
                     shown[task.id] = Running(task, start.mps_pct, math.inf, left, start.sharing, on)
                     free_mib -= catalogue.memory_mib(workload)
             gpus.append(replace(gpu, running=shown, requested_mhz=state.wish, free_mib=free_mib))
-        waiting = [task for task in view.waiting if task.id not in self._held]
+        waiting = tuple([task for task in view.waiting if task.id not in self._held])
         return replace(view, waiting=waiting, gpus=gpus)
 
     def _take(self, wanted: Sequence[Action], view: View, decision: _Decision) -> None:
@@ -642,12 +638,12 @@ class PolicyWithinLimit(PolicyAround):
             self._ticks.remove(first_s)
         return due
 
-    def _new_ticks(self, now_s: float, decision: _Decision, *, acted: bool, over: bool) -> list[Wait]:
+    def _new_ticks(self, now_s: float, decision: _Decision, *, acted: bool, over: bool, free: bool) -> list[Wait]:
         """Ask for ticks at the next step of the limit, and to look at the readings."""
         settings = self._settings
         look_s = math.inf
         settled = all(gpu.settled for gpu in self._gpus)
-        if not self._is_free(decision.clocks) and (acted or not settled):
+        if not free and (acted or not settled):
             look_s = now_s + max(settings.probe_s, settings.settle_s)
         if any(decision.residents) or (over and self._held):
             look_s = min(look_s, now_s + settings.watch_s)
@@ -670,17 +666,6 @@ class PolicyWithinLimit(PolicyAround):
             self._settings.tell(f"{read}: clocks are lowered, starts wait")
         elif self._held:
             self._settings.tell(f"{len(self._held)} starts wait for power within {limit_w:g} W")
-
-
-class _ShownTasks(dict[int, Running]):
-    """The tasks of a GPU at a time, as a policy sees them."""
-
-    def __init__(self, now_s: float, tasks: Mapping[int, Running]) -> None:
-        super().__init__(tasks)
-        self._now_s = now_s
-
-    def pace(self, task_id: int) -> Pace:
-        return Pace(self[task_id].remaining, 0.0, self._now_s, self[task_id].time_s)
 
 
 def _read_w(view: View) -> float:

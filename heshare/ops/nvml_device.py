@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
-from heshare.devices.device import Progress, Reading
+from heshare.devices.device import Device, Progress, Reading
 from heshare.ops.clocks import HeldClock
 from heshare.ops.keeper import Keeper
 from heshare.ops.mps import MPS, MpsSession
@@ -25,7 +25,7 @@ _LOOK_S = (0.02, 0.25)
 _POLL_S = 0.005
 
 
-class NvmlDevice:
+class NvmlDevice(Device):
     """A GPU of this machine. Close it, or use it in a `with`: workers, MPS, clocks and NVML end with it.
 
     However this process ends, a child of it gives back clock and MPS (`heshare.ops.keeper`).
@@ -39,6 +39,7 @@ class NvmlDevice:
         start_timeout_s: how long a worker may take until its first iteration, s.
 
     Attributes:
+        gpu: the catalogue's GPU with the memory, clocks and power limit of this card.
         uuid: of the GPU.
         power_kind: kind of the card's power readings, `instant` or `average` (over 1 s).
 
@@ -66,9 +67,9 @@ class NvmlDevice:
             self._driver = nvml.driver()
             self._card = nvml.card(which)
             self.uuid = self._card.uuid()
-            self._gpu = catalogue_gpu(self._card)
+            self.gpu = catalogue_gpu(self._card)
             if mps_clients is not None:
-                self._gpu = replace(self._gpu, mps_clients=min(self._gpu.mps_clients, mps_clients))
+                self.gpu = replace(self.gpu, mps_clients=min(self.gpu.mps_clients, mps_clients))
             require_usable(self._card)
             self._require_sensors(ends)
 
@@ -82,18 +83,13 @@ class NvmlDevice:
                 mps.start()
             require_shareable(self._card, self._mps.sharing)
 
-            self._tasks = _Tasks(launcher, self._gpu, self.uuid, timeout_s=start_timeout_s)
+            self._tasks = _Tasks(launcher, self.gpu, self.uuid, timeout_s=start_timeout_s)
             ends.callback(launcher.close)
             ends.callback(self._tasks.stop_all)
             self._began_s = time.monotonic()
             self._began_j = self._card.energy_j()
             self._facts = self._describe_facts()
             self._ends = ends.pop_all()
-
-    @property
-    def gpu(self) -> Gpu:
-        """The catalogue's GPU with the memory, clocks and power limit of this card."""
-        return self._gpu
 
     @property
     def sharing(self) -> str:
@@ -107,14 +103,14 @@ class NvmlDevice:
 
     def clock_refusal(self) -> str:
         """Return why the driver refuses to set the clock; empty if it does not."""
-        return self._clock.refusal(self._gpu.max_mhz)
+        return self._clock.refusal(self.gpu.max_mhz)
 
     def set_clock(self, sm_mhz: int | None) -> None:
         """Lock the SM clock at one of the card's grid, MHz; None leaves the card to itself."""
         if sm_mhz is None:
             self._clock.release()
         else:
-            self._gpu.check_clock(sm_mhz)
+            self.gpu.check_clock(sm_mhz)
             if not self._allow_clocks:
                 raise self._refusal(f"{sm_mhz} MHz requested, but setting clocks was not allowed", "Use --clocks.")
             self._clock.lock(sm_mhz)
@@ -130,12 +126,17 @@ class NvmlDevice:
         self._launcher.stand_by()
 
     def start_together(self, tasks: Mapping[int, Resident], iterations: float | None = None) -> None:
+        """Start several tasks in the time of one, and wait for the first iteration of each."""
         for one in tasks.values():
             self._mps.check(one.mps_pct)
         self._tasks.start(tasks, iterations, free_mib=self.free_mib)
 
     def stop(self, task_id: int) -> float:
         return self._tasks.stop(task_id)
+
+    def stop_all(self) -> None:
+        """Stop every task, also one that has failed."""
+        self._tasks.stop_all()
 
     def read(self) -> Reading:
         self._tasks.poll()
@@ -205,12 +206,12 @@ class NvmlDevice:
             "uuid": self.uuid,
             "driver": self._driver,
             "power_kind": self.power_kind,
-            "power_limit_w": self._gpu.tdp_w,
+            "power_limit_w": self.gpu.tdp_w,
             "power_w_at_opening": self._first_w,
             "temperature_c_at_opening": card.temperature_c(),
-            "memory_mib": self._gpu.memory_mib,
-            "sm_mhz_min": self._gpu.clocks_mhz[0],
-            "sm_mhz_max": self._gpu.max_mhz,
+            "memory_mib": self.gpu.memory_mib,
+            "sm_mhz_min": self.gpu.clocks_mhz[0],
+            "sm_mhz_max": self.gpu.max_mhz,
             "sharing": self.sharing,
             "sharing_reason": self._mps.reason,
             "gpm": self._gpm is not None,

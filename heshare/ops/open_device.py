@@ -65,6 +65,4 @@ def opened(text: str, *, seed: int = 0, clocks: bool = False) -> Iterator[Device
     try:
         yield device
     finally:
-        close = getattr(device, "close", None)
-        if close is not None:
-            close()
+        device.close()

@@ -6,7 +6,6 @@ system. Repetition i draws the same tasks for all systems of a setting, so chang
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from itertools import product
 from typing import Any, Protocol
 
@@ -16,12 +15,13 @@ from tqdm import tqdm
 
 from heshare.devices.device import Device
 from heshare.devices.task_sizes import time_alone_s
-from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
-from heshare.lab.sweeps.sweep import repetition
+from heshare.lab.sweeps.sweep import Scenario, repetition
 from heshare.paper.studies import platforms, task_draws
 from heshare.policies import registry
+from heshare.policies.policy import Policy
+from heshare.prediction.load import load_predictor
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
@@ -33,8 +33,8 @@ ENERGY, CLUSTER, JCT = "energy_active_j", "energy_cluster_j", "avg_jct_s"
 REPETITION, TITLE, PROVENANCE = "repetition", "title", "provenance"
 WALL_TIME = "planning_s"
 """The column of `run` that differs from run to run; outputs leave it out."""
-FOREST, NEVER_WRONG = "forest", "never wrong"
-"""The predictor of all policies: the schedulers' forest, or the device model itself."""
+TREES, NEVER_WRONG = "trees", "never wrong"
+"""The predictor of all policies: the default one, or the device model itself."""
 
 
 class Comparable(Protocol):
@@ -69,7 +69,7 @@ class Setting:
         durations: task sizes, a key of `task_draws.KINDS`: `helios`, `equal`, ...
         precision: of the arithmetic of all tasks.
         platform: the emulated GPUs, a key of `platforms.PLATFORMS`: `as fitted`, ...
-        predictor: `FOREST` or `NEVER_WRONG`.
+        predictor: `TREES` or `NEVER_WRONG`.
     """
 
     cluster: str = "4xT4,2xV100,2xA100"
@@ -79,7 +79,7 @@ class Setting:
     durations: str = task_draws.HELIOS
     precision: str = "fp32"
     platform: str = platforms.AS_FITTED
-    predictor: str = FOREST
+    predictor: str = TREES
 
     @property
     def gpus(self) -> Cluster:
@@ -109,7 +109,7 @@ class Setting:
         if self.predictor == NEVER_WRONG:
             return DevicePredictor()
         if self.platform == platforms.AS_FITTED:
-            return load_predictor(shared_cache=True)
+            return load_predictor()
         return platforms.predictor(self.platform)
 
     def make_devices(self, cluster: Cluster) -> Sequence[Device] | None:
@@ -125,7 +125,7 @@ def vary(setting: Any, **axes: Sequence[object]) -> list[Any]:
 
 def run(
     settings: Comparable | Iterable[Comparable],
-    systems: Mapping[str, str],
+    systems: Mapping[str, str | Policy],
     *,
     seeds: int,
     seed: int = 0,
@@ -136,7 +136,7 @@ def run(
 
     Args:
         settings: one setting or several.
-        systems: descriptions of policies, such as `morak(cap=1.0)`, by title.
+        systems: policies, or their descriptions such as `morak(cap=1.0)`, by title.
         seeds: number of repetitions.
         seed: the seed of all repetitions; child i of `SeedSequence(seed)` is that of repetition i.
         measures: more columns by name, each a function of the run.
@@ -147,20 +147,20 @@ def run(
         `Run.summary` (J, s), of which `WALL_TIME` is wall time, and those of `measures`; provenance.
     """
     chosen: list[Comparable] = list(settings) if isinstance(settings, Iterable) else [settings]
-    makers = [partial(registry.make, description) for description in systems.values()]
+    policies = [registry.make(each) if isinstance(each, str) else each for each in systems.values()]
     rows = []
 
     for setting, number in tqdm(list(product(chosen, range(seeds))), desc="task sets", leave=False):
-        found = repetition(
-            Repetition(number, seed),
-            setting.draw,
+        scenario = Scenario(
+            setting.labels(),
             setting.gpus,
-            makers,
+            setting.draw,
             setting.make_predictor,
             setting.make_devices,
             start_cost_s,
         )
-        for title, result in zip(systems, found, strict=True):
+        runs = repetition(scenario, policies, Repetition(number, seed))
+        for title, result in zip(systems, runs, strict=True):
             more = {name: measure(result) for name, measure in (measures or {}).items()}
             rows.append({**setting.labels(), REPETITION: number, TITLE: title, **result.summary(), **more})
 

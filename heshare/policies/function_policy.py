@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from heshare.policies import registry
-from heshare.policies.policy import Action, Event, Traits, View, check_arguments
+from heshare.policies.policy import Action, Event, Policy, Traits, View, check_arguments
 from heshare.policies.predictions import TaskPredictions
 from heshare.prediction.predictor import Predictor
 from heshare.world.cluster import Cluster
@@ -14,7 +14,7 @@ Decide = Callable[[Event, View, TaskPredictions], Iterable[Action]]
 """Returns the actions for an event, given the state of the cluster and the predictions of tasks alone."""
 
 
-class FunctionPolicy:
+class FunctionPolicy(Policy):
     """Policy that calls one function for every event and keeps no state."""
 
     def __init__(self, decide: Decide, *, name: str, traits: Traits, tick_s: float | None = None) -> None:
@@ -23,6 +23,7 @@ class FunctionPolicy:
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Prepare for a run with this predictor."""
+        super().reset(cluster, predictor, rng)
         self._predictions = TaskPredictions(predictor)
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:

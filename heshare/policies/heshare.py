@@ -1,20 +1,28 @@
 """HeShare's policies: three plans of one front, their ablations, the paper's words literally, and Sched-only."""
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from heshare.policies.cached_planner import CachedPlanner
+from heshare.policies.kept_planning import PlansOnce
 from heshare.policies.plan_release import PlanReleasePolicy
 from heshare.policies.policy import ReusedPlanning, Traits
+from heshare.policies.random_placement import draw_gpus
 from heshare.policies.registry import Value, register
+from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.front import PlanChoice
-from heshare.scheduling.plan import Batch
+from heshare.scheduling.configuration import configure
+from heshare.scheduling.front import Front, PlanChoice
+from heshare.scheduling.genetic import Schemes
+from heshare.scheduling.objectives import evaluate_schemes, make_instance
+from heshare.scheduling.plan import Batch, Plan
+from heshare.scheduling.planner import sched_only
 from heshare.scheduling.settings import DEFAULTS, LITERAL, Settings
+from heshare.shared.errors import require
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -28,10 +36,7 @@ PARAMETERS: Mapping[str, Value] = MappingProxyType(
         "belief": "predictor",
     }
 )
-"""Parameters of a description such as `heshare:trade-off(clocks=6)`: all settings, and two of `CachedPlanner`.
-
-`belief` is its `predicts_with`; results are stored under this name.
-"""
+"""Parameters of a description such as `heshare:trade-off(clocks=6)`: all settings, and two of `HeShare`."""
 
 ABLATIONS: Mapping[str, tuple[str, Mapping[str, Value]]] = MappingProxyType(
     {
@@ -45,50 +50,107 @@ ABLATIONS: Mapping[str, tuple[str, Mapping[str, Value]]] = MappingProxyType(
 """Trade-off without one of its parts: the name after the slash, what is left out, and its parameters."""
 
 
-class FrontPolicy(PlanReleasePolicy):
+class FrontPolicy(PlansOnce, PlanReleasePolicy):
     """Policy that plans a Pareto front and releases one of its plans batch by batch.
 
     Args:
         choice: `trade-off` (the knee), `en-opt` (least energy) or `jct-opt` (least average JCT).
-        planner: plans the fronts; policies that plan alike may share it.
-
-    Attributes:
-        reused: planning that was taken from the planner's cache since the last reset.
+        planner: all that a front depends on beside tasks, cluster, predictor and random state.
     """
 
-    def __init__(self, choice: PlanChoice, planner: CachedPlanner) -> None:
-        self.choice, self.planner = choice, planner
-        self.reused = ReusedPlanning()
+    def __init__(self, choice: PlanChoice, planner: Hashable) -> None:
+        super().__init__()
+        self.choice = choice
+        self.planner = planner
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Discard all plans and the account of reused planning."""
         super().reset(cluster, predictor, rng)
         self.reused = ReusedPlanning()
 
+    @abstractmethod
+    def plan_front(self, tasks: Sequence[Task], predictor: Predictor) -> Front:
+        """Return the Pareto front of waiting tasks on `self.cluster`, by the random generator `self.rng`."""
+
+    def front(self, tasks: Sequence[Task]) -> Front:
+        """Return the Pareto front, planned now or kept from an earlier policy of the same repetition."""
+        return self.front_by(self.predictor, tasks)
+
+    def front_by(self, predictor: Predictor, tasks: Sequence[Task]) -> Front:
+        """Return the front that a predictor gives."""
+        request = ("front", self.planner, tuple(tasks), self.cluster)
+        return self.once(request, predictor, self.rng, lambda: self.plan_front(tasks, predictor))
+
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """Return the batches of the chosen plan."""
-        front, reused = self.planner.front(tasks, self.cluster, self.predictor, self.rng)
-        self.reused = self.reused + reused
-        return front.choose(self.choice).queues
+        return self.front(tasks).choose(self.choice).queues
 
 
 class HeShare(FrontPolicy):
-    """HeShare's Trade-off (the knee), En-opt (least energy) or JCT-opt (least average JCT)."""
+    """HeShare's Trade-off (the knee), En-opt (least energy) or JCT-opt (least average JCT).
 
-    def __init__(self, choice: PlanChoice = "trade-off", *, planner: CachedPlanner | None = None) -> None:
-        super().__init__(choice, planner or CachedPlanner())
+    Args:
+        choice: which plan of the front.
+        settings: of both stages.
+        placement: `heshare` searches for schemes; `random` configures one random scheme, as `RandomPlacement` draws.
+        belief: `predictor` plans with the predictor of the run, `device` with the emulated device's own model.
+
+    Raises:
+        InputError: another placement or belief.
+    """
+
+    def __init__(
+        self,
+        choice: PlanChoice = "trade-off",
+        settings: Settings = DEFAULTS,
+        *,
+        placement: str = "heshare",
+        belief: str = "predictor",
+    ) -> None:
+        require("placement", placement, placement in ("heshare", "random"), "heshare or random")
+        require("belief", belief, belief in ("predictor", "device"), "predictor or device")
+
+        super().__init__(choice, ("heshare", settings, placement, belief))
         self.name = f"heshare:{choice}"
-        settings = self.planner.settings
+        self.settings = settings
+        self.placement = placement
+        self.belief = belief
         self.traits = Traits(
             frequency=settings.clock_scope != "none",
             multi_task=settings.batching != "single",
-            heterogeneous=self.planner.placement == "heshare",
+            heterogeneous=placement == "heshare",
         )
+
+    def front(self, tasks: Sequence[Task]) -> Front:
+        """Return the Pareto front, by the predictor of the run or by the device's own model."""
+        if self.belief == "predictor":
+            return self.front_by(self.predictor, tasks)
+
+        device = DevicePredictor()
+        front = self.front_by(device, tasks)
+        # The run counts the calls of its own predictor only.
+        self.reused = self.reused + ReusedPlanning(0.0, device.calls)
+        return front
+
+    def plan_front(self, tasks: Sequence[Task], predictor: Predictor) -> Front:
+        """Return the front of both stages; stage 1 draws a single scheme where the placement is random."""
+        calls_before = predictor.calls
+        instance = make_instance(tasks, self.cluster, predictor)
+
+        if self.placement == "heshare":
+            schemes = self.kept.search(instance, self.settings, predictor, self.rng)
+        else:
+            drawn = draw_gpus(tasks, self.cluster, self.rng)
+            gpus = np.array([[drawn[task.id] for task in tasks]])
+            schemes = Schemes(gpus, evaluate_schemes(gpus, instance), 1)
+
+        plans, objectives = configure(schemes, instance, predictor, self.settings)
+        return Front(plans, objectives, predictor.calls - calls_before)
 
 
 @register("sched-only", title="Sched-only", parameters={})
 @register("sched-only:all-at-once", title="Sched-only, all at once", parameters={}, preset={"all_at_once": True})
-class SchedOnly(FrontPolicy):
+class SchedOnly(PlansOnce, PlanReleasePolicy):
     """Sched-only (Section IV, baseline 2): stage 1 without resource configuration.
 
     Each GPU runs its queue one task at a time in SPT order, as stage 1 evaluates it.
@@ -101,33 +163,47 @@ class SchedOnly(FrontPolicy):
     name = "sched-only"
 
     def __init__(self, settings: Settings = DEFAULTS, all_at_once: bool = False) -> None:
-        super().__init__("trade-off", CachedPlanner(settings))
+        super().__init__()
+        self.settings = settings
+        self.all_at_once = all_at_once
         self.traits = Traits(frequency=False, multi_task=all_at_once, heterogeneous=True)
-        self._all_at_once = all_at_once
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Discard all plans and the account of reused planning."""
+        super().reset(cluster, predictor, rng)
+        self.reused = ReusedPlanning()
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """Return the batches of stage 1's knee."""
-        planned, reused = self.planner.sched_only(
-            tasks, self.cluster, self.predictor, self.rng, all_at_once=self._all_at_once
+        request = ("sched-only", self.settings, self.all_at_once, tuple(tasks), self.cluster)
+        return self.once(request, self.predictor, self.rng, lambda: self._plan(tasks)).queues
+
+    def _plan(self, tasks: Sequence[Task]) -> Plan:
+        return sched_only(
+            tasks,
+            self.cluster,
+            self.predictor,
+            rng=self.rng,
+            settings=self.settings,
+            all_at_once=self.all_at_once,
+            searched=lambda instance, rng: self.kept.search(instance, self.settings, self.predictor, rng),
         )
-        self.reused = self.reused + reused
-        return planned.queues
 
 
 def _factory(choice: PlanChoice) -> Callable[..., HeShare]:
     def make(*, placement: str = "heshare", belief: str = "predictor", **settings: Any) -> HeShare:
-        planner = CachedPlanner(Settings(**settings), placement=placement, predicts_with=belief)
-        return HeShare(choice, planner=planner)
+        return HeShare(choice, Settings(**settings), placement=placement, belief=belief)
 
     return make
 
 
-for _choice, _title in TITLES.items():
-    register(f"heshare:{_choice}", title=_title, parameters=PARAMETERS)(_factory(_choice))
-    register(f"heshare:{_choice}/literal", title=f"{_title}, literally", parameters=PARAMETERS, preset=LITERAL)(
-        _factory(_choice)
+for choice, title in TITLES.items():
+    register(f"heshare:{choice}", title=title, parameters=PARAMETERS)(_factory(choice))
+    register(f"heshare:{choice}/literal", title=f"{title}, literally", parameters=PARAMETERS, preset=LITERAL)(
+        _factory(choice)
     )
-for _name, (_part, _preset) in ABLATIONS.items():
-    register(f"heshare:trade-off/{_name}", title=f"Trade-off, {_part}", parameters=PARAMETERS, preset=_preset)(
+
+for name, (part, preset) in ABLATIONS.items():
+    register(f"heshare:trade-off/{name}", title=f"Trade-off, {part}", parameters=PARAMETERS, preset=preset)(
         _factory("trade-off")
     )

@@ -1,12 +1,12 @@
 """Policies that plan a set of tasks at once and release the plan's batches GPU by GPU (Section III-C)."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from heshare.policies.policy import Action, Event, EventKind, GpuView, SetClock, Start, Traits, View
+from heshare.policies.policy import Action, Event, EventKind, GpuView, Policy, SetClock, Start, Traits, View
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.errors import PolicyError
@@ -14,24 +14,18 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 
-class PlanReleasePolicy(ABC):
+class PlanReleasePolicy(Policy):
     """Plans the waiting tasks when new ones have arrived, and starts a GPU's next batch when its batch has ended.
 
     If tasks arrive one after the other, all tasks that have not started are planned again together with the new
     ones, as soon as a GPU is free to start some of them; running batches finish first (a rolling horizon).
     """
 
-    name: str
-    traits: Traits
     gangs = False
-    tick_s: float | None = None
-    cluster: Cluster
-    predictor: Predictor
-    rng: np.random.Generator
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Discard all plans and prepare for a run on this cluster."""
-        self.cluster, self.predictor, self.rng = cluster, predictor, rng
+        super().reset(cluster, predictor, rng)
         self._queues: list[deque[Batch]] = [deque() for _ in cluster.gpus]
         self._stale = False
 
@@ -42,13 +36,20 @@ class PlanReleasePolicy(ABC):
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         """Plan if tasks have arrived, and release the next batch of each idle GPU."""
         self._stale = self._stale or event.kind is EventKind.ARRIVAL
-        changed = view.gpus if event.gpu is None or self._stale else (view.gpus[event.gpu],)
+
+        # Without new tasks only the GPU of the event can have become idle.
+        changed = view.gpus
+        if event.gpu is not None and not self._stale:
+            changed = (view.gpus[event.gpu],)
         idle = [gpu for gpu in changed if not len(gpu.running)]
+
         if self._stale and idle:
             self._queues = [deque(queue) for queue in self.plan(tuple(view.waiting))]
             self._stale = False
+
         for gpu in idle:
-            if queue := self._queues[gpu.index]:
+            queue = self._queues[gpu.index]
+            if queue:
                 yield from start_batch(queue.popleft(), gpu)
 
 

@@ -5,11 +5,11 @@ ticks; an online placer acts on arrivals. The simulator and the live executor us
 """
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
-
-_signature = lru_cache(maxsize=64)(inspect.signature)
 
 
 class EventKind(Enum):
@@ -119,7 +117,7 @@ class Wait:
 Action = Start | SetClock | Pause | Migrate | Wait
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Running:
     """A running task as a policy sees it: measured, not predicted.
 
@@ -140,32 +138,9 @@ class Running:
     gpus: tuple[int, ...] = ()
 
 
-class Pace(NamedTuple):
-    """Progress of a task as a function of time, which holds until something changes on its GPU.
-
-    `view.gpus[i].running.pace(task_id)` returns it in a run. The view of a GPU is the same object as long as nothing
-    changes there, so a policy needs the paces of GPUs with a new view only.
-
-    Attributes:
-        left: iterations that remained when it last started.
-        done: iterations since then, at `read_s`.
-        read_s: when its GPU was last read, s.
-        time_s: seconds per iteration; `inf` while it loads.
-    """
-
-    left: float
-    done: float
-    read_s: float
-    time_s: float
-
-    def remaining(self, now_s: float) -> float:
-        """Return the iterations still to do at a time, s."""
-        return max(self.left - (self.done + (now_s - self.read_s) / self.time_s), 0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """Present state of a GPU as a policy sees it.
+    """Present state of a GPU as a policy sees it; in a run the same object as long as nothing changes there.
 
     Attributes:
         index: its index in the cluster.
@@ -192,7 +167,8 @@ class View:
 
     Attributes:
         now_s: the time, s.
-        waiting: tasks that have arrived and do not run (not started, or paused), by (arrival, id).
+        waiting: tasks that have arrived and do not run (not started, or paused), by (arrival, id); a policy that
+            changes it takes a copy.
         remaining: iterations still to do, by the id of a waiting task.
         gpus: all GPUs in the cluster's order.
         pending: number of tasks that have not arrived yet.
@@ -221,53 +197,6 @@ class Traits:
     heterogeneous: bool
 
 
-class Policy(Protocol):
-    """A scheduling system: decides the GPU, time, clock and MPS percentage of each task.
-
-    A policy that runs each task on one GPU has an attribute `gangs = False`; a run with tasks for several GPUs is then
-    rejected before it begins.
-    """
-
-    @property
-    def name(self) -> str:
-        """Name on the command line and in results, such as `heshare:trade-off`."""
-        ...
-
-    @property
-    def traits(self) -> Traits:
-        """The declared traits (Table I)."""
-        ...
-
-    @property
-    def tick_s(self) -> float | None:
-        """Period of ticks, s; None for none."""
-        ...
-
-    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard all state and prepare for a run on this cluster."""
-        ...
-
-    def decide(self, event: Event, view: View) -> Iterable[Action]:
-        """Return the actions for an event; they are executed in this order after the last one is known.
-
-        If a task completes before its `Pause` or `Migrate` is executed (a real device does not wait), the action has
-        no effect; the completion is the next event.
-        """
-        ...
-
-
-def check_arguments(function: Callable[..., Any], arguments: str, count: int, policy: str) -> None:
-    """Raise `InputError` unless a function of a policy can be called with `count` arguments, named by `arguments`."""
-    # The signature of a method of a class is read once; it has one argument more.
-    of_class = getattr(function, "__func__", None)
-    try:
-        (_signature(of_class) if of_class else inspect.signature(function)).bind(*range(count + bool(of_class)))
-    except TypeError:
-        found = f"{getattr(function, '__name__', 'a function')}{inspect.signature(function)} of {policy}"
-        expected = f"{count} arguments: {arguments}"
-        raise InputError(found, expected, "Correct its arguments; docs/guide.md has an example.") from None
-
-
 @dataclass(frozen=True, slots=True)
 class ReusedPlanning:
     """Cost of planning that a policy reused, such as another policy's front: wall time, s, and rows predicted."""
@@ -279,11 +208,76 @@ class ReusedPlanning:
         return ReusedPlanning(self.planning_s + other.planning_s, self.predictor_calls + other.predictor_calls)
 
 
-@runtime_checkable
-class ReusesPlanning(Protocol):
-    """A policy that can reuse earlier planning; a run adds the reused planning to its own."""
+class Policy(ABC):
+    """A scheduling system: decides the GPU, time, clock and MPS percentage of each task. A policy inherits from it.
 
-    @property
-    def reused(self) -> ReusedPlanning:
-        """Planning reused since the last reset."""
+    Attributes:
+        name: on the command line and in results, such as `heshare:trade-off`.
+        traits: the declared traits (Table I).
+        tick_s: period of ticks, s; None for none.
+        gangs: whether it runs tasks on several GPUs; a run with such tasks is else rejected before it begins.
+        ticks_on_change: whether, after a tick without an action, the next tick that matters is the first one after a
+            GPU changed; in virtual time the others are then passed over.
+        reused: planning that it reused since the last reset; a run adds it to its own.
+        cluster: the GPUs of the run, since the reset.
+        predictor: the predictor of the run, since the reset.
+        rng: the policy's randomness, since the reset.
+
+    Example:
+        >>> class FirstGpu(Policy):
+        ...     name = "first-gpu"
+        ...     traits = Traits(frequency=False, multi_task=False, heterogeneous=False)
         ...
+        ...     def decide(self, event, view):
+        ...         if view.waiting and not view.gpus[0].running:
+        ...             yield Start(view.waiting[0].id, gpu=0)
+        >>> import heshare as hs
+        >>> run = hs.run(3, "1xA100", FirstGpu())
+    """
+
+    name: str
+    traits: Traits
+    tick_s: float | None = None
+    gangs: bool = True
+    ticks_on_change: bool = False
+    reused: ReusedPlanning = ReusedPlanning()
+    cluster: Cluster
+    predictor: Predictor
+    rng: np.random.Generator
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Discard all state and prepare for a run on this cluster."""
+        self.cluster = cluster
+        self.predictor = predictor
+        self.rng = rng
+        self.reused = ReusedPlanning()
+
+    @abstractmethod
+    def decide(self, event: Event, view: View) -> Iterable[Action]:
+        """Return the actions for an event; they are executed in this order after the last one is known.
+
+        If a task completes before its `Pause` or `Migrate` is executed (a real device does not wait), the action has
+        no effect; the completion is the next event.
+        """
+
+
+def check_policy(policy: Any) -> None:
+    """Raise `InputError` unless an object is a policy whose functions take the arguments that a run gives them."""
+    if not isinstance(policy, Policy):
+        found = f"{type(policy).__name__}, which does not inherit from Policy"
+        action = "Let its class inherit from heshare.policies.policy.Policy; docs/guide.md has an example."
+        raise InputError(found, "a policy", action, column="policy")
+
+    check_arguments(policy.reset, "the cluster, the predictor and the random generator", 3, policy.name)
+    check_arguments(policy.decide, "the event and the view", 2, policy.name)
+
+
+def check_arguments(function: Callable[..., Any], arguments: str, count: int, policy: str) -> None:
+    """Raise `InputError` unless a function of a policy can be called with `count` arguments, named by `arguments`."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        found = f"{getattr(function, '__name__', 'a function')}{signature} of {policy}"
+        expected = f"{count} arguments: {arguments}"
+        raise InputError(found, expected, "Correct its arguments; docs/guide.md has an example.") from None

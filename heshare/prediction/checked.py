@@ -16,14 +16,7 @@ class CheckedPredictor(Predictor):
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
-
-    @property
-    def calls(self) -> int:
-        """Rows predicted so far, as the predictor counts them, or an `InputError`."""
-        calls: object = self.predictor.calls
-        if not isinstance(calls, Integral):
-            raise self._error(f"calls of {calls}", "the number of rows predicted so far")
-        return int(calls)
+        self.calls = self._counted()
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         """Predict sets of residents, each at its clock.
@@ -32,6 +25,7 @@ class CheckedPredictor(Predictor):
             InputError: a time or power that is missing, or not finite and above zero.
         """
         answer = self.predictor.co_run(sets, gpu, sm_mhz)
+        self.calls = self._counted()
         sizes = np.array([len(residents) for residents in sets], dtype=np.int64)
         widest = int(sizes.max(initial=0))
         shapes = [np.shape(np.asarray(getattr(answer, name, None))) for name in ("time_s", "power_w")]
@@ -45,6 +39,12 @@ class CheckedPredictor(Predictor):
             if wrong.any():
                 raise self._error(f"{name} of {values[wrong][0]:g} on {gpu.name}", "finite values above zero")
         return CoRuns(np.asarray(answer.time_s, dtype=np.float64), np.asarray(answer.power_w, dtype=np.float64))
+
+    def _counted(self) -> int:
+        calls: object = self.predictor.calls
+        if not isinstance(calls, Integral):
+            raise self._error(f"calls of {calls}", "the number of rows predicted so far")
+        return int(calls)
 
     def _error(self, found: str, expected: str) -> InputError:
         return InputError(

@@ -115,6 +115,16 @@ class ReferenceFeatures:
         }
         self.idle_w = {str(name): float(value) for name, value in alone.groupby("gpu")["idle_w"].mean().items()}
 
+    def idle_of(self, gpu: str) -> float:
+        """Return the power of a GPU with nothing running, W, as recorded.
+
+        Raises:
+            InputError: the profiles do not cover this GPU.
+        """
+        if gpu not in self.idle_w:
+            raise not_covered(gpu, None, "profiles of " + (", ".join(sorted(self.idle_w)) or "no GPU"))
+        return self.idle_w[gpu]
+
     def task(self, gpu: str, workload: Workload) -> FloatArray:
         """Return SM, memory bandwidth and L2 utilisation (%), time (s) and GPU power (W) of a workload alone, (5,).
 
@@ -156,21 +166,22 @@ class FeatureEncoder:
     """
 
     def __init__(self, gpu: Gpu, references: ReferenceFeatures) -> None:
-        if gpu.name not in references.idle_w:
-            raise not_covered(gpu.name, None, "profiles of " + (", ".join(sorted(references.idle_w)) or "no GPU"))
         self.gpu = gpu
         self._references = references
-        self.idle_w = references.idle_w[gpu.name]
+        self.idle_w = references.idle_of(gpu.name)
         self._ids: dict[Resident, int] = {}
-        self._residents: list[Resident] = []
         self._rows: list[list[float]] = []
         self._table = np.empty((0, 6))
         self._clocks: dict[int | None, int] = {None: gpu.max_mhz}
 
     def ids(self, residents: Iterable[Resident]) -> list[int]:
-        """Return a small number for each different resident; an `InputError` where the profiles do not cover it."""
-        known = self._ids
-        return [known[resident] if resident in known else self._add(resident) for resident in residents]
+        """Return a small number for each different resident, as `id_of`."""
+        return [self.id_of(resident) for resident in residents]
+
+    def id_of(self, resident: Resident) -> int:
+        """Return the number of a resident, or a `NotProfiledError` where the profiles do not cover it."""
+        number = self._ids.get(resident)
+        return self._add(resident) if number is None else number
 
     def clock(self, sm_mhz: int | None) -> int:
         """Return the clock in MHz, or an `InputError` off the GPU's grid; None (no clock set) is the top clock."""
@@ -181,10 +192,6 @@ class FeatureEncoder:
     def is_full(self, resident_id: int) -> bool:
         """Return whether a resident has 100 %, so that alone at the top clock it is a reference row."""
         return self._rows[resident_id][4] == 100
-
-    def resident(self, resident_id: int) -> Resident:
-        """Return the resident of a number."""
-        return self._residents[resident_id]
 
     def alone(self, resident_id: int) -> tuple[float, float]:
         """Return the recorded time of one iteration (s) and GPU power (W) of a resident's workload alone."""
@@ -228,7 +235,6 @@ class FeatureEncoder:
     def _add(self, resident: Resident) -> int:
         task = self._references.task(self.gpu.name, resident.workload).tolist()
         self._rows.append([*task[:4], float(resident.mps_pct), task[4]])
-        self._residents.append(resident)
         self._ids[resident] = len(self._rows) - 1
         return self._ids[resident]
 

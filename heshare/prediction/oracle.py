@@ -15,17 +15,14 @@ _SetPrediction = tuple[dict[Resident, float], float]
 
 
 class DevicePredictor(Predictor):
-    """Predicts with a device model, by default the calibrated one, so that what is predicted is what happens."""
+    """Predicts with a device model, by default the calibrated one, so that what is predicted is what happens.
+
+    Its calls are the tasks that the model has predicted so far; cached predictions are not counted.
+    """
 
     def __init__(self, model: DeviceModel = co_run_rates) -> None:
         self._model = model
         self._cache: dict[Gpu, dict[tuple[int | None, tuple[Resident, ...]], _SetPrediction]] = {}
-        self._calls = 0
-
-    @property
-    def calls(self) -> int:
-        """Tasks that the model has predicted so far; cached predictions are not counted."""
-        return self._calls
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         """Predict m sets of residents, set i at clock `sm_mhz[i]` (MHz; None: the GPU's default)."""
@@ -45,5 +42,5 @@ class DevicePredictor(Predictor):
         if sm_mhz is not None:
             gpu.check_clock(sm_mhz)
         rates = self._model(gpu, residents, sm_mhz)
-        self._calls += len(residents)
+        self.calls += len(residents)
         return dict(zip(residents, rates.times_s, strict=True)), rates.power_w

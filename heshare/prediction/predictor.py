@@ -1,8 +1,10 @@
-"""The `Predictor` protocol: times under sharing and GPU power, as every planning policy uses them (Section III-A)."""
+"""Predictors: times under sharing and GPU power, as every planning policy uses them (Section III-A)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +37,8 @@ class CodedSets(Sequence[tuple[Resident, ...]]):
     """
 
     def __init__(self, residents: Sequence[Resident], members: IntArray) -> None:
-        self.residents, self.members = residents, members
+        self.residents = residents
+        self.members = members
 
     @classmethod
     def of(cls, sets: Sequence[tuple[Resident, ...]]) -> "CodedSets":
@@ -43,7 +46,8 @@ class CodedSets(Sequence[tuple[Resident, ...]]):
         if isinstance(sets, CodedSets):
             return sets
         kept = {id(resident): resident for residents in sets for resident in residents}
-        places, width = {key: place for place, key in enumerate(kept)}, max(map(len, sets), default=0)
+        places = {key: place for place, key in enumerate(kept)}
+        width = max(map(len, sets), default=0)
         rows = [[*[places[id(resident)] for resident in each], *[-1] * (width - len(each))] for each in sets]
         return cls(list(kept.values()), np.array(rows, dtype=np.int64).reshape(len(sets), width))
 
@@ -71,21 +75,22 @@ class CodedSets(Sequence[tuple[Resident, ...]]):
         return tuple([self.residents[place] for place in members if place >= 0])
 
 
-class Predictor(Protocol):
-    """Predicts time under sharing and the GPU's power. Every policy that predicts uses the same one."""
+class Predictor(ABC):
+    """Predicts time under sharing and the GPU's power. Every policy that predicts uses the same one.
 
-    @property
-    def calls(self) -> int:
-        """Rows predicted so far (reported beside every result)."""
-        ...
+    Attributes:
+        calls: rows predicted so far, which is reported beside every result; `co_run` counts them, or nothing does.
+    """
 
+    calls: int = 0
+
+    @abstractmethod
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         """Predict m sets of residents, set i at clock `sm_mhz[i]` (MHz; None: the GPU's default).
 
         Raises:
             InputError: a clock is off the grid, or the predictor does not know the GPU or a workload.
         """
-        ...
 
     def solo(self, workloads: Sequence[Workload], gpu: Gpu, sm_mhz: int | None = None) -> CoRuns:
         """Predict each of m workloads alone on `gpu` at 100 %, as `co_run`; `time_s` has shape (m, 1)."""
@@ -97,17 +102,14 @@ class LazyPredictor(Predictor):
 
     def __init__(self, make: Callable[[], Predictor]) -> None:
         self._make = make
-        self._made: Predictor | None = None
-        self._before = 0
 
-    @property
-    def calls(self) -> int:
-        """Number of rows predicted so far, here."""
-        return 0 if self._made is None else self._made.calls - self._before
+    @cached_property
+    def _made(self) -> Predictor:
+        return self._make()
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         """Predict sets of residents, each at its clock."""
-        if self._made is None:
-            self._made = self._make()
-            self._before = self._made.calls
-        return self._made.co_run(sets, gpu, sm_mhz)
+        before = self._made.calls
+        runs = self._made.co_run(sets, gpu, sm_mhz)
+        self.calls += self._made.calls - before
+        return runs

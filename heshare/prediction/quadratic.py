@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
+from numba import njit
 
 from heshare.shared.arrays import FloatArray
-from heshare.shared.compiling import compiled
 
 PENALTY = 3.0
 """Of the squared weights, chosen by cross-validation inside the training part, of 3, 10 and 30."""
@@ -21,19 +21,28 @@ class Quadratic:
     def fit(self, columns: FloatArray, outputs: FloatArray) -> "Quadratic":
         """Learn outputs, shape (rows, k), from columns, shape (rows, c); returns itself."""
         self._range = np.array([columns.min(axis=0), columns.max(axis=0)])
-        self._centre, self._scale = columns.mean(axis=0), columns.std(axis=0) + 1e-9
+        self._centre = columns.mean(axis=0)
+        self._scale = columns.std(axis=0) + 1e-9
         scaled = np.column_stack([np.ones(len(columns)), (columns - self._centre) / self._scale])
+
+        # A term for each pair of columns; the first column is 1, so that the columns themselves are among them.
         first, second = (places[1:] for places in np.tril_indices(scaled.shape[1]))
         products = scaled[:, first] * scaled[:, second]
-        middle, spread = products.mean(axis=0), products.std(axis=0) + 1e-9
-        terms, means = (products - middle) / spread, outputs.mean(axis=0)
+        middle = products.mean(axis=0)
+        spread = products.std(axis=0) + 1e-9
+        terms = (products - middle) / spread
+
+        # Ridge regression; ten digits, since the last bits depend on the processor.
+        means = outputs.mean(axis=0)
         weights = np.linalg.solve(terms.T @ terms + PENALTY * np.eye(len(middle)), terms.T @ (outputs - means))
-        weights = (weights / spread[:, None]).round(10)  # the last bits depend on the processor
+        weights = (weights / spread[:, None]).round(10)
+
         size = scaled.shape[1]
-        self._weights, self._products = np.zeros((size, size, outputs.shape[1])), np.ones((2, size, size))
+        self._weights = np.zeros((size, size, outputs.shape[1]))
         self._weights[first, second] = weights
-        self._products[:, first, second] = products.min(axis=0), products.max(axis=0)
         self._weights[0, 0] = (means - (middle[:, None] * weights).sum(axis=0)).round(10)
+        self._products = np.ones((2, size, size))
+        self._products[:, first, second] = products.min(axis=0), products.max(axis=0)
         return self
 
     def predict(self, columns: FloatArray) -> FloatArray:
@@ -43,7 +52,7 @@ class Quadratic:
         return found
 
 
-@compiled
+@njit(cache=True)
 def _sums(rows: Any, weights: Any, least: Any, most: Any) -> Any:
     # In one order for every row, which a BLAS product does not promise, so that no bit depends on the other rows.
     total = np.zeros((len(rows), weights.shape[2]))

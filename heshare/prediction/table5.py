@@ -20,9 +20,9 @@ from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
 from heshare.prediction.features import OCCUPIED_POWER, TABLE_II
-from heshare.prediction.forest import Forest
 from heshare.prediction.samples import SPLITS, Samples, folds
 from heshare.prediction.targets import Targets
+from heshare.prediction.trees import TreesOverRidge
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import require
 
@@ -240,18 +240,18 @@ def _takes_columns(model: Any) -> bool:
     return isinstance(model[-1] if isinstance(model, Pipeline) else model, MultiOutputRegressor)
 
 
-def _schedulers_forest(samples: Samples, seed: int) -> FittedPredictor:
+def _trees_over_ridge(samples: Samples, seed: int) -> FittedPredictor:
     x = samples.features()
     truth = samples.truth
     has_power = not np.isnan(truth[:, 1]).all()
 
     def predict(train: IntArray, test: IntArray) -> FloatArray:
         power_w = truth[train, 1] if has_power else x[train, OCCUPIED_POWER]
-        forest = Forest(seed=seed).fit(x[train], truth[train, 0], power_w)
-        return np.column_stack(forest.predict(x[test]))
+        model = TreesOverRidge(seed=seed).fit(x[train], truth[train, 0], power_w)
+        return np.column_stack(model.predict(x[test]))
 
     return predict
 
 
-SCHEDULERS_FOREST: OtherTechniques = {"HeShare's forest": _schedulers_forest}
-"""The predictor that the schedulers use, `heshare.prediction.forest.Forest`, as a further technique."""
+TREES_TECHNIQUE: OtherTechniques = {"Trees": _trees_over_ridge}
+"""The schedulers' default predictor, `heshare.prediction.trees.TreesOverRidge`, as a further technique."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from heshare.devices.device import Device, ReportsFacts
+from heshare.devices.device import Device
 from heshare.profiles.visit import NOTHING, MeasurementProtocol
 from heshare.shared import files
 from heshare.shared.errors import InputError, require
@@ -39,7 +39,6 @@ def write(
     `journal` is that of single visits beside the table, if it is kept; `kernels` the entry for the table of kernels.
     """
     table_path = Path(table_path)
-    facts = device.facts() if isinstance(device, ReportsFacts) else {}
     content: dict[str, Any] = {
         "table": table_path.name,
         "sha256": files.sha256(table_path),
@@ -47,7 +46,7 @@ def write(
         "throttled_rows": int(table["throttled"].sum()),
         "gpu": device.gpu.name,
         "provenance": device.provenance,
-        "device": {"sharing": "mps", **facts},
+        "device": {"sharing": "mps", **device.facts()},
         "idle_w": float(table["idle_w"].iloc[0]),
         "protocol": asdict(protocol),
         "command": command,

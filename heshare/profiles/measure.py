@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from heshare.devices.device import Device, Reading, Restartable, StartsTogether
+from heshare.devices.device import Device, Reading
 from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
 from heshare.shared.errors import DeviceError
 from heshare.world.workload import Resident
@@ -77,8 +77,7 @@ class MeasurementBench:
             self._device.set_clock(None)
 
     def _begin(self, label: str) -> float:
-        if isinstance(self._device, Restartable):
-            self._device.restart(label)
+        self._device.restart(label)
         return self._device.read().time_s
 
     def _arrange(self, setup: Setup) -> None:
@@ -99,14 +98,9 @@ class MeasurementBench:
     def _start(self, residents: Sequence[Resident]) -> None:
         new = dict(enumerate(residents, start=self._next_id))
         self._next_id += len(new)
-        if isinstance(self._device, StartsTogether):
-            if new:
-                self._device.start_together(new)
-                self._running |= new
-            return
-        for task, resident in new.items():
-            self._device.start(task, resident.workload, resident.mps_pct)
-            self._running[task] = resident
+        if new:
+            self._device.start_together(new)
+            self._running |= new
 
     def _cool_down(self) -> None:
         self._cooled = True

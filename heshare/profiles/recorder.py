@@ -65,8 +65,7 @@ class RecordingSession:
 
     def run(self, steps: Iterable[Step]) -> Iterator[Step]:
         """Make the visits that the log does not hold; yield every one when it is done."""
-        if hasattr(self.device, "stand_by"):
-            self.device.stand_by()
+        self.device.stand_by()
         try:
             if self.log.idle_w is None:
                 self.log.add_idle(*self.bench.measure_idle())

@@ -55,12 +55,12 @@ class ReplayDevice(VirtualDevice):
         return all(task in measured for task in residents)
 
     def _request(self, sm_mhz: int | None) -> int:
-        return self._gpu.max_mhz if sm_mhz is None else sm_mhz
+        return self.gpu.max_mhz if sm_mhz is None else sm_mhz
 
     def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
         clock_mhz = self._request(sm_mhz)
         if not residents:
-            return Estimate(self._gpu.name, float(clock_mhz), self._idle_w, ())
+            return Estimate(self.gpu.name, float(clock_mhz), self._idle_w, ())
         key = _key(residents, clock_mhz)
         if not self.is_recorded(residents, clock_mhz):
             raise self._unanswered(key)
@@ -69,13 +69,13 @@ class ReplayDevice(VirtualDevice):
         reached_mhz = fsum(row.sm_mhz_reached for row in rows) / len(rows)
         power_w = fsum(row.power_w for row in rows) / len(rows)
         tasks = tuple(_task_estimate(task, row, len(rows)) for task, row in zip(residents, rows, strict=True))
-        return Estimate(self._gpu.name, min(reached_mhz, float(clock_mhz)), power_w, tasks)
+        return Estimate(self.gpu.name, min(reached_mhz, float(clock_mhz)), power_w, tasks)
 
     def _unanswered(self, key: _Key) -> UnansweredError:
         missing = [str(task) for task in key[0] if task not in self._points.get(key, {})]
         partly = f" (only without measuring {', '.join(missing)})" if key in self._points else ""
         return UnansweredError(
-            f"{self._gpu.name} ({self.provenance}, replayed from {self._source}): {_text(key)} was not recorded"
+            f"{self.gpu.name} ({self.provenance}, replayed from {self._source}): {_text(key)} was not recorded"
             f"{partly}. Nearest recorded: {'; '.join(map(_text, self._nearest(key)))}. Use one of these or record it."
         )
 

@@ -42,10 +42,14 @@ def read_shipped() -> pd.DataFrame:
     """Return the emulated profiles of the paper's GPUs that the checkout carries.
 
     Further GPUs may have theirs in the same folder: they are read when the folder is named, so that they do not move
-    the paper's predictor.
+    the schedulers' predictor.
     """
-    folder = files.data("profiles", "emulated")
-    return _sorted(pd.concat([read(folder / name / "profile.csv") for name in PAPER_GPUS], ignore_index=True))
+    return _sorted(pd.concat([read(path) for path in shipped_files()], ignore_index=True))
+
+
+def shipped_files() -> list[Path]:
+    """Return the tables that `read_shipped` reads."""
+    return [files.data("profiles", "emulated", name, "profile.csv") for name in PAPER_GPUS]
 
 
 def write(table: pd.DataFrame, path: str | Path) -> Path:

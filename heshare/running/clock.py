@@ -3,9 +3,17 @@
 import time
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from heshare.policies.policy import EventKind
+
+COMPLETION = EventKind.COMPLETION.value
+ARRIVAL = EventKind.ARRIVAL.value
+TICK = EventKind.TICK.value
+"""Priorities of scheduled calls at one moment."""
+MOMENT_S = 1e-9
+"""Events that are at most so far apart are at one moment, s: sums of times differ in the last bits. Rounding is larger
+than this only after some 100 days."""
 
 
 class Clock(Protocol):
@@ -32,8 +40,7 @@ class VirtualClock:
 
     def wait_until(self, time_s: float) -> float:
         """Jump to `time_s` and return the time; it never goes back."""
-        if time_s > self._now_s:
-            self._now_s = time_s
+        self._now_s = max(self._now_s, time_s)
         return self._now_s
 
 
@@ -55,38 +62,55 @@ class WallClock:
         return self.now_s()
 
 
-_Scheduled = tuple[float, int, int, Callable[..., None], tuple[Any, ...]]
+class Scheduled(NamedTuple):
+    """A call at a time: `call(now_s, *arguments)`. Its first three fields are its place in the total order."""
 
-COMPLETION, ARRIVAL, TICK = (kind.value for kind in (EventKind.COMPLETION, EventKind.ARRIVAL, EventKind.TICK))
-"""Priorities of scheduled calls at one moment."""
-MOMENT_S = 1e-9
-"""Events that are at most so far apart are at one moment, s: sums of times differ in the last bits. Rounding is larger
-than this only after some 100 days."""
+    time_s: float
+    priority: int
+    sequence: int
+    call: Callable[..., None]
+    arguments: tuple[Any, ...]
 
 
 class EventQueue:
     """Scheduled calls in the total order (moment, priority, sequence): of equal ones, the one scheduled first.
 
-    A moment is all that is at most `MOMENT_S` after the earliest scheduled call. `heap` are the calls, the earliest
-    first: time, priority, sequence, call and arguments.
+    A moment is all that is at most `MOMENT_S` after the earliest scheduled call.
     """
 
     def __init__(self) -> None:
-        self.heap: list[_Scheduled] = []
+        self._heap: list[Scheduled] = []
         self._sequence = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
 
     def schedule(self, time_s: float, priority: int, call: Callable[..., None], *arguments: Any) -> None:
         """Schedule `call(now_s, *arguments)` at `time_s`."""
         self._sequence += 1
-        heappush(self.heap, (time_s, priority, self._sequence, call, arguments))
+        heappush(self._heap, Scheduled(time_s, priority, self._sequence, call, arguments))
 
-    def first_of_moment(self, earliest: _Scheduled) -> _Scheduled:
-        """Remove and return the first call, by priority, of the moment of the earliest one, already removed."""
-        event, at_once = earliest, [earliest]
-        while event[1] and self.heap and self.heap[0][0] <= earliest[0] + MOMENT_S:
-            at_once.append(heappop(self.heap))
-            event = min(event, at_once[-1], key=lambda each: (each[1], each[0], each[2]))
-        for other in at_once:
-            if other is not event:
-                heappush(self.heap, other)
-        return event
+    def earliest(self) -> Scheduled:
+        """Return the call with the earliest time."""
+        return self._heap[0]
+
+    def discard_earliest(self) -> None:
+        """Remove the call with the earliest time."""
+        heappop(self._heap)
+
+    def pop(self) -> Scheduled:
+        """Remove and return the next call in the total order."""
+        first = heappop(self._heap)
+        last_s = first.time_s + MOMENT_S
+        if first.priority == COMPLETION or not self._heap or self._heap[0].time_s > last_s:
+            return first
+
+        # Later by rounding alone, a call of the same moment may come before this one.
+        moment = [first]
+        while self._heap and self._heap[0].time_s <= last_s:
+            moment.append(heappop(self._heap))
+        chosen = min(moment, key=lambda each: (each.priority, each.time_s, each.sequence))
+        for other in moment:
+            if other is not chosen:
+                heappush(self._heap, other)
+        return chosen

@@ -1,7 +1,11 @@
 """Result of a run: times of each task (Eqs. 8, 9), energy by both accounts (Eq. 7), and the timeline."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -10,11 +14,17 @@ from numpy.typing import ArrayLike
 from heshare.running import timeline
 from heshare.running.task_energy import energy_by_task
 from heshare.running.timeline import Timeline, Totals
+from heshare.running.timeline_figure import timeline_figure
+from heshare.running.trace_events import write_trace
 from heshare.shared import display
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import require
+from heshare.shared.html_tables import html_table
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,8 +75,6 @@ class Run:
         return f"Run({what}, {values}, {self.provenance})"
 
     def _repr_html_(self) -> str:
-        from heshare.shared.html_tables import html_table
-
         return html_table(self, self.to_frame())
 
     @cached_property
@@ -175,6 +183,22 @@ class Run:
             True
         """
         return energy_by_task(self)
+
+    def plot(self) -> Figure:
+        """Return a figure of the timeline: for each GPU its tasks, in the colour of their load, its clock and power.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        return timeline_figure(self)
+
+    def to_perfetto(self, path: str | Path) -> Path:
+        """Write the run as Chrome trace events (JSON), which https://ui.perfetto.dev opens; return the path.
+
+        Raises:
+            InputError: the path is a folder.
+        """
+        return write_trace(self, path)
 
     def power_over_time(self) -> pd.DataFrame:
         """Return the cluster's power as a step function: columns time_s and power_w."""

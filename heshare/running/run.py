@@ -1,7 +1,6 @@
 """Run of a task set under a policy: on emulated GPUs in virtual time by default, on real ones by the same code."""
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -10,21 +9,22 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from heshare.devices.constants import default
 from heshare.devices.device import Device
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.policies.policy import Policy, ReusesPlanning, check_arguments
+from heshare.policies.policy import Policy, check_policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.observer import Observer
 from heshare.running.result import Run
-from heshare.shared.errors import InputError, require
+from heshare.shared.arrays import FloatArray
+from heshare.shared.errors import HeShareError, InputError, require
+from heshare.shared.progress import drawn
 from heshare.world.catalogue import memory_mib, models
 from heshare.world.cluster import Cluster
-from heshare.world.task import Task
+from heshare.world.task import Task, TaskSet
 from heshare.world.workload import Workload
 
 
@@ -39,46 +39,73 @@ def run(
     clock: Clock | None = None,
     max_time_s: float = math.inf,
     start_cost_s: float = 0.0,
-    progress: bool = False,
+    progress: bool | None = False,
     observer: Observer | None = None,
 ) -> Run:
     """Run a task set under a policy until every task has completed.
 
+    `hs.run` calls it with the tasks, GPUs, policy and predictor that its arguments stand for (`heshare.arguments`), and
+    draws `rng` from its seed.
+
     Args:
-        tasks: the task set; task i has id i.
+        tasks: the task set, in any order, with the ids 0 to n-1.
         cluster: the GPUs.
         policy: decides what starts where and when; it is reset first.
         predictor: predicts for the policy. What happens depends on the devices alone.
         rng: the policy's randomness.
         devices: one for each GPU, in order; by default an emulated one each.
         clock: the time that the devices share; by default virtual.
-        max_time_s: give up when the run reaches this time, s.
+        max_time_s: most wall time that the run may take, s; it is looked at between two events.
         start_cost_s: time that a task holds its memory and does nothing whenever it starts or resumes on a GPU
             (loading the model), s. A real device has its own.
-        progress: show a progress bar over tasks.
+        progress: show a progress bar over completed tasks; None: on a terminal, after two seconds.
         observer: is called with decisions and results before they take effect, to journal them for example.
 
     Returns:
         The run: per-task times, energies, timeline.
 
     Raises:
-        InputError: a policy whose functions take other arguments, no tasks, ids that are not 0 .. n-1, a task that the
-            cluster can never hold, tasks on several GPUs for a policy that runs none, or devices that do not match the
-            cluster.
+        InputError: an object that is no `Policy`, or whose functions take other arguments, no tasks, ids that are not
+            0 .. n-1, a task that the cluster can never hold, tasks on several GPUs for a policy that runs none, or
+            devices that do not match the cluster.
         PolicyError: the policy returned an impossible action, or leaves tasks that no action will ever start.
         DeviceError: a device refused, failed or makes no progress.
+        HeShareError: the run takes longer than `max_time_s`.
     """
-    how: Any = {"max_time_s": max_time_s, "start_cost_s": start_cost_s, "observer": observer}
-    begun = BegunRun(tasks, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, **how)
+    begun = BegunRun(
+        tasks,
+        cluster,
+        policy,
+        predictor=predictor,
+        rng=rng,
+        devices=devices,
+        clock=clock,
+        start_cost_s=start_cost_s,
+        observer=observer,
+    )
     loop = begun.loop
+    began_s = perf_counter()
+
     # A bar, even one that shows nothing, has a lock that a killed process leaves behind.
-    with tqdm(total=len(loop.tasks), desc=policy.name, unit="task") if progress else nullcontext() as bar:
+    shown = nullcontext() if progress is False else drawn(progress, total=len(tasks), desc=policy.name, unit="task")
+    with shown as bar:
         try:
-            end_s = loop.run(on_end=None if bar is None else bar.update)
+            for _ in loop.steps():
+                if bar is not None and loop.ended > bar.n:
+                    bar.update(loop.ended - bar.n)
+                if perf_counter() - began_s > max_time_s and loop.ended < len(loop.tasks):
+                    raise _out_of_time(loop, max_time_s)
         except BaseException:
             _abandon(loop)
             raise
-    return begun.result(end_s)
+    return begun.result()
+
+
+def _out_of_time(loop: Loop, max_time_s: float) -> HeShareError:
+    return HeShareError(
+        f"{loop.policy.name}: the run took more than {max_time_s:g} s; {loop.ended} of {len(loop.tasks)} tasks have "
+        "completed. Allow more time, take fewer tasks, or another policy."
+    )
 
 
 class BegunRun:
@@ -100,39 +127,46 @@ class BegunRun:
         kind: type[Loop] = Loop,
         **how: Any,
     ) -> None:
-        check_arguments(policy.reset, "the cluster, the predictor and the random generator", 3, policy.name)
-        check_arguments(policy.decide, "the event and the view", 2, policy.name)
-        tasks = _checked(tasks)
+        check_policy(policy)
+        tasks = TaskSet.of(tasks)
         _check_gangs(tasks, policy)
         _check_memory(tasks, cluster)
         self._devices = _emulated(cluster) if devices is None else list(devices)
         _check_devices(cluster, self._devices)
-        # Those made here begin at zero.
-        self._energy_j = np.array([0.0 if devices is None else device.read().energy_j for device in self._devices])
-        self._predictor, self._calls, began_s = predictor, predictor.calls, perf_counter()
+
+        self._energy_j = self._read_energy_j()
+        self._predictor = predictor
+        self._calls_before = predictor.calls
+
+        began_s = perf_counter()
         policy.reset(cluster, predictor, rng)
         self._reset_s = perf_counter() - began_s
-        self.loop = kind(tasks, cluster, policy, self._devices, VirtualClock() if clock is None else clock, **how)
 
-    def result(self, end_s: float) -> Run:
-        """Return the run, which has ended at this time, s."""
-        loop, devices = self.loop, self._devices
-        loop.settle()
-        for device in devices:
+        self._clock = VirtualClock() if clock is None else clock
+        self.loop = kind(tasks, cluster, policy, self._devices, self._clock, **how)
+
+    def result(self) -> Run:
+        """Return the run, which has ended now."""
+        loop = self.loop
+        end_s = self._clock.now_s()
+        for device in self._devices:
             device.advance(end_s)
-        policy = loop.policy
-        reused = policy.reused if isinstance(policy, ReusesPlanning) else None
+
+        reused = loop.policy.reused
         return Run(
-            policy=policy.name,
+            policy=loop.policy.name,
             cluster=loop.cluster,
             tasks=tuple([task.spec for task in loop.tasks.values()]),
             record=loop.recorder.finish(end_s),
-            device_energy_j=np.array([device.read().energy_j for device in devices]) - self._energy_j,
-            planning_s=self._reset_s + loop.planning_s + (reused.planning_s if reused else 0.0),
-            predictor_calls=self._predictor.calls - self._calls + (reused.predictor_calls if reused else 0),
+            device_energy_j=self._read_energy_j() - self._energy_j,
+            planning_s=self._reset_s + loop.planning_s + reused.planning_s,
+            predictor_calls=self._predictor.calls - self._calls_before + reused.predictor_calls,
             events=loop.events,
-            provenance="+".join(sorted({device.provenance for device in devices})),
+            provenance="+".join(sorted({device.provenance for device in self._devices})),
         )
+
+    def _read_energy_j(self) -> FloatArray:
+        return np.array([device.read().energy_j for device in self._devices])
 
 
 @lru_cache(maxsize=10_000)
@@ -142,33 +176,31 @@ def _least_mib(workload: Workload) -> float:
 
 
 def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
-    fitting_gpus: dict[Workload, int] = {}
-    sizes_mib = sorted([gpu.memory_mib for gpu in cluster.gpus])
+    fitting: dict[Workload, int] = {}
     for task in tasks:
         workload = task.workload
-        fitting = fitting_gpus.get(workload)
-        if fitting is None:
-            fitting = fitting_gpus[workload] = len(sizes_mib) - bisect_left(sizes_mib, _least_mib(workload))
-        if fitting < task.gpus and fitting < min((task.gpus, *task.widths)):
-            found = f"task {task.id}, {workload}, for {task.gpus} GPUs, where {fitting} can hold it"
+        if workload not in fitting:
+            least_mib = _least_mib(workload)
+            fitting[workload] = sum([gpu.memory_mib >= least_mib for gpu in cluster.gpus])
+        if fitting[workload] < min((task.gpus, *task.widths)):
+            found = f"task {task.id}, {workload}, for {task.gpus} GPUs, where {fitting[workload]} can hold it"
             advice = "Leave the task out, or take a larger cluster."
             raise InputError(found, f"a task that {cluster} can hold", advice, column="tasks")
 
 
 def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
-    several = (task for task in tasks if task.gpus > 1 and task.workload.model in models())
-    split = next((task for task in several if models()[task.workload.model].language), None)
-    if split is not None:
-        found = f"task {split.id}, {split.workload} on {split.gpus} GPUs"
-        expected = "a language model on one GPU, since there is no law for one that is split over several"
-        raise InputError(found, expected, "Take a larger GPU, or a smaller model.", column="gpus")
-    if getattr(policy, "gangs", True):
-        return
-    gang = next((task for task in tasks if task.gpus > 1 and 1 not in task.widths), None)
-    if gang is not None:
-        found = f"task {gang.id}, which runs on {gang.gpus} GPUs, under {policy.name}"
-        advice = "Leave such tasks out, or take a policy that runs them, such as fifo, eaco or power-flow."
-        raise InputError(found, "tasks on one GPU, since this policy runs no others", advice, column="gpus")
+    for task in tasks:
+        if task.gpus == 1:
+            continue
+        model = models().get(task.workload.model)
+        if model is not None and model.language:
+            found = f"task {task.id}, {task.workload} on {task.gpus} GPUs"
+            expected = "a language model on one GPU, since there is no law for one that is split over several"
+            raise InputError(found, expected, "Take a larger GPU, or a smaller model.", column="gpus")
+        if not policy.gangs and 1 not in task.widths:
+            found = f"task {task.id}, which runs on {task.gpus} GPUs, under {policy.name}"
+            advice = "Leave such tasks out, or take a policy that runs them, such as fifo, eaco or power-flow."
+            raise InputError(found, "tasks on one GPU, since this policy runs no others", advice, column="gpus")
 
 
 def _emulated(cluster: Cluster) -> list[Device]:
@@ -182,20 +214,7 @@ def _abandon(loop: Loop) -> None:
     for gpu in loop.gpus:
         # The first failure is reported, not that of a device which fails again while it is stopped.
         with suppress(Exception):
-            stop_all = getattr(gpu.device, "stop_all", None)
-            if stop_all is not None:
-                stop_all()
-            for task_id in list(gpu.device.read().residents):
-                gpu.device.stop(task_id)
-
-
-def _checked(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    ordered = tuple(sorted(tasks, key=lambda task: task.id))
-    ids = [task.id for task in ordered]
-    good = bool(ids) and ids == list(range(len(ids)))
-    found = f"{len(ids)} tasks with ids {ids[:5]} ..."
-    require("tasks", found, good, "at least one task, with ids 0 to n-1", "Number the tasks from 0.")
-    return ordered
+            gpu.device.stop_all()
 
 
 def _check_devices(cluster: Cluster, devices: Sequence[Device]) -> None:

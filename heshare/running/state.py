@@ -1,26 +1,23 @@
-"""State of tasks, gangs and GPUs during a run, and the views of GPUs and waiting tasks that a policy gets.
+"""State of tasks and GPUs during a run, and the views of them that a policy gets.
 
-A task on several GPUs is a gang (`running/gangs.py`); its first GPU counts its iterations.
+A task on several GPUs is a gang (`heshare.running.gangs`); its first GPU counts its iterations.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
-from heshare.devices.device import Alone, AloneState, BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
-from heshare.devices.emulated_device import EmulatedDevice, StatesAlone
-from heshare.policies.policy import GpuView, Pace, Running
+from heshare.devices.device import Device, Reading
+from heshare.policies.policy import GpuView, Running
 from heshare.running.clock import Clock
-from heshare.shared.errors import DeviceError
 from heshare.world.catalogue import memory_mib, parallel_speed
 from heshare.world.task import Task
-from heshare.world.workload import Resident
+from heshare.world.workload import Resident, Workload
 
 
 class TaskState(Enum):
@@ -34,40 +31,48 @@ class TaskState(Enum):
     FAILED = "has failed"
 
 
-_rank = attrgetter("arrival_s", "id")
-
-
+@dataclass(slots=True, eq=False, repr=False)
 class TaskRun:
     """A task during a run.
 
     Attributes:
+        spec: the task.
         remaining: iterations still to do (at the task's own inference batch size and number of GPUs) when it last
             started or stopped.
-        indices: those of its GPUs while it runs or loads, else none; the first counts its iterations.
-        gpus: these GPUs if they count it, else none.
-        workload: what it runs there; its inference batch size is the policy's choice.
+        workload: what it runs; its inference batch size is the policy's choice.
+        state: where it is in its life.
+        gpus: its GPUs while it runs or loads, else none; the first counts its iterations.
+        mps_pct: its MPS percentage there.
+        sharing: its mode of sharing there.
         scale: iterations of the task for one iteration as it runs there.
-        counted: whether its GPUs count it and its memory, `held_mib`; not while no device knows of it (`Alone`).
         slowed: whether devices hold it to the pace of the slowest GPU of its gang.
+        started_s: when it last started, s.
         starts: how often it was started; a scheduled end of loading is valid for one start.
-        started_s, due_s, alone: where it has its GPUs to itself, as of `Alone`.
+        held_mib: its memory on each of its GPUs, MiB.
     """
 
-    state = TaskState.PENDING
+    spec: Task
+    remaining: float
+    workload: Workload
+    state: TaskState = TaskState.PENDING
     gpus: tuple[GpuState, ...] = ()
-    indices: tuple[int, ...] = ()
-    mps_pct, sharing, scale, counted, slowed, starts = 100, "mps", 1.0, False, False, 0
-    started_s: float
-    due_s: float
-    held_mib: float
-    alone: AloneState
+    mps_pct: int = 100
+    sharing: str = "mps"
+    scale: float = 1.0
+    slowed: bool = False
+    started_s: float = 0.0
+    starts: int = 0
+    held_mib: float = 0.0
 
-    def __init__(self, spec: Task) -> None:
-        self.id, self.spec, self.remaining, self.workload = spec.id, spec, spec.iterations, spec.workload
+    @classmethod
+    def of(cls, spec: Task) -> TaskRun:
+        """Return the state of a task that has not arrived yet."""
+        return cls(spec, spec.iterations, spec.workload)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return all but its GPUs, which the loop restores: graphs of tasks and GPUs are too deep to pickle."""
-        return {**self.__dict__, "gpus": ()}
+    @property
+    def id(self) -> int:
+        """The task's id."""
+        return self.spec.id
 
     @property
     def running(self) -> bool:
@@ -86,34 +91,30 @@ class TaskRun:
         """Return how many of `done` iterations since its start count if it stops now: up to its last full epoch."""
         if self.spec.epochs is None:
             return done
-        epoch, before = self.spec.iterations / self.spec.epochs, self.spec.iterations - self.remaining
+        epoch = self.spec.iterations / self.spec.epochs
+        before = self.spec.iterations - self.remaining
         # 1e-9: a number of epochs that is whole but for rounding is whole.
-        return max(math.floor((before + done) / epoch + 1e-9) * epoch - before, 0.0)
+        whole_epochs = math.floor((before + done) / epoch + 1e-9)
+        return max(whole_epochs * epoch - before, 0.0)
 
-    def interval(self, now_s: float, done: float, outcome: str) -> tuple[Any, ...]:
-        """Return the fields of an `Interval` until now, with all its GPUs; of a gang each did the same part."""
-        gpus, size = self.indices, self.workload.batch_size
-        return self.id, gpus, self.started_s, now_s, self.mps_pct, size, done / len(gpus), outcome
-
-    def occupy(self, gpus: tuple[GpuState, ...], indices: tuple[int, ...]) -> None:
-        """Put the task on GPUs: take its memory there, and add it to their gangs if it is one."""
-        self.gpus, self.indices, self.counted, self.held_mib = gpus, indices, True, memory_mib(self.workload)
+    def occupy(self, gpus: tuple[GpuState, ...]) -> None:
+        """Put the task on GPUs and take its memory there."""
+        self.gpus = gpus
+        self.held_mib = memory_mib(self.workload)
         for gpu in gpus:
-            gpu.tasks, gpu.seen = {**gpu.tasks, self.id: self}, None
+            gpu.tasks[self.id] = self
             gpu.free_mib -= self.held_mib
-            if len(gpus) > 1:
-                gpu.gangs[self.id] = self
+            gpu.forget()
 
     def vacate(self) -> None:
         """Take the task off its GPUs and give its memory back."""
         for gpu in self.gpus:
-            gpu.tasks = {other: task for other, task in gpu.tasks.items() if other != self.id}
-            gpu.gangs.pop(self.id, None)
+            del gpu.tasks[self.id]
             # An empty GPU has all its memory, whatever rounding left.
-            gpu.free_mib = gpu.free_mib + self.held_mib if gpu.tasks else gpu.total_mib
-            gpu.seen = None
-        self.gpus = self.indices = ()
-        self.counted = self.slowed = False
+            gpu.free_mib = gpu.free_mib + self.held_mib if gpu.tasks else gpu.device.gpu.memory_mib
+            gpu.forget()
+        self.gpus = ()
+        self.slowed = False
 
     def start_on(self, gpu: GpuState, iterations: float | None) -> None:
         """Start the task on a GPU's device, for so many iterations, or with None until it is stopped.
@@ -125,7 +126,7 @@ class TaskRun:
             gpu.device.start(self.id, self.workload, self.mps_pct, iterations)
         else:
             resident = Resident(self.workload, self.mps_pct, self.sharing)
-            gpu.require_sharing(f"sharing by {self.sharing}").start_as(self.id, resident, iterations)
+            gpu.device.start_as(self.id, resident, iterations)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -133,121 +134,88 @@ class GpuState:
     """One GPU during a run.
 
     Attributes:
-        tasks: the tasks that run or load on it and that it counts, by task id; replaced when one comes or goes.
-        gangs: those of them that are on other GPUs too, by task id.
-        seen: the latest view, with its reading once one is taken; set to None when something changes.
+        tasks: the tasks that run or load on it, by id.
+        free_mib: memory that they leave free, MiB.
         running: the view of its tasks.
+        view: the view of the GPU; None when something changed since it was made.
+        reading: the device's latest reading; None when something changed since.
         version: counts changes; a scheduled check of an older version is void.
-        listed: whether it is on the executor's list of changed GPUs.
+        changed: whether it changed at the present event, and is to be read and scheduled again.
         loss_reported: whether the policy has been notified that the GPU is lost.
         drain_reported: whether the policy has been notified that nothing new may start on it.
-        shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
-        brief_device: the device, if it reads briefly, and the same whenever it is asked.
-        fallible: the device, if a task can fail on it while the run continues.
-        alike: that of its emulated device, as long as a policy has not asked for a view or reading; else None.
-        alone: tasks that had the GPU to themselves, unknown to the device and the timeline.
-        settle: makes both know of them, and of the task that has it to itself now.
     """
 
     index: int
     device: Device
     clock: Clock
     tasks: dict[int, TaskRun] = field(default_factory=dict)
-    gangs: dict[int, TaskRun] = field(default_factory=dict)
-    seen: ViewOnAccess | None = None
-    running: RunningTasks = field(init=False)
-    total_mib: float = field(init=False)
     free_mib: float = field(init=False)
+    running: RunningTasks = field(init=False)
+    view: ViewOnAccess | None = None
+    reading: Reading | None = None
     version: int = 0
-    listed: bool = False
+    changed: bool = False
     loss_reported: bool = False
     drain_reported: bool = False
-    shares_gpu: SharesGpu | None = field(init=False)
-    brief_device: ReadsBriefly | None = field(init=False)
-    fallible: Fallible | None = field(init=False)
-    alike: StatesAlone | None = field(init=False)
-    alone: list[Alone] = field(default_factory=list)
-    settle: Callable[[GpuState], None] | None = None
 
     def __post_init__(self) -> None:
-        device = self.device
-        self.free_mib = self.total_mib = device.gpu.memory_mib
-        self.shares_gpu = cast(SharesGpu, device) if hasattr(device, "start_as") else None
-        briefly = cast(ReadsBriefly, device) if hasattr(device, "read_brief") else None
-        self.brief_device = None if briefly is None or briefly.read_brief() is None else briefly
+        self.free_mib = self.device.gpu.memory_mib
         self.running = RunningTasks(self)
-        self.fallible = cast(Fallible, device) if hasattr(device, "take_failures") else None
-        self.alike = device.alike if isinstance(device, EmulatedDevice) else None
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.device.gpu.name})"
 
+    def forget(self) -> None:
+        """Note that what was read and seen of it holds no longer."""
+        self.view = None
+        self.reading = None
+
     def read(self) -> Reading:
-        """Return the device's reading now; it is taken again only if something changed."""
-        seen = self.seen or self.view()
-        if seen.reading is None:
-            self._ask()
-            object.__setattr__(seen, "reading", self.device.read())
-        return cast(Reading, seen.reading)
+        """Return the device's reading; it is taken again only if something changed."""
+        if self.reading is None:
+            self.reading = self.device.read()
+        return self.reading
 
-    def read_brief(self) -> BriefReading:
-        """Return the part of a reading that a timeline keeps, and the next event, of what the device knows."""
-        if self.brief_device is not None and (self.seen is None or self.seen.reading is None):
-            return cast(BriefReading, self.brief_device.read_brief())
-        return BriefReading.of(self.read(), self.device.next_event_s())
-
-    def _ask(self) -> None:
-        if self.alike is not None and self.settle is not None:
-            self.alike = None
-            self.settle(self)
-
-    def require_sharing(self, purpose: str) -> SharesGpu:
-        """Return the device, for what only some devices can do.
-
-        Raises:
-            DeviceError: it shares by MPS alone and runs each task on itself alone.
-        """
-        if self.shares_gpu is None:
-            raise DeviceError(
-                f"GPU {self.index} ({self.device.gpu.name}, {self.device.provenance}): {purpose} is not possible; it "
-                "shares by MPS alone and runs each task on itself alone. Use a policy and tasks that need no more, or "
-                "emulated GPUs."
-            )
-        return self.shares_gpu
-
-    def view(self) -> ViewOnAccess:
-        """Return this GPU as a policy may see it; built once after each change."""
-        if self.seen is None:
-            self._ask()
-            self.seen = ViewOnAccess.of(self)
-            if self.brief_device is None:
-                self.read()
-        return self.seen
-
-    def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        return None, {name: None if name == "seen" else getattr(self, name) for name in self.__slots__}
+    def seen(self) -> ViewOnAccess:
+        """Return this GPU as a policy may see it; the same object until something changes."""
+        if self.view is None:
+            self.view = ViewOnAccess.of(self)
+        return self.view
 
 
 class ViewOnAccess(GpuView):
-    """View of a GPU, which asks the device when a policy needs more than the tasks that run there."""
+    """View of a GPU whose clocks and power are read when a policy first asks for them.
 
-    __slots__ = ("_state", "reading")
+    A policy that never asks costs no reading: between an event and the actions that follow it a device may be in a
+    state that lasts for no time.
+    """
+
+    __slots__ = ("_reading", "_state")
     _state: GpuState
-    reading: Reading | None
+    _reading: Reading | None
 
     @classmethod
     def of(cls, state: GpuState) -> ViewOnAccess:
         """Return the view of a GPU."""
-        view, known = cls.__new__(cls), (state, None, state.index, state.device.gpu, state.running)
-        for name, value in zip(("_state", "reading", "index", "gpu", "running"), known, strict=True):
-            object.__setattr__(view, name, value)
+        view = cls.__new__(cls)
+        # The fields of a view are frozen.
+        put = object.__setattr__
+        put(view, "_state", state)
+        put(view, "_reading", state.reading)
+        put(view, "index", state.index)
+        put(view, "gpu", state.device.gpu)
+        put(view, "running", state.running)
+        put(view, "free_mib", state.free_mib)
         return view
 
     def __getattr__(self, name: str) -> Any:
-        found = self._state.read_brief() if self.reading is None else self.reading
-        known = found.requested_mhz, found.sm_mhz, found.power_w, self._state.free_mib
-        for each, value in zip(("requested_mhz", "sm_mhz", "power_w", "free_mib"), known, strict=True):
-            object.__setattr__(self, each, value)
+        # Python calls this for an attribute without a value: the three below, until one of them is asked for.
+        if name not in ("requested_mhz", "sm_mhz", "power_w"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        reading = self._reading or self._state.read()
+        object.__setattr__(self, "requested_mhz", reading.requested_mhz)
+        object.__setattr__(self, "sm_mhz", reading.sm_mhz)
+        object.__setattr__(self, "power_w", reading.power_w)
         return object.__getattribute__(self, name)
 
 
@@ -270,18 +238,15 @@ class RunningTasks(Mapping[int, Running]):
 
     def __getitem__(self, task_id: int) -> Running:
         task = self._gpu.tasks[task_id]
-        pace, now_s = self.pace(task_id), self._gpu.clock.now_s()
-        return Running(task.spec, task.mps_pct, pace.time_s, pace.remaining(now_s), task.sharing, task.indices)
-
-    def pace(self, task_id: int) -> Pace:
-        """Return the pace of a task, which holds until something changes on the GPU."""
-        task = self._gpu.tasks[task_id]
+        gpus = tuple([gpu.index for gpu in task.gpus])
         left = task.remaining / task.scale
         if not task.running:
-            return Pace(left, 0.0, 0.0, math.inf)
+            return Running(task.spec, task.mps_pct, math.inf, left, task.sharing, gpus)
+
         reading = task.gpus[0].read()
         progress = reading.residents[task_id]
-        return Pace(left, progress.done, reading.time_s, progress.time_s)
+        done = progress.done + (self._gpu.clock.now_s() - reading.time_s) / progress.time_s
+        return Running(task.spec, task.mps_pct, progress.time_s, max(left - done, 0.0), task.sharing, gpus)
 
 
 class GpuViews(Sequence[GpuView]):
@@ -294,23 +259,63 @@ class GpuViews(Sequence[GpuView]):
         return len(self._gpus)
 
     def __iter__(self) -> Iterator[GpuView]:
-        return (gpu.seen or gpu.view() for gpu in self._gpus)
+        return (gpu.view or gpu.seen() for gpu in self._gpus)
 
     def __getitem__(self, index: Any) -> Any:
-        gpus: Any = self._gpus[index]
-        return [gpu.view() for gpu in gpus] if isinstance(index, slice) else gpus.view()
+        if isinstance(index, slice):
+            return [gpu.seen() for gpu in self._gpus[index]]
+        return self._gpus[index].seen()
 
 
-class WaitingTasks(list[Task]):
-    """Tasks that have arrived and do not run, by (arrival, id); `add` and `remove` take O(log n) and a memory move."""
+class WaitingTasks(Sequence[Task]):
+    """Tasks that have arrived and do not run, by (arrival, id), as a policy sees them: it cannot change them.
 
-    def add(self, task: Task) -> None:
-        """Add a task to the waiting ones."""
-        if self and self[-1].arrival_s >= task.arrival_s and _rank(self[-1]) > _rank(task):
-            insort(self, task, key=_rank)
-        else:
-            self.append(task)
+    Adding and removing a task takes O(1), and so do the first and the last place. Tasks that come back, since they were
+    paused or failed, are sorted in when the tasks are next looked at.
+    """
 
-    def remove(self, task: Task) -> None:
-        """Remove a task from the waiting ones."""
-        del self[0 if self[0] is task else bisect_left(self, _rank(task), key=_rank)]
+    def __init__(self) -> None:
+        self._tasks: OrderedDict[int, Task] = OrderedDict()
+        self._sorted = True
+        self._places: tuple[Task, ...] | None = None
+
+    def arrive(self, task: Task) -> None:
+        """Add a task; for the event loop alone."""
+        if self._tasks:
+            last = next(reversed(self._tasks.values()))
+            self._sorted = self._sorted and _rank(last) < _rank(task)
+        self._tasks[task.id] = task
+        self._places = None
+
+    def leave(self, task: Task) -> None:
+        """Remove a task; for the event loop alone."""
+        del self._tasks[task.id]
+        self._places = None
+
+    def _in_order(self) -> OrderedDict[int, Task]:
+        if not self._sorted:
+            self._tasks = OrderedDict(sorted(self._tasks.items(), key=lambda item: _rank(item[1])))
+            self._sorted = True
+        return self._tasks
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._in_order().values())
+
+    def __reversed__(self) -> Iterator[Task]:
+        return reversed(self._in_order().values())
+
+    def __getitem__(self, index: Any) -> Any:
+        if index == 0 and self._tasks:
+            return next(iter(self))
+        if index == -1 and self._tasks:
+            return next(reversed(self))
+        if self._places is None:
+            self._places = tuple(self)
+        return self._places[index]
+
+
+def _rank(task: Task) -> tuple[float, int]:
+    return task.arrival_s, task.id

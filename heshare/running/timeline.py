@@ -5,16 +5,14 @@ over windows (Section II-A); here power is constant within a segment, so that th
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from heshare.devices.device import Alone, BriefReading
+from heshare.devices.device import Reading
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.world.task import Task
 
@@ -66,36 +64,19 @@ class Interval(NamedTuple):
     outcome: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Timeline:
     """Timeline of a run on k GPUs.
 
     Attributes:
         labels: a short name for each GPU, shape (k,).
+        segments: for each GPU without gaps from the start to the makespan; by end.
+        intervals: in order of their ends.
     """
 
     labels: tuple[str, ...]
-    _segments: Iterable[Segment]
-    _intervals: Iterable[Interval]
-
-    @cached_property
-    def segments(self) -> tuple[Segment, ...]:
-        """Segments, for each GPU without gaps from the start to the makespan; by end."""
-        return tuple(self._segments)
-
-    @cached_property
-    def intervals(self) -> tuple[Interval, ...]:
-        """Intervals, in order of their ends."""
-        return tuple(self._intervals)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Timeline, (self.labels, self.segments, self.intervals)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Timeline) and self.__reduce__() == other.__reduce__()
-
-    def __hash__(self) -> int:
-        return hash(self.__reduce__())
+    segments: tuple[Segment, ...]
+    intervals: tuple[Interval, ...]
 
     def segment_frame(self) -> pd.DataFrame:
         """Return one row a segment: gpu, label, times, clocks, power, energy_j, number of tasks, residents as text."""
@@ -113,12 +94,6 @@ class Timeline:
         frame = pd.DataFrame(self.intervals, columns=list(Interval._fields))
         frame.insert(2, "label", [self.labels[gpu] for gpu in frame["gpu"]])
         return frame.sort_values(["task", "start_s"], kind="stable", ignore_index=True)
-
-
-_State = tuple[int | None, float, float, tuple[tuple[int, int, float], ...]]
-_Ended = tuple[float, _State, float] | tuple[float, _State, Sequence[Alone], _State]
-"""Start, state and end of a segment; or start and state of the one before tasks that had the GPU to themselves, these
-tasks, and the GPU's state without them. A state is the clocks, power and residents of a `Segment`."""
 
 
 @dataclass(frozen=True)
@@ -144,90 +119,46 @@ class Totals:
     busy_s: FloatArray
 
 
+_State = tuple[int | None, float, float, tuple[tuple[int, int, float], ...]]
+"""What holds on a GPU during a segment: requested clock, clock, power and residents."""
+
+
 @dataclass
 class TimelineRecorder:
-    """Recorder of a timeline, which makes segments and intervals when it is asked for them.
+    """Recorder of a timeline: of each GPU the state that holds now, and what has ended.
 
     Attributes:
-        times_s: times in the order of events.
-        places: at each of these times, the GPUs of which a segment may end.
-        left: of each task that has left its GPUs the fields of an interval, with all its GPUs; and, if it had these to
-            itself, the rest of an `Alone`.
+        labels: a short name for each GPU, shape (k,).
+        segments: the segments that have ended.
+        intervals: the intervals that have ended.
     """
 
     labels: tuple[str, ...]
-    times_s: list[float] = field(default_factory=list)
-    places: list[Sequence[int]] = field(default_factory=list)
-    left: list[tuple[Any, ...]] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    intervals: list[Interval] = field(default_factory=list)
     _open: dict[int, tuple[float, _State]] = field(default_factory=dict)
-    _ended: defaultdict[int, list[_Ended]] = field(default_factory=lambda: defaultdict(list))
 
-    def place(self, now_s: float, gpus: Sequence[int]) -> None:
-        """Record that a segment of each of these GPUs may end now."""
-        self.times_s.append(now_s)
-        self.places.append(gpus)
+    def observe(self, gpu: int, now_s: float, reading: Reading) -> None:
+        """Record that the GPU is in this state from `now_s` on; a segment ends if it was in another one."""
+        residents = tuple([(task.task_id, task.resident.mps_pct, task.time_s) for task in reading.residents.values()])
+        state = reading.requested_mhz, reading.sm_mhz, reading.power_w, residents
 
-    def observe(self, gpu: int, now_s: float, state: BriefReading) -> None:
-        """Record that the GPU is in this state from `now_s` on."""
-        before, found = self._open.get(gpu), state[:4]
-        if before is not None:
-            if before[1] == found:
+        if gpu in self._open:
+            if self._open[gpu][1] == state:
                 return
-            self._end(gpu, before, now_s)
-        self._open[gpu] = now_s, found
-
-    def add_alone(self, gpu: int, ended: Sequence[Alone], idle: BriefReading) -> None:
-        """Record tasks that had the GPU to themselves, one after the other, and that it is idle since the last one."""
-        self._ended[gpu].append((*self._open[gpu], ended, idle[:4]))
-        self._open[gpu] = ended[-1][3], idle[:4]
-        self.place(ended[-1][3], (gpu,))
+            self._end(gpu, now_s)
+        self._open[gpu] = now_s, state
 
     def finish(self, now_s: float) -> Timeline:
         """End every open segment at `now_s` and return the timeline."""
         for gpu in sorted(self._open):
-            self._end(gpu, self._open.pop(gpu), now_s)
-        return Timeline(self.labels, self._segments(), self._intervals())
+            self._end(gpu, now_s)
+        return Timeline(self.labels, tuple(self.segments), tuple(self.intervals))
 
-    def _end(self, gpu: int, since: tuple[float, _State], now_s: float) -> None:
-        if now_s > since[0]:
-            self._ended[gpu].append((*since, now_s))
-            self.place(now_s, (gpu,))
-
-    def _intervals(self) -> Iterator[Interval]:
-        make = Interval._make
-        for task, gpus, *rest in self.left:
-            for gpu in gpus:
-                yield make((task, gpu, *rest[:6]))
-
-    def _segments(self) -> Iterator[Segment]:
-        # Of segments that end at one moment, the first is that of the GPU that has the first place.
-        of_gpu = {gpu: _made(gpu, ended) for gpu, ended in self._ended.items()}
-        following = {gpu: next(segments, None) for gpu, segments in of_gpu.items()}
-        for time_s, gpus in zip(self.times_s, self.places, strict=True):
-            for gpu in gpus:
-                segment = following.get(gpu)
-                if segment is not None and segment.end_s <= time_s:
-                    following[gpu] = next(of_gpu[gpu], None)
-                    yield segment
-
-
-def _made(gpu: int, ended: Iterable[_Ended]) -> Iterator[Segment]:
-    # The segments of one GPU, in order.
-    make = Segment._make
-    for each in ended:
-        if len(each) == 3:
-            yield make((gpu, each[0], each[2], *each[1]))
-            continue
-        since_s, rest, tasks, asleep = each
-        for task, _, start_s, end_s, mps_pct, _, _, _, _, clock_mhz, sm_mhz, power_w, time_s in tasks:
-            state = clock_mhz, sm_mhz, power_w, ((task, mps_pct, time_s),)
-            if state != rest:  # a task that was paused and started again at one moment has changed nothing
-                if start_s > since_s:
-                    yield make((gpu, since_s, start_s, *rest))
-                since_s = start_s
-            if end_s > since_s:
-                yield make((gpu, since_s, end_s, *state))
-            since_s, rest = end_s, asleep
+    def _end(self, gpu: int, now_s: float) -> None:
+        start_s, state = self._open.pop(gpu)
+        if now_s > start_s:
+            self.segments.append(Segment(gpu, start_s, now_s, *state))
 
 
 def task_intervals(intervals: Iterable[Interval], /) -> list[Interval]:
@@ -241,25 +172,37 @@ def sum_up(record: Timeline, tasks: Sequence[Task], /) -> Totals:
     The waiting time of a task is its time on no GPU between arrival and completion, pauses included; its execution time
     is its time on its GPU or GPUs. A GPU that never ran a task has no active energy.
     """
-    n, k = len(tasks), len(record.labels)
-    waiting_s, execution_s, completion_s, last_gpu = [0.0] * n, [0.0] * n, [math.nan] * n, [0] * n
-    left_s, last_end_s, busy_s = [task.arrival_s for task in tasks], [0.0] * k, [0.0] * k
-    for task, _, start_s, end_s, _, _, _, outcome in task_intervals(record.intervals):
-        waiting_s[task] += start_s - left_s[task]
-        execution_s[task] += end_s - start_s
-        left_s[task] = end_s
-        if outcome == "completed":
-            completion_s[task] = end_s
-    for task, gpu, _, end_s, _, _, _, _ in record.intervals:
-        last_gpu[task] = gpu
-        last_end_s[gpu] = max(last_end_s[gpu], end_s)
-    for gpu, start_s, end_s, _, _, _, residents in record.segments:
-        if residents:
-            busy_s[gpu] += end_s - start_s
-    times_s, ended_s = (np.array(waiting_s), np.array(execution_s)), np.array(completion_s)
-    active_j = energy_j(record.segments, np.array(last_end_s))
-    cluster_j = energy_j(record.segments, np.full(k, ended_s.max()))
-    return Totals(*times_s, ended_s, np.array(last_gpu, float), active_j, cluster_j, np.array(busy_s))
+    waiting_s = np.zeros(len(tasks))
+    execution_s = np.zeros(len(tasks))
+    completion_s = np.full(len(tasks), math.nan)
+    left_s = [task.arrival_s for task in tasks]
+    for stay in task_intervals(record.intervals):
+        waiting_s[stay.task] += stay.start_s - left_s[stay.task]
+        execution_s[stay.task] += stay.end_s - stay.start_s
+        left_s[stay.task] = stay.end_s
+        if stay.outcome == "completed":
+            completion_s[stay.task] = stay.end_s
+
+    last_gpu = np.zeros(len(tasks))
+    last_end_s = np.zeros(len(record.labels))
+    for interval in record.intervals:
+        last_gpu[interval.task] = interval.gpu
+        last_end_s[interval.gpu] = max(last_end_s[interval.gpu], interval.end_s)
+
+    busy_s = np.zeros(len(record.labels))
+    for segment in record.segments:
+        if segment.residents:
+            busy_s[segment.gpu] += segment.end_s - segment.start_s
+
+    return Totals(
+        waiting_s,
+        execution_s,
+        completion_s,
+        last_gpu,
+        energy_active_j=energy_j(record.segments, last_end_s),
+        energy_cluster_j=energy_j(record.segments, np.full(len(record.labels), completion_s.max())),
+        busy_s=busy_s,
+    )
 
 
 def energy_j(segments: Sequence[Segment], until_s: FloatArray, /) -> FloatArray:

@@ -11,11 +11,10 @@ from numba import njit
 
 from heshare.prediction.predictor import CODES, CodedSets, Predictor
 from heshare.scheduling.objectives import Instance, numbered_workloads
-from heshare.scheduling.plan import Plan
-from heshare.shared.arrays import BoolArray, FloatArray, IntArray
-from heshare.shared.caches import row_table
+from heshare.scheduling.plan import Batch, Plan
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray, distinct_rows
 
-EMPTY = row_table.EMPTY
+EMPTY = -1
 """Marks an index without a task, or a GPU without a queue."""
 DEFAULT_CLOCK = 0
 """Marks the GPU's default clock."""
@@ -80,7 +79,7 @@ class BatchExecutions:
 
 
 class BatchModel:
-    """Predicts the execution of batches and caches the predictions.
+    """Predicts the execution of batches of a task set.
 
     Tasks with the same workload are equal for the predictor; only their iterations differ.
     """
@@ -90,25 +89,25 @@ class BatchModel:
         self._predictor = predictor
         self._workloads, self._workload = numbered_workloads(instance.tasks)
         self._iterations = np.array([task.iterations for task in instance.tasks])
-        # By kind, clock and codes of the residents.
-        self._sets = row_table.PredictedSets(heads=2)
 
     def batches_of(self, plans: Iterable[Plan]) -> Batches:
         """Return the batches of plans of the instance's tasks, in the order of plans, GPUs and queues."""
+        kinds = []
+        found: list[Batch] = []
+        for plan in plans:
+            for kind, queue in zip(self.instance.kind_of.tolist(), plan.queues, strict=True):
+                kinds += [kind] * len(queue)
+                found += queue
+
         place = {task.id: index for index, task in enumerate(self.instance.tasks)}
-        found = [
-            (kind, batch)
-            for plan in plans
-            for kind, queue in zip(self.instance.kind_of.tolist(), plan.queues, strict=True)
-            for batch in queue
-        ]
-        shape = (len(found), max(len(batch.tasks) for _, batch in found))
-        tasks, mps_pct = np.full(shape, EMPTY), np.full(shape, 100)
-        for row, (_, batch) in enumerate(found):
+        shape = (len(found), max(len(batch.tasks) for batch in found))
+        tasks = np.full(shape, EMPTY)
+        mps_pct = np.full(shape, 100)
+        for row, batch in enumerate(found):
             tasks[row, : len(batch.tasks)] = [place[task] for task in batch.tasks]
             mps_pct[row, : len(batch.tasks)] = batch.mps_pct
-        clocks_mhz = np.array([batch.sm_mhz or DEFAULT_CLOCK for _, batch in found])
-        return Batches(np.array([kind for kind, _ in found]), tasks, mps_pct, clocks_mhz)
+        clocks_mhz = np.array([batch.sm_mhz or DEFAULT_CLOCK for batch in found])
+        return Batches(np.array(kinds), tasks, mps_pct, clocks_mhz)
 
     def execute(self, batches: Batches, *, piecewise: bool = False) -> BatchExecutions:
         """Predict batches whose tasks start together and which end with their last task (Eqs. 13 and 14).
@@ -147,28 +146,28 @@ class BatchModel:
 
         Seconds are 1 where there is no task.
         """
+        # Sets are equal in any order, so each one is sorted, with places without a task last.
         codes = np.where(batches.members, self._workload[batches.tasks] * CODES + batches.mps_pct, EMPTY)
-        heads = np.stack((batches.kind, batches.sm_mhz), axis=1)
-        keys, order = row_table.sorted_sets(heads, np.ascontiguousarray(codes))
-        numbers = self._sets.keys.numbers(keys)
-        if self._sets.predicted < len(self._sets.keys):
-            self._predict_new()
-        return self._sets.predictions(numbers, order, 1.0)
+        order = np.argsort(-codes, axis=1, kind="stable")
+        sets = np.take_along_axis(codes, order, axis=1)
 
-    def _predict_new(self) -> None:
-        # The sets that have a number but no prediction, in one call for each type of GPU.
-        new = self._sets.keys.since(self._sets.predicted)
-        time_s, power_w = np.ones((len(new), new.shape[1] - 2)), np.empty(len(new))
-        for kind in np.unique(new[:, 0]).tolist():
-            rows = np.flatnonzero(new[:, 0] == kind)
-            answer = self._predictor.co_run(
-                CodedSets.of_codes(new[rows, 2:], self._workloads),
-                self.instance.kinds[kind],
-                [mhz or None for mhz in new[rows, 1].tolist()],
-            )
-            time_s[rows, : answer.time_s.shape[1]] = answer.time_s
-            power_w[rows] = answer.power_w
-        self._sets.add(time_s, power_w)
+        sorted_s = np.ones(sets.shape)
+        power_w = np.empty(len(batches))
+        for kind, gpu in enumerate(self.instance.kinds):
+            rows = np.flatnonzero(batches.kind == kind)
+            if not len(rows):
+                continue
+            # The predictor is asked for each set and clock once; it keeps what it has predicted.
+            first, inverse = distinct_rows(np.column_stack((batches.sm_mhz[rows], sets[rows])))
+            asked = rows[first]
+            clocks_mhz = [clock or None for clock in batches.sm_mhz[asked].tolist()]
+            answer = self._predictor.co_run(CodedSets.of_codes(sets[asked], self._workloads), gpu, clocks_mhz)
+            sorted_s[rows, : answer.time_s.shape[1]] = answer.time_s[inverse]
+            power_w[rows] = answer.power_w[inverse]
+
+        iteration_s = np.empty(sets.shape)
+        np.put_along_axis(iteration_s, order, sorted_s, axis=1)
+        return np.where(batches.members, iteration_s, 1.0), power_w
 
 
 def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor | BatchModel) -> FloatArray:
@@ -178,9 +177,16 @@ def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor
     the predictor may be the model of batches of `world` that made the plans.
     """
     model = predictor if isinstance(predictor, BatchModel) else BatchModel(world, predictor)
-    queues = [(place, [len(each.tasks) for each in queue]) for place, plan in enumerate(plans) for queue in plan.queues]
-    number = [place for place, sizes in queues for _ in sizes]
-    behind = [sum(sizes[batch + 1 :]) for _, sizes in queues for batch in range(len(sizes))]
+    number = []  # the plan of each batch
+    behind = []  # the tasks in later batches of its queue
+    for place, plan in enumerate(plans):
+        for queue in plan.queues:
+            left = sum(len(batch.tasks) for batch in queue)
+            for batch in queue:
+                left -= len(batch.tasks)
+                number.append(place)
+                behind.append(left)
+
     done = model.execute(model.batches_of(plans), piecewise=True)
     energy_j = np.bincount(number, done.energy_j, len(plans))
     jct_s = np.bincount(number, done.jct_s(np.array(behind)), len(plans)) / len(world.tasks)

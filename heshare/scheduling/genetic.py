@@ -1,4 +1,8 @@
-"""The multi-objective task scheduling algorithm of stage 1 (Section III-B 2): a genetic algorithm with an archive."""
+"""The multi-objective task scheduling algorithm of stage 1 (Section III-B 2): a genetic algorithm with an archive.
+
+The paper describes the operators (`heshare.scheduling.operators`), not the loop around them. The loop is that of
+NSGA-II (Deb et al. 2002, DOI 10.1109/4235.996017), with an external archive whose last state is PS.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ from typing import Self, cast
 
 import numpy as np
 
-from heshare.scheduling.objectives import Instance, sum_segments
-from heshare.scheduling.operators import GeneticOperators, initialise, tournament
+from heshare.scheduling.objectives import Instance, segment_costs, sum_segments
+from heshare.scheduling.operators import crossover, initialise, mutate
 from heshare.scheduling.pareto import non_dominated_indices, round_significant, thin
-from heshare.scheduling.selection import Individuals, environmental_selection, joined
+from heshare.scheduling.selection import environmental_selection, tournament_winners
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.stopping import Stopped
@@ -35,6 +39,39 @@ class Schemes:
     evaluations: int
 
 
+@dataclass(frozen=True, slots=True)
+class Population:
+    """The individuals of one generation.
+
+    Attributes:
+        gpus: the GPU of each task in each of p schemes, shape (p, n).
+        costs: energy and sum of JCTs of each GPU's subset, shape (p, k, 2).
+        objectives: [energy in J, average JCT in s] of each scheme, shape (p, 2).
+    """
+
+    gpus: IntArray
+    costs: FloatArray
+    objectives: FloatArray
+
+    @classmethod
+    def evaluated(cls, gpus: IntArray, instance: Instance) -> Self:
+        """Return schemes with their energy and JCTs (Eqs. 6 to 9)."""
+        costs = segment_costs(gpus, instance.solo)
+        return cls(gpus, costs, sum_segments(costs, instance.n))
+
+    def joined(self, other: Population) -> Population:
+        """Return the individuals of both."""
+        return Population(
+            np.concatenate((self.gpus, other.gpus)),
+            np.concatenate((self.costs, other.costs)),
+            np.concatenate((self.objectives, other.objectives)),
+        )
+
+    def take(self, rows: IntArray) -> Population:
+        """Return the individuals of some rows."""
+        return Population(self.gpus[rows], self.costs[rows], self.objectives[rows])
+
+
 def search(
     instance: Instance,
     settings: Settings,
@@ -55,6 +92,7 @@ def search(
             if progress is not None and progress(done, settings.generations) is False:
                 break
     except KeyboardInterrupt as stop:
+        # A subclass, such as `Stopped` of what `progress` calls, is not this search's to end.
         if result is None or type(stop) is not KeyboardInterrupt:
             raise
         raise Stopped("the plans are those of the search so far", result) from None
@@ -69,32 +107,42 @@ def evolve(
     seeds: IntArray | None = None,
 ) -> Iterator[Schemes]:
     """Yield the Pareto set after each generation of `search`."""
-    operators = GeneticOperators(instance, settings)
+    size = settings.population
+    pairs = (size + 1) // 2
+
+    # The first generation: multi-objective initialisation (2a).
     initial = initialise(instance, settings, rng)
     if seeds is not None:
         initial[: len(seeds)] = seeds[: len(initial)]
-    offspring = _evaluated(initial, operators)
-    archive = Archive.empty(instance.n).with_new(offspring[0], *offspring[2:], limit=settings.archive)
-    kept, rank, distance = environmental_selection(offspring[2], offspring[3], settings.population)
-    population = joined(offspring, offspring, kept)
-    yield Schemes(archive.gpus, archive.objectives, settings.population)
+    population = Population.evaluated(initial, instance)
+    archive = Archive.empty(instance.n).with_new(population.gpus, population.objectives, limit=settings.archive)
+    population, rank, distance = survivors(population, size)  # all stay; it ranks them
+    yield Schemes(archive.gpus, archive.objectives, size)
+
     for generation in range(2, settings.generations + 1):
-        pairs = (settings.population + 1) // 2
+        # Parents by binary tournaments, one child of each pair by elitism selection (2b), and of each child two
+        # offspring by priority mutation (2c): one for energy and one for JCT.
         parents = tournament(rank, distance, 2 * pairs, rng).reshape(2, pairs)
-        children = operators.cross(population[0], population[1], parents, rng)
-        offspring = _evaluated(operators.mutate(children, rng)[: settings.population], operators)
-        archive = archive.with_new(offspring[0], *offspring[2:], limit=settings.archive)
-        objectives = np.concatenate((population[2], offspring[2]))
-        rounded = np.concatenate((population[3], offspring[3]))
-        kept, rank, distance = environmental_selection(objectives, rounded, settings.population)
-        population = joined(population, offspring, kept)
-        yield Schemes(archive.gpus, archive.objectives, generation * settings.population)
+        children = crossover(population.gpus, population.costs, parents, instance, settings, rng)
+        offspring = Population.evaluated(mutate(children, instance, settings, rng)[:size], instance)
+
+        # The non-dominated individuals so far stay in the archive, thinned to its limit; the best of parents and
+        # offspring in the population.
+        archive = archive.with_new(offspring.gpus, offspring.objectives, limit=settings.archive)
+        population, rank, distance = survivors(population.joined(offspring), size)
+        yield Schemes(archive.gpus, archive.objectives, generation * size)
 
 
-def _evaluated(gpus: IntArray, operators: GeneticOperators) -> Individuals:
-    costs = operators.segments(gpus)
-    objectives = sum_segments(costs, gpus.shape[1])
-    return gpus, costs, objectives, round_significant(objectives)
+def survivors(population: Population, count: int) -> tuple[Population, IntArray, FloatArray]:
+    """Return the `count` individuals that stay, by front and crowding distance, and both of each, shape (count,)."""
+    rounded = round_significant(population.objectives)
+    kept, rank, distance = environmental_selection(population.objectives, rounded, count)
+    return population.take(kept), rank, distance
+
+
+def tournament(rank: IntArray, distance: FloatArray, count: int, rng: np.random.Generator) -> IntArray:
+    """Return the indices of `count` winners of binary tournaments, by front, then crowding distance, shape (count,)."""
+    return tournament_winners(rank, distance, rng.integers(len(rank), size=(2, count)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +152,26 @@ class Archive:
     Attributes:
         gpus: the schemes, shape (m, n).
         objectives: [energy in J, average JCT in s] of each, shape (m, 2).
-        rounded: the objectives after `round_significant`, shape (m, 2).
     """
 
     gpus: IntArray
     objectives: FloatArray
-    rounded: FloatArray
 
     @classmethod
     def empty(cls, n: int) -> Self:
         """Return an archive without schemes, for n tasks."""
-        return cls(np.zeros((0, n), dtype=np.int64), np.zeros((0, 2)), np.zeros((0, 2)))
+        return cls(np.zeros((0, n), dtype=np.int64), np.zeros((0, 2)))
 
-    def with_new(
-        self, gpus: IntArray, objectives: FloatArray, rounded: FloatArray | None = None, *, limit: int
-    ) -> Archive:
+    def with_new(self, gpus: IntArray, objectives: FloatArray, *, limit: int) -> Archive:
         """Return the non-dominated schemes of the archive and the new ones, thinned along the front to `limit`.
 
-        The new schemes have the shape (p, n), their objectives (p, 2), `rounded` by `round_significant` if available.
+        The new schemes have the shape (p, n), their objectives (p, 2).
         """
-        rounded = round_significant(objectives) if rounded is None else rounded
-        rounded = np.concatenate((self.rounded, rounded))
+        both = np.concatenate((self.objectives, objectives))
+        rounded = round_significant(both)
         kept = non_dominated_indices(rounded[:, 0].copy(), rounded[:, 1].copy())
-        if kept.max(initial=0) < len(self.rounded):
-            return self  # no new scheme stays, and the old ones are in order and within the limit
-        objectives = np.concatenate((self.objectives, objectives))
-        kept = kept[thin(objectives[kept], limit)]
-        return Archive(np.concatenate((self.gpus, gpus))[kept], objectives[kept], rounded[kept])
+        if kept.max(initial=0) < len(self.objectives):
+            return self  # no new scheme stays, since equal ones give way to the old, which are in order and few enough
+
+        kept = kept[thin(both[kept], limit)]
+        return Archive(np.concatenate((self.gpus, gpus))[kept], both[kept])

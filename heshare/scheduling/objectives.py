@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
+from numba import njit
 
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.pareto import round_significant
@@ -18,6 +19,32 @@ from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
+
+
+class SoloCosts(NamedTuple):
+    """What an operator of stage 1 needs of an instance, as arrays for compiled functions.
+
+    GPUs of a type have equal times and energies, so these are stored by type.
+
+    Attributes:
+        time_s: time of each task alone on each type of GPU, s, shape (n, kinds); infinite where it does not fit.
+        energy_j: energy likewise, J, shape (n, kinds).
+        best_s: time of each task on the fastest GPU, s, shape (n,).
+        best_j: energy of each task on the GPU that needs the least, J, shape (n,).
+        spt_order: tasks in order of execution time on each type (shortest processing time first), shape (kinds, n).
+        spt_rank: position of each task in this order, shape (kinds, n).
+        kind_of: type of each GPU, shape (k,).
+        begin_s: time at which each GPU can begin, s, shape (k,).
+    """
+
+    time_s: FloatArray
+    energy_j: FloatArray
+    best_s: FloatArray
+    best_j: FloatArray
+    spt_order: IntArray
+    spt_rank: IntArray
+    kind_of: IntArray
+    begin_s: FloatArray
 
 
 @dataclass(frozen=True)
@@ -94,14 +121,31 @@ class Instance:
         return np.argsort(round_significant(self.time_of_kind).T, axis=1, kind="stable")
 
     @cached_property
-    def order(self) -> IntArray:
-        """SPT order of the tasks on each GPU, ties by index, shape (k, n)."""
-        return np.argsort(round_significant(self.time_s).T, axis=1, kind="stable")
+    def solo(self) -> SoloCosts:
+        """The instance by type of GPU, as arrays for compiled functions."""
+        return SoloCosts(
+            time_s=np.ascontiguousarray(self.time_of_kind),
+            energy_j=np.ascontiguousarray(self.energy_of_kind),
+            best_s=self.best_s,
+            best_j=self.best_j,
+            spt_order=np.ascontiguousarray(self.order_of_kind),
+            spt_rank=np.argsort(self.order_of_kind, axis=1),
+            kind_of=self.kind_of,
+            begin_s=self.begin_s,
+        )
 
     @cached_property
-    def rank(self) -> IntArray:
-        """Position of each task in the SPT order of each GPU, shape (n, k)."""
-        return np.argsort(self.order, axis=1).T.copy()
+    def usage(self) -> FloatArray:
+        """Log time, power over TDP, and memory over capacity of each task on each type of GPU, shape (kinds, n, 3).
+
+        Task recovery (Section III-B 2c) calls tasks similar whose usage of resources is.
+        """
+        time_s = np.where(self.fits_of_kind, self.time_of_kind, 1.0)
+        power_w = np.where(self.fits_of_kind, self.energy_of_kind, 0.0) / time_s
+        tdp_w = np.array([gpu.tdp_w for gpu in self.kinds])
+        capacity_mib = np.array([gpu.memory_mib for gpu in self.kinds])
+        usage = np.stack((np.log(time_s), power_w / tdp_w, self.needs_mib[:, None] / capacity_mib), axis=2)
+        return np.ascontiguousarray(usage.transpose(1, 0, 2))
 
     @cached_property
     def options(self) -> tuple[IntArray, IntArray]:
@@ -123,14 +167,16 @@ def fit_mask(tasks: Sequence[Task], cluster: Cluster) -> BoolArray:
     """Return whether each of n tasks fits each of k GPUs, shape (n, k); an `InputError` for one that fits none."""
     require("tasks", "no tasks", bool(tasks), "at least one task", "Give a task set to plan.")
     needs_mib = np.array([memory_mib(task.workload) for task in tasks])
-    fits = needs_mib[:, None] <= np.array([gpu.memory_mib for gpu in cluster.gpus])
+    capacity_mib = np.array([gpu.memory_mib for gpu in cluster.gpus])
+    fits = needs_mib[:, None] <= capacity_mib
+
     too_large = np.flatnonzero(~fits.any(axis=1))
     if len(too_large):
-        task = tasks[int(too_large[0])]
+        first = int(too_large[0])
+        task = tasks[first]
         raise InputError(
-            f"task {task.id}, {task.workload}, which needs {needs_mib[too_large[0]]:.0f} MiB and fits no GPU of "
-            f"{cluster}",
-            f"at most {max(gpu.memory_mib for gpu in cluster.gpus):.0f} MiB",
+            f"task {task.id}, {task.workload}, which needs {needs_mib[first]:.0f} MiB and fits no GPU of {cluster}",
+            f"at most {capacity_mib.max():.0f} MiB",
             "Give it a smaller inference batch size, or add a GPU with more memory.",
             column="tasks",
         )
@@ -138,13 +184,10 @@ def fit_mask(tasks: Sequence[Task], cluster: Cluster) -> BoolArray:
 
 
 def numbered_workloads(tasks: Sequence[Task]) -> tuple[list[Workload], IntArray]:
-    """Return the workloads of tasks, ascending, and the index of each task's workload in them, shape (n,)."""
-    met: dict[Workload, int] = {}
-    of = np.array([met.setdefault(task.workload, len(met)) for task in tasks], dtype=np.int64)
-    workloads = sorted(met)
-    place = np.empty(len(met), dtype=np.int64)
-    place[[met[workload] for workload in workloads]] = np.arange(len(met))
-    return workloads, place[of]
+    """Return the distinct workloads of tasks, ascending, and the index of each task's workload in them, shape (n,)."""
+    workloads = sorted({task.workload for task in tasks})
+    number = {workload: index for index, workload in enumerate(workloads)}
+    return workloads, np.array([number[task.workload] for task in tasks], dtype=np.int64)
 
 
 def make_instance(
@@ -162,7 +205,9 @@ def make_instance(
     fits = fit_mask(tasks, cluster)
     workloads, workload_of = numbered_workloads(tasks)
     iterations = np.array([task.iterations for task in tasks])
-    time_s, energy_j = np.full(fits.shape, np.inf), np.full(fits.shape, np.inf)
+    time_s = np.full(fits.shape, np.inf)
+    energy_j = np.full(fits.shape, np.inf)
+
     for kind in cluster.kinds:
         gpus = np.array([index for index, gpu in enumerate(cluster.gpus) if gpu == kind])
         fitting = np.flatnonzero(fits[:, gpus[0]])
@@ -170,72 +215,56 @@ def make_instance(
         known, place = np.unique(workload_of[fitting], return_inverse=True)
         if not len(known):
             continue
+
         alone = predictor.solo([workloads[number] for number in known], kind)
         whole_s = alone.time_s[place, 0] * iterations[fitting]
         time_s[np.ix_(fitting, gpus)] = whole_s[:, None]
         energy_j[np.ix_(fitting, gpus)] = (whole_s * alone.power_w[place])[:, None]
+
     needs_mib = np.array([memory_mib(task.workload) for task in tasks])
     begin_s = np.zeros(0) if ready_s is None else np.asarray(ready_s, dtype=np.float64)
     return Instance(tuple(tasks), cluster, time_s, energy_j, fits, needs_mib, begin_s)
 
 
-@dataclass(frozen=True, slots=True)
-class SchemeQueues:
-    """The GPU queues of p schemes: the n tasks of each scheme, sorted by GPU and then in SPT order.
-
-    Attributes:
-        key: `gpu * n + SPT position` of each task, ascending, shape (p, n).
-        gpu: the GPU of each sorted task, shape (p, n).
-        task: the index of each sorted task, shape (p, n).
-        end: the position after each GPU's last task, shape (p, k).
-        time_s: time alone of each sorted task, s, shape (p, n).
-    """
-
-    key: IntArray
-    gpu: IntArray
-    task: IntArray
-    end: IntArray
-    time_s: FloatArray
-
-
-def scheme_queues(schemes: IntArray, instance: Instance) -> SchemeQueues:
-    """Return the GPU queues T_1 .. T_K (Eqs. 1-3) of p schemes, GPU indices of shape (p, n)."""
-    p, n = schemes.shape
-    key = np.sort(schemes * n + instance.rank[np.arange(n), schemes], axis=1)
-    gpu, position = np.divmod(key, n)
-    task = instance.order[gpu, position]
-    counts = np.bincount((gpu + instance.k * np.arange(p)[:, None]).ravel(), minlength=p * instance.k)
-    end = np.cumsum(counts.reshape(p, instance.k), axis=1)
-    return SchemeQueues(key, gpu, task, end, instance.time_s[task, gpu])
-
-
-def segment_costs(schemes: IntArray, instance: Instance) -> FloatArray:
+@njit(cache=True)
+def segment_costs(schemes: IntArray, solo: SoloCosts) -> FloatArray:
     """Return [energy in J (Eq. 6), sum of JCTs in s (Eq. 8)] of each GPU's subset of tasks, shape (p, k, 2).
 
     A GPU runs its tasks one after the other in SPT order, alone at the default clock. The JCT of a task (Eq. 8) is
     its waiting time, which is the time of all tasks before it, plus its own time. So the sum of JCTs is the sum of
     times, each weighted by the number of tasks that are not done before it.
+
+    Args:
+        schemes: the GPU of each task in each scheme, shape (p, n).
+        solo: times and energies of the tasks alone, `Instance.solo`.
     """
-    queues = scheme_queues(schemes, instance)
-    weight = np.take_along_axis(queues.end, queues.gpu, axis=1) - np.arange(schemes.shape[1])
-    energy_j = sum_by_gpu(queues.gpu, instance.energy_j[queues.task, queues.gpu], instance.k)
-    jct_s = sum_by_gpu(queues.gpu, queues.time_s * weight + instance.begin_s[queues.gpu], instance.k)
-    return np.stack((energy_j, jct_s), axis=2)
+    p, n = schemes.shape
+    costs = np.zeros((p, len(solo.kind_of), 2))
+    waiting = np.zeros(len(solo.kind_of), dtype=np.int64)
 
+    for row in range(p):
+        scheme = schemes[row]
+        waiting[:] = 0
+        for task in range(n):
+            waiting[scheme[task]] += 1
 
-def sum_by_gpu(gpu: IntArray, value: FloatArray, k: int) -> FloatArray:
-    """Return the sum of the values of each GPU, row by row; shapes (p, n), (p, n) -> (p, k)."""
-    p = len(gpu)
-    index = (gpu + k * np.arange(p)[:, None]).ravel()
-    total: FloatArray = np.bincount(index, value.ravel(), p * k).astype(np.float64)
-    return total.reshape(p, k)
-
-
-def evaluate_schemes(schemes: IntArray, instance: Instance) -> FloatArray:
-    """Return the objectives (Eq. 10) of p schemes, [total energy in J, average JCT in s], shape (p, n) -> (p, 2)."""
-    return sum_segments(segment_costs(schemes, instance), instance.n)
+        # The SPT order of a type of GPU visits the queues of all GPUs of that type, each in its order.
+        for kind in range(len(solo.spt_order)):
+            for task in solo.spt_order[kind]:
+                gpu = scheme[task]
+                if solo.kind_of[gpu] != kind:
+                    continue
+                costs[row, gpu, 0] += solo.energy_j[task, kind]
+                costs[row, gpu, 1] += solo.time_s[task, kind] * waiting[gpu] + solo.begin_s[gpu]
+                waiting[gpu] -= 1
+    return costs
 
 
 def sum_segments(costs: FloatArray, n: int) -> FloatArray:
     """Return E_total (Eq. 7) and T_avg (Eq. 9) of n tasks from `segment_costs`, shape (p, k, 2) -> (p, 2)."""
     return cast(FloatArray, costs.sum(axis=1) / np.array([1.0, n]))
+
+
+def evaluate_schemes(schemes: IntArray, instance: Instance) -> FloatArray:
+    """Return the objectives (Eq. 10) of p schemes, [total energy in J, average JCT in s], shape (p, n) -> (p, 2)."""
+    return sum_segments(segment_costs(schemes, instance.solo), instance.n)

@@ -1,48 +1,87 @@
-"""Pareto fronts of energy and average JCT (Eq. 10): filters, thinning, knee."""
+"""Pareto fronts of energy and average JCT (Eq. 10): which points no other dominates, thinning, knee."""
 
+import math
 from typing import cast
 
 import numpy as np
+from numba import njit
 
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
-from heshare.shared.compiling import compiled
 
-_LARGEST = 308
-with np.errstate(over="ignore", under="ignore"):
-    _POWERS_OF_10 = 10.0 ** np.arange(-_LARGEST, 2 * _LARGEST + 1.0)
+_SIGNIFICANT_BITS = 33
+"""About ten decimal digits. The last bits of a sum differ with the order of its terms, and must decide nothing."""
 
 
-def round_significant(values: FloatArray, digits: int = 10) -> FloatArray:
-    """Return the values rounded to significant digits, any shape; zeros stay.
+def round_significant(values: FloatArray) -> FloatArray:
+    """Return the values rounded to about ten significant digits, any shape; zeros and infinities stay.
 
     Comparisons of rounded values do not depend on the last bits of a sum, which differ with the order of its terms.
     """
-    flat = np.ascontiguousarray(values, dtype=np.float64).ravel()
-    return rounded_values(flat, digits).reshape(np.shape(values))
-
-
-@compiled
-def rounded_values(values: FloatArray, digits: int = 10) -> FloatArray:
-    """Return m values rounded as by `round_significant`, shape (m,), for compiled functions."""
-    rounded = np.empty(len(values))
-    for place in range(len(values)):
-        value = values[place]
-        magnitude = int(np.floor(np.log10(np.abs(value)))) if value != 0.0 and np.isfinite(value) else 0
-        scale = _POWERS_OF_10[_LARGEST + digits - 1 - magnitude]
-        rounded[place] = np.rint(value * scale) / scale
+    mantissa, exponent = np.frexp(values)
+    scale = 2.0**_SIGNIFICANT_BITS
+    rounded: FloatArray = np.ldexp(np.rint(mantissa * scale) / scale, exponent)
     return rounded
 
 
-@compiled
+@njit(cache=True)
+def rounded_values(values: FloatArray) -> FloatArray:
+    """Return m values rounded as by `round_significant`, shape (m,), for compiled functions."""
+    scale = 2.0**_SIGNIFICANT_BITS
+    rounded = np.empty(len(values))
+    for place in range(len(values)):
+        mantissa, exponent = math.frexp(values[place])
+        rounded[place] = math.ldexp(np.rint(mantissa * scale) / scale, exponent)
+    return rounded
+
+
+@njit(cache=True)
+def ascending(values: FloatArray) -> IntArray:
+    """Return the indices of m values in ascending order, equal ones by index, shape (m,): a bottom-up merge sort.
+
+    For compiled functions: numba takes seconds to compile its own sorts.
+    """
+    count = len(values)
+    order = np.arange(count)
+    merged = np.empty(count, dtype=np.int64)
+
+    width = 1
+    while width < count:
+        for begin in range(0, count, 2 * width):
+            middle = min(begin + width, count)
+            end = min(begin + 2 * width, count)
+            left = begin
+            right = middle
+            for place in range(begin, end):
+                take_left = right == end or (left < middle and values[order[left]] <= values[order[right]])
+                if take_left:
+                    merged[place] = order[left]
+                    left += 1
+                else:
+                    merged[place] = order[right]
+                    right += 1
+        order[:] = merged
+        width *= 2
+    return order
+
+
+@njit(cache=True)
 def non_dominated_indices(energy_j: FloatArray, jct_s: FloatArray, tolerance: float = 0.0) -> IntArray:
     """Return the indices of the points that no other point dominates, in order of energy.
 
     The sweep goes through the points in order of energy and keeps each one whose JCT is below all JCTs before it. Of
-    equal points it keeps the first. Compiled, so that other compiled functions can call it. A point must be better in
-    JCT by more than the share `tolerance` of it.
+    equal points it keeps the first.
+
+    Args:
+        energy_j: energy of each point, J, shape (m,).
+        jct_s: average JCT or sum of JCTs of each point, s, shape (m,).
+        tolerance: a point must be better in JCT by more than this share of it.
     """
-    order = np.argsort(energy_j, kind="mergesort")
-    kept, place, lowest_s = 0, 0, np.inf
+    order = ascending(energy_j)
+    kept = np.empty(len(order), dtype=np.int64)
+    count = 0
+    lowest_s = np.inf
+
+    place = 0
     while place < len(order):
         # Of points with equal energy, only the first one with the least JCT can stay.
         point = order[place]
@@ -51,18 +90,19 @@ def non_dominated_indices(energy_j: FloatArray, jct_s: FloatArray, tolerance: fl
             if jct_s[order[place]] < jct_s[point]:
                 point = order[place]
             place += 1
+
         if jct_s[point] < lowest_s * (1 - tolerance):
             lowest_s = jct_s[point]
-            order[kept] = point
-            kept += 1
-    return order[:kept].copy()
+            kept[count] = point
+            count += 1
+    return kept[:count].copy()
 
 
 def non_dominated(objectives: FloatArray) -> BoolArray:
     """Return which of m points no other point dominates, shape (m, 2) -> (m,); of equal points the first."""
     rounded = round_significant(objectives)
     mask = np.zeros(len(rounded), dtype=bool)
-    mask[non_dominated_indices(rounded[:, 0], rounded[:, 1])] = True
+    mask[non_dominated_indices(rounded[:, 0].copy(), rounded[:, 1].copy())] = True
     return mask
 
 
@@ -71,29 +111,41 @@ def thin(objectives: FloatArray, limit: int) -> IntArray:
 
     The objectives are mutually non-dominated, shape (m, 2); `limit` is at least 2.
     """
-    energy_j, jct_s = objectives[:, 0].copy(), objectives[:, 1].copy()
-    return thin_ordered(energy_j, jct_s, np.lexsort((jct_s, energy_j)), limit)
+    order = np.lexsort((objectives[:, 1], objectives[:, 0]))
+    return thin_ordered(objectives[:, 0].copy(), objectives[:, 1].copy(), order, limit)
 
 
-@compiled
+@njit(cache=True)
 def thin_ordered(energy_j: FloatArray, jct_s: FloatArray, order: IntArray, limit: int) -> IntArray:
     """Return those indices of a front's points, given in order of energy, that `thin` keeps."""
     count = len(order)
     if count <= limit:
         return order
-    points_j, points_s = energy_j[order], jct_s[order]
-    least_j, least_s = points_j.min(), points_s.min()
-    span_j, span_s = points_j.max() - least_j, points_s.max() - least_s
-    along, before_j, before_s = np.zeros(count), 0.0, 0.0
-    for place in range(count):
-        scaled_j = (points_j[place] - least_j) / span_j if span_j > 0.0 else 0.0
-        scaled_s = (points_s[place] - least_s) / span_s if span_s > 0.0 else 0.0
-        if place > 0:
-            along[place] = along[place - 1] + (abs(scaled_j - before_j) + abs(scaled_s - before_s))
-        before_j, before_s = scaled_j, scaled_s
-    kept, number, place = np.zeros(limit, dtype=np.int64), 0, 0
+
+    # The length along the front up to each point, both objectives scaled to the range of the front.
+    first = order[0]
+    last = order[count - 1]
+    range_j = energy_j[last] - energy_j[first]
+    range_s = jct_s[first] - jct_s[last]
+    along = np.zeros(count)
+    for place in range(1, count):
+        step_j = energy_j[order[place]] - energy_j[order[place - 1]]
+        step_s = jct_s[order[place - 1]] - jct_s[order[place]]
+        step = 0.0
+        if range_j > 0.0:
+            step += abs(step_j) / range_j
+        if range_s > 0.0:
+            step += abs(step_s) / range_s
+        along[place] = along[place - 1] + step
+
+    # The first point at or behind each of `limit` evenly spaced marks.
+    kept = np.empty(limit, dtype=np.int64)
+    number = 0
+    place = 0
     for mark in range(limit):
-        at = along[-1] if mark == limit - 1 else mark * (along[-1] / (limit - 1))
+        at = mark * (along[count - 1] / (limit - 1))
+        if mark == limit - 1:
+            at = along[count - 1]
         while place < count - 1 and along[place] < at:
             place += 1
         if number == 0 or kept[number - 1] != place:
@@ -114,12 +166,8 @@ def nadir(objectives: FloatArray) -> FloatArray:
 
 def normalised(objectives: FloatArray) -> FloatArray:
     """Return the objectives scaled to ideal point (0, 0) and nadir (1, 1); an objective without a range becomes 0."""
-    return _scaled(objectives, nadir(objectives))
-
-
-def _scaled(objectives: FloatArray, worst: FloatArray) -> FloatArray:
     best = ideal(objectives)
-    span = worst - best
+    span = nadir(objectives) - best
     scaled: FloatArray = np.divide(objectives - best, span, out=np.zeros(objectives.shape), where=span > 0)
     return scaled
 

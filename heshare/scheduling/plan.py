@@ -7,6 +7,7 @@ import pandas as pd
 
 from heshare.shared import display
 from heshare.shared.errors import PlanError
+from heshare.shared.html_tables import html_table
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -63,8 +64,6 @@ class Plan:
         return f"Plan({size}, {display.energy(self.energy_j)}, average JCT {display.number(self.jct_s)} s)"
 
     def _repr_html_(self) -> str:
-        from heshare.shared.html_tables import html_table
-
         return html_table(self, self.to_frame())
 
     def to_frame(self) -> pd.DataFrame:

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, BatchModel
-from heshare.scheduling.batching import BatchSplit, distinct_queues, split_every_task, split_for_memory
-from heshare.scheduling.configuration import PlanBuilder, configure
+from heshare.scheduling.batch_model import DEFAULT_CLOCK, BatchModel, plan_objectives
+from heshare.scheduling.configuration import PlanBuilder, configure, split_into_batches, spt_queues
 from heshare.scheduling.front import Front
 from heshare.scheduling.genetic import Progress, Schemes, search
 from heshare.scheduling.objectives import Instance, make_instance
@@ -34,6 +33,9 @@ def plan(
 ) -> Front:
     """Return the Pareto front of a task set: task scheduling (stage 1), then GPU sharing optimization (stage 2).
 
+    `hs.plan` calls it with the tasks, GPUs and predictor that its arguments stand for (`heshare.arguments`), and draws
+    `rng` from its seed.
+
     Task migration (Section III-B 2c) compares all GPUs for each task that moves: tasks times GPUs in a generation.
     Algorithm 1 configures every queue of the schemes of PS, fewer of them above 200 tasks (`Settings.solutions`).
 
@@ -51,18 +53,25 @@ def plan(
         InputError: there is no task, or a task fits no GPU.
         Stopped: a Ctrl-C after the first generation, with the front so far: in stage 2 that of stage 1.
     """
-    calls_before, stopped = predictor.calls, ""
+    calls_before = predictor.calls
+    stopped = ""
     instance = make_instance(tasks, cluster, predictor, ready_s)
+
+    # Stage 1: the Pareto set PS of schemes (Section III-B).
     try:
         schemes = search(instance, settings, rng, progress, seeds=seeds)
     except Stopped as stop:
-        schemes, stopped = stop.result, stop.text
+        schemes = stop.result
+        stopped = stop.text
+
+    # Stage 2: batches, MPS percentages and clocks (Section III-C, Algorithm 1).
     try:
         plans, objectives = configure(schemes, instance, predictor, settings)
     except KeyboardInterrupt:
         stopped = "the plans are those of stage 1, without sharing"
         as_found = replace(settings, batching="single", mps_goal="none", clock_scope="none")
         plans, objectives = configure(schemes, instance, predictor, as_found)
+
     front = Front(plans, objectives, predictor.calls - calls_before)
     if stopped:
         raise Stopped(stopped, front)
@@ -92,24 +101,15 @@ def sched_only(
     instance = make_instance(tasks, cluster, predictor)
     schemes = search(instance, settings, rng) if searched is None else searched(instance, rng)
     chosen = knee(schemes.objectives)
-    queues, queue_of_gpu = distinct_queues(schemes.gpus[[chosen]], instance)
 
-    if all_at_once:
-        split = split_for_memory(queues, instance)
-        objectives = _objectives_of(split, queue_of_gpu[0], BatchModel(instance, predictor), settings)
-    else:
-        split = split_every_task(queues)
-        objectives = schemes.objectives[chosen]
-
+    queues = spt_queues(schemes.gpus[[chosen]], instance)
+    model = BatchModel(instance, predictor)
+    how = replace(settings, batching="memory" if all_at_once else "single")
+    batched = split_into_batches(queues, model, how)
     clocks_mhz = np.full(instance.k, DEFAULT_CLOCK)
-    return PlanBuilder(split, split.batches.mps_pct, instance).plan(queue_of_gpu[0], clocks_mhz, objectives)
+    plan = PlanBuilder(batched, instance).plan(queues.of_gpu[0], clocks_mhz, schemes.objectives[chosen])
+    if not all_at_once:
+        return plan
 
-
-def _objectives_of(split: BatchSplit, queue_of_gpu: IntArray, model: BatchModel, settings: Settings) -> FloatArray:
-    # [energy in J, average JCT in s] of one scheme's queues (Eqs. 14 and 15), shape (2,).
-    run = model.execute(split.batches, piecewise=settings.piecewise)
-    queues = int(split.queue[-1]) + 1
-    used = queue_of_gpu[queue_of_gpu != EMPTY]
-    energy_j = np.bincount(split.queue, run.energy_j, queues)[used].sum()
-    jct_s = np.bincount(split.queue, run.jct_s(split.behind), queues)[used].sum()
-    return np.array([energy_j, jct_s / model.instance.n])
+    energy_j, jct_s = plan_objectives([plan], instance, model)[0].tolist()
+    return replace(plan, energy_j=energy_j, jct_s=jct_s)

@@ -1,4 +1,6 @@
-"""Short texts of objects: energies, numbers and spans for people."""
+"""Short texts of objects: energies, numbers and spans for people, and what a message says was found."""
+
+from numbers import Real
 
 _ENERGIES = (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0))
 
@@ -37,3 +39,16 @@ def short(text: str, width: int = 60) -> str:
 def printable(text: str) -> str:
     """Return a text on one line without control characters, which a terminal would obey: others may have written it."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def found(value: object) -> str:
+    """Return a short text of any argument, for messages: numbers and short texts as they are, others by their kind."""
+    if value is None or isinstance(value, bool | Real | str):
+        text = repr(value)
+        return text if len(text) <= 60 else f"text of {len(str(value))} characters"
+    if isinstance(value, list | tuple | dict):
+        kind = type(value).__name__
+        return f"a {kind} of {len(value)}" if value else f"an empty {kind}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"an object of {type(value).__name__}"

@@ -9,7 +9,6 @@ from heshare.shared.plugins import without_library
 
 LIBRARIES = MappingProxyType(
     {
-        "fast": ("numba",),
         "figures": ("jinja2", "matplotlib", "moocore", "pymoo", "seaborn"),
         "notebooks": ("ipykernel", "mistune", "nbformat", "papermill", "pygments"),
         "gym": ("gymnasium",),

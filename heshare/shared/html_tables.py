@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from html import escape
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from heshare.shared.display import energy_unit, number
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ROWS = 10
 """Rows of a table in `_repr_html_`; those between the first and the last ones become "..."."""
@@ -57,8 +55,6 @@ def in_units(frame: pd.DataFrame) -> pd.DataFrame:
 
 def html_frame(frame: pd.DataFrame, rows: int = ROWS) -> str:
     """Return a table in HTML, of a long frame the first and the last rows; columns are as wide as their text needs."""
-    import pandas as pd
-
     with pd.option_context("display.max_colwidth", None):
         shown = in_units(frame)
         text = shown.to_html(max_rows=rows, show_dimensions=False, border=0, float_format=number, na_rep="")

@@ -71,9 +71,10 @@ def _load_each(wanted: Iterable[str], group: str) -> list[str]:
     return loaded
 
 
-def load_others(group: str) -> None:
-    """Import the plug-ins of other distributions; for one that cannot be imported, a `PluginWarning`."""
-    _load_each([name for name, point in _points(group).items() if not point.module.startswith(f"{_OWN}.")], group)
+def load_others(group: str) -> list[str]:
+    """Import the plug-ins of other distributions, and return their names; a `PluginWarning` for one that cannot be."""
+    others = [name for name, point in _points(group).items() if not point.module.startswith(f"{_OWN}.")]
+    return _load_each(others, group)
 
 
 def function(name: str, column: str) -> Callable[..., Any]:

@@ -2,13 +2,11 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from threading import Timer
 from typing import Any
 
 from tqdm import tqdm
-
-from heshare.shared.compiling import compilation_told_by
 
 LINE_AFTER_S = 1.0
 BAR_AFTER_S = 2.0
@@ -50,13 +48,8 @@ def drawn(shown: bool | None, **options: Any) -> Iterator["tqdm[Any]"]:
 
 @contextmanager
 def bar(name: str, unit: str, shown: bool | None) -> Iterator[Update]:
-    """Show a bar on stderr as `drawn` does while the block runs, and yield what moves it.
-
-    Before it first moves it says so if something has to be compiled.
-    """
-    with drawn(shown, desc=name, unit=unit, bar_format="{desc}") as made, ExitStack() as stack:
-        if shown:
-            stack.enter_context(compilation_told_by(lambda text: made.set_description_str(f"{name} ({text})")))
+    """Show a bar on stderr as `drawn` does while the block runs, and yield what moves it."""
+    with drawn(shown, desc=name, unit=unit, bar_format="{desc}") as made:
 
         def update(done: int, total: int | None) -> None:
             made.desc = name

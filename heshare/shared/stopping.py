@@ -2,8 +2,10 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
@@ -19,10 +21,15 @@ class InterruptedWarning(UserWarning):
     """A Ctrl-C has ended a call, whose result is what was finished."""
 
 
-def finished(call: Callable[[], Result]) -> Result:
-    """Return what a call returns, or after a Ctrl-C what it had finished, with a warning at the caller's caller."""
-    try:
-        return call()
-    except Stopped as stop:
-        warnings.warn(f"interrupted: {stop.text}", InterruptedWarning, stacklevel=3)
-        return cast(Result, stop.result)
+def keeping_result(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Let a function return what it had finished when a Ctrl-C ends it, with a warning to its caller."""
+
+    @wraps(function)
+    def kept(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        try:
+            return function(*args, **options)
+        except Stopped as stop:
+            warnings.warn(f"interrupted: {stop.text}", InterruptedWarning, stacklevel=2)
+            return cast(Result, stop.result)
+
+    return kept

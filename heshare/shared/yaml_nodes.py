@@ -20,7 +20,22 @@ def read_nodes(path: Path, expected: str, action: str) -> "YamlNode":
 
 
 def read_values(path: Path, expected: str, action: str) -> Any:
-    return _read(path, yaml.safe_load, expected, action)
+    """Return the values of a YAML file; a key that is written twice is an error."""
+    return _read(path, lambda text: yaml.load(text, Loader=_Loader), expected, action)
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """The safe loader, which refuses a repeated key, of which PyYAML takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys: set[str] = set()
+        for key, _ in node.value:
+            name = str(key.value)
+            if name in keys:
+                raise yaml.constructor.ConstructorError(problem=f"the key {name} twice", problem_mark=key.start_mark)
+            keys.add(name)
+        values: dict[Any, Any] = super().construct_mapping(node, deep)
+        return values
 
 
 class YamlNode:

@@ -8,7 +8,7 @@ import numpy as np
 from heshare.devices.device_model import Estimate, TaskEstimate
 from heshare.devices.uncertainty import Uncertainty
 from heshare.devices.virtual_device import VirtualDevice
-from heshare.prediction.predictor import CoRuns
+from heshare.prediction.predictor import CoRuns, Predictor
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
@@ -38,9 +38,6 @@ class ToyDevice(VirtualDevice):
         super().__init__(gpu, provenance=self.provenance)
         self._base_s = base_s
 
-    def read_brief(self) -> None:
-        """Return None, so that the event loop calls `next_event_s`, which a subclass may override."""
-
     def power_w(self, mhz: float, residents: Sequence[Resident]) -> float:
         """Return the power at a clock with some residents, W."""
         return self.gpu.idle_w + (100.0 * mhz / self.gpu.max_mhz if residents else 0.0)
@@ -61,16 +58,11 @@ def toy_devices(cluster: Cluster) -> list[ToyDevice]:
     return [ToyDevice(gpu) for gpu in cluster.gpus]
 
 
-class ToyPredictor:
+class ToyPredictor(Predictor):
     """A predictor of what a `ToyDevice` with the same `base_s` does."""
 
     def __init__(self, *, base_s: float | Mapping[str, float] = 1.0) -> None:
         self._base_s = base_s
-        self.calls = 0
-
-    def solo(self, workloads: Sequence[Workload], gpu: Gpu, sm_mhz: int | None = None) -> CoRuns:
-        """Predict each workload alone."""
-        return self.co_run([(Resident(workload),) for workload in workloads], gpu, [sm_mhz] * len(workloads))
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         """Predict sets of residents, each at a clock."""

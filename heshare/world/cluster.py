@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from heshare.shared import display
 from heshare.shared.errors import InputError, require
+from heshare.shared.html_tables import html_table
 from heshare.shared.inputs.bounds import MOST_GPUS, parse_whole
 from heshare.world.catalogue import gpu
 from heshare.world.gpu import Gpu
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _PART = re.compile(r"^\s*(?:([0-9]+)\s*[xX*]\s*)?([A-Za-z][A-Za-z0-9-]*)\s*$")
 _ACTION = "Write the cluster like 4xT4,2xV100,2xA100."
@@ -74,14 +73,10 @@ class Cluster:
         return f"Cluster({display.short(str(self), 150)})"
 
     def _repr_html_(self) -> str:
-        from heshare.shared.html_tables import html_table
-
         return html_table(self, self.to_frame())
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a GPU: its label, type, architecture, size, memory, top clock and powers."""
-        import pandas as pd
-
         rows = [
             {
                 "gpu": label,

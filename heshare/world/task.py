@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, SupportsIndex, overload
+from typing import SupportsIndex, overload
+
+import pandas as pd
 
 from heshare.shared import display
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
+from heshare.shared.html_tables import html_table
 from heshare.shared.inputs.bounds import MOST_GPUS, MOST_ITERATIONS, MOST_S, MOST_TASKS
 from heshare.world.workload import Workload
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _ITERATIONS = f"a finite number above zero, at most {MOST_ITERATIONS:g}"
 _WIDTHS = f"numbers of GPUs of at least one and at most {MOST_GPUS}"
@@ -93,9 +93,34 @@ class Task:
 
 
 class TaskSet(tuple[Task, ...]):
-    """A task set T: a tuple of tasks with a short text, a table in Jupyter, and slices that are task sets."""
+    """A task set T: a tuple of tasks with a short text and a table in Jupyter; so are its slices."""
 
     __slots__ = ()
+
+    @classmethod
+    def of(cls, tasks: Iterable[Task]) -> TaskSet:
+        """Return tasks as a set that can be planned and run: in the order of their ids, which are 0 to n-1.
+
+        Raises:
+            InputError: no task, something else than tasks, or other ids.
+        """
+        expected = "tasks, how many to draw, or a DataFrame"
+        action = "Tasks come first, then the cluster. hs.read_tasks reads a file; a number has no quotes."
+        good = isinstance(tasks, Iterable) and not isinstance(tasks, str)
+        require("tasks", display.found(tasks), good, expected, action)
+
+        given = tuple(tasks)
+        require("tasks", "no task", bool(given), "at least one task", "Make them by hs.task_set, or Task(...).")
+        wrong = next((each for each in given if not isinstance(each, Task)), None)
+        require("tasks", f"{display.found(wrong)} among them", wrong is None, "tasks", "Make them by Task(...).")
+
+        ordered = sorted(given, key=lambda task: task.id)
+        ids = [task.id for task in ordered]
+        first = ", ".join(map(str, ids[:5]))
+        what = f"{len(ids)} tasks with the ids {first}{', ...' if len(ids) > 5 else ''}"
+        good = ids == list(range(len(ids)))
+        require("tasks", what, good, "each id of 0 to n-1 once", "Number the tasks from 0.")
+        return cls(ordered)
 
     @overload
     def __getitem__(self, index: SupportsIndex, /) -> Task: ...
@@ -112,8 +137,6 @@ class TaskSet(tuple[Task, ...]):
         return f"TaskSet({len(self)} tasks of {models} models, {arrivals})"
 
     def _repr_html_(self) -> str:
-        from heshare.shared.html_tables import html_table
-
         return html_table(self, self.to_frame())
 
     def to_frame(self) -> pd.DataFrame:
@@ -121,8 +144,6 @@ class TaskSet(tuple[Task, ...]):
 
         Columns beyond arrival_s are left out where all tasks have the default.
         """
-        import pandas as pd
-
         rows = [
             {
                 **{"id": task.id, "workload": task.workload.model, "batch_size": task.workload.batch_size},

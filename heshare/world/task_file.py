@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from heshare.shared import files
 from heshare.shared.errors import InputError, require
@@ -18,9 +20,6 @@ from heshare.shared.inputs.csv_table import Header, Row, RowError, read_table, w
 from heshare.world.catalogue import memory_mib, models
 from heshare.world.task import Task
 from heshare.world.workload import ENGINES, PHASES, PRECISIONS, Workload
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = ("id", "workload", "batch_size", "iterations", "arrival_s")
 CHOICES = {"precision": PRECISIONS, "engine": ENGINES, "phase": PHASES}

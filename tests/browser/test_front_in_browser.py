@@ -19,7 +19,7 @@ def front_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "front.html"
     tasks, cluster = hs.task_set(8, seed=3), "1xT4,1xV100,1xA100"
     runs = {title: hs.run(tasks, cluster, policy) for title, policy in (("Random", "random"), ("Morak", "morak"))}
-    hs.plan(tasks, cluster, seed=0).explore(path, runs=runs, home="index.html")
+    hs.explore(hs.plan(tasks, cluster, seed=0), path, runs=runs, home="index.html")
     return path
 
 

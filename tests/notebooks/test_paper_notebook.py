@@ -14,7 +14,7 @@ import numpy as np
 import heshare as hs
 from heshare.devices import device_model
 from heshare.paper.notebooks import notebook
-from heshare.prediction import forest
+from heshare.prediction import trees
 from heshare.scheduling import batch_model, configuration, objectives, operators, selection
 from heshare.shared.files import root
 up = lambda call: lambda *given, **named: np.nextafter(call(*given, **named), np.inf)
@@ -45,7 +45,7 @@ for number, (check, change) in enumerate(json.loads(sys.argv[2]).items()):
 CHANGES = {
     "": "",
     "Eq. 4": "device_model.board_power_w = up(device_model.board_power_w)",
-    "Section III-A": "forest.Forest.predict = up(forest.Forest.predict)",
+    "Section III-A": "trees.TreesOverRidge.predict = up(trees.TreesOverRidge.predict)",
     "Eq. 7": "objectives.sum_segments = up(objectives.sum_segments)",
     "Section III-B 2": "selection.environmental_selection = lambda exact, rounded, n: survive(rounded, exact, n)",
     "Section III-B 2b": "operators.segment_scores = lambda schemes, costs, best, pairs: costs",

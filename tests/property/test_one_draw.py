@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
-from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.grid import make_grid
 from heshare.lab.sweeps.sweep import sweep
 from heshare.world.arrivals import ARRIVALS, DRAWN
 from heshare.world.task_file import read_tasks
@@ -46,7 +46,7 @@ def test_tasks_and_runs_of_a_seed_are_equal_at_every_entry(policy: str, n: int, 
 
     compared = hs.compare(n, CLUSTER, [policy], seed=seed, seeds=repetition + 1)
     assert of_the_run(compared.iloc[-1].to_dict()) == of_the_run(own)
-    grid = Grid((policy,), clusters=(CLUSTER,), tasks=(n,), seed=seed, seeds=repetition + 1)
+    grid = make_grid(policy, CLUSTER, n, seed=seed, seeds=repetition + 1)
     assert of_the_run(sweep(grid).loc[:, "repetition":].iloc[-1].to_dict()) == of_the_run(own)
 
     ran = command("run", "--tasks", n, "--cluster", CLUSTER, "--policy", policy, *which)

@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import plain_operators as plain
 from support.strategies import clusters, task_sets
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
@@ -70,9 +68,10 @@ def test_elitism_selection_takes_each_gpu_from_a_parent(tasks: tuple[Task, ...],
     instance = make_instance(tasks, cluster, toy())
     parents = operators.random_schemes(instance.fits, 20, rng)
     before = parents.copy()
+    costs = segment_costs(parents, instance.solo)
+    pairs = np.arange(20).reshape(2, 10)
     for kind in ("normalised", "totals"):
-        scores = plain.segment_scores(parents, segment_costs(parents, instance), instance, Settings(segments=kind))  # type: ignore[arg-type]
-        child = plain.elitism_selection((parents[:10], parents[10:]), (scores[:10], scores[10:]), instance, rng)
+        child = operators.crossover(parents, costs, pairs, instance, Settings(segments=kind), rng)  # type: ignore[arg-type]
         assert ((child == parents[:10]) | (child == parents[10:])).all()
     np.testing.assert_array_equal(parents, before)
 
@@ -86,8 +85,7 @@ def test_priority_mutation_keeps_its_parents_and_puts_tasks_where_they_fit(
     instance = make_instance(tasks, cluster, toy())
     parents = operators.random_schemes(instance.fits, 6, rng)
     before = parents.copy()
-    usage = operators.resource_usage(instance)
-    after = plain.priority_mutation(parents, usage, instance, Settings(mutation_rate=0.5, overload=1.0), rng)
+    after = operators.mutate(parents, instance, Settings(mutation_rate=0.5, overload=1.0), rng)
     np.testing.assert_array_equal(parents, before)
     assert after.shape == (12, len(tasks))
     assert instance.fits[np.arange(len(tasks)), after].all()
@@ -127,7 +125,7 @@ def test_with_the_device_model_as_predictor_a_run_costs_what_the_plan_predicts(c
     tasks, cluster = mixed_tasks(20), Cluster.parse("2xT4,1xV100,1xA100")
     settings = Settings(generations=20, solutions=10)
     expected = plan(tasks, cluster, DevicePredictor(), rng=np.random.default_rng(8), settings=settings)
-    policy = HeShare(choice, planner=CachedPlanner(settings))  # type: ignore[arg-type]
+    policy = HeShare(choice, settings)  # type: ignore[arg-type]
     done = run(tasks, cluster, policy, predictor=DevicePredictor(), rng=np.random.default_rng(8))
     chosen = expected.choose(choice)  # type: ignore[arg-type]
     assert done.energy_active_j == pytest.approx(chosen.energy_j, rel=1e-6)

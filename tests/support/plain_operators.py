@@ -2,14 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
-from heshare.scheduling.objectives import Instance, SchemeQueues, scheme_queues, segment_costs, sum_by_gpu
-from heshare.scheduling.operators import random_reset, resource_usage, uniform_crossover
+from heshare.scheduling.objectives import Instance
+from heshare.scheduling.operators import random_reset
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeQueues:
+    """The GPU queues of p schemes: the n tasks of each scheme, sorted by GPU and then in SPT order.
+
+    Attributes:
+        key: `gpu * n + SPT position` of each task, ascending, shape (p, n).
+        gpu: the GPU of each sorted task, shape (p, n).
+        task: the index of each sorted task, shape (p, n).
+        end: the position after each GPU's last task, shape (p, k).
+        time_s: time alone of each sorted task, s, shape (p, n).
+    """
+
+    key: IntArray
+    gpu: IntArray
+    task: IntArray
+    end: IntArray
+    time_s: FloatArray
+
+
+def spt_ranks(instance: Instance) -> IntArray:
+    """Return the position of each task in the SPT order of each GPU, shape (n, k)."""
+    return instance.solo.spt_rank[instance.kind_of].T
+
+
+def scheme_queues(schemes: IntArray, instance: Instance) -> SchemeQueues:
+    """Return the GPU queues T_1 .. T_K (Eqs. 1-3) of p schemes, GPU indices of shape (p, n)."""
+    p, n = schemes.shape
+    key = np.sort(schemes * n + spt_ranks(instance)[np.arange(n), schemes], axis=1)
+    gpu, position = np.divmod(key, n)
+    task = instance.order_of_kind[instance.kind_of[gpu], position]
+    counts = np.bincount((gpu + instance.k * np.arange(p)[:, None]).ravel(), minlength=p * instance.k)
+    end = np.cumsum(counts.reshape(p, instance.k), axis=1)
+    return SchemeQueues(key, gpu, task, end, instance.time_s[task, gpu])
+
+
+def segment_costs(schemes: IntArray, instance: Instance) -> FloatArray:
+    """Return [energy in J (Eq. 6), sum of JCTs in s (Eq. 8)] of each GPU's subset of tasks, shape (p, k, 2)."""
+    queues = scheme_queues(schemes, instance)
+    weight = np.take_along_axis(queues.end, queues.gpu, axis=1) - np.arange(schemes.shape[1])
+    energy_j = sum_by_gpu(queues.gpu, instance.energy_j[queues.task, queues.gpu], instance.k)
+    jct_s = sum_by_gpu(queues.gpu, queues.time_s * weight + instance.begin_s[queues.gpu], instance.k)
+    return np.stack((energy_j, jct_s), axis=2)
+
+
+def sum_by_gpu(gpu: IntArray, value: FloatArray, k: int) -> FloatArray:
+    """Return the sum of the values of each GPU, row by row; shapes (p, n), (p, n) -> (p, k)."""
+    p = len(gpu)
+    index = (gpu + k * np.arange(p)[:, None]).ravel()
+    total: FloatArray = np.bincount(index, value.ravel(), p * k).astype(np.float64)
+    return total.reshape(p, k)
 
 
 def segment_scores(schemes: IntArray, costs: FloatArray, instance: Instance, settings: Settings) -> FloatArray:
@@ -54,7 +107,7 @@ def added_jct(
     # Keys of different schemes are made distinct, so that one search finds the position in every queue.
     keys_per_scheme = instance.k * n
     sorted_keys = (queues.key + keys_per_scheme * np.arange(p)[:, None]).ravel()
-    key = np.arange(instance.k) * n + instance.rank[task] + keys_per_scheme * scheme[:, None]
+    key = np.arange(instance.k) * n + spt_ranks(instance)[task] + keys_per_scheme * scheme[:, None]
     position = np.searchsorted(sorted_keys, key.ravel()).reshape(key.shape) - n * scheme[:, None]
     done_s = np.concatenate((np.zeros((p, 1)), np.cumsum(queues.time_s, axis=1)), axis=1)
     begin = np.concatenate((np.zeros((p, 1), dtype=np.int64), queues.end[:, :-1]), axis=1)
@@ -115,29 +168,24 @@ def priority_mutation(
     return np.concatenate([migrate(schemes, moved, target, usage, instance, settings) for target in targets])
 
 
-class PlainOperators:
-    def __init__(self, instance: Instance, settings: Settings) -> None:
-        self.instance, self.settings = instance, settings
-        self.usage = resource_usage(instance)
+def crossover(
+    schemes: IntArray,
+    costs: FloatArray,
+    pairs: IntArray,
+    instance: Instance,
+    settings: Settings,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Return one child of each pair of parents, shape (c, n), as `heshare.scheduling.operators.crossover`."""
+    first, second = schemes[pairs[0]], schemes[pairs[1]]
+    if settings.crossover == "uniform":
+        return np.where(rng.random(first.shape) < 0.5, first, second)
+    scores = segment_scores(schemes, costs, instance, settings)
+    return elitism_selection((first, second), (scores[pairs[0]], scores[pairs[1]]), instance, rng)
 
-    def segments(self, schemes: IntArray) -> FloatArray:
-        return segment_costs(schemes, self.instance)
 
-    def cross(self, schemes: IntArray, costs: FloatArray, pairs: IntArray, rng: np.random.Generator) -> IntArray:
-        if self.settings.crossover == "uniform":
-            return uniform_crossover((schemes[pairs[0]], schemes[pairs[1]]), rng)
-        return self._elitism(schemes, costs, pairs, rng)
-
-    def mutate(self, children: IntArray, rng: np.random.Generator) -> IntArray:
-        if self.settings.mutation == "reset":
-            twice = np.concatenate((children, children))
-            return random_reset(twice, self.instance, self.settings.mutation_rate, rng)
-        return self._priority(children, rng)
-
-    def _elitism(self, schemes: IntArray, costs: FloatArray, pairs: IntArray, rng: np.random.Generator) -> IntArray:
-        scores = segment_scores(schemes, costs, self.instance, self.settings)
-        first, second = pairs
-        return elitism_selection((schemes[first], schemes[second]), (scores[first], scores[second]), self.instance, rng)
-
-    def _priority(self, children: IntArray, rng: np.random.Generator) -> IntArray:
-        return priority_mutation(children, self.usage, self.instance, self.settings, rng)
+def mutate(children: IntArray, instance: Instance, settings: Settings, rng: np.random.Generator) -> IntArray:
+    """Return two offspring of each child, shape (2c, n), as `heshare.scheduling.operators.mutate`."""
+    if settings.mutation == "reset":
+        return random_reset(np.concatenate((children, children)), instance, settings.mutation_rate, rng)
+    return priority_mutation(children, instance.usage, instance, settings, rng)

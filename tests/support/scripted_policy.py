@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from heshare.policies.policy import Action, Event, Traits, View
+from heshare.policies.policy import Action, Event, Policy, Traits, View
 from heshare.prediction.predictor import Predictor
 from heshare.world.cluster import Cluster
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(Policy):
     """A policy of one function, which records every event as (time_s, kind, tasks, gpu) in `trace`.
 
     Args:
@@ -29,6 +29,7 @@ class ScriptedPolicy:
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Empty the trace."""
+        super().reset(cluster, predictor, rng)
         self.trace = []
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:

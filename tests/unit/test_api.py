@@ -32,6 +32,11 @@ def test_plan_and_run_from_a_task_set() -> None:
     assert np.array_equal(hs.plan(tasks, "1xT4,1xA100", seed=0).objectives, front.objectives)
 
 
+def test_a_run_that_takes_too_long_is_given_up() -> None:
+    with pytest.raises(hs.HeShareError):
+        hs.run(4, "1xT4,1xA100", "fifo", max_time_s=1e-9)
+
+
 def test_optimise_is_not_worse_than_plan() -> None:
     tasks = hs.task_set(5, seed=1)
     front, better = hs.plan(tasks, "1xT4,1xA100", seed=0), hs.optimise(tasks, "1xT4,1xA100", seed=0)

@@ -15,9 +15,11 @@ import heshare as hs
 from heshare.policies import registry
 from heshare.policies.function_policy import policy
 from heshare.policies.policy import Wait
-from heshare.prediction.forest import ForestPredictor, shipped_references
+from heshare.prediction.features import ReferenceFeatures
 from heshare.prediction.oracle import DevicePredictor
-from heshare.prediction.predictor import CoRuns
+from heshare.prediction.predictor import CoRuns, Predictor
+from heshare.prediction.profile_predictor import ProfilePredictor, Trained
+from heshare.profiles import store
 from heshare.running import loop
 from heshare.scheduling.plan import Batch
 from heshare.shared.errors import InputError, PlanError, PolicyError
@@ -30,10 +32,8 @@ TOO_LARGE = [hs.Task(0, hs.Workload("resnet152", 256, "fp16"), 100.0), hs.Task(1
 """The first does not fit a T4, on which it has no profile."""
 
 
-class Own:
+class Own(Predictor):
     """A predictor of one's own, whose answers for m sets of at most w residents a function makes."""
-
-    calls = 0
 
     def __init__(self, answer: Callable[[int, int], Any]) -> None:
         self.answer = answer
@@ -72,7 +72,7 @@ def test_a_front_of_plans_leaves_out_those_that_others_dominate_and_can_be_explo
     assert own.plans == (front.en_opt, front.trade_off, front.jct_opt)
     assert isinstance(front, hs.Front)
     assert len(own.plot().axes) == 1
-    assert "3 plans of 4 tasks" in own.explore(tmp_path / "own.html").title
+    assert "3 plans of 4 tasks" in hs.explore(own, tmp_path / "own.html").title
     with pytest.raises(InputError, match="plans of different tasks or clusters"):
         hs.Front.of([front.en_opt, hs.plan(TASKS, "1xT4").en_opt])
     with pytest.raises(InputError, match=r"Take hs.evaluate\(...\).plan"):
@@ -81,7 +81,7 @@ def test_a_front_of_plans_leaves_out_those_that_others_dominate_and_can_be_explo
         front.choose("Trade-off")  # type: ignore[arg-type]
 
 
-@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
+@pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
 def test_any_algorithm_of_pymoo_searches_the_problem() -> None:
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.optimize import minimize
@@ -133,7 +133,8 @@ def test_a_model_of_ones_own_predicts_by_the_features_of_table_2() -> None:
         def predict(self, features: Any) -> Any:
             return np.full(len(features), 0.5), np.full(len(features), 99.0)
 
-    own: Any = ForestPredictor(Flat(), shipped_references())  # type: ignore[arg-type]
+    trained = Trained(Flat(), ReferenceFeatures(store.read_shipped()))  # type: ignore[arg-type]
+    own = ProfilePredictor(lambda: trained)
     found = own.co_run([(Resident(task.workload, 50),) * 2 for task in TASKS], gpu("A100"), [None] * len(TASKS))
     assert set(found.time_s.ravel()) == {0.5}
     assert set(found.power_w) == {99.0}
@@ -158,7 +159,7 @@ def test_a_card_of_other_memory_is_honoured() -> None:
         hs.plan(TASKS, small)
 
 
-@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
+@pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
 @pytest.mark.parametrize("name", ["heshare:trade-off", "heshare+:trade-off", "marginal", "pwr", "srtf"])
 def test_a_workload_too_large_for_one_type_of_gpu_runs_on_the_others(name: str) -> None:
     assert hs.run(TOO_LARGE, CLUSTER, name).to_frame()["gpu"][0] == "A100-0"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import heshare as hs
-from heshare.policies.policy import SetClock, Start, Traits
+from heshare.policies.policy import Policy, SetClock, Start, Traits
 from heshare.prediction.oracle import DevicePredictor
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import memory_mib, resident
@@ -64,13 +64,12 @@ def test_same_seed_and_actions_give_the_same_episode_and_no_seed_another() -> No
     assert play(env, None, np.random.default_rng(1))[2].tasks == tuple(hs.task_set(8, seed=5, repetition=1))
 
 
-class SameDecisions:
+class SameDecisions(Policy):
     """A policy: the first waiting task that fits goes to the first GPU with room, at 50 % and 0.8 of the top clock."""
 
-    name, tick_s, gangs = "agent", None, False
+    name = "agent"
     traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
-
-    def reset(self, cluster: Any, predictor: Any, rng: Any) -> None: ...
+    gangs = False
 
     def decide(self, event: Any, view: Any) -> Any:
         held = [len(gpu.running) for gpu in view.gpus]

@@ -142,7 +142,6 @@ REVIEWED = {
     "a batch that fits no card": ("estimate", "A100", "resnet50:99999999@50"),
     "a hundred residents": ("estimate", "A100", *["resnet50:1@1"] * 100),
     "a folder below a file": ("run", "--tasks", "2", "--out", "/etc/passwd/x"),
-    "a timeline below a file": ("run", "--tasks", "2", "--timeline", "/etc/passwd/x/t.json"),
     "a byte that is no text": ("profile", "--device", "emulated:T4", "--dry-run", "--json", "\udcff"),
     "repetitions without end": ("compare", "--tasks", "2", "--policy", "random", "--seeds", "999999999999"),
 }

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
+from heshare.lab.sweeps.kept_cells import NotKeptWarning, _hash
 from heshare.policies import registry
 from heshare.policies.random_placement import Random
+from heshare.shared.errors import InputError
 
 CLUSTER = "1xT4,1xA100"
 MODULE = """
@@ -44,9 +47,9 @@ def test_compare_takes_policies_beside_names() -> None:
 
 
 def test_compare_takes_a_predictor_and_counts_its_rows_for_each_run() -> None:
-    physics = hs.load_predictor(kind="physics")
-    table = hs.compare(4, CLUSTER, ["heshare:trade-off", "morak"], seeds=2, predictor=physics)
-    other = hs.load_predictor(kind="physics")  # one for all runs, since it remembers what it has predicted
+    forest = hs.load_predictor(kind="random-forest")
+    table = hs.compare(4, CLUSTER, ["heshare:trade-off", "morak"], seeds=2, predictor=forest)
+    other = hs.load_predictor(kind="random-forest")  # one for all runs, since it remembers what it has predicted
     own = [
         hs.run(hs.task_set(4, repetition=i), CLUSTER, name, repetition=i, predictor=other)
         for i in range(2)
@@ -67,6 +70,10 @@ def test_compare_adds_metrics_of_ones_own() -> None:
     assert table["late_pct"].tolist() == [late_pct(run) for run in runs]
 
 
+def p95_s(run: hs.Run) -> float:
+    return float(np.percentile(run.jct_s, 95))
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder, whose modules can be imported, as for `python -m heshare`."""
@@ -77,7 +84,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(path.stem, None)
 
 
-def test_a_policy_of_a_module_is_in_grids_and_in_the_shell(folder: Path) -> None:
+def test_a_policy_of_a_module_is_in_grids_and_in_the_shell(folder: Path, kept_cells: None) -> None:
     (folder / "late_policy.py").write_text(MODULE)
     words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "2", "--cells", "cells", "--json"]
     names = ["late_policy:make", "late_policy:Late(first=random)", "sjf"]
@@ -89,8 +96,41 @@ def test_a_policy_of_a_module_is_in_grids_and_in_the_shell(folder: Path) -> None
     assert CliRunner().invoke(app, words).stdout == first.stdout
     # The key of a kept cell covers the module, which a process reads once.
     (folder / "late_policy.py").write_text(MODULE + "# changed\n")
-    subprocess.run([sys.executable, "-m", "heshare", *words], check=True, capture_output=True)
+    _hash.cache_clear()
+    assert CliRunner().invoke(app, words).exit_code == 0
     assert len(list(folder.rglob("*.json"))) == 10
+
+
+def test_objects_are_kept_by_their_fields_and_sent_to_other_processes(tmp_path: Path, kept_cells: None) -> None:
+    own, metrics = Random(all_at_once=True), {"p95_s": p95_s}
+    first = hs.compare(3, CLUSTER, [own, "sjf"], seeds=2, metrics=metrics, cells=tmp_path)
+    again = hs.compare(3, CLUSTER, [own, "sjf"], seeds=2, metrics=metrics, cells=tmp_path)
+    assert again.equals(first), "wall time included: nothing was run again"
+    other = hs.compare(3, CLUSTER, [Random(), "sjf"], seeds=2, metrics=metrics, cells=tmp_path)
+    assert len(list(tmp_path.rglob("*.json"))) == 6
+    assert other["avg_jct_s"][0] != first["avg_jct_s"][0]
+    two = hs.compare(3, CLUSTER, [own, "sjf"], seeds=2, metrics=metrics, n_jobs=2)
+    assert two.drop(columns="planning_s").equals(first.drop(columns="planning_s"))
+
+
+def test_an_object_without_a_source_file_is_compared_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
+) -> None:
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    cell: dict[str, Any] = {"__name__": "__main__", "Random": Random}
+    exec("class Own(Random):\n    name = 'own'", cell)  # as a notebook's cell defines it
+    with pytest.warns(NotKeptWarning, match="runs with .*Own are not kept") as told:
+        table = hs.compare(3, CLUSTER, [cell["Own"](), "sjf"], seeds=2, cells=tmp_path)
+    assert len(told) == 1
+    assert table["policy"].tolist() == ["own", "sjf"] * 2
+    assert len(list(tmp_path.rglob("*.json"))) == 2
+
+
+def test_nothing_is_kept_of_code_that_differs_from_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heshare.lab.sweeps.sweep.package_version", lambda: "0.1 abc+")
+    with pytest.warns(NotKeptWarning, match="differs from its commit"):
+        assert len(hs.compare(3, CLUSTER, "sjf", seeds=1, cells=tmp_path)) == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_errors_of_own_code_are_one_line_of_the_shell_with_their_place(folder: Path) -> None:
@@ -121,7 +161,7 @@ def test_errors_of_own_code_in_a_sweep_are_one_line_with_their_place(tmp_path: P
 
 
 def test_a_name_of_a_policy_stays_one_of_the_registry() -> None:
-    registry.make("heshare:trade-off")
-    assert not registry.names_function("heshare:trade-off")
-    assert not registry.names_function("heshare:tradeoff")
-    assert registry.names_function("own:make")
+    with pytest.raises(InputError, match="Did you mean 'heshare:trade-off'"):
+        registry.make("heshare:tradeoff")
+    with pytest.raises(InputError, match="No module named 'own_module'"):
+        registry.make("own_module:make")

@@ -15,7 +15,7 @@ from unit.test_structure import CHECKOUT, PACKAGE, PLAN_AND_RUN, STAGES
 
 LAB = sorted(path.name for path in (PACKAGE / "lab").iterdir() if (path / "__init__.py").exists())
 ROOMS = [*[f"lab/{name}" for name in LAB], "paper", "ops", "cli", "testing"]
-DOORS = ("api.py", "arguments.py", "device_query.py", "lab/compile_all.py")
+DOORS = ("api.py", "arguments.py", "device_query.py")
 """Modules above the stages that import several rooms."""
 USES_A_ROOM = re.compile(r"import heshare as hs|registry import .*\b(make|policies)\b|\bregistry\.|time-slice")
 """What a test writes that plans or runs with policies or ways of sharing of a room, without an import."""

@@ -16,13 +16,11 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
-from heshare.paper.explore.results import Front
 from heshare.running.run import run
 from heshare.scheduling import configuration
 from heshare.scheduling.batch_model import BatchModel
-from heshare.scheduling.genetic import search
+from heshare.scheduling.genetic import search, tournament
 from heshare.scheduling.objectives import make_instance
-from heshare.scheduling.operators import tournament
 from heshare.scheduling.settings import Settings
 from heshare.shared import progress
 from heshare.shared.stopping import InterruptedWarning, Stopped
@@ -65,14 +63,26 @@ def test_compare_that_finished_nothing_is_interrupted(monkeypatch: pytest.Monkey
     assert type(caught.value) is KeyboardInterrupt
 
 
-def test_stored_runs_continue_after_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_runs_continue_after_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
+) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(SWEEP_RUN, interrupting(run, 2))
         with pytest.warns(InterruptedWarning):
             hs.compare(3, CLUSTER, POLICIES, seeds=1, cells=tmp_path)
-    again = interrupting(run, 1)
-    monkeypatch.setattr(SWEEP_RUN, again)
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
     assert len(hs.compare(3, CLUSTER, POLICIES, seeds=1, cells=tmp_path)) == 3
+
+
+def test_the_shell_says_where_the_finished_runs_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
+) -> None:
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
+    words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "2", "-q", "--policy", "random"]
+    done = RUN.invoke(app, [*words, "--cells", str(tmp_path)])
+    assert f"1 of 2 runs had finished. Finished runs are in {tmp_path}; the same command continues" in done.stderr
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
+    assert RUN.invoke(app, [*words, "--cells", str(tmp_path)]).exit_code == 0
 
 
 def test_the_shell_prints_the_rows_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +93,7 @@ def test_the_shell_prints_the_rows_so_far(tmp_path: Path, monkeypatch: pytest.Mo
     assert done.exit_code == 130
     assert "SJF" in done.stdout
     assert "FIFO" not in done.stdout
-    assert done.stderr == "heshare: stopped; 2 of 3 runs had finished, and nothing was stored (see --cells).\n"
+    assert done.stderr == "heshare: interrupted: 2 of 3 runs had finished. Nothing was kept (see --cells).\n"
     assert not (tmp_path / "out").exists(), "a part looks like the whole"
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
     done = RUN.invoke(app, [*words, "--json"])
@@ -99,7 +109,7 @@ def test_plan_returns_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(InterruptedWarning, match="the search so far") as told:
         front = hs.plan(4, CLUSTER)
     assert told[0].filename == __file__
-    assert isinstance(front, Front)
+    assert isinstance(front, hs.Front)
     assert (front.objectives == expected.objectives).all()
 
 

@@ -15,12 +15,12 @@ PLAN_AND_RUN = """
 import numpy as np
 from heshare.devices.task_sizes import draw
 from heshare.policies.registry import make
-from heshare.prediction.forest import load_forest_predictor
+from heshare.prediction.load import load_predictor
 from heshare.running.run import run
 from heshare.world.cluster import Cluster
 tasks, cluster = draw(3, rng=np.random.default_rng(0)), Cluster.parse("1xT4,1xA100")
 for policy in ("random", "sched-only", "heshare:trade-off"):
-    run(tasks, cluster, make(policy), predictor=load_forest_predictor(), rng=np.random.default_rng(0))
+    run(tasks, cluster, make(policy), predictor=load_predictor(), rng=np.random.default_rng(0))
 """
 
 
@@ -44,3 +44,28 @@ def loaded_by(program: str) -> list[Path]:
 @pytest.mark.slow
 def test_a_plan_and_a_run_load_the_stages_and_shared_pieces_alone() -> None:
     assert {file.parts[0] for file in loaded_by(PLAN_AND_RUN)} <= {*STAGES, "shared", "__init__.py"}
+
+
+DOORS = {"api.py", "arguments.py", "__init__.py"}
+
+
+@pytest.mark.slow
+def test_a_plan_and_a_run_of_the_api_load_the_stages_and_the_laboratory_alone() -> None:
+    program = """
+import heshare as hs
+front = hs.plan(3, "1xT4,1xA100")
+hs.evaluate(front.trade_off)
+hs.run(3, "1xT4,1xA100", "sjf")
+hs.gpus(), hs.models()
+"""
+    assert {file.parts[0] for file in loaded_by(program)} <= {*STAGES, "shared", "lab", *DOORS}
+    explored = f"{program}hs.explore(front)"
+    assert {file.parts[0] for file in loaded_by(explored)} >= {"paper"}
+
+
+def test_the_package_imports_in_a_moment_and_names_load_when_they_are_used() -> None:
+    assert {str(file) for file in loaded_by("import heshare")} <= {
+        "__init__.py",
+        "shared/__init__.py",
+        "shared/version.py",
+    }

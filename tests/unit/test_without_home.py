@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from heshare.shared import files
 # This user may read everything, as the Python of the tests may be in root's home, and write nothing.
 NOBODY = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "--inh-caps=+dac_read_search")
 NOBODY += ("--ambient-caps=+dac_read_search",)
-CACHE = "from heshare.shared.caches.row_table import lengthened; print(lengthened._cache.cache_path)"
+CACHE = "from heshare.devices.crowding import _overlap; _overlap(1.0, 2.0); print(_overlap._cache.cache_path)"
 
 
 @cache
@@ -59,14 +58,18 @@ def test_commands_without_a_home_say_what_to_set(folder):
 
 
 @pytest.mark.skipif(not can_be_nobody(), reason="no right to be another user")
-def test_compiled_functions_without_a_home_are_kept_in_a_private_folder_or_nowhere(folder):
+def test_compiled_functions_without_a_home_are_kept_in_a_folder_of_the_process(folder):
     done = as_nobody("-c", CACHE, TMPDIR=str(folder))
-    kept = folder / "heshare-12345-numba"
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{kept}/")
-    assert (kept.stat().st_uid, stat.S_IMODE(kept.stat().st_mode)) == (12345, 0o700)
-    # Another user has made the folder first: what that user would put there is code.
-    shutil.rmtree(kept)
-    kept.mkdir(mode=0o777)
-    done = as_nobody("-c", CACHE, TMPDIR=str(folder))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "None\n", "")
+    assert done.stdout.startswith(f"{folder}/heshare-numba-")
+    assert list(folder.iterdir()) == [], "it goes with the process"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_be_nobody(), reason="no right to be another user")
+def test_a_plan_without_a_home_says_that_the_model_is_trained_every_time(folder):
+    words = ("-m", "heshare", "plan", "--tasks", "2", "--cluster", "1xT4", "--quiet")
+    done = as_nobody(*words, TMPDIR=str(folder))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("cannot be written") == 1
+    assert "XDG_CACHE_HOME names another folder" in done.stderr

@@ -19,7 +19,7 @@ import pytest
 import heshare as hs
 from heshare.policies import registry
 from heshare.policies.function_policy import policy as function_policy
-from heshare.policies.policy import Start, Traits
+from heshare.policies.policy import Policy, Start, Traits
 from heshare.policies.random_placement import Random
 from heshare.scheduling.settings import Settings
 from heshare.shared.errors import HeShareError, InputError, PolicyError
@@ -52,14 +52,13 @@ def plan() -> Any:
     return hs.plan(TASKS, C, settings=FEW)
 
 
-class OneArgument:
+class OneArgument(Policy):
     """A policy whose `decide` takes no view."""
 
-    name, traits, tick_s = "one-argument", Traits(False, False, False), None
+    name = "one-argument"
+    traits = Traits(False, False, False)
 
-    def reset(self, cluster: object, predictor: object, rng: object) -> None: ...
-
-    def decide(self, event: object) -> list[Any]:
+    def decide(self, event: object) -> list[Any]:  # type: ignore[override]
         return []
 
 
@@ -67,20 +66,6 @@ def run_function(decide: Any) -> Any:
     try:
         function_policy("wrong-use")(decide)
         return hs.run(TASKS, C, "wrong-use")
-    finally:
-        registry.unregister("wrong-use")
-
-
-def compare_notebook_policy(module: str, **options: Any) -> Any:
-    """Compare a policy that a notebook registers: its module has no file, or is not that of another process."""
-
-    def decide(event: object, view: object, predictions: object) -> list[Any]:
-        return []
-
-    decide.__module__ = module
-    try:
-        function_policy("wrong-use")(decide)
-        return hs.compare(2, C, ["wrong-use"], seeds=2, **options)
     finally:
         registry.unregister("wrong-use")
 
@@ -139,19 +124,19 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "id 'a'": (lambda: hsx.Task("a", RESNET, 1.0), "found 'a' in task 'a'"),
     "workload text": (lambda: hsx.Task(0, "resnet50:8", 1.0), r"like Workload\('resnet50', 8\)"),
     # Task sets as arguments
-    "optimise: no tasks": (lambda: hs.optimise([], C), "found an empty list; expected tasks"),
-    "run: no tasks": (lambda: hs.run([], C, "random"), "found an empty list; expected tasks"),
-    "compare: no tasks": (lambda: hs.compare([], C, "random", seeds=1), "found an empty list; expected tasks"),
+    "optimise: no tasks": (lambda: hs.optimise([], C), "found no task; expected at least one"),
+    "run: no tasks": (lambda: hs.run([], C, "random"), "found no task; expected at least one"),
+    "compare: no tasks": (lambda: hs.compare([], C, "random", seeds=1), "found no task; expected at least one"),
     **{
         f"plan: {what}": (lambda tasks=tasks: hsx.plan(tasks, C), message)
         for what, tasks, message in (
-            ("no tasks", [], "found an empty list; expected tasks"),
+            ("no tasks", [], "found no task; expected at least one"),
             ("ids from 1", renumbered(lambda number: number + 1), "ids 1, 2, 3; expected each id of 0 to n-1 once"),
             ("4.0", 4.0, "argument tasks: found 4.0"),
             ("0", 0, "found 0; expected a"),
-            ("numbers", [1, 2], "found 1 in a list"),
-            ("no file", "none.csv", "'none.csv', which is no file"),
-            ("a number as text", "20", "Write a number without quotes"),
+            ("numbers", [1, 2], "found 1 among them; expected tasks"),
+            ("a file", "none.csv", "found 'none.csv'; expected tasks.* hs.read_tasks reads a file"),
+            ("a number as text", "20", "a number has no quotes"),
             ("a cluster", hs.Cluster.parse(C), "Tasks come first, then the cluster"),
             ("frame without a column", frame().drop(columns="iterations"), "column iterations: found a header without"),
             (
@@ -162,8 +147,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             ("empty frame", frame(()), "DataFrame: found no task"),
         )
     },
-    "plan reversed": (lambda: hsx.plan(C, TASKS), "tasks come first, then the cluster"),
-    "run reversed": (lambda: hsx.run(C, TASKS), "tasks come first, then the cluster"),
+    "plan reversed": (lambda: hsx.plan(C, TASKS), "Tasks come first, then the cluster"),
+    "run reversed": (lambda: hsx.run(C, TASKS), "Tasks come first, then the cluster"),
     "compare reversed": (lambda: hsx.compare(C, 5), "argument cluster: found an object of int"),
     "plan of arrivals": (lambda: hs.plan(hs.task_set(3, arrivals="miso"), C), "this search ignores arrivals"),
     "optimise of arrivals": (
@@ -205,11 +190,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no module": (lambda: hs.compare(2, C, "no_such:make"), "No module named 'no_such'"),
     "no function": (lambda: hs.compare(2, C, "heshare.api:nothing"), "has no attribute 'nothing'"),
     "no policy of it": (lambda: hs.compare(2, C, ["math:pi"]), "a function or class that returns a policy"),
-    "policy objects, two processes": (lambda: hs.compare(2, C, [Random()], n_jobs=2), "objects, with cells or n_jobs"),
-    "metrics, stored": (
-        lambda: hs.compare(2, C, "random", metrics={"x": len}, cells="build/no"),
-        "with cells or n_jobs",
-    ),
     "metrics=[f]": (lambda: hsx.compare(2, C, "random", metrics=[len]), "functions of a run by name"),
     "metric of a name": (
         lambda: hs.compare(2, C, "random", seeds=1, metrics={"avg_jct_s": lambda run: 1.0}),
@@ -228,8 +208,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "decide starts nothing": (lambda: run_function(lambda *_: []), "Start every waiting task"),
     "no such GPU": (lambda: run_function(lambda *_: [Start(0, 7)]), "no GPU 7"),
     "share of 0.5 %": (lambda: run_function(lambda *_: [Start(0, 0, any_type(0.5))]), "Choose one from 1 to 100"),
-    "notebook policy, two processes": (lambda: compare_notebook_policy("__main__", n_jobs=2), "into a .py file"),
-    "notebook policy, stored": (lambda: compare_notebook_policy("builtins", cells="build/no"), "into a .py file"),
     # Settings
     "n_jobs=0": (lambda: hs.compare(3, C, "random", n_jobs=0), "argument n_jobs: found 0"),
     "seeds=0": (lambda: hs.compare(3, C, "random", seeds=0), "argument seeds: found 0"),
@@ -241,8 +219,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "watts above the card": (lambda: hs.advise("A100", ["a=per_s:9,sm:5,w:900"]), "1.1 times its limit of 400 W"),
     "contract of a policy": (lambda: check_policy(any_type(lambda event, view: [])), "for a function that returns"),
     "effort": (lambda: hsx.optimise(TASKS, C, effort=3), r"expected SearchSettings\(...\)"),
-    "plan predictor": (lambda: hsx.plan(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),
-    "run predictor": (lambda: hsx.run(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),
+    "explore": (lambda: hsx.explore(plan().trade_off), r"found an object of Plan; expected a Front. Pass a front"),
+    "plan predictor": (lambda: hsx.plan(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='random-forest'\)"),
+    "run predictor": (lambda: hsx.run(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='random-forest'\)"),
     **{
         f"budget_s={budget!r}": (
             lambda budget=budget: hsx.optimise(TASKS, C, budget_s=budget),
@@ -290,10 +269,9 @@ def test_wrong_use_is_refused_with_one_clear_message(name: str) -> None:
         lambda folder: [replace(task, id=np.int64(task.id)) for task in TASKS],
         lambda folder: frame(),
         lambda folder: frame().assign(gpus=1, widths="", deadline_s=math.inf, epochs=None, priority=np.nan),
-        lambda folder: str(write_tasks(folder / "tasks.csv", TASKS)),
-        lambda folder: write_tasks(folder / "tasks.csv", TASKS),
+        lambda folder: hs.read_tasks(write_tasks(folder / "tasks.csv", TASKS)),
     ],
-    ids=["np.int64", "list", "iterator", "reversed", "np.int64 ids", "frame", "wide frame", "text of a path", "path"],
+    ids=["np.int64", "list", "iterator", "reversed", "np.int64 ids", "frame", "wide frame", "file"],
 )
 def test_a_task_set_in_any_form_is_planned_run_and_compared_alike(same: Callable[[Path], Any], tmp_path: Path) -> None:
     own = hs.run(TASKS, C, "random").summary()["avg_jct_s"]

@@ -25,8 +25,7 @@ from heshare.lab.systems.miso.policy import best, choices
 from heshare.lab.systems.shared.time_slicing import TIME_SLICE
 from heshare.prediction.oracle import DevicePredictor
 from heshare.scheduling.batch_model import BatchModel, unconfigured_batches
-from heshare.scheduling.batching import BatchSplit
-from heshare.scheduling.configuration import mps_percentages
+from heshare.scheduling.configuration import BatchedQueues, mps_percentages
 from heshare.scheduling.objectives import Instance
 from heshare.scheduling.settings import DEFAULTS
 from heshare.world.cluster import Cluster
@@ -200,6 +199,6 @@ def _best_shares(gpu: Gpu, workloads: Sequence[Workload], constants: Constants) 
     tasks = [Task(at, one, 1.0 / model(gpu, (Resident(one),)).times_s[0]) for at, one in enumerate(workloads)]
     ones, queue = np.ones((n, 1)), np.zeros(1, dtype=np.int64)
     instance = Instance(tuple(tasks), Cluster((gpu,)), ones, ones, ones > 0, np.zeros(n))
-    split = BatchSplit(unconfigured_batches(queue, np.arange(n)[None, :]), queue, queue)
+    split = BatchedQueues(unconfigured_batches(queue, np.arange(n)[None, :]), queue, queue)
     found = mps_percentages(split, BatchModel(instance, DevicePredictor(model)), replace(DEFAULTS, mps_goal="both"))
     return tuple(found[0].tolist())

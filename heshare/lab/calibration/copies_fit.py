@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+from numba import njit
 from scipy.optimize import least_squares
 
 from heshare.devices.constants import Contention
@@ -20,7 +21,6 @@ from heshare.lab.calibration.measurements import EAGER_MODELS, EAGER_RECORD, Tim
 from heshare.lab.calibration.time_fit import FittedTiming, fit_timing
 from heshare.lab.calibration.timing_constants import EAGER_SOURCE, eager_prior
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.compiling import compiled
 
 GPU = "A100"
 TWO_PROCESS_MODELS = tuple(sorted(set(EAGER_MODELS) - {"densenet169", "inceptionv3"}))
@@ -176,7 +176,7 @@ _NEWTON_STEPS = 60
 _EXACT = 1e-13
 
 
-@compiled
+@njit(cache=True)
 def stretch_arrays(sharpness: float, busy: FloatArray, host: FloatArray, gpu: FloatArray) -> FloatArray:
     """Return the stretch of one resident of each of n sets of at most k residents, shape (n,).
 
@@ -189,7 +189,7 @@ def stretch_arrays(sharpness: float, busy: FloatArray, host: FloatArray, gpu: Fl
     return found
 
 
-@compiled
+@njit(cache=True)
 def _stretch(p: float, busy: FloatArray, host: FloatArray, gpu: FloatArray) -> float:
     """Return the root c of the equation of `heshare.devices.crowding`, by Newton's method between bounds."""
     total = powers = 0.0

@@ -9,7 +9,7 @@ beside co-runners and its power do. The last fit is the maximum a posteriori est
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -33,7 +33,7 @@ from heshare.lab.calibration.measurements import TimeRows, records
 from heshare.lab.calibration.time_fit import Prior, ThrottledGpu, fit_timing
 from heshare.lab.calibration.timing_constants import HOST_PER_LAYER_S, TimingKey, memory_s, with_kernels
 from heshare.profiles.schema import residents_of
-from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.arrays import FloatArray, IntArray
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
@@ -257,9 +257,6 @@ class SettingArrays:
     switched: FloatArray
     idle_w: FloatArray
 
-    def of(self, rows: BoolArray) -> "SettingArrays":
-        return SettingArrays(*(getattr(self, field.name)[rows] for field in fields(self)))
-
 
 def setting_arrays(
     gpu: Gpu,
@@ -351,44 +348,24 @@ def _fit_jointly(
         fitted = replace(contention, strength=strength, wait_s=wait_us * 1e-6, memory=memory)
         return times, fitted, fitted_power
 
-    here = [((settings.workload == number) & (settings.weight > 0)).any(axis=1) for number in range(len(timing))]
-    parts = [(rows, settings.of(rows), time_s[rows], power_w[rows]) for rows in (*here, np.full(len(time_s), True))]
-
-    def residuals(q: FloatArray, part: int = -1) -> FloatArray:
-        """Return those of the settings with a workload, or of all, then those of the priors."""
-        _, own, observed_s, observed_w = parts[part]
-        modelled_s, modelled_w = co_run_arrays(own, *unpack(q))
-        gaps = [np.log(modelled_s / observed_s), np.log(modelled_w / observed_w)]
+    def residuals(q: FloatArray) -> FloatArray:
+        """Return those of the settings, then those of the priors."""
+        modelled_s, modelled_w = co_run_arrays(settings, *unpack(q))
+        gaps = [np.log(modelled_s / time_s), np.log(modelled_w / power_w)]
         logs = q[:-_SHARED].reshape(start.shape)
         features = np.column_stack([logs[:, 1], logs[:, 5], logs[:, 2] - logs[:, 0], logs[:, 4] - logs[:, 0]])
         deviations = (features - centres) / spreads
         return np.concatenate([*(gap / _SIGMA for gap in gaps), deviations.ravel()])
 
-    def slopes(q: FloatArray) -> FloatArray:
-        """Return scipy's own differences, to the last bit; a workload moves the settings that have it."""
-        moved, found = _moved(q), np.tile(residuals(q), (len(q), 1))
-        for place, (row, point) in enumerate(zip(found, moved, strict=True)):
-            part, before = min(place // len(JOINT_ORDER), len(timing)), row.copy()
-            row[np.append(np.tile(parts[part][0], 2), np.full(centres.size, True))] = residuals(point, part)
-            row[:] = (row - before) / (point[place] - q[place])
-        return found.T
-
     shared = [contention.strength, contention.wait_s * 1e6, power.memory, power.dynamic_w, power.sharing]
     begin = np.concatenate([start.ravel(), np.log(np.maximum(shared, 1e-3))])
-    solved = least_squares(residuals, begin, jac=slopes, bounds=_BOUNDS, loss="soft_l1", f_scale=2.0, max_nfev=_STEPS)
+    solved = least_squares(residuals, begin, bounds=_BOUNDS, loss="soft_l1", f_scale=2.0, max_nfev=_STEPS)
     times, contention, power = unpack(solved.x)
     fitted = {
         key: replace(old, **dict(zip(JOINT_ORDER, row, strict=True)))
         for (key, old), row in zip(timing.items(), times.tolist(), strict=True)
     }
     return replace(constants, timing=fitted, contention={gpu.name: contention}, power={gpu.name: power})
-
-
-def _moved(q: FloatArray) -> FloatArray:
-    """Return the points at which scipy takes the differences of 2 points, one parameter after the other moved."""
-    step = float(np.finfo(float).eps ** 0.5) * np.where(q >= 0, 1.0, -1.0) * np.maximum(1.0, abs(q))
-    step *= np.where((q + step >= _BOUNDS[0]) & (q + step <= _BOUNDS[1]), 1.0, -1.0)
-    return np.where(np.eye(len(q), dtype=bool), q + step, q)
 
 
 def _prior_arrays(start: FloatArray, priors: Sequence[Prior]) -> tuple[FloatArray, FloatArray]:

@@ -358,9 +358,9 @@ class BatchTable:
         left = np.ascontiguousarray(tasks, dtype=np.int64)
         most = self.most_options
         counts = [np.zeros(1, dtype=np.int64)]
-        all_values = []
-        all_rows = []
-        all_places = []
+        all_values: list[FloatArray] = []
+        all_rows: list[IntArray] = []
+        all_places: list[IntArray] = []
         # In parts: how many options the sets have is known only afterwards.
         while len(left) or not all_rows:
             room = most + 8 * len(left)

@@ -16,9 +16,9 @@ takes one pass over the 2^n sets in ascending order, for all assignments at once
 Most assignments are ruled out. Let the front so far have the points (E_1, T_1), (E_2, T_2), ... by energy. A new point
 lies below it only if it is below one of the corners (E_{i+1}, T_i) in both objectives, and then y v < x v for all
 weights v >= 0. The sum over g of q_g(S_g), with the least cost q_g(S) = min over y in F_g(S) of y v, is a lower bound
-of y v for all plans of the assignment. So an assignment whose bound reaches x v at some of the weights, for each corner x,
-has no point of the front below a corner. Partial assignments are bounded likewise, with the least cost of serving the
-remaining tasks by GPU g and those after it, in 3^n steps for each GPU:
+of y v for all plans of the assignment. So an assignment whose bound reaches x v at some of the weights, for each corner
+x, has no point of the front below a corner. Partial assignments are bounded likewise, with the least cost of serving
+the remaining tasks by GPU g and those after it, in 3^n steps for each GPU:
 
     c_k(S) = q_k(S),    c_g(S) = min over subsets U of S of q_g(U) + c_{g+1}(S without U)
 

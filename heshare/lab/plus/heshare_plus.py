@@ -13,9 +13,9 @@ these are the supported points, those on the lower convex hull of the front. Two
 (E_2, T_2) cost the same at w = (E_1 - E_2) / (T_2 - T_1), and on either side one of them is better. So the slopes of
 the front are the range of weights that matters. The first round reads it from a few weights over six decades around
 w_0 = E / T. The next rounds go along the weights, spaced evenly in log w, forth and back. Optima of neighbouring
-weights are alike, so each weight starts from its own best assignment and its neighbour's, then from perturbations of its own;
-the better of old and new is kept (iterated local search). A point in a dent of the front is the minimum for no weight;
-such points come from the fronts of all assignments that the search finds.
+weights are alike, so each weight starts from its own best assignment and its neighbour's, then from perturbations of
+its own; the better of old and new is kept (iterated local search). A point in a dent of the front is the minimum for no
+weight; such points come from the fronts of all assignments that the search finds.
 
 Example: two tasks on two GPUs of one type, where the only plan without a rival runs one task on each.
 
@@ -49,7 +49,6 @@ from heshare.lab.plus.fronts import (
     sum_fronts,
 )
 from heshare.lab.plus.local_search import assign, construct, descend, memo_of, perturb, queues_of
-from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import TITLES, FrontPolicy
 from heshare.policies.policy import Traits
 from heshare.policies.registry import register
@@ -410,24 +409,6 @@ class FrontArchive:
         return self._batches_at[queue, point]
 
 
-class CachedPlusPlanner(CachedPlanner):
-    """Plans task sets with HeShare+; the same task set with the same random state is planned once."""
-
-    def __init__(self, effort: SearchSettings = DEFAULT_SETTINGS) -> None:
-        super().__init__()
-        self.effort = effort
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for planners that return equal results."""
-        return type(self), self.effort
-
-    def _plan_front(
-        self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
-    ) -> Front:
-        return optimise(tasks, cluster, predictor, rng=rng, effort=self.effort)
-
-
 class HeSharePlus(FrontPolicy):
     """One plan of HeShare+'s front, released batch by batch, as HeShare's own plans are.
 
@@ -442,8 +423,13 @@ class HeSharePlus(FrontPolicy):
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
 
     def __init__(self, choice: PlanChoice = "trade-off", *, rounds: int = DEFAULT_SETTINGS.rounds) -> None:
-        super().__init__(choice, CachedPlusPlanner(replace(DEFAULT_SETTINGS, rounds=rounds)))
+        self.effort = replace(DEFAULT_SETTINGS, rounds=rounds)
+        super().__init__(choice, ("heshare+", self.effort))
         self.name = f"heshare+:{choice}"
+
+    def plan_front(self, tasks: Sequence[Task], predictor: Predictor) -> Front:
+        """Return HeShare+'s front."""
+        return optimise(tasks, self.cluster, predictor, rng=self.rng, effort=self.effort)
 
 
 def _register(choice: PlanChoice, title: str) -> None:

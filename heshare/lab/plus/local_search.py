@@ -10,9 +10,9 @@ its end:
               E_o + w (sum_o + (m - j - l) tau_o) + best[j + l]
 
 since a batch delays the m - j - l tasks behind it by its length and needs nothing else of the rest. This is exact: an
-optimal queue without its first batch is an optimal queue of the others (Bellman's principle). A GPU that begins at
-r > 0 adds w r for each task. best[j] depends on the tasks from j on only, so a change of a queue keeps the stored
-best[j] behind it.
+optimal queue without its first batch is an optimal queue of the others (Bellman's principle). A GPU that begins at r >
+0 adds w r for each task. best[j] depends on the tasks from j on only, so a change of a queue keeps the stored best[j]
+behind it.
 
 The search is a descent: each task is relocated to the GPU where the total falls most; when no relocation improves,
 pairs of tasks of different GPUs are swapped; it ends when no move improves. `perturb` moves a few tasks anywhere, from
@@ -271,7 +271,8 @@ def assign(table: TableArrays, memo: Memo, queues: Queues, scheme: IntArray) -> 
     for kind in range(len(queues.rank)):
         for task in range(len(scheme)):
             order[queues.rank[kind, task]] = task
-        for task in order:
+        for position in range(len(scheme)):
+            task = order[position]
             gpu = scheme[task]
             if queues.kind_of[gpu] == kind:
                 queues.tasks[gpu, queues.length[gpu]] = task
@@ -299,11 +300,8 @@ def construct(table: TableArrays, memo: Memo, queues: Queues, longest: IntArray)
             for other in range(len(queues.kind_of)):
                 if queues.kind_of[other] != kind:
                     continue
-                if (
-                    gpu == NO_GPU
-                    or queues.length[other] < queues.length[gpu]
-                    or (queues.length[other] == queues.length[gpu] and queues.ready_s[other] < queues.ready_s[gpu])
-                ):
+                longer = queues.length[other] - queues.length[gpu]
+                if gpu == NO_GPU or longer < 0 or (longer == 0 and queues.ready_s[other] < queues.ready_s[gpu]):
                     gpu = other
             changes[tried, 0] = gpu
             changes[tried, 1] = EMPTY

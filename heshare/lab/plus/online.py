@@ -1,10 +1,10 @@
 """Online planning: HeShare and HeShare+ planned again as tasks arrive, and Marginal, which places one task at a time.
 
 HeShare and HeShare+. The paper plans a task set that is there from the start. Here tasks arrive at times a_i, and JCTs
-count from there. A
-plan is made again when tasks have arrived, or when a GPU has become idle while tasks wait for others (rolling horizon):
-over the waiting tasks only, with the moment r_g at which each GPU g becomes free, and from the previous plans as seeds.
-With a planning time of c that begins now, the plan can be followed from c on, so that GPU g begins its part at
+count from there. A plan is made again when tasks have arrived, or when a GPU has become idle while tasks wait for
+others (rolling horizon): over the waiting tasks only, with the moment r_g at which each GPU g becomes free, and from
+the previous plans as seeds. With a planning time of c that begins now, the plan can be followed from c on, so that GPU
+g begins its part at
 
     ready_g = max(0, r_g - c),    r_g = max over tasks on g of remaining iterations x predicted seconds per iteration
 
@@ -17,8 +17,8 @@ plan is ready the previous one is followed, and what that starts is removed from
 
     c(n) = fixed + n (square min(n, whole) + step x steps)
 
-for n tasks and so many generations or rounds. A planning of few tasks has few schemes to search: its generations are
-at most `GENERATIONS_A_TASK` for each task.
+for n tasks and so many generations or rounds. A planning of few tasks has few schemes to search: its generations are at
+most `GENERATIONS_A_TASK` for each task.
 
 Example: c(4) with square = 0.5 s, step = 0.01 s and 100 steps is 1 + 4 (0.5 x 4 + 0.01 x 100) s.
 
@@ -39,8 +39,8 @@ same work takes s(f) = mean over S of t_i(f) / t_i(top) times as long as at the 
 D(S) is the cost until S has ended with no further start, each step at its f* for q = 0, and e(S) is its end. Task i
 adds D(S + i) - D(S) beside S, and D(i) + p (e(S) + time of the queued tasks) behind it.
 
-Example: two tasks with 2 and 5 iterations that take turns end after 4 and 7 s at 100 W above idle: 700 J, and at
-p = 10 W another 10 (4 + 7) J.
+Example: two tasks with 2 and 5 iterations that take turns end after 4 and 7 s at 100 W above idle: 700 J, and at p = 10
+W another 10 (4 + 7) J.
 
 >>> from heshare.testing.toy import ToyPredictor, toy_gpu
 >>> from heshare.world.workload import Workload
@@ -57,7 +57,7 @@ doi:10.1145/1290672.1290686. Little's law: Little 1961, doi:10.1287/opre.9.3.383
 
 import heapq
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,7 +70,7 @@ import numpy as np
 from heshare.lab.plus.heshare_plus import DEFAULT_SETTINGS, optimise
 from heshare.policies.heshare import TITLES
 from heshare.policies.plan_release import start_batch
-from heshare.policies.policy import Action, Event, EventKind, GpuView, SetClock, Start, Traits, View, Wait
+from heshare.policies.policy import Action, Event, EventKind, GpuView, Policy, SetClock, Start, Traits, View, Wait
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.registry import Value, register
 from heshare.prediction.predictor import Predictor
@@ -116,7 +116,7 @@ class PlanningTime:
         return self.fixed_s + tasks * (self.square_s * min(tasks, self.whole) + self.step_s * steps)
 
 
-class OnlinePlanner(ABC):
+class OnlinePlanner(Policy):
     """Plans again at arrivals, over the tasks that have not started, and releases the plan's batches GPU by GPU.
 
     Args:
@@ -134,11 +134,7 @@ class OnlinePlanner(ABC):
     """
 
     gangs = False
-    tick_s: float | None = None
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
-    cluster: Cluster
-    predictor: Predictor
-    rng: np.random.Generator
 
     def __init__(
         self,
@@ -163,9 +159,7 @@ class OnlinePlanner(ABC):
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Discard all plans before a new run."""
-        self.cluster = cluster
-        self.predictor = predictor
-        self.rng = rng
+        super().reset(cluster, predictor, rng)
         self._predictions = TaskPredictions(predictor)
         self._queues: list[deque[Batch]] = [deque() for _ in cluster.gpus]
         self._seed_plans: tuple[Plan, ...] = ()
@@ -461,7 +455,7 @@ class _GpuState:
 
 
 @register("marginal", title="Marginal")
-class Marginal:
+class Marginal(Policy):
     """Waiting tasks, the shortest first, each where and when it adds least to the cost E + p T.
 
     When a task ends, tasks may start on its GPU and on idle ones; when a task arrives, on any GPU. Elsewhere a set of
@@ -483,7 +477,6 @@ class Marginal:
 
     name = "marginal"
     gangs = False
-    tick_s: float | None = None
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
 
     def __init__(
@@ -502,6 +495,7 @@ class Marginal:
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Discard all predictions and states."""
+        super().reset(cluster, predictor, rng)
         self._kinds = cluster.kinds
         self._sets = SetPredictions(predictor, self._clocks, self._price_w)
         self._states = [_GpuState(index, gpu) for index, gpu in enumerate(cluster.gpus)]

@@ -1,141 +1,47 @@
-"""Grid of a sweep: every combination of policies, clusters, task sets, predictors, devices and repetitions."""
+"""Grids by name: the policies and scenarios that a YAML file, the command line or `hs.compare` names, as objects.
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import product
+Here, and nowhere behind, text is looked up. `module:function` is a function of your own; `module:function:text` is one
+that gets the text as its first argument. An object in place of its name is taken as it is.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from inspect import signature
+from itertools import count, product
 from math import prod
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from heshare.lab.limits import PowerLimit, check_cluster
-from heshare.lab.sweeps import resolve
+from heshare.devices.task_sizes import draw as recipe
+from heshare.devices.task_sizes import draw_for
+from heshare.lab.limits import LimitSource, PowerLimit, check_cluster
+from heshare.lab.sweeps.sweep import DrawTasks, Grid, MakeDevices, Scenario
 from heshare.policies import registry
+from heshare.policies.policy import Policy
+from heshare.prediction.checked import checked
+from heshare.prediction.load import PREDICTOR_KINDS, TREES, load_predictor, train
+from heshare.prediction.oracle import DevicePredictor
+from heshare.prediction.predictor import Predictor
+from heshare.prediction.profile_predictor import ProfilePredictor, Trained
+from heshare.profiles import store
+from heshare.shared import plugins
+from heshare.shared.code_version import files_hash
 from heshare.shared.errors import InputError, require, unknown
 from heshare.shared.inputs.bounds import MOST_CELLS
 from heshare.shared.yaml_nodes import read_values
-from heshare.world.arrivals import ARRIVALS, INTERVAL_S, Arrivals, check_arrivals, split_load
-from heshare.world.catalogue import check_card
+from heshare.world import catalogue
+from heshare.world.arrivals import ARRIVALS, INTERVAL_S, check_arrivals, split_load
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_file import read_tasks
 from heshare.world.task_set import LOADS
 
-GridTasks = int | str | tuple[Task, ...]
-"""How many tasks to draw, a CSV file of tasks, or the tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Every combination of its lists, each repeated `seeds` times; repetition i draws the same tasks in all of them.
-
-    A *scenario* is a combination of all but policies and repetitions.
-
-    Attributes:
-        policies: names of the registry, with parameters in parentheses: `random`, `morak(cap=0.7,k=3)`.
-        clusters: such as `4xT4,2xV100,2xA100`, or clusters, whose GPUs may differ from the
-            catalogue in memory, clocks and TDP.
-        tasks: how many to draw, or a CSV file of tasks, or the tasks themselves.
-        loads: which models are drawn: `low`, `medium`, `high`, `mixed`.
-        arrivals: `at_once`, `exponential`, `miso`, `front_loaded`, a file, or seconds, see
-            `heshare.world.arrivals`; drawn ones and a file also at an offered load of the cluster: `exponential@0.8`.
-        intervals_s: mean time between two arrivals, s.
-        batch_sizes: inference batch sizes that tasks are drawn with; one list for the whole grid.
-        predictors: the policies' predictors: `forest` (see `load_predictor`), `forest-kept` (the same predictions, kept
-            from run to run, so that planning takes as long as in a scheduler that has predicted its workloads before),
-            `physics`, `truth` (the device model), `profile:PATH` (a forest trained on that profile), or
-            `module:function` that returns a predictor.
-        devices: the devices of a cluster: `emulated`, or `module:function` that makes the devices of a cluster.
-        draws: how tasks are drawn: `recipe`, or `module:function` with the arguments of
-            `heshare.devices.task_sizes.draw`.
-        traces: `shipped` percentiles, or a trace file to take durations from.
-        start_costs_s: time that a task loads whenever it starts, s.
-        seeds: number of repetitions.
-        seed: the seed of all repetitions.
-        power_limit: the power limit of every run, None for none. A YAML file writes what `PowerLimit.parse` reads:
-            watts, or a CSV file with the columns time_s and limit_w.
-
-    Raises:
-        InputError: an empty list, a value of a wrong type, or an unknown name.
-    """
-
-    policies: tuple[str, ...]
-    clusters: tuple[str | Cluster, ...] = ("4xT4,2xV100,2xA100",)
-    tasks: tuple[GridTasks, ...] = (60,)
-    loads: tuple[str, ...] = ("mixed",)
-    arrivals: tuple[Arrivals, ...] = ("at_once",)
-    intervals_s: tuple[float, ...] = (INTERVAL_S,)
-    batch_sizes: tuple[int, ...] = (4, 8)
-    predictors: tuple[str, ...] = (resolve.FOREST,)
-    devices: tuple[str, ...] = (resolve.EMULATED,)
-    draws: tuple[str, ...] = (resolve.RECIPE,)
-    traces: tuple[str, ...] = (resolve.SHIPPED,)
-    start_costs_s: tuple[float, ...] = (0.0,)
-    seeds: int = 10
-    seed: int = 0
-    power_limit: PowerLimit | None = None
-
-    def __post_init__(self) -> None:
-        for name in LISTS:
-            values = getattr(self, name)
-            _check(name, values, isinstance(values, tuple) and len(values) > 0, "a list with at least one value")
-            for value in values:
-                _check(name, value, *_rule(name, value))
-        for name, least in (("seeds", 1), ("seed", 0)):
-            value = getattr(self, name)
-            _check(name, value, _is_int(value) and value >= least, f"a whole number of at least {least}")
-
-        cells = f"{len(self)} cells"
-        require("seeds", cells, len(self) <= MOST_CELLS, f"at most {MOST_CELLS} cells", "Split the grid.")
-
-        # An unknown name is an error now, not when its cell is computed.
-        limit = self.power_limit
-        _check("power_limit", limit, limit is None or isinstance(limit, PowerLimit), "a PowerLimit, or None")
-        for cluster in self.clusters:
-            parsed = Cluster.parse(cluster)
-            if limit is not None:
-                check_cluster(parsed, limit)
-            for card in parsed.kinds if resolve.EMULATED in self.devices else ():
-                check_card(card)
-        for make, names in (
-            (registry.make, self.policies),
-            (resolve.predictor_maker, self.predictors),
-            (resolve.device_maker, self.devices),
-            (resolve.task_drawer, self.draws),
-        ):
-            for name in names:
-                make(name)
-
-    def __len__(self) -> int:
-        return self.seeds * prod(len(getattr(self, name)) for name in LISTS if name != "batch_sizes")
-
-    def scenarios(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Yield, for each scenario, its labels (columns of a result) and its description (part of a cell's)."""
-        task_sets = [_task_set(source) for source in self.tasks]
-        axes = [getattr(self, name) for name in _LABELS]
-        for cluster, (label, tasks), *rest in product(self.clusters, task_sets, *axes):
-            labels = {"task_set": label, **dict(zip(_LABELS.values(), rest, strict=True))}
-            labels |= {name: float(labels[name]) for name in ("interval_s", "start_cost_s")}
-            drawn = {name: labels[name] for name in ("load", "arrivals", "interval_s", "draw", "trace")}
-            kind = check_arrivals(split_load(drawn["arrivals"])[0])
-            if not isinstance(kind, str):
-                drawn["arrivals"], labels["arrivals"] = list(kind), "given"
-            recorded = [kind] if isinstance(kind, str) and kind not in ARRIVALS else []
-            description = {
-                "cluster": resolve.cluster_to_json(Cluster.parse(cluster)),
-                "tasks": tasks,
-                # A task set that is given does not depend on how others would be drawn.
-                "drawn": {**drawn, "batch_sizes": list(self.batch_sizes)} if isinstance(tasks, int) else None,
-                **{name: labels[name] for name in ("predictor", "devices", "start_cost_s")},
-                "sources": resolve.source_hashes(
-                    [*[labels[name] for name in ("predictor", "devices", "draw", "trace")], *recorded]
-                ),
-                "modules": resolve.modules_of(labels[name] for name in ("predictor", "devices", "draw")),
-                "power_limit": None if self.power_limit is None else self.power_limit.to_json(),
-            }
-            yield labels, description
-
-
-_LABELS = {
+PAPER_CLUSTER = "4xT4,2xV100,2xA100"
+TRUTH, PROFILE = "truth", "profile:"
+EMULATED, RECIPE, SHIPPED = "emulated", "recipe", "shipped"
+GIVEN = "given"
+"""Label of an object in place of a name."""
+LABELS = {
     "loads": "load",
     "arrivals": "arrivals",
     "intervals_s": "interval_s",
@@ -145,28 +51,139 @@ _LABELS = {
     "traces": "trace",
     "start_costs_s": "start_cost_s",
 }
-"""Columns of a result by attribute."""
-LISTS = ("policies", "clusters", "tasks", *_LABELS, "batch_sizes")
-"""The attributes of a grid that are lists."""
+"""Columns of a result, by the argument of `make_grid` that varies them."""
+AXES = ("cluster", "task_set", "tasks", *LABELS.values())
+"""Columns that tell the scenarios of a result apart."""
+_ACTION = "Correct the grid."
+
+
+def make_grid(
+    policies: Any,
+    clusters: Any = PAPER_CLUSTER,
+    tasks: Any = 60,
+    *,
+    loads: Any = "mixed",
+    arrivals: Any = "at_once",
+    intervals_s: Any = INTERVAL_S,
+    batch_sizes: Any = (4, 8),
+    predictors: Any = TREES,
+    devices: Any = EMULATED,
+    draws: Any = RECIPE,
+    traces: Any = SHIPPED,
+    start_costs_s: Any = 0.0,
+    seeds: int = 10,
+    seed: int = 0,
+    power_limit: LimitSource | None = None,
+) -> Grid:
+    """Return every combination of the values of its arguments, each a value or a list of values.
+
+    Args:
+        policies: names of the registry, with parameters in parentheses: `random`, `morak(cap=0.7,k=3)`; or policies.
+        clusters: such as `4xT4,2xV100,2xA100`, or clusters, whose GPUs may differ from the catalogue in memory, clocks
+            and TDP.
+        tasks: how many to draw, or a CSV file of tasks, or the tasks themselves.
+        loads: which models are drawn: `low`, `medium`, `high`, `mixed`.
+        arrivals: `at_once`, `exponential`, `miso`, `front_loaded`, a file, or seconds, see `heshare.world.arrivals`;
+            drawn ones and a file also at an offered load of the cluster: `exponential@0.8`.
+        intervals_s: mean time between two arrivals, s.
+        batch_sizes: inference batch sizes that tasks are drawn with; one list for the whole grid.
+        predictors: the policies' predictors: `trees` or `random-forest` (see `load_predictor`), `truth` (the device
+            model), `profile:PATH` (trained on that profile), `module:function` that returns one, or predictors.
+        devices: the devices of a cluster: `emulated`, or `module:function` that makes the devices of a cluster.
+        draws: how tasks are drawn: `recipe`, or `module:function` with the arguments of
+            `heshare.devices.task_sizes.draw`.
+        traces: `shipped` percentiles, or a trace file to take durations from.
+        start_costs_s: time that a task loads whenever it starts, s.
+        seeds: number of repetitions.
+        seed: the seed of all repetitions.
+        power_limit: of every run: watts, or a CSV file with the columns time_s and limit_w; None for none.
+
+    Raises:
+        InputError: an empty list, a value of a wrong type, or an unknown name.
+    """
+    limit = None if power_limit is None else PowerLimit.parse(power_limit)
+    for name, value, least in (("seeds", seeds, 1), ("seed", seed, 0)):
+        good = _is_int(value) and value >= least
+        require(name, repr(value), good, f"a whole number of at least {least}", _ACTION)
+
+    sizes = _listed("batch_sizes", batch_sizes)
+    for size in sizes:
+        require("batch_sizes", repr(size), _is_int(size) and size >= 1, "whole numbers of at least 1", _ACTION)
+    for load in _listed("loads", loads):
+        require("loads", repr(load), load in LOADS, "one of " + ", ".join(LOADS), _ACTION)
+    for name, values, least_s in (("intervals_s", intervals_s, 1e-9), ("start_costs_s", start_costs_s, 0.0)):
+        for value in _listed(name, values):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            require(name, repr(value), number and least_s <= value < float("inf"), "seconds", _ACTION)
+
+    makers: dict[str, list[tuple[object, Any]]] = {
+        "loads": [(load, load) for load in _listed("loads", loads)],
+        "arrivals": [_arrivals(value) for value in _listed("arrivals", arrivals)],
+        "intervals_s": [(float(value), float(value)) for value in _listed("intervals_s", intervals_s)],
+        "predictors": [_predictor_maker(value) for value in _listed("predictors", predictors)],
+        "devices": [_device_maker(value) for value in _listed("devices", devices)],
+        "draws": [_drawer(value) for value in _listed("draws", draws)],
+        "traces": [_trace(value) for value in _listed("traces", traces)],
+        "start_costs_s": [(float(value), float(value)) for value in _listed("start_costs_s", start_costs_s)],
+    }
+    of_tasks = [_task_set(value) for value in _task_sources(tasks)]
+    gpus = [_cluster(value, limit) for value in _listed("clusters", clusters)]
+    if any(make is None for _, make in makers["devices"]):
+        for kind in {kind: None for cluster in gpus for kind in cluster.kinds}:
+            catalogue.check_card(kind)
+
+    made = _policies(_listed("policies", policies))
+    cells = prod((len(made), len(gpus), len(of_tasks), seeds, *map(len, makers.values())))
+    require("seeds", f"{cells} cells", cells <= MOST_CELLS, f"at most {MOST_CELLS} cells", "Split the grid.")
+
+    scenarios = []
+    for cluster, (task_set, given), *chosen in product(gpus, of_tasks, *makers.values()):
+        labels = {column: label for column, (label, _) in zip(LABELS.values(), chosen, strict=True)}
+        load, when, interval_s, make_predictor, make_devices, draw, trace, start_cost_s = (value for _, value in chosen)
+        drawn = partial(
+            draw_for,
+            draw,
+            given,
+            cluster,
+            load=load,
+            arrivals=when,
+            interval_s=interval_s,
+            batch_sizes=tuple(sizes),
+            trace=trace,
+        )
+        read = [*catalogue.registered_files(), *_profile_tables(str(labels["predictor"]))]
+        if isinstance(given, int):
+            read += [
+                Path(text) for text in (split_load(when)[0], trace) if isinstance(text, str) and text not in ARRIVALS
+            ]
+        scenario = Scenario(
+            {"task_set": task_set, **labels},
+            cluster,
+            drawn if isinstance(given, int) else given,
+            make_predictor,
+            make_devices,
+            start_cost_s,
+            limit,
+            tuple(read),
+        )
+        scenarios.append(scenario)
+    return Grid(scenarios, made, seeds, seed)
 
 
 def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> Grid:
-    """Return a grid from plain values, where a single value means a list of one.
+    """Return a grid from plain values by argument of `make_grid`; `policies` is required.
 
-    `values` are by attribute of `Grid`; `policies` is required. `file` is where they come from, for messages.
+    `file` is where they come from, for messages.
 
     Raises:
         InputError: an unknown or missing name, or a bad value.
     """
-    known = [field.name for field in fields(Grid)]
+    known = list(signature(make_grid).parameters)
     for name in values:
         if name not in known:
             raise unknown(name, known, "Remove it.", file=file, column="grid")
     try:
-        given = {name: _listed(name, value) for name, value in values.items()}
-        if given.get("power_limit") is not None:
-            given["power_limit"] = PowerLimit.parse(given["power_limit"])
-        return Grid(**{"policies": (), **given})
+        return make_grid(**{"policies": (), **values})
     except InputError as error:
         if file is None or error.file is not None:
             raise
@@ -174,10 +191,10 @@ def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> 
 
 
 def read_grid(path: str | Path) -> Grid:
-    """Return the grid of a YAML file: attributes of `Grid`, a value or a list each.
+    """Return the grid of a YAML file: arguments of `make_grid`, a value or a list each.
 
     Raises:
-        InputError: no such file, no YAML, or a bad grid.
+        InputError: no such file, no YAML, a key twice, or a bad grid.
     """
     values = read_values(Path(path), "a grid in YAML", "Correct the file.")
     expected = "lines such as `policies: [random, sched-only]`"
@@ -186,46 +203,137 @@ def read_grid(path: str | Path) -> Grid:
     return parse_grid(values, file=path)
 
 
-def _listed(name: str, value: Any) -> Any:
-    if name not in LISTS:
-        return value
-    if name == "tasks" and isinstance(value, list | tuple) and value and all(isinstance(task, Task) for task in value):
-        return (tuple(value),)
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
-def _rule(name: str, value: Any) -> tuple[bool, str]:
-    """Return whether an attribute accepts a value of its list, and what it accepts."""
-    if name == "tasks":
-        given = isinstance(value, tuple) and len(value) > 0 and all(isinstance(task, Task) for task in value)
-        return given or isinstance(value, str) or (_is_int(value) and value >= 1), "a number of tasks, or a CSV file"
-    if name == "batch_sizes":
-        return _is_int(value) and value >= 1, "whole numbers of at least 1"
-    if get_type_hints(Grid)[name] == tuple[float, ...]:
-        least = 0 if name == "start_costs_s" else 1e-9
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and least <= value < float("inf"), "seconds"
-    if name == "clusters":
-        return isinstance(value, str | Cluster), "text such as 4xT4,2xV100,2xA100"
-    if name == "loads":
-        return value in LOADS, "one of " + ", ".join(LOADS)
-    if name == "arrivals":
-        check_arrivals(split_load(value)[0])
-        return True, ""
-    return isinstance(value, str) and bool(value), "text"
+def _listed(name: str, value: Any) -> list[Any]:
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    require(name, repr(value), len(values) > 0, "a list with at least one value", _ACTION)
+    return values
 
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check(column: str, value: Any, good: bool, expected: str) -> None:
-    require(column, repr(value), good, expected, "Correct the grid.")
+def _policies(chosen: Iterable[str | Policy]) -> dict[str, Policy]:
+    """Return policies by their name in the results: that of an object has a number where another policy has it."""
+    chosen = list(chosen)
+    taken = {*registry.policies(variants=True), *[text for text in chosen if isinstance(text, str)]}
+    made: dict[str, Policy] = {}
+
+    for policy in chosen:
+        if isinstance(policy, str):
+            policy = registry.make(policy)
+            made[policy.name] = policy
+            continue
+        numbered = (policy.name if number == 1 else f"{policy.name}#{number}" for number in count(1))
+        made[next(name for name in numbered if name not in taken and name not in made)] = policy
+    return made
 
 
-def _task_set(source: GridTasks) -> tuple[str, int | list[dict[str, Any]]]:
-    """Return a label, and the number of tasks to draw or the tasks as JSON values."""
-    if isinstance(source, int):
-        return "drawn", source
-    tasks: Sequence[Task] = read_tasks(source) if isinstance(source, str) else source
-    return source if isinstance(source, str) else "given", [resolve.task_to_json(task) for task in tasks]
+def _cluster(value: Any, limit: PowerLimit | None) -> Cluster:
+    require("clusters", repr(value), isinstance(value, str | Cluster), f"text such as {PAPER_CLUSTER}", _ACTION)
+    cluster = Cluster.parse(value)
+    if limit is not None:
+        check_cluster(cluster, limit)
+    return cluster
+
+
+def _task_sources(tasks: Any) -> list[Any]:
+    # A list of tasks is one task set.
+    listed = _listed("tasks", tasks)
+    return [tuple(listed)] if all(isinstance(each, Task) for each in listed) else listed
+
+
+def _task_set(source: Any) -> tuple[str, int | tuple[Task, ...]]:
+    """Return a label, and the number of tasks to draw or the tasks."""
+    if isinstance(source, str):
+        return source, tuple(read_tasks(source))
+    if isinstance(source, tuple) and source and all(isinstance(task, Task) for task in source):
+        return GIVEN, source
+    good = _is_int(source) and source >= 1
+    require("tasks", repr(source), good, "a number of tasks, or a CSV file", _ACTION)
+    return "drawn", source
+
+
+def _arrivals(value: Any) -> tuple[object, Any]:
+    kind = check_arrivals(split_load(value)[0])
+    return (value, value) if isinstance(kind, str) else (GIVEN, kind)
+
+
+def _trace(value: Any) -> tuple[object, str | None]:
+    text = str(value) if isinstance(value, Path) else value
+    require("traces", repr(value), isinstance(text, str) and bool(text), f"{SHIPPED}, or a file", _ACTION)
+    return text, None if text == SHIPPED else str(_existing(text))
+
+
+def _predictor_maker(value: Any) -> tuple[object, Callable[[], Predictor]]:
+    if not isinstance(value, str):
+        return GIVEN, partial(_same, value)
+    if value in PREDICTOR_KINDS:
+        return value, partial(load_predictor, kind=value)
+    if value == TRUTH:
+        return value, DevicePredictor
+    if value.startswith(PROFILE):
+        tables = _profile_tables(value)
+        return value, partial(_of_profile, value.removeprefix(PROFILE), files_hash(tables))
+    if ":" not in value:
+        known = ", ".join((*PREDICTOR_KINDS, TRUTH, "profile:PATH"))
+        raise InputError(repr(value), f"{known} or module:function", "Choose one.", column="predictors")
+    return value, partial(_checked, _function(value))
+
+
+def _device_maker(value: Any) -> tuple[object, MakeDevices | None]:
+    if value == EMULATED:
+        return value, None
+    return _named_function("devices", value)
+
+
+def _drawer(value: Any) -> tuple[object, DrawTasks]:
+    if value == RECIPE:
+        return value, recipe
+    return _named_function("draws", value)
+
+
+def _named_function(column: str, value: Any) -> tuple[object, Callable[..., Any]]:
+    if isinstance(value, str):
+        return value, _function(value)
+    require(column, repr(value), callable(value), "module:function, or a function", _ACTION)
+    return GIVEN, value
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, rest = name.partition(":")
+    function_name, _, text = rest.partition(":")
+    function = plugins.function(f"{module}:{function_name}", "grid")
+    return partial(function, text) if text else function
+
+
+def _same(predictor: Predictor) -> Predictor:
+    return predictor
+
+
+def _checked(make: Callable[[], Predictor]) -> Predictor:
+    return checked(make())
+
+
+def _of_profile(path: str, digest: str) -> Predictor:
+    return ProfilePredictor(partial(_trained, path, digest))
+
+
+@cache
+def _trained(path: str, digest: str) -> Trained:
+    # The digest is an argument so that a profile that has changed is trained on again.
+    return train(store.read(path), seed=0)
+
+
+def _profile_tables(predictor: str) -> list[Path]:
+    """Return the files of a predictor such as `profile:PATH`; none of another one."""
+    if not predictor.startswith(PROFILE):
+        return []
+    folder = Path(predictor.removeprefix(PROFILE))
+    return sorted(folder.rglob("profile.csv")) if folder.is_dir() else [_existing(str(folder))]
+
+
+def _existing(path: str) -> Path:
+    if not Path(path).is_file():
+        raise InputError("no such file", "a file", "Correct the path.", file=path)
+    return Path(path)

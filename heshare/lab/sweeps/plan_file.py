@@ -6,17 +6,22 @@ defaults; `queues`, for each GPU the list of its batches in order, each with `ta
 (null: the GPU's default clock).
 """
 
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 
-from heshare.lab.sweeps import resolve
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared import files
 from heshare.shared.errors import InputError
+from heshare.world import catalogue
+from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
+from heshare.world.workload import Workload
 
 FORMAT: Literal["heshare plan 1"] = "heshare plan 1"
 
@@ -43,13 +48,13 @@ def write_plan(path: str | Path, plan: Plan) -> Path:
     """
     values = {
         "format": FORMAT,
-        "cluster": resolve.cluster_to_json(plan.cluster),
+        "cluster": _cluster_to_json(plan.cluster),
         "energy_j": float(plan.energy_j),
         "jct_s": float(plan.jct_s),
-        "tasks": [resolve.task_to_json(task) for task in plan.tasks],
+        "tasks": [_task_to_json(task) for task in plan.tasks],
         "queues": plan.queues,
     }
-    content = msgspec.json.encode(values, enc_hook=resolve.plain_number)
+    content = msgspec.json.encode(values, enc_hook=_plain_number)
     return files.write_text(path, msgspec.json.format(content, indent=1).decode() + "\n")
 
 
@@ -70,7 +75,7 @@ def read_plan(path: str | Path) -> Plan:
     action = "Write it with `heshare plan --out DIR` or hs.write_plan."
     try:
         read = msgspec.json.decode(files.read_input(path), type=_PlanFile)
-        return Plan(resolve.cluster_from_json(read.cluster), read.tasks, read.queues, read.energy_j, read.jct_s)
+        return Plan(_cluster_from_json(read.cluster), read.tasks, read.queues, read.energy_j, read.jct_s)
     except InputError as error:
         raise InputError(error.found, error.expected, error.action, file=path, column=error.column) from None
     except OSError as error:
@@ -78,3 +83,31 @@ def read_plan(path: str | Path) -> Plan:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         found = f"no plan ({error})"
         raise InputError(found, f"a plan file, of the format {FORMAT!r}", action, file=path) from None
+
+
+def _cluster_to_json(cluster: Cluster) -> list[Any]:
+    """Return a cluster's GPUs: by name, or with all attributes where they differ from the catalogue's."""
+    known = catalogue.gpus()
+    return [gpu.name if known.get(gpu.name) == gpu else asdict(gpu) for gpu in cluster.gpus]
+
+
+def _cluster_from_json(values: Sequence[str | Gpu]) -> Cluster:
+    return Cluster(tuple([catalogue.gpu(each) if isinstance(each, str) else each for each in values]))
+
+
+def _task_to_json(task: Task) -> dict[str, Any]:
+    """Return a task's attributes that are not the defaults: an infinite deadline has no JSON."""
+    sizes = {"iterations": float(task.iterations), "arrival_s": float(task.arrival_s)}
+    return {**_not_default(task), **sizes, "workload": _not_default(task.workload)}
+
+
+def _not_default(value: Task | Workload) -> dict[str, Any]:
+    values = {each.name: getattr(value, each.name) for each in fields(value)}
+    return {each.name: values[each.name] for each in fields(value) if values[each.name] != each.default}
+
+
+def _plain_number(value: Any) -> Any:
+    # NumPy's numbers have no JSON of their own.
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__}, which is neither a number nor text")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from heshare.devices.task_sizes import draw, draw_for
+from heshare.shared.inputs.bounds import check_whole
 from heshare.world.arrivals import Arrivals
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -20,10 +21,18 @@ TASKS, POLICY = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """One repetition of a study, counted from 0, and its random streams; `seed` is that of the whole study."""
+    """One repetition of a study, counted from 0, and its random streams; `seed` is that of the whole study.
+
+    Raises:
+        InputError: one of them is not a whole number of at least zero.
+    """
 
     number: int
     seed: int
+
+    def __post_init__(self) -> None:
+        check_whole("repetition", self.number, least=0)
+        check_whole("seed", self.seed, least=0)
 
     def sequence(self, *stream: int) -> np.random.SeedSequence:
         """Return the seed of a stream: child `number` of the study's seed, or a child of that.

@@ -1,59 +1,100 @@
-"""Sweeps: every policy of a grid in every repetition of every scenario, on one machine or many.
+"""Sweeps: every policy of a grid in every repetition of every scenario, on one machine or many, by joblib.
 
-A cell is one policy in one repetition of one scenario: a pure function of its description. Cells of one scenario and
-repetition are computed together, so that policies of one planner plan their front once. Finished cells are stored; a
-sweep that was stopped continues with the others.
+A *scenario* is a cluster, tasks, a predictor and devices; a *cell* is one policy in one repetition of one scenario. The
+policies of one repetition run one after the other, so that those that plan alike plan their front once; repetitions
+run in parallel.
+
+`joblib.parallel_config(backend="dask")` with a `distributed.Client` sends them to its workers: of a Slurm cluster
+(`dask_jobqueue.SLURMCluster`), of Kubernetes, or of any machines that joined its scheduler.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
-from importlib import import_module
-from itertools import chain
+from itertools import product
 from numbers import Real
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pandas as pd
+from joblib import Parallel, delayed
 
-from heshare.devices.task_sizes import draw_for
-from heshare.lab.limits import LimitSource, within_limit
-from heshare.lab.sweeps import resolve
-from heshare.lab.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row
-from heshare.lab.sweeps.grid import Grid
-from heshare.lab.sweeps.parallel import calls_elsewhere, map_unordered
+from heshare.devices.device import Device
+from heshare.lab.limits import PowerLimit, within_limit
+from heshare.lab.sweeps.kept_cells import KeptCells, NoSourceError, NotKeptWarning, Row, described, plain_row
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
-from heshare.lab.sweeps.resolve import DrawTasks, MakeDevices, MakePredictor
 from heshare.policies import registry
-from heshare.policies.cached_planner import Searches, share_planners
+from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
 from heshare.policies.policy import Policy
-from heshare.prediction.predictor import LazyPredictor
+from heshare.prediction.predictor import LazyPredictor, Predictor
 from heshare.running.result import Run
 from heshare.running.run import run
-from heshare.shared.code_version import code_version
+from heshare.shared.code_version import CHANGED, files_hash, package_version
 from heshare.shared.errors import require
 from heshare.shared.progress import drawn
 from heshare.shared.stopping import Stopped
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
-_SEARCHES: Searches = {}
-"""Searches of this process; cells of other scenarios, such as with other rivals or co-run times, may need the same."""
-_MOST_SEARCHES = 200
 Metric = Callable[[Run], float]
 """A measure of a run."""
+DrawTasks = Callable[..., Sequence[Task]]
+"""Returns a task set; called as `draw(rng=...)`."""
+MakeDevices = Callable[[Cluster], Sequence[Device] | None]
+"""Returns the devices of a cluster; None for emulated ones."""
 WALL_TIME = ("planning_s",)
 """Columns of a sweep that are wall time: they differ from run to run and are left out of recorded results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What the policies of a sweep run on.
+
+    Attributes:
+        labels: columns that name the scenario in the results.
+        cluster: the GPUs.
+        tasks: the task set of every repetition, or a function that draws one, called as `tasks(rng=...)`.
+        make_predictor: returns the policies' predictor; called for each run that predicts.
+        make_devices: returns the devices; None for emulated ones.
+        start_cost_s: time that a task loads whenever it starts, s.
+        power_limit: the power limit of every run, None for none.
+        sources: files that the tasks or the predictor are read from, whose content is part of a kept cell's key.
+    """
+
+    labels: Mapping[str, object]
+    cluster: Cluster
+    tasks: Sequence[Task] | DrawTasks
+    make_predictor: Callable[[], Predictor]
+    make_devices: MakeDevices | None = None
+    start_cost_s: float = 0.0
+    power_limit: PowerLimit | None = None
+    sources: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Every policy, by its name in the results, in every scenario, each repeated `seeds` times.
+
+    Repetition i draws the same tasks in all scenarios that draw tasks in the same way; `seed` is that of all
+    repetitions.
+    """
+
+    scenarios: Sequence[Scenario]
+    policies: Mapping[str, Policy]
+    seeds: int = 10
+    seed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.scenarios) * self.seeds * len(self.policies)
 
 
 def sweep(
     grid: Grid,
     *,
     folder: str | Path | None = None,
-    n_jobs: int = 1,
+    n_jobs: int | None = None,
     progress: bool | None = False,
-    again: bool = False,
     metrics: Mapping[str, Metric] | None = None,
 ) -> pd.DataFrame:
     """Return the results of every cell of a grid.
@@ -62,219 +103,180 @@ def sweep(
 
     Args:
         grid: what to run.
-        folder: where finished cells are stored and looked up; None stores nothing.
-        n_jobs: processes of this machine, unless joblib's backend is Dask's (`heshare.lab.sweeps.parallel`); the result
-            depends on neither.
+        folder: where finished cells are kept and looked up (`heshare.lab.sweeps.kept_cells`); None keeps nothing.
+        n_jobs: processes, as `joblib.Parallel` has it: None is one, or what `joblib.parallel_config` says, with Dask
+            all workers; -1 is all cores. The result does not depend on it.
         progress: show a progress bar over cells; those of the folder are counted from the start. None: on a terminal,
             after two seconds.
-        again: compute every cell again, even if it is in the folder.
-        metrics: more columns by name, functions that return a number of a run; not with a folder.
+        metrics: more columns by name, functions that return a number of a run.
 
     Returns:
-        One row a cell, in the grid's order, policies innermost: the scenario's columns, then repetition, policy, title
+        One row a cell, in the grid's order, policies innermost: the scenario's labels, then repetition, policy, title
         and those of `Run.summary`. The last one, planning_s, is wall time (`WALL_TIME` names such columns).
 
     Raises:
-        InputError: an unknown name, or `n_jobs` out of range.
+        InputError: `n_jobs` out of range, or a metric that returns no number.
         Stopped: a Ctrl-C after the first run, with the rows of the finished ones.
     """
-    good = isinstance(n_jobs, int) and not isinstance(n_jobs, bool) and (n_jobs >= 1 or n_jobs == -1)
-    require("n_jobs", repr(n_jobs), good, "a whole number of at least 1, or -1 for all cores")
-    labels: list[dict[str, Any]] = []
-    bundles: list[list[dict[str, Any]]] = []
-    names = [registry.canonical(policy) for policy in grid.policies]
-    # Without a folder and other processes there is neither a key to compute nor a module to import: a policy may then
-    # be registered by a notebook, which has no file.
-    one_process = n_jobs == 1 and not calls_elsewhere()
-    here = folder is None and one_process
-    modules = {policy: [] if here else _policy_modules(policy, one_process) for policy in names}
-    for scenario_labels, description in grid.scenarios():
-        for number in range(grid.seeds):
-            cell = {**description, "seed": grid.seed, "repetition": number}
-            bundles.append(
-                [{**cell, "policy": policy, "modules": [*cell["modules"], *modules[policy]]} for policy in names]
-            )
-            labels += [scenario_labels] * len(names)
-    rows = _rows(bundles, folder, n_jobs, progress, again, metrics or {})
-    done = pd.DataFrame([{**label, **row} for label, row in zip(labels, rows, strict=True) if row])
-    if len(done) < len(rows):
-        raise Stopped(f"{len(done)} of {len(rows)} runs had finished", done) if len(done) else KeyboardInterrupt
-    return done
-
-
-def _compute(cells: Sequence[Description], metrics: Mapping[str, Metric]) -> Iterator[Row]:
-    scenario = cells[0]
-    for cell in cells:
-        for module in cell["modules"]:
-            import_module(module)
-    names = [cell["policy"] for cell in cells]
-    cluster = resolve.cluster_from_json(scenario["cluster"])
-    runs = repetition(
-        Repetition(scenario["repetition"], scenario["seed"]),
-        _tasks(scenario["tasks"], scenario["drawn"], cluster),
-        cluster,
-        [partial(registry.make, name) for name in names],
-        resolve.predictor_maker(scenario["predictor"]),
-        resolve.device_maker(scenario["devices"]),
-        scenario["start_cost_s"],
-        scenario["power_limit"],
+    good = n_jobs is None or (
+        isinstance(n_jobs, int) and not isinstance(n_jobs, bool) and (n_jobs >= 1 or n_jobs == -1)
     )
-    for name, result in zip(names, runs, strict=True):
-        row = {**result.summary(), "policy": name}
-        planning_s = row.pop("planning_s")
-        row |= {**_own_columns(metrics, result, row), "planning_s": planning_s}
-        yield {"repetition": scenario["repetition"], "policy": name, "title": registry.title(name), **row}
+    require("n_jobs", repr(n_jobs), good, "a whole number of at least 1, or -1 for all cores")
+    measures = dict(metrics or {})
+
+    store = None if folder is None else KeptCells(Path(folder))
+    descriptions = {} if store is None else _descriptions(grid, measures)
+    rows: dict[_Place, Row] = {}
+    for cell, text in descriptions.items():
+        row = None if store is None else store.read(text)
+        if row is not None:
+            rows[cell] = row
+
+    # A run changes the policies and predictors that are given; in a later sweep they are to be found as they were.
+    to_run = deepcopy(grid) if descriptions else grid
+    jobs = []
+    for place, scenario in enumerate(to_run.scenarios):
+        for number in range(grid.seeds):
+            missing = {name: made for name, made in to_run.policies.items() if (place, number, name) not in rows}
+            if missing:
+                streams = Repetition(number, grid.seed)
+                jobs.append(delayed(_run_job)(place, scenario, missing, streams, measures, package_version()))
+
+    stopped = False
+    with drawn(progress, total=len(grid), initial=len(rows), desc="cells", unit="cell") as bar:
+        # One job at a time for each process: a sweep that is killed loses no more than the jobs under way.
+        pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
+        try:
+            with closing(pool(jobs)) as results:
+                for found, ended in results:
+                    rows |= found
+                    for cell in found:
+                        # Here, since workers may have no access to the folder.
+                        if store is not None and cell in descriptions:
+                            store.write(descriptions[cell], found[cell])
+                    bar.update(len(found))
+                    if not ended:
+                        raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            stopped = True
+
+    frame = _frame(grid, rows)
+    if stopped:
+        raise Stopped(f"{len(rows)} of {len(grid)} runs had finished", frame) if rows else KeyboardInterrupt
+    return frame
 
 
-def _own_columns(metrics: Mapping[str, Metric], result: Run, row: Mapping[str, object]) -> dict[str, float]:
-    values = {}
-    for name, metric in metrics.items():
-        require("metrics", f"the name {name}", name not in row, "a name of its own", "Choose another name.")
-        value = metric(result)
-        good = isinstance(value, Real) and not isinstance(value, bool)
-        require(
-            "metrics", f"{type(value).__name__} from {name}", good, "a function that returns a number", "Correct it."
-        )
-        values[name] = float(value)
-    return values
-
-
-def repetition(
-    streams: Repetition,
-    tasks: Sequence[Task] | DrawTasks,
-    cluster: Cluster,
-    make_policies: Sequence[Callable[[], Policy]],
-    make_predictor: MakePredictor,
-    make_devices: MakeDevices | None = None,
-    start_cost_s: float = 0.0,
-    power_limit: LimitSource | None = None,
-) -> Iterator[Run]:
+def repetition(scenario: Scenario, policies: Iterable[Policy], streams: Repetition) -> Iterator[Run]:
     """Yield the runs of policies, one after the other, on the same tasks.
 
-    Policies that plan the same front plan it once, and each is charged for the planning. `tasks` is a task set, or a
-    function that draws one, called as `tasks(rng=...)`. A predictor is made for each run that predicts, so that none
-    uses those of another; devices are emulated ones by default.
+    Policies that plan the same front plan it once, and each is charged for the planning. A predictor is made for each
+    run that predicts, so that none counts the predictions of another.
 
     Yields:
         The run of each policy, as soon as it is over. A run does not depend on the policies that run before it.
     """
-    drawn = tasks(rng=streams.rng(TASKS)) if callable(tasks) else tasks
-    policies = [make_policy() for make_policy in make_policies]
-    if len(_SEARCHES) >= _MOST_SEARCHES:
-        _SEARCHES.clear()
-    share_planners(policies, _SEARCHES)
+    tasks = scenario.tasks(rng=streams.rng(TASKS)) if callable(scenario.tasks) else scenario.tasks
+    kept = KeptPlanning()
+
     for policy in policies:
+        if isinstance(policy, SharesPlanning):
+            policy.share_planning(kept)
         yield run(
-            drawn,
-            cluster,
-            within_limit(policy, power_limit),
-            predictor=LazyPredictor(make_predictor),
+            tasks,
+            scenario.cluster,
+            within_limit(policy, scenario.power_limit),
+            predictor=LazyPredictor(scenario.make_predictor),
             rng=streams.rng(POLICY),
-            devices=None if make_devices is None else make_devices(cluster),
-            start_cost_s=start_cost_s,
+            devices=None if scenario.make_devices is None else scenario.make_devices(scenario.cluster),
+            start_cost_s=scenario.start_cost_s,
         )
 
 
-def _rows(
-    bundles: Sequence[Sequence[Description]],
-    folder: str | Path | None,
-    n_jobs: int,
-    progress: bool | None,
-    again: bool,
+_Place = tuple[int, int, str]
+"""A cell of a grid: the index of its scenario, its repetition, and the name of its policy."""
+
+
+def _run_job(
+    place: int,
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    streams: Repetition,
     metrics: Mapping[str, Metric],
-) -> list[Row]:
-    """Return the rows of cells in the order given, empty ones from a Ctrl-C on; computed ones are as if read from JSON.
-
-    One process computes the cells of a bundle. The key of a cell depends on the import closure of its modules.
-    """
-    require("metrics", "metrics with a folder", not (metrics and folder), "one of the two", "Leave out the folder.")
-    store = None if folder is None else CellStore(Path(folder).resolve())
-    elsewhere = calls_elsewhere()
-    # Rows that are neither kept nor computed elsewhere need no version: reading the closure takes a second.
-    needed = store is not None or elsewhere
-    names = [[cell_key(cell, _version(cell) if needed else "") for cell in bundle] for bundle in bundles]
-    known = {} if store is None or again else store.read_all(chain.from_iterable(names))
-
-    jobs: list[_Job] = []
-    planned: dict[str, Description] = {}
-    for bundle, bundle_names in zip(bundles, names, strict=True):
-        named = zip(bundle_names, bundle, strict=True)
-        missing = {name: cell for name, cell in named if name not in known and name not in planned}
-        if missing:
-            planned |= missing
-            # Other machines may have no access to the folder: this process stores what they compute.
-            own_store, version = (None, _version(*missing.values())) if elsewhere else (store, "")
-            jobs.append(_Job(missing, own_store, version, metrics))
-
-    total = len(known) + len(planned)
-    with drawn(progress, total=total, initial=len(known), desc="cells", unit="cell") as bar:
-        try:
-            for rows in map_unordered(_run_job, jobs, n_jobs=n_jobs):
-                if store is not None and elsewhere:
-                    for name, row in rows.items():
-                        store.write(name, planned[name], row)
-                known |= rows
-                bar.update(len(rows))
-        except KeyboardInterrupt as stop:
-            known |= getattr(stop, "result", {})
-    return [known.get(name, {}) for bundle in names for name in bundle]
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The part of a sweep that one process computes: cells by name.
-
-    `store` is where to store them, None if the caller does; `version` is that of the caller's code that computes them,
-    for workers of other machines.
-    """
-
-    cells: dict[str, Description]
-    store: CellStore | None
-    version: str
-    metrics: Mapping[str, Metric]
-
-
-def _run_job(job: _Job) -> dict[str, Row]:
-    """Compute the cells of a job; store each at once. `Stopped` by a Ctrl-C has the rows so far."""
-    same = not job.version or _version(*job.cells.values()) == job.version
-    found = "a worker with other code, data or libraries than here"
+    version: str,
+) -> tuple[dict[_Place, Row], bool]:
+    """Return the rows of policies in one repetition, and whether it has ended; a Ctrl-C leaves the rows so far."""
+    found = f"a worker with heshare {package_version()}"
     action = "Install the same version of heshare and of the lock on the workers."
-    require("workers", found, same, "the same on every machine", action)
-    rows: dict[str, Row] = {}
+    require("workers", found, package_version() == version, f"heshare {version} on every machine", action)
+
+    rows: dict[_Place, Row] = {}
     try:
-        for (name, cell), row in zip(job.cells.items(), _compute(list(job.cells.values()), job.metrics), strict=True):
-            rows[name] = plain_row(row)
-            if job.store is not None:
-                job.store.write(name, cell, rows[name])
+        for name, result in zip(policies, repetition(scenario, policies.values(), streams), strict=True):
+            rows[place, streams.number, name] = _row(name, result, metrics)
     except KeyboardInterrupt:
-        raise Stopped(f"{len(rows)} runs had finished", rows) from None
-    return rows
+        return rows, False
+    return rows, True
 
 
-def _version(*cells: Description) -> str:
-    """Return the version of the code that computes cells; they name the modules that it imports by name."""
-    return code_version(__name__, *sorted({module for cell in cells for module in cell["modules"]}))
+def _row(name: str, result: Run, metrics: Mapping[str, Metric]) -> Row:
+    row = {**result.summary(), "policy": name}
+    planning_s = row.pop("planning_s")
+
+    for column, metric in metrics.items():
+        require("metrics", f"the name {column}", column not in row, "a name of its own", "Choose another name.")
+        value = metric(result)
+        good = isinstance(value, Real) and not isinstance(value, bool)
+        found = f"{type(value).__name__} from {column}"
+        require("metrics", found, good, "a function that returns a number", "Correct it.")
+        row[column] = float(value)
+
+    return plain_row({**row, "planning_s": planning_s})
 
 
-def _policy_modules(policy: str, one_process: bool) -> list[str]:
-    modules = resolve.policy_modules(policy)
-    found, expected = f"{policy}, which a notebook or script registers", "policies that other processes can import"
-    action = "Put it into a .py file and import that, or run it in one process."
-    require("policies", found, "__main__" not in modules or one_process, expected, action)
-    return modules
+def _frame(grid: Grid, rows: Mapping[_Place, Row]) -> pd.DataFrame:
+    titles = {name: registry.title(name) for name in grid.policies}
+    listed = []
+    for place, scenario in enumerate(grid.scenarios):
+        for number in range(grid.seeds):
+            for name, title in titles.items():
+                if (place, number, name) in rows:
+                    about = {**scenario.labels, "repetition": number, "policy": name, "title": title}
+                    listed.append({**about, **rows[place, number, name]})
+    return pd.DataFrame(listed)
 
 
-def _tasks(tasks: int | list[Any], drawn: Any, cluster: Cluster) -> DrawTasks | list[Task]:
-    if not isinstance(tasks, int):
-        return msgspec.convert(tasks, list[Task])
-    return partial(
-        draw_for,
-        resolve.task_drawer(drawn["draw"]),
-        tasks,
-        cluster,
-        load=drawn["load"],
-        arrivals=drawn["arrivals"],
-        interval_s=drawn["interval_s"],
-        batch_sizes=tuple(drawn["batch_sizes"]),
-        trace=None if drawn["trace"] == resolve.SHIPPED else drawn["trace"],
+def _descriptions(grid: Grid, metrics: Mapping[str, Metric]) -> dict[_Place, str]:
+    """Return the descriptions of the cells that can be kept; a warning says which cannot."""
+    version = package_version()
+    if version.endswith(CHANGED):
+        warnings.warn("no run is kept: the code differs from its commit", NotKeptWarning, stacklevel=3)
+        return {}
+
+    descriptions: dict[_Place, str] = {}
+    unknown: dict[str, None] = {}
+    for (place, scenario), (name, policy) in product(enumerate(grid.scenarios), grid.policies.items()):
+        try:
+            text = f"{version}; {_described(scenario)}; {described((policy, metrics))}"
+        except NoSourceError as error:
+            unknown[str(error)] = None
+            continue
+        for number in range(grid.seeds):
+            descriptions[place, number, name] = f"{text}; seed {grid.seed}, repetition {number}"
+
+    if unknown:
+        text = f"runs with {', '.join(unknown)} are not kept: there is no source file"
+        warnings.warn(text, NotKeptWarning, stacklevel=3)
+    return descriptions
+
+
+def _described(scenario: Scenario) -> str:
+    # The labels name the scenario; what they name is described.
+    parts = (
+        scenario.cluster,
+        scenario.tasks,
+        scenario.make_predictor,
+        scenario.make_devices,
+        scenario.start_cost_s,
+        scenario.power_limit,
     )
+    return f"{described(parts)}, {files_hash(scenario.sources)}"

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from heshare.devices.device import Progress, Reading, TaskFailure
+from heshare.devices.device import Device, Progress, Reading, TaskFailure
 from heshare.ops.clocks import HeldClock
 from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.job_launcher import JobLauncher
@@ -87,7 +87,7 @@ class CardOfRun:
     exclusive: bool = False
 
 
-class ExecutorDevice:
+class ExecutorDevice(Device):
     """A GPU that runs jobs.
 
     Args:
@@ -195,7 +195,7 @@ class ExecutorDevice:
         found = [resident.descriptor for resident in self._residents.values()]
         return [descriptor for descriptor in found if descriptor is not None]
 
-    # The device protocol.
+    # What every device does.
 
     def set_clock(self, sm_mhz: int | None) -> None:
         """Request a clock of the grid; one that cannot be set is noted, and the GPU keeps its own."""
@@ -233,14 +233,6 @@ class ExecutorDevice:
         resident = JobOnGpu(task_id, self._jobs[task_id], Resident(workload, mps_pct), requested, self._now_s())
         self._residents[task_id] = resident
         self._try_start(resident)
-
-    def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
-        """Refuse another way of sharing than MPS; `DeviceError`."""
-        found = f"{self.gpu.name} ({self.uuid}): sharing by {resident.sharing} is not possible"
-        raise DeviceError(f"{found}; it shares by MPS alone. Use a policy that needs no more, or emulated GPUs.")
-
-    def hold(self, task_id: int, time_s: float) -> None:
-        """Do nothing: real GPUs run no jobs on several."""
 
     def stop(self, task_id: int) -> float:
         """Stop a job and return its iterations, as `Device.stop`."""

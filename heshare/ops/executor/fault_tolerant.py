@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -46,9 +45,6 @@ class _RenumberedTasks(Mapping[int, Running]):
         places = [self._available.index(gpu) for gpu in task.gpus if gpu in self._available]
         return replace(task, gpus=tuple(places))
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._running, name)  # `pace`, which only views of a run have
-
 
 class FaultTolerantPolicy(PolicyAround):
     """A policy on GPUs that can fail, for tasks on one GPU each; while nothing fails it decides as the wrapped one.
@@ -70,14 +66,13 @@ class FaultTolerantPolicy(PolicyAround):
         self.name, self.traits = policy.name, policy.traits
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        self._cluster, self._predictor, self._rng = cluster, predictor, rng
+        super().reset(cluster, predictor, rng)
         self._available = list(range(len(cluster)))
         self._suspects: set[int] = set()
         self._alone: dict[int, int] = {}
         self._lost: set[int | None] = set()
         self._refused = self._replan = False
         self._again_s = -math.inf
-        self._policy.reset(cluster, predictor, rng)
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
         self._suspects.update(event.alone)
@@ -93,8 +88,8 @@ class FaultTolerantPolicy(PolicyAround):
         if self._replan:
             self._available = sorted(available)
             if self._available:
-                cluster = Cluster(tuple(self._cluster.gpus[index] for index in self._available))
-                self._policy.reset(cluster, self._predictor, self._rng)
+                cluster = Cluster(tuple(self.cluster.gpus[index] for index in self._available))
+                self._policy.reset(cluster, self.predictor, self.rng)
         if event.kind is EventKind.TICK and view.now_s >= self._again_s and self._expected():
             self._again_s = view.now_s + _AGAIN_S
             yield Wait(self._again_s)
@@ -113,7 +108,7 @@ class FaultTolerantPolicy(PolicyAround):
         waiting = view.waiting
         if self._suspects:
             waiting = [task for task in waiting if task.id not in self._suspects]
-        if len(self._available) < len(self._cluster):
+        if len(self._available) < len(self.cluster):
             gpus = [self._renumbered(view.gpus[index], place) for place, index in enumerate(self._available)]
             most_mib = max(gpu.gpu.memory_mib for gpu in gpus)
             waiting = [task for task in waiting if memory_mib(task.workload) <= most_mib]

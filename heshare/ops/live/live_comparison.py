@@ -25,7 +25,7 @@ from heshare.ops.live.live_task_set import draw_live_tasks
 from heshare.ops.live.loading_device import LoadingDevice, LoadingTimes
 from heshare.ops.workers.worker_pool import WARM_S
 from heshare.policies.registry import make
-from heshare.prediction.forest import forest_factory
+from heshare.prediction.load import predictor_factory
 from heshare.prediction.predictor import Predictor
 from heshare.profiles.visit import MeasurementProtocol
 from heshare.running.result import Run
@@ -118,7 +118,7 @@ def run_live_comparison(
         opener=options.opener,
         progress=options.progress,
     )
-    predictor, cluster = forest_factory(table), live_gpus.cluster_of(gpus)
+    predictor, cluster = predictor_factory(table), live_gpus.cluster_of(gpus)
     tasks = draw_live_tasks(config.tasks, cluster, table, predictor(), minutes=config.minutes, seed=config.seed)
     runs = LiveRuns(
         folder / "runs",

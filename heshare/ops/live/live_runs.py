@@ -30,7 +30,7 @@ from heshare.ops.live.loading_device import LoadingTimes
 from heshare.policies.registry import canonical
 from heshare.prediction.predictor import Predictor
 from heshare.shared import files
-from heshare.shared.code_version import code_version
+from heshare.shared.code_version import package_version
 from heshare.shared.errors import DeviceError, InputError
 from heshare.world.task import Task
 
@@ -231,7 +231,7 @@ class LiveRuns:
             "devices": devices,
             "seed": self.seed,
             "clocks": self.allow_clocks,
-            "code": code_version(__name__),
+            "code": package_version(),
         }
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from heshare.devices.device import Device, Progress, Reading
 from heshare.shared.errors import DeviceError, require
 from heshare.world.catalogue import memory_mib
-from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
 
@@ -40,7 +39,7 @@ class LoadingTimes:
         return self.one_s + self.more_s * (tasks - 1)
 
 
-class LoadingDevice:
+class LoadingDevice(Device):
     """A device in virtual time on which tasks first load, and then begin together, as on the executor's devices.
 
     The tasks that load on a GPU begin when the last of them is ready. Until they warm up they do nothing and draw no
@@ -50,6 +49,8 @@ class LoadingDevice:
     """
 
     def __init__(self, device: Device, loading: LoadingTimes) -> None:
+        self.gpu = device.gpu
+        self.provenance = device.provenance
         self._device, self._times = device, loading
         self._now_s = device.read().time_s
         self._loading: dict[int, tuple[Resident, float | None]] = {}
@@ -57,14 +58,6 @@ class LoadingDevice:
         self._running: dict[int, Progress] = {}
         self._exiting: dict[int, tuple[float, Progress]] = {}
         self._ready_s = self._free_s = -math.inf
-
-    @property
-    def gpu(self) -> Gpu:
-        return self._device.gpu
-
-    @property
-    def provenance(self) -> str:
-        return self._device.provenance
 
     def set_clock(self, sm_mhz: int | None) -> None:
         self._device.set_clock(sm_mhz)

@@ -261,7 +261,7 @@ def record_device(
     """
     workloads = [Workload(name, size) for name in model_names for size in BATCH_SIZES]
     with opened(device) as live:
-        gpu, uuid = live.gpu.name, getattr(live, "uuid", None)
-    if not isinstance(uuid, str):
+        gpu, uuid = live.gpu.name, live.uuid
+    if not uuid:
         raise DeviceError(f"{device} runs no kernels that could be traced. Name a live GPU, such as nvml:0.")
     return record(workloads, gpu, Path(out) / gpu / kernel_table.NAME, gpu_uuid=uuid, repeats=repeats)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from heshare.lab.systems.fikit import kernel_table
 from heshare.prediction.features import is_reference
-from heshare.prediction.forest import LEAST_SAMPLES, covered_rows
+from heshare.prediction.load import LEAST_SAMPLES, covered_rows
 from heshare.profiles import design, manifest, store
 from heshare.profiles.missing_utilisation import untold
 from heshare.profiles.schema import UTILISATIONS, broken_cells

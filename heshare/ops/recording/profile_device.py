@@ -36,8 +36,8 @@ def default_protocol(budget_s: float | None) -> MeasurementProtocol:
 
 
 def is_time_sliced(device: Device) -> bool:
-    """Return whether tasks share the device by time-slicing; a device that does not report it has MPS."""
-    return getattr(device, "sharing", "mps") == "time-slice"
+    """Return whether tasks share the device by time-slicing."""
+    return device.sharing == "time-slice"
 
 
 def enforceable_steps(device: Device, steps: Iterable[recorder.Step]) -> Iterator[recorder.Step]:

@@ -1,1 +1,1 @@
-"""What `hs.plan`, `hs.optimise` and `hs.run` return: results that can be drawn, and the page of a front."""
+"""The page of a front: a plan is pointed at, and its timeline is shown."""

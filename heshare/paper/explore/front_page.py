@@ -15,19 +15,21 @@ import vl_convert
 
 from heshare.paper.explore.front_charts import CHOICES, front_chart, timeline_chart
 from heshare.paper.explore.timeline_boxes import plan_clocks, plan_tasks, predicted_timelines, run_boxes
+from heshare.prediction.checked import checked
+from heshare.prediction.load import load_predictor
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.scheduling.front import Front
 from heshare.scheduling.pareto import thin
 from heshare.shared import display, files
-from heshare.shared.caches.kept_objects import keep, key_of, load_kept
 from heshare.shared.errors import require
+from heshare.shared.kept import kept, key_of
+from heshare.shared.progress import drawn
 
 MOST_PLANS = 60
 """Plans on a page; of a larger front an even selection with the three named plans."""
 FRAME_PX = 850
 """Height of the page in a notebook, pixels."""
-_STORED = "vega"
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,30 +47,58 @@ class FrontPage:
         return f'<iframe title="{escape(self.title)}" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
 
 
-def front_page(
+def explore(
     front: Front,
-    predictor: Predictor,
     path: str | Path | None = None,
     *,
+    predictor: Predictor | None = None,
+    runs: Mapping[str, Run] | None = None,
     series: str = "HeShare",
     piecewise: bool = True,
-    runs: Mapping[str, Run] | None = None,
     home: str = "",
 ) -> FrontPage:
-    """Return the page of a front, and write it to a file if a path is given; for the arguments see `explore`."""
+    """Return a page to explore the plans of a front, which Jupyter shows and a browser opens without network or kernel.
+
+    A plan that is pointed at or clicked shows its predicted timeline, its energy and average JCT, and the tasks for
+    which it differs from Trade-off.
+
+    Args:
+        front: the plans.
+        path: an HTML file to write the page to; the same front gives the same bytes.
+        predictor: that of the search, which predicts the timelines; by default the trained forest.
+        runs: runs of policies on the same tasks and GPUs by title, whose timelines can be chosen below; the others
+            are compared with the first one.
+        series: the search, a name of the registry of styles, such as `HeShare+`.
+        piecewise: whether the plans' values count that tasks speed up when others of their batch end, as in
+            `heshare.scheduling.settings.Settings`.
+        home: where a link at the top of the page leads, such as `index.html`; empty for no link.
+
+    Raises:
+        InputError: no front, the path is a folder, or a run has other tasks or GPUs.
+
+    Example:
+        >>> import heshare as hs
+        >>> hs.explore(hs.plan(4, "1xT4"))
+        FrontPage(5 plans of 4 tasks on 1xT4, by HeShare, 0.9 MB)
+    """
+    action = "Pass a front, such as that of hs.plan(...)."
+    require("front", display.found(front), isinstance(front, Front), "a Front", action)
     if path is not None:
         require("path", path, not Path(path).is_dir(), "an HTML file", "Name a file, such as front.html.")
         files.require_writable(Path(path).absolute().parent, "path")
-    shown = _shown(front)
-    chosen = int(np.flatnonzero(front.to_frame()["choice"].str.contains("Trade-off"))[0])
-    timelines = predicted_timelines([front[plan] for plan in shown], predictor, piecewise=piecewise)
-    predicted = pd.concat(timelines, keys=shown, names=["plan"]).reset_index("plan").reset_index(drop=True)
 
-    data = _front_data(front, predicted, series=series, chosen=chosen)
-    if runs:
-        data |= _run_data(front, runs)
-    title = f"{len(front)} plans of {len(front[0].tasks)} tasks on {front[0].cluster}, by {series}"
-    html = _html(title, data, part=_part(len(shown), len(front)), titles=list(runs or {}), home=home)
+    with drawn(None, desc="explore", bar_format="{desc}"):
+        answers = load_predictor() if predictor is None else checked(predictor)
+        shown = _shown(front)
+        chosen = int(np.flatnonzero(front.to_frame()["choice"].str.contains("Trade-off"))[0])
+        timelines = predicted_timelines([front[plan] for plan in shown], answers, piecewise=piecewise)
+        predicted = pd.concat(timelines, keys=shown, names=["plan"]).reset_index("plan").reset_index(drop=True)
+
+        data = _front_data(front, predicted, series=series, chosen=chosen)
+        if runs:
+            data |= _run_data(front, runs)
+        title = f"{len(front)} plans of {len(front[0].tasks)} tasks on {front[0].cluster}, by {series}"
+        html = _html(title, data, part=_part(len(shown), len(front)), titles=list(runs or {}), home=home)
 
     page = FrontPage(html, title)
     if path is not None:
@@ -140,12 +170,7 @@ def _about(front: Front, choices: Sequence[str], tasks: pd.DataFrame, plan: int,
 def _vega() -> str:
     """Return the program that draws the charts, Vega-Embed with Vega and Vega-Lite; it is bundled once on a machine."""
     call = "window.vegaEmbed = vegaEmbed;"
-    key = key_of((), ("vl-convert-python",), call)
-    program: str | None = load_kept(_STORED, key)
-    if program is None:
-        program = vl_convert.javascript_bundle(call)
-        keep(_STORED, key, program)
-    return program
+    return kept("vega", key_of((), ("vl-convert-python",)), lambda: vl_convert.javascript_bundle(call))
 
 
 def _html(title: str, data: dict[str, Any], *, part: str = "", titles: Sequence[str] = (), home: str = "") -> str:

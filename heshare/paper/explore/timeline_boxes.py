@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from heshare.paper.figures.trace_events import slots
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
+from heshare.running.trace_events import slots
 from heshare.scheduling.batch_model import BatchModel
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.plan import Plan

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import Locator, MaxNLocator, NullLocator
 
 from heshare.lab.sweeps.statistics import median_interval
-from heshare.paper.figures.series_styles import EDGE, GUIDE, series_style
+from heshare.paper.figures.series_styles import EDGE, series_style
 
 _BAR_WIDTH = 0.8
 """Width of a group of bars, where groups are 1 apart."""
@@ -190,17 +190,3 @@ def lines(ax: Axes, frame: pd.DataFrame, *, x: str, y: str, series: str, every: 
         how = series_style(str(name)).line_arguments()
         drawn += ax.plot(part[x].to_numpy(float), part[y].to_numpy(float), markevery=every, label=str(name), **how)
     return drawn
-
-
-def front(ax: Axes, frame: pd.DataFrame) -> None:
-    """Draw a Pareto front, average JCT against energy, with its three named plans; `frame` as from `Front.to_frame`."""
-    ordered = frame.sort_values(["energy_j", "jct_s"])
-    ordered = ordered.assign(x=ordered["energy_j"] / 1e6, y=ordered["jct_s"] / 1e3)
-    x, y = ordered["x"].to_numpy(float), ordered["y"].to_numpy(float)
-    ax.plot(x, y, color=GUIDE, lw=0.8, drawstyle="steps-post", label="_")
-    ax.plot(x, y, color=GUIDE, ls="", marker=".", label="Pareto front")
-    for name, part in ordered[ordered["choice"] != ""].groupby("choice", sort=False):
-        how = series_style(str(name).split("/")[0])
-        points = ax.scatter(part["x"], part["y"], color=how.colour, marker=how.marker, label=str(name))
-        points.set(sizes=[28], zorder=3, edgecolor=EDGE, linewidth=0.5)
-    ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")

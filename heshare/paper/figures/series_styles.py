@@ -40,8 +40,8 @@ class SeriesStyle:
 _BLUE, _BLACK, _GREY, _ORANGE, _VERMILION = "#0072B2", "#000000", "#999999", "#E69F00", "#D55E00"
 EDGE, GUIDE, FAINT, BAND, GRID, TEXT = "#333333", "#999999", "#BBBBBB", "#EBEBEB", "#DDDDDD", "#555555"
 """Edges of marks, lines to compare with, marks of little weight, bands behind marks, grids, and small text."""
-CLOCK, POWER = _BLUE, _VERMILION
-"""The SM clock and the board power in timelines of a run."""
+CLOCK = _BLUE
+"""The SM clock in timelines."""
 LOAD_CLASSES = ("low", "medium", "high", "none")
 """Load classes of workloads in the order of their colours (`category_style`); training has none."""
 EFFECT = _BLUE

@@ -25,7 +25,6 @@ from heshare.paper.provenance import run_record, sidecar
 from heshare.paper.provenance.run_record import RunRecord
 from heshare.paper.provenance.sidecar import DATA_SUFFIXES, FIGURE_SUFFIXES, TABLE_SUFFIXES
 from heshare.shared import files, html_tables
-from heshare.shared.compiling import compilations
 from heshare.shared.display import number
 from heshare.shared.errors import InputError, require
 
@@ -268,8 +267,6 @@ def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str]) -> Co
         run = RunRecord(source.name, profile, changed, by_hand=True)
         given = _folder_by_hand(source.name, given)
         source = replace(source, outputs=tuple(outputs))
-    else:
-        compilations.tell = lambda text: None  # an executed notebook is the same whatever had to be compiled
     return Context(source, parameters, given, run)
 
 

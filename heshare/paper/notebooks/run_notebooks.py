@@ -5,13 +5,13 @@ import multiprocessing
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from signal import SIGINT
 
-from heshare.lab.sweeps.parallel import map_unordered
+from joblib import Parallel, delayed
+
 from heshare.ops.recording import recordings
 from heshare.paper.notebooks import parameters as params
 from heshare.paper.notebooks import stamps
@@ -100,16 +100,17 @@ def run(
     waiting = {each.notebook.name: each for each in runs if each.notebook.name not in there}
     failed: dict[str, HeShareError] = {}
     try:
-        results = map_unordered(partial(_execute, quiet=quiet), list(waiting.values()), n_jobs=jobs)
-        for count, (name, result) in enumerate(results, start=1):
-            outcome = "failed"
-            if isinstance(result, ExecutedNotebook):
-                executed.append(result)
-                _keep(waiting[name], now[name], result)
-                outcome = f"{result.seconds:.1f} s, {len(result.outputs)} files"
-            else:
-                failed[name] = result
-            _tell(f"[{count:{len(str(len(waiting)))}}/{len(waiting)}] {name}: {outcome}", quiet=quiet)
+        pool = Parallel(n_jobs=min(jobs, len(waiting) or 1), return_as="generator_unordered", batch_size=1)
+        with closing(pool(delayed(_execute)(each, quiet=quiet) for each in waiting.values())) as results:
+            for count, (name, result) in enumerate(results, start=1):
+                outcome = "failed"
+                if isinstance(result, ExecutedNotebook):
+                    executed.append(result)
+                    _keep(waiting[name], now[name], result)
+                    outcome = f"{result.seconds:.1f} s, {len(result.outputs)} files"
+                else:
+                    failed[name] = result
+                _tell(f"[{count:{len(str(len(waiting)))}}/{len(waiting)}] {name}: {outcome}", quiet=quiet)
     except KeyboardInterrupt:
         for each in runs:
             for staging in each.out.glob(f".{each.notebook.name}-*"):

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
-from heshare.paper.explore.results import Front
+from heshare.paper.explore.front_page import explore
 from heshare.paper.harness import Setting
 from heshare.policies import registry
 from heshare.policies.plan_release import FixedPlanPolicy
@@ -42,5 +42,5 @@ def write(folder: Path) -> str:
         title: run(tasks, setting.gpus, policy, predictor=predictor, rng=streams.rng(POLICY))
         for title, policy in policies.items()
     }
-    Front.of(front, predictor).explore(target, runs=runs, home=HOME)
+    explore(front, target, predictor=predictor, runs=runs, home=HOME)
     return NAME

@@ -8,19 +8,19 @@ and where they share one with image models, it is an assumption.
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from heshare.devices.task_sizes import iterations
-from heshare.lab.plus.physics.physics_predictor import UnprofiledWarning, load_predictor
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.paper import harness
 from heshare.paper.harness import PROVENANCE, REPETITION, TITLE
 from heshare.policies.policy import Policy
 from heshare.policies.registry import make
-from heshare.prediction.predictor import LazyPredictor, Predictor
+from heshare.prediction.load import load_predictor
+from heshare.prediction.modelled_references import UnprofiledWarning
+from heshare.prediction.predictor import Predictor
 from heshare.running.requests import Request, decode_tasks, draw_requests, prefill_tasks, request_times, share_within
 from heshare.running.result import Run
 from heshare.running.run import run
@@ -129,7 +129,7 @@ def serve(
     """
     fewest = min(images, default=0)
     require("images", f"{fewest} image tasks", fewest >= 1, "at least 1 in each pool", "Correct the numbers.")
-    predictor = LazyPredictor(partial(load_predictor, shared_cache=True))
+    predictor = load_predictor()
     most = max(images)
     rows = []
 

@@ -12,16 +12,17 @@ from tqdm import tqdm
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.paper.harness import ENERGY, JCT, REPETITION, TITLE, Comparable, change
 from heshare.policies import registry
-from heshare.policies.cached_planner import CachedPlanner, share_planners
 from heshare.policies.heshare import FrontPolicy, HeShare
+from heshare.policies.kept_planning import KeptPlanning
+from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.configuration import configure
 from heshare.scheduling.front import Front
 from heshare.scheduling.genetic import search
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.plan import Batch
+from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.arrays import IntArray
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 WHOLE = "Trade-off"
@@ -41,21 +42,19 @@ class _AsNumbered(Instance):
         return np.tile(np.arange(self.n), (self.k, 1))
 
 
-class _PlannerAsNumbered(CachedPlanner):
-    """A planner without SPT order in both stages. It searches anew: the cache's key says nothing of the order."""
+class WithoutOrder(HeShare):
+    """Trade-off in which each GPU runs its tasks as they are numbered, not the shortest first (SPT)."""
 
-    def _plan_front(
-        self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
-    ) -> Front:
-        made = make_instance(tasks, cluster, predictor)
+    def __init__(self, settings: Settings = DEFAULTS) -> None:
+        super().__init__("trade-off", settings)
+        self.planner = ("heshare as numbered", settings)
+
+    def plan_front(self, tasks: Sequence[Task], predictor: Predictor) -> Front:
+        """Return the front of both stages without SPT order in either; its search is shared with no other policy."""
+        made = make_instance(tasks, self.cluster, predictor)
         instance = _AsNumbered(**{each.name: getattr(made, each.name) for each in fields(Instance)})
-        schemes = search(instance, self.settings, rng)
+        schemes = search(instance, self.settings, self.rng)
         return Front(*configure(schemes, instance, predictor, self.settings))
-
-
-def without_order() -> HeShare:
-    """Return Trade-off in which each GPU runs its tasks as they are numbered, not the shortest first (SPT)."""
-    return HeShare("trade-off", planner=_PlannerAsNumbered())
 
 
 class EnOptWithin(HeShare):
@@ -63,28 +62,29 @@ class EnOptWithin(HeShare):
 
     Args:
         share: how much more than the least energy of the front a plan may take, as a part of it.
+        settings: of both stages.
     """
 
-    def __init__(self, share: float = 0.02) -> None:
-        super().__init__("en-opt")
+    def __init__(self, share: float = 0.02, settings: Settings = DEFAULTS) -> None:
+        super().__init__("en-opt", settings)
         self.share = share
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """Return the batches of the chosen plan."""
-        front, reused = self.planner.front(tasks, self.cluster, self.predictor, self.rng)
-        self.reused = self.reused + reused
-
+        front = self.front(tasks)
         energy_j, jct_s = front.objectives.T
         near = np.flatnonzero(energy_j <= (1 + self.share) * energy_j.min())
         return front.plans[int(near[np.argmin(jct_s[near])])].queues
 
 
-def stated(settings: Iterable[Comparable], systems: Mapping[str, str], *, seeds: int, seed: int = 0) -> pd.DataFrame:
+def stated(
+    settings: Iterable[Comparable], systems: Mapping[str, str | Policy], *, seeds: int, seed: int = 0
+) -> pd.DataFrame:
     """Return what the plans of HeShare's policies state, for the task sets and random states of `harness.run`.
 
     Args:
         settings: the settings.
-        systems: descriptions of policies that choose a plan of a front, by title.
+        systems: policies that choose a plan of a front, or their descriptions, by title.
         seeds: number of repetitions.
         seed: the seed of all repetitions.
 
@@ -97,13 +97,14 @@ def stated(settings: Iterable[Comparable], systems: Mapping[str, str], *, seeds:
         streams = Repetition(number, seed)
         tasks = setting.draw(rng=streams.rng(TASKS))
         predictor = setting.make_predictor()
-        policies = [registry.make(description) for description in systems.values()]
-        share_planners(policies, {})
+        kept = KeptPlanning()
 
-        for title, policy in zip(systems, policies, strict=True):
+        for title, given in systems.items():
+            policy = registry.make(given) if isinstance(given, str) else given
             assert isinstance(policy, FrontPolicy)
-            front, _ = policy.planner.front(tasks, setting.gpus, predictor, streams.rng(POLICY))
-            plan = front.choose(policy.choice)
+            policy.share_planning(kept)
+            policy.reset(setting.gpus, predictor, streams.rng(POLICY))
+            plan = policy.front(tasks).choose(policy.choice)
             about = {**setting.labels(), REPETITION: number, TITLE: title}
             rows.append({**about, "stated_j": plan.energy_j, "stated_s": plan.jct_s})
     return pd.DataFrame(rows)

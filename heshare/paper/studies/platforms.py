@@ -1,12 +1,12 @@
 """Variants of the emulated GPUs: the calibrated device model with one assumption changed, its devices and predictor.
 
-On each platform all policies use a forest that was trained on a profile of that platform's GPUs. The profile is
+On each platform all policies use a predictor that was trained on a profile of that platform's GPUs. The profile is
 recorded like the shipped ones, with one visit to each setting.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,8 @@ from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import POWER_CV, TIME_CV, NoiseModel
 from heshare.lab.calibration.power_fit import t4_power_curve
 from heshare.paper.claims.paper_claims import paper_claims
-from heshare.prediction.features import ReferenceFeatures
-from heshare.prediction.forest import Forest, ForestPredictor, train_forest
-from heshare.prediction.record_predictor import PredictionCache
+from heshare.prediction.load import train
+from heshare.prediction.profile_predictor import ProfilePredictor, Trained
 from heshare.profiles import design, store
 from heshare.profiles.design import Point
 from heshare.profiles.recorder import record
@@ -226,22 +225,19 @@ def devices(platform: str, cluster: Cluster) -> Sequence[Device]:
     return [EmulatedDevice(gpu, sleep_w=known.power[gpu.name].parked_w, constants=known) for gpu in cluster.gpus]
 
 
-def predictor(platform: str) -> ForestPredictor:
-    """Return the predictor of all policies on a platform: the paper's forest, trained on a profile of it.
-
-    All predictors of a platform share their cache; as in `load_forest_predictor`, predictions and calls are the same.
-    """
-    return ForestPredictor(*_trained(platform))
+def predictor(platform: str) -> ProfilePredictor:
+    """Return the predictor of all policies on a platform: the default one, trained on a profile of it."""
+    return ProfilePredictor(partial(_trained, platform))
 
 
 @cache
-def _trained(platform: str) -> tuple[Forest, ReferenceFeatures, PredictionCache]:
+def _trained(platform: str) -> Trained:
     known = constants(platform)
     changed = PLATFORMS[platform].gpus
     shipped = _shipped()
     anew = [_profile(gpu, known) for gpu in changed]
     rows = pd.concat([shipped[~shipped["gpu"].isin(changed)], *anew], ignore_index=True)
-    return *train_forest(rows, seed=0), {}
+    return train(rows, seed=0)
 
 
 _shipped = cache(store.read_shipped)

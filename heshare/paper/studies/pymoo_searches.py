@@ -8,24 +8,23 @@ MOEA/D weighs raw objectives, and joules would outweigh seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
 
+from heshare.lab.pymoo_problem import scheduling_problem
 from heshare.scheduling.genetic import Archive, Schemes, evolve
-from heshare.scheduling.objectives import Instance, sum_segments
-from heshare.scheduling.operators import GeneticOperators, initialise, random_reset
+from heshare.scheduling.objectives import Instance, evaluate_schemes
+from heshare.scheduling.operators import initialise, random_reset
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.errors import require
 
 TITLES = {"nsga2": "NSGA-II", "spea2": "SPEA2", "moead": "MOEA/D", "moead-batched": "MOEA/D, batched"}
 EVALUATIONS = 25_000
-_NEVER = 1e30
-"""Objectives of a scheme that breaks a constraint; infinite ones have no crowding distance."""
 RANDOM_START = Settings(initialisation="random")
 """Settings of a pymoo search that begins with random schemes, as published."""
 Rate = float | Literal["1/n"]
@@ -72,7 +71,7 @@ def search_checkpoints(
     seed = int(rng.integers(2**31))
     record.begin()
     end = ("n_eval", max(checkpoints))
-    minimize(problem(instance, record.evaluate), algorithm, end, seed=seed, copy_algorithm=False)
+    minimize(scheduling_problem(instance, record.evaluate), algorithm, end, seed=seed, copy_algorithm=False)
     return record.at_checkpoints(checkpoints, settings)
 
 
@@ -99,7 +98,7 @@ def greedy_scale(instance: Instance) -> tuple[FloatArray, FloatArray]:
     frugal = instance.energy_j <= instance.best_j[:, None] * (1 + 1e-9)
     schemes = np.stack((_greedy_scheme(instance, frugal), _greedy_scheme(instance, np.ones_like(frugal))))
 
-    ends = sum_segments(GeneticOperators(instance, Settings()).segments(schemes), instance.n)
+    ends = evaluate_schemes(schemes, instance)
     best = ends.min(axis=0)
     worst = ends.max(axis=0)
     return best, np.where(worst > best, worst, best + np.abs(best))
@@ -124,8 +123,7 @@ class SearchRecord:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.evaluations = 0
-        self._operators = GeneticOperators(instance, Settings())
-        self._operators.segments(np.zeros((1, instance.n), dtype=np.int64))  # compiles it before the time is taken
+        evaluate_schemes(np.zeros((1, instance.n), dtype=np.int64), instance)  # compiles it before the time is taken
         self._best, worst = greedy_scale(instance)
         self._span = worst - self._best
         self._gpus: list[IntArray] = []
@@ -147,7 +145,7 @@ class SearchRecord:
 
     def objectives(self, schemes: IntArray) -> FloatArray:
         """Return [energy in J, average JCT in s] of p schemes, shape (p, 2), as stage 1 evaluates them."""
-        return sum_segments(self._operators.segments(schemes), self.instance.n)
+        return evaluate_schemes(schemes, self.instance)
 
     def at_checkpoints(self, checkpoints: Sequence[int], settings: Settings) -> list[SearchCheckpoint]:
         """Return the archive after each number of evaluations, filled one population at a time as in stage 1."""
@@ -165,46 +163,6 @@ class SearchRecord:
                 schemes = Schemes(archive.gpus, archive.objectives, count)
                 results.append(SearchCheckpoint(schemes, float(times_s[count - 1])))
         return results
-
-
-def problem(
-    instance: Instance, evaluate: Callable[[IntArray], FloatArray], configured: Callable[[IntArray], Any] | None = None
-) -> Any:
-    """Return stage 1 as a `pymoo.core.problem.Problem`: the GPU of each task, and what `evaluate` says of p schemes.
-
-    With `configured`, which makes plans of schemes, `problem.front(x)` returns them, and a task on a GPU that it does
-    not fit breaks a constraint.
-    """
-    from pymoo.core.problem import Problem
-
-    class Scheduling(Problem):  # type: ignore[misc]
-        def __init__(self) -> None:
-            limits = int(configured is not None and not instance.fits.all())
-            super().__init__(n_var=instance.n, n_obj=2, n_ieq_constr=limits, xl=0, xu=instance.k - 1, vtype=int)
-
-        def _evaluate(self, x: FloatArray, out: dict[str, FloatArray], *args: Any, **kwargs: Any) -> None:
-            schemes = self.schemes(x)
-            out["F"] = evaluate(schemes)
-            if self.n_ieq_constr:
-                too_large = (~instance.fits[np.arange(instance.n), schemes]).sum(axis=1)
-                out["F"] = np.where(too_large[:, None] > 0, _NEVER, out["F"])
-                out["G"] = too_large[:, None].astype(np.float64)
-
-        def schemes(self, x: FloatArray) -> IntArray:
-            """Return schemes, GPU indices of shape (p, n); numbers that are not whole are rounded."""
-            try:
-                found = np.rint(np.atleast_2d(np.asarray(x, dtype=np.float64)))
-            except (TypeError, ValueError):
-                found = np.empty((0, 0))
-            good = found.ndim == 2 and found.shape[1] == self.n_var and bool(((found >= 0) & (found <= self.xu)).all())
-            expected = f"GPU indices from 0 to {int(self.xu[0])}, shape (p, {self.n_var})"
-            require("x", f"{type(x).__name__} of shape {np.shape(x)}", good, expected, "Pass the result's X, if any.")
-            return found.astype(np.int64)
-
-        def front(self, x: FloatArray) -> Any:
-            return None if configured is None else configured(self.schemes(x))
-
-    return Scheduling()
 
 
 def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, rng: np.random.Generator) -> Any:

@@ -10,7 +10,7 @@ from heshare.ops.recording.budget_plan import PAIRS
 from heshare.ops.recording.recordings import COMMAND, Recording
 from heshare.paper.studies.motivation import CLOCK_COLUMNS, pair_row, solo_columns
 from heshare.prediction.features import is_reference
-from heshare.prediction.forest import covered_rows
+from heshare.prediction.load import covered_rows
 from heshare.prediction.samples import Samples, profile_samples
 from heshare.profiles.missing_utilisation import fill_missing, untold
 from heshare.profiles.schema import co_runner_counts

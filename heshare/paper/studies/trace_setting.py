@@ -9,8 +9,8 @@ from heshare.devices.device import Device
 from heshare.devices.device_model import co_run
 from heshare.devices.task_sizes import draw as recipe
 from heshare.devices.task_sizes import time_alone_s
-from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.systems.shared import trace_jobs
+from heshare.prediction.load import load_predictor
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import paper_models
 from heshare.world.cluster import Cluster
@@ -69,7 +69,7 @@ class TraceSetting:
 
     def make_predictor(self) -> Predictor:
         """Return the predictor of all policies."""
-        return load_predictor(shared_cache=True)
+        return load_predictor()
 
     def make_devices(self, cluster: Cluster) -> Sequence[Device] | None:
         """Return None: the emulated GPUs as calibrated."""

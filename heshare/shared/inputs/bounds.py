@@ -4,7 +4,10 @@ They are far above what anyone schedules, and below what is no longer exact or n
 """
 
 import re
+from numbers import Integral
+from typing import Any
 
+from heshare.shared import display
 from heshare.shared.errors import require
 
 MOST_GPUS = 100_000
@@ -47,3 +50,10 @@ def parse_whole(text: str, column: str, *, least: int, most: int, found: str = "
     )
     assert value is not None
     return value
+
+
+def check_whole(column: str, value: Any, *, least: int) -> int:
+    """Return a whole number of at least `least`, of Python or NumPy; `column` names it in the error."""
+    good = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+    require(column, display.found(value), good, f"a whole number of at least {least}", "Correct the argument.")
+    return int(value)

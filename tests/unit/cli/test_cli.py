@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +13,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from heshare.cli import app
-from heshare.shared import files
+from heshare.cli import HELP, app
+from heshare.cli.compare_command import compare
+from heshare.cli.run_command import run
+from heshare.shared import files, plugins
 from heshare.shared.files import root
 
 RUN = CliRunner()
@@ -38,6 +42,7 @@ def test_help_lists_every_command() -> None:
     commands = "advise calibrate compare doctor estimate jobs list live notebook plan profile restore run"
     for command in commands.split():
         assert f"  {command} " in done.stdout
+    assert sorted(HELP) == commands.split() == sorted(plugins.names(plugins.COMMANDS))
 
 
 def test_estimate_prints_the_estimate_of_the_library() -> None:
@@ -114,7 +119,7 @@ TOYS = "predictors: 'heshare.testing.toy:ToyPredictor'\ndevices: 'heshare.testin
 
 
 @pytest.mark.slow
-def test_compare_runs_a_grid_and_continues_it(tmp_path: Path) -> None:
+def test_compare_runs_a_grid_and_continues_it(tmp_path: Path, kept_cells: None) -> None:
     grid, cells = tmp_path / "grid.yaml", tmp_path / "cells"
     grid.write_text(f"policies: [random, sched-only]\nclusters: [1xT4, 2xT4]\ntasks: 3\nseeds: 2\n{TOYS}")
     words = ["compare", "--grid", str(grid), "--cells", str(cells), "--out"]
@@ -125,7 +130,8 @@ def test_compare_runs_a_grid_and_continues_it(tmp_path: Path) -> None:
     stored = {path: path.read_bytes() for path in cells.glob("??/*.json")}
     assert len(stored) == 8
     assert json_of(*words, str(tmp_path / "two")) == document, "wall time included: nothing was run again"
-    again = RUN.invoke(app, [*words, str(tmp_path / "three"), "--no-resume"])
+    shutil.rmtree(cells)
+    again = RUN.invoke(app, [*words, str(tmp_path / "three")])
     assert again.exit_code == 0, again.output
     assert {path: path.read_bytes() for path in cells.glob("??/*.json")} != stored
     assert "2xT4" in again.stdout
@@ -133,20 +139,28 @@ def test_compare_runs_a_grid_and_continues_it(tmp_path: Path) -> None:
         assert len({(tmp_path / folder / name).read_bytes() for folder in ("one", "two", "three")}) == 1
 
 
-def test_compare_takes_repeated_options() -> None:
-    words = ("--policy", "random", "--cluster", "1xT4", "--cluster", "1xA100", "--load", "low", "--load", "high")
-    done = RUN.invoke(app, ["compare", *words, "--tasks", "2", "--tasks", "3", "--seeds", "1"])
+def test_medians_are_grouped_by_every_axis_that_varies(tmp_path: Path) -> None:
+    axes = "clusters: [1xT4, 1xA100]\ntasks: [2, 3]\nloads: [low, high]\nstart_costs_s: [0, 5]\n"
+    (tmp_path / "grid.yaml").write_text(f"policies: random\nseeds: 1\n{axes}{TOYS}")
+    done = RUN.invoke(app, ["compare", "--grid", str(tmp_path / "grid.yaml"), "--cells", str(tmp_path / "cells")])
     assert done.exit_code == 0, done.output
-    for word in ("cluster", "tasks", "load", "1xA100", "high", "policy"):
+    for word in ("cluster", "tasks", "load", "start_cost_s", "1xA100", "high", "policy"):
         assert word in done.stdout
     assert "arrivals" not in done.stdout
+    assert sum(line.startswith(("1xT4 ", "1xA100 ")) for line in done.stdout.splitlines()) == 16
+
+
+def test_run_and_compare_share_their_options() -> None:
+    ours, theirs = (set(inspect.signature(command).parameters) - {"context"} for command in (run, compare))
+    assert ours - theirs == {"plan", "repetition"}
+    assert theirs - ours == {"grid", "seeds", "jobs", "cells"}
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--grid", "nowhere.yaml"), "nowhere.yaml: found no such file"),
-        (("--grid", "nowhere.yaml", "--load", "low"), "found a grid and loads"),
+        (("--grid", "nowhere.yaml", "--load", "low"), "found a grid and load"),
         (("--load", "hihg"), "found 'hihg'"),
         (("--policy", "randm"), "found 'randm'"),
     ],
@@ -159,8 +173,8 @@ def test_compare_refuses_bad_input_with_one_message(words: tuple[str, ...], mess
 
 
 def test_run_writes_a_timeline_for_perfetto(tmp_path: Path) -> None:
-    document = json_of("run", *SMALL, "--policy", "random", "--timeline", str(tmp_path / "run.json"))
-    trace = json.loads((tmp_path / "run.json").read_text())
+    document = json_of("run", *SMALL, "--policy", "random", "--out", str(tmp_path))
+    trace = json.loads((tmp_path / "trace.json").read_text())
     assert trace["otherData"]["makespan_s"] == document["makespan_s"]
     assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 4
 

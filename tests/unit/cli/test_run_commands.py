@@ -35,11 +35,11 @@ def test_run_venus_reads_a_trace_from_a_file(tmp_path: Path) -> None:
     code, _, errors = call("--tasks", "venus:all", "--trace", str(path))
     assert code == 2
     assert "row 5, column gpu_num: found '40'; expected at most the 16 GPUs of the cluster" in errors
-    code, output, errors = call("--tasks", "venus:all", "--trace", str(path), "--json", "--skip-bad")
+    path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *rows[:3]]), encoding="utf-8")
+    code, output, errors = call("--tasks", "venus:all", "--trace", str(path), "--json")
     assert code == 0
-    assert json.loads(output)["tasks"] == 9
+    assert json.loads(output)["tasks"] == 3
     assert "read from a file" in errors
-    assert "1 x gpu_num: more GPUs than there are" in errors
 
 
 @pytest.mark.parametrize("text", ["venus:", "venus:many", "venus:3@half", "venus:0"])

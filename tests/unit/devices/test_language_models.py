@@ -181,7 +181,7 @@ def test_a_wrong_description_is_refused_with_what_is_missing(tmp_path: Path, cha
         described(tmp_path, rows)
 
 
-@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
+@pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
 @pytest.mark.parametrize("policy", ["srtf", "marginal", "heshare:trade-off"])
 def test_tasks_of_language_models_run_under_policies_beside_others(policy: str):
     workloads = [Workload(LLAMA, 8, "fp16"), Workload(LLAMA, 32, "fp16"), Workload(f"{LLAMA}_prefill", 1, "fp16")]

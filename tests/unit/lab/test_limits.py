@@ -160,7 +160,7 @@ def test_a_held_start_is_shown_as_a_task_that_loads_and_wishes_as_set_clocks():
 
     def decide(event, view):
         gpu = view.gpus[0]
-        views.append((len(view.waiting), [gpu.running.pace(task).time_s for task in gpu.running], gpu.free_mib))
+        views.append((len(view.waiting), [running.time_s for running in gpu.running.values()], gpu.free_mib))
         assert gpu.requested_mhz == (1590 if len(views) > 1 else None)
         return [SetClock(0, 1590), *[Start(task.id, 0, 100) for task in view.waiting]]
 

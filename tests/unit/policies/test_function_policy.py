@@ -5,7 +5,8 @@ import re
 import pytest
 
 import heshare as hs
-from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.grid import make_grid
+from heshare.lab.sweeps.kept_cells import NotKeptWarning
 from heshare.lab.sweeps.sweep import sweep
 from heshare.policies import registry
 from heshare.policies.function_policy import policy
@@ -70,12 +71,13 @@ def test_policy_replaces_itself_but_no_policy_of_the_package(register_policy):
     assert "random" in registry.policies()
 
 
-def test_stored_results_depend_on_the_file_of_the_function(register_policy, tmp_path, monkeypatch):
+def test_runs_of_a_function_without_a_file_are_not_kept(register_policy, tmp_path, monkeypatch, kept_cells):
     register_policy("first", first_gpu)
-    grid = Grid(policies=("first",), clusters=("T4",), tasks=(2,), seeds=1)
-    assert len(sweep(grid, folder=tmp_path)) == 1
-    monkeypatch.setattr(first_gpu, "__module__", "a_notebook")
-    register_policy("first", first_gpu)
-    assert len(sweep(grid)) == 1
-    with pytest.raises(InputError, match="a_notebook, which has no file"):
-        sweep(grid, folder=tmp_path)
+    assert len(sweep(make_grid("first", "T4", 2, seeds=1), folder=tmp_path)) == 1
+    assert len(list(tmp_path.rglob("*.json"))) == 1
+    cell = {"__name__": "__main__", "first_gpu": first_gpu}
+    exec("def of_a_cell(event, view, predictions):\n    return first_gpu(event, view, predictions)", cell)
+    register_policy("first", cell["of_a_cell"])
+    with pytest.warns(NotKeptWarning, match="of_a_cell"):
+        assert len(sweep(make_grid("first", "T4", 2, seeds=1), folder=tmp_path)) == 1
+    assert len(list(tmp_path.rglob("*.json"))) == 1

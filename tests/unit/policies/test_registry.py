@@ -6,13 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from heshare.policies.cached_planner import CachedPlanner, share_planners
 from heshare.policies.heshare import HeShare, SchedOnly
-from heshare.policies.policy import ReusesPlanning, Traits
+from heshare.policies.kept_planning import KeptPlanning
+from heshare.policies.policy import ReusedPlanning, Traits
 from heshare.policies.random_placement import Random, memory_batches
 from heshare.policies.registry import PUBLISHED, declared_traits, make, policies, register, table_1, title
 from heshare.running.run import run
-from heshare.scheduling.planner import sched_only
+from heshare.scheduling.planner import plan, sched_only
 from heshare.scheduling.settings import Settings
 from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor, toy_devices, toy_gpu
@@ -31,6 +31,11 @@ def run_policy(policy, tasks=TASKS, predictor=None, seed=0):
     predictor = predictor or ToyPredictor()
     rng = np.random.default_rng(seed)
     return run(tasks, CLUSTER, policy, predictor=predictor, rng=rng, devices=toy_devices(CLUSTER))
+
+
+def sharing(policy, kept):
+    policy.share_planning(kept)
+    return policy
 
 
 def by_task(interval):
@@ -90,8 +95,7 @@ def test_random_places_tasks_equally_in_both_of_its_forms():
 
 
 def test_sched_only_runs_the_scheme_of_stage_1_in_both_of_its_forms():
-    planner = CachedPlanner(QUICK)
-    scheme, _ = planner.stage_1_scheme(TASKS, CLUSTER, ToyPredictor(), np.random.default_rng(0))
+    scheme = sched_only(TASKS, CLUSTER, ToyPredictor(), rng=np.random.default_rng(0), settings=QUICK).scheme
     for together in (False, True):
         policy = SchedOnly(QUICK, all_at_once=together)
         result = run_policy(policy)
@@ -108,15 +112,13 @@ def test_sched_only_takes_the_time_and_the_energy_of_its_plan_if_predictions_are
 
 
 def test_both_forms_of_sched_only_share_a_search_and_no_plan():
-    planner, given = CachedPlanner(QUICK), (TASKS, CLUSTER, ToyPredictor())
-    (alone, _), (together, reused) = (
-        planner.sched_only(*given, np.random.default_rng(0), all_at_once=all_at_once) for all_at_once in (False, True)
-    )
-    assert alone.scheme == together.scheme
-    assert {len(batch.tasks) for queue in alone.queues for batch in queue} == {1}
-    assert max(len(batch.tasks) for queue in together.queues for batch in queue) > 1
-    assert len(planner.searches) == 1
-    assert reused.planning_s > 0
+    alone, together = SchedOnly(QUICK), SchedOnly(QUICK, all_at_once=True)
+    kept = KeptPlanning()
+    first, second = (run_policy(sharing(policy, kept)) for policy in (alone, together))
+    placed = [{each.task: each.gpu for each in done.record.intervals} for done in (first, second)]
+    assert placed[0] == placed[1]
+    assert first.record != second.record
+    assert alone.reused.planning_s == 0.0 < together.reused.planning_s
 
 
 def test_random_draws_all_gpus_with_equal_chance():
@@ -156,34 +158,39 @@ def test_memory_batches_keep_to_the_mps_clients():
     assert [len(batch.tasks) for batch in memory_batches(tasks, toy_gpu(memory_mib=1e9))] == [48, 2]
 
 
-def test_cached_planner_plans_once_and_counts_the_time_for_each_policy():
-    planner = CachedPlanner(QUICK)
-    trade_off, en_opt = HeShare("trade-off", planner=planner), HeShare("en-opt", planner=planner)
+def test_kept_planning_plans_once_and_counts_the_time_for_each_policy():
+    kept = KeptPlanning()
+    trade_off, en_opt = sharing(HeShare("trade-off", QUICK), kept), sharing(HeShare("en-opt", QUICK), kept)
     first, second = run_policy(trade_off), run_policy(en_opt)
-    assert isinstance(en_opt, ReusesPlanning)
     assert trade_off.reused.predictor_calls == 0
     assert en_opt.reused.predictor_calls == second.predictor_calls == first.predictor_calls > 0
     assert second.planning_s >= en_opt.reused.planning_s > 0
 
 
 def test_cached_front_advances_the_random_state_as_planning_does():
-    planned, cached, planner = np.random.default_rng(5), np.random.default_rng(5), CachedPlanner(QUICK)
-    first, _ = planner.front(TASKS, CLUSTER, ToyPredictor(), planned)
-    second, _ = planner.front(TASKS, CLUSTER, ToyPredictor(), cached)
-    assert second is first
-    assert planned.random() == cached.random()
+    kept, streams, fronts = KeptPlanning(), [np.random.default_rng(5) for _ in range(2)], []
+    for rng in streams:
+        policy = sharing(HeShare("en-opt", QUICK), kept)
+        policy.reset(CLUSTER, ToyPredictor(), rng)
+        fronts.append(policy.front(TASKS))
+    assert fronts[1] is fronts[0]
+    assert streams[0].random() == streams[1].random()
 
 
-def test_share_planners_joins_equal_planners_only():
-    first, equal, other = HeShare("en-opt"), HeShare("jct-opt"), HeShare("jct-opt", planner=CachedPlanner(QUICK))
-    share_planners([first, Random(), equal, other])
-    assert first.planner is equal.planner
-    assert other.planner is not first.planner
+def test_policies_of_other_settings_reuse_the_search_alone_or_nothing():
+    kept = KeptPlanning()
+    run_policy(sharing(HeShare("trade-off", QUICK), kept))
+    other_search = sharing(HeShare("trade-off", replace(QUICK, generations=6)), kept)
+    run_policy(other_search)
+    assert other_search.reused == ReusedPlanning()
+    same_search = sharing(HeShare("trade-off", replace(QUICK, batching="single")), kept)
+    run_policy(same_search)
+    assert same_search.reused.planning_s > 0
+    assert same_search.reused.predictor_calls == 0
 
 
 def test_heshare_releases_the_chosen_plan():
-    planner = CachedPlanner(QUICK)
-    front, _ = planner.front(TASKS, CLUSTER, ToyPredictor(), np.random.default_rng(0))
+    front = plan(TASKS, CLUSTER, ToyPredictor(), rng=np.random.default_rng(0), settings=QUICK)
     for choice in ("trade-off", "en-opt", "jct-opt"):
-        result = run_policy(HeShare(choice, planner=planner))
+        result = run_policy(HeShare(choice, QUICK))
         assert {interval.task: interval.gpu for interval in result.record.intervals} == front.choose(choice).scheme

@@ -62,19 +62,19 @@ def test_make_raises_one_line_for_a_bad_description(text, message):
 def test_parameters_reach_the_settings():
     policy = make("heshare:jct-opt(population=12,recovery=no,overload=1)")
     assert isinstance(policy, HeShare)
-    assert (policy.choice, policy.planner.settings.population, policy.planner.settings.recovery) == (
+    assert (policy.choice, policy.settings.population, policy.settings.recovery) == (
         "jct-opt",
         12,
         False,
     )
-    assert policy.planner.settings.overload == 1.0
+    assert policy.settings.overload == 1.0
 
 
 @pytest.mark.parametrize("choice", ["trade-off", "en-opt", "jct-opt"])
 def test_plans_by_the_papers_words_have_the_literal_settings(choice: str) -> None:
     policy = make(f"heshare:{choice}/literal")
     assert isinstance(policy, HeShare)
-    assert (policy.choice, policy.planner.settings) == (choice, Settings.literal())
+    assert (policy.choice, policy.settings) == (choice, Settings.literal())
 
 
 def test_variants_are_registered_but_not_listed_as_systems():

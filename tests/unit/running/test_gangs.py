@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.scripted_policy import ScriptedPolicy
 
-from heshare.devices.device import TaskFailure
+from heshare.devices.device import Device, TaskFailure
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.run import run
 from heshare.shared.errors import DeviceError, InputError, PolicyError
@@ -178,16 +178,11 @@ def test_run_refuses_impossible_gangs(actions, message):
         go(tasks, at(t0=actions))
 
 
-class MpsOnly:
+class MpsOnly(ToyDevice):
     """A device that shares by MPS alone, as a real one."""
 
-    def __init__(self, device):
-        self._device = device
-
-    def __getattr__(self, name):
-        if name in ("start_as", "hold"):
-            raise AttributeError(name)
-        return getattr(self._device, name)
+    start_as = Device.start_as
+    hold = Device.hold
 
 
 @pytest.mark.parametrize(
@@ -198,7 +193,7 @@ class MpsOnly:
     ],
 )
 def test_a_device_with_mps_alone_refuses_gangs_and_other_sharing(action, message):
-    devices = [MpsOnly(ToyDevice(GPU)) for _ in range(2)]
+    devices = [MpsOnly(GPU) for _ in range(2)]
     with pytest.raises(DeviceError, match=message):
         go([Task(0, LIGHT, 2.0, gpus=2), Task(1, LIGHT, 2.0)], at(t0=[action]), devices=devices)
 

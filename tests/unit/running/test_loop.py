@@ -11,7 +11,8 @@ from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, 
 from heshare.running.clock import WallClock
 from heshare.running.observer import Observer
 from heshare.running.run import BegunRun, run
-from heshare.shared.errors import DeviceError, InputError, PolicyError
+from heshare.running.state import WaitingTasks
+from heshare.shared.errors import DeviceError, HeShareError, InputError, PolicyError
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
@@ -258,9 +259,61 @@ def test_run_names_ten_tasks_at_most(count, listed):
         go([task(index, 1.0) for index in range(count)], at())
 
 
-def test_run_past_its_time_limit_names_the_unfinished_tasks():
-    with pytest.raises(PolicyError, match=r"limit of 5 s.* 0 runs already"):
-        go([task(0, 10.0)], start_all, max_time_s=5.0)
+def test_a_run_that_takes_too_long_is_given_up_and_its_tasks_are_stopped():
+    device = ToyDevice(GPU)
+
+    def tick_for_ever(event, view):
+        return [*start_all(event, view), Wait(event.time_s + 1.0)]
+
+    with pytest.raises(HeShareError, match=r"scripted: the run took more than 0.05 s; 1 of 2 tasks have completed"):
+        go([task(0, 1.0), task(1, 1e12)], tick_for_ever, devices=[device], max_time_s=0.05)
+    assert device.read().residents == {}
+
+
+def test_a_bar_counts_completed_tasks(capsys):
+    go([task(0, 1.0), task(1, 2.0)], start_all, progress=True)
+    assert "2/2" in capsys.readouterr().err
+    go([task(0, 1.0)], start_all, progress=None)
+    assert capsys.readouterr().err == "", "no terminal, no bar"
+
+
+def test_a_class_that_does_not_inherit_from_policy_is_refused():
+    class Other:
+        name = "other"
+
+        def decide(self, event, view):
+            return []
+
+    given = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
+    with pytest.raises(InputError, match=r"Other, which does not inherit from Policy.* heshare.policies.policy.Policy"):
+        run([task(0, 1.0)], Cluster((GPU,)), Other(), **given)
+
+
+def test_a_policy_cannot_take_tasks_out_of_the_waiting_ones():
+    def popping(event, view):
+        return [Start(view.waiting.pop(0).id, 0)]
+
+    with pytest.raises(AttributeError, match="'WaitingTasks' object has no attribute 'pop'"):
+        go([task(0, 1.0)], popping)
+
+
+def test_waiting_tasks_are_by_arrival_and_id_whatever_comes_back():
+    waiting = WaitingTasks()
+    tasks = [task(index, 1.0, arrival_s=float(index // 2)) for index in range(6)]
+    for each in tasks[:5]:
+        waiting.arrive(each)
+    waiting.leave(tasks[0])
+    waiting.leave(tasks[2])
+    assert list(waiting) == [tasks[1], tasks[3], tasks[4]]
+    waiting.arrive(tasks[2])
+    waiting.arrive(tasks[5])
+    waiting.arrive(tasks[0])
+    assert list(waiting) == tasks
+    assert list(reversed(waiting)) == tasks[::-1]
+    assert (waiting[0], waiting[-1], waiting[2], waiting[1:3]) == (tasks[0], tasks[5], tasks[2], tuple(tasks[1:3]))
+    assert (len(waiting), tasks[3] in waiting) == (6, True)
+    with pytest.raises(IndexError):
+        waiting[6]
 
 
 def test_a_failed_run_stops_its_tasks():
@@ -286,9 +339,14 @@ def test_run_refuses_a_device_without_progress():
         go([task(0, 1.0)], start_all, devices=[Stuck(GPU)])
 
 
-@pytest.mark.parametrize("tasks", [[], [task(1, 1.0)], [task(0, 1.0), task(0, 2.0)]])
+def test_run_refuses_no_tasks():
+    with pytest.raises(InputError, match="found no task"):
+        go([], start_all)
+
+
+@pytest.mark.parametrize("tasks", [[task(1, 1.0)], [task(0, 1.0), task(0, 2.0)]])
 def test_run_refuses_ids_that_do_not_count_from_zero(tasks):
-    with pytest.raises(InputError, match="ids 0 to n-1"):
+    with pytest.raises(InputError, match="each id of 0 to n-1"):
         go(tasks, start_all)
 
 
@@ -359,9 +417,9 @@ def test_the_tasks_that_ended_are_counted_as_they_end():
     tasks, ended = [task(0, 1.0), task(1, 1.0), task(2, 1.0, 9.0)], []
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
     begun = BegunRun(tasks, Cluster((GPU,)), ScriptedPolicy(start_all), **options)
-    begun.loop.run(on_end=lambda count: ended.append((begun.loop.view(0.0).pending, count)))
-    assert ended == [(1, 2), (0, 1)]
-    assert begun.loop.ended == 3
+    for _ in begun.loop.steps():
+        ended.append((begun.loop.view(0.0).pending, begun.loop.ended))
+    assert ended == [(1, 0), (1, 2), (0, 2), (0, 3)]
 
 
 def test_events_within_a_nanosecond_are_one_moment_and_completions_come_first():

@@ -127,7 +127,7 @@ def test_times_of_requests_are_those_of_the_timeline(runs):
     assert table.tpot_s.to_numpy() == pytest.approx(estimated, rel=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
+@pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
 def test_times_of_requests_hold_the_pauses_of_their_stretch(runs):
     prefill, stretches, _ = runs
     short = Task(len(stretches.tasks), Workload("resnet50", 8), 50, stretches.tasks[0].arrival_s + 2.0)
@@ -162,7 +162,7 @@ def test_limits_on_latency_are_deadlines():
     assert served.share_within(times, 0.5, 1.0) == np.mean(~late[:8])
 
 
-@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
+@pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
 @pytest.mark.parametrize(("limit_s", "shared"), [(float("inf"), True), (1.02, False)])
 def test_eaco_does_not_share_a_stretch_whose_limit_would_break(limit_s: float, shared: bool):
     requests = tuple(Request(0.0, 500, 400) for _ in range(4))
@@ -195,7 +195,7 @@ def test_requests_of_one_token_end_with_their_prompt():
     assert table.latency_s[0] == table.ttft_s[0]
 
 
-@pytest.mark.filterwarnings("ignore::heshare.lab.plus.physics.physics_predictor.UnprofiledWarning")
+@pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
 @pytest.mark.parametrize("policy", ["srtf", "marginal", "heshare:trade-off"])
 def test_stretches_run_beside_other_tasks_under_policies(runs, policy: str):
     prefill, _, _ = runs

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heshare.devices.device import BriefReading, Progress, Reading
+from heshare.devices.device import Progress, Reading
 from heshare.running import timeline
 from heshare.running.timeline import Interval, Segment, Timeline, TimelineRecorder
 from heshare.world.task import Task
@@ -71,7 +71,7 @@ def test_power_steps_integrate_to_the_energy():
 
 def reading(time_s, power_w, *tasks):
     residents = {task: Progress(task, Resident(LIGHT, 40), 0.0, 2.0) for task in tasks}
-    return BriefReading.of(Reading(time_s, None, 1000.0, power_w, 0.0, residents), 9.0)
+    return Reading(time_s, None, 1000.0, power_w, 0.0, residents)
 
 
 def test_recorder_joins_equal_observations_and_drops_empty_segments():

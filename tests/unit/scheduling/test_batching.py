@@ -7,21 +7,12 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.scheduling import batching
 from heshare.scheduling.batch_model import EMPTY, BatchModel, unconfigured_batches
-from heshare.scheduling.batching import (
-    BatchSplit,
-    SptQueues,
-    distinct_queues,
-    split_every_task,
-    split_for_jct,
-    split_for_memory,
-)
+from heshare.scheduling.configuration import BatchedQueues, Queues, split_into_batches, spt_queues
 from heshare.scheduling.objectives import Instance, make_instance
+from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -34,19 +25,27 @@ def t4_with(tasks: list[tuple[str, float]], toy: Toy, **changes: float) -> Insta
     )
 
 
-def batch_tasks(split: BatchSplit) -> list[list[int]]:
+def batch_tasks(split: BatchedQueues) -> list[list[int]]:
     return [row[row != EMPTY].tolist() for row in split.batches.tasks]
 
 
-def queues_of(instance: Instance) -> SptQueues:
-    return distinct_queues(np.zeros((1, instance.n), dtype=int), instance)[0]
+def queues_of(instance: Instance) -> Queues:
+    return spt_queues(np.zeros((1, instance.n), dtype=int), instance)
 
 
-def test_distinct_queues_are_in_spt_order_and_common_to_equal_gpus() -> None:
+def split_for_jct(queues: Queues, model: BatchModel) -> BatchedQueues:
+    return split_into_batches(queues, model, Settings())
+
+
+def split_for_memory(queues: Queues, instance: Instance) -> BatchedQueues:
+    return split_into_batches(queues, BatchModel(instance, Toy()), Settings(batching="memory"))
+
+
+def test_queues_are_in_spt_order_and_common_to_equal_gpus() -> None:
     instance = make_instance(mixed_tasks(6), Cluster.parse("2xT4,1xA100"), Toy(demand=DEMANDS))
-    queues, queue_of_gpu = distinct_queues(np.array([[0, 0, 0, 2, 2, 2], [1, 1, 1, 2, 2, 0]]), instance)
-    assert queue_of_gpu[0, 0] == queue_of_gpu[1, 1]  # the same tasks, on the other T4
-    assert queue_of_gpu[0, 1] == EMPTY
+    queues = spt_queues(np.array([[0, 0, 0, 2, 2, 2], [1, 1, 1, 2, 2, 0]]), instance)
+    assert queues.of_gpu[0, 0] == queues.of_gpu[1, 1]  # the same tasks, on the other T4
+    assert queues.of_gpu[0, 1] == EMPTY
     for row in range(len(queues.kind)):
         tasks = queues.tasks[row, : queues.length[row]]
         gpu = int(np.flatnonzero(instance.kind_of == queues.kind[row])[0])
@@ -85,7 +84,7 @@ def test_split_for_jct_takes_the_better_choice_at_each_task(seed: int) -> None:
     toy = Toy(demand=DEMANDS)
     instance = make_instance(mixed_tasks(14, seed=seed), Cluster.parse("1xV100"), toy)
     model = BatchModel(instance, toy)
-    queue = instance.order[0]
+    queue = instance.order_of_kind[0]
     expected: list[list[int]] = [[int(queue[0])]]
     for step, task in enumerate(queue[1:].tolist(), start=1):
         behind = np.array([14 - step - 1])
@@ -121,7 +120,7 @@ def test_split_for_memory_makes_the_fewest_batches_in_order() -> None:
     toy = Toy()
     instance = make_instance(mixed_tasks(30), Cluster.parse("1xA100"), toy)
     batches = batch_tasks(split_for_memory(queues_of(instance), instance))
-    assert list(chain(*batches)) == instance.order[0].tolist()
+    assert list(chain(*batches)) == instance.order_of_kind[0].tolist()
     memory_mib = instance.cluster.gpus[0].memory_mib
     for batch, following in pairwise(batches):
         assert instance.needs_mib[batch].sum() <= memory_mib
@@ -130,17 +129,6 @@ def test_split_for_memory_makes_the_fewest_batches_in_order() -> None:
 
 def test_split_every_task_counts_the_tasks_behind() -> None:
     instance = make_instance(mixed_tasks(5), Cluster.parse("1xT4"), Toy())
-    split = split_every_task(queues_of(instance))
+    split = split_into_batches(queues_of(instance), BatchModel(instance, Toy()), Settings(batching="single"))
     assert split.behind.tolist() == [4, 3, 2, 1, 0]
-    assert batch_tasks(split) == [[task] for task in instance.order[0].tolist()]
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from([7, 8, 60, 128, 129, 300, 700]))
-def test_needed_memory_is_the_sum_of_a_masked_row_to_the_last_bit(seed: int, width: int) -> None:
-    rng = np.random.default_rng(seed)
-    needs_mib, tasks = rng.random(50) * 2000, rng.integers(0, 50, (9, width))
-    last = int(rng.integers(width))
-    begin = np.maximum(0, last - rng.integers(0, 64, 9))
-    inside = (np.arange(width) >= begin[:, None]) & (np.arange(width) <= last)
-    found = batching._needed_mib(tasks, np.arange(9), begin, last, needs_mib)
-    assert found.tobytes() == (needs_mib[tasks] * inside).sum(axis=1).tobytes()
+    assert batch_tasks(split) == [[task] for task in instance.order_of_kind[0].tolist()]

@@ -10,17 +10,19 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.scheduling.batch_model import EMPTY, BatchModel, unconfigured_batches
-from heshare.scheduling.batching import BatchSplit, distinct_queues, split_every_task
 from heshare.scheduling.configuration import (
-    ClockCurves,
+    BatchedQueues,
     clock_candidates,
-    clock_curves,
     combine_clocks,
+    costs_at_clocks,
     mps_percentages,
+    split_into_batches,
+    spt_queues,
 )
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.pareto import non_dominated
 from heshare.scheduling.settings import Settings
+from heshare.shared.arrays import FloatArray
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -28,11 +30,18 @@ from heshare.world.workload import Workload
 SETTINGS = Settings()
 
 
-def short_and_long(toy: Toy) -> tuple[Instance, BatchSplit]:
+def short_and_long(toy: Toy) -> tuple[Instance, BatchedQueues]:
     """Return a batch on a T4 of a task of 40 s and one of 4,000 s alone, which both need all of the GPU."""
     tasks = (Task(0, Workload("resnet50", 4), 10.0), Task(1, Workload("vgg16", 4), 1000.0))
     instance = make_instance(tasks, Cluster.parse("1xT4"), toy)
-    return instance, BatchSplit(unconfigured_batches(np.array([0]), np.array([[0, 1]])), np.array([0]), np.array([0]))
+    return instance, BatchedQueues(
+        unconfigured_batches(np.array([0]), np.array([[0, 1]])), np.array([0]), np.array([0])
+    )
+
+
+def one_by_one(instance: Instance, toy: Toy) -> BatchedQueues:
+    queues = spt_queues(np.zeros((1, instance.n), dtype=int), instance)
+    return split_into_batches(queues, BatchModel(instance, toy), replace(SETTINGS, batching="single"))
 
 
 def test_mps_percentages_minimise_the_own_jct_or_that_of_the_batch() -> None:
@@ -49,7 +58,7 @@ def test_mps_percentages_for_the_queue_count_the_tasks_behind() -> None:
     toy = Toy()
     tasks = (Task(0, Workload("resnet50", 4), 10.0), Task(1, Workload("vgg16", 4), 100.0))
     instance = make_instance(tasks, Cluster.parse("1xT4"), toy)
-    split = BatchSplit(unconfigured_batches(np.array([0]), np.array([[0, 1]])), np.array([0]), np.array([50]))
+    split = BatchedQueues(unconfigured_batches(np.array([0]), np.array([[0, 1]])), np.array([0]), np.array([50]))
     model = BatchModel(instance, toy)
     # With a share of p: 40 (1 + p) / p and 400 (1 + p) s. Their sum is least at 30 %, the later end at 10 %.
     assert mps_percentages(split, model, SETTINGS)[0, 0] == 30
@@ -59,7 +68,7 @@ def test_mps_percentages_for_the_queue_count_the_tasks_behind() -> None:
 def test_mps_percentages_of_a_task_alone_is_100() -> None:
     toy = Toy(demand=DEMANDS)
     instance = make_instance(mixed_tasks(5), Cluster.parse("1xT4"), toy)
-    split = split_every_task(distinct_queues(np.zeros((1, 5), dtype=int), instance)[0])
+    split = one_by_one(instance, toy)
     assert (mps_percentages(split, BatchModel(instance, toy), SETTINGS) == 100).all()
 
 
@@ -75,64 +84,64 @@ def test_clock_candidates_are_clocks_of_the_gpu_with_both_ends() -> None:
     assert top.tolist() == [gpu.max_mhz for gpu in instance.kinds]
 
 
-def test_clock_curves_of_two_tasks_at_half_and_full_clock() -> None:
+def test_costs_at_clocks_of_two_tasks_at_half_and_full_clock() -> None:
     toy = Toy()
     tasks = (Task(0, Workload("resnet50", 4), 25.0), Task(1, Workload("vgg16", 4), 75.0))
     instance = make_instance(tasks, Cluster.parse("1xT4"), toy)
-    split = split_every_task(distinct_queues(np.zeros((1, 2), dtype=int), instance)[0])
-    curves = clock_curves(split, split.batches.mps_pct, np.array([[795, 1590]]), BatchModel(instance, toy), SETTINGS)
+    split = one_by_one(instance, toy)
+    energy_j, jct_s = costs_at_clocks(split, np.array([[795, 1590]]), BatchModel(instance, toy), SETTINGS)
     idle, tdp = instance.kinds[0].idle_w, instance.kinds[0].tdp_w
-    np.testing.assert_allclose(curves.jct_s, [[2 * (100 + 400), 100 + 400]])
-    np.testing.assert_allclose(curves.energy_j, [[800 * (idle + (tdp - idle) / 8), 400 * tdp]])
+    np.testing.assert_allclose(jct_s, [[2 * (100 + 400), 100 + 400]])
+    np.testing.assert_allclose(energy_j, [[800 * (idle + (tdp - idle) / 8), 400 * tdp]])
 
 
-def test_clock_curves_follow_eq_13_or_piecewise_execution() -> None:
+def test_costs_at_clocks_follow_eq_13_or_piecewise_execution() -> None:
     toy = Toy()
     instance, split = short_and_long(toy)
-    mps_pct, clocks = split.batches.mps_pct, np.array([[1590]])
-    piecewise = clock_curves(split, mps_pct, clocks, BatchModel(instance, toy), SETTINGS)
-    literal = clock_curves(split, mps_pct, clocks, BatchModel(instance, toy), replace(SETTINGS, piecewise=False))
-    np.testing.assert_allclose(literal.jct_s, [[80 + 8000]])
-    np.testing.assert_allclose(piecewise.jct_s, [[80 + 4040]])
+    clocks = np.array([[1590]])
+    _, piecewise_s = costs_at_clocks(split, clocks, BatchModel(instance, toy), SETTINGS)
+    _, literal_s = costs_at_clocks(split, clocks, BatchModel(instance, toy), replace(SETTINGS, piecewise=False))
+    np.testing.assert_allclose(literal_s, [[80 + 8000]])
+    np.testing.assert_allclose(piecewise_s, [[80 + 4040]])
 
 
-def random_curves(seed: int, queues: int = 4, clocks: int = 5) -> ClockCurves:
+def random_curves(seed: int, queues: int = 4, clocks: int = 5) -> tuple[FloatArray, FloatArray]:
     rng = np.random.default_rng(seed)
-    return ClockCurves(rng.uniform(1, 9, (queues, clocks)), rng.uniform(1, 9, (queues, clocks)))
+    return rng.uniform(1, 9, (queues, clocks)), rng.uniform(1, 9, (queues, clocks))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_combine_clocks_returns_the_front_of_all_combinations(seed: int) -> None:
-    curves, queue_of_gpu = random_curves(seed), np.array([2, EMPTY, 0, 1, 2])
-    points, clock_index = combine_clocks(queue_of_gpu, curves, replace(SETTINGS, merge=10_000))
+    (energy_j, jct_s), queue_of_gpu = random_curves(seed), np.array([2, EMPTY, 0, 1, 2])
+    points, clock_index = combine_clocks(queue_of_gpu, energy_j, jct_s, replace(SETTINGS, merge=10_000))
     used = np.flatnonzero(queue_of_gpu != EMPTY)
     combinations = np.array(
         [
-            [curves.energy_j[queue_of_gpu[used], choice].sum(), curves.jct_s[queue_of_gpu[used], choice].sum()]
+            [energy_j[queue_of_gpu[used], choice].sum(), jct_s[queue_of_gpu[used], choice].sum()]
             for choice in product(range(5), repeat=len(used))
         ]
     )
     front = combinations[non_dominated(combinations)]
     np.testing.assert_allclose(points[np.argsort(points[:, 0])], front[np.argsort(front[:, 0])])
     recomputed = [
-        [curves.energy_j[queue_of_gpu[used], row[used]].sum(), curves.jct_s[queue_of_gpu[used], row[used]].sum()]
+        [energy_j[queue_of_gpu[used], row[used]].sum(), jct_s[queue_of_gpu[used], row[used]].sum()]
         for row in clock_index
     ]
     np.testing.assert_allclose(points, recomputed)
 
 
 def test_combine_clocks_bounds_partial_plans_and_keeps_both_ends() -> None:
-    curves, queue_of_gpu = random_curves(1, queues=8, clocks=12), np.arange(8)
-    exact, _ = combine_clocks(queue_of_gpu, curves, replace(SETTINGS, merge=100_000))
-    bounded, _ = combine_clocks(queue_of_gpu, curves, replace(SETTINGS, merge=10))
+    (energy_j, jct_s), queue_of_gpu = random_curves(1, queues=8, clocks=12), np.arange(8)
+    exact, _ = combine_clocks(queue_of_gpu, energy_j, jct_s, replace(SETTINGS, merge=100_000))
+    bounded, _ = combine_clocks(queue_of_gpu, energy_j, jct_s, replace(SETTINGS, merge=10))
     assert len(bounded) <= 10 < len(exact)
     np.testing.assert_allclose(bounded.min(axis=0), exact.min(axis=0))
 
 
 def test_combine_clocks_takes_one_step_for_all_gpus_with_scope_plan() -> None:
-    curves, queue_of_gpu = random_curves(2), np.array([0, 1, 3])
-    points, clock_index = combine_clocks(queue_of_gpu, curves, replace(SETTINGS, clock_scope="plan"))
+    (energy_j, jct_s), queue_of_gpu = random_curves(2), np.array([0, 1, 3])
+    points, clock_index = combine_clocks(queue_of_gpu, energy_j, jct_s, replace(SETTINGS, clock_scope="plan"))
     assert (clock_index == clock_index[:, :1]).all()
-    np.testing.assert_allclose(points[:, 0], curves.energy_j[queue_of_gpu][:, clock_index[:, 0]].sum(axis=0))
-    per_gpu, _ = combine_clocks(queue_of_gpu, curves, SETTINGS)
+    np.testing.assert_allclose(points[:, 0], energy_j[queue_of_gpu][:, clock_index[:, 0]].sum(axis=0))
+    per_gpu, _ = combine_clocks(queue_of_gpu, energy_j, jct_s, SETTINGS)
     assert not non_dominated(np.concatenate((per_gpu, points)))[len(per_gpu) :].any()

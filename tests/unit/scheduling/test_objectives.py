@@ -11,7 +11,6 @@ from heshare.scheduling.objectives import (
     evaluate_schemes,
     fit_mask,
     make_instance,
-    scheme_queues,
     segment_costs,
 )
 from heshare.shared.errors import InputError
@@ -44,27 +43,21 @@ def test_evaluate_schemes_of_two_tasks_on_two_gpus() -> None:
 
 def test_segment_costs_are_energy_and_sum_of_jcts_of_each_gpu() -> None:
     instance = instance_from_tables([[10, 4], [30, 6], [20, 5]], [[100, 200], [300, 250], [50, 60]], "1xT4,1xA100")
-    costs = segment_costs(np.array([[0, 0, 1]]), instance)
+    costs = segment_costs(np.array([[0, 0, 1]]), instance.solo)
     np.testing.assert_allclose(costs, [[[400, 10 + 40], [60, 5]]])
 
 
 @pytest.mark.parametrize("cluster", ["1xT4", "2xT4,1xA100", "3xT4,2xV100,2xA100"])
 def test_evaluate_schemes_equals_a_loop_over_tasks(cluster: str, rng: np.random.Generator) -> None:
-    k = len(Cluster.parse(cluster))
-    time_s = rng.integers(1, 9, size=(17, k)).astype(float)  # small whole numbers: many ties
-    instance = instance_from_tables(time_s, rng.uniform(1, 9, size=(17, k)), cluster)
+    gpus = Cluster.parse(cluster)
+    k = len(gpus)
+    kind_of = [gpus.kinds.index(gpu) for gpu in gpus.gpus]
+    time_s = rng.integers(1, 9, size=(17, 3)).astype(float)  # small whole numbers: many ties
+    instance = instance_from_tables(time_s[:, kind_of], rng.uniform(1, 9, size=(17, 3))[:, kind_of], cluster)
     schemes = rng.integers(k, size=(40, 17))
     np.testing.assert_allclose(
         evaluate_schemes(schemes, instance), [loop_over_tasks(list(row), instance) for row in schemes]
     )
-
-
-def test_scheme_queues_hold_every_task_in_spt_order(rng: np.random.Generator) -> None:
-    instance = instance_from_tables(rng.uniform(1, 9, (11, 3)), rng.uniform(1, 9, (11, 3)), "1xT4,1xV100,1xA100")
-    queues = scheme_queues(rng.integers(3, size=(20, 11)), instance)
-    assert (np.sort(queues.task, axis=1) == np.arange(11)).all()
-    same_gpu = queues.gpu[:, 1:] == queues.gpu[:, :-1]
-    assert (np.diff(queues.time_s, axis=1)[same_gpu] >= 0).all()
 
 
 def test_make_instance_multiplies_power_and_time() -> None:

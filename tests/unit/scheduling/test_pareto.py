@@ -7,10 +7,13 @@ from itertools import product
 import moocore
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.plain_selection import crowding_distance, front_ranks
 
 from heshare.scheduling.front import Front
 from heshare.scheduling.pareto import (
+    ascending,
     ideal,
     knee,
     nadir,
@@ -18,6 +21,7 @@ from heshare.scheduling.pareto import (
     non_dominated_indices,
     normalised,
     round_significant,
+    rounded_values,
     thin,
 )
 from heshare.shared.errors import InputError
@@ -96,10 +100,18 @@ def test_knee_of_equally_near_points_has_the_least_energy() -> None:
     assert knee(np.array([[3.0, 1.0], [1.0, 3.0]])) == 1
 
 
-def test_round_significant_rounds_relatively_and_keeps_infinity() -> None:
-    values = np.array([123456.0 * (1 + 1e-13), 0.0, np.inf, 1e-7 * (1 + 1e-13)])
-    assert round_significant(values).tolist() == [123456.0, 0.0, np.inf, 1e-7]
-    assert round_significant(np.array([1234.5678, 0.00098765]), 3).tolist() == [1230.0, 0.000988]
+def test_values_that_differ_behind_the_tenth_digit_are_rounded_alike() -> None:
+    values = np.array([123456.0, 0.0, np.inf, 1e-7, 1e300, 5e-324])
+    near = values * (1 + 1e-13)
+    assert round_significant(near).tolist() == round_significant(values).tolist()
+    np.testing.assert_allclose(round_significant(values), values, rtol=1e-10)
+    assert (round_significant(values[:1] * (1 + 1e-9)) > round_significant(values[:1])).all()
+    np.testing.assert_array_equal(rounded_values(near), round_significant(near))
+
+
+@given(st.lists(st.integers(0, 9), max_size=70))
+def test_ascending_is_a_stable_sort(values: list[int]) -> None:
+    np.testing.assert_array_equal(ascending(np.array(values, dtype=float)), np.argsort(values, kind="stable"))
 
 
 def test_front_rejects_no_plans() -> None:

@@ -112,6 +112,11 @@ def test_fronts_and_plans_have_short_texts_and_small_tables(front: Front) -> Non
         assert "energy_j" not in page
 
 
+def test_plot_of_a_front_has_the_three_named_plans(front: Front) -> None:
+    texts = [text.get_text() for text in front.plot().axes[0].get_legend().get_texts()]
+    assert {name for text in texts for name in text.split("/")} == {"Pareto front", "Trade-off", "En-opt", "JCT-opt"}
+
+
 def test_plan_to_frame_has_a_row_for_each_task(front: Front) -> None:
     chosen = front.trade_off
     table = chosen.to_frame()
@@ -142,7 +147,9 @@ def test_sched_only_is_the_knee_of_stage_1_in_spt_order_one_task_at_a_time() -> 
     planned = sched_only(tasks, CLUSTER, toy, rng=np.random.default_rng(5), settings=QUICK)
     assert (planned.energy_j, planned.jct_s) == tuple(schemes.objectives[chosen])
     for gpu, queue in enumerate(planned.queues):
-        on_gpu = [task for task in instance.order[gpu].tolist() if schemes.gpus[chosen, task] == gpu]
+        on_gpu = [
+            task for task in instance.order_of_kind[instance.kind_of[gpu]].tolist() if schemes.gpus[chosen, task] == gpu
+        ]
         assert [batch.tasks for batch in queue] == [(tasks[task].id,) for task in on_gpu]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import heshare as hs
 from heshare.devices.task_sizes import at_load, offered_load
-from heshare.lab.sweeps.grid import Grid, read_grid
+from heshare.lab.sweeps.grid import make_grid, read_grid
 from heshare.lab.sweeps.sweep import sweep
 from heshare.shared.errors import InputError
 from heshare.world.arrivals import arrivals_s, split_load
@@ -75,7 +75,7 @@ def test_the_notation_of_a_load_leaves_other_texts_alone(tmp_path: Path) -> None
     assert split_load(str(odd)) == (str(odd), None)
 
 
-def test_grids_take_arrivals_with_loads_files_and_seconds(tmp_path: Path) -> None:
+def test_grids_take_arrivals_with_loads_files_and_seconds(tmp_path: Path, kept_cells: None) -> None:
     trace, grid = tmp_path / "trace.csv", tmp_path / "grid.yaml"
     trace.write_text("arrival_s\n0\n40\n")
     text = f"arrivals: [exponential@0.8, {trace}, {trace}@0.5, [0, 40]]\ntasks: 2\nseeds: 1\nclusters: 1xA100\n"
@@ -87,7 +87,7 @@ def test_grids_take_arrivals_with_loads_files_and_seconds(tmp_path: Path) -> Non
     trace.write_text("arrival_s\n0\n9\n")
     assert sweep(read_grid(grid), folder=cells)["avg_jct_s"][1] != table["avg_jct_s"][1]
     with pytest.raises(InputError, match="one of at_once, exponential, miso"):
-        Grid(policies=("sjf",), arrivals=("none.csv",))
+        make_grid("sjf", arrivals="none.csv")
 
 
 def test_iterations_are_a_duration_over_the_time_alone() -> None:

@@ -28,7 +28,7 @@ import numpy as np
 from heshare.lab.systems.shared.cluster_nodes import no_place, nodes
 from heshare.lab.systems.shared.co_location import BookedJob, CoLocationHistory, GpuBookings
 from heshare.lab.systems.shared.time_slicing import TIME_SLICE
-from heshare.policies.policy import Action, Event, Pause, Start, Traits, View, Wait
+from heshare.policies.policy import Action, Event, Pause, Policy, Start, Traits, View, Wait
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.shared.errors import require
@@ -82,7 +82,7 @@ def local_sets(eligible: Sequence[Sequence[int]], signature: Sequence[object], s
 
 
 @register("eaco", title="EaCO")
-class Eaco:
+class Eaco(Policy):
     """Co-location by time slices: candidates by thresholds, the highest utilisation first, undone after an epoch.
 
     Args:
@@ -94,7 +94,6 @@ class Eaco:
     """
 
     name = "eaco"
-    tick_s: float | None = None
     traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
 
     def __init__(
@@ -112,8 +111,9 @@ class Eaco:
         self._per_node = gpus_per_node
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        super().reset(cluster, predictor, rng)
         self.history = CoLocationHistory(predictor)
-        self._nodes, self._cluster = nodes(cluster, self._per_node), str(cluster)
+        self._nodes = nodes(cluster, self._per_node)
         self._trials: dict[int, TrialPlacement] = {}
         self._undone: dict[int, set[tuple[tuple[int, ...], frozenset[int]]]] = {}
 
@@ -136,7 +136,7 @@ class Eaco:
                 yield Start(task.id, found.gpus[0], also=found.gpus[1:], sharing=TIME_SLICE)
                 continue
             if task.gpus > max(map(len, self._nodes)) and not any(bookings.on):
-                raise no_place("eaco", task, self._cluster)
+                raise no_place("eaco", task, str(self.cluster))
             failed.add(alike)
         for trial in self._trials.values():
             if trial.check_s != trial.requested_s:

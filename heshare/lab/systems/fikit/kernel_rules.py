@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from heshare.lab.systems.fikit.kernel_trace import KernelTrace, predictions
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
-from heshare.shared.compiling import compiled
 
 SWITCH = 0.035
 """A switch of two processes as a share of their time: what EaCO measured under time slices."""
@@ -180,7 +180,7 @@ Requests = tuple[FloatArray, IntArray, IntArray]
 """Arrivals (s), how many of them each client has (0: one after the other), how many requests it has (0: endless)."""
 
 
-@compiled
+@njit(cache=True)
 def new_state(duration_s: FloatArray, host_s: FloatArray, arrival_s: FloatArray, arrivals: IntArray) -> FloatArray:
     """Return the state of the clients at the start, shape (clients, 8): see the columns above."""
     clients = len(host_s)
@@ -193,7 +193,7 @@ def new_state(duration_s: FloatArray, host_s: FloatArray, arrival_s: FloatArray,
     return state
 
 
-@compiled
+@njit(cache=True)
 def ended(one: int, now_s: float, state: FloatArray, trace: Traces, requests: Requests, jct_s: FloatArray) -> None:
     """End a client's kernel at `now_s`: launch its next one, and record a request that ends with it in `jct_s`.
 
@@ -223,7 +223,7 @@ def ended(one: int, now_s: float, state: FloatArray, trace: Traces, requests: Re
     state[one, LEFT] = duration_s[one, following]
 
 
-@compiled
+@njit(cache=True)
 def unfinished(state: FloatArray, counts: IntArray) -> bool:
     left = False
     for one in range(len(state)):
@@ -231,7 +231,7 @@ def unfinished(state: FloatArray, counts: IntArray) -> bool:
     return left
 
 
-@compiled
+@njit(cache=True)
 def next_after(state: FloatArray, column: int, now_s: float) -> float:
     found = np.inf
     for one in range(len(state)):
@@ -240,7 +240,7 @@ def next_after(state: FloatArray, column: int, now_s: float) -> float:
     return found
 
 
-@compiled
+@njit(cache=True)
 def earliest(state: FloatArray, now_s: float, priority: IntArray, among: int) -> int:
     """Return the client whose kernel was launched first of those launched by now, of a priority or (-1) of all."""
     found = NONE
@@ -255,7 +255,7 @@ TIME_SLICES, ONE_QUEUE, FILLING = 0, 1, 2
 _TINY = 1e-12
 
 
-@compiled
+@njit(cache=True)
 def _sliced(state: FloatArray, now_s: float, owner: int) -> tuple[int, float]:
     """Time slices: the client whose turn it is if `owner` releases the GPU now, and the next launch of the others."""
     clients = len(state)
@@ -269,7 +269,7 @@ def _sliced(state: FloatArray, now_s: float, owner: int) -> tuple[int, float]:
     return turn, launch_s
 
 
-@compiled
+@njit(cache=True)
 def _turn(
     state: FloatArray, now_s: float, owner: int, until_s: float, slice_s: float, switch_s: float
 ) -> tuple[int, float, float, int, float]:
@@ -285,7 +285,7 @@ def _turn(
     return owner if ready else NONE, limit_s, now_s, owner, until_s
 
 
-@compiled
+@njit(cache=True)
 def _top(state: FloatArray, now_s: float, priority: IntArray) -> int:
     """Return the most urgent priority with a request in progress, -1 for none."""
     found = NONE
@@ -295,7 +295,7 @@ def _top(state: FloatArray, now_s: float, priority: IntArray) -> int:
     return found
 
 
-@compiled
+@njit(cache=True)
 def _best_fit(
     state: FloatArray, now_s: float, priority: IntArray, top: int, expected_s: FloatArray, room_s: float
 ) -> int:
@@ -311,7 +311,7 @@ def _best_fit(
     return found
 
 
-@compiled
+@njit(cache=True)
 def _gap_end_s(state: FloatArray, now_s: float, priority: IntArray, top: int) -> float:
     """Return until when the most urgent class is expected to leave the GPU idle; the earliest of its tasks."""
     found = np.inf
@@ -321,7 +321,7 @@ def _gap_end_s(state: FloatArray, now_s: float, priority: IntArray, top: int) ->
     return found
 
 
-@compiled
+@njit(cache=True)
 def _chosen(
     state: FloatArray, now_s: float, priority: IntArray, expected_s: FloatArray, feedback: bool, fills: bool
 ) -> int:
@@ -338,7 +338,7 @@ def _chosen(
     return ready
 
 
-@compiled
+@njit(cache=True)
 def one_at_a_time(
     rule: int,
     settings: FloatArray,
@@ -396,7 +396,7 @@ def one_at_a_time(
     return state, now_s, pieces
 
 
-@compiled
+@njit(cache=True)
 def together(
     sms: FloatArray,
     trace: Traces,

@@ -12,7 +12,8 @@ import numpy as np
 
 from heshare.lab.systems.shared import placement as placements
 from heshare.lab.systems.shared.exclusive import cannot_hold
-from heshare.policies.policy import Action, Event, EventKind, GpuView, ReusedPlanning, Start, Traits, View
+from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
+from heshare.policies.policy import Action, Event, EventKind, GpuView, Policy, Start, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.shared.errors import require
@@ -26,7 +27,7 @@ QUEUES = 10
 
 @register("fikit", title="FIKIT")
 @register("fikit:heshare-placement", title="FIKIT, HeShare's placement", preset={"placement": "heshare"})
-class Fikit:
+class Fikit(SharesPlanning, Policy):
     """Each GPU runs its first task of every class, in order of arrival, the most urgent one as if it was alone.
 
     Args:
@@ -36,7 +37,6 @@ class Fikit:
     """
 
     name = "fikit"
-    tick_s: float | None = None
 
     def __init__(self, high: float = 0.2, each: int = 1, placement: str = "random") -> None:
         require("high", high, 0 < high < 1, "a share between 0 and 1")
@@ -45,12 +45,13 @@ class Fikit:
         self.placement = placements.make_placement(placement)
         self.traits = Traits(frequency=False, multi_task=True, heterogeneous=self.placement.heterogeneous)
 
-    @property
-    def reused(self) -> ReusedPlanning:
-        return self.placement.reused
+    def share_planning(self, kept: KeptPlanning) -> None:
+        """Place with what other policies of the same repetition have planned."""
+        if isinstance(self.placement, SharesPlanning):
+            self.placement.share_planning(kept)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        self._cluster, self._rng = cluster, rng
+        super().reset(cluster, predictor, rng)
         self.placement.reset(cluster, predictor, rng)
         self._given = False
         self._class: dict[int, int] = {}
@@ -61,6 +62,7 @@ class Fikit:
         if event.kind is EventKind.ARRIVAL:
             self._classify(view)
             placed = self.placement.place(view.waiting)
+            self.reused = self.placement.reused
             for task in view.waiting:
                 self._where[task.id] = (placed[task.id], *self._gang(task, placed[task.id]))
         return self._started(view)
@@ -90,13 +92,13 @@ class Fikit:
             return ()
         drawn = self._others.get(task.id, ())
         if not drawn or first in drawn:
-            gpus = self._cluster.gpus
+            gpus = self.cluster.gpus
             fitting = [at for at, gpu in enumerate(gpus) if at != first and gpu.memory_mib >= memory_mib(task.workload)]
             alike = [at for at in fitting if gpus[at] == gpus[first]]
             some = alike if len(alike) >= task.gpus - 1 else fitting
             if len(some) < task.gpus - 1:
-                raise cannot_hold(task, self._cluster.kinds)
-            drawn = tuple(int(at) for at in self._rng.choice(some, task.gpus - 1, replace=False))
+                raise cannot_hold(task, self.cluster.kinds)
+            drawn = tuple(int(at) for at in self.rng.choice(some, task.gpus - 1, replace=False))
             self._others[task.id] = drawn
         return drawn
 

@@ -14,14 +14,14 @@ Assumed: GPUs of a job within one node, as under EaCO; pairs share by time slice
 allocates every 1,920 s at most and rotates GPUs every 360 s, here each arrival and completion is an allocation.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from heshare.lab.systems.shared.co_location import BookedJob, CoLocationHistory, GpuBookings
 from heshare.lab.systems.shared.time_slicing import TIME_SLICE
-from heshare.policies.policy import Action, Event, Pause, Start, Traits, View, Wait
+from heshare.policies.policy import Action, Event, Pause, Policy, Start, Traits, View, Wait
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.shared.errors import require
@@ -35,14 +35,13 @@ LOOK_S = 360.0
 """How long a pair of Gandiva runs before it is checked, s; assumed to be a round of Gavel."""
 
 
-class PackingPolicy(ABC):
+class PackingPolicy(Policy):
     """First come, first served on free GPUs within a node; pairs when too few are free.
 
     Args:
         gpus_per_node: consecutive GPUs that make a node; a larger job has whole nodes (assumed).
     """
 
-    tick_s: float | None = None
     traits = Traits(frequency=False, multi_task=True, heterogeneous=False)
 
     def __init__(self, gpus_per_node: int) -> None:
@@ -50,8 +49,9 @@ class PackingPolicy(ABC):
         self._per_node = gpus_per_node
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        super().reset(cluster, predictor, rng)
         self.history = CoLocationHistory(predictor)
-        self.rng, k = rng, len(cluster)
+        k = len(cluster)
         self._nodes = [range(at, min(at + self._per_node, k)) for at in range(0, k, self._per_node)]
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from heshare.lab.systems.miso.mig import COMPUTE, SLICES, Partition, has_mig, least, placeable, sharing_of
-from heshare.policies.policy import Action, Event, EventKind, Pause, Start, Traits, View, Wait
+from heshare.policies.policy import Action, Event, EventKind, Pause, Policy, Start, Traits, View, Wait
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
@@ -48,7 +48,7 @@ class _State:
 
 
 @register("miso", title="MISO")
-class Miso:
+class Miso(Policy):
     """MIG partitions by search, after a probe under MPS.
 
     Args:
@@ -68,7 +68,6 @@ class Miso:
 
     name = "miso"
     gangs = False
-    tick_s: float | None = None
 
     def __init__(
         self,
@@ -97,6 +96,7 @@ class Miso:
         self.traits = Traits(frequency=False, multi_task=True, heterogeneous=self._fastest)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        super().reset(cluster, predictor, rng)
         self._predictions = InstancePredictions(predictor, self._error, self._error_spread, rng)
         self._alone = TaskPredictions(predictor)
         self._states = [_State(gpu) for gpu in cluster.gpus]

@@ -7,7 +7,7 @@ import numpy as np
 
 from heshare.lab.systems.miso import policy  # noqa: F401 (registers MISO: one plug-in has all three)
 from heshare.lab.systems.miso.mig import COMPUTE, fits, has_mig, least, sharing_of
-from heshare.policies.policy import Action, Event, Migrate, Start, Traits, View
+from heshare.policies.policy import Action, Event, Migrate, Policy, Start, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.shared.errors import require
@@ -32,7 +32,7 @@ class _Instances:
 
 
 @register("miso:static", title="Static MIG", parameters={"partition": (3, 2, 2)}, preset={})
-class StaticPartition:
+class StaticPartition(Policy):
     """Every GPU keeps one MIG partition; a task takes the largest free instance of the cluster if that holds it.
 
     A GPU without MIG counts as one instance of all slices. Once all waiting tasks have been tried, tasks in small
@@ -45,7 +45,6 @@ class StaticPartition:
 
     name = "miso:static"
     gangs = False
-    tick_s: float | None = None
     # It distinguishes whole GPUs without MIG from instances of those with it.
     traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
 
@@ -54,7 +53,7 @@ class StaticPartition:
         self._partition = sorted(partition, reverse=True)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        self._cluster = cluster
+        super().reset(cluster, predictor, rng)
         self._gpus = [_Instances(self._partition[:] if has_mig(gpu) else [COMPUTE]) for gpu in cluster.gpus]
         self._where: dict[int, int] = {}
 
@@ -69,7 +68,7 @@ class StaticPartition:
                 slices = held.free[0]
                 held.enter(task, slices)
                 self._where[task.id] = index
-                yield Start(task.id, index, sharing=sharing_of(self._cluster.gpus[index], slices))
+                yield Start(task.id, index, sharing=sharing_of(self.cluster.gpus[index], slices))
         for index, held in enumerate(self._gpus):
             yield from self._promoted(index, held)
 
@@ -80,14 +79,14 @@ class StaticPartition:
                 break
             held.leave(task.id)
             held.enter(task, larger)
-            yield Migrate(task.id, index, sharing=sharing_of(self._cluster.gpus[index], larger))
+            yield Migrate(task.id, index, sharing=sharing_of(self.cluster.gpus[index], larger))
 
     def _holds(self, task: Task, index: int, slices: int) -> bool:
-        fits = any(self._needed(task, one) <= self._partition[0] for one in self._cluster.kinds)
+        fits = any(self._needed(task, one) <= self._partition[0] for one in self.cluster.kinds)
         found = f"task {task.id}, {task.workload}, of {memory_mib(task.workload):.0f} MiB"
         expected = f"tasks that an instance of {self._partition[0]} slices holds"
         require("partition", found, fits, expected, "Choose a partition with a larger instance.")
-        return slices >= self._needed(task, self._cluster.gpus[index])
+        return slices >= self._needed(task, self.cluster.gpus[index])
 
     def _needed(self, task: Task, gpu: Gpu) -> int:
         """Return the compute slices of the least instance that holds a task; more than there are if none does."""
@@ -98,7 +97,7 @@ class StaticPartition:
 
 
 @register("miso:mps", title="Equal MPS shares", preset={})
-class EqualShares:
+class EqualShares(Policy):
     """In order of arrival, each task on the first GPU that runs fewer than `shares` and has the memory, 1/shares each.
 
     Args:
@@ -107,15 +106,11 @@ class EqualShares:
 
     name = "miso:mps"
     gangs = False
-    tick_s: float | None = None
     traits = Traits(frequency=False, multi_task=True, heterogeneous=False)
 
     def __init__(self, shares: int = 3) -> None:
         require("shares", shares, 1 <= shares <= 48, "1 to 48 tasks")
         self._shares = shares
-
-    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Do nothing: it keeps no state."""
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         running = [len(gpu.running) for gpu in view.gpus]

@@ -44,8 +44,15 @@ class AllocationOptions:
     energy_j: FloatArray
 
     @property
+    def first_s(self) -> float:
+        """Time on the fewest GPUs at the highest clock, by which jobs are ordered, s."""
+        return float(self.time_s[0, -1])
+
+    @property
     def initial(self) -> Allocation:
         """The allocation with which a job begins: the fewest GPUs, at the clock of least energy."""
+        if self.time_s.size == 1:
+            return Allocation(0, 0)
         return Allocation(0, int(np.argmin(self.energy_j[0])))
 
 
@@ -73,7 +80,9 @@ def moves(job: int, options: AllocationOptions, current: Allocation, /) -> list[
     More GPUs means the next larger number with which the job is faster (assumed). Two GPUs that exchange gradients over
     a slow link may be slower than one, and eight faster.
     """
-    found = []
+    found: list[Move] = []
+    if options.time_s.size == 1:
+        return found  # one number of GPUs at one clock
     wider = (Allocation(width, current.clock) for width in range(current.width + 1, len(options.widths)))
     higher = (Allocation(current.width, clock) for clock in range(current.clock + 1, options.time_s.shape[1]))
     for choices in (wider, higher):

@@ -15,6 +15,7 @@ A task with one number of GPUs has no GPUs to gain. For the inference tasks of T
 remaining time first with a marginal choice of clocks.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,9 +26,10 @@ from heshare.lab.systems.power_flow.allocation import Allocation, AllocationOpti
 from heshare.lab.systems.power_flow.buddy import BuddyAllocator, reallocate
 from heshare.lab.systems.power_flow.step_models import StepModels
 from heshare.lab.systems.shared.cluster_nodes import no_place, nodes
-from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Traits, View
+from heshare.policies.policy import Action, Event, Migrate, Pause, Policy, SetClock, Start, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
+from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import require
 from heshare.world.catalogue import memory_mib, parallel_speed
 from heshare.world.cluster import Cluster
@@ -62,7 +64,8 @@ class GpuPool:
             if running is None:
                 self.allocator.release(task)
             else:
-                tasks[task] = PooledTask(running.task, running.remaining * parallel_speed(running.task, len(gpus)))
+                speed = 1.0 if len(gpus) == running.task.gpus else parallel_speed(running.task, len(gpus))
+                tasks[task] = PooledTask(running.task, running.remaining * speed)
         return tasks
 
 
@@ -75,10 +78,85 @@ def make_pools(cluster: Cluster, gpus_per_node: int) -> list[GpuPool]:
     return pools
 
 
+class _JobModel(NamedTuple):
+    """What is predicted for an iteration of a task in a pool, which holds as long as the run lasts.
+
+    Attributes:
+        widths: numbers of GPUs on which it may run there, ascending; none if it does not fit.
+        occupied: how many free GPUs each of them occupies.
+        time_s: time of an iteration, s, shape (w, c).
+        energy_j: energy of an iteration, J, shape (w, c).
+        alone_s: time of an iteration on its own number of GPUs at the highest clock, s.
+    """
+
+    widths: tuple[int, ...]
+    occupied: tuple[int, ...]
+    time_s: FloatArray
+    energy_j: FloatArray
+    alone_s: float
+
+    def options(self, left: float) -> AllocationOptions:
+        """Return the allocations of the task with `left` iterations."""
+        return AllocationOptions(self.occupied, left * self.time_s, left * self.energy_j)
+
+
+class _WaitingJob(NamedTuple):
+    """A job that waits, with what is predicted for it in each pool where it fits, by the pool's number.
+
+    Attributes:
+        widths: the numbers of GPUs on which it may run.
+        options: its allocations.
+        alone_s: its time on its own number of GPUs at the highest clock, s.
+        shortest_s: the least of these times, s.
+    """
+
+    job: PooledTask
+    widths: dict[int, tuple[int, ...]]
+    options: dict[int, AllocationOptions]
+    alone_s: dict[int, float]
+    shortest_s: float
+
+
+@dataclass(slots=True)
+class _Candidates:
+    """The jobs of a pool at one event: those that run there, and the waiting ones that are assigned to it.
+
+    Attributes:
+        widths: the numbers of GPUs on which each job may run, by its id.
+        options: the allocations of each job.
+        completing: those that complete at this moment.
+        free: GPUs that these leave.
+        work_s: the time that all GPUs of the pool together need for its jobs, s.
+    """
+
+    pool: GpuPool
+    widths: dict[int, tuple[int, ...]]
+    options: dict[int, AllocationOptions]
+    completing: list[int]
+    free: int
+    work_s: float
+
+    def order(self) -> list[int]:
+        """Return the jobs that do not complete now, the shortest remaining time first."""
+        staying = self.options.keys() - self.completing
+        return sorted(staying, key=lambda job: (self.options[job].first_s, job))
+
+    def is_full(self, time_s: float) -> bool:
+        """Return whether jobs that need less than `time_s` are admitted to all GPUs."""
+        free = self.free
+        for job in self.order():
+            options = self.options[job]
+            if options.first_s >= time_s:
+                break
+            if options.widths[0] <= free:
+                free -= options.widths[0]
+        return free == 0
+
+
 @register("power-flow", title="PowerFlow")
 @register("srtf", title="SRTF", preset={"clocks": 1, "elastic": False})
 @register("srtf:fixed-clock", title="SRTF at 0.8 clock", preset={"clocks": 1, "elastic": False, "ceiling": 0.8})
-class PowerFlow:
+class PowerFlow(Policy):
     """Marginal moves over GPUs and clocks under an energy budget, placed in buddy blocks.
 
     On a cluster of several types of GPU (our extension) each type is planned by itself, and a waiting task belongs to
@@ -97,7 +175,6 @@ class PowerFlow:
     """
 
     name = "power-flow"
-    tick_s: float | None = None
     models: StepModels
 
     def __init__(
@@ -119,57 +196,102 @@ class PowerFlow:
         self._model = clocks, floor, ceiling
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        super().reset(cluster, predictor, rng)
         self.models = StepModels(predictor, *self._model)
-        self._pools, self._cluster = make_pools(cluster, self._per_node), str(cluster)
+        self._pools = make_pools(cluster, self._per_node)
+        self._job_models: dict[tuple[int, int], _JobModel] = {}
+        self._waiting: dict[int, _WaitingJob] = {}
+        # The waiting jobs by the shortest time that any pool offers, and those that may run on several numbers of GPUs.
+        self._by_time: list[tuple[float, int]] = []
+        self._elastic_jobs: set[int] = set()
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        running = [pool.running(view) for pool in self._pools]
-        waiting = [PooledTask(task, view.remaining[task.id]) for task in view.waiting]
-        for pool, run_here, wait_here in zip(self._pools, running, self._assign(waiting, running), strict=True):
-            yield from self._plan(pool, run_here, wait_here, view)
+        self._update_waiting(view)
+        candidates = [self._candidates(at, view) for at in range(len(self._pools))]
+        self._assign(candidates)
+        for each in candidates:
+            yield from self._plan(each, view)
 
-    def _assign(
-        self, waiting: Sequence[PooledTask], running: Sequence[Mapping[int, PooledTask]]
-    ) -> list[dict[int, PooledTask]]:
-        """Return the waiting jobs of each pool: each where it is predicted to complete first, the shortest job first.
+    def _update_waiting(self, view: View) -> None:
+        """Forget the jobs that do not wait any more, and predict for the new ones; nothing changes while they wait.
 
         Raises:
             InputError: a job that fits in no pool.
         """
-        assigned: list[dict[int, PooledTask]] = [{} for _ in self._pools]
-        work_s = [
-            sum(self._alone_s(job, pool) * job.task.gpus for job in jobs.values()) / len(pool.gpus)
-            for pool, jobs in zip(self._pools, running, strict=True)
-        ]
-        times_s = [
-            ({at: self._alone_s(job, pool) for at, pool in enumerate(self._pools) if self._widths(job.task, pool)}, job)
-            for job in waiting
-        ]
-        misfit = next((job.task for by_pool_s, job in times_s if not by_pool_s), None)
-        if misfit is not None:
-            raise no_place(self.name, misfit, self._cluster)
-        for by_pool_s, job in sorted(times_s, key=lambda pair: (min(pair[0].values()), pair[1].task.id)):
-            best = min(by_pool_s, key=lambda at: work_s[at] + by_pool_s[at])
-            assigned[best][job.task.id] = job
-            work_s[best] += by_pool_s[best] * job.task.gpus / len(self._pools[best].gpus)
-        return assigned
+        for job in self._waiting.keys() - view.remaining.keys():
+            left = self._waiting.pop(job)
+            del self._by_time[bisect_left(self._by_time, (left.shortest_s, job))]
+            self._elastic_jobs.discard(job)
 
-    def _plan(
-        self, pool: GpuPool, running: Mapping[int, PooledTask], waiting: Mapping[int, PooledTask], view: View
-    ) -> Iterator[Action]:
-        jobs = {**running, **waiting}
-        options = {job: self._options(task, pool) for job, task in jobs.items()}
-        order = sorted(jobs, key=lambda job: (float(options[job].time_s[0, -1]), job))
-        completing = [job for job in order if job in running and options[job].time_s[0, -1] <= _COMPLETING_S]
+        new = view.remaining.keys() - self._waiting.keys()
+        if not new:
+            return
+        for task in view.waiting:
+            if task.id in new:
+                self._add_waiting(PooledTask(task, view.remaining[task.id]))
+        self._by_time.sort()
+
+    def _add_waiting(self, job: PooledTask) -> None:
+        models = {at: self._model_of(job.task, at) for at in range(len(self._pools))}
+        options = {at: model.options(job.left) for at, model in models.items() if model.widths}
+        if not options:
+            raise no_place(self.name, job.task, str(self.cluster))
+
+        alone_s = {at: job.left * models[at].alone_s for at in options}
+        widths = {at: models[at].widths for at in options}
+        waiting = _WaitingJob(job, widths, options, alone_s, min(alone_s.values()))
+        self._waiting[job.task.id] = waiting
+        self._by_time.append((waiting.shortest_s, job.task.id))
+        if any(len(each.widths) > 1 or each.first_s != alone_s[at] for at, each in options.items()):
+            self._elastic_jobs.add(job.task.id)
+
+    def _candidates(self, at: int, view: View) -> "_Candidates":
+        """Return the jobs that run in a pool, with their allocations; those that complete now keep their GPUs."""
+        pool = self._pools[at]
+        jobs = pool.running(view)
+        models = {job: self._model_of(pooled.task, at) for job, pooled in jobs.items()}
+        options = {job: models[job].options(pooled.left) for job, pooled in jobs.items()}
+        order = sorted(jobs, key=lambda job: (options[job].first_s, job))
+        completing = [job for job in order if options[job].first_s <= _COMPLETING_S]
+
         before = pool.allocator.allocations()
         free = len(pool.gpus) - sum(pool.allocator.occupied(len(before[job])) for job in completing)
-        admitted = admit(options, [job for job in order if job not in completing], free)
+        work_s = sum([pooled.left * models[job].alone_s * pooled.task.gpus for job, pooled in jobs.items()])
+        widths = {job: model.widths for job, model in models.items()}
+        return _Candidates(pool, widths, options, completing, free, work_s / len(pool.gpus))
+
+    def _assign(self, candidates: Sequence["_Candidates"]) -> None:
+        """Add the waiting jobs: each where it is predicted to complete first, the shortest job first.
+
+        Jobs that come after those that fill every pool are left out, since their turn would not come.
+        """
+        cut = not self._elastic_jobs
+        some = 1 + len(self.cluster) // 4
+        for place, (shortest_s, job) in enumerate(self._by_time):
+            if cut and place % some == 0 and all(each.is_full(shortest_s) for each in candidates):
+                return
+            waiting = self._waiting[job]
+            best = min(waiting.alone_s, key=lambda at: candidates[at].work_s + waiting.alone_s[at])
+            chosen = candidates[best]
+            chosen.widths[job] = waiting.widths[best]
+            chosen.options[job] = waiting.options[best]
+            chosen.work_s += waiting.alone_s[best] * waiting.job.task.gpus / len(chosen.pool.gpus)
+
+    def _plan(self, candidates: "_Candidates", view: View) -> Iterator[Action]:
+        pool = candidates.pool
+        options = candidates.options
+        admitted = admit(options, candidates.order(), candidates.free)
+
         # Budgets are relative to the energy of the fewest GPUs at the top clock.
         budget_j = self._budget * sum(float(options[job].energy_j[0, -1]) for job in admitted)
-        free -= sum(options[job].widths[0] for job in admitted)
+        free = candidates.free - sum(options[job].widths[0] for job in admitted)
         allocations = grow(options, admitted, free, budget_j)
-        gpus = {job: self._widths(jobs[job].task, pool)[chosen.width] for job, chosen in allocations.items()}
-        yield from self._apply(pool, {job: len(before[job]) for job in completing} | gpus, allocations, view)
+
+        before = pool.allocator.allocations()
+        gpus = {job: len(before[job]) for job in candidates.completing}
+        for job, chosen in allocations.items():
+            gpus[job] = candidates.widths[job][chosen.width]
+        yield from self._apply(pool, gpus, allocations, view)
 
     def _apply(
         self, pool: GpuPool, gpus: Mapping[int, int], allocations: Mapping[int, Allocation], view: View
@@ -188,14 +310,17 @@ class PowerFlow:
         for job in changes.started:
             yield Start(job, after[job][0], also=after[job][1:])
 
-    def _options(self, job: PooledTask, pool: GpuPool) -> AllocationOptions:
-        widths = self._widths(job.task, pool)
-        occupied = [pool.allocator.occupied(width) for width in widths]
-        return self.models.options(job.task, job.left, pool.gpu, widths, occupied)
+    def _model_of(self, task: Task, at: int) -> _JobModel:
+        """Return what is predicted for an iteration of a task in a pool, given by its number."""
+        if (task.id, at) not in self._job_models:
+            pool = self._pools[at]
+            widths = self._widths(task, pool)
+            occupied = tuple([pool.allocator.occupied(width) for width in widths])
+            time_s, energy_j = self.models.iteration(task, pool.gpu, widths)
+            alone_s = float(self.models.iteration(task, pool.gpu, (task.gpus,))[0][0, -1])
+            self._job_models[task.id, at] = _JobModel(widths, occupied, time_s, energy_j, alone_s)
+        return self._job_models[task.id, at]
 
     def _widths(self, task: Task, pool: GpuPool) -> tuple[int, ...]:
         widths = sorted({task.gpus, *task.widths}) if self._elastic else [task.gpus]
         return tuple(width for width in widths if pool.fits(task, width))
-
-    def _alone_s(self, job: PooledTask, pool: GpuPool) -> float:
-        return job.left * self.models.alone_s(job.task, pool.gpu)

@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heshare.lab.systems.power_flow.allocation import AllocationOptions
 from heshare.lab.systems.shared.training import scaling_efficiency
 from heshare.prediction.predictor import Predictor
 from heshare.shared.arrays import FloatArray
@@ -103,20 +102,11 @@ class StepModels:
             self._fitted[workload, gpu] = fit_step(np.array(clocks) / gpu.max_mhz, alone_s, energy_j, pair_s)
         return self._fitted[workload, gpu]
 
-    def alone_s(self, task: Task, gpu: Gpu) -> float:
-        return float(self._iteration(task, gpu, (task.gpus,))[0][0, -1])
+    def iteration(self, task: Task, gpu: Gpu, widths: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+        """Return the time, s, and the energy, J, of an iteration of a task on numbers of GPUs at each clock, (w, c).
 
-    def options(
-        self, task: Task, left: float, gpu: Gpu, widths: tuple[int, ...], occupied: Sequence[int]
-    ) -> AllocationOptions:
-        """Return the allocations of a task with `left` iterations on one type of GPU, with times and energies.
-
-        `widths` are numbers of GPUs, ascending, and `occupied` how many free GPUs each of them occupies.
+        `widths` are numbers of GPUs of one type, ascending.
         """
-        time_s, energy_j = self._iteration(task, gpu, widths)
-        return AllocationOptions(tuple(occupied), left * time_s, left * energy_j)
-
-    def _iteration(self, task: Task, gpu: Gpu, widths: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
         key = task.workload, task.gpus, widths, gpu
         if key not in self._iterations:
             model = self.fitted(task.workload, gpu)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from heshare.lab.systems.pwr.fragmentation import WHOLE, Nodes, Request, scores, weighed
-from heshare.policies.policy import Action, Event, Start, Traits, View
+from heshare.policies.policy import Action, Event, Policy, Start, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.shared.arrays import BoolArray, IntArray
@@ -30,7 +30,7 @@ _POPULAR = 0.95
 
 @register("pwr", title="PWR")
 @register("pwr:fgd", title="FGD", preset={"alpha": 0.0})
-class Pwr:
+class Pwr(Policy):
     """A queue, first come, first served; its head is placed on the GPU with the best score, or waits for room.
 
     Args:
@@ -40,7 +40,6 @@ class Pwr:
 
     name = "pwr"
     gangs = False
-    tick_s: float | None = None
     traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
 
     def __init__(self, alpha: float = 0.1, slower: float = 0.05) -> None:
@@ -49,7 +48,7 @@ class Pwr:
         self._alpha, self._slower = alpha, slower
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        self._cluster, self._predictor, self._rng = cluster, predictor, rng
+        super().reset(cluster, predictor, rng)
         self._shares: dict[tuple[Workload, Gpu], int] = {}
         self._seen: Counter[Workload] = Counter()
         self._last_seen = -1
@@ -68,7 +67,7 @@ class Pwr:
             gpu = self._choose(task.workload, np.maximum(free, 0), (free_mib >= need_mib) & (clients > 0))
             if gpu is None:
                 return
-            pct = self.share_pct(task.workload, self._cluster.gpus[gpu])
+            pct = self.share_pct(task.workload, self.cluster.gpus[gpu])
             free[gpu] -= _PERCENT * pct
             free_mib[gpu] -= need_mib
             clients[gpu] -= 1
@@ -81,7 +80,7 @@ class Pwr:
         if (workload, gpu) not in self._shares:
             pcts = list(range(_STEP_PCT, 101, _STEP_PCT))
             sets = [(Resident(workload, pct),) for pct in pcts]
-            times_s = self._predictor.co_run(sets, gpu, [None] * len(sets)).time_s[:, 0]
+            times_s = self.predictor.co_run(sets, gpu, [None] * len(sets)).time_s[:, 0]
             near = np.flatnonzero(times_s <= times_s[-1] * (1 + self._slower))
             self._shares[workload, gpu] = pcts[near[0]]
         return self._shares[workload, gpu]
@@ -89,8 +88,8 @@ class Pwr:
     def _choose(self, workload: Workload, free: IntArray, able: BoolArray) -> int | None:
         """Return the GPU with the highest score, ties drawn at random as Kubernetes does; None if there is no room."""
         at, found = [], []
-        for kind in self._cluster.kinds:
-            own = np.flatnonzero([gpu == kind for gpu in self._cluster.gpus])
+        for kind in self.cluster.kinds:
+            own = np.flatnonzero([gpu == kind for gpu in self.cluster.gpus])
             nodes = _nodes(kind, np.where(able[own], free[own], 0))
             request = Request(1, _PERCENT * self.share_pct(workload, kind))
             (scored,) = scores(nodes, [request], *self._typical(kind))
@@ -101,7 +100,7 @@ class Pwr:
             return None
         saved_w, fragmentation = (np.concatenate(values) for values in zip(*found, strict=True))
         total = weighed(saved_w, fragmentation, self._alpha)
-        return int(self._rng.choice(np.sort(gpus[total >= total.max() - 1e-9])))
+        return int(self.rng.choice(np.sort(gpus[total >= total.max() - 1e-9])))
 
     def _typical(self, kind: Gpu) -> tuple[list[Request], list[float]]:
         counts: Counter[int] = Counter()

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from heshare.policies.policy import Action, Event, EventKind, Start, Traits, View
+from heshare.policies.policy import Action, Event, EventKind, Policy, Start, Traits, View
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
@@ -30,7 +30,7 @@ CHOICES = ("first", "fastest")
     parameters={},
     preset={"order": "shortest", "gpus": "fastest"},
 )
-class Exclusive:
+class Exclusive(Policy):
     """One queue: its first task gets as many free GPUs as it needs, at the default clock, or all tasks wait.
 
     Args:
@@ -40,7 +40,6 @@ class Exclusive:
     """
 
     name = "fifo"
-    tick_s: float | None = None
 
     def __init__(self, order: str = "arrival", gpus: str = "first") -> None:
         require("order", order, order in ORDERS, " or ".join(ORDERS))
@@ -49,6 +48,7 @@ class Exclusive:
         self.traits = Traits(frequency=False, multi_task=False, heterogeneous=self._fastest)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        super().reset(cluster, predictor, rng)
         self._kinds = cluster.kinds
         self._totals = [cluster.gpus.count(kind) for kind in self._kinds]
         self._free = [[index for index, gpu in enumerate(cluster.gpus) if gpu == kind] for kind in self._kinds]

@@ -10,12 +10,14 @@ from typing import Protocol
 
 import numpy as np
 
-from heshare.policies.cached_planner import CachedPlanner
+from heshare.policies.kept_planning import PlansOnce
 from heshare.policies.policy import ReusedPlanning
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.random_placement import RandomPlacement
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.objectives import fit_mask
+from heshare.scheduling.objectives import fit_mask, make_instance
+from heshare.scheduling.pareto import knee
+from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.errors import unknown
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -34,26 +36,34 @@ class Placement(Protocol):
         ...
 
 
-class HeSharePlacement:
+class HeSharePlacement(PlansOnce):
     """The knee of HeShare's stage 1 for the waiting tasks, planned again whenever tasks have arrived.
 
-    Policies with equal settings share a planner.
+    Policies of one repetition share the search.
     """
 
     heterogeneous = True
 
-    def __init__(self, planner: CachedPlanner | None = None) -> None:
-        self.planner = planner or CachedPlanner()
-        self.reused = ReusedPlanning()
+    def __init__(self, settings: Settings = DEFAULTS) -> None:
+        super().__init__()
+        self.settings = settings
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        self._cluster, self._predictor, self._rng = cluster, predictor, rng
+        self._cluster = cluster
+        self._predictor = predictor
+        self._rng = rng
         self.reused = ReusedPlanning()
 
     def place(self, tasks: Sequence[Task]) -> dict[int, int]:
-        scheme, reused = self.planner.stage_1_scheme(tuple(tasks), self._cluster, self._predictor, self._rng)
-        self.reused = self.reused + reused
-        return scheme
+        waiting = tuple(tasks)
+        request = ("stage 1", self.settings, waiting, self._cluster)
+        return self.once(request, self._predictor, self._rng, lambda: self._plan(waiting))
+
+    def _plan(self, tasks: Sequence[Task]) -> dict[int, int]:
+        instance = make_instance(tasks, self._cluster, self._predictor)
+        schemes = self.kept.search(instance, self.settings, self._predictor, self._rng)
+        chosen = schemes.gpus[knee(schemes.objectives)].tolist()
+        return {task.id: gpu for task, gpu in zip(tasks, chosen, strict=True)}
 
 
 class EarliestPlacement:

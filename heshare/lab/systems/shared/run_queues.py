@@ -1,13 +1,14 @@
 """Base of the policies that give every GPU a queue and run a fixed number of its tasks, without batches or barriers."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from heshare.lab.systems.shared.placement import make_placement
-from heshare.policies.policy import Action, Event, EventKind, GpuView, ReusedPlanning, Running, SetClock, Start, View
+from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
+from heshare.policies.policy import Action, Event, EventKind, GpuView, Policy, Running, SetClock, Start, View
 from heshare.policies.predictions import TaskPredictions
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import memory_mib
@@ -15,7 +16,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 
-class QueuePolicy(ABC):
+class QueuePolicy(SharesPlanning, Policy):
     """Places tasks into queues, refills a GPU on each completion, and controls GPUs on ticks.
 
     When tasks have arrived, all tasks that have not started are placed again, at the first moment at which a GPU can
@@ -31,22 +32,21 @@ class QueuePolicy(ABC):
 
     ticks_on_change = True
     gangs = False
-    tick_s: float | None = None
     slots: int = 1
     mps_pct: int = 100
-    cluster: Cluster
     predictions: TaskPredictions
 
     def __init__(self, placement: str, limit: float) -> None:
         self.placement = make_placement(placement)
         self._limit = limit
 
-    @property
-    def reused(self) -> ReusedPlanning:
-        return self.placement.reused
+    def share_planning(self, kept: KeptPlanning) -> None:
+        """Place with what other policies of the same repetition have planned."""
+        if isinstance(self.placement, SharesPlanning):
+            self.placement.share_planning(kept)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        self.cluster = cluster
+        super().reset(cluster, predictor, rng)
         self.predictions = TaskPredictions(predictor, self._limit)
         self.placement.reset(cluster, predictor, rng)
         self._queues: list[list[Task]] = [[] for _ in cluster.gpus]
@@ -87,6 +87,7 @@ class QueuePolicy(ABC):
 
     def _place(self, waiting: Sequence[Task]) -> None:
         placed = self.placement.place(waiting)
+        self.reused = self.placement.reused
         self._queues = [
             self.order([task for task in waiting if placed[task.id] == gpu], gpu) for gpu in range(len(self.cluster))
         ]

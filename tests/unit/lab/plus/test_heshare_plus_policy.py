@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.lab.plus.heshare_plus import SearchSettings, optimise
 from heshare.lab.sweeps.random_streams import Repetition
-from heshare.lab.sweeps.sweep import repetition
+from heshare.lab.sweeps.sweep import Scenario, repetition
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
@@ -43,14 +41,13 @@ def test_heshare_plus_policies_share_one_front_and_each_is_charged_for_it() -> N
     alone = [
         run(tasks, gpus, make(name), predictor=Toy(demand=DEMANDS), rng=np.random.default_rng(1)) for name in names
     ]
-    makers = [partial(make, name) for name in names]
     predictors: list[Toy] = []
 
     def predictor() -> Toy:
         predictors.append(Toy(demand=DEMANDS))
         return predictors[-1]
 
-    together = list(repetition(Repetition(0, 1), tasks, gpus, makers, predictor))
+    together = list(repetition(Scenario({}, gpus, tasks, predictor), map(make, names), Repetition(0, 1)))
     # The second and the third policy reuse the front, so no predictor is made for them.
     assert [toy.calls > 0 for toy in predictors] == [True]
     assert len({done.predictor_calls for done in (*alone, *together)}) == 1

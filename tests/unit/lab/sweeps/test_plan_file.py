@@ -95,3 +95,10 @@ def test_negative_predictions_are_refused(tmp_path: Path, name: str) -> None:
     file.write_text(json.dumps(content))
     with pytest.raises(InputError, match=name):
         hs.read_plan(file)
+
+
+def test_tasks_of_a_plan_file_keep_all_their_attributes(tmp_path: Path) -> None:
+    training = hs.Task(0, hs.Workload("miso_gnn", 64, phase="training"), 7.0, 1.0, gpus=2, widths=(2, 4), priority=1)
+    half = hs.Task(1, hs.Workload("resnet18", 8, "fp16", "tensorrt"), 2.5, deadline_s=9.0, epochs=3)
+    own = replace(PLAN, tasks=(training, half), queues=((Batch((0,), (100,)),), (Batch((1,), (100,)),)))
+    assert hs.read_plan(hs.write_plan(tmp_path / "plan.json", own)) == own

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.grid import make_grid
 from heshare.lab.sweeps.random_streams import Repetition
-from heshare.lab.sweeps.sweep import WALL_TIME, repetition, sweep
+from heshare.lab.sweeps.sweep import WALL_TIME, Scenario, repetition, sweep
 from heshare.policies import registry
 from heshare.testing.toy import ToyPredictor, toy_devices
 from heshare.world.cluster import Cluster
@@ -37,7 +36,7 @@ def rows(policies: tuple[str, ...] = POLICIES, *, n_jobs: int = 1, **options: An
         "seed": 3,
         "seeds": 2,
     }
-    return sweep(Grid(policies, **{**values, **options}), n_jobs=n_jobs).loc[:, "repetition":]
+    return sweep(make_grid(policies, **{**values, **options}), n_jobs=n_jobs).loc[:, "repetition":]
 
 
 def without_wall_time(frame: pd.DataFrame) -> pd.DataFrame:
@@ -56,17 +55,11 @@ def test_sweep_has_one_row_for_each_repetition_and_policy() -> None:
 
 def test_sweep_rows_are_those_of_its_repetitions() -> None:
     frame = without_wall_time(rows())
+    scenario = Scenario({}, CLUSTER, lambda rng: draw(6, rng=rng), ToyPredictor, toy_devices)
     expected = [
         {"repetition": number, "policy": run.policy, "title": registry.title(run.policy), **run.summary()}
         for number in range(2)
-        for run in repetition(
-            Repetition(number, 3),
-            partial(draw, 6),
-            CLUSTER,
-            [partial(registry.make, policy) for policy in POLICIES],
-            ToyPredictor,
-            toy_devices,
-        )
+        for run in repetition(scenario, map(registry.make, POLICIES), Repetition(number, 3))
     ]
     pd.testing.assert_frame_equal(frame, without_wall_time(pd.DataFrame(expected)), check_exact=True)
 

@@ -19,7 +19,6 @@ from heshare.ops.jobs.entries import Decision
 from heshare.ops.jobs.job_file import read_jobs
 from heshare.ops.jobs.run_state import job_states
 from heshare.ops.workers.launcher import Launcher
-from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare
 from heshare.policies.registry import make
 from heshare.running.clock import VirtualClock
@@ -42,7 +41,7 @@ class Decisions(Observer):
 
 
 def small_heshare(_name):
-    return HeShare("trade-off", planner=CachedPlanner(Settings(generations=6, population=12)))
+    return HeShare("trade-off", Settings(generations=6, population=12))
 
 
 JOBS = "jobs:\n" + "".join(

@@ -192,7 +192,7 @@ def test_gpus_of_running_tasks_are_numbered_without_the_lost_one():
             yield Start(0, 2, also=(1,))
             yield Start(1, 0)
         elif view.waiting:
-            assert view.gpus[1].running.pace(0).time_s == 1.0
+            assert view.gpus[1].running[0].time_s == 1.0
             yield Pause(0)
 
     pending = [task(0, 10.0, gpus=2), task(1, 10.0)]

@@ -18,7 +18,7 @@ from heshare.devices.emulated_device import EmulatedDevice
 from heshare.ops.open_device import emulated
 from heshare.ops.recording import budget_plan
 from heshare.ops.recording.profile_device import profile, record_within_budget
-from heshare.prediction.forest import LEAST_SAMPLES
+from heshare.prediction.load import LEAST_SAMPLES
 from heshare.profiles import store
 from heshare.profiles.visit import MeasurementProtocol, Setup
 from heshare.shared.errors import DeviceError, InputError

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from heshare.lab.sweeps.random_streams import POLICY, Repetition
 from heshare.paper import harness
 from heshare.paper.harness import ENERGY, JCT, NEVER_WRONG, Setting
 from heshare.paper.studies import mechanisms
-from heshare.policies.cached_planner import CachedPlanner
 from heshare.prediction.oracle import DevicePredictor
+from heshare.scheduling.planner import plan
 from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
 
 SETTING = Setting(cluster="1xT4,1xA100", tasks=6, predictor=NEVER_WRONG)
-REMOVED = {
+REMOVED: dict[str, Any] = {
     "sharing": "heshare:trade-off/no-batches(generations=10)",
-    "order": "heshare.paper.studies.mechanisms:without_order",
+    "order": mechanisms.WithoutOrder(),
 }
 PLANS = {"Trade-off": "heshare:trade-off(generations=10)", **REMOVED}
 
 
 def test_without_order_tasks_run_as_they_are_numbered() -> None:
     streams = Repetition(0, 0)
-    policy = mechanisms.without_order()
+    policy = mechanisms.WithoutOrder()
     cluster = Cluster.parse("1xT4,1xA100")
-    front, _ = policy.planner.front(streams.task_set(6), cluster, DevicePredictor(), streams.rng(POLICY))
-    for queue in front.choose("trade-off").queues:
+    policy.reset(cluster, DevicePredictor(), streams.rng(POLICY))
+    for queue in policy.plan(streams.task_set(6)):
         order = [task for batch in queue for task in batch.tasks]
         assert order == sorted(order)
 
@@ -48,16 +50,15 @@ def test_the_other_en_opt_is_the_fastest_plan_of_nearly_the_least_energy() -> No
     streams = Repetition(0, 0)
     tasks = streams.task_set(12)
     cluster = Cluster.parse("1xT4,1xA100")
-    planner = CachedPlanner(Settings(generations=10))
-    front, _ = planner.front(tasks, cluster, DevicePredictor(), streams.rng(POLICY))
+    settings = Settings(generations=10)
+    front = plan(tasks, cluster, DevicePredictor(), rng=streams.rng(POLICY), settings=settings)
     least = front.en_opt
 
     for share in (0.0, 0.02, 100.0):
-        policy = mechanisms.EnOptWithin(share)
-        policy.planner = planner
+        policy = mechanisms.EnOptWithin(share, settings)
         policy.reset(cluster, DevicePredictor(), streams.rng(POLICY))
         queues = policy.plan(tasks)
-        (plan,) = [plan for plan in front.plans if plan.queues == queues]
-        assert plan.energy_j <= (1 + share) * least.energy_j
-        faster = [other for other in front.plans if other.jct_s < plan.jct_s]
+        (chosen,) = [each for each in front.plans if each.queues == queues]
+        assert chosen.energy_j <= (1 + share) * least.energy_j
+        faster = [other for other in front.plans if other.jct_s < chosen.jct_s]
         assert all(other.energy_j > (1 + share) * least.energy_j for other in faster)

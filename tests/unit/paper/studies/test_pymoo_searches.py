@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
 
+from heshare.lab.pymoo_problem import scheduling_problem
 from heshare.paper.studies import pymoo_searches
 from heshare.scheduling.genetic import Schemes, search
 from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
@@ -139,7 +140,7 @@ def test_the_quicker_children_are_those_of_pymoos_operators(instance: Instance, 
 
     quick = pymoo_searches._algorithm("nsga2", instance, Settings(), 0.1, np.random.default_rng(0)).mating.crossover
     quick.prob.value = chance
-    problem = pymoo_searches.problem(instance, pymoo_searches.SearchRecord(instance).evaluate)
+    problem = scheduling_problem(instance, pymoo_searches.SearchRecord(instance).evaluate)
     pairs = Population.new("X", random_schemes(instance.fits, 40, np.random.default_rng(1))).reshape(20, 2)
     ours, theirs = np.random.default_rng(2), np.random.default_rng(2)
     children = UniformCrossover(prob=chance)(problem, pairs, random_state=theirs)

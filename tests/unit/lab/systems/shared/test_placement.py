@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heshare.lab.systems.shared.placement import PLACEMENTS, HeSharePlacement, make_placement
-from heshare.policies.cached_planner import CachedPlanner, share_planners
+from heshare.policies.kept_planning import KeptPlanning
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.random_placement import RandomPlacement
 from heshare.policies.registry import make
@@ -54,17 +54,17 @@ def test_random_placement_of_a_task_does_not_change_with_later_arrivals():
 
 def test_heshare_placement_searches_once_and_charges_each_policy():
     moraks = [make("morak:heshare-placement"), make("mu-serve:heshare-placement")]
+    kept = KeptPlanning()
     for one in moraks:
-        one.placement.planner = CachedPlanner(QUICK)
-    share_planners(moraks)
-    assert moraks[0].placement.planner is moraks[1].placement.planner
+        one.placement.settings = QUICK
+        one.share_planning(kept)
     first, second = (simulate(one) for one in moraks)
     assert placed(first) == placed(second)
     assert moraks[0].reused.predictor_calls == 0 < moraks[1].reused.predictor_calls
 
 
 def test_heshare_placement_plans_all_waiting_tasks_again():
-    made = ready(HeSharePlacement(planner=CachedPlanner(QUICK)))
+    made = ready(HeSharePlacement(QUICK))
     assert set(made.place(TASKS[:4])) == {0, 1, 2, 3}
     assert set(made.place(TASKS[2:])) == set(range(2, 12))
 

@@ -1,0 +1,58 @@
+"""What takes long to compute and depends on few files, kept in the user's cache from one process to the next."""
+
+import hashlib
+import pickle
+import platform
+import warnings
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import TypeVar
+
+from heshare.shared import files
+from heshare.shared.version import __version__
+
+_T = TypeVar("_T")
+
+
+class NotKeptWarning(UserWarning):
+    """The user's cache cannot be written, so the same is computed again in the next process."""
+
+
+def key_of(paths: Iterable[Path], libraries: Iterable[str]) -> str:
+    """Return a hash of the bytes of files, the versions of libraries, of this package and of Python, the processor."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    versions = [(name, metadata.version(name)) for name in libraries]
+    digest.update(repr((versions, __version__, platform.python_version(), platform.machine())).encode())
+    return digest.hexdigest()[:16]
+
+
+def kept(name: str, key: str, make: Callable[[], _T]) -> _T:
+    """Return what was kept under a name and a key, else what `make` returns, which is then kept.
+
+    It is a pickle, `$XDG_CACHE_HOME/heshare/NAME-KEY.pickle` (`~/.cache/heshare`), which only the user may write. A
+    file that is damaged is made again; where no file can be written, a `NotKeptWarning` names it.
+    """
+    try:
+        path = files.user_cache() / f"{name}-{key}.pickle"
+    except RuntimeError:  # no home folder
+        path = Path("~/.cache/heshare") / f"{name}-{key}.pickle"
+    try:
+        with path.open("rb") as stream:
+            found: _T = pickle.load(stream)
+        return found
+    except Exception:  # missing or damaged: of damaged bytes pickle makes errors of every kind
+        made = make()
+
+    try:
+        files.write_atomic(path, lambda temporary: temporary.write_bytes(pickle.dumps(made)), private=True)
+    except OSError as error:
+        warnings.warn(
+            f"{path} cannot be written ({error.strerror}), so it is made again every time; XDG_CACHE_HOME names "
+            "another folder",
+            NotKeptWarning,
+            stacklevel=2,
+        )
+    return made

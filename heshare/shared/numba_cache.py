@@ -1,0 +1,28 @@
+"""A folder for what numba compiles, where numba finds none itself."""
+
+import atexit
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from heshare.shared import files
+
+
+def set_numba_cache() -> None:
+    """Set `NUMBA_CACHE_DIR` to a temporary folder where numba could write nowhere and would raise an error.
+
+    Numba writes to that folder if it is set, else beside the sources, else to the user's cache. The temporary folder is
+    that of this process and of those that it starts, so that the next one compiles again.
+    """
+    if "NUMBA_CACHE_DIR" in os.environ or os.access(files.PACKAGE, os.W_OK):
+        return
+    with suppress(RuntimeError):  # there is no home folder
+        existing = next(folder for folder in files.user_cache().parents if folder.exists())
+        if os.access(existing, os.W_OK):
+            return
+    with suppress(OSError):
+        folder = Path(tempfile.mkdtemp(prefix="heshare-numba-"))
+        os.environ["NUMBA_CACHE_DIR"] = str(folder)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)

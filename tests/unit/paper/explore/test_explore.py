@@ -1,0 +1,153 @@
+"""`hs.explore`: predicted timelines, boxes of runs, the page of a front."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import heshare as hs
+from heshare.paper.explore import front_page
+from heshare.paper.explore.timeline_boxes import differs, predicted_timelines, run_boxes
+from heshare.prediction.load import load_predictor
+from heshare.shared.errors import InputError
+
+CLUSTER = "1xT4,1xV100,1xA100"
+
+
+@pytest.fixture(scope="module")
+def front() -> hs.Front:
+    return hs.plan(hs.task_set(8, seed=3), CLUSTER, seed=0)
+
+
+def data_of(html: str) -> dict:
+    return json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+
+
+def test_predicted_timelines_give_the_plans_own_average_jct(front: hs.Front) -> None:
+    for plan, timeline in zip(front, predicted_timelines(front.plans, load_predictor()), strict=True):
+        assert timeline["end_s"].mean() == pytest.approx(plan.jct_s, rel=1e-9)
+        assert (timeline["end_s"] <= timeline["batch_end_s"] + 1e-9).all()
+        assert (timeline["lane"] < timeline["lanes"]).all()
+
+
+def test_predicted_timelines_of_the_improved_search_give_its_average_jct() -> None:
+    front = hs.optimise(hs.task_set(6, seed=3), CLUSTER, seed=0)
+    (timeline,) = predicted_timelines([front.trade_off], load_predictor())
+    assert timeline["end_s"].mean() == pytest.approx(front.trade_off.jct_s, rel=1e-6)
+
+
+def test_a_task_differs_in_gpu_batch_share_or_clock(front: hs.Front) -> None:
+    (one,) = predicted_timelines([front[0]], load_predictor())
+    assert not differs(one, one.iloc[::-1]).any()
+    for column, task in (("gpu", 2), ("batch", 3), ("mps_pct", 4), ("sm_mhz", 5)):
+        other = one.copy()
+        row = other.index[other["task"] == task]
+        other.loc[row, column] = "none" if column == "gpu" else 7
+        assert other.loc[differs(other, one), "task"].tolist() == [task]
+
+
+def test_boxes_of_a_run_are_its_intervals_and_clocks_without_idle_time() -> None:
+    done = hs.run(hs.task_set(4, seed=0), "1xT4,1xA100", "fifo")
+    tasks, clocks = run_boxes([done, done])
+    first = tasks[tasks["plan"] == 0]
+    assert sorted(first["task"]) == [0, 1, 2, 3]
+    assert first["end_s"].mean() == pytest.approx(done.avg_jct_s, abs=0.1)
+    assert first["bottom"].max() < len(done.cluster)
+    assert (tasks["plan"] == 1).sum() == len(first)
+    busy_s = {row: part["end_s"].max() for row, part in first.groupby(first["top"].astype(int))}
+    of_first = clocks[clocks["plan"] == 0]
+    strips_s = {row: part["end_s"].max() for row, part in of_first.groupby(of_first["top"].astype(int))}
+    assert strips_s == busy_s
+    same = of_first["label"].shift() == of_first["label"]
+    touching = of_first["end_s"].shift() == of_first["begin_s"]
+    assert not (same & touching & (of_first["bottom"].shift() == of_first["bottom"])).any(), "neighbours are joined"
+
+
+def test_run_with_training_can_be_drawn_and_traced(tmp_path: Path) -> None:
+    tasks = [hs.Task(0, hs.Workload("eaco_vgg16", 32, phase="training"), 20.0)]
+    done = hs.run(tasks, "1xV100", "fifo")
+    assert "no load class" in [text.get_text() for text in done.plot().axes[0].get_legend().get_texts()]
+    assert done.to_perfetto(tmp_path / "run.json").exists()
+
+
+@pytest.mark.slow
+def test_explore_writes_the_same_bytes_twice_without_any_address(front: hs.Front, tmp_path: Path) -> None:
+    page = hs.explore(front, tmp_path / "front.html")
+    assert (tmp_path / "front.html").read_text("utf-8") == page.html == hs.explore(front).html
+    assert len(repr(page)) <= 200
+    assert 'src="' not in page.html.split("<script")[0]
+    assert "<iframe" in page._repr_html_()
+    assert len(page.html) < 1_500_000
+
+
+def test_explore_page_has_each_plan_with_its_timeline(front: hs.Front) -> None:
+    front = front[:4]
+    data = data_of(hs.explore(front).html)
+    assert list(map(int, data["about"])) == list(range(len(front)))
+    tasks = pd.DataFrame(data["timeline"]["datasets"]["tasks"])
+    assert (tasks["begin_s"] < tasks["end_s"]).all()
+    for index, rows in tasks.groupby("plan"):
+        assert rows["end_s"].mean() == pytest.approx(front[int(index)].jct_s, abs=0.1)
+    (reference,) = (int(index) for index, text in data["about"].items() if ", Trade-off" in text)
+    assert front[reference] == front.trade_off
+    assert not tasks.loc[tasks["plan"] == reference, "differs"].any()
+    assert tasks.loc[tasks["plan"] != reference, "differs"].any()
+    batches = {(row["plan"], row["bottom"]) for row in data["timeline"]["datasets"]["clocks"]}
+    assert len(batches) >= len(front)
+
+
+def test_explore_shows_some_plans_of_a_large_front(front: hs.Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heshare.paper.explore.front_page.MOST_PLANS", 7)
+    html = hs.explore(front).html
+    shown = set(map(int, data_of(html)["about"]))
+    assert len(shown) <= 7 < len(front)
+    named = front.to_frame().query("choice != ''").index
+    assert set(named) <= shown
+    assert f"{len(shown)} of the {len(front)} plans are shown" in html
+
+
+def test_explore_shows_runs_of_other_policies_and_a_link_home(front: hs.Front) -> None:
+    runs = {title: hs.run(front[0].tasks, CLUSTER, title) for title in ("random", "fifo")}
+    html = hs.explore(front, runs=runs, home="index.html").html
+    data = data_of(html)
+    assert '<a href="index.html">' in html
+    assert html.count('name="run" value=') == len(data["run_about"]) == 2
+    assert f"average JCT {runs['random'].avg_jct_s:,.0f} s" in data["run_about"][0]
+    assert "against random" in data["run_about"][1]
+    boxes = pd.DataFrame(data["runs"]["datasets"]["tasks"])
+    for place, done in enumerate(runs.values()):
+        assert boxes.loc[boxes["plan"] == place, "end_s"].mean() == pytest.approx(done.avg_jct_s, abs=0.1)
+
+    plain = hs.explore(front).html
+    assert "<nav>" not in plain
+    assert "<fieldset>" not in plain
+
+
+def test_explore_refuses_runs_of_other_tasks(front: hs.Front) -> None:
+    with pytest.raises(InputError, match="runs of the tasks and GPUs of the front"):
+        hs.explore(front, runs={"fifo": hs.run(3, CLUSTER, "fifo")})
+
+
+def test_colours_of_lines_and_texts_follow_the_page(front: hs.Front) -> None:
+    html = hs.explore(front).html
+    assert "prefers-color-scheme: dark" in html
+    config = data_of(html)["timeline"]["config"]
+    assert config["axis"]["labelColor"] == "var(--ink)"
+    plus = hs.explore(front, series="HeShare+")
+    assert "#000000" not in json.dumps(data_of(plus.html)["front"]), "black marks could not be seen on a dark page"
+
+
+def test_explore_refuses_a_folder(front: hs.Front, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Name a file"):
+        hs.explore(front, tmp_path)
+
+
+def test_no_text_of_a_card_ends_or_opens_a_script_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front_page, "_vega", lambda: "")
+    evil = {"about": {"0": "<!--<script></script>"}}
+    html = front_page._html("t", evil)
+    assert data_of(html) == evil
+    assert "<!--<script" not in html

@@ -1,0 +1,228 @@
+"""The schedulers' predictor: equal to reference rows, independent of order, history and process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
+
+from heshare.prediction.features import TABLE_II, ReferenceFeatures, is_reference, profile_features
+from heshare.prediction.load import load_predictor, predictor_factory, train
+from heshare.prediction.oracle import DevicePredictor
+from heshare.prediction.predictor import CodedSets
+from heshare.prediction.samples import split_rows
+from heshare.prediction.targets import Targets
+from heshare.prediction.trees import TREE_SETTINGS, RandomForest, Trees
+from heshare.profiles import store
+from heshare.shared.errors import InputError
+from heshare.world.catalogue import gpu, paper_models
+from heshare.world.workload import Resident, Workload, parse_resident
+
+A100 = gpu("A100")
+SETS = [
+    tuple(map(parse_resident, texts))
+    for texts in (
+        ("resnet50:4@50", "vgg19:8@50"),
+        ("gpt2:4@30", "bert_large:8@40", "mobilenet:4@20"),
+        ("densenet121:4@100",),
+        ("vgg16:8@60", "vgg16:8@60"),
+    )
+]
+
+
+def test_a_workload_alone_at_the_top_clock_is_its_reference_row(checkout: Path) -> None:
+    table = store.read(checkout / "data" / "profiles" / "emulated" / "A100")
+    row = table[is_reference(table)].iloc[7]
+    predictor = load_predictor()
+    workload = Workload(row["workload"], int(row["batch_size"]))
+    for clock in (None, 1410):
+        answer = predictor.solo([workload], A100, clock)
+        assert answer.time_s.tolist() == [[row["time_s"]]]
+        assert answer.power_w.tolist() == [row["power_w"]]
+    assert predictor.calls == 0
+
+
+def test_sets_as_an_array_are_predicted_and_counted_as_tuples_are() -> None:
+    residents = sorted({resident for residents in SETS for resident in residents})
+    members = np.full((len(SETS), 4), -1)
+    for row, each in enumerate(SETS):
+        members[row, : len(each)] = [residents.index(resident) for resident in each]
+    coded, clocks = CodedSets(residents, members), [None, 1200, 900, 1410]
+    assert list(coded) == SETS == [coded[row] for row in range(len(coded))]
+    by_tuples, by_array = load_predictor(), load_predictor()
+    first, second = by_tuples.co_run(SETS, A100, clocks), by_array.co_run(coded, A100, clocks)
+    assert np.array_equal(first.time_s, second.time_s[:, :3], equal_nan=True)
+    assert first.power_w.tolist() == second.power_w.tolist()
+    assert by_tuples.calls == by_array.calls == sum(map(len, SETS))
+
+
+def test_co_run_pads_times_to_the_largest_set() -> None:
+    answer = load_predictor().co_run(SETS, A100, [None, 1200, 900, 1410])
+    assert answer.time_s.shape == (4, 3)
+    assert np.isnan(answer.time_s).tolist() == [
+        [False, False, True],
+        [False] * 3,
+        [False, True, True],
+        [False] * 2 + [True],
+    ]
+    assert answer.time_s[3, 0] == answer.time_s[3, 1]
+    assert (answer.power_w > A100.idle_w).all()
+
+
+def test_co_run_takes_no_sets_and_empty_sets() -> None:
+    predictor = load_predictor()
+    assert predictor.co_run([], A100, []).time_s.shape == (0, 0)
+    empty = predictor.co_run([()], A100, [900])
+    assert empty.time_s.shape == (1, 0)
+    assert empty.power_w[0] == pytest.approx(A100.idle_w, rel=0.05)
+
+
+def test_calls_count_each_set_once() -> None:
+    predictor = load_predictor()
+    predictor.co_run(SETS[:2], A100, [900, 900])
+    assert predictor.calls == 5
+    predictor.co_run([SETS[0][::-1], SETS[1]], A100, [900, 900])
+    assert predictor.calls == 5
+    predictor.co_run([SETS[0]], A100, [None])
+    assert predictor.calls == 7
+    assert load_predictor().calls == 0
+
+
+def test_one_call_with_many_sets_equals_many_calls_in_another_order_to_the_bit(rng: np.random.Generator) -> None:
+    names = sorted(paper_models())
+    sets = [
+        tuple(Resident(Workload(str(rng.choice(names)), 4), 10 * int(rng.integers(1, 11))) for _ in range(size))
+        for size in rng.integers(1, 7, size=60)
+    ]
+    bulk, single = load_predictor().co_run(sets, A100, [None] * 60), load_predictor()
+    for row, members in enumerate(sets):
+        answer = single.co_run([members[::-1]], A100, [None])
+        assert answer.time_s[0, ::-1].tolist() == bulk.time_s[row, : len(members)].tolist()
+        assert answer.power_w[0] == bulk.power_w[row]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 400])
+def test_trees_have_the_bits_of_the_trees_one_by_one(rows: int) -> None:
+    rng = np.random.default_rng(3)
+    learned = rng.random((300, 14)).astype(np.float32)
+    asked = np.vstack([learned, rng.random((100, 14)).astype(np.float32)])[:rows]
+    outputs = np.column_stack([learned.sum(axis=1), learned[:, 0] * learned[:, 1]])
+    model = ExtraTreesRegressor(random_state=0, n_jobs=1, **TREE_SETTINGS).fit(learned, outputs)
+    expected = np.zeros((rows, 2))
+    for tree in model.estimators_ if rows else ():
+        expected += tree.tree_.predict(asked).reshape(rows, 2)
+    assert np.array_equal(Trees.of(model.estimators_).mean(asked), expected / len(model.estimators_))
+
+
+def test_errors_on_unrecorded_sets_are_small(rng: np.random.Generator) -> None:
+    """Pairs and triples that no profile holds, as planners need them."""
+    names = sorted(paper_models())
+    for name in ("T4", "V100", "A100"):
+        device = gpu(name)
+        sets = [
+            tuple(Resident(Workload(str(rng.choice(names)), 8), 10 * int(rng.integers(2, 11))) for _ in range(size))
+            for size in rng.integers(1, 4, size=60)
+        ]
+        predicted, true = (
+            load_predictor().co_run(sets, device, [None] * 60),
+            DevicePredictor().co_run(sets, device, [None] * 60),
+        )
+        assert np.nanmean(np.abs(predicted.time_s / true.time_s - 1)) < 0.15
+        assert np.mean(np.abs(predicted.power_w / true.power_w - 1)) < 0.10
+
+
+def test_train_ignores_the_validation_rows(checkout: Path) -> None:
+    table = store.read(checkout / "data" / "profiles" / "emulated" / "T4")
+    samples = table[~is_reference(table)].reset_index(drop=True)
+    fitted, validation = split_rows(len(samples), rng=np.random.default_rng(0))
+    changed = table.copy()
+    where = np.flatnonzero(~is_reference(table))[validation]
+    changed.loc[where, "time_s"] *= 7
+    x = profile_features(samples, ReferenceFeatures(table))
+    assert np.array_equal(train(table, seed=0).model.predict(x), train(changed, seed=0).model.predict(x))
+    assert len(fitted) == round(0.75 * len(samples))
+    assert sorted([*fitted, *validation]) == list(range(len(samples)))
+
+
+def test_co_run_refuses_clocks_sizes_and_gpus_outside_the_profiles(checkout: Path) -> None:
+    predictor = predictor_factory(store.read_shipped())()
+    with pytest.raises(InputError, match="a clock of its grid"):
+        predictor.co_run([SETS[0]], A100, [1411])
+    with pytest.raises(InputError, match="inference batch sizes 1 to 32"):
+        predictor.solo([Workload("resnet50", 64)], A100)
+    with pytest.raises(InputError, match="H100, which the profiles do not cover"):
+        predictor.solo([Workload("resnet50", 4)], gpu("H100"))
+    table = store.read(checkout / "data" / "profiles" / "emulated" / "T4")
+    with pytest.raises(InputError, match="Record"):
+        train(table[~(is_reference(table) & (table["workload"] == "vgg19"))], seed=0)
+
+
+PROGRAM = """
+import hashlib
+from heshare.prediction.load import load_predictor
+from heshare.world.catalogue import gpu
+from heshare.world.workload import parse_resident
+sets = [tuple(map(parse_resident, text.split("+"))) for text in {texts!r}]
+answer = load_predictor().co_run(sets, gpu("A100"), [None, 1200, 900, 1410])
+print(hashlib.sha256(answer.time_s.tobytes() + answer.power_w.tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_another_process_gives_the_same_bytes(checkout: Path) -> None:
+    answer = load_predictor().co_run(SETS, A100, [None, 1200, 900, 1410])
+    here = hashlib.sha256(answer.time_s.tobytes() + answer.power_w.tobytes()).hexdigest()
+    program = PROGRAM.format(texts=["+".join(map(str, members)) for members in SETS])
+    environment = os.environ | {"PYTHONHASHSEED": "12345"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == here
+
+
+def test_predictors_share_their_predictions_and_not_their_counts() -> None:
+    sets = [
+        (Resident(Workload("vgg19", 8), 40), Resident(Workload("resnet50", 4), 60)),
+        (Resident(Workload("gpt2", 4)),),
+    ]
+    device = gpu("V100")
+    first, second = load_predictor(), load_predictor()
+    for clocks in ([None, None], [device.clocks_mhz[3]] * 2, [None, None]):
+        expected = first.co_run(sets, device, clocks)
+        known = len(first._trained.known[device].number)
+        actual = second.co_run(sets[::-1], device, clocks)
+        assert np.array_equal(expected.time_s, actual.time_s[::-1], equal_nan=True)
+        assert np.array_equal(expected.power_w, actual.power_w[::-1])
+        assert len(second._trained.known[device].number) == known
+        assert first.calls == second.calls > 0
+
+
+def test_the_papers_random_forest_predicts_and_is_another_model() -> None:
+    trees, forest = load_predictor(), load_predictor(kind="random-forest")
+    sets = [members for members in SETS if len(members) > 1]
+    first, second = trees.co_run(sets, A100, [None] * 3), forest.co_run(sets, A100, [None] * 3)
+    assert np.nanmax(np.abs(second.time_s / first.time_s - 1)) < 0.5
+    assert not np.array_equal(first.power_w, second.power_w)
+    assert trees.calls == forest.calls
+    with pytest.raises(InputError, match="trees or random-forest"):
+        load_predictor(kind="oracle")
+
+
+def test_random_forest_has_the_predictions_of_scikit_learn() -> None:
+    rng = np.random.default_rng(3)
+    table = store.read_shipped()
+    rows = table[~is_reference(table)].sample(300, random_state=0)
+    features = profile_features(rows, ReferenceFeatures(table))
+    time_s, power_w = rows["time_s"].to_numpy(), rows["power_w"].to_numpy()
+    model = RandomForest(seed=4).fit(features, time_s, power_w)
+    targets = Targets()
+    learned = targets.fit(features, time_s, power_w)
+    scale = learned.std(axis=0) + 1e-12
+    reference = RandomForestRegressor(random_state=4).fit(features[:, TABLE_II], learned / scale)
+    asked = features[rng.permutation(300)[:50]]
+    expected = targets.decode(asked, reference.predict(asked[:, TABLE_II]) * scale)
+    np.testing.assert_allclose(model.predict(asked), expected, rtol=1e-6)

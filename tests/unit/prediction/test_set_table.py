@@ -1,0 +1,71 @@
+"""Predictions of training, time slices and MIG, equal for all predictors."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+
+from heshare.devices.device_model import co_run
+from heshare.lab.systems.shared import training
+from heshare.prediction.load import load_predictor
+from heshare.prediction.set_table import TIME_CV, SetTable
+from heshare.world.catalogue import gpu
+from heshare.world.workload import Resident, Workload
+
+V100 = gpu("V100")
+ALEXNET, RESNET, _, VGG = training.workloads("eaco")
+CNN = Resident(Workload("resnet50", 8), 50)
+
+
+def time_sliced(*workloads):
+    return tuple(Resident(one, 100, "time-slice") for one in workloads)
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    return load_predictor()
+
+
+def test_solo_predicts_a_training_workload_by_its_record(predictor):
+    answer = predictor.solo([ALEXNET, VGG], gpu("V100-SXM2"))
+    assert answer.time_s[:, 0].tolist() == pytest.approx([0.2778, 0.2889], rel=1e-3)
+
+
+def test_co_run_predicts_a_set_with_an_error_that_the_set_determines(predictor):
+    pair = time_sliced(ALEXNET, VGG)
+    true = co_run(V100, pair)
+    predicted = predictor.co_run([pair, pair[::-1]], V100, [None, V100.max_mhz])
+    assert predicted.time_s[0].tolist() == predicted.time_s[1].tolist()[::-1]
+    ratio = predicted.time_s[0] / [task.time_s for task in true.tasks]
+    assert (ratio != 1).all()
+    assert np.abs(np.log(ratio)).max() < 5 * TIME_CV
+    assert SetTable().predict(V100, pair, None)[0] == predicted.time_s[0].tolist()
+
+
+def test_errors_have_the_stated_spread():
+    table = SetTable()
+    pairs = [time_sliced(*pair) for pair in combinations_with_replacement(training.workloads("gavel"), 2)]
+    ratios = [
+        predicted / task.time_s
+        for pair in pairs
+        for predicted, task in zip(table.predict(V100, pair, None)[0], co_run(V100, pair).tasks, strict=True)
+    ]
+    assert np.std(ratios) == pytest.approx(TIME_CV, rel=0.1)
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.01)
+
+
+def test_co_run_predicts_profiled_and_training_sets_in_one_call(predictor):
+    asked = [(CNN, CNN), time_sliced(ALEXNET, RESNET, VGG), (CNN,), ()]
+    calls = predictor.calls
+    together = predictor.co_run(asked, V100, [None] * 4)
+    assert predictor.calls - calls >= 3
+    for row, residents in enumerate(asked):
+        own = predictor.co_run([residents], V100, [None])
+        np.testing.assert_array_equal(together.time_s[row, : len(residents)], own.time_s[0])
+        assert np.isnan(together.time_s[row, len(residents) :]).all()
+        assert together.power_w[row] == own.power_w[0]
+    before = predictor.calls
+    predictor.co_run(asked, V100, [None] * 4)
+    assert predictor.calls == before

@@ -1,0 +1,46 @@
+"""The figure of a run: which task ran where and when, at which share, clock and power."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from heshare.devices.task_sizes import draw
+from heshare.policies.registry import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.result import Run
+from heshare.running.run import run
+from heshare.running.timeline_figure import frame
+from heshare.world.catalogue import load_class
+from heshare.world.cluster import Cluster
+
+
+@pytest.fixture(scope="module")
+def done() -> Run:
+    tasks = draw(9, rng=np.random.default_rng(1))
+    cluster = Cluster.parse("1xT4,1xA100")
+    return run(
+        tasks, cluster, make("sched-only:all-at-once"), predictor=DevicePredictor(), rng=np.random.default_rng(0)
+    )
+
+
+def test_frame_has_every_interval_and_the_energy_of_the_run(done: Run) -> None:
+    shown = frame(done)
+    tasks, power = shown[shown["row"] == "task"], shown[shown["row"] == "power"]
+    assert sorted(tasks["task"]) == list(range(9))
+    energy_j = (power["value"] * (power["end_s"] - power["start_s"])).sum()
+    assert energy_j == pytest.approx(done.energy_cluster_j, rel=1e-9)
+    clock = shown[shown["row"] == "clock"]
+    assert (clock["value"] <= clock["top"]).all()
+    assert len(clock) == len(power) == len(done.record.segments)
+    assert (shown.loc[shown["row"] != "task", "task"]).isna().all()
+    for _, lane in tasks.groupby(["gpu", "lane"]):
+        assert (lane["end_s"].to_numpy()[:-1] <= lane["start_s"].to_numpy()[1:]).all()
+
+
+def test_plot_has_a_row_for_each_gpu_and_a_legend_of_loads_clock_and_power(done: Run) -> None:
+    fig = done.plot()
+    texts = [text.get_text() for text in fig.axes[0].get_legend().get_texts()]
+    assert texts[-2:] == ["SM clock", "power"]
+    assert {f"{load_class(task.workload.model)} load" for task in done.tasks} == set(texts[:-2])
+    assert [text.get_text() for text in fig.axes[0].get_yticklabels()] == ["T4-0", "A100-0"]

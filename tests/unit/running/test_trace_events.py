@@ -1,0 +1,155 @@
+"""Chrome trace events: slots without overlap, the durations of the run, counters that integrate to its energy."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.scripted_policy import ScriptedPolicy
+
+from heshare.devices.task_sizes import draw
+from heshare.policies.policy import Event, Migrate, Pause, SetClock, Start, View, Wait
+from heshare.policies.registry import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.result import Run
+from heshare.running.run import run
+from heshare.running.timeline import Interval
+from heshare.running.trace_events import CLUSTER, slots, trace_events, write_trace
+from heshare.testing.toy import ToyPredictor, toy_devices, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+
+def run_with_sharing(arrivals: str) -> Run:
+    tasks = draw(14, rng=np.random.default_rng(3), arrivals=arrivals)
+    policy = make("sched-only:all-at-once")
+    return run(tasks, Cluster.parse("2xT4,1xA100"), policy, predictor=DevicePredictor(), rng=np.random.default_rng(0))
+
+
+def run_with_migration() -> Run:
+    """Two tasks on one of two toy cards; one is paused at 3 s, resumed at 5 s, moved at 6 s; a clock changes."""
+
+    def decide(event: Event, view: View) -> list[Any]:
+        answers: dict[float, list[Any]] = {
+            0.0: [Start(0, 0, 50), Start(1, 0, 60), Wait(3.0)],
+            3.0: [Pause(1), SetClock(0, 500), Wait(5.0)],
+            5.0: [Start(1, 0, 40), Wait(6.0)],
+            6.0: [Migrate(1, 1, 100)],
+        }
+        return answers.get(view.now_s, [])
+
+    tasks = (Task(0, Workload("resnet18", 4), 8.0), Task(1, Workload("bert_large", 8), 6.0))
+    cluster = Cluster((toy_gpu(),) * 2)
+    return run(
+        tasks,
+        cluster,
+        ScriptedPolicy(decide),
+        predictor=ToyPredictor(),
+        rng=np.random.default_rng(0),
+        devices=toy_devices(cluster),
+    )
+
+
+RUNS = {
+    "one by one": lambda: run_with_sharing("miso"),
+    "moved": run_with_migration,
+}
+
+
+@pytest.fixture(params=sorted(RUNS), scope="module")
+def done(request: pytest.FixtureRequest) -> Run:
+    return RUNS[request.param]()
+
+
+def slices(done: Run) -> list[dict[str, Any]]:
+    return [event for event in trace_events(done)["traceEvents"] if event["ph"] == "X"]
+
+
+def counters(done: Run, pid: int, name: str) -> list[tuple[float, dict[str, float]]]:
+    events = trace_events(done)["traceEvents"]
+    return [(e["ts"] / 1e6, e["args"]) for e in events if e["ph"] == "C" and e["pid"] == pid and e["name"] == name]
+
+
+def test_write_trace_is_json_in_order_of_time_with_names_of_processes_and_threads(done: Run, tmp_path: Path) -> None:
+    path = write_trace(done, tmp_path / "out.json")
+    read = json.loads(path.read_text())
+    assert read == json.loads(json.dumps(trace_events(done)))
+    events = read["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X", "C"}
+    timed = [event["ts"] for event in events if event["ph"] != "M"]
+    assert timed == sorted(timed)
+    assert timed[0] == 0
+    named = {(event["pid"], event.get("tid")) for event in events if event["ph"] == "M"}
+    assert {(event["pid"], event.get("tid")) for event in events} <= named
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert [processes[pid] for pid in sorted(processes)] == [f"cluster {done.cluster}", *done.cluster.labels]
+    assert read["otherData"]["energy_cluster_j"] == done.energy_cluster_j
+
+
+def test_trace_events_slices_of_a_slot_do_not_overlap_and_no_slot_is_unused(done: Run) -> None:
+    lanes = defaultdict(list)
+    for event in slices(done):
+        assert isinstance(event["ts"], int)
+        assert isinstance(event["dur"], int)
+        lanes[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for lane in lanes.values():
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(lane))
+    for gpu in range(len(done.cluster)):
+        most = max(len(each.residents) for each in done.record.segments if each.gpu == gpu)
+        assert {tid for pid, tid in lanes if pid == gpu + 1} == set(range(most))
+
+
+def test_trace_events_durations_sum_to_the_time_on_gpus(done: Run) -> None:
+    exact, whole = np.zeros(len(done.tasks)), np.zeros(len(done.tasks))
+    for event in slices(done):
+        exact[event["args"]["task"]] += event["args"]["end_s"] - event["args"]["start_s"]
+        whole[event["args"]["task"]] += event["dur"] / 1e6
+        assert event["name"].split(":")[0] == done.tasks[event["args"]["task"]].workload.model
+    np.testing.assert_allclose(exact, done.execution_s, rtol=1e-12)
+    np.testing.assert_allclose(whole, done.execution_s, atol=1e-6 * len(done.record.intervals))
+    # The union of a GPU's slices is its busy time.
+    busy_s = done.utilisation * done.makespan_s
+    for gpu in range(len(done.cluster)):
+        until = total = 0.0
+        for event in slices(done):
+            if event["pid"] == gpu + 1:
+                begin, end = event["args"]["start_s"], event["args"]["end_s"]
+                total += max(end - max(begin, until), 0.0)
+                until = max(until, end)
+        assert total == pytest.approx(busy_s[gpu], rel=1e-12)
+
+
+def test_trace_events_power_counters_integrate_to_the_energy_of_the_run(done: Run) -> None:
+    for pid in range(len(done.cluster) + 1):
+        steps = counters(done, pid, "power (W)")
+        total_j = sum(args["power"] * (end_s - begin_s) for (begin_s, args), (end_s, _) in pairwise(steps))
+        expected_j = done.energy_cluster_j if pid == CLUSTER else done.gpu_energy_cluster_j[pid - 1]
+        assert total_j == pytest.approx(expected_j, rel=1e-9)
+        assert steps[-1] == (pytest.approx(done.makespan_s), {"power": 0.0})
+
+
+def test_slots_reuse_a_freed_slot() -> None:
+    def interval(gpu: int, start_s: float, end_s: float) -> Interval:
+        return Interval(0, gpu, start_s, end_s, 100, 4, 1.0, "completed")
+
+    some = [
+        interval(0, 0, 4),
+        interval(0, 0, 2),
+        interval(0, 2, 3),
+        interval(1, 1, 9),
+        interval(0, 2.5, 5),
+        interval(0, 4, 6),
+    ]
+    assert slots(some) == [1, 0, 0, 0, 2, 0]
+
+
+def test_counters_of_tasks_follow_starts_pauses_and_ends() -> None:
+    done = run_with_migration()
+    found = [(round(time_s, 9), args["running"], args["waiting"]) for time_s, args in counters(done, CLUSTER, "tasks")]
+    assert found == [(0, 2, 0), (3, 1, 1), (5, 2, 0), (6, 2, 0), (10.25, 1, 0), (16.5, 0, 0)]
