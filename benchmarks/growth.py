@@ -16,7 +16,7 @@ import numpy as np
 from bench_rows import Row, peak_mib, single_row
 
 if TYPE_CHECKING:
-    from heshare.lab.plus.search_settings import SearchSettings
+    from heshare.lab.plus.heshare_plus import SearchSettings
     from heshare.prediction.predictor import Predictor
 
 UNIT = {"T4": 4, "V100": 2, "A100": 2}
@@ -29,7 +29,7 @@ SIZES = (60, 600, 2_400)
 def each_size(sizes: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Yield the times of a plan of each size and the peak memory so far, after a small plan that compiles."""
     import heshare
-    from heshare.lab.plus.search_settings import SearchSettings
+    from heshare.lab.plus.heshare_plus import SearchSettings
 
     predictor = heshare.load_predictor()
     plan(SMALL_TASKS, predictor, seed=0, effort=SearchSettings(rounds=2, weights=2))
@@ -45,20 +45,19 @@ def cluster_of(tasks: int) -> str:
 
 
 def plan(tasks: int, predictor: Predictor, *, seed: int, effort: SearchSettings) -> dict[str, Any]:
-    """Return tasks, gpus, points of the front, rows predicted, and the times to fill the tables and to search, s."""
+    """Return tasks, gpus, points of the front, rows predicted, and the times of the table and of the search, s."""
     from heshare.devices.task_sizes import draw
-    from heshare.lab.plus.costs import BatchCosts
-    from heshare.lab.plus.weighted_search import WeightedSearch
+    from heshare.lab.plus.batch_table import BatchTable
+    from heshare.lab.plus.heshare_plus import PlusSearch
     from heshare.scheduling.objectives import make_instance
     from heshare.world.cluster import Cluster
 
     cluster = Cluster.parse(cluster_of(tasks))
     calls, start_s = predictor.calls, perf_counter()
     drawn = draw(tasks, rng=np.random.default_rng(seed), load="mixed", arrivals="at_once")
-    costs = BatchCosts(make_instance(drawn, cluster, predictor), predictor, effort.choices)
-    costs.fill_tables()
+    table = BatchTable(make_instance(drawn, cluster, predictor), predictor, effort.choices)
     filled_s = perf_counter()
-    search = WeightedSearch(costs, effort, np.random.default_rng(seed))
+    search = PlusSearch(table, effort, np.random.default_rng(seed))
     search.run()
     row = {"tasks": tasks, "gpus": len(cluster), "points": len(search.front())}
     row["predictor_rows"] = predictor.calls - calls

@@ -15,8 +15,8 @@ from bench_rows import Row, sample_row, single_row
 from two_processes import in_processes
 
 import heshare
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.optimum.lower_bound import lower_bound, weights_along
+from heshare.lab.plus.batch_table import BatchTable
+from heshare.lab.plus.lower_bound import lower_bound, weights_along
 from heshare.paper.studies.optimality_gap import against_exact, improved
 from heshare.scheduling.objectives import make_instance
 from heshare.world.cluster import Cluster
@@ -69,8 +69,8 @@ def exact_row(seed: int) -> dict[str, float]:
 def bound_gap(seed: int) -> tuple[float, float]:
     """Return the largest gap of one task set to its bound, %, and the bound's CPU time for each weight, s."""
     tasks = heshare.task_set(60, seed=seed)
-    costs = BatchCosts(make_instance(tasks, Cluster.parse(LARGE), predictor()), predictor())
-    front = improved(costs, np.random.default_rng(seed))
+    table = BatchTable(make_instance(tasks, Cluster.parse(LARGE), predictor()), predictor())
+    front = improved(table, np.random.default_rng(seed))
     weights, start_s = weights_along(front), time.process_time()
-    proven = lower_bound(costs, weights)
+    proven = lower_bound(table, weights)
     return float(proven.gaps_along_pct(front).max()), (time.process_time() - start_s) / len(weights)

@@ -19,7 +19,7 @@ from bench_rows import Row, sample_row
 from queue_evaluation import QueueRecord, front_of_schemes, weights_of_front
 from search import improved, predictor, ratios, rng, volumes, world
 
-from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.batch_table import BatchTable
 from heshare.paper.studies.pymoo_searches import RANDOM_START, SearchRecord, genetic_checkpoints
 from heshare.scheduling.configuration import configure
 from heshare.scheduling.genetic import Schemes, evolve
@@ -129,15 +129,15 @@ def results(seeds: int = 10) -> list[Row]:
 def of_seed(seed: int, pygmo: Any) -> tuple[dict[str, float], dict[str, float]]:
     """Return the hypervolumes of all searches of one task set, and the schemes that each has evaluated."""
     instance = world(seed)
-    costs = BatchCosts(instance, predictor())
-    weights = weights_of_front(costs, rng(seed))
+    table = BatchTable(instance, predictor())
+    weights = weights_of_front(table, rng(seed))
     schemes = {name: search(name, SearchRecord(instance), seed, pygmo) for name in algorithms(pygmo)}
     schemes["heshare"] = heshare(seed)
 
     fronts = {name: configure(own, instance, predictor())[1] for name, own in schemes.items()}
     for name in algorithms(pygmo):
-        own = search(name, QueueRecord(costs, weights), seed, pygmo)
-        fronts[f"{name} queues"] = front_of_schemes(own, costs)
+        own = search(name, QueueRecord(table, weights), seed, pygmo)
+        fronts[f"{name} queues"] = front_of_schemes(own, table)
     fronts["plus"] = improved(instance, seed, BUDGET_S)
     return volumes(fronts, seed), {name: float(own.evaluations) for name, own in schemes.items()}
 

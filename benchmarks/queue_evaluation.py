@@ -10,18 +10,14 @@ of given schemes.
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.fronts import FrontArchive
-from heshare.lab.plus.local_search import NO_GPU, Assignment, assign, empty_assignment
-from heshare.lab.plus.option_tables import OptionTable, option_table, with_missing
-from heshare.lab.plus.search_settings import SearchSettings
-from heshare.lab.plus.weighted_search import WeightedSearch
+from heshare.lab.plus.batch_table import BatchTable, TableArrays
+from heshare.lab.plus.heshare_plus import FrontArchive, PlusSearch, SearchSettings
+from heshare.lab.plus.local_search import Memo, Queues, assign, memo_of, queue_cost, queues_of
 from heshare.paper.studies.pymoo_searches import SearchRecord
-from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.genetic import Schemes
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.compiling import compiled
 
 STEP = 1e-4
 """Share by which a weight is raised to find the sum of JCTs, the slope of the least cost."""
@@ -30,11 +26,11 @@ STEP = 1e-4
 class QueueRecord(SearchRecord):
     """Evaluates schemes by the least cost of each queue, at one of several weights on the sum of JCTs, J / s."""
 
-    def __init__(self, costs: BatchCosts, weights: FloatArray) -> None:
-        self._costs = costs
+    def __init__(self, table: BatchTable, weights: FloatArray) -> None:
+        self._table = table
         self._weights = weights
-        self._table = option_table(costs)
-        super().__init__(costs.world)
+        self._memo = memo_of(table)
+        super().__init__(table.instance)
 
     def objectives(self, schemes: IntArray) -> FloatArray:
         """Return [energy in J, average JCT in s] of the cheapest plan of each of p schemes, shape (p, 2)."""
@@ -45,40 +41,38 @@ class QueueRecord(SearchRecord):
         # The least of E + w T over all plans: its slope over w is the T of the cheapest plan.
         least = self._least_costs(schemes, weights)
         sum_s = (self._least_costs(schemes, raised) - least) / (raised - weights)
-        return np.column_stack((least - weights * sum_s, sum_s / self._costs.world.n))
+        return np.column_stack((least - weights * sum_s, sum_s / self._table.instance.n))
 
     def _least_costs(self, schemes: IntArray, weights: FloatArray) -> FloatArray:
-        queues = empty_assignment(self._costs)
-        while True:
-            found: FloatArray = _costs_of_schemes(self._table, queues, schemes, weights)
-            table = with_missing(self._costs, self._table)
-            if table is self._table:
-                return found
-            self._table = table
+        queues = queues_of(self._table, 1.0)
+        found: FloatArray = _costs_of_schemes(self._table.arrays, self._memo, queues, schemes, weights)
+        return found
 
 
-@compiled
-def _costs_of_schemes(table: OptionTable, queues: Assignment, schemes: IntArray, weights: FloatArray) -> FloatArray:
-    found = np.empty(len(schemes))
+@njit(cache=True)
+def _costs_of_schemes(
+    table: TableArrays, memo: Memo, queues: Queues, schemes: IntArray, weights: FloatArray
+) -> FloatArray:
+    found = np.zeros(len(schemes))
     for row in range(len(schemes)):
-        queues.gpu_of[:] = NO_GPU
-        queues.head[:] = EMPTY
-        queues.tail[:] = EMPTY
-        found[row] = assign(table, queues, schemes[row], weights[row])
+        queues.weight[0] = weights[row]
+        assign(table, memo, queues, schemes[row])
+        for gpu in range(len(queues.kind_of)):
+            found[row] += queue_cost(queues, gpu)
     return found
 
 
-def weights_of_front(costs: BatchCosts, rng: np.random.Generator) -> FloatArray:
+def weights_of_front(table: BatchTable, rng: np.random.Generator) -> FloatArray:
     """Return weights over the range of slopes of a first front, as HeShare+ takes them."""
     settings = SearchSettings(rounds=2)
-    search = WeightedSearch(costs, settings, rng)
+    search = PlusSearch(table, settings, rng)
     search.run()
     low, high = search.archive.weight_range()
     return np.geomspace(low / 2, high * 2, settings.weights)
 
 
-def front_of_schemes(schemes: Schemes, costs: BatchCosts) -> FloatArray:
+def front_of_schemes(schemes: Schemes, table: BatchTable) -> FloatArray:
     """Return the front of all plans of some schemes, [energy in J, average JCT in s], shape (m, 2)."""
-    archive = FrontArchive(costs, SearchSettings())
+    archive = FrontArchive(table, SearchSettings())
     archive.add(schemes.gpus)
     return archive.front().objectives

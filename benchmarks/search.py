@@ -26,9 +26,8 @@ from queue_evaluation import QueueRecord, front_of_schemes, weights_of_front
 from two_processes import in_processes
 
 import heshare
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.search_settings import SearchSettings
-from heshare.lab.plus.weighted_search import WeightedSearch
+from heshare.lab.plus.batch_table import BatchTable
+from heshare.lab.plus.heshare_plus import PlusSearch, SearchSettings
 from heshare.paper.studies import pymoo_searches
 from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean
 from heshare.scheduling.configuration import configure
@@ -88,9 +87,9 @@ def fronts_of(seed: int, schemes: dict[str, Schemes]) -> dict[str, FloatArray]:
 
 def fronts_by_queues(seed: int, own: Schemes) -> dict[str, FloatArray]:
     """Return the fronts of the rivals that search with HeShare+'s evaluation of a queue, and of HeShare's schemes."""
-    costs = BatchCosts(world(seed), predictor())
-    weights = weights_of_front(costs, rng(seed))
-    found = {"heshare queues": front_of_schemes(own, costs)}
+    table = BatchTable(world(seed), predictor())
+    weights = weights_of_front(table, rng(seed))
+    found = {"heshare queues": front_of_schemes(own, table)}
 
     for name in NAMES:
         run = pymoo_searches.search_checkpoints(
@@ -100,19 +99,19 @@ def fronts_by_queues(seed: int, own: Schemes) -> dict[str, FloatArray]:
             rng(seed),
             (pymoo_searches.EVALUATIONS,),
             rate="1/n",
-            record=QueueRecord(costs, weights),
+            record=QueueRecord(table, weights),
         )
-        found[f"{name} queues"] = front_of_schemes(run[-1].schemes, costs)
+        found[f"{name} queues"] = front_of_schemes(run[-1].schemes, table)
     return found
 
 
 def improved(instance: Instance, seed: int, budget_s: float | None) -> FloatArray:
-    """Return HeShare+'s front within a budget, if any; the tables of predictions are filled before, as for others."""
+    """Return HeShare+'s front within a budget, if any; the table of predictions is made before, as for others."""
     settings = SearchSettings()
-    costs = BatchCosts(instance, predictor(), settings.choices)
-    # An unreported search first: it compiles, and fills the tables.
-    WeightedSearch(costs, SearchSettings(rounds=2), rng(seed)).run()
-    search = WeightedSearch(costs, settings, rng(seed))
+    table = BatchTable(instance, predictor(), settings.choices)
+    # An unreported search first: it compiles.
+    PlusSearch(table, SearchSettings(rounds=2), rng(seed)).run()
+    search = PlusSearch(table, settings, rng(seed))
     search.run(None if budget_s is None else perf_counter() + budget_s)
     return search.front().objectives
 

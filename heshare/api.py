@@ -18,9 +18,8 @@ import pandas as pd
 from heshare import arguments
 from heshare.arguments import TasksLike
 from heshare.lab.limits import LimitSource, within_limit
+from heshare.lab.plus.heshare_plus import DEFAULT_SETTINGS, Progress, SearchSettings
 from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
-from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
-from heshare.lab.plus.weighted_search import Progress
 from heshare.lab.pymoo_problem import scheduling_problem
 from heshare.lab.sweeps.grid import SHIPPED, make_grid
 from heshare.lab.sweeps.random_streams import POLICY, Repetition

@@ -17,7 +17,7 @@ from heshare.cli import options
 from heshare.cli.json_output import print_json
 from heshare.devices.uncertainty import Uncertainty
 from heshare.lab import listings
-from heshare.lab.plus.optimum.lower_bound import BOUND_TASKS, bound_along
+from heshare.lab.plus.lower_bound import BOUND_TASKS, bound_along
 from heshare.lab.sweeps.plan_file import write_plan
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.systems.shared.mps_or_time_slices import limit_note

@@ -193,7 +193,7 @@ def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor
     return np.column_stack((energy_j, jct_s))
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def run_until_next_end(left: FloatArray, iteration_s: FloatArray) -> float:
     """Let the tasks of a batch run until the first of them ends, and return how long that takes, s.
 

@@ -7,8 +7,8 @@ import pytest
 from pytest_regressions.num_regression import NumericRegressionFixture
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.lab.plus.heshare_plus import optimise
-from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
+from heshare.lab.plus.batch_table import BatchChoices
+from heshare.lab.plus.heshare_plus import SearchSettings, optimise
 from heshare.world.cluster import Cluster
 
 

@@ -13,10 +13,8 @@ from support.brute_force import executed
 from support.strategies import clusters, task_sets
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.fronts import FrontArchive
-from heshare.lab.plus.heshare_plus import optimise
-from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
+from heshare.lab.plus.batch_table import BatchChoices, BatchTable
+from heshare.lab.plus.heshare_plus import FrontArchive, SearchSettings, optimise
 from heshare.scheduling.configuration import configure
 from heshare.scheduling.genetic import Schemes
 from heshare.scheduling.objectives import evaluate_schemes, make_instance
@@ -67,7 +65,7 @@ def test_no_plan_of_stage_2_on_the_same_assignment_is_better(
     effort = SearchSettings(
         labels=1000, sum_points=1000, choices=BatchChoices(width=max(1, len(tasks)), mps_variants=1, clocks=3)
     )
-    archive = FrontArchive(BatchCosts(world, toy(), effort.choices), effort)
+    archive = FrontArchive(BatchTable(world, toy(), effort.choices), effort)
     archive.add([allowed])
     points = archive.objectives()
     for point in stage_2:
@@ -78,8 +76,8 @@ SCRIPT = """
 import sys
 import numpy as np
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
-from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
-from heshare.lab.plus.heshare_plus import optimise
+from heshare.lab.plus.batch_table import BatchChoices
+from heshare.lab.plus.heshare_plus import SearchSettings, optimise
 from heshare.world.cluster import Cluster
 
 effort = SearchSettings(rounds=2, weights=3, coarse_weights=3, perturbations=1,

@@ -8,8 +8,7 @@ from itertools import pairwise, product
 import numpy as np
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.search_settings import BatchChoices
+from heshare.lab.plus.batch_table import BatchChoices, BatchTable
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel
 from heshare.scheduling.objectives import Instance, make_instance
@@ -20,12 +19,12 @@ from heshare.world.cluster import Cluster
 SMALL = BatchChoices(width=3, mps_variants=2, clocks=5, mps_pcts=(50, 100))
 
 
-def costs_of(n: int, cluster: str, choices: BatchChoices = SMALL, seed: int = 0) -> BatchCosts:
-    """Costs of a small instance by the toy predictor; `seed` shifts which tasks are drawn."""
+def table_of(n: int, cluster: str, choices: BatchChoices = SMALL, seed: int = 0) -> BatchTable:
+    """Table of a small instance by the toy predictor; `seed` shifts which tasks are drawn."""
     tasks = mixed_tasks(n + seed)[seed:]
     renumbered = tuple(type(task)(number, task.workload, task.iterations) for number, task in enumerate(tasks))
     predictor = Toy(demand=DEMANDS)
-    return BatchCosts(make_instance(renumbered, Cluster.parse(cluster), predictor), predictor, choices)
+    return BatchTable(make_instance(renumbered, Cluster.parse(cluster), predictor), predictor, choices)
 
 
 def lowest(points: FloatArray) -> FloatArray:
@@ -38,19 +37,19 @@ def lowest(points: FloatArray) -> FloatArray:
     return np.array(kept)
 
 
-def every_queue(costs: BatchCosts, kind: int, tasks: tuple[int, ...]) -> FloatArray:
+def every_queue(table: BatchTable, kind: int, tasks: tuple[int, ...]) -> FloatArray:
     """[J, sum of JCTs in s] of all ways to batch and configure a queue, shape (m, 2): every cut, no dynamic program."""
-    queue = sorted(tasks, key=lambda task: costs.rank[kind, task])
+    queue = sorted(tasks, key=lambda task: table.rank[kind, task])
     points = [] if queue else [np.zeros((1, 2))]
     for cuts in product((False, True), repeat=max(len(queue) - 1, 0)) if queue else ():
         marks = [0, *(position + 1 for position, cut in enumerate(cuts) if cut), len(queue)]
         parts = [queue[first:last] for first, last in pairwise(marks)]
-        if max(map(len, parts)) > costs.choices.width:
+        if max(map(len, parts)) > table.width:
             continue
-        sets = np.full((len(parts), costs.choices.width), EMPTY)
+        sets = np.full((len(parts), table.width), EMPTY)
         for row, part in enumerate(parts):
             sets[row, : len(part)] = part
-        options = costs.options(kind, sets)
+        options = table.options(kind, sets)
         total, behind = np.zeros((1, 2)), len(queue)
         for row, part in enumerate(parts):
             behind -= len(part)
@@ -61,13 +60,13 @@ def every_queue(costs: BatchCosts, kind: int, tasks: tuple[int, ...]) -> FloatAr
     return np.concatenate(points) if points else np.zeros((0, 2))
 
 
-def every_plan(costs: BatchCosts) -> FloatArray:
+def every_plan(table: BatchTable) -> FloatArray:
     """The front of all assignments with all batchings and options, [J, sum of JCTs in s]."""
-    n, kinds = costs.world.n, costs.world.kind_of.tolist()
+    n, kinds = table.instance.n, table.instance.kind_of.tolist()
 
     @cache
     def queue(kind: int, tasks: tuple[int, ...]) -> FloatArray:
-        points = every_queue(costs, kind, tasks)
+        points = every_queue(table, kind, tasks)
         return lowest(points) if len(points) else points
 
     points = [np.zeros((0, 2))]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.batch_table import BatchTable
 from heshare.scheduling.genetic import Schemes
 from heshare.scheduling.objectives import evaluate_schemes, make_instance
 from heshare.scheduling.operators import random_schemes
@@ -29,14 +29,14 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_queue_record_finds_the_cheapest_plan_of_a_scheme_at_each_weight(bench: Any) -> None:
     predictor = Toy(demand=DEMANDS)
     world = make_instance(mixed_tasks(N), Cluster.parse("1xT4,1xA100"), predictor)
-    costs = BatchCosts(world, predictor)
-    weights = bench.weights_of_front(costs, np.random.default_rng(0))
-    record = bench.QueueRecord(costs, weights)
+    table = BatchTable(world, predictor)
+    weights = bench.weights_of_front(table, np.random.default_rng(0))
+    record = bench.QueueRecord(table, weights)
 
     (scheme,) = random_schemes(world.fits, 1, np.random.default_rng(1))
     schemes = np.tile(scheme, (len(weights), 1))
     points = record.objectives(schemes)
-    front = bench.front_of_schemes(Schemes(schemes[:1], evaluate_schemes(schemes[:1], world), 1), costs)
+    front = bench.front_of_schemes(Schemes(schemes[:1], evaluate_schemes(schemes[:1], world), 1), table)
 
     for weight, point in zip(weights * N, points, strict=True):
         assert point @ [1, weight] == pytest.approx((front @ [1, weight]).min(), rel=1e-4)

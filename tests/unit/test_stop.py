@@ -137,9 +137,9 @@ def test_optimise_returns_the_front_so_far() -> None:
 @pytest.mark.parametrize("more", [(), ("--improved",)])
 def test_the_shell_prints_the_front_so_far(more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heshare.scheduling.genetic.tournament", _after(2))
-    from heshare.lab.plus.weighted_search import WeightedSearch
+    from heshare.lab.plus.heshare_plus import PlusSearch
 
-    monkeypatch.setattr(WeightedSearch, "_refine", interrupting(WeightedSearch._refine, 0))
+    monkeypatch.setattr(PlusSearch, "_refine", interrupting(PlusSearch._refine, 0))
     done = RUN.invoke(app, ["plan", "--tasks", "4", "--cluster", CLUSTER, "-q", *more])
     assert done.exit_code == 130
     assert "Trade-off" in done.stdout

@@ -1,10 +1,10 @@
-"""Fronts of queues and of clusters: exact batching with labels, Minkowski sums of fronts, and the archive of both.
+"""Fronts of queues and of clusters: exact batching with labels, and Minkowski sums of fronts.
 
 Front of a queue. The recursion of `heshare.lab.plus.local_search` without a weight: F_j is the set of non-dominated
 labels [E, T] of the tasks from position j of m on,
 
     F_m = {[0, 0]},    F_j = nd of the union over l = 1 .. width, options o of j .. j + l - 1, of
-                             [E_o, sum_o + (m - j - l) end_o] + F_{j + l}
+                             [E_o, sum_o + (m - j - l) tau_o] + F_{j + l}
 
 where nd removes dominated points. This is exact (label setting, Martins 1984): a dominated label y' of F_{j + l}, with
 y <= y', cannot be part of a non-dominated point, since x + y <= x + y' for every x that is put before it.
@@ -34,47 +34,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
-from heshare.lab.plus.costs import BatchCosts, BatchOptions
-from heshare.lab.plus.search_settings import SearchSettings
+from heshare.lab.plus.batch_table import BatchOptions
 from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.front import Front
 from heshare.scheduling.objectives import Instance
-from heshare.scheduling.pareto import non_dominated, non_dominated_indices, thin
+from heshare.scheduling.pareto import non_dominated_indices
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.caches.row_table import lengthened
-from heshare.shared.compiling import compiled
-
-Queue = tuple[int, tuple[int, ...]]
-"""A type of GPU and its tasks in SPT order."""
 
 _SAME = 1e-12
 """Points nearer than this share of their coordinates are one, so that rounding makes no points."""
-_NO_POINT = -1
-
-
-@dataclass(frozen=True, slots=True)
-class FeasibleBatches:
-    """Batches that one type of GPU could run, and their options.
-
-    Attributes:
-        order: tasks in the type's SPT order, shape (n,); a task's place here is its position.
-        sets: positions of each batch's tasks, ascending, `EMPTY` beyond its size, shape (m, w).
-        options: the options of each; none for a set that the GPU cannot run.
-    """
-
-    order: IntArray
-    sets: IntArray
-    options: BatchOptions
-
-    def batch(self, option: int, world: Instance) -> Batch:
-        """Return the batch of a plan that corresponds to an option."""
-        row = int(np.searchsorted(self.options.begin, option, side="right")) - 1
-        positions = self.sets[row][self.sets[row] != EMPTY]
-        ids = tuple(world.tasks[task].id for task in self.order[positions].tolist())
-        mps_pct = tuple(self.options.mps_pct[option, : len(ids)].tolist())
-        return Batch(ids, mps_pct, int(self.options.sm_mhz[option]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +84,13 @@ def suffix_fronts(length: int, width: int, options: BatchOptions, limit: int) ->
     as `suffix_sets` lists them. A suffix keeps about `limit` points; a queue whose fronts are smaller has its exact
     front.
     """
-    suffix, taken = np.arange(length + 1)[:, None], np.arange(width)
+    suffix = np.arange(length + 1)[:, None]
+    taken = np.arange(width)
     row = np.where(taken < suffix, (length - suffix) * width + taken, -1)
-    return QueueFronts(
-        *label_queues(row, suffix - taken - 1, suffix[:, 0], options.begin, options.values, limit, _SAME)
+    begin, points, links = label_queues(
+        row, suffix - taken - 1, suffix[:, 0].copy(), options.begin, options.values, limit, _SAME
     )
+    return QueueFronts(begin, points, links[:, 0], links[:, 1])
 
 
 def suffix_sets(length: int, width: int) -> IntArray:
@@ -130,11 +103,11 @@ def suffix_sets(length: int, width: int) -> IntArray:
     return np.where(within & (position < length), position, EMPTY).reshape(-1, width)
 
 
-@compiled
+@njit(cache=True)
 def label_queues(
     row: IntArray, rest: IntArray, length: IntArray, begin: IntArray, values: FloatArray, limit: int, tolerance: float
-) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
-    """Return the arrays of `QueueFronts` of q queues, of which the first is the empty one.
+) -> tuple[IntArray, FloatArray, IntArray]:
+    """Return the front of each of q queues, of which the first is the empty one.
 
     Args:
         row: the set of the first 1, 2 .. w tasks of each queue, -1 beyond its length, shape (q, w).
@@ -144,17 +117,26 @@ def label_queues(
         values: E_B in J, sum of execution times in s, tau_B in s of each option, shape (o, 3).
         limit: about how many points a queue keeps.
         tolerance: a point must be better in JCT by more than this share of it.
+
+    Returns:
+        `begin` of `QueueFronts`, its `points`, and `option` and `rest` of each point, shape (l, 2).
     """
     spans = np.zeros(len(row) + 1, dtype=np.int64)
-    points, links = np.zeros((1024, 2)), np.full((1024, 2), -1)
-    spans[1] = used = 1
+    points = np.zeros((1024, 2))
+    links = np.full((1024, 2), -1)
+    used = 1
+    spans[1] = used
     for queue in range(1, len(row)):
         batches = min(row.shape[1], length[queue])
         count = 0
         for i in range(batches):
             options = begin[row[queue, i] + 1] - begin[row[queue, i]]
             count += options * (spans[rest[queue, i] + 1] - spans[rest[queue, i]])
-        energy_j, jct_s, link = np.empty(count), np.empty(count), np.empty((count, 2), dtype=np.int64)
+
+        # Every option of the first batch, before every point of the rest.
+        energy_j = np.empty(count)
+        jct_s = np.empty(count)
+        link = np.empty((count, 2), dtype=np.int64)
         filled = 0
         for i in range(batches):
             behind = rest[queue, i]
@@ -163,37 +145,57 @@ def label_queues(
                 for label in range(spans[behind], spans[behind + 1]):
                     energy_j[filled] = values[option, 0] + points[label, 0]
                     jct_s[filled] = own_s + points[label, 1]
-                    link[filled, 0], link[filled, 1] = option, label
+                    link[filled, 0] = option
+                    link[filled, 1] = label
                     filled += 1
+
         kept = thinned_front(energy_j, jct_s, limit, tolerance)
         if used + len(kept) > len(points):
-            points, links = lengthened(points, used + len(kept)), lengthened(links, used + len(kept))
+            room = 2 * (used + len(kept))
+            more_points = np.empty((room, 2))
+            more_links = np.empty((room, 2), dtype=np.int64)
+            for point in range(used):
+                for column in range(2):
+                    more_points[point, column] = points[point, column]
+                    more_links[point, column] = links[point, column]
+            points = more_points
+            links = more_links
         for index in kept:
-            points[used, 0], points[used, 1] = energy_j[index], jct_s[index]
-            links[used] = link[index]
+            points[used, 0] = energy_j[index]
+            points[used, 1] = jct_s[index]
+            links[used, 0] = link[index, 0]
+            links[used, 1] = link[index, 1]
             used += 1
         spans[queue + 1] = used
-    return spans, points[:used].copy(), links[:used, 0].copy(), links[:used, 1].copy()
+    return spans, points[:used].copy(), links[:used].copy()
 
 
-@compiled
-def thinned_front(energy_j: FloatArray, jct_s: FloatArray, limit: int, tolerance: float = _SAME) -> IntArray:
-    """Return the indices of the non-dominated of m points by energy, at most about `limit` of them."""
-    front = non_dominated_indices(energy_j, jct_s, tolerance)
-    if len(front) <= limit:
-        return front
-    return _thinned(front, energy_j, jct_s, limit)
+@njit(cache=True)
+def thinned_front(energy_j: FloatArray, jct_s: FloatArray, limit: int, tolerance: float) -> IntArray:
+    """Return the indices of the non-dominated of m points by energy, at most about `limit` of them.
 
+    A point must be better in JCT than the one before by more than the share `tolerance` of it. Of too many points the
+    lower convex hull is kept, at most half the limit, and points evenly spaced along the front, with both ends.
+    """
+    front = non_dominated_indices(energy_j, jct_s)
+    count = 0
+    lowest_s = np.inf
+    for point in front:
+        if jct_s[point] < lowest_s * (1 - tolerance):
+            lowest_s = jct_s[point]
+            front[count] = point
+            count += 1
+    if count <= limit:
+        return front[:count]
 
-@compiled
-def _thinned(front: IntArray, energy_j: FloatArray, jct_s: FloatArray, limit: int) -> IntArray:
-    """Return the lower convex hull of a front (at most half the limit) and points evenly spaced between its ends."""
-    count = len(front)
     # The hull by a monotone chain: a point stays while the turn from its neighbours is to the left.
-    hull, top = np.empty(count, dtype=np.int64), 0
+    hull = np.empty(count, dtype=np.int64)
+    top = 0
     for i in range(count):
         while top > 1:
-            a, b, c = front[hull[top - 2]], front[hull[top - 1]], front[i]
+            a = front[hull[top - 2]]
+            b = front[hull[top - 1]]
+            c = front[i]
             turn = (energy_j[b] - energy_j[a]) * (jct_s[c] - jct_s[a])
             if turn - (energy_j[c] - energy_j[a]) * (jct_s[b] - jct_s[a]) > 0:
                 break
@@ -201,35 +203,52 @@ def _thinned(front: IntArray, energy_j: FloatArray, jct_s: FloatArray, limit: in
         hull[top] = i
         top += 1
     chosen = np.zeros(count, dtype=np.bool_)
-    step, place = max(1.0, 2.0 * top / limit), 0.0
+    step = max(1.0, 2.0 * top / limit)
+    place = 0.0
     while place < top:
         chosen[hull[int(place)]] = True
         place += step
-    chosen[0] = chosen[count - 1] = True
+    chosen[0] = True
+    chosen[count - 1] = True
+
     # The length along the front in both objectives, each over its range, is 2 from end to end.
     range_j = energy_j[front[count - 1]] - energy_j[front[0]]
     range_s = jct_s[front[0]] - jct_s[front[count - 1]]
-    along, mark, gap = 0.0, 0.0, 2.0 / (limit - limit // 2)
+    gap = 2.0 / (limit - limit // 2)
+    along = 0.0
+    mark = gap
     for i in range(1, count):
-        step_j, step_s = energy_j[front[i]] - energy_j[front[i - 1]], jct_s[front[i - 1]] - jct_s[front[i]]
+        step_j = energy_j[front[i]] - energy_j[front[i - 1]]
+        step_s = jct_s[front[i - 1]] - jct_s[front[i]]
         along += step_j / range_j + step_s / range_s
         if along >= mark:
             chosen[i] = True
             mark = along + gap
-    return front[chosen]
+
+    kept = 0
+    for i in range(count):
+        if chosen[i]:
+            front[kept] = front[i]
+            kept += 1
+    return front[:kept]
 
 
-@compiled
+@njit(cache=True)
 def _sum_of_two(left: FloatArray, right: FloatArray, limit: int) -> tuple[FloatArray, IntArray]:
     """Return the front of all sums of a point of one front and a point of another, and the number of each sum."""
     count = len(right)
-    energy_j, jct_s = np.empty(len(left) * count), np.empty(len(left) * count)
+    energy_j = np.empty(len(left) * count)
+    jct_s = np.empty(len(left) * count)
     for i in range(len(left)):
         for j in range(count):
             energy_j[i * count + j] = left[i, 0] + right[j, 0]
             jct_s[i * count + j] = left[i, 1] + right[j, 1]
-    kept = thinned_front(energy_j, jct_s, limit)
-    return np.column_stack((energy_j[kept], jct_s[kept])), kept
+    kept = thinned_front(energy_j, jct_s, limit, _SAME)
+    points = np.empty((len(kept), 2))
+    for place in range(len(kept)):
+        points[place, 0] = energy_j[kept[place]]
+        points[place, 1] = jct_s[kept[place]]
+    return points, kept
 
 
 def sum_fronts(fronts: Sequence[FloatArray], limit: int) -> tuple[FloatArray, IntArray]:
@@ -243,7 +262,7 @@ def sum_fronts(fronts: Sequence[FloatArray], limit: int) -> tuple[FloatArray, In
         return np.zeros((1, 2)), np.zeros((1, 0), dtype=np.int64)
     if len(fronts) == 1:
         energy_j, jct_s = fronts[0].T.copy()
-        kept = thinned_front(energy_j, jct_s, limit)
+        kept = thinned_front(energy_j, jct_s, limit, _SAME)
         return fronts[0][kept], kept[:, None]
     half = len(fronts) // 2
     left, from_left = sum_fronts(fronts[:half], limit)
@@ -252,111 +271,17 @@ def sum_fronts(fronts: Sequence[FloatArray], limit: int) -> tuple[FloatArray, In
     return points, np.concatenate((from_left[pair // len(right)], from_right[pair % len(right)]), axis=1)
 
 
-class FrontArchive:
-    """The assignments found by a search and the front of all their plans; the front of each queue is computed once.
-
-    Attributes:
-        points: [energy in J, sum of JCTs in s] of the front so far, by energy, shape (m, 2).
-    """
-
-    def __init__(self, costs: BatchCosts, settings: SearchSettings) -> None:
-        self._costs, self._front_plans = costs, settings.front_plans
-        self._labels, self._sum_points = settings.front_limits(costs.world.k)
-        self._stored: dict[Queue, tuple[QueueFronts, FeasibleBatches]] = {}
-        self._seen: set[tuple[Queue, ...]] = set()
-        self.points = np.zeros((0, 2))
-        self._sources: list[tuple[tuple[Queue, ...], IntArray]] = []
-        self._batches_at: dict[tuple[Queue, int], tuple[Batch, ...]] = {}
-
-    def add(self, schemes: Iterable[IntArray]) -> None:
-        """Add the fronts of schemes, GPU of each task, shape (n,), and keep the points that are not dominated."""
-        new = []
-        for scheme in schemes:
-            queues = self._queues_of(scheme)
-            # GPUs of a type are alike unless they begin at different times, so permutations are the same assignment.
-            signature = queues if self._costs.world.begin_s.any() else tuple(sorted(queues))
-            if signature not in self._seen:
-                self._seen.add(signature)
-                new.append(queues)
-        self._store_fronts(sorted({queue for queues in new for queue in queues if queue[1]} - self._stored.keys()))
-        for queues in new:
-            self._add_points(queues)
-
-    def objectives(self) -> FloatArray:
-        """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
-        return np.asarray(self.points / np.array([1.0, self._costs.world.n]))
-
-    def weight_range(self) -> tuple[float, float]:
-        """Return the smallest and the largest slope of the front, which is a weight on the sum of JCTs, J / s."""
-        points = self.points
-        if len(points) < 2:
-            return 1.0, 1.0
-        # Neighbours that almost coincide have extreme slopes; a few points spread over the front have not.
-        chosen = thin(points, 12)
-        slopes = -np.diff(points[chosen, 0]) / np.diff(points[chosen, 1])
-        return float(slopes.min()), float(slopes.max())
-
-    def front(self) -> Front:
-        """Return the front, thinned to at most `settings.front_plans` plans."""
-        objectives = self.objectives()
-        kept = np.flatnonzero(non_dominated(objectives))
-        kept = kept[thin(objectives[kept], self._front_plans)]
-        queues = [self.queues(point) for point in kept.tolist()]
-        return front_of_queues(self._costs.world, queues, objectives[kept])
-
-    def queues(self, point: int) -> tuple[tuple[Batch, ...], ...]:
-        """Return the batches of each GPU at one point."""
-        queues, points = self._sources[point]
-        return tuple(self._batches(queue, int(at)) for queue, at in zip(queues, points, strict=True))
-
-    def _queues_of(self, scheme: IntArray) -> tuple[Queue, ...]:
-        costs = self._costs
-        kind_of = costs.world.kind_of
-        order = np.lexsort((costs.rank[kind_of[scheme], np.arange(len(scheme))], scheme))
-        parts = np.split(order, np.searchsorted(scheme[order], np.arange(1, len(kind_of))))
-        return tuple((kind, tuple(part.tolist())) for kind, part in zip(kind_of.tolist(), parts, strict=True))
-
-    def _store_fronts(self, queues: list[Queue]) -> None:
-        """Compute the fronts of queues; the options of all queues of a type are computed at once."""
-        width = self._costs.choices.width
-        for kind in sorted({kind for kind, _ in queues}):
-            of_kind = [(np.array(tasks), suffix_sets(len(tasks), width)) for at, tasks in queues if at == kind]
-            tasks_of_sets = [np.where(sets == EMPTY, EMPTY, order[sets]) for order, sets in of_kind]
-            options, row = self._costs.options(kind, np.concatenate(tasks_of_sets)), 0
-            for order, sets in of_kind:
-                part = options.part(row, row + len(sets))
-                row += len(sets)
-                front = suffix_fronts(len(order), width, part, self._labels)
-                self._stored[kind, tuple(order.tolist())] = front, FeasibleBatches(order, sets, part)
-
-    def _add_points(self, queues: tuple[Queue, ...]) -> None:
-        used = [gpu for gpu, queue in enumerate(queues) if queue[1]]
-        fronts = [self._stored[queues[gpu]][0].of(len(queues[gpu][1])) for gpu in used]
-        sums, chosen = sum_fronts(fronts, self._sum_points)
-        sums[:, 1] += sum(float(self._costs.world.begin_s[gpu]) * len(queues[gpu][1]) for gpu in used)
-        points = np.full((len(sums), len(queues)), _NO_POINT)
-        points[:, used] = chosen
-        joined = np.concatenate((self.points, sums))
-        # No limit here: the archive keeps every non-dominated point.
-        kept = thinned_front(joined[:, 0].copy(), joined[:, 1].copy(), len(joined))
-        old = len(self.points)
-        self._sources = [self._sources[at] if at < old else (queues, points[at - old]) for at in kept.tolist()]
-        self.points = joined[kept]
-
-    def _batches(self, queue: Queue, point: int) -> tuple[Batch, ...]:
-        if point == _NO_POINT:
-            return ()
-        if (queue, point) not in self._batches_at:
-            fronts, feasible = self._stored[queue]
-            options = fronts.options(int(fronts.begin[-2]) + point)
-            self._batches_at[queue, point] = tuple(feasible.batch(option, self._costs.world) for option in options)
-        return self._batches_at[queue, point]
+def merged_front(points: FloatArray) -> IntArray:
+    """Return the indices of all non-dominated of m points by energy, shape (m, 2); of near ones the first."""
+    return thinned_front(points[:, 0].copy(), points[:, 1].copy(), len(points), _SAME)
 
 
-def front_of_queues(world: Instance, queues: Iterable[tuple[tuple[Batch, ...], ...]], objectives: FloatArray) -> Front:
+def front_of_queues(
+    instance: Instance, queues: Iterable[tuple[tuple[Batch, ...], ...]], objectives: FloatArray
+) -> Front:
     """Return the front of m plans, from the batches of each GPU and the objectives of each plan, shape (m, 2)."""
     plans = [
-        Plan(world.cluster, world.tasks, of_gpus, energy_j, jct_s)
+        Plan(instance.cluster, instance.tasks, of_gpus, energy_j, jct_s)
         for of_gpus, (energy_j, jct_s) in zip(queues, objectives.tolist(), strict=True)
     ]
     return Front(tuple(plans), objectives)

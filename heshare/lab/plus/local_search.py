@@ -1,49 +1,52 @@
 """Local search over assignments for one weight on time: exact batching of every queue, relocations and swaps.
 
 For a weight w >= 0 (J / s) a plan costs E + w T, with the energy E and the sum of JCTs T. Both are sums over GPUs
-(`heshare.lab.plus.costs`), so an assignment costs the sum of its queues' costs, and a move changes only the two queues
-that it touches. A queue of m tasks in SPT order is cut into batches at least cost by dynamic programming from its end:
+(`heshare.lab.plus.batch_table`), so an assignment costs the sum of its queues' costs, and a move changes only the two
+queues that it touches. A queue of m tasks in SPT order is cut into batches at least cost by dynamic programming from
+its end:
 
     best[m] = 0
     best[j] = min over l = 1 .. width, options o of the tasks j .. j + l - 1, of
-              E_o + w (sum_o + (m - j - l) end_o) + best[j + l]
+              E_o + w (sum_o + (m - j - l) tau_o) + best[j + l]
 
-since a batch delays the m - j - l tasks behind it by its end and needs nothing else of the rest. This is exact: an
-optimal queue without its first batch is an optimal queue of the others (Bellman's principle). A GPU that begins at
-r > 0 adds w r for each task. best[j] depends on the tasks behind j only. So the cost of a queue with one task more or
-less follows from the stored best[j] behind the change, and the recursion continues from there to the head.
+since a batch delays the m - j - l tasks behind it by its length and needs nothing else of the rest. This is exact: an
+optimal queue without its first batch is an optimal queue of the others (Bellman's principle). A GPU that begins at r >
+0 adds w r for each task. best[j] depends on the tasks from j on only, so a change of a queue keeps the stored best[j]
+behind it.
 
 The search is a descent: each task is relocated to the GPU where the total falls most; when no relocation improves,
 pairs of tasks of different GPUs are swapped; it ends when no move improves. `perturb` moves a few tasks anywhere, from
 where the next descent starts (iterated local search).
 
-Example: tasks with 2 and 5 iterations as in `heshare.lab.plus.costs`, w = 10 J / s, two equal GPUs. One after the other
-on one GPU they cost 770 J + 10 (2 + 7) s = 860; on two GPUs 770 J + 10 (2 + 5) s = 840.
+A descent meets most batches many times, so the options of a set of tasks are kept in `Memo`, by the number of the set.
+A large task set has more sets than places; sets of one place take turns.
 
->>> from heshare.lab.plus.option_tables import option_table
+Example: tasks with 2 and 5 iterations as in `heshare.lab.plus.batch_table`, w = 10 J / s, two equal GPUs. One after the
+other on one GPU they cost 770 J + 10 (2 + 7) s = 860; on two GPUs 770 J + 10 (2 + 5) s = 840.
+
 >>> from heshare.testing.toy import toy_instance
->>> costs = BatchCosts(*toy_instance([2.0, 5.0], gpus=2))
->>> costs.fill_tables()
->>> table, queues = option_table(costs), empty_assignment(costs)
->>> round(assign(table, queues, np.array([0, 0]), 10.0), 6)
+>>> table = BatchTable(*toy_instance([2.0, 5.0], gpus=2))
+>>> memo, queues = memo_of(table), queues_of(table, 10.0)
+>>> assign(table.arrays, memo, queues, np.array([0, 0]))
+>>> round(queue_cost(queues, 0), 6)
 860.0
 >>> gpus = np.array([[0, 1], [0, 1]])
->>> round(descend(table, queues, np.arange(2), gpus, costs.fits, True, 10, 10.0), 6), queues.gpu_of.tolist()
+>>> round(descend(table.arrays, memo, queues, np.arange(2), gpus, True, 10), 6), queues.gpu_of.tolist()
 (840.0, [1, 0])
 
 Sources: iterated local search: Lourenco, Martin and Stuetzle 2003, doi:10.1007/0-306-48056-5_11. Relocate and exchange
 moves between routes, evaluated from stored partial results: Savelsbergh 1992, doi:10.1287/ijoc.4.2.146.
 """
 
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.option_tables import MAX_OPTIONS, OptionTable, find_options
+from heshare.lab.plus.batch_table import BatchTable, TableArrays, fill_options
 from heshare.scheduling.batch_model import EMPTY
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
-from heshare.shared.compiling import allocation_free, compiled, inlined
 
 NO_GPU = -1
 """Marks a task that is not assigned, and places beyond a list of GPUs."""
@@ -51,401 +54,426 @@ SWAP_CANDIDATES = 6
 """Swaps that are evaluated for each task in a pass."""
 MIN_GAIN = 1e-9
 """A move must save more than this share of its queues' cost, so that rounding does not make cycles."""
+_MOST_SETS = 1 << 19
+_OPTIONS_A_SET = 8
 
 
-class Assignment(NamedTuple):
-    """An assignment of tasks to GPUs: a linked list of tasks in SPT order for each GPU, with the cost of each suffix.
-
-    Numba compiles a named tuple of arrays without boxing, which a class would need. Linked lists make an insertion cost
-    as much as the search for its place, with no array to shift.
+class Memo(NamedTuple):
+    """The options of sets of tasks that were met before.
 
     Attributes:
-        kind_of: type of each GPU, shape (k,).
-        gpu_of: GPU of each task, `NO_GPU` before it is assigned, shape (n,).
-        predecessor: the task before each one in its queue, `EMPTY` at the head, shape (n,).
-        successor: the task after each one, `EMPTY` at the tail, shape (n,).
-        head: first task of each GPU, shape (k,).
-        tail: last task of each GPU, shape (k,).
-        suffix_cost: least cost of the queue from each task on, `best` of the recursion, shape (n,).
-        suffix_length: tasks from each task on, itself included, shape (n,).
-        window_task: scratch: the first tasks of the suffix that is evaluated, shape (w + 1,).
-        window_cost: scratch: the cost of the suffix from each of them on, shape (w + 1,).
-        ready_s: when each GPU begins, s, shape (k,): every task of its queue waits so long in addition.
+        place: what the i-th task of a set adds to its number if it is at SPT position p, shape (w, n).
+        sets: sets of tasks on one type of GPU, shape (1,).
+        kept: the number of the set whose options are kept in each place (-1 for none), its first option, and the
+            first option behind, shape (places, 3).
+        values: E_B in J, sum of execution times in s, tau_B in s of each option, shape (o, 3).
+        used: how many options are kept, shape (1,).
+        rows: scratch: the rows of the table, shape (most,).
+        members: scratch: the members sorted by workload, shape (w,).
+        left: scratch: iterations left, shape (w,).
     """
 
-    kind_of: IntArray
-    gpu_of: IntArray
-    predecessor: IntArray
-    successor: IntArray
-    head: IntArray
-    tail: IntArray
-    suffix_cost: FloatArray
-    suffix_length: IntArray
-    window_task: IntArray
-    window_cost: FloatArray
-    ready_s: FloatArray
+    place: IntArray
+    sets: IntArray
+    kept: IntArray
+    values: FloatArray
+    used: IntArray
+    rows: IntArray
+    members: IntArray
+    left: FloatArray
 
 
-def empty_assignment(costs: BatchCosts) -> Assignment:
-    """Return the empty queues of a cluster, which begin when its GPUs are ready."""
-    world, width = costs.world, costs.choices.width
-    unlinked, no_task = np.full(world.n, EMPTY), np.full(world.k, EMPTY)
-    return Assignment(
-        kind_of=world.kind_of,
-        gpu_of=np.full(world.n, NO_GPU),
-        predecessor=unlinked,
-        successor=unlinked.copy(),
-        head=no_task,
-        tail=no_task.copy(),
-        suffix_cost=np.zeros(world.n),
-        suffix_length=np.zeros(world.n, dtype=np.int64),
-        window_task=np.full(width + 1, EMPTY),
-        window_cost=np.zeros(width + 1),
-        ready_s=world.begin_s,
+def memo_of(table: BatchTable, most_sets: int = _MOST_SETS) -> Memo:
+    """Return an empty memo with a place for every set of tasks, or for so many."""
+    n = table.instance.n
+    width = table.width
+    smaller = [0, *(comb(n, size) for size in range(1, width + 1))]
+    before = np.cumsum(smaller)
+    place = np.array([[comb(p, i + 1) for p in range(n)] for i in range(width)], dtype=np.int64)
+    # All smaller sets come before those of a size.
+    place += np.array(smaller[:width])[:, None]
+    places = min(most_sets, int(before[-1]) * len(table.instance.kinds))
+    most = table.most_options
+    return Memo(
+        place=place,
+        sets=before[-1:].copy(),
+        kept=np.full((places, 3), -1),
+        values=np.empty((_OPTIONS_A_SET * places + most, 3)),
+        used=np.zeros(1, dtype=np.int64),
+        rows=np.empty(most, dtype=np.int64),
+        members=np.zeros(width, dtype=np.int64),
+        left=np.zeros(width),
     )
 
 
-@allocation_free
-def insert(table: OptionTable, queues: Assignment, gpu: int, task: int) -> None:
-    """Insert a task into a GPU's queue at its place in SPT order; costs are not updated."""
-    kind, before, after = queues.kind_of[gpu], queues.tail[gpu], EMPTY
-    while before != EMPTY and table.rank[kind, before] > table.rank[kind, task]:
-        after, before = before, queues.predecessor[before]
-    queues.gpu_of[task], queues.predecessor[task], queues.successor[task] = gpu, before, after
-    if before == EMPTY:
-        queues.head[gpu] = task
-    else:
-        queues.successor[before] = task
-    if after == EMPTY:
-        queues.tail[gpu] = task
-    else:
-        queues.predecessor[after] = task
+class Queues(NamedTuple):
+    """The queues of all GPUs at one weight.
+
+    Attributes:
+        weight: of the sum of JCTs against energy, J / s, shape (1,).
+        kind_of: type of each GPU, shape (k,).
+        ready_s: when each GPU begins, s, shape (k,): every task of its queue waits so long in addition.
+        fits: whether a task fits a type of GPU, shape (n, kinds).
+        rank: SPT position of each task on each type, shape (kinds, n).
+        gpu_of: GPU of each task, `NO_GPU` before it is assigned, shape (n,).
+        length: tasks of each GPU, shape (k,).
+        tasks: each GPU's tasks in SPT order, shape (k, n).
+        best: least cost of each GPU's queue from a position on, `best` of the recursion, shape (k, n + 1).
+        trial: scratch: the tasks of a changed queue, shape (n + 1,).
+        trial_best: scratch: its costs, shape (n + 2,).
+    """
+
+    weight: FloatArray
+    kind_of: IntArray
+    ready_s: FloatArray
+    fits: BoolArray
+    rank: IntArray
+    gpu_of: IntArray
+    length: IntArray
+    tasks: IntArray
+    best: FloatArray
+    trial: IntArray
+    trial_best: FloatArray
 
 
-@allocation_free
-def remove(queues: Assignment, task: int) -> None:
-    """Remove a task from its queue; costs are not updated."""
-    gpu, before, after = queues.gpu_of[task], queues.predecessor[task], queues.successor[task]
-    if before == EMPTY:
-        queues.head[gpu] = after
-    else:
-        queues.successor[before] = after
-    if after == EMPTY:
-        queues.tail[gpu] = before
-    else:
-        queues.predecessor[after] = before
-    queues.gpu_of[task] = NO_GPU
+def queues_of(table: BatchTable, weight: float) -> Queues:
+    """Return the empty queues of a cluster, which begin when its GPUs are ready."""
+    instance = table.instance
+    n = instance.n
+    return Queues(
+        weight=np.array([weight]),
+        kind_of=instance.kind_of,
+        ready_s=instance.begin_s,
+        fits=np.ascontiguousarray(instance.fits_of_kind),
+        rank=np.ascontiguousarray(table.rank),
+        gpu_of=np.full(n, NO_GPU),
+        length=np.zeros(instance.k, dtype=np.int64),
+        tasks=np.full((instance.k, n), EMPTY),
+        best=np.zeros((instance.k, n + 1)),
+        trial=np.full(n + 1, EMPTY),
+        trial_best=np.zeros(n + 2),
+    )
 
 
-@inlined
-def _prepend(table: OptionTable, queues: Assignment, kind: int, task: int, length: int, weight: float) -> float:
-    """Do one step of the recursion: put a task before the window, `length` tasks with it; return the suffix's cost."""
-    width = table.members.shape[0]
-    result, code, member = np.inf, 0, task
-    for size in range(1, min(width, length) + 1):
-        table.members[size - 1] = member
-        code = code * (len(table.workload) + 1) + member + 1
-        place = find_options(table, kind, size, code)
-        behind, first = length - size, place // MAX_OPTIONS
-        rest = queues.window_cost[size - 1] if behind else 0.0
-        for option in range(first, first + place % MAX_OPTIONS):
-            delay_s = table.values[option, 1] + behind * table.values[option, 2]
-            cost = table.values[option, 0] + weight * delay_s + rest
-            if cost < result:
-                result = cost
-        member = queues.window_task[size - 1]
-    # A batch has at most w tasks, so the recursion looks back no further than the window.
-    for i in range(width, 0, -1):
-        queues.window_task[i], queues.window_cost[i] = queues.window_task[i - 1], queues.window_cost[i - 1]
-    queues.window_task[0], queues.window_cost[0] = task, result
-    return result
+@njit(cache=True)
+def _keep(table: TableArrays, memo: Memo, kind: int, tasks: IntArray, size: int, number: int, place: int) -> None:
+    """Compute the options of a set of tasks in SPT order and keep them in a place of the memo."""
+    if memo.used[0] + len(memo.rows) > len(memo.values):
+        memo.kept[:] = -1
+        memo.used[0] = 0
+    first = memo.used[0]
+    count = fill_options(table, kind, tasks, size, memo.values[first:], memo.rows, memo.members, memo.left)
+    memo.kept[place, 0] = number
+    memo.kept[place, 1] = first
+    memo.kept[place, 2] = first + count
+    memo.used[0] += count
 
 
-@inlined
-def _start_window(table: OptionTable, queues: Assignment, task: int) -> int:
-    """Load the window with the stored suffix from a task on (`EMPTY`: an empty one); return the suffix's length."""
-    length = 0 if task == EMPTY else queues.suffix_length[task]
-    for i in range(min(table.members.shape[0] + 1, length)):
-        queues.window_task[i], queues.window_cost[i] = task, queues.suffix_cost[task]
-        task = queues.successor[task]
-    return length
+@njit(cache=True)
+def queue_cost(queues: Queues, gpu: int) -> float:
+    """Return the stored cost of a GPU's queue, with the time that its tasks wait until it begins."""
+    late = queues.weight[0] * queues.ready_s[gpu] * queues.length[gpu]
+    return float(queues.best[gpu, 0] + late)
 
 
-@allocation_free
-def evaluate_queue(table: OptionTable, queues: Assignment, gpu: int, weight: float) -> float:
-    """Compute and store the cost of every suffix of a GPU's queue; return the cost of the whole queue."""
-    task, length, cost = queues.tail[gpu], 0, 0.0
-    while task != EMPTY:
-        length += 1
-        cost = _prepend(table, queues, queues.kind_of[gpu], task, length, weight)
-        queues.suffix_cost[task], queues.suffix_length[task] = cost, length
-        task = queues.predecessor[task]
-    return cost
+@njit(cache=True)
+def changed_costs(table: TableArrays, memo: Memo, queues: Queues, changes: IntArray, costs: FloatArray) -> None:
+    """Write what some queues would cost after a change of each, shape (c,).
+
+    A row of `changes`, shape (c, 3), is a GPU, the task that its queue loses and the task that it gains; either may be
+    `EMPTY`. With neither, the whole queue is evaluated anew. The last changed queue and its costs are left in `trial`
+    and `trial_best`.
+    """
+    # Arrays by names of their own: numba counts references at every access to an array of a tuple.
+    rank = queues.rank
+    tasks = queues.tasks
+    best = queues.best
+    trial = queues.trial
+    trial_best = queues.trial_best
+    weight = queues.weight[0]
+    place_of = memo.place
+    kept = memo.kept
+    values = memo.values
+    places = len(kept)
+    width = len(memo.members)
+
+    for row in range(len(changes)):
+        gpu = changes[row, 0]
+        removed = changes[row, 1]
+        inserted = changes[row, 2]
+        kind = queues.kind_of[gpu]
+        length = queues.length[gpu]
+
+        # The changed queue, and the last position whose cost has to be computed again.
+        count = 0
+        last = length - 1 if removed == EMPTY and inserted == EMPTY else -1
+        pending = inserted != EMPTY
+        for position in range(length):
+            task = tasks[gpu, position]
+            if pending and rank[kind, inserted] < rank[kind, task]:
+                trial[count] = inserted
+                last = count
+                count += 1
+                pending = False
+            if task == removed:
+                last = count - 1
+            else:
+                trial[count] = task
+                count += 1
+        if pending:
+            trial[count] = inserted
+            last = count
+            count += 1
+        trial_best[count] = 0.0
+        for position in range(last + 1, count):
+            trial_best[position] = best[gpu, position + length - count]
+
+        # The recursion, from that position to the head.
+        for position in range(last, -1, -1):
+            least = np.inf
+            number = kind * memo.sets[0]
+            for size in range(1, min(width, count - position) + 1):
+                number += place_of[size - 1, rank[kind, trial[position + size - 1]]]
+                place = number if number < places else number % places
+                if kept[place, 0] != number:
+                    _keep(table, memo, kind, trial[position:], size, number, place)
+                behind = count - position - size
+                rest = trial_best[position + size]
+                for option in range(kept[place, 1], kept[place, 2]):
+                    cost = values[option, 0] + weight * (values[option, 1] + behind * values[option, 2]) + rest
+                    if cost < least:
+                        least = cost
+            trial_best[position] = least
+        costs[row] = trial_best[0] + weight * queues.ready_s[gpu] * count
 
 
-@allocation_free
-def evaluate_change(
-    table: OptionTable, queues: Assignment, gpu: int, removed: int, inserted: int, weight: float
-) -> float:
-    """Return what a GPU's queue would cost without one task and with another one; either may be `EMPTY`."""
-    kind = queues.kind_of[gpu]
-    task = queues.tail[gpu]
+@njit(cache=True)
+def _change(table: TableArrays, memo: Memo, queues: Queues, gpu: int, removed: int, inserted: int) -> None:
+    """Remove a task from a GPU's queue and insert another one; either may be `EMPTY`."""
+    change = np.array([[gpu, removed, inserted]])
+    changed_costs(table, memo, queues, change, np.empty(1))
+    if removed != EMPTY:
+        queues.length[gpu] -= 1
     if inserted != EMPTY:
-        while task != EMPTY and table.rank[kind, task] > table.rank[kind, inserted]:
-            task = queues.predecessor[task]
-    # The suffix behind the later one of the two places is unchanged: its stored cost is where the recursion starts.
-    if removed != EMPTY and (inserted == EMPTY or table.rank[kind, removed] > table.rank[kind, inserted]):
-        length = _start_window(table, queues, queues.successor[removed])
-        task = queues.predecessor[removed]
-    elif inserted != EMPTY:
-        length = _start_window(table, queues, queues.head[gpu] if task == EMPTY else queues.successor[task])
-    else:
-        return queue_cost(queues, gpu)
-    cost = queues.window_cost[0] if length else 0.0
-    pending = inserted != EMPTY
-    while task != EMPTY or pending:
-        if pending and (task == EMPTY or table.rank[kind, task] < table.rank[kind, inserted]):
-            length += 1
-            cost = _prepend(table, queues, kind, inserted, length, weight)
-            pending = False
-        else:
-            if task != removed:
-                length += 1
-                cost = _prepend(table, queues, kind, task, length, weight)
-            task = queues.predecessor[task]
-    return cost
+        queues.length[gpu] += 1
+        queues.gpu_of[inserted] = gpu
+    for position in range(queues.length[gpu]):
+        queues.tasks[gpu, position] = queues.trial[position]
+        queues.best[gpu, position] = queues.trial_best[position]
+    queues.best[gpu, queues.length[gpu]] = 0.0
 
 
-@allocation_free
-def queue_cost(queues: Assignment, gpu: int) -> float:
-    """Return the stored cost of a GPU's queue from its begin on."""
-    return float(queues.suffix_cost[queues.head[gpu]]) if queues.head[gpu] != EMPTY else 0.0
-
-
-@allocation_free
-def ready_cost(queues: Assignment, gpu: int, weight: float) -> float:
-    """Return the cost of the time that a GPU's tasks wait until it begins."""
-    if queues.head[gpu] == EMPTY:
-        return 0.0
-    return float(weight * queues.ready_s[gpu] * queues.suffix_length[queues.head[gpu]])
-
-
-@allocation_free
-def assign(table: OptionTable, queues: Assignment, scheme: IntArray, weight: float) -> float:
-    """Fill empty queues with a scheme, GPU of each task, shape (n,); return what the queues cost."""
-    for task in range(len(scheme)):
-        insert(table, queues, scheme[task], task)
-    total = 0.0
+@njit(cache=True)
+def assign(table: TableArrays, memo: Memo, queues: Queues, scheme: IntArray) -> None:
+    """Fill the queues with a scheme, GPU of each task, shape (n,); what they held before is discarded."""
+    queues.length[:] = 0
+    order = np.empty(len(scheme), dtype=np.int64)
+    for kind in range(len(queues.rank)):
+        for task in range(len(scheme)):
+            order[queues.rank[kind, task]] = task
+        for position in range(len(scheme)):
+            task = order[position]
+            gpu = scheme[task]
+            if queues.kind_of[gpu] == kind:
+                queues.tasks[gpu, queues.length[gpu]] = task
+                queues.length[gpu] += 1
+                queues.gpu_of[task] = gpu
     for gpu in range(len(queues.kind_of)):
-        total += evaluate_queue(table, queues, gpu, weight)
-    return total
+        _change(table, memo, queues, gpu, EMPTY, EMPTY)
 
 
-@compiled
-def construct(
-    table: OptionTable, queues: Assignment, longest: IntArray, fits: BoolArray, groups: IntArray, weight: float
-) -> None:
+@njit(cache=True)
+def construct(table: TableArrays, memo: Memo, queues: Queues, longest: IntArray) -> None:
     """Assign tasks one by one to the GPU where the cost rises least; of each type, the one with the fewest is tried.
 
-    `longest` has the tasks in the order of insertion, shape (n,), `fits` whether a task fits a type, (n, kinds),
-    `groups` the GPUs of each type, `NO_GPU` beyond, (kinds, most). `weight` is that of the sum of JCTs against energy,
-    J / s.
+    `longest` has the tasks in the order of insertion, shape (n,); the queues are empty.
     """
-    lengths = queues.head * 0
+    kinds = len(queues.rank)
+    changes = np.empty((kinds, 3), dtype=np.int64)
+    costs = np.empty(kinds)
     for task in longest:
-        least, target = 0.0, NO_GPU
-        for kind in range(len(groups)):
-            if not fits[task, kind]:
+        tried = 0
+        for kind in range(kinds):
+            if not queues.fits[task, kind]:
                 continue
-            gpu = groups[kind, 0]
-            for other in groups[kind]:
-                if other == NO_GPU or (lengths[gpu] == 0 and queues.ready_s[gpu] == 0):
-                    break
-                sooner = queues.ready_s[other] < queues.ready_s[gpu]
-                if lengths[other] < lengths[gpu] or (lengths[other] == lengths[gpu] and sooner):
+            gpu = NO_GPU
+            for other in range(len(queues.kind_of)):
+                if queues.kind_of[other] != kind:
+                    continue
+                longer = queues.length[other] - queues.length[gpu]
+                if gpu == NO_GPU or longer < 0 or (longer == 0 and queues.ready_s[other] < queues.ready_s[gpu]):
                     gpu = other
-            now = queue_cost(queues, gpu)
-            rise = evaluate_change(table, queues, gpu, EMPTY, task, weight) - now + weight * queues.ready_s[gpu]
+            changes[tried, 0] = gpu
+            changes[tried, 1] = EMPTY
+            changes[tried, 2] = task
+            tried += 1
+
+        changed_costs(table, memo, queues, changes[:tried], costs)
+        least = np.inf
+        target = NO_GPU
+        for row in range(tried):
+            gpu = changes[row, 0]
+            rise = costs[row] - queue_cost(queues, gpu)
             if target == NO_GPU or rise < least:
-                least, target = rise, gpu
-        insert(table, queues, target, task)
-        evaluate_queue(table, queues, target, weight)
-        lengths[target] += 1
+                least = rise
+                target = gpu
+        _change(table, memo, queues, target, EMPTY, task)
 
 
-@compiled
+@njit(cache=True)
+def perturb(table: TableArrays, memo: Memo, queues: Queues, tasks: IntArray, targets: IntArray) -> None:
+    """Relocate tasks to given GPUs, whatever it costs; a task that does not fit its target stays."""
+    for row in range(len(tasks)):
+        task = tasks[row]
+        gpu = targets[row]
+        if gpu != queues.gpu_of[task] and queues.fits[task, queues.kind_of[gpu]]:
+            _change(table, memo, queues, queues.gpu_of[task], task, EMPTY)
+            _change(table, memo, queues, gpu, EMPTY, task)
+
+
+@njit(cache=True)
 def descend(
-    table: OptionTable,
-    queues: Assignment,
-    order: IntArray,
-    targets: IntArray,
-    fits: BoolArray,
-    swaps: bool,
-    passes: int,
-    weight: float,
+    table: TableArrays, memo: Memo, queues: Queues, order: IntArray, targets: IntArray, swaps: bool, passes: int
 ) -> float:
     """Relocate and swap tasks until no move lowers the cost (a local optimum); return its cost.
 
-    `order` has the tasks in the order of trying, shape (t,), `targets` the GPUs to try for each, (t, s), `fits` whether
-    a task fits a type, (n, kinds). With `swaps` tasks are swapped too, and `targets` are all GPUs. The search ends
-    after `passes`, even if the last one still moved tasks; `weight` is that of the sum of JCTs against energy, J / s.
+    `order` has the tasks in the order of trying, shape (t,), `targets` the GPUs to try for each, (t, s). With `swaps`
+    tasks are swapped too, and `targets` are all GPUs. The search ends after `passes`, even if the last one still moved
+    tasks.
     """
     n = len(queues.gpu_of)
-    relocated, swapped = np.full(n, -1), np.full(n, -1)
-    changed = np.zeros(len(queues.kind_of) + 1, dtype=np.int64)
-    history = _History(changed, np.zeros(n), np.zeros((n, targets.shape[1])))
-    moves = 1
-    while moves and passes > 0:
-        passes -= 1
-        moves = _relocate_tasks(table, queues, order, targets, fits, relocated, history, weight)
-        if swaps and not moves:
-            moves = _swap_tasks(table, queues, order, fits, swapped, history, weight)
-    total = 0.0
-    for gpu in range(len(queues.kind_of)):
-        total += queue_cost(queues, gpu) + ready_cost(queues, gpu, weight)
-    return total
+    k = len(queues.kind_of)
+    # The number of the last move that changed each GPU's queue; a task that was tried after the last change of both
+    # queues cannot give another result.
+    moves = 0
+    changed = np.zeros(k, dtype=np.int64)
+    relocation_tried = np.full(n, -1)
+    swap_tried = np.full(n, -1)
+    # What each task's queue saved without it, and what it added to the queue at each place of its targets.
+    drop = np.zeros(n)
+    rise = np.zeros((n, targets.shape[1]))
+    # The changes to evaluate, the places of their targets, and the costs.
+    changes = np.empty((1 + targets.shape[1], 3), dtype=np.int64)
+    columns = np.empty(1 + targets.shape[1], dtype=np.int64)
+    costs = np.empty(1 + targets.shape[1])
+    estimate = np.empty(n)
+    swap = np.empty((2 * SWAP_CANDIDATES, 3), dtype=np.int64)
+    swap_costs = np.empty(2 * SWAP_CANDIDATES)
 
+    for _ in range(passes):
+        before = moves
 
-class _History(NamedTuple):
-    """The moves of a descent so far.
-
-    Attributes:
-        changed: the number of the move that changed each GPU's queue last, and the number of moves, shape (k + 1,).
-        drop: what each task's queue saved without it when it was tried last, shape (n,).
-        rise: what each task added to the queue at each place of its targets, shape (n, s).
-    """
-
-    changed: IntArray
-    drop: FloatArray
-    rise: FloatArray
-
-
-@allocation_free
-def _relocate_tasks(
-    table: OptionTable,
-    queues: Assignment,
-    order: IntArray,
-    targets: IntArray,
-    fits: BoolArray,
-    tried: IntArray,
-    history: _History,
-    weight: float,
-) -> int:
-    """Relocate each task in turn to the GPU where it costs least; return the number of relocated tasks.
-
-    The arguments are those of `descend`, and `tried`: the number of moves made before each task was tried last, -1 for
-    never, shape (n,).
-    """
-    moved, k = 0, len(queues.kind_of)
-    changed, drop, rise = history
-    for row in range(len(order)):
-        task = order[row]
-        source = queues.gpu_of[task]
-        best_gain, target, empty_kinds = 0.0, NO_GPU, 0
-        # A task or a queue that has not changed since the last trial cannot give another result.
-        if changed[source] > tried[task]:
-            without = evaluate_change(table, queues, source, task, EMPTY, weight)
-            drop[task] = queue_cost(queues, source) - without + weight * queues.ready_s[source]
-        for column in range(targets.shape[1]):
-            gpu = targets[row, column]
-            kind = queues.kind_of[gpu]
-            if gpu == source or not fits[task, kind] or max(changed[source], changed[gpu]) <= tried[task]:
-                continue
-            # Empty GPUs of a type that begin at once are alike: only the first one is tried.
-            if queues.head[gpu] == EMPTY and queues.ready_s[gpu] == 0:
-                if empty_kinds >> kind & 1:
+        # Relocate each task in turn to the GPU where it costs least.
+        for row in range(len(order)):
+            task = order[row]
+            source = queues.gpu_of[task]
+            tried = relocation_tried[task]
+            count = 0
+            if changed[source] > tried:
+                changes[0, 0] = source
+                changes[0, 1] = task
+                changes[0, 2] = EMPTY
+                count = 1
+            empty_kinds = 0
+            for column in range(targets.shape[1]):
+                gpu = targets[row, column]
+                kind = queues.kind_of[gpu]
+                if gpu == source or not queues.fits[task, kind]:
                     continue
-                empty_kinds |= 1 << kind
-            if changed[gpu] > tried[task] or queues.head[gpu] == EMPTY:
-                with_task = evaluate_change(table, queues, gpu, EMPTY, task, weight)
-                rise[task, column] = with_task - queue_cost(queues, gpu) + weight * queues.ready_s[gpu]
-            gain = drop[task] - rise[task, column]
-            if gain > best_gain + MIN_GAIN * (queue_cost(queues, source) + queue_cost(queues, gpu)):
-                best_gain, target = gain, gpu
-        tried[task] = changed[k]
-        if target != NO_GPU:
-            _relocate(table, queues, task, target, weight)
-            changed[k] += 1
-            changed[source] = changed[target] = changed[k]
-            moved += 1
-    return moved
+                # Empty GPUs of a type that begin at once are alike: only the first one is tried.
+                if queues.length[gpu] == 0 and queues.ready_s[gpu] == 0.0:
+                    if empty_kinds >> kind & 1:
+                        rise[task, column] = np.inf
+                        continue
+                    empty_kinds |= 1 << kind
+                if changed[gpu] > tried or queues.length[gpu] == 0:
+                    changes[count, 0] = gpu
+                    changes[count, 1] = EMPTY
+                    changes[count, 2] = task
+                    columns[count] = column
+                    count += 1
+            changed_costs(table, memo, queues, changes[:count], costs)
+            for place in range(count):
+                gain = costs[place] - queue_cost(queues, changes[place, 0])
+                if changes[place, 0] == source:
+                    drop[task] = -gain
+                else:
+                    rise[task, columns[place]] = gain
 
+            best_gain = 0.0
+            target = NO_GPU
+            for column in range(targets.shape[1]):
+                gpu = targets[row, column]
+                if gpu == source or not queues.fits[task, queues.kind_of[gpu]]:
+                    continue
+                gain = drop[task] - rise[task, column]
+                if gain > best_gain + MIN_GAIN * (queue_cost(queues, source) + queue_cost(queues, gpu)):
+                    best_gain = gain
+                    target = gpu
+            relocation_tried[task] = moves
 
-@allocation_free
-def _relocate(table: OptionTable, queues: Assignment, task: int, target: int, weight: float) -> None:
-    source = queues.gpu_of[task]
-    remove(queues, task)
-    insert(table, queues, target, task)
-    evaluate_queue(table, queues, source, weight)
-    evaluate_queue(table, queues, target, weight)
+            if target != NO_GPU:
+                _change(table, memo, queues, source, task, EMPTY)
+                _change(table, memo, queues, target, EMPTY, task)
+                moves += 1
+                changed[source] = moves
+                changed[target] = moves
 
+        if moves > before:
+            continue
+        if not swaps:
+            break
 
-@compiled
-def _swap_tasks(
-    table: OptionTable,
-    queues: Assignment,
-    order: IntArray,
-    fits: BoolArray,
-    tried: IntArray,
-    history: _History,
-    weight: float,
-) -> int:
-    """Swap tasks of two GPUs wherever that lowers the cost; return the number of swaps.
+        # Swap tasks of two GPUs wherever that lowers the cost. For each task the swaps with the best estimates are
+        # evaluated; an estimate adds what the two relocations would save alone.
+        for task in order:
+            moves_before = moves
+            source = queues.gpu_of[task]
+            for other in range(n):
+                gpu = queues.gpu_of[other]
+                # Without `drop[task]`, which is the same for all: only the order of the estimates counts.
+                estimate[other] = drop[other] - rise[other, source] - rise[task, gpu]
+                fit = queues.fits[task, queues.kind_of[gpu]] and queues.fits[other, queues.kind_of[source]]
+                tried = max(swap_tried[task], swap_tried[other])
+                if source == gpu or not fit or max(changed[source], changed[gpu]) <= tried:
+                    estimate[other] = -np.inf
 
-    The arguments are those of `_relocate_tasks`, whose targets were all GPUs. For each task, `SWAP_CANDIDATES` swaps
-    are evaluated, those with the best estimates. The estimate adds what the two relocations would save alone.
-    """
-    swapped, k = 0, len(queues.kind_of)
-    changed, drop, rise = history
-    estimate = np.empty(len(queues.gpu_of))
-    for task in order:
-        moves, source = changed[k], queues.gpu_of[task]
-        for other in range(len(queues.gpu_of)):
-            gpu = queues.gpu_of[other]
-            # Without `drop[task]`, which is the same for all: only the order of the estimates counts.
-            estimate[other] = drop[other] - rise[other, source] - rise[task, gpu]
-            fit = fits[task, queues.kind_of[gpu]] and fits[other, queues.kind_of[source]]
-            if source == gpu or not fit or max(changed[source], changed[gpu]) <= max(tried[task], tried[other]):
+            count = 0
+            while count < 2 * SWAP_CANDIDATES:
+                other = 0
+                for candidate in range(n):
+                    if estimate[candidate] > estimate[other]:
+                        other = candidate
+                if estimate[other] == -np.inf:
+                    break
                 estimate[other] = -np.inf
-        for _ in range(SWAP_CANDIDATES):
-            other = int(estimate.argmax())
-            if estimate[other] == -np.inf or _swap_if_better(table, queues, task, other, weight):
-                break
-            estimate[other] = -np.inf
-        if queues.gpu_of[task] != source:
-            changed[k] += 1
-            changed[source] = changed[queues.gpu_of[task]] = changed[k]
-            swapped += 1
-        # The count from before the swap: the task may be tried again with the queues that it has just changed.
-        tried[task] = moves
-    return swapped
+                swap[count, 0] = source
+                swap[count, 1] = task
+                swap[count, 2] = other
+                swap[count + 1, 0] = queues.gpu_of[other]
+                swap[count + 1, 1] = other
+                swap[count + 1, 2] = task
+                count += 2
+            changed_costs(table, memo, queues, swap[:count], swap_costs)
 
+            for place in range(0, count, 2):
+                target = swap[place + 1, 0]
+                other = swap[place, 2]
+                now = queue_cost(queues, source) + queue_cost(queues, target)
+                if swap_costs[place] + swap_costs[place + 1] < now * (1 - MIN_GAIN):
+                    _change(table, memo, queues, source, task, other)
+                    _change(table, memo, queues, target, other, task)
+                    moves += 1
+                    changed[source] = moves
+                    changed[target] = moves
+                    break
+            # The count from before the swap: the task may be tried again with the queues that it has just changed.
+            swap_tried[task] = moves_before
 
-@allocation_free
-def _swap_if_better(table: OptionTable, queues: Assignment, task: int, other: int, weight: float) -> bool:
-    source, target = queues.gpu_of[task], queues.gpu_of[other]
-    before = queue_cost(queues, source) + queue_cost(queues, target)
-    after = evaluate_change(table, queues, source, task, other, weight)
-    # Costs are positive: if one queue alone already costs as much as both did, the other one need not be evaluated.
-    if after < before:
-        after += evaluate_change(table, queues, target, other, task, weight)
-    if after >= before * (1 - MIN_GAIN):
-        return False
-    remove(queues, task)
-    remove(queues, other)
-    insert(table, queues, target, task)
-    insert(table, queues, source, other)
-    evaluate_queue(table, queues, source, weight)
-    evaluate_queue(table, queues, target, weight)
-    return True
+        if moves == before:
+            break
 
-
-@allocation_free
-def perturb(
-    table: OptionTable, queues: Assignment, tasks: IntArray, targets: IntArray, fits: BoolArray, weight: float
-) -> None:
-    """Relocate tasks to given GPUs, whatever it costs; a task that does not fit its target stays."""
-    for row in range(len(tasks)):
-        task, gpu = tasks[row], targets[row]
-        if gpu != queues.gpu_of[task] and fits[task, queues.kind_of[gpu]]:
-            _relocate(table, queues, task, gpu, weight)
+    total = 0.0
+    for gpu in range(k):
+        total += queue_cost(queues, gpu)
+    return total

@@ -7,11 +7,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.optimum.exact_front import front_of
-from heshare.lab.plus.optimum.lower_bound import Bound, weights_along
-from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
-from heshare.lab.plus.weighted_search import WeightedSearch
+from heshare.lab.plus.batch_table import BatchTable
+from heshare.lab.plus.exact_front import front_of
+from heshare.lab.plus.heshare_plus import DEFAULT_SETTINGS, PlusSearch, SearchSettings
+from heshare.lab.plus.lower_bound import Bound, weights_along
 from heshare.paper.figures.series_styles import series_style
 from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean
 from heshare.prediction.predictor import Predictor
@@ -28,9 +27,9 @@ BOUND = "proven bound"
 _PLANS: Mapping[str, Any] = {"linestyle": "-", "linewidth": 0.6, "marker": "o", "markersize": 1.6, "markeredgewidth": 0}
 
 
-def improved(costs: BatchCosts, rng: np.random.Generator, effort: SearchSettings = DEFAULT_SETTINGS) -> FloatArray:
+def improved(table: BatchTable, rng: np.random.Generator, effort: SearchSettings = DEFAULT_SETTINGS) -> FloatArray:
     """Return all points that HeShare+ finds, [energy in J, average JCT in s], shape (m, 2)."""
-    search = WeightedSearch(costs, effort, rng)
+    search = PlusSearch(table, effort, rng)
     search.run()
     return search.archive.objectives()
 
@@ -51,9 +50,9 @@ def against_exact(
         sizes of both fronts.
     """
     instance = make_instance(tasks, cluster, predictor)
-    costs = BatchCosts(instance, predictor, effort.choices)
-    exact = front_of(costs).objectives
-    found = improved(costs, rng, effort)
+    table = BatchTable(instance, predictor, effort.choices)
+    exact = front_of(table).objectives
+    found = improved(table, rng, effort)
 
     indicators = FrontIndicators.of([exact], random_plan_mean(instance, rng))
     weights = weights_along(exact, DIRECTIONS)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-from support.brute_force import costs_of, every_queue
+from support.brute_force import every_queue, table_of
 
-from heshare.lab.plus.costs import BatchOptions
-from heshare.lab.plus.fronts import FrontArchive, suffix_fronts, sum_fronts, thinned_front
-from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
+from heshare.lab.plus.batch_table import BatchChoices, BatchOptions
+from heshare.lab.plus.fronts import suffix_fronts, sum_fronts, thinned_front
+from heshare.lab.plus.heshare_plus import FrontArchive, SearchSettings
 from heshare.scheduling.pareto import non_dominated
 
 
 def test_queue_front_is_that_of_all_batchings() -> None:
     settings = SearchSettings(choices=BatchChoices(clocks=3, mps_variants=2))
-    costs = costs_of(5, "2xT4,1xA100", settings.choices, seed=2)
-    archive = FrontArchive(costs, settings)
+    table = table_of(5, "2xT4,1xA100", settings.choices, seed=2)
+    archive = FrontArchive(table, settings)
     archive.add([np.full(5, 2)])
-    points = every_queue(costs, 1, tuple(range(5)))
+    points = every_queue(table, 1, tuple(range(5)))
     expected = points[non_dominated(points)]
     np.testing.assert_allclose(archive.objectives() * [1, 5], expected[np.argsort(expected[:, 0])], rtol=1e-9)
 
@@ -49,8 +49,8 @@ def test_sum_fronts_of_no_fronts_is_one_point() -> None:
 def test_thin_keeps_both_ends_and_the_hull(rng: np.random.Generator) -> None:
     x = np.sort(rng.random(400))
     y = (1 - np.sqrt(x)) + 0.02 * rng.random(400)
-    kept = thinned_front(x, y, 60)
-    whole = thinned_front(x, y, 1000)
+    kept = thinned_front(x, y, 60, 0.0)
+    whole = thinned_front(x, y, 1000, 0.0)
     assert len(kept) <= 61
     assert {whole[0], whole[-1]} <= set(kept)
     for weight in (0.1, 1.0, 10.0):

@@ -9,11 +9,8 @@ import pytest
 from support.brute_force import executed
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.lab.plus import weighted_search
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.heshare_plus import optimise
-from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
-from heshare.lab.plus.weighted_search import WeightedSearch
+from heshare.lab.plus.batch_table import BatchChoices, BatchTable
+from heshare.lab.plus.heshare_plus import PlusSearch, SearchSettings, optimise
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import non_dominated
 from heshare.shared.errors import InputError
@@ -45,10 +42,9 @@ def test_a_budget_that_is_over_gives_the_front_of_the_first_round() -> None:
 
 def test_optimise_fronts_of_later_rounds_are_not_dominated_by_earlier_ones() -> None:
     toy = Toy(demand=DEMANDS)
-    costs = BatchCosts(make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), toy), toy, SMALL.choices)
-    costs.fill_tables()
+    table = BatchTable(make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), toy), toy, SMALL.choices)
     fronts = []
-    search = WeightedSearch(costs, SMALL, np.random.default_rng(3))
+    search = PlusSearch(table, SMALL, np.random.default_rng(3))
     search.run(None, lambda done, front: fronts.append(front))
     for early, late in pairwise(fronts):
         joined = np.concatenate((late, early))
@@ -59,17 +55,3 @@ def test_optimise_fronts_of_later_rounds_are_not_dominated_by_earlier_ones() -> 
 def test_search_settings_refuses_values_out_of_range(changed: dict[str, int]) -> None:
     with pytest.raises(InputError, match=next(iter(changed))):
         SearchSettings(**changed)  # type: ignore[arg-type]
-
-
-def test_weighted_search_does_not_depend_on_what_was_predicted_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weighted_search, "FEW_SETS", 0)  # predict each set when it is missing
-    points = []
-    for filled in (False, True):
-        world = make_instance(mixed_tasks(12), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS))
-        costs = BatchCosts(world, Toy(demand=DEMANDS), BatchChoices(clocks=3, mps_variants=2))
-        if filled:
-            costs.fill_tables()
-        search = WeightedSearch(costs, SearchSettings(rounds=3, weights=4), np.random.default_rng(3))
-        search.run()
-        points.append(search.archive.points)
-    assert np.array_equal(points[0], points[1])

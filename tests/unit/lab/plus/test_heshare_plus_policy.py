@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.lab.plus.heshare_plus import optimise
-from heshare.lab.plus.search_settings import SearchSettings
+from heshare.lab.plus.heshare_plus import SearchSettings, optimise
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.sweep import Scenario, repetition
 from heshare.policies.registry import make

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heshare.lab.plus.marginal import SetPredictions
+from heshare.lab.plus.online import SetPredictions
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
@@ -91,10 +91,3 @@ def test_marginal_raises_if_a_task_fits_no_gpu():
 def test_marginal_refuses_parameters_out_of_range(parameter):
     with pytest.raises(InputError):
         make(f"marginal({parameter})")
-
-
-def test_sizes_lets_the_policy_choose_the_inference_batch_size():
-    # An iteration takes a second whatever its size: sixteen samples at a time take a quarter of the time of four.
-    result = simulate([Task(0, SMALL, 12.0), Task(1, SMALL, 12.0, 1.0)], name="marginal(sizes=31)")
-    assert {interval.batch_size for interval in result.record.intervals} == {16}
-    assert result.jct_s[0] == pytest.approx(3.0)

@@ -11,10 +11,9 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
 
 from heshare.lab.plus import heshare_plus
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.local_search import assign, descend, empty_assignment, queue_cost, ready_cost
-from heshare.lab.plus.option_tables import option_table
-from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
+from heshare.lab.plus.batch_table import BatchChoices, BatchTable
+from heshare.lab.plus.heshare_plus import SearchSettings
+from heshare.lab.plus.local_search import assign, descend, memo_of, queue_cost, queues_of
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
@@ -45,22 +44,19 @@ def test_evaluate_schemes_delays_every_task_by_the_ready_time_of_its_gpu() -> No
 
 def test_descend_with_ready_times_ends_where_no_relocation_improves(rng: np.random.Generator) -> None:
     toy = Toy(demand=DEMANDS)
-    costs = BatchCosts(make_instance(mixed_tasks(8), CLUSTER, toy, READY_S), toy, SMALL.choices)
-    costs.fill_tables()
-    options = option_table(costs)
+    table = BatchTable(make_instance(mixed_tasks(8), CLUSTER, toy, READY_S), toy, SMALL.choices)
+    memo = memo_of(table)
 
-    def cost(scheme: np.ndarray) -> float:
-        queues = empty_assignment(costs)
-        assign(options, queues, scheme, 1.0)
-        late = sum(ready_cost(queues, gpu, 1.0) for gpu in range(3))
-        assert late == pytest.approx(READY_S[scheme].sum())
-        return late + sum(queue_cost(queues, gpu) for gpu in range(3))
+    def cost(scheme: np.ndarray, late: float = 1.0) -> float:
+        queues = queues_of(table, 1.0)._replace(ready_s=READY_S * late)
+        assign(table.arrays, memo, queues, scheme)
+        return sum(queue_cost(queues, gpu) for gpu in range(3))
 
-    queues = empty_assignment(costs)
-    assign(options, queues, rng.integers(3, size=8), 1.0)
-    targets = np.ascontiguousarray(np.broadcast_to(np.arange(3), (8, 3)))
-    total = descend(options, queues, np.arange(8), targets, costs.fits, True, 100, 1.0)
+    queues = queues_of(table, 1.0)
+    assign(table.arrays, memo, queues, rng.integers(3, size=8))
+    total = descend(table.arrays, memo, queues, np.arange(8), np.tile(np.arange(3), (8, 1)), True, 100)
     assert cost(queues.gpu_of) == pytest.approx(total)
+    assert total - cost(queues.gpu_of, late=0.0) == pytest.approx(READY_S[queues.gpu_of].sum())
     for task, gpu in product(range(8), range(3)):
         moved = queues.gpu_of.copy()
         moved[task] = gpu

@@ -9,8 +9,8 @@ from support.brute_force import SMALL
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 import heshare as hs
-from heshare.lab.plus.optimum.lower_bound import Bound, bound_along
-from heshare.lab.plus.search_settings import SearchSettings
+from heshare.lab.plus.heshare_plus import SearchSettings
+from heshare.lab.plus.lower_bound import Bound, bound_along
 from heshare.paper.studies import optimality_gap
 from heshare.paper.studies.optimality_gap import BOUND
 from heshare.prediction.load import load_predictor

@@ -7,12 +7,11 @@ from itertools import chain, combinations
 import numpy as np
 import pytest
 from scipy.optimize import linprog
-from support.brute_force import costs_of, every_queue
+from support.brute_force import every_queue, table_of
 
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.optimum.exact_front import front_of
-from heshare.lab.plus.optimum.lower_bound import Bound, Pricer, lower_bound, weights_along
-from heshare.lab.plus.optimum.task_subsets import feasible_batches
+from heshare.lab.plus.batch_table import BatchTable
+from heshare.lab.plus.exact_front import front_of
+from heshare.lab.plus.lower_bound import Bound, Pricer, lower_bound, weights_along
 
 WEIGHTS = np.array([[1.0, 0.0], [1.0, 50.0], [1.0, 400.0], [1.0, 5000.0], [0.0, 1.0]])
 
@@ -21,25 +20,25 @@ def all_sets(n: int) -> list[tuple[int, ...]]:
     return list(chain.from_iterable(combinations(range(n), size) for size in range(n + 1)))
 
 
-def relaxation(costs: BatchCosts, weights: tuple[float, float]) -> float:
+def relaxation(table: BatchTable, weights: tuple[float, float]) -> float:
     """The linear program with every queue of every type of GPU as a column."""
-    n, kinds = costs.world.n, len(costs.world.kinds)
+    n, kinds = table.instance.n, len(table.instance.kinds)
     values, columns = [], []
     for kind in range(kinds):
         for tasks in all_sets(n):
-            points = every_queue(costs, kind, tasks)
+            points = every_queue(table, kind, tasks)
             if len(points):
                 values.append((points @ np.array(weights)).min())
                 columns.append([*(-float(task in tasks) for task in range(n)), *np.eye(kinds)[kind]])
-    limits = np.concatenate((-np.ones(n), np.bincount(costs.world.kind_of)))
+    limits = np.concatenate((-np.ones(n), np.bincount(table.instance.kind_of)))
     return float(linprog(np.array(values), np.array(columns).T, limits).fun)
 
 
 @pytest.mark.parametrize(("cluster", "seed"), [("1xT4,1xV100,1xA100", 0), ("2xT4,1xA100", 2), ("1xV100", 1)])
 def test_lower_bound_is_the_value_of_the_linear_program(cluster: str, seed: int) -> None:
-    costs = costs_of(5, cluster, seed=seed)
-    bound = lower_bound(costs, WEIGHTS, tolerance=1e-7)
-    expected = np.array([relaxation(costs, (per_j, per_s / 5)) for per_j, per_s in WEIGHTS])
+    table = table_of(5, cluster, seed=seed)
+    bound = lower_bound(table, WEIGHTS, tolerance=1e-7)
+    expected = np.array([relaxation(table, (per_j, per_s / 5)) for per_j, per_s in WEIGHTS])
     assert bound.least == pytest.approx(expected, rel=3e-7)
     assert (bound.least < expected).all()
     assert bound.relaxed == pytest.approx(expected, rel=1e-8)
@@ -47,10 +46,10 @@ def test_lower_bound_is_the_value_of_the_linear_program(cluster: str, seed: int)
 
 @pytest.mark.parametrize(("n", "cluster", "seed"), [(9, "1xT4,1xV100,1xA100", 0), (8, "2xV100,1xA100", 4)])
 def test_lower_bound_is_below_and_near_the_exact_front(n: int, cluster: str, seed: int) -> None:
-    costs = costs_of(n, cluster, seed=seed)
-    exact = front_of(costs).objectives
+    table = table_of(n, cluster, seed=seed)
+    exact = front_of(table).objectives
     weights = np.concatenate((WEIGHTS, weights_along(exact)))
-    bound = lower_bound(costs, weights)
+    bound = lower_bound(table, weights)
     assert (bound.gaps_along_pct(exact) > 0).all()
     assert bound.gaps_along_pct(exact)[-5:].max() < 3
     assert (bound.gap_pct(exact) > 0).all()
@@ -59,21 +58,22 @@ def test_lower_bound_is_below_and_near_the_exact_front(n: int, cluster: str, see
 
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 def test_lower_bound_stopped_early_is_lower_and_still_a_bound(iterations: int) -> None:
-    costs = costs_of(9, "1xT4,1xV100,1xA100")
-    early, late = lower_bound(costs, WEIGHTS[2:3], iterations=iterations), lower_bound(costs, WEIGHTS[2:3])
+    table = table_of(9, "1xT4,1xV100,1xA100")
+    early, late = lower_bound(table, WEIGHTS[2:3], iterations=iterations), lower_bound(table, WEIGHTS[2:3])
     assert early.least[0] <= late.least[0] * (1 + 1e-9)
     assert early.iterations[0] == iterations < late.iterations[0]
-    assert (early.gap_pct(front_of(costs).objectives) > 0).all()
+    assert (early.gap_pct(front_of(table).objectives) > 0).all()
 
 
 def test_pricer_finds_the_cheapest_of_all_queues() -> None:
-    costs, weights = costs_of(6, "1xV100,1xT4"), (1.0, 60.0)
+    table = table_of(6, "1xV100,1xT4")
+    weights = (1.0, 60.0)
     rng = np.random.default_rng(3)
-    for kind, batches in enumerate(feasible_batches(costs)):
+    for kind, batches in enumerate(table.feasible_batches()):
         prices = rng.uniform(0, 3e5, size=6)
         expected = {
             size: min(
-                (every_queue(costs, kind, tasks) @ np.array(weights)).min() - prices[list(tasks)].sum()
+                (every_queue(table, kind, tasks) @ np.array(weights)).min() - prices[list(tasks)].sum()
                 for tasks in combinations(range(6), size)
             )
             for size in range(7)

@@ -1,9 +1,7 @@
-"""Proven lower bound on every plan of the choices in `heshare.lab.plus.costs`, by column generation with exact pricing.
+"""Proven lower bound on every plan of the choices in `heshare.lab.plus.batch_table`, by column generation.
 
-By default those are plans in batches of at most three tasks at 12 clocks of each GPU, with at most four vectors of MPS
-percentages for each pair of workloads and 100 % for each of three. It does not bind other plans: with more clocks or
-percentages 1 to 5 % less energy is possible (`heshare.paper.claims.failure_reasons`), and tasks that
-start one by one may take less, too.
+It does not bind other plans: with more clocks or percentages a little less energy is possible
+(`heshare.paper.claims.failure_reasons`), and tasks that start one by one may take less, too.
 
 For weights (v_E, v_T) a queue c has the cost v_c = v_E E_c + v_T T_c, a type t_c of GPU and the tasks a_ic in {0, 1}. A
 plan is a choice of queues, at most m_t of each type t, that together hold each task. Fractions of queues allowed, this
@@ -37,8 +35,8 @@ Example: tasks of 2 and 5 s on two GPUs of 110 W. With one task each, energy and
 = 840, which is the bound too; with both on one GPU, 770 + 20 x 4.5 = 860 is 2.38 % more.
 
 >>> from heshare.testing.toy import toy_instance
->>> costs = BatchCosts(*toy_instance([2.0, 5.0], gpus=2))
->>> bound = lower_bound(costs, np.array([[1.0, 20.0]]))
+>>> table = BatchTable(*toy_instance([2.0, 5.0], gpus=2))
+>>> bound = lower_bound(table, np.array([[1.0, 20.0]]))
 >>> bound.least.round(3).tolist(), bound.gap_pct(np.array([[770.0, 4.5]])).round(2).tolist()
 ([840.0], [2.38])
 
@@ -49,8 +47,6 @@ Wentges 1997, doi:10.1016/S0969-6016(97)00001-4, and Pessoa, Sadykov, Uchoa and 
 doi:10.1287/ijoc.2017.0784.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,17 +54,16 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
+from scipy.optimize import linprog
 
-from heshare.lab.plus.costs import BatchCosts
-from heshare.lab.plus.fronts import FeasibleBatches
-from heshare.lab.plus.optimum.task_subsets import feasible_batches
+from heshare.lab.plus.batch_table import BatchTable, FeasibleBatches
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.front import Front
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import non_dominated
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.compiling import compiled
 
 MAX_COLUMNS = 3000
 """Columns at which those with the largest reduced costs are dropped."""
@@ -136,7 +131,7 @@ def weights_along(objectives: FloatArray, count: int = 5) -> FloatArray:
     return per_joule
 
 
-def lower_bound(costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e-4, iterations: int = 500) -> Bound:
+def lower_bound(table: BatchTable, weights: FloatArray, *, tolerance: float = 1e-4, iterations: int = 500) -> Bound:
     """Return proven lower bounds, one for each weight.
 
     Weights are of energy (1/J) and average JCT (1/s), shape (f, 2). For each it stops after `iterations`, or when the
@@ -145,25 +140,30 @@ def lower_bound(costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e
     Raises:
         InputError: too many sets of tasks to list.
     """
-    batches, world = feasible_batches(costs), costs.world
-    gpus = np.bincount(world.kind_of, minlength=len(world.kinds)).astype(np.float64)
-    none, results = np.zeros(0), []
-    columns = QueueColumns(np.zeros(0, dtype=np.int64), none, none, np.zeros((0, world.n)))
-    for per_j, per_s in weights.tolist():
+    instance = table.instance
+    batches = table.feasible_batches()
+    gpus = np.bincount(instance.kind_of, minlength=len(instance.kinds)).astype(np.float64)
+    none = np.zeros(0)
+    columns = QueueColumns(np.zeros(0, dtype=np.int64), none, none, np.zeros((0, instance.n)))
+    least = np.zeros(len(weights))
+    relaxed = np.zeros(len(weights))
+    counts = np.zeros(len(weights), dtype=np.int64)
+    for row, (per_j, per_s) in enumerate(weights.tolist()):
         # A queue is a column at every weight: the next one begins with those of the last one.
-        master = _Master(batches, gpus, (per_j, per_s / world.n), columns)
+        master = _Master(batches, gpus, (per_j, per_s / instance.n), columns)
         master.improve(tolerance, iterations)
         columns = master.columns
-        results.append((master.bound * (1 - ROUNDING), master.relaxed, master.iterations))
-    least, limits, counts = map(np.array, zip(*results, strict=True))
-    return Bound(weights, least, limits, counts)
+        least[row] = master.bound * (1 - ROUNDING)
+        relaxed[row] = master.relaxed
+        counts[row] = master.iterations
+    return Bound(weights, least, relaxed, counts)
 
 
 def bound_along(front: Front, predictor: Predictor, *, tolerance: float) -> Bound:
     """Return the bound on all plans for a front's tasks and cluster, at weights along the front."""
-    tasks, cluster = front[0].tasks, front[0].cluster
-    costs = BatchCosts(make_instance(tasks, cluster, predictor), predictor)
-    return lower_bound(costs, weights_along(front.objectives), tolerance=tolerance)
+    plan = front[0]
+    table = BatchTable(make_instance(plan.tasks, plan.cluster, predictor), predictor)
+    return lower_bound(table, weights_along(front.objectives), tolerance=tolerance)
 
 
 class QueueColumns(NamedTuple):
@@ -181,11 +181,11 @@ class QueueColumns(NamedTuple):
     jct_s: FloatArray
     holds: FloatArray
 
-    def take(self, rows: IntArray) -> QueueColumns:
+    def take(self, rows: IntArray) -> "QueueColumns":
         """Return the columns with these indices."""
         return QueueColumns._make(column[rows] for column in self)
 
-    def joined(self, others: Sequence[QueueColumns]) -> QueueColumns:
+    def joined(self, others: Sequence["QueueColumns"]) -> "QueueColumns":
         """Return these columns and others behind them."""
         return QueueColumns._make(map(np.concatenate, zip(self, *others, strict=True)))
 
@@ -204,9 +204,13 @@ class _Master:
         columns: QueueColumns,
     ) -> None:
         self._pricers = [Pricer(kind, of_kind, weights) for kind, of_kind in enumerate(batches)]
-        self._gpus, self._weights = gpus, weights
+        self._gpus = gpus
+        self._weights = weights
         self._n = len(batches[0].order)
-        self.columns, self.bound, self.relaxed, self.iterations = columns, -inf, inf, 0
+        self.columns = columns
+        self.bound = -inf
+        self.relaxed = inf
+        self.iterations = 0
 
     def improve(self, tolerance: float, iterations: int) -> None:
         """Generate columns until the bound is near the program's value."""
@@ -221,7 +225,8 @@ class _Master:
             tried = SMOOTHING * prices + (1 - SMOOTHING) * duals
             bound, new = self._price(tried)
             if bound > self.bound:
-                self.bound, prices = bound, tried
+                self.bound = bound
+                prices = tried
             self.columns = self.columns.joined(new)
 
     def _first_prices(self) -> tuple[FloatArray, FloatArray]:
@@ -242,9 +247,8 @@ class _Master:
 
         Its value is noted, and columns of large reduced cost are dropped if there are too many.
         """
-        from scipy.optimize import linprog  # slow to import
-
-        columns, n = self.columns, self._n
+        columns = self.columns
+        n = self._n
         cost = self._weights[0] * columns.energy_j + self._weights[1] * columns.jct_s
         kinds = np.arange(len(self._gpus))[:, None] == columns.kind
         served = np.concatenate((columns.holds, np.eye(n))).T
@@ -265,7 +269,8 @@ class _Master:
             raise ArithmeticError(f"the linear program of the bound failed: {solved.message}")
         self.relaxed = float(solved.fun or 0.0)
         # scipy's marginals of <= rows are at most 0; the rows of the tasks have been negated.
-        prices, kind_prices = -solved.ineqlin.marginals[:n], solved.ineqlin.marginals[n:]
+        prices = -solved.ineqlin.marginals[:n]
+        kind_prices = solved.ineqlin.marginals[n:]
         if len(columns.kind) > MAX_COLUMNS:
             reduced = cost - columns.holds @ prices - kind_prices[columns.kind]
             self.columns = columns.take(np.sort(np.argsort(reduced, kind="stable")[: MAX_COLUMNS // 2]))
@@ -286,7 +291,9 @@ class Pricer:
     @cached_property
     def _tables(self) -> tuple[IntArray, IntArray, IntArray, FloatArray, IntArray]:
         """The first batch at each position, the batches and their sizes, and their best options' costs and indices."""
-        sets, options, n = self.batches.sets, self.batches.options, len(self.batches.order)
+        sets = self.batches.sets
+        options = self.batches.options
+        n = len(self.batches.order)
         cost, option = _cheapest_options(options.begin, options.values, *self.weights, n)
         return np.searchsorted(sets[:, 0], np.arange(n + 1)), sets, (sets != EMPTY).sum(axis=1), cost, option
 
@@ -305,24 +312,27 @@ class Pricer:
         queues.
         """
         first, sets, size, cost, option = self._tables
-        order, options = self.batches.order, self.batches.options
+        order = self.batches.order
+        options = self.batches.options
         value, choice = _price_queues(first, sets, size, cost, prices[order])
         lengths = np.flatnonzero(value < 0)
         n = len(order)
-        energy_j, jct_s = np.zeros(len(lengths)), np.zeros(len(lengths))
+        energy_j = np.zeros(len(lengths))
+        jct_s = np.zeros(len(lengths))
         holds = np.zeros((len(lengths), n))
         for index, length in enumerate(lengths.tolist()):
             rows = _trace_back(choice, length, sets, size)
             behind = length - np.cumsum(size[rows])
             own_j, own_s, end_s = options.values[option[rows, behind]].T
-            energy_j[index], jct_s[index] = own_j.sum(), (own_s + behind * end_s).sum()
+            energy_j[index] = own_j.sum()
+            jct_s[index] = (own_s + behind * end_s).sum()
             positions = sets[rows]
             holds[index, order[positions[positions != EMPTY]]] = 1.0
         kinds = np.full(len(lengths), self.kind)
         return float(value.min()), QueueColumns(kinds, energy_j, jct_s, holds)
 
 
-@compiled
+@njit(cache=True)
 def _cheapest_options(
     begin: IntArray, values: FloatArray, per_j: float, per_s: float, n: int
 ) -> tuple[FloatArray, IntArray]:
@@ -331,7 +341,8 @@ def _cheapest_options(
     A batch that cannot run has an infinite cost and the option -1.
     """
     count = len(begin) - 1
-    cost, option = np.full((count, n), np.inf), np.full((count, n), -1)
+    cost = np.full((count, n), np.inf)
+    option = np.full((count, n), -1)
     for row in range(count):
         for candidate in range(begin[row], begin[row + 1]):
             own = per_j * values[candidate, 0] + per_s * values[candidate, 1]
@@ -344,16 +355,18 @@ def _cheapest_options(
     return cost, option
 
 
-@compiled
+@njit(cache=True)
 def _price_queues(
     first: IntArray, sets: IntArray, size: IntArray, cost: FloatArray, prices: FloatArray
 ) -> tuple[FloatArray, IntArray]:
     """Return V(0, b) for each length b, shape (n + 1,), and the batch chosen at each state, -1 to skip the position."""
     n = len(prices)
-    value, choice = np.full((n + 1, n + 1), np.inf), np.full((n + 1, n + 1), -1)
+    value = np.full((n + 1, n + 1), np.inf)
+    choice = np.full((n + 1, n + 1), -1)
     value[n, 0] = 0.0
     for position in range(n - 1, -1, -1):
-        value[position] = value[position + 1]
+        for length in range(n + 1):
+            value[position, length] = value[position + 1, length]
         for row in range(first[position], first[position + 1]):
             worth = 0.0
             for member in range(size[row]):
@@ -367,10 +380,12 @@ def _price_queues(
     return value[0].copy(), choice
 
 
-@compiled
+@njit(cache=True)
 def _trace_back(choice: IntArray, length: int, sets: IntArray, size: IntArray) -> IntArray:
     """Return the batches of the cheapest queue of a length, in order."""
-    rows, count, position = np.empty(length, dtype=np.int64), 0, 0
+    rows = np.empty(length, dtype=np.int64)
+    count = 0
+    position = 0
     while length > 0:
         row = choice[position, length]
         if row < 0:

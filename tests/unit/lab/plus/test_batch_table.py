@@ -1,4 +1,4 @@
-"""Options of batches: the compiled form against the numpy form and against `BatchModel`; sets without options."""
+"""The table of workload sets: options of batches against `BatchModel`, sets without options, what is asked for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.lab.plus.costs import BatchCosts, BatchOptions
-from heshare.lab.plus.search_settings import BatchChoices
+from heshare.lab.plus import batch_table
+from heshare.lab.plus.batch_table import BatchChoices, BatchOptions, BatchTable
 from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel
 from heshare.scheduling.objectives import make_instance
 from heshare.shared.errors import InputError
@@ -18,11 +18,9 @@ from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 
-def costs_of(tasks: tuple[Task, ...], cluster: str = "1xT4,1xA100", choices: BatchChoices | None = None) -> BatchCosts:
+def table_of(tasks: tuple[Task, ...], cluster: str = "1xT4,1xA100", choices: BatchChoices | None = None) -> BatchTable:
     toy = Toy(demand=DEMANDS)
-    return BatchCosts(
-        make_instance(tasks, Cluster.parse(cluster), toy), toy, choices or BatchChoices(clocks=4, mps_width=3)
-    )
+    return BatchTable(make_instance(tasks, Cluster.parse(cluster), toy), toy, choices or BatchChoices(clocks=4))
 
 
 def every_set(n: int, width: int) -> np.ndarray:
@@ -36,13 +34,13 @@ def set_of_option(options: BatchOptions) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_options_cost_what_the_batch_model_computes(kind: int) -> None:
-    costs = costs_of(mixed_tasks(7))
+    table = table_of(mixed_tasks(7))
     sets = every_set(7, 3)[:, [1, 0, 2]]  # members in any order
     sets = np.array([sorted(row, key=lambda task: task == EMPTY) for row in sets.tolist()])
-    options = costs.options(kind, sets)
+    options = table.options(kind, sets)
     tasks = sets[set_of_option(options)]
     pct = np.where(tasks == EMPTY, 100, options.mps_pct)
-    run = BatchModel(costs.world, Toy(demand=DEMANDS)).execute(
+    run = BatchModel(table.instance, Toy(demand=DEMANDS)).execute(
         Batches(np.full(len(tasks), kind), tasks, pct, options.sm_mhz), piecewise=True
     )
     expected = np.stack((run.energy_j, run.time_s.sum(axis=1), run.end_s), axis=1)
@@ -50,22 +48,43 @@ def test_options_cost_what_the_batch_model_computes(kind: int) -> None:
     assert (options.mps_pct[tasks == EMPTY] == 0).all()
 
 
-def test_options_do_not_depend_on_when_tables_are_filled() -> None:
-    early, late = costs_of(mixed_tasks(6)), costs_of(mixed_tasks(6))
-    early.fill_tables()
+def test_options_do_not_depend_on_the_other_sets() -> None:
+    table = table_of(mixed_tasks(6))
     sets = every_set(6, 3)
-    rows = [late.options(1, sets[[row]]) for row in reversed(range(len(sets)))][::-1]
-    together = early.options(1, sets)
+    together = table.options(1, sets)
+    rows = [table.options(1, sets[[row]]) for row in range(len(sets))]
     for name in ("values", "sm_mhz", "mps_pct"):
         np.testing.assert_array_equal(getattr(together, name), np.concatenate([getattr(row, name) for row in rows]))
 
 
+def test_the_table_asks_once_and_for_sets_that_tasks_can_form_only() -> None:
+    """Three tasks of three workloads: no set has a workload twice."""
+    tasks = tuple(Task(number, Workload("resnet18", 2**number), 10.0) for number in range(3))
+    toy = Toy(demand=DEMANDS)
+    instance = make_instance(tasks, Cluster.parse("1xA100"), toy)
+    before = toy.calls
+    table = BatchTable(instance, toy, BatchChoices(clocks=2, mps_variants=1, mps_pcts=(100,)))
+    # 3 alone, 3 pairs and 1 set of three at each clock.
+    assert table.arrays.begin[-1] == 2 * (3 + 3 + 1)
+    asked = toy.calls - before
+    table.options(0, every_set(3, 3))
+    assert toy.calls - before == asked
+
+
+def test_task_sets_with_many_workloads_have_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of 7 workloads there are 7 sets of one, 28 of two and 84 of three.
+    tasks = tuple(Task(number, Workload("resnet18", 2**number), 10.0) for number in range(7))
+    assert table_of(tasks).width == 3
+    monkeypatch.setattr(batch_table, "MOST_WORKLOAD_SETS", 100)
+    assert table_of(tasks).width == 2
+
+
 def test_sets_that_do_not_fit_have_no_options() -> None:
     tasks = tuple(Task(i, Workload("gpt2", 64), 10.0 + i) for i in range(3))
-    costs = costs_of(tasks, "1xT4,1xA100")
+    table = table_of(tasks, "1xT4,1xA100")
     sets = every_set(3, 3)
-    has_options = np.diff(costs.options(0, sets).begin) > 0
-    np.testing.assert_array_equal(has_options, costs.fit_together(0, sets))
+    has_options = np.diff(table.options(0, sets).begin) > 0
+    np.testing.assert_array_equal(has_options, table.fit_together(0, sets))
     assert has_options.any()
     assert not has_options.all()
 
@@ -73,15 +92,13 @@ def test_sets_that_do_not_fit_have_no_options() -> None:
 def test_options_list_percentages_in_the_order_of_the_members() -> None:
     """A task that needs little of the GPU can be limited, whatever its place in the set."""
     tasks = (Task(0, Workload("mobilenet", 4), 100.0), Task(1, Workload("bert_large", 4), 100.0))
-    costs = costs_of(tasks, "1xA100")
-    forward, backward = costs.options(0, np.array([[0, 1]])), costs.options(0, np.array([[1, 0]]))
+    table = table_of(tasks, "1xA100")
+    forward, backward = table.options(0, np.array([[0, 1]])), table.options(0, np.array([[1, 0]]))
     np.testing.assert_array_equal(forward.values, backward.values)
     np.testing.assert_array_equal(forward.mps_pct, backward.mps_pct[:, ::-1])
 
 
-@pytest.mark.parametrize(
-    "changed", [{"width": 0}, {"mps_variants": 0}, {"coarse_mps_pcts": (50,)}, {"mps_pcts": (100, 50)}]
-)
+@pytest.mark.parametrize("changed", [{"width": 0}, {"mps_variants": 0}, {"mps_pcts": (50,)}, {"mps_pcts": (100, 50)}])
 def test_batch_choices_out_of_range_are_refused(changed: dict[str, object]) -> None:
     with pytest.raises(InputError, match=next(iter(changed))):
         BatchChoices(**changed)  # type: ignore[arg-type]
@@ -89,4 +106,4 @@ def test_batch_choices_out_of_range_are_refused(changed: dict[str, object]) -> N
 
 def test_sets_larger_than_the_width_are_refused() -> None:
     with pytest.raises(InputError, match="at most 2"):
-        costs_of(mixed_tasks(4), choices=BatchChoices(width=2)).options(0, np.array([[0, 1, 2]]))
+        table_of(mixed_tasks(4), choices=BatchChoices(width=2)).options(0, np.array([[0, 1, 2]]))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.brute_force import SMALL, costs_of, every_plan, executed
+from support.brute_force import SMALL, every_plan, executed, table_of
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.lab.plus.optimum.exact_front import MAX_TASKS, exact_front, front_of
-from heshare.lab.plus.optimum.task_subsets import subsets
-from heshare.lab.plus.search_settings import BatchChoices
+from heshare.lab.plus.batch_table import BatchChoices, subsets
+from heshare.lab.plus.exact_front import MAX_TASKS, exact_front, front_of
 from heshare.scheduling import planner
 from heshare.scheduling.front import Front
 from heshare.scheduling.pareto import non_dominated
@@ -36,19 +35,21 @@ def totals(front: Front, n: int) -> np.ndarray:
     ],
 )
 def test_front_of_is_the_front_of_all_plans(n: int, cluster: str, seed: int) -> None:
-    costs = costs_of(n, cluster, seed=seed)
-    expected = every_plan(costs)
-    front = totals(front_of(costs), n)
+    table = table_of(n, cluster, seed=seed)
+    expected = every_plan(table)
+    front = totals(front_of(table), n)
     assert len(front) == len(expected)
     assert front == pytest.approx(expected, rel=1e-9)
 
 
 def test_exact_front_plans_have_the_objectives_of_their_points() -> None:
-    costs = costs_of(7, "1xA100,1xT4,1xA100")
-    front = front_of(costs)
+    table = table_of(7, "1xA100,1xT4,1xA100")
+    front = front_of(table)
     assert len(front) > 10
     for plan in front.plans:
-        assert executed(plan, costs.world, Toy(demand=DEMANDS)) == pytest.approx((plan.energy_j, plan.jct_s), rel=1e-9)
+        assert executed(plan, table.instance, Toy(demand=DEMANDS)) == pytest.approx(
+            (plan.energy_j, plan.jct_s), rel=1e-9
+        )
 
 
 def test_exact_front_is_not_dominated_by_the_papers_scheduler() -> None:
