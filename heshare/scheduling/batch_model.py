@@ -225,13 +225,16 @@ def _run_all_until_next_end(
     energy_j: FloatArray,
 ) -> None:
     # Update the state of the batches `rows`; times and powers are those of these rows, all else of all batches.
+    width = left.shape[1]
+    was_running = np.empty(width, dtype=np.bool_)
     for place in range(len(rows)):
         row = rows[place]
-        running = left[row] > 0.0
-        step_s = run_until_next_end(left[row], iteration_s[place])
+        for task in range(width):
+            was_running[task] = left[row, task] > 0.0
 
+        step_s = run_until_next_end(left[row], iteration_s[place])
         energy_j[row] += power_w[place] * step_s
         end_s[row] += step_s
-        for task in range(left.shape[1]):
-            if running[task] and left[row, task] == 0.0:
+        for task in range(width):
+            if was_running[task] and left[row, task] == 0.0:
                 time_s[row, task] = end_s[row]

@@ -434,17 +434,21 @@ def _sum_queues(energy_j: FloatArray, jct_s: FloatArray, limit: int) -> tuple[Fl
 
         front = non_dominated_indices(rounded_values(sums_j), rounded_values(sums_s))
         front = thin_ordered(sums_j, sums_s, front, limit)
-        total_j = sums_j[front]
-        total_s = sums_s[front]
+        total_j = np.empty(len(front))
+        total_s = np.empty(len(front))
         longer = np.empty((len(front), queue_count), dtype=np.int64)
         for place in range(len(front)):
-            longer[place] = clocks[front[place] // len(own)]
+            total_j[place] = sums_j[front[place]]
+            total_s[place] = sums_s[front[place]]
+            for earlier in range(queue):
+                longer[place, earlier] = clocks[front[place] // len(own), earlier]
             longer[place, queue] = own[front[place] % len(own)]
         clocks = longer
 
     points = np.empty((len(total_j), 2))
-    points[:, 0] = total_j
-    points[:, 1] = total_s
+    for place in range(len(total_j)):
+        points[place, 0] = total_j[place]
+        points[place, 1] = total_s[place]
     return points, clocks
 
 

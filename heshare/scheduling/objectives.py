@@ -244,7 +244,8 @@ def segment_costs(schemes: IntArray, solo: SoloCosts) -> FloatArray:
 
     for row in range(p):
         scheme = schemes[row]
-        waiting[:] = 0
+        for gpu in range(len(waiting)):
+            waiting[gpu] = 0
         for task in range(n):
             waiting[scheme[task]] += 1
 

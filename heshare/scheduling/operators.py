@@ -126,8 +126,10 @@ def elitism_selection(
         first = schemes[pairs[0, child]]
         second = schemes[pairs[1, child]]
         weight = energy_weights[child]
-        first_costs[:] = costs[pairs[0, child]]
-        second_costs[:] = costs[pairs[1, child]]
+        for gpu in range(k):
+            for goal in range(2):
+                first_costs[gpu, goal] = costs[pairs[0, child], gpu, goal]
+                second_costs[gpu, goal] = costs[pairs[1, child], gpu, goal]
         if normalised:
             normalise_subsets(first, first_costs, solo)
             normalise_subsets(second, second_costs, solo)
@@ -161,7 +163,7 @@ def normalise_subsets(scheme: IntArray, costs: FloatArray, solo: SoloCosts) -> N
 
     A GPU without tasks gets the mean level of its scheme, so that it is neither good nor bad.
     """
-    least = np.zeros(costs.shape)
+    least = np.zeros((len(costs), 2))
     for task in range(len(scheme)):
         gpu = scheme[task]
         least[gpu, 0] += solo.best_j[task]
@@ -258,13 +260,17 @@ def priority_mutation(
 
         for goal in range(2):
             after = offspring[goal * p + row]
-            busy_s[:] = 0.0
+            for gpu in range(k):
+                busy_s[gpu] = 0.0
             for task in range(n):
                 gpu = targets[goal, task] if moved[row, task] else scheme[task]
                 after[task] = gpu
                 busy_s[gpu] += solo.time_s[task, solo.kind_of[gpu]]
 
-            limit_s = overload * (busy_s.sum() / k)
+            total_s = 0.0
+            for gpu in range(k):
+                total_s += busy_s[gpu]
+            limit_s = overload * (total_s / k)
             for task in range(n):
                 gpu = targets[goal, task]
                 if moved[row, task] and gpu != scheme[task] and busy_s[gpu] > limit_s:
@@ -290,7 +296,8 @@ def migration_targets(scheme: IntArray, moved: BoolArray, solo: SoloCosts, load_
             continue
 
         least_energy_j = solo.best_j[task] * (1 + 1e-9)
-        least_s[:] = np.inf
+        least_s[0] = np.inf
+        least_s[1] = np.inf
         for gpu in range(k):
             kind = solo.kind_of[gpu]
             own_s = solo.time_s[task, kind]
@@ -334,7 +341,9 @@ def spt_queues(scheme: IntArray, solo: SoloCosts) -> tuple[IntArray, IntArray, F
         begin[gpu + 1] += begin[gpu]
 
     queue = np.empty(n, dtype=np.int64)
-    following = begin.copy()
+    following = np.empty(k, dtype=np.int64)
+    for gpu in range(k):
+        following[gpu] = begin[gpu]
     for kind in range(len(solo.spt_order)):
         for task in solo.spt_order[kind]:
             gpu = scheme[task]
@@ -370,7 +379,10 @@ def send_back(
 
     freed_s = 0.0
     while freed_s < solo.time_s[arrival, kind]:
-        nearest = difference.argmin()
+        nearest = 0
+        for task in range(1, len(scheme)):
+            if difference[task] < difference[nearest]:
+                nearest = task
         if difference[nearest] == np.inf:
             break
         after[nearest] = source

@@ -38,7 +38,7 @@ def rounded_values(values: FloatArray) -> FloatArray:
 def ascending(values: FloatArray) -> IntArray:
     """Return the indices of m values in ascending order, equal ones by index, shape (m,): a bottom-up merge sort.
 
-    For compiled functions: numba takes seconds to compile its own sorts.
+    For compiled functions: numba takes seconds to compile its own sorts, and every assignment to a slice.
     """
     count = len(values)
     order = np.arange(count)
@@ -59,9 +59,24 @@ def ascending(values: FloatArray) -> IntArray:
                 else:
                     merged[place] = order[right]
                     right += 1
-        order[:] = merged
+        for place in range(count):
+            order[place] = merged[place]
         width *= 2
     return order
+
+
+@njit(cache=True)
+def in_order(places: IntArray, values: FloatArray) -> IntArray:
+    """Return some places of an array of values in ascending order of the values there, equal ones as given."""
+    own = np.empty(len(places))
+    for index in range(len(places)):
+        own[index] = values[places[index]]
+
+    order = ascending(own)
+    found = np.empty(len(places), dtype=np.int64)
+    for index in range(len(places)):
+        found[index] = places[order[index]]
+    return found
 
 
 @njit(cache=True)
@@ -151,7 +166,10 @@ def thin_ordered(energy_j: FloatArray, jct_s: FloatArray, order: IntArray, limit
         if number == 0 or kept[number - 1] != place:
             kept[number] = place
             number += 1
-    return order[kept[:number]]
+    found = np.empty(number, dtype=np.int64)
+    for index in range(number):
+        found[index] = order[kept[index]]
+    return found
 
 
 def ideal(objectives: FloatArray) -> FloatArray:

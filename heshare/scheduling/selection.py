@@ -6,7 +6,7 @@ The paper names neither rule. Both are those of NSGA-II (Deb et al. 2002, DOI 10
 import numpy as np
 from numba import njit
 
-from heshare.scheduling.pareto import ascending
+from heshare.scheduling.pareto import ascending, in_order
 from heshare.shared.arrays import FloatArray, IntArray
 
 
@@ -29,38 +29,53 @@ def environmental_selection(
     """
     m = len(rounded)
     rank = front_ranks(rounded)
-    distance = np.zeros(m)
-    kept = np.empty(m, dtype=np.int64)
-    filled = 0
+    rank_value = np.empty(m)
+    value = np.empty((2, m))
+    for point in range(m):
+        rank_value[point] = rank[point]
+        value[0, point] = objectives[point, 0]
+        value[1, point] = objectives[point, 1]
 
     # The points by front; within a front by index.
-    by_front = ascending(rank.astype(np.float64))
-    begin = 0
-    while begin < m and filled < count:
+    by_front = ascending(rank_value)
+    distance = np.zeros(m)
+    less_crowded = np.empty(m)
+    kept = np.empty(m, dtype=np.int64)
+    filled = 0
+    while filled < m and filled < count:
+        begin = filled
         end = begin
         while end < m and rank[by_front[end]] == rank[by_front[begin]]:
             end += 1
         members = by_front[begin:end]
 
-        for column in range(2):
-            along = members[ascending(objectives[members, column])]
-            span = objectives[along[-1], column] - objectives[along[0], column]
+        for goal in range(2):
+            along = in_order(members, value[goal])
+            last = len(along) - 1
+            span = value[goal, along[last]] - value[goal, along[0]]
             for place in range(len(along)):
-                is_end = place == 0 or place == len(along) - 1
-                if is_end or not span > 0:
+                if place == 0 or place == last or not span > 0:
                     distance[along[place]] = np.inf
                 else:
-                    gap = objectives[along[place + 1], column] - objectives[along[place - 1], column]
+                    gap = value[goal, along[place + 1]] - value[goal, along[place - 1]]
                     distance[along[place]] += gap / span
 
         # The least crowded first.
-        for point in members[ascending(-distance[members])]:
+        for point in members:
+            less_crowded[point] = -distance[point]
+        for point in in_order(members, less_crowded):
             kept[filled] = point
             filled += 1
-        begin = end
 
-    kept = kept[:count].copy()
-    return kept, rank[kept], distance[kept]
+    size = min(count, filled)
+    places = np.empty(size, dtype=np.int64)
+    ranks = np.empty(size, dtype=np.int64)
+    distances = np.empty(size)
+    for place in range(size):
+        places[place] = kept[place]
+        ranks[place] = rank[kept[place]]
+        distances[place] = distance[kept[place]]
+    return places, ranks, distances
 
 
 @njit(cache=True)
@@ -71,34 +86,39 @@ def front_ranks(rounded: FloatArray) -> IntArray:
     point rank behind all other points, so that selection keeps them only for lack of others.
     """
     m = len(rounded)
-    by_jct = ascending(rounded[:, 1])
-    in_order = by_jct[ascending(rounded[by_jct, 0])]
+    energy = np.empty(m)
+    jct = np.empty(m)
+    for point in range(m):
+        energy[point] = rounded[point, 0]
+        jct[point] = rounded[point, 1]
+    points = in_order(ascending(jct), energy)
     rank = np.empty(m, dtype=np.int64)
-    lowest_s = np.full(m + 1, np.inf)  # of each front
+    lowest_s = np.full(m + 1, np.inf)  # JCT of each front's last point
 
     for place in range(m):
-        point = in_order[place]
-        before = in_order[max(place - 1, 0)]
-        is_duplicate = place > 0 and rounded[point, 0] == rounded[before, 0] and rounded[point, 1] == rounded[before, 1]
+        point = points[place]
+        before = points[max(place - 1, 0)]
+        is_duplicate = place > 0 and energy[point] == energy[before] and jct[point] == jct[before]
         if is_duplicate:
             rank[point] = rank[before] if rank[before] >= m else rank[before] + m
             continue
 
         front = 0
-        while lowest_s[front] <= rounded[point, 1]:
+        while lowest_s[front] <= jct[point]:
             front += 1
         rank[point] = front
-        lowest_s[front] = rounded[point, 1]
+        lowest_s[front] = jct[point]
     return rank
 
 
 @njit(cache=True)
 def tournament_winners(rank: IntArray, distance: FloatArray, drawn: IntArray) -> IntArray:
     """Return the winner of each pair of indices, by front, then crowding distance, then place, (2, c) -> (c,)."""
-    winners: IntArray = drawn[0].copy()
+    winners = np.empty(drawn.shape[1], dtype=np.int64)
     for pair in range(len(winners)):
         first = drawn[0, pair]
         second = drawn[1, pair]
+        winners[pair] = first
         if rank[second] < rank[first] or (rank[second] == rank[first] and distance[second] > distance[first]):
             winners[pair] = second
     return winners
