@@ -15,7 +15,6 @@ from heshare.lab.limits import within_limit
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.lab.systems.shared.trace_jobs import venus_tasks
 from heshare.policies.registry import make
-from heshare.prediction.predictor import LazyPredictor
 from heshare.running.run import run
 from heshare.world.cluster import Cluster
 
@@ -36,7 +35,7 @@ def _event_ms(repetition: int, limit_w: float | None) -> float:
     tasks, _ = venus_tasks(JOBS, rng=streams.rng(TASKS), gpus=GPUS, load=0.9)
     policy = within_limit(make("fifo-packed"), limit_w)
     began_s = time.process_time()
-    done = run(tasks, cluster, policy, predictor=LazyPredictor(hs.load_predictor), rng=streams.rng(POLICY))
+    done = run(tasks, cluster, policy, predictor=hs.load_predictor(), rng=streams.rng(POLICY))
     return 1e3 * (time.process_time() - began_s) / done.events
 
 

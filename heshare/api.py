@@ -1,6 +1,6 @@
 """Functions of `import heshare as hs`, in the paper's terms and with defaults.
 
-Each function draws its random numbers from a seed, and its predictor is the forest trained on the committed profiles
+Each function draws its random numbers from a seed, and its predictor is the one trained on the committed profiles
 unless another is given. The stages' own functions, named in each docstring, have no defaults for these.
 """
 
@@ -122,7 +122,7 @@ def plan(
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
         seed: of the search, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
-        predictor: of the scheduler; by default the trained forest.
+        predictor: of the scheduler; `load_predictor()` unless given.
         settings: the choices that the paper leaves open.
         progress: show a progress bar over the generations; None: on a terminal, after two seconds.
 
@@ -168,7 +168,7 @@ def optimise(
         repetition: which one of `compare` with the same seed.
         budget_s: wall time of the search, s, whose first round is always finished; without one the search takes
             `effort.rounds` rounds, and the same seed gives the same front.
-        predictor: of the scheduler; by default the trained forest.
+        predictor: of the scheduler; `load_predictor()` unless given.
         effort: extent of the search, and the choices of a batch.
         progress: a bar over the rounds, as in `plan`, or a function to call after each round with their number so far
             and the objectives, shape (m, 2); what returns False stops the search.
@@ -225,7 +225,7 @@ def run(
         policy: a name of `policy_names()`, a policy, or a plan of these tasks on this cluster.
         seed: of the policy, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
-        predictor: of the policy; by default the trained forest.
+        predictor: of the policy; `load_predictor()` unless given.
         power_limit: on the sum of all GPUs' power at every moment: watts, a CSV file with the columns time_s and
             limit_w, or a `heshare.lab.limits.PowerLimit`; None for none.
         progress: show a progress bar over completed tasks; None: on a terminal, after two seconds.
@@ -273,7 +273,7 @@ def evaluate(
         plan: a plan, or the queue of each GPU: its batches in order of execution.
         tasks: the task set, all there from the start; a plan's own unless given.
         cluster: the GPUs, or their notation; a plan's own unless given.
-        predictor: of the promise; by default the trained forest.
+        predictor: of the promise; `load_predictor()` unless given.
 
     Raises:
         InputError: queues without tasks and a cluster, those of another plan, or tasks that arrive later.
@@ -321,7 +321,7 @@ def problem(
         cluster: the GPUs, or their notation.
         seed: of the tasks of a number.
         repetition: of the tasks of a number.
-        predictor: of the scheduler; by default the trained forest.
+        predictor: of the scheduler; `load_predictor()` unless given.
         settings: the choices of stage 2.
 
     Raises:

@@ -112,9 +112,7 @@ def as_policy_object(policy: Any) -> Policy:
         action = "Choose one of its plans, such as front.trade_off."
     elif isinstance(policy, type):
         action = f"Pass an object of the class: {policy.__name__}(...)."
-    parts = ("name", "traits", "tick_s", "reset", "decide")
-    good = all(hasattr(policy, name) for name in parts) and not isinstance(policy, type)
-    require("policy", found(policy), good, _POLICY, action)
+    require("policy", found(policy), isinstance(policy, Policy), _POLICY, action)
     made: Policy = policy
     return made
 
@@ -139,9 +137,8 @@ def as_predictor(predictor: Any) -> Predictor:
     """
     if predictor is None:
         return load_predictor()
-    good = hasattr(predictor, "co_run") and hasattr(predictor, "calls") and not isinstance(predictor, type)
     action = "Pass hs.load_predictor() or hs.load_predictor(kind='random-forest'), for example."
-    require("predictor", found(predictor), good, "a Predictor", action)
+    require("predictor", found(predictor), isinstance(predictor, Predictor), "a Predictor", action)
     made: Predictor = predictor
     return checked(made)
 
@@ -207,7 +204,7 @@ def as_policies(policies: Any) -> tuple[str | Policy, ...]:
     """
     if policies is None:
         return tuple(registry.policies())
-    listed = (policies,) if isinstance(policies, str) or hasattr(policies, "decide") else _listed(policies)
+    listed = (policies,) if isinstance(policies, str | Policy) else _listed(policies)
     action = "Choose from hs.policy_names(); pass or register a policy of your own (docs/guide.md)."
     require("policies", found(policies), bool(listed), "at least one name of a policy, or None for all", action)
     return tuple([each if isinstance(each, str) else as_policy_object(each) for each in listed])

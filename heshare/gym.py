@@ -63,7 +63,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
             None leaves the clock to the GPU.
         energy_weight: of the reward, 1/J.
         time_weight: of the reward, 1/s.
-        predictor: of the times and energies in observations; by default the trained forest.
+        predictor: of the times and energies in observations; by default that of `load_predictor`.
         **drawn: how tasks are drawn, as in `heshare.task_set`: `arrivals`, `interval_s`, `load`, `batch_sizes`.
 
     Raises:

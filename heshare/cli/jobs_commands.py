@@ -21,7 +21,6 @@ from heshare.ops.executor.operator_log import OperatorLog
 from heshare.ops.jobs.report import RunReport, read_report
 from heshare.ops.jobs.run_view import RunView
 from heshare.ops.jobs.run_view import stop as stop_run
-from heshare.prediction.predictor import LazyPredictor
 from heshare.shared.errors import InputError
 from heshare.shared.signals import Interrupted
 from heshare.shared.standard_streams import print_or_drop
@@ -66,7 +65,7 @@ def run(
         action = "Choose nvml or nvml:0,nvml:1; emulated GPUs: heshare run --tasks JOBS.yaml."
         raise _conflict(f"--devices {devices!r}", action)
 
-    predictor = LazyPredictor(options.predictor_factory(profiles))
+    predictor = options.predictor_factory(profiles)()
     chosen: dict[str, Any] = {
         "policy": options.one_policy(policy),
         "devices": devices or "nvml",

@@ -23,7 +23,6 @@ from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.systems.shared.mps_or_time_slices import limit_note
 from heshare.paper.provenance.answers import answer
 from heshare.paper.tables import to_csv
-from heshare.prediction.predictor import LazyPredictor
 from heshare.scheduling.front import Front
 from heshare.shared import files
 from heshare.shared.errors import require
@@ -130,7 +129,7 @@ def plan(
     until_s = None if budget is None else start_s + options.parse_duration_s(budget)
     gpus = Cluster.parse(cluster)
     to_plan = options.task_set(tasks, Repetition(repetition, seed), load=load, arrivals=arrivals, trace=trace)
-    predictor = LazyPredictor(options.predictor_factory(profiles))
+    predictor = options.predictor_factory(profiles)()
     shows = options.shows_bar(quiet)
 
     with options.told("plan", quiet), options.interruption() as stopped:

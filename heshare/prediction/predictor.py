@@ -1,9 +1,8 @@
 """Predictors: times under sharing and GPU power, as every planning policy uses them (Section III-A)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -95,21 +94,3 @@ class Predictor(ABC):
     def solo(self, workloads: Sequence[Workload], gpu: Gpu, sm_mhz: int | None = None) -> CoRuns:
         """Predict each of m workloads alone on `gpu` at 100 %, as `co_run`; `time_s` has shape (m, 1)."""
         return self.co_run([(Resident(workload),) for workload in workloads], gpu, [sm_mhz] * len(workloads))
-
-
-class LazyPredictor(Predictor):
-    """A predictor that `make` makes at the first call: not every policy predicts."""
-
-    def __init__(self, make: Callable[[], Predictor]) -> None:
-        self._make = make
-
-    @cached_property
-    def _made(self) -> Predictor:
-        return self._make()
-
-    def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
-        """Predict sets of residents, each at its clock."""
-        before = self._made.calls
-        runs = self._made.co_run(sets, gpu, sm_mhz)
-        self.calls += self._made.calls - before
-        return runs

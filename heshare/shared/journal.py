@@ -62,7 +62,10 @@ class Journal:
             found = f"what cannot be opened ({error.strerror})"
             raise InputError(found, "a file that can be written", "Choose another folder.", file=path) from None
         try:
-            _acquire(self._lock)
+            if not self._lock.acquire():
+                found = "a journal that another process writes"
+                action = "Wait for the other one to end, or stop it."
+                raise InputError(found, "one process at a time", action, file=path)
             self.entries, self._end = _parse(path.read_bytes(), path, subject, remedy)
         except BaseException:
             self.close()
@@ -107,22 +110,12 @@ def read_journal(path: Path, subject: str, *, remedy: str = REMEDY) -> list[dict
     return _parse(content, path, subject, remedy)[0]
 
 
-def _acquire(lock: FileLock) -> None:
-    if not lock.acquire():
-        found, action = "a journal that another process writes", "Wait for the other one to end, or stop it."
-        raise InputError(found, "one process at a time", action, file=lock.path)
-
-
-def _whole_lines(content: bytes) -> list[bytes]:
-    # The lines of a journal without what a crash cut off: an unfinished line, or a damaged last one.
+def _parse(content: bytes, path: Path, subject: str, remedy: str) -> tuple[list[dict[str, Any]], int]:
+    # The lines without what a crash cut off: an unfinished line, or a damaged last one.
     lines = content.split(b"\n")[:-1]
     if lines and journal_entry(lines[-1]) is None:
         lines.pop()
-    return lines
 
-
-def _parse(content: bytes, path: Path, subject: str, remedy: str) -> tuple[list[dict[str, Any]], int]:
-    lines = _whole_lines(content)
     entries: list[dict[str, Any]] = []
     for row, entry in enumerate(map(journal_entry, lines), start=1):
         if row == 1:

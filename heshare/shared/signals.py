@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-TERMINATING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""Signals that end a process without an exception; SIGINT raises one in Python, and SIGKILL cannot be caught."""
-ENDING_SIGNALS = (signal.SIGINT, *TERMINATING_SIGNALS)
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a process, but for SIGKILL, which cannot be caught."""
 
 
 @contextmanager

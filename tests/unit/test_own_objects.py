@@ -22,13 +22,20 @@ from heshare.shared.errors import InputError
 
 CLUSTER = "1xT4,1xA100"
 MODULE = """
+from heshare.policies.policy import Policy
 from heshare.policies.registry import make as known
 
 
-class Late:
+class Late(Policy):
     def __init__(self, first: str = "sjf") -> None:
         own = known(first)
-        self.name, self.traits, self.tick_s, self.reset, self.decide = first, own.traits, None, own.reset, own.decide
+        self.name = first
+        self.traits = own.traits
+        self.reset = own.reset
+        self.answer = own.decide
+
+    def decide(self, event, view):
+        return self.answer(event, view)
 
 
 def make():
@@ -147,9 +154,7 @@ def test_errors_of_own_code_are_one_line_of_the_shell_with_their_place(folder: P
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_errors_of_own_code_in_a_sweep_are_one_line_with_their_place(tmp_path: Path, jobs: str) -> None:
-    broken = (
-        MODULE.replace("own.reset, own.decide", "own.reset, fail") + "\n\ndef fail(event, view):\n    return [][0]\n"
-    )
+    broken = MODULE.replace("own.decide", "fail") + "\n\ndef fail(event, view):\n    return [][0]\n"
     (tmp_path / "broken.py").write_text(broken)
     line = len(broken.splitlines())
     words = ["compare", "--tasks", "2", "--cluster", CLUSTER, "--seeds", "2", "--jobs", jobs, "--policy"]

@@ -27,7 +27,7 @@ from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.policies import registry
 from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
 from heshare.policies.policy import Policy
-from heshare.prediction.predictor import LazyPredictor, Predictor
+from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.shared.code_version import CHANGED, files_hash, package_version
@@ -185,7 +185,7 @@ def repetition(scenario: Scenario, policies: Iterable[Policy], streams: Repetiti
             tasks,
             scenario.cluster,
             within_limit(policy, scenario.power_limit),
-            predictor=LazyPredictor(scenario.make_predictor),
+            predictor=scenario.make_predictor(),
             rng=streams.rng(POLICY),
             devices=None if scenario.make_devices is None else scenario.make_devices(scenario.cluster),
             start_cost_s=scenario.start_cost_s,

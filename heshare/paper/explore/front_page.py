@@ -65,7 +65,7 @@ def explore(
     Args:
         front: the plans.
         path: an HTML file to write the page to; the same front gives the same bytes.
-        predictor: that of the search, which predicts the timelines; by default the trained forest.
+        predictor: that of the search, which predicts the timelines; `load_predictor()` unless given.
         runs: runs of policies on the same tasks and GPUs by title, whose timelines can be chosen below; the others
             are compared with the first one.
         series: the search, a name of the registry of styles, such as `HeShare+`.

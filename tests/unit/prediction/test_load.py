@@ -71,7 +71,7 @@ def test_policies_that_do_not_predict_load_no_model(monkeypatch: pytest.MonkeyPa
         raise AssertionError("the model is loaded")
 
     monkeypatch.setattr(load, "_shipped", refuse)
-    for policy in ("sjf", "random", front.trade_off):
+    for policy in ("random", front.trade_off):
         assert len(hs.run(4, "1xT4,1xA100", policy).to_frame()) == 4
     with pytest.raises(AssertionError):
         hs.run(4, "1xT4,1xA100", "heshare:trade-off")
