@@ -144,7 +144,7 @@ clean: ## remove what make wrote, but not .venv
 PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
 # uv installs in a tenth of the time of pip, which does it where uv cannot (its settings are other ones than pip's).
 # The stamp is written last: an environment that was left half built is built again.
-.venv/.ready: requirements.lock $(STALE)
+.venv/.ready: requirements.lock pyproject.toml $(STALE)
 	@python=""; \
 	for name in $(if $(PYTHON),"$(PYTHON)",python3.13 python3.12 python3.11 python3.14 python3); do \
 		if "$$name" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \

@@ -148,7 +148,7 @@ def test_errors_of_own_code_are_one_line_of_the_shell_with_their_place(folder: P
         assert (run.exit_code, run.stderr.count("\n")) == (2, 1)
         said.append(run.stderr)
     assert said[0] == f"heshare: {folder / 'broken.py'}, line 2, in make: IndexError: list index out of range\n"
-    assert "found int from broken:five; expected an object with decide" in said[1]
+    assert "found int from broken:five; expected a policy" in said[1]
 
 
 @pytest.mark.slow

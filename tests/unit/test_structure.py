@@ -64,8 +64,4 @@ hs.gpus(), hs.models()
 
 
 def test_the_package_imports_in_a_moment_and_names_load_when_they_are_used() -> None:
-    assert {str(file) for file in loaded_by("import heshare")} <= {
-        "__init__.py",
-        "shared/__init__.py",
-        "shared/version.py",
-    }
+    assert {file.parts[0] for file in loaded_by("import heshare")} <= {"__init__.py", "shared"}
