@@ -159,7 +159,8 @@ def queues_of(table: BatchTable, weight: float) -> Queues:
 def _keep(table: TableArrays, memo: Memo, kind: int, tasks: IntArray, size: int, number: int, place: int) -> None:
     """Compute the options of a set of tasks in SPT order and keep them in a place of the memo."""
     if memo.used[0] + len(memo.rows) > len(memo.values):
-        memo.kept[:] = -1
+        for each in range(len(memo.kept)):
+            memo.kept[each, 0] = -1
         memo.used[0] = 0
     first = memo.used[0]
     count = fill_options(table, kind, tasks, size, memo.values[first:], memo.rows, memo.members, memo.left)
@@ -248,15 +249,15 @@ def changed_costs(table: TableArrays, memo: Memo, queues: Queues, changes: IntAr
 
 
 @njit(cache=True)
-def _change(table: TableArrays, memo: Memo, queues: Queues, gpu: int, removed: int, inserted: int) -> None:
-    """Remove a task from a GPU's queue and insert another one; either may be `EMPTY`."""
-    change = np.array([[gpu, removed, inserted]])
+def _change(table: TableArrays, memo: Memo, queues: Queues, change: IntArray) -> None:
+    """Do a change, one row as in `changed_costs`, shape (1, 3)."""
     changed_costs(table, memo, queues, change, np.empty(1))
-    if removed != EMPTY:
+    gpu = change[0, 0]
+    if change[0, 1] != EMPTY:
         queues.length[gpu] -= 1
-    if inserted != EMPTY:
+    if change[0, 2] != EMPTY:
         queues.length[gpu] += 1
-        queues.gpu_of[inserted] = gpu
+        queues.gpu_of[change[0, 2]] = gpu
     for position in range(queues.length[gpu]):
         queues.tasks[gpu, position] = queues.trial[position]
         queues.best[gpu, position] = queues.trial_best[position]
@@ -264,9 +265,26 @@ def _change(table: TableArrays, memo: Memo, queues: Queues, gpu: int, removed: i
 
 
 @njit(cache=True)
+def _relocate(table: TableArrays, memo: Memo, queues: Queues, task: int, target: int) -> None:
+    """Move a task to a GPU, from another one if it has been assigned."""
+    change = np.empty((1, 3), dtype=np.int64)
+    source = queues.gpu_of[task]
+    if source != NO_GPU:
+        change[0, 0] = source
+        change[0, 1] = task
+        change[0, 2] = EMPTY
+        _change(table, memo, queues, change)
+    change[0, 0] = target
+    change[0, 1] = EMPTY
+    change[0, 2] = task
+    _change(table, memo, queues, change)
+
+
+@njit(cache=True)
 def assign(table: TableArrays, memo: Memo, queues: Queues, scheme: IntArray) -> None:
     """Fill the queues with a scheme, GPU of each task, shape (n,); what they held before is discarded."""
-    queues.length[:] = 0
+    for gpu in range(len(queues.kind_of)):
+        queues.length[gpu] = 0
     order = np.empty(len(scheme), dtype=np.int64)
     for kind in range(len(queues.rank)):
         for task in range(len(scheme)):
@@ -278,8 +296,12 @@ def assign(table: TableArrays, memo: Memo, queues: Queues, scheme: IntArray) -> 
                 queues.tasks[gpu, queues.length[gpu]] = task
                 queues.length[gpu] += 1
                 queues.gpu_of[task] = gpu
+    whole = np.empty((1, 3), dtype=np.int64)
     for gpu in range(len(queues.kind_of)):
-        _change(table, memo, queues, gpu, EMPTY, EMPTY)
+        whole[0, 0] = gpu
+        whole[0, 1] = EMPTY
+        whole[0, 2] = EMPTY
+        _change(table, memo, queues, whole)
 
 
 @njit(cache=True)
@@ -310,14 +332,14 @@ def construct(table: TableArrays, memo: Memo, queues: Queues, longest: IntArray)
 
         changed_costs(table, memo, queues, changes[:tried], costs)
         least = np.inf
-        target = NO_GPU
+        target = changes[0, 0]
         for row in range(tried):
             gpu = changes[row, 0]
             rise = costs[row] - queue_cost(queues, gpu)
-            if target == NO_GPU or rise < least:
+            if rise < least:
                 least = rise
                 target = gpu
-        _change(table, memo, queues, target, EMPTY, task)
+        _relocate(table, memo, queues, task, target)
 
 
 @njit(cache=True)
@@ -327,8 +349,7 @@ def perturb(table: TableArrays, memo: Memo, queues: Queues, tasks: IntArray, tar
         task = tasks[row]
         gpu = targets[row]
         if gpu != queues.gpu_of[task] and queues.fits[task, queues.kind_of[gpu]]:
-            _change(table, memo, queues, queues.gpu_of[task], task, EMPTY)
-            _change(table, memo, queues, gpu, EMPTY, task)
+            _relocate(table, memo, queues, task, gpu)
 
 
 @njit(cache=True)
@@ -413,8 +434,7 @@ def descend(
             relocation_tried[task] = moves
 
             if target != NO_GPU:
-                _change(table, memo, queues, source, task, EMPTY)
-                _change(table, memo, queues, target, EMPTY, task)
+                _relocate(table, memo, queues, task, target)
                 moves += 1
                 changed[source] = moves
                 changed[target] = moves
@@ -458,11 +478,10 @@ def descend(
 
             for place in range(0, count, 2):
                 target = swap[place + 1, 0]
-                other = swap[place, 2]
                 now = queue_cost(queues, source) + queue_cost(queues, target)
                 if swap_costs[place] + swap_costs[place + 1] < now * (1 - MIN_GAIN):
-                    _change(table, memo, queues, source, task, other)
-                    _change(table, memo, queues, target, other, task)
+                    _change(table, memo, queues, swap[place : place + 1])
+                    _change(table, memo, queues, swap[place + 1 : place + 2])
                     moves += 1
                     changed[source] = moves
                     changed[target] = moves

@@ -18,7 +18,7 @@ plan is ready the previous one is followed, and what that starts is removed from
     c(n) = fixed + n (square min(n, whole) + step x steps)
 
 for n tasks and so many generations or rounds. A planning of few tasks has few schemes to search: its generations are at
-most `GENERATIONS_A_TASK` for each task.
+most 4 for each task, and its front has at most 24 plans.
 
 Example: c(4) with square = 0.5 s, step = 0.01 s and 100 steps is 1 + 4 (0.5 x 4 + 0.01 x 100) s.
 
@@ -280,7 +280,9 @@ class HeShareOnline(OnlinePlanner):
 
     TIME = PlanningTime(fixed_s=0.01, square_s=1.3e-4, step_s=8e-6)
     GENERATIONS_A_TASK = 4
+    """A planning of few tasks has at most so many generations for each."""
     PLANS = 24
+    """The largest number of plans in the front of a planning."""
 
     def __init__(
         self,
