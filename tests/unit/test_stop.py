@@ -172,7 +172,7 @@ def _configured(solutions: int = 200) -> Any:
 
 def test_blocks_change_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
     plans, objectives = _configured()
-    monkeypatch.setattr(configuration, "MOST_TRIALS", 24)
+    monkeypatch.setattr(configuration, "MOST_PLACES", 24)
     in_blocks = _configured()
     assert in_blocks[0] == plans
     assert (in_blocks[1] == objectives).all()
