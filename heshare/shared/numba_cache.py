@@ -18,7 +18,7 @@ def set_numba_cache() -> None:
     """
     if "NUMBA_CACHE_DIR" in os.environ or os.access(files.PACKAGE, os.W_OK):
         return
-    with suppress(RuntimeError):  # there is no home folder
+    with suppress(RuntimeError, OSError):  # there is no home folder, or it is another user's
         existing = next(folder for folder in files.user_cache().parents if folder.exists())
         if os.access(existing, os.W_OK):
             return

@@ -69,7 +69,8 @@ def test_make_uses_an_active_environment_with_heshare(checkout: Path, tmp_path: 
 def test_make_without_a_python_reports_it(makefile: str, tmp_path: Path) -> None:
     """In a folder without .venv and with no Python on the path, make reports what is missing and builds nothing."""
     (tmp_path / "Makefile").write_text(makefile, encoding="utf-8")
-    (tmp_path / "requirements.lock").write_text("", encoding="utf-8")
+    for name in ("requirements.lock", "pyproject.toml"):
+        (tmp_path / name).write_text("", encoding="utf-8")
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("sh", "cat", "rm"):

@@ -308,7 +308,7 @@ def test_profile_of_a_real_gpu_traces_its_kernels_afterwards(
         if failure:
             raise DeviceError(failure)
 
-    monkeypatch.setattr("heshare.ops.open_device.opened", lambda *_, **__: nullcontext(Card(A100)))
+    monkeypatch.setattr("heshare.cli.profile_commands.opened", lambda *_, **__: nullcontext(Card(A100)))
     monkeypatch.setattr("heshare.ops.recording.kernel_recorder.record", record)
     words = ["profile", "--device", "nvml:0", "--budget", "1m", "--out", str(tmp_path), "-q", *more]
     done = CliRunner().invoke(app, words)
