@@ -74,7 +74,8 @@ class Option:
         power_w: board power, W; one after the other, the mean.
         speed, energy: work a second and joules, over those of the same work one after the other at the default clock.
         per_s: iterations a second of each workload; one after the other, over the time of all.
-        time_s, energy_j: seconds of an iteration of each while it runs, and its joules.
+        time_s: seconds of an iteration of each while it runs.
+        energy_j: its joules.
     """
 
     way: Way
