@@ -1,9 +1,10 @@
 """The resource configuration algorithm (Section III-C 2, Algorithm 1): batches, MPS percentages and SM clocks.
 
 `configure` is the algorithm from top to bottom; its steps stand below it in the order of the paper's 23 lines. In form
-it differs in two ways. All schemes of PS go through each step together (the loop of line 2 is an axis of the arrays),
-so that the predictor gets a few large calls. And a queue of tasks that several schemes have in common is configured
-once.
+it differs in three ways. The loops of lines 2, 6 and 12 are axes of arrays, so that the predictor gets a few large
+calls: neither schemes nor batches affect each other. Queues and batches that several schemes have in common are
+configured once. And domination is tested for all solutions together (lines 14 to 19), once within each scheme and once
+over all, so that a plan is formed (line 15) only for what stays.
 
 What is ours, since the text leaves it open (`Settings` has every choice, `Settings.literal()` the one nearest to the
 text):
@@ -11,9 +12,13 @@ text):
 - PS, the partial plans of a scheme, and PS' are thinned to a largest size, and clocks are a sample of each GPU's list.
 - A task joins a batch or starts one, from left to right in the queue; memory and MPS clients limit a batch (line 5).
 - A percentage minimises the JCTs of the whole batch (line 8; the text: of the task), all others at their present value.
-- Each GPU has a clock of its own (line 12; the text: one for all). The batches and percentages are those of the default
-  clock.
-- Plans are judged with tasks that speed up when others end, as on a device; the text: as if all stayed (Eq. 13).
+  A task alone keeps 100 %.
+- Each GPU has a clock of its own (line 12; the text: one for all, of which `literal` takes the same step of each list).
+- Batches and percentages are chosen as if all tasks of a batch stayed until its end (Eq. 13), at the default clock: no
+  clock is set, and the card takes its top one. Lines 11 to 13 judge plans with tasks that speed up when others end, as
+  on a device; the text: by Eq. 13 as well.
+- A GPU may begin later than the others (`Instance.begin_s`), for online planning; in the paper's setting all begin at
+  0.
 """
 
 from dataclasses import dataclass, replace
@@ -33,7 +38,7 @@ from heshare.shared.arrays import FloatArray, IntArray, distinct_rows
 MOST_PLACES = 1 << 17
 """About how many places of tasks the batches have that are predicted at once, which bounds memory."""
 MOST_PLACED = 40_000
-"""About how many tasks the schemes place that are configured: of up to 200 tasks all 200 schemes of an archive."""
+"""Largest number of schemes times tasks that is configured: of up to 200 tasks all 200 schemes of an archive."""
 LEAST_SCHEMES = 20
 """Schemes that are configured however many tasks there are."""
 
@@ -122,13 +127,15 @@ def configure(
     clock_index = np.concatenate(clocks)
     scheme_of = np.concatenate(schemes_of_points)
 
-    # The average JCT of Eq. 15; however a queue is split, all of its tasks wait until their GPU can begin.
+    # The average JCT of Eq. 15; however a queue is split, all of its tasks wait until their GPU can begin (`begin_s`, 0
+    # in the paper's setting).
     waits_s = instance.begin_s[gpus].sum(axis=1)
     configured = np.concatenate(points)
     configured[:, 1] = configured[:, 1] / instance.n + waits_s[scheme_of] / instance.n
 
     # Lines 14 to 19, over all schemes: PS' keeps what nothing in it dominates. To add solutions one by one and remove
-    # those that a new one dominates leaves the same set, and line 14 holds for what remains, because S is in it.
+    # those that a new one dominates leaves the same set. Line 14 needs no test: what does not improve on S is dominated
+    # by S, which is in the set, or equal to it. Of equal solutions the first stays, which is the configured one.
     objectives = np.concatenate((configured, schemes.objectives[chosen]))
     front = np.flatnonzero(non_dominated(objectives))
     front = front[thin(objectives[front], settings.front)]
@@ -177,7 +184,8 @@ def spt_queues(gpus: IntArray, instance: Instance) -> Queues:
     position = np.arange(len(task)) - np.repeat(begin, length)
     rows[np.repeat(np.arange(len(begin)), length), 1 + position] = task
 
-    # Equal rows are one queue. `distinct_rows` numbers them in another order; here the first one to appear is 0.
+    # Equal rows are one queue. `distinct_rows` numbers them by their bytes; here they are numbered as they appear, so
+    # that the order of plans does not depend on bytes. The `argsort` of a permutation is its inverse.
     first, number = distinct_rows(rows)
     by_appearance = np.argsort(first)
     of_gpu = np.full((p, instance.k), EMPTY)
@@ -219,7 +227,8 @@ def split_into_batches(queues: Queues, model: BatchModel, settings: Settings) ->
             split[:] = True
         elif settings.batching == "jct":
             alone_s, _ = _run_unconfigured(queues.kind[rows], task[:, None], model)
-            # Split, the task and all behind it wait for the current batch, and those behind for the task, too.
+            # Split, the task and all behind it wait for the current batch, and those behind for the task, too. What
+            # they wait for earlier batches is the same in both cases and left out.
             split_s = sum_s[rows] + (1 + behind) * (end_s[rows] + alone_s)
 
             joining = rows[fits]
@@ -413,6 +422,8 @@ def combine_clocks(
 def _sum_queues(energy_j: FloatArray, jct_s: FloatArray, limit: int) -> tuple[FloatArray, IntArray]:
     """Return the front of all sums of one point of each queue, thinned to `limit` after each queue, and their clocks.
 
+    A partial plan that another one dominates is part of no plan of the front, since sums keep the order.
+
     `energy_j` and `jct_s` are of g queues at c clocks, (g, c); returned are points, (m, 2), and clocks, (m, g).
     """
     queue_count = len(energy_j)
@@ -426,7 +437,7 @@ def _sum_queues(energy_j: FloatArray, jct_s: FloatArray, limit: int) -> tuple[Fl
         sums_j = np.empty(count)
         sums_s = np.empty(count)
         for place in range(count):
-            # All pairs of a partial plan and a clock, the clock's number running fastest.
+            # All pairs of a partial plan and a clock: place = partial plan x clocks + clock.
             before = place // len(own)
             clock = own[place % len(own)]
             sums_j[place] = total_j[before] + energy_j[queue, clock]

@@ -5,8 +5,11 @@ Its axes are columns, its cells all their combinations. Notebook `08_assumptions
 text" is `is_undetermined`.
 """
 
+import ast
 import hashlib
+import io
 import json
+import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -127,6 +130,22 @@ def made_of() -> str:
     code = [path for each in named for path in (sorted(each.rglob("*.py")) if each.is_dir() else [each])]
     inputs = [(path, path.relative_to(files.data()).as_posix()) for path in sorted(files.data().rglob("*.csv"))]
 
-    lines = [f"{files.sha256(path)} {path.relative_to(PACKAGE).as_posix()}\n" for path in code]
+    lines = [f"{code_hash(path.read_text('utf-8'))} {path.relative_to(PACKAGE).as_posix()}\n" for path in code]
     lines += [f"{files.sha256(path)} {name}\n" for path, name in inputs if not name.startswith(_NOT_INPUTS)]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def code_hash(source: str) -> str:
+    """Return a SHA-256 over a Python source without comments, docstrings and empty lines, which change no result."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                lines[line - 1] = ""
+
+    return hashlib.sha256("\n".join(filter(None, lines)).encode()).hexdigest()

@@ -120,3 +120,10 @@ def test_the_committed_factorial_is_whole_and_equal_runs_have_equal_values() -> 
         entering = list(factorial.axes_of(paper_claims()[str(id), str(part)]))
         equal = rows.groupby(entering)["value"].agg(["min", "max"])
         assert (equal["min"] == equal["max"]).all()
+
+
+def test_words_of_the_code_do_not_make_the_factorial_an_older_one() -> None:
+    source = 'def double(x):\n    """Return it twice."""\n    return 2 * x  # twice\n'
+    other_words = 'def double(x):\n    """Return twice\n    the value.\n    """\n\n    # A comment.\n    return 2 * x\n'
+    assert factorial.code_hash(source) == factorial.code_hash(other_words)
+    assert factorial.code_hash(source) != factorial.code_hash(source.replace("2 * x", "3 * x"))
