@@ -90,7 +90,7 @@ class SetClock:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Stop a running task; it keeps its completed iterations and waits. `Start` resumes it."""
+    """Stop a running task; it keeps its completed iterations, or full epochs, and waits. `Start` resumes it."""
 
     task: int
 

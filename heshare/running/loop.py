@@ -1,12 +1,18 @@
 """Event loop: processes arrivals, completions, failures and ticks under a policy, in virtual and in wall time.
 
-Events are processed in the total order (moment, priority, sequence): completions before arrivals before ticks, and of
-equal ones the one that was scheduled first. Events within 1e-9 s are at one moment (`heshare.running.clock`). At each:
+There are no processes as in SimPy: the queue holds calls of the loop's own functions. They are made in the total order
+(moment, priority, sequence): completions before arrivals before ticks, and of equal ones the one that was scheduled
+first. What lies within 1e-9 s is at one moment (`heshare.running.clock`). At each call:
 
-1. the devices that it concerns are brought to the present; tasks may complete or fail there;
-2. the policy gets the event and a view of the cluster, and returns actions;
-3. the actions are executed at once, in their order;
-4. every GPU that changed is read: the timeline gets its new state, and its next completion is scheduled.
+1. a check, or an action, brings the GPUs that it concerns to the present; tasks may complete or fail there; 2. the
+policy gets the event and a view of the cluster, and returns actions; 3. the actions are executed at once, in their
+order; 4. every GPU that changed is read: the timeline gets its new state, and its next check is scheduled, for the
+moment of its
+   next completion. A check that was scheduled before is void, since the GPU's `version` has grown.
+
+A task's way: `_arrive` lets it wait and tells the policy, which answers `Start`; `_start` puts it on its GPUs and
+starts it on their devices; `_record_changes` schedules the check at which `_advance` finds it completed; `_complete`
+takes it off its GPUs, and the policy is told. Tasks that arrive at one moment are one event; completions are one a GPU.
 """
 
 import math
@@ -54,7 +60,8 @@ class Loop:
     """The event loop of one run.
 
     The policy is already reset. `start_cost_s` is the time that a task holds its memory and does nothing whenever it
-    starts on a GPU, s. The `observer` is called with decisions and results before they take effect.
+    starts on a GPU, s. The `observer` is called with each decision before it takes effect, and with each interval that
+    has ended.
 
     Attributes:
         tasks: the tasks, by id.
@@ -407,7 +414,11 @@ class Loop:
     # What completes or fails.
 
     def _advance(self, gpu: GpuState, now_s: float) -> list[Event]:
-        """Bring a GPU to the present; return what completed and failed there, which its tasks have left."""
+        """Bring a GPU to the present; return what completed and failed there, which its tasks have left.
+
+        A completed task of a gang is stopped on its other GPUs, which brings these to the present too; what completes
+        there is reported later. A GPU at the present has nothing more to tell, so this ends.
+        """
         completed = gpu.device.advance(now_s)
         gpu.forget()
         if not gpu.changed:
@@ -497,7 +508,7 @@ class Loop:
         self._observer.on_interval_end(intervals[0], failure)
 
     def _record_changes(self, now_s: float) -> None:
-        """Read every GPU that changed, record it in the timeline and schedule its next check."""
+        """Read every GPU that changed, record it in the timeline, and schedule the check of its next completion."""
         keep_lockstep(self._changed, lambda gpu: self._advance_and_report_later(gpu, now_s))
 
         for gpu in self._changed:
