@@ -4,11 +4,11 @@ There are no processes as in SimPy: the queue holds calls of the loop's own func
 (moment, priority, sequence): completions before arrivals before ticks, and of equal ones the one that was scheduled
 first. What lies within 1e-9 s is at one moment (`heshare.running.clock`). At each call:
 
-1. a check, or an action, brings the GPUs that it concerns to the present; tasks may complete or fail there; 2. the
-policy gets the event and a view of the cluster, and returns actions; 3. the actions are executed at once, in their
-order; 4. every GPU that changed is read: the timeline gets its new state, and its next check is scheduled, for the
-moment of its
-   next completion. A check that was scheduled before is void, since the GPU's `version` has grown.
+1. a check, or an action, brings the GPUs that it concerns to the present; tasks may complete or fail there;
+2. the policy gets the event and a view of the cluster, and returns actions;
+3. the actions are executed at once, in their order;
+4. every GPU that changed is read: the timeline gets its new state, and its next check is scheduled, for the moment of
+   its next completion. A check that was scheduled before is void, since the GPU's `version` has grown.
 
 A task's way: `_arrive` lets it wait and tells the policy, which answers `Start`; `_start` puts it on its GPUs and
 starts it on their devices; `_record_changes` schedules the check at which `_advance` finds it completed; `_complete`
