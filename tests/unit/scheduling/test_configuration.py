@@ -65,6 +65,23 @@ def test_mps_percentages_for_the_queue_count_the_tasks_behind() -> None:
     assert mps_percentages(split, model, replace(SETTINGS, mps_goal="queue"))[0, 0] == 10
 
 
+def test_mps_percentages_for_both_goals_minimise_energy_times_jcts() -> None:
+    toy = Toy(demand=DEMANDS)
+    instance = make_instance(mixed_tasks(3), Cluster.parse("1xT4"), toy)
+    model = BatchModel(instance, toy)
+    batches = unconfigured_batches(np.array([0]), np.array([[0, 1]]))
+    scores = []
+    for mps_pct in SETTINGS.mps_pcts:
+        batches.mps_pct[0, 0] = mps_pct
+        run = model.execute(batches)
+        scores.append(run.energy_j[0] * run.time_s.sum())
+    assert len(set(scores)) > 1
+
+    split = BatchedQueues(unconfigured_batches(np.array([0]), np.array([[0, 1]])), np.array([0]), np.array([0]))
+    chosen = mps_percentages(split, model, replace(SETTINGS, mps_goal="both"))
+    assert chosen[0, 0] == SETTINGS.mps_pcts[int(np.argmin(scores))]
+
+
 def test_mps_percentages_of_a_task_alone_is_100() -> None:
     toy = Toy(demand=DEMANDS)
     instance = make_instance(mixed_tasks(5), Cluster.parse("1xT4"), toy)
