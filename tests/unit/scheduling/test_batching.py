@@ -116,6 +116,14 @@ def test_splits_keep_to_memory_and_mps_clients() -> None:
             assert sorted(chain(*batch_tasks(split))) == list(range(9))
 
 
+def test_a_batch_may_fill_the_memory_exactly() -> None:
+    toy = Toy(demand={"mobilenet": 0.01})
+    free = t4_with([("mobilenet", 10.0 + i) for i in range(4)], toy)
+    exact = t4_with([("mobilenet", 10.0 + i) for i in range(4)], toy, memory_mib=2 * free.needs_mib[0])
+    split = split_for_memory(queues_of(exact), exact)
+    assert [len(batch) for batch in batch_tasks(split)] == [2, 2]
+
+
 def test_split_for_memory_makes_the_fewest_batches_in_order() -> None:
     toy = Toy()
     instance = make_instance(mixed_tasks(30), Cluster.parse("1xA100"), toy)
