@@ -417,6 +417,7 @@ def compare(
         tasks, load=load, arrivals=arrivals, interval_s=interval_s, batch_sizes=sizes, trace=trace
     )
     measures = arguments.as_metrics(metrics)
+
     grid = make_grid(
         arguments.as_policies(policies),
         arguments.as_cluster(cluster),
@@ -431,6 +432,7 @@ def compare(
         seed=check_whole("seed", seed, least=0),
         power_limit=power_limit,
     )
+
     try:
         table = sweep(grid, folder=cells, n_jobs=n_jobs, progress=progress, metrics=measures)
     except Stopped as stop:

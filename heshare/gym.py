@@ -93,27 +93,36 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         predictor: Predictor | None = None,
         **drawn: Any,
     ) -> None:
-        self._predictor, self.cluster = arguments.as_predictor(predictor), arguments.as_cluster(cluster)
+        self._predictor = arguments.as_predictor(predictor)
+        self.cluster = arguments.as_cluster(cluster)
         self._source: Any = tasks
         self._drawn = arguments.as_drawn(tasks, **drawn)
+
         good = len(percentages) > 0 and all(each in range(1, 101) for each in percentages)
         require("percentages", percentages, good, "MPS percentages of 1 to 100", "Write them like (25, 50, 100).")
         good = len(clocks) > 0 and all(each is None or 0 < each <= 1 for each in clocks)
         require("clocks", clocks, good, "None, or parts of the top clock", "Write them like (None, 0.8).")
-        self._weights, self._percentages, gpus = (energy_weight, time_weight), percentages, self.cluster.gpus
+        self._weights = (energy_weight, time_weight)
+        self._percentages = percentages
+        slots = check_whole("slots", slots, least=1)
+        most = check_whole("most", most, least=1)
+
+        # Of each GPU the clocks to choose from, and the largest values of its part of an observation.
+        gpus = self.cluster.gpus
         grids = [(gpu.max_mhz, np.array(gpu.clocks_mhz)) for gpu in gpus]
         below = [[each and grid[grid <= max(each * top, grid[0])][-1] for each in clocks] for top, grid in grids]
         self._clocks = [[None if each is None else int(each) for each in row] for row in below]
-        slots = check_whole("slots", slots, least=1)
-        most = check_whole("most", most, least=1)
-        self.shape = (slots, len(gpus), len(percentages), len(clocks))
         limits = [(min(most, gpu.mps_clients), 1, gpu.memory_mib, gpu.max_mhz, gpu.tdp_w, 1) for gpu in gpus]
-        self._limits, self._alone = np.array(limits, float).T, dict[Workload, FloatArray]()
+        self._limits = np.array(limits, float).T
+        self._alone: dict[Workload, FloatArray] = {}
+
+        self.shape = (slots, len(gpus), len(percentages), len(clocks))
         self.action_space = spaces.Discrete(1 + int(np.prod(self.shape)))
         shapes = {"gpus": (len(gpus), 6), "waiting": (slots, 3 + 2 * len(self.cluster.kinds)), "counts": (2,)}
         boxes: Any = {name: spaces.Box(0.0, 1.0, shape, np.float32) for name, shape in shapes.items()}
         self.observation_space = cast(Any, spaces.Dict(boxes))
-        self._seed, self._repetition = -1, 0
+        self._seed = -1
+        self._repetition = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode; return the observation and info.
@@ -123,29 +132,38 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         super().reset(seed=seed)
         self._repetition += 1
         if seed is not None or self._seed < 0:
-            self._seed, self._repetition = int(self.np_random.integers(2**31)) if seed is None else seed, 0
+            self._seed = int(self.np_random.integers(2**31)) if seed is None else seed
+            self._repetition = 0
         streams = Repetition(self._repetition, self._seed)
         if self._drawn:
             tasks = TaskSet(streams.task_set(int(self._source), cluster=self.cluster, **self._drawn))
         else:
             tasks = arguments.as_tasks(self._source, streams)
+
         how: Any = {"predictor": self._predictor, "rng": self.np_random, "kind": _AskingLoop}
         self._begun = BegunRun(tasks, self.cluster, _Agent(), **how)
         self._loop = cast(_AskingLoop, self._begun.loop)
-        self._steps, self._run = self._loop.steps(), cast(Run | None, None)
+        self._steps = self._loop.steps()
+        self._run: Run | None = None
+
+        # What an observation says of each task; its place 2 is the time that it has waited.
         self._memory_mib = np.array([memory_mib(task.workload) for task in tasks])
         self._arrival_s = np.array([task.arrival_s for task in tasks])
         alone = np.array([self._alone_of(task.workload) for task in tasks])
         time_s = alone[:, 0] * np.array([task.iterations for task in tasks])[:, None]
-        energy_j, one = time_s * alone[:, 1], np.ones(len(tasks))
+        energy_j = time_s * alone[:, 1]
+        one = np.ones(len(tasks))
         size = self._memory_mib / self._limits[_FREE].max()
         parts = one, size, one, *(time_s / (time_s + 3600)).T, *(energy_j / (energy_j + 1e6)).T
         self._features = np.array(parts, np.float32).T
-        self._gpus, self._versions = np.zeros(self._limits.shape), [-1] * self.shape[1]
+
+        self._gpus = np.zeros(self._limits.shape)
+        self._versions = [-1] * self.shape[1]
         self._requested: list[int | None] = [None] * self.shape[1]
         self._actions: list[Action] = []
         self._now_s = self._energy_j = self._task_s = self._spent = 0.0
         self._present = 0
+
         self._read_gpus()
         self._proceed()
         return self._observation(), self._info()
@@ -177,15 +195,20 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
             event = loop.asked
             if event is None:
                 continue
-            passed_s, self._now_s = event.time_s - self._now_s, event.time_s
+
+            passed_s = event.time_s - self._now_s
+            self._now_s = event.time_s
             self._energy_j += passed_s * float(self._gpus[_POWER].sum())
             self._task_s += passed_s * self._present
+
             view = loop.view(self._now_s)
-            self._waiting, self._pending = list(view.waiting), view.pending
+            self._waiting = list(view.waiting)
+            self._pending = view.pending
             if event.gpu is not None:
                 gpu = loop.gpus[event.gpu]
                 held_pct = sum([task.mps_pct for task in gpu.tasks.values()])
                 self._gpus[: _FREE + 1, event.gpu] = len(gpu.tasks), held_pct, gpu.free_mib
+
             self._mark()
             if loop.ended < len(self._arrival_s):
                 return

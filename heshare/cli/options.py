@@ -115,16 +115,6 @@ def writable_folder(context: typer.Context, parameter: typer.CallbackParam, fold
     return folder
 
 
-def writable_file(context: typer.Context, parameter: typer.CallbackParam, path: Path | None) -> Path | None:
-    """Refuse a file that cannot be written, before the work."""
-    if path is not None and not context.resilient_parsing:
-        is_folder = "a folder, where a file is to be written"
-        require(parameter.opts[0], is_folder, not path.is_dir(), "the path of a file", "Name the file.")
-        if not files.is_stream(path):
-            files.require_writable(path.absolute().parent, parameter.opts[0])
-    return path
-
-
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to.", callback=writable_folder)]
 
 

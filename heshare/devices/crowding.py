@@ -156,9 +156,11 @@ def _stretches(
 ) -> Any:
     tasks = _tasks(parts, memory, busy, sm_slowdown, memory_slowdown)
     loads = _loads(tasks)
+
     total_share = 0.0
     for index in range(len(tasks)):
         total_share += tasks[index, 2]
+
     found, ordered = np.empty(len(tasks)), np.empty_like(loads)
     for index in range(len(tasks)):
         # Equal residents get the result of the first one: its last bit depends on the order of the others.
@@ -249,6 +251,7 @@ def _stretch(p: float, tasks: Any) -> float:
     low, high = 0.0, math.log1p(max(0.0, total**p - powers)) / p
     if high <= _EXACT or not hosted:
         return math.exp(high)
+
     log_c = high
     for _ in range(_STEPS):
         c = math.exp(log_c)
@@ -261,11 +264,13 @@ def _stretch(p: float, tasks: Any) -> float:
             power = rho**p
             total, powers = total + rho, powers + power
             slope_total, slope_powers = slope_total + rho * falls, slope_powers + power * falls
+
         left = math.exp(-p * log_c)
         value = 1.0 - left - (total**p - powers)
         low, high = (low, log_c) if value > 0.0 else (log_c, high)
         step = value / (p * (left + total ** (p - 1.0) * slope_total - slope_powers))
         new = log_c - step if low < log_c - step < high else 0.5 * (low + high)
+
         if abs(new - log_c) <= _EXACT:
             return math.exp(new)
         log_c = new

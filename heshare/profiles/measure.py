@@ -47,9 +47,11 @@ class MeasurementBench:
         begin_s = self._begin(f"{setup}#{number}")
         self._arrange(setup)
         self._warm_up()
+
         tasks, residents = list(self._running), self._device.read().residents
         slowest_s = max((residents[task].time_s for task in tasks), default=0.0)
         readings = self._read_window(max(self._protocol.window_s, self._protocol.iterations * slowest_s))
+
         # The first reading is the start of the counters; means are over those inside the window.
         first, last, inside = readings[0], readings[-1], readings[1:]
         return Visit(

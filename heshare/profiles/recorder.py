@@ -150,8 +150,10 @@ def _row(device: Device, point: Point, visits: Sequence[Visit], idle_w: float) -
     place, workload = Setup.of(point).residents.index(point.target), point.target.workload
     times_s = [visit.time_s[place] for visit in visits]
     powers_w = [visit.power_w for visit in visits]
+
     # Energy comes from the board's counter, not from the power readings, which may miss short peaks.
     mean_w = math.fsum(visit.spent_j for visit in visits) / math.fsum(visit.window_s for visit in visits)
+
     cells: list[object] = [
         device.gpu.name,
         device.provenance,

@@ -10,23 +10,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from heshare.shared import files
+from heshare.shared.code_version import files_hash
 from heshare.shared.version import __version__
 
 _T = TypeVar("_T")
 
 
 class NotKeptWarning(UserWarning):
-    """The user's cache cannot be written, so the same is computed again in the next process."""
+    """Something that was computed is not kept on disk, so it is computed again the next time."""
 
 
 def key_of(paths: Iterable[Path], libraries: Iterable[str]) -> str:
     """Return a hash of the bytes of files, the versions of libraries, of this package and of Python, the processor."""
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
     versions = [(name, metadata.version(name)) for name in libraries]
-    digest.update(repr((versions, __version__, platform.python_version(), platform.machine())).encode())
-    return digest.hexdigest()[:16]
+    facts = repr((files_hash(paths), versions, __version__, platform.python_version(), platform.machine()))
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
 def kept(name: str, key: str, make: Callable[[], _T]) -> _T:

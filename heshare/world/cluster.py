@@ -52,6 +52,7 @@ class Cluster:
             "text such as 4xT4, or a Cluster",
             _ACTION,
         )
+
         gpus: list[Gpu] = []
         for part in filter(str.strip, text.split(",")):
             match = _PART.match(part)

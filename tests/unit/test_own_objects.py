@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
-from heshare.lab.sweeps.kept_cells import NotKeptWarning, _hash
+from heshare.lab.sweeps.kept_cells import _hash
 from heshare.policies import registry
 from heshare.policies.random_placement import Random
 from heshare.shared.errors import InputError
+from heshare.shared.kept import NotKeptWarning
 
 CLUSTER = "1xT4,1xA100"
 MODULE = """

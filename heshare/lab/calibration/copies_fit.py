@@ -197,6 +197,7 @@ def _stretch(p: float, busy: FloatArray, host: FloatArray, gpu: FloatArray) -> f
         alone = busy[place] / gpu[place]
         total, powers = total + alone, powers + alone**p
     low, high = 0.0, np.log1p(max(0.0, total**p - powers)) / p
+
     log_c = high
     for _ in range(_NEWTON_STEPS):
         c = np.exp(log_c)
@@ -210,6 +211,7 @@ def _stretch(p: float, busy: FloatArray, host: FloatArray, gpu: FloatArray) -> f
                 power = rho**p
                 total, powers = total + rho, powers + power
                 slope_total, slope_powers = slope_total + rho * falls, slope_powers + power * falls
+
         left = np.exp(-p * log_c)
         value = 1.0 - left - (total**p - powers)
         if value > 0.0:
@@ -217,10 +219,12 @@ def _stretch(p: float, busy: FloatArray, host: FloatArray, gpu: FloatArray) -> f
         else:
             low = log_c
         slope = p * (left + total ** (p - 1.0) * slope_total - slope_powers)
+
         # Constants far off, as a fit tries them, leave no slope: those take the middle of the bounds.
         new = log_c - value / slope if slope > 0.0 else -1.0
         if not low <= new <= high:
             new = 0.5 * (low + high)
+
         if abs(new - log_c) <= _EXACT:
             return float(np.exp(new))
         log_c = new

@@ -53,7 +53,7 @@ from heshare.scheduling.configuration import clock_candidates
 from heshare.scheduling.objectives import Instance, numbered_workloads
 from heshare.scheduling.plan import Batch
 from heshare.scheduling.settings import Settings
-from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import InputError, require
 
 MOST_WORKLOAD_SETS = 12_000
@@ -387,14 +387,6 @@ class BatchTable:
         """The largest number of options of a batch."""
         return int(np.diff(self.arrays.begin).max())
 
-    def fit_together(self, kind: int, tasks: IntArray) -> BoolArray:
-        """Return which sets fit a type of GPU together (memory and MPS clients), shape (m, w) -> (m,)."""
-        present = tasks != EMPTY
-        needs_mib = np.where(present, self.instance.needs_mib[tasks], 0.0).sum(axis=1)
-        gpu = self.instance.kinds[kind]
-        result: BoolArray = (needs_mib <= gpu.memory_mib) & (present.sum(axis=1) <= gpu.mps_clients)
-        return result
-
     def feasible_batches(self) -> tuple[FeasibleBatches, ...]:
         """Return all batches of each type of GPU.
 
@@ -501,9 +493,11 @@ def _wins(iteration_s: FloatArray, power_w: FloatArray, candidates: int) -> IntA
     count = len(power_w) // candidates
     alone = [2**member for member in range(size)]
     alone_s = iteration_s[::candidates, alone, range(size)]
+
     wins = np.zeros((count, candidates), dtype=np.int64)
     lengths = [np.ones(size)]
     lengths += [1.0 + (times - 1) * np.eye(size)[member] for times in (2.0, 4.0) for member in range(size)]
+
     for length in lengths:
         iterations = np.repeat(length / alone_s, candidates, axis=0)
         values = _run_batches(iteration_s, power_w, iterations).reshape(count, candidates, 3)
@@ -634,15 +628,18 @@ def _list_options(
     left = np.zeros(table.iteration_s.shape[2])
     own_values = np.empty((most, 3))
     own_rows = np.empty(most, dtype=np.int64)
+
     used = 0
     for number in range(len(sets)):
         if used + most > len(values):
             return counts[:number]
+
         size = 0
         while size < width and sets[number, size] != EMPTY:
             size += 1
         if size > 0:
             counts[number] = fill_options(table, kind, sets[number], size, own_values, own_rows, places, left)
+
         for option in range(counts[number]):
             for column in range(3):
                 values[used, column] = own_values[option, column]

@@ -176,6 +176,7 @@ class _Assignments:
         least, serve = self._least_costs(weights)
         corners = np.stack((points[1:, 0], points[:-1, 1]), axis=1) @ weights.T * (1 - TOLERANCE)
         all_tasks = len(serve[0]) - 1
+
         sets = np.zeros((1, 0), dtype=np.int64)
         cost = np.zeros((1, len(weights)))
         for gpu, kind in enumerate(self.kinds[:-1]):
@@ -184,12 +185,14 @@ class _Assignments:
             ceiling = sets[:, -1] if gpu and self.kinds[gpu - 1] == kind else np.full(len(sets), all_tasks)
             parent, own, cost = expand(taken, cost, ceiling, least[kind], serve[gpu + 1], corners)
             sets = np.concatenate((sets[parent], own[:, None]), axis=1)
+
         rest = all_tasks ^ sets.sum(axis=1)
         if len(self.kinds) > 1 and self.kinds[-1] == self.kinds[-2]:
             kept = rest <= sets[:, -1]
             sets = sets[kept]
             rest = rest[kept]
             cost = cost[kept]
+
         bound = cost + least[self.kinds[-1]][rest]
         order = np.argsort((bound / serve[0][all_tasks]).min(axis=1), kind="stable")
         result: IntArray = np.concatenate((sets, rest[:, None]), axis=1)[order]
@@ -269,6 +272,7 @@ def subset_fronts(batches: FeasibleBatches) -> QueueFronts:
     everything = np.arange(1 << len(batches.order))
     row_of = np.full(len(everything), -1, dtype=np.int64)
     row_of[np.where(sets == EMPTY, 0, 1 << np.maximum(sets, 0)).sum(axis=1)] = np.arange(len(sets))
+
     row = np.empty((len(everything), sets.shape[1]), dtype=np.int64)
     left = np.empty_like(row)
     rest = everything
@@ -278,6 +282,7 @@ def subset_fronts(batches: FeasibleBatches) -> QueueFronts:
         row[:, taken] = np.where(rest > 0, row_of[everything ^ without], -1)
         left[:, taken] = without
         rest = without
+
     length = np.bitwise_count(everything).astype(np.int64)
     unlimited = 1 << 62
     options = batches.options
@@ -340,6 +345,7 @@ def expand(
     total = np.empty(fan)
     bound = np.empty(fan)
     used = 0
+
     # Counted first, then listed.
     for listing in range(2):
         if listing:

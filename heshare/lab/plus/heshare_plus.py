@@ -253,11 +253,13 @@ class PlusSearch:
         neighbour: int | None = None
         for index in indices if forth else reversed(indices):
             starts: list[IntArray | None] = [None, *self._seeds] if number == 1 else []
+
             # The coarse round's assignments were optimal for other weights: their cost at this one is not computed yet.
             if not np.isfinite(self._best_costs[index]):
                 starts.append(self._best[index])
             if neighbour is not None:
                 starts.append(self._best[neighbour])
+
             perturbations = self._settings.perturbations if number > 1 else 0
             for trial in range(len(starts) + perturbations):
                 if perf_counter() >= end_s:
@@ -270,6 +272,7 @@ class PlusSearch:
                     self._best[index] = scheme
                     self._best_costs[index] = cost
             neighbour = index
+
         self.archive.add(self._best)
 
     def _local_optimum(

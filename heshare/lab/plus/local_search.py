@@ -90,8 +90,10 @@ def memo_of(table: BatchTable, most_sets: int = _MOST_SETS) -> Memo:
     smaller = [0, *(comb(n, size) for size in range(1, width + 1))]
     before = np.cumsum(smaller)
     place = np.array([[comb(p, i + 1) for p in range(n)] for i in range(width)], dtype=np.int64)
+
     # All smaller sets come before those of a size.
     place += np.array(smaller[:width])[:, None]
+
     places = min(most_sets, int(before[-1]) * len(table.instance.kinds))
     most = table.most_options
     return Memo(
@@ -249,15 +251,25 @@ def changed_costs(table: TableArrays, memo: Memo, queues: Queues, changes: IntAr
 
 
 @njit(cache=True)
+def _set_change(changes: IntArray, row: int, gpu: int, removed: int, inserted: int) -> None:
+    """Write a row of changes as in `changed_costs`: a GPU, the task that it loses and the one that it gains."""
+    changes[row, 0] = gpu
+    changes[row, 1] = removed
+    changes[row, 2] = inserted
+
+
+@njit(cache=True)
 def _change(table: TableArrays, memo: Memo, queues: Queues, change: IntArray) -> None:
     """Do a change, one row as in `changed_costs`, shape (1, 3)."""
     changed_costs(table, memo, queues, change, np.empty(1))
+
     gpu = change[0, 0]
     if change[0, 1] != EMPTY:
         queues.length[gpu] -= 1
     if change[0, 2] != EMPTY:
         queues.length[gpu] += 1
         queues.gpu_of[change[0, 2]] = gpu
+
     for position in range(queues.length[gpu]):
         queues.tasks[gpu, position] = queues.trial[position]
         queues.best[gpu, position] = queues.trial_best[position]
@@ -268,15 +280,13 @@ def _change(table: TableArrays, memo: Memo, queues: Queues, change: IntArray) ->
 def _relocate(table: TableArrays, memo: Memo, queues: Queues, task: int, target: int) -> None:
     """Move a task to a GPU, from another one if it has been assigned."""
     change = np.empty((1, 3), dtype=np.int64)
+
     source = queues.gpu_of[task]
     if source != NO_GPU:
-        change[0, 0] = source
-        change[0, 1] = task
-        change[0, 2] = EMPTY
+        _set_change(change, 0, source, task, EMPTY)
         _change(table, memo, queues, change)
-    change[0, 0] = target
-    change[0, 1] = EMPTY
-    change[0, 2] = task
+
+    _set_change(change, 0, target, EMPTY, task)
     _change(table, memo, queues, change)
 
 
@@ -285,6 +295,7 @@ def assign(table: TableArrays, memo: Memo, queues: Queues, scheme: IntArray) -> 
     """Fill the queues with a scheme, GPU of each task, shape (n,); what they held before is discarded."""
     for gpu in range(len(queues.kind_of)):
         queues.length[gpu] = 0
+
     order = np.empty(len(scheme), dtype=np.int64)
     for kind in range(len(queues.rank)):
         for task in range(len(scheme)):
@@ -296,11 +307,10 @@ def assign(table: TableArrays, memo: Memo, queues: Queues, scheme: IntArray) -> 
                 queues.tasks[gpu, queues.length[gpu]] = task
                 queues.length[gpu] += 1
                 queues.gpu_of[task] = gpu
+
     whole = np.empty((1, 3), dtype=np.int64)
     for gpu in range(len(queues.kind_of)):
-        whole[0, 0] = gpu
-        whole[0, 1] = EMPTY
-        whole[0, 2] = EMPTY
+        _set_change(whole, 0, gpu, EMPTY, EMPTY)
         _change(table, memo, queues, whole)
 
 
@@ -313,6 +323,7 @@ def construct(table: TableArrays, memo: Memo, queues: Queues, longest: IntArray)
     kinds = len(queues.rank)
     changes = np.empty((kinds, 3), dtype=np.int64)
     costs = np.empty(kinds)
+
     for task in longest:
         tried = 0
         for kind in range(kinds):
@@ -325,12 +336,11 @@ def construct(table: TableArrays, memo: Memo, queues: Queues, longest: IntArray)
                 longer = queues.length[other] - queues.length[gpu]
                 if gpu == NO_GPU or longer < 0 or (longer == 0 and queues.ready_s[other] < queues.ready_s[gpu]):
                     gpu = other
-            changes[tried, 0] = gpu
-            changes[tried, 1] = EMPTY
-            changes[tried, 2] = task
+            _set_change(changes, tried, gpu, EMPTY, task)
             tried += 1
 
         changed_costs(table, memo, queues, changes[:tried], costs)
+
         least = np.inf
         target = changes[0, 0]
         for row in range(tried):
@@ -391,9 +401,7 @@ def descend(
             tried = relocation_tried[task]
             count = 0
             if changed[source] > tried:
-                changes[0, 0] = source
-                changes[0, 1] = task
-                changes[0, 2] = EMPTY
+                _set_change(changes, 0, source, task, EMPTY)
                 count = 1
             empty_kinds = 0
             for column in range(targets.shape[1]):
@@ -408,9 +416,7 @@ def descend(
                         continue
                     empty_kinds |= 1 << kind
                 if changed[gpu] > tried or queues.length[gpu] == 0:
-                    changes[count, 0] = gpu
-                    changes[count, 1] = EMPTY
-                    changes[count, 2] = task
+                    _set_change(changes, count, gpu, EMPTY, task)
                     columns[count] = column
                     count += 1
             changed_costs(table, memo, queues, changes[:count], costs)
@@ -467,12 +473,8 @@ def descend(
                 if estimate[other] == -np.inf:
                     break
                 estimate[other] = -np.inf
-                swap[count, 0] = source
-                swap[count, 1] = task
-                swap[count, 2] = other
-                swap[count + 1, 0] = queues.gpu_of[other]
-                swap[count + 1, 1] = other
-                swap[count + 1, 2] = task
+                _set_change(swap, count, source, task, other)
+                _set_change(swap, count + 1, queues.gpu_of[other], other, task)
                 count += 2
             changed_costs(table, memo, queues, swap[:count], swap_costs)
 

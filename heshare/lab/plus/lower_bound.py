@@ -251,6 +251,7 @@ class _Master:
         n = self._n
         cost = self._weights[0] * columns.energy_j + self._weights[1] * columns.jct_s
         kinds = np.arange(len(self._gpus))[:, None] == columns.kind
+
         served = np.concatenate((columns.holds, np.eye(n))).T
         used = np.concatenate((kinds, np.zeros((len(kinds), n))), axis=1)
         for presolve in (False, True):

@@ -205,16 +205,20 @@ class OnlinePlanner(Policy):
                 self._wait_requested = True
                 yield Wait(self._next_planning_s)
             return
+
         tasks = tuple(waiting.values())
         planning_s = self.charged_s(len(tasks))
         free_s = [self._free_s(gpu, view, started.get(gpu.index)) for gpu in view.gpus]
         ready_s = np.maximum(0.0, np.array(free_s) - planning_s)
+
         front = self.front(tasks, ready_s, self._seeds(tasks) if self._warm else [])
         chosen = front.choose(self.choice)
+
         self._seed_plans = self.seed_plans(front)
         self._stale = False
         self._wait_requested = False
         self._next_planning_s = now_s + max(planning_s, self._interval_s)
+
         if planning_s > 0:
             self._next_queues = chosen.queues
             self._ready_at_s = now_s + planning_s

@@ -109,22 +109,17 @@ def make_grid(
     sizes = _listed("batch_sizes", batch_sizes)
     for size in sizes:
         require("batch_sizes", repr(size), _is_int(size) and size >= 1, "whole numbers of at least 1", _ACTION)
-    for load in _listed("loads", loads):
-        require("loads", repr(load), load in LOADS, "one of " + ", ".join(LOADS), _ACTION)
-    for name, values, least_s in (("intervals_s", intervals_s, 1e-9), ("start_costs_s", start_costs_s, 0.0)):
-        for value in _listed(name, values):
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            require(name, repr(value), number and least_s <= value < float("inf"), "seconds", _ACTION)
 
+    # By argument the values, each with its label in the results.
     makers: dict[str, list[tuple[object, Any]]] = {
-        "loads": [(load, load) for load in _listed("loads", loads)],
+        "loads": [_load(value) for value in _listed("loads", loads)],
         "arrivals": [_arrivals(value) for value in _listed("arrivals", arrivals)],
-        "intervals_s": [(float(value), float(value)) for value in _listed("intervals_s", intervals_s)],
+        "intervals_s": [_seconds("intervals_s", value, 1e-9) for value in _listed("intervals_s", intervals_s)],
         "predictors": [_predictor_maker(value) for value in _listed("predictors", predictors)],
         "devices": [_device_maker(value) for value in _listed("devices", devices)],
         "draws": [_drawer(value) for value in _listed("draws", draws)],
         "traces": [_trace(value) for value in _listed("traces", traces)],
-        "start_costs_s": [(float(value), float(value)) for value in _listed("start_costs_s", start_costs_s)],
+        "start_costs_s": [_seconds("start_costs_s", value, 0.0) for value in _listed("start_costs_s", start_costs_s)],
     }
     of_tasks = [_task_set(value) for value in _task_sources(tasks)]
     gpus = [_cluster(value, limit) for value in _listed("clusters", clusters)]
@@ -252,6 +247,17 @@ def _task_set(source: Any) -> tuple[str, int | tuple[Task, ...]]:
     good = _is_int(source) and source >= 1
     require("tasks", repr(source), good, "a number of tasks, or a CSV file", _ACTION)
     return "drawn", source
+
+
+def _load(value: Any) -> tuple[object, Any]:
+    require("loads", repr(value), value in LOADS, "one of " + ", ".join(LOADS), _ACTION)
+    return value, value
+
+
+def _seconds(name: str, value: Any, least_s: float) -> tuple[object, float]:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    require(name, repr(value), number and least_s <= value < float("inf"), "seconds", _ACTION)
+    return float(value), float(value)
 
 
 def _arrivals(value: Any) -> tuple[object, Any]:

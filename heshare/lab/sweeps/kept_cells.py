@@ -27,10 +27,6 @@ Row = dict[str, float | int | str | None]
 _LOG = logging.getLogger(__name__)
 
 
-class NotKeptWarning(UserWarning):
-    """Results of a sweep that are not kept; they are computed and returned all the same."""
-
-
 class NoSourceError(Exception):
     """An object without a source file: a change of it would go unnoticed."""
 

@@ -22,7 +22,7 @@ from joblib import Parallel, delayed
 
 from heshare.devices.device import Device
 from heshare.lab.limits import PowerLimit, within_limit
-from heshare.lab.sweeps.kept_cells import KeptCells, NoSourceError, NotKeptWarning, Row, described, plain_row
+from heshare.lab.sweeps.kept_cells import KeptCells, NoSourceError, Row, described, plain_row
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.policies import registry
 from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
@@ -32,6 +32,7 @@ from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.shared.code_version import CHANGED, files_hash, package_version
 from heshare.shared.errors import require
+from heshare.shared.kept import NotKeptWarning
 from heshare.shared.progress import drawn
 from heshare.shared.stopping import Stopped
 from heshare.world.cluster import Cluster

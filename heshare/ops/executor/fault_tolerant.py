@@ -77,24 +77,30 @@ class FaultTolerantPolicy(PolicyAround):
     def decide(self, event: Event, view: View) -> Iterable[Action]:
         self._suspects.update(event.alone)
         self._alone = {gpu: task for gpu, task in self._alone.items() if task in view.gpus[gpu].running}
+
         if event.lost:
             self._lost.add(event.gpu)
+
         available = set(self._available)
         if event.lost or event.drained:
             available.discard(event.gpu)
         elif event.drained is False and event.gpu is not None:
             available |= {event.gpu} - self._lost
+
         self._replan = available != set(self._available)
         if self._replan:
             self._available = sorted(available)
             if self._available:
                 cluster = Cluster(tuple(self.cluster.gpus[index] for index in self._available))
                 self._policy.reset(cluster, self.predictor, self.rng)
+
         if event.kind is EventKind.TICK and view.now_s >= self._again_s and self._expected():
             self._again_s = view.now_s + _AGAIN_S
             yield Wait(self._again_s)
+
         if not self._available:
             return
+
         visible = self._visible(view)
         translated = self._translated(event, visible)
         if translated is not None:

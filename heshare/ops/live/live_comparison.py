@@ -106,7 +106,9 @@ def run_live_comparison(
     options = options or LiveOptions()
     for policy in config.policies:
         make(policy)
+
     gpus = live_gpus.find_live_gpus(config.devices, allow_clocks=config.allow_clocks)
+
     names = ", ".join(dict.fromkeys(live.gpu.name for live in gpus))
     options.report(f"Recording {names}, {config.budget_s / 60:g} min each")
     table = live_gpus.record_profiles(
@@ -118,8 +120,10 @@ def run_live_comparison(
         opener=options.opener,
         progress=options.progress,
     )
+
     predictor, cluster = predictor_factory(table), live_gpus.cluster_of(gpus)
     tasks = draw_live_tasks(config.tasks, cluster, table, predictor(), minutes=config.minutes, seed=config.seed)
+
     runs = LiveRuns(
         folder / "runs",
         config.devices,
@@ -129,12 +133,15 @@ def run_live_comparison(
         config.allow_clocks,
         options.execute,
     )
+
     options.report("Measuring what starting and ending processes takes")
     loading = runs.measure_loading_times(gpus[0], tasks, predictor(), warm_s=options.warm_s)
+
     measured = {}
     for policy in config.policies:
         options.report(f"Running {len(tasks)} tasks under {policy}")
         measured[policy] = runs.run_policy(tasks, policy)
+
     simulated = {
         model: {
             policy: simulate(tasks, cluster, policy, predictor(), constants, loading, config.seed)

@@ -139,6 +139,7 @@ def test_compare_runs_a_grid_and_continues_it(tmp_path: Path, kept_cells: None) 
         assert len({(tmp_path / folder / name).read_bytes() for folder in ("one", "two", "three")}) == 1
 
 
+@pytest.mark.usefixtures("kept_cells")
 def test_medians_are_grouped_by_every_axis_that_varies(tmp_path: Path) -> None:
     axes = "clusters: [1xT4, 1xA100]\ntasks: [2, 3]\nloads: [low, high]\nstart_costs_s: [0, 5]\n"
     (tmp_path / "grid.yaml").write_text(f"policies: random\nseeds: 1\n{axes}{TOYS}")

@@ -6,13 +6,13 @@ import pytest
 
 import heshare as hs
 from heshare.lab.sweeps.grid import make_grid
-from heshare.lab.sweeps.kept_cells import NotKeptWarning
 from heshare.lab.sweeps.sweep import sweep
 from heshare.policies import registry
 from heshare.policies.function_policy import policy
 from heshare.policies.policy import Start, Traits
 from heshare.shared.errors import InputError
 from heshare.shared.files import root
+from heshare.shared.kept import NotKeptWarning
 from heshare.testing.policy_contract import PolicyContract
 
 GUIDE = root() / "docs" / "guide.md"

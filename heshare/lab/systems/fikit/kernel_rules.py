@@ -366,6 +366,7 @@ def one_at_a_time(
     slice_s, switch_s, least_s, margin, feedback, fills = settings
     state = new_state(trace[0], trace[1], arrival_s, arrivals)
     now_s, owner, until_s, pieces = 0.0, NONE, 0.0, 0
+
     while unfinished(state, counts):
         limit_s = np.inf
         if rule == TIME_SLICES:
@@ -374,11 +375,13 @@ def one_at_a_time(
             one = earliest(state, now_s, priority, -1)
         else:
             one = _chosen(state, now_s, priority, expected[0], feedback > 0, fills > 0)
+
         if one == NONE:
             event_s = next_after(state, LAUNCHED, now_s)
             # A GPU left idle may also have something to run once a request begins.
             now_s = min(event_s, next_after(state, BEGUN, now_s)) if rule == FILLING else event_s
             continue
+
         left_s = state[one, LEFT]
         ends = now_s + left_s <= limit_s + _TINY
         stop_s = now_s + left_s if ends else limit_s
@@ -411,6 +414,7 @@ def together(
     (arrival_s, arrivals, counts), (jct_s, log) = requests, results
     state = new_state(trace[0], trace[1], arrival_s, arrivals)
     now_s, pieces = 0.0, 0
+
     while unfinished(state, counts):
         demand, shortest_s = 0.0, np.inf
         for one in range(len(state)):

@@ -84,7 +84,11 @@ def test_sets_that_do_not_fit_have_no_options() -> None:
     table = table_of(tasks, "1xT4,1xA100")
     sets = every_set(3, 3)
     has_options = np.diff(table.options(0, sets).begin) > 0
-    np.testing.assert_array_equal(has_options, table.fit_together(0, sets))
+    present = sets != EMPTY
+    needs_mib = np.where(present, table.instance.needs_mib[sets], 0.0).sum(axis=1)
+    gpu = table.instance.kinds[0]
+    fit_together = (needs_mib <= gpu.memory_mib) & (present.sum(axis=1) <= gpu.mps_clients)
+    np.testing.assert_array_equal(has_options, fit_together)
     assert has_options.any()
     assert not has_options.all()
 
