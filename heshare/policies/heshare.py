@@ -23,7 +23,6 @@ from heshare.scheduling.plan import Batch, Plan
 from heshare.scheduling.planner import sched_only
 from heshare.scheduling.settings import DEFAULTS, LITERAL, Settings
 from heshare.shared.errors import require
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 TITLES: Mapping[PlanChoice, str] = {"trade-off": "Trade-off", "en-opt": "En-opt", "jct-opt": "JCT-opt"}
@@ -62,11 +61,6 @@ class FrontPolicy(PlansOnce, PlanReleasePolicy):
         super().__init__()
         self.choice = choice
         self.planner = planner
-
-    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard all plans and the account of reused planning."""
-        super().reset(cluster, predictor, rng)
-        self.reused = ReusedPlanning()
 
     @abstractmethod
     def plan_front(self, tasks: Sequence[Task], predictor: Predictor) -> Front:
@@ -167,11 +161,6 @@ class SchedOnly(PlansOnce, PlanReleasePolicy):
         self.settings = settings
         self.all_at_once = all_at_once
         self.traits = Traits(frequency=False, multi_task=all_at_once, heterogeneous=True)
-
-    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard all plans and the account of reused planning."""
-        super().reset(cluster, predictor, rng)
-        self.reused = ReusedPlanning()
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """Return the batches of stage 1's knee."""

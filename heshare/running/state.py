@@ -259,7 +259,7 @@ class GpuViews(Sequence[GpuView]):
         return len(self._gpus)
 
     def __iter__(self) -> Iterator[GpuView]:
-        return (gpu.view or gpu.seen() for gpu in self._gpus)
+        return (gpu.seen() for gpu in self._gpus)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):

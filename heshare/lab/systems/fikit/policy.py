@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from heshare.lab.systems.shared import placement as placements
 from heshare.lab.systems.shared.exclusive import cannot_hold
-from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
-from heshare.policies.policy import Action, Event, EventKind, GpuView, Policy, Start, Traits, View
+from heshare.lab.systems.shared.placement import PlacingPolicy
+from heshare.policies.policy import Action, Event, EventKind, GpuView, Start, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.shared.errors import require
@@ -27,7 +26,7 @@ QUEUES = 10
 
 @register("fikit", title="FIKIT")
 @register("fikit:heshare-placement", title="FIKIT, HeShare's placement", preset={"placement": "heshare"})
-class Fikit(SharesPlanning, Policy):
+class Fikit(PlacingPolicy):
     """Each GPU runs its first task of every class, in order of arrival, the most urgent one as if it was alone.
 
     Args:
@@ -41,18 +40,13 @@ class Fikit(SharesPlanning, Policy):
     def __init__(self, high: float = 0.2, each: int = 1, placement: str = "random") -> None:
         require("high", high, 0 < high < 1, "a share between 0 and 1")
         require("each", each, each >= 1, "at least one task of a class")
-        self._high, self._each = high, each
-        self.placement = placements.make_placement(placement)
+        super().__init__(placement)
+        self._high = high
+        self._each = each
         self.traits = Traits(frequency=False, multi_task=True, heterogeneous=self.placement.heterogeneous)
-
-    def share_planning(self, kept: KeptPlanning) -> None:
-        """Place with what other policies of the same repetition have planned."""
-        if isinstance(self.placement, SharesPlanning):
-            self.placement.share_planning(kept)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         super().reset(cluster, predictor, rng)
-        self.placement.reset(cluster, predictor, rng)
         self._given = False
         self._class: dict[int, int] = {}
         self._others: dict[int, tuple[int, ...]] = {}
@@ -61,8 +55,7 @@ class Fikit(SharesPlanning, Policy):
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         if event.kind is EventKind.ARRIVAL:
             self._classify(view)
-            placed = self.placement.place(view.waiting)
-            self.reused = self.placement.reused
+            placed = self.placed(view.waiting)
             for task in view.waiting:
                 self._where[task.id] = (placed[task.id], *self._gang(task, placed[task.id]))
         return self._started(view)

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from heshare.policies.kept_planning import PlansOnce
-from heshare.policies.policy import ReusedPlanning
+from heshare.policies.kept_planning import KeptPlanning, PlansOnce, SharesPlanning
+from heshare.policies.policy import Policy, ReusedPlanning
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.random_placement import RandomPlacement
 from heshare.prediction.predictor import Predictor
@@ -108,3 +108,25 @@ def make_placement(name: str) -> Placement:
     if name not in PLACEMENTS:
         raise unknown(name, PLACEMENTS, column="placement")
     return PLACEMENTS[name]()
+
+
+class PlacingPolicy(SharesPlanning, Policy):
+    """Base of the systems whose tasks a placement assigns to GPUs; `placement` is a name of `PLACEMENTS`."""
+
+    def __init__(self, placement: str) -> None:
+        self.placement = make_placement(placement)
+
+    def share_planning(self, kept: KeptPlanning) -> None:
+        """Place with what other policies of the same repetition have planned."""
+        if isinstance(self.placement, SharesPlanning):
+            self.placement.share_planning(kept)
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        super().reset(cluster, predictor, rng)
+        self.placement.reset(cluster, predictor, rng)
+
+    def placed(self, tasks: Sequence[Task]) -> dict[int, int]:
+        """Return the index of a GPU for each waiting task by task id, and count the planning that was reused."""
+        gpus = self.placement.place(tasks)
+        self.reused = self.placement.reused
+        return gpus

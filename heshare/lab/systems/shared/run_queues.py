@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from heshare.lab.systems.shared.placement import make_placement
-from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
-from heshare.policies.policy import Action, Event, EventKind, GpuView, Policy, Running, SetClock, Start, View
+from heshare.lab.systems.shared.placement import PlacingPolicy
+from heshare.policies.policy import Action, Event, EventKind, GpuView, Running, SetClock, Start, View
 from heshare.policies.predictions import TaskPredictions
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import memory_mib
@@ -16,7 +15,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 
-class QueuePolicy(SharesPlanning, Policy):
+class QueuePolicy(PlacingPolicy):
     """Places tasks into queues, refills a GPU on each completion, and controls GPUs on ticks.
 
     When tasks have arrived, all tasks that have not started are placed again, at the first moment at which a GPU can
@@ -37,18 +36,12 @@ class QueuePolicy(SharesPlanning, Policy):
     predictions: TaskPredictions
 
     def __init__(self, placement: str, limit: float) -> None:
-        self.placement = make_placement(placement)
+        super().__init__(placement)
         self._limit = limit
-
-    def share_planning(self, kept: KeptPlanning) -> None:
-        """Place with what other policies of the same repetition have planned."""
-        if isinstance(self.placement, SharesPlanning):
-            self.placement.share_planning(kept)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         super().reset(cluster, predictor, rng)
         self.predictions = TaskPredictions(predictor, self._limit)
-        self.placement.reset(cluster, predictor, rng)
         self._queues: list[list[Task]] = [[] for _ in cluster.gpus]
         self._seen: list[GpuView | None] = [None] * len(cluster)
         self._to_place = False
@@ -86,8 +79,7 @@ class QueuePolicy(SharesPlanning, Policy):
         return None
 
     def _place(self, waiting: Sequence[Task]) -> None:
-        placed = self.placement.place(waiting)
-        self.reused = self.placement.reused
+        placed = self.placed(waiting)
         self._queues = [
             self.order([task for task in waiting if placed[task.id] == gpu], gpu) for gpu in range(len(self.cluster))
         ]
