@@ -5,6 +5,7 @@ ticks; an online placer acts on arrivals. The simulator and the live executor us
 """
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -267,6 +268,16 @@ def check_policy(policy: Any) -> None:
         found = f"{type(policy).__name__}, which does not inherit from Policy"
         action = "Let its class inherit from heshare.policies.policy.Policy; docs/guide.md has an example."
         raise InputError(found, "a policy", action, column="policy")
+
+    name = getattr(policy, "name", None)
+    if not isinstance(name, str) or not name:
+        action = f'Give {type(policy).__name__} one, such as name = "first-gpu".'
+        raise InputError(f"name {name!r}", "a policy with a name", action, column="policy")
+
+    tick_s = policy.tick_s
+    if tick_s is not None and not 0 < tick_s < math.inf:
+        action = "Set the period of its ticks, or None for none."
+        raise InputError(f"tick_s {tick_s!r} of {name}", "a time above 0 s, or None", action, column="policy")
 
     check_arguments(policy.reset, "the cluster, the predictor and the random generator", 3, policy.name)
     check_arguments(policy.decide, "the event and the view", 2, policy.name)

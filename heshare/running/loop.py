@@ -183,9 +183,12 @@ class Loop:
             return
 
         events = self._advance(gpu, now_s)
-        for event in events:
-            self._notify(replace(event, time_s=self._clock.now_s()))
         if events:
+            # The policy answers one event at a time; until it has received the others, it may not know of them.
+            first, *others = events
+            for event in others:
+                self._report_later(event)
+            self._notify(replace(first, time_s=self._clock.now_s()))
             self._checks_without_progress = 0
             return
 
@@ -335,8 +338,8 @@ class Loop:
         gpu.device.set_clock(action.sm_mhz)
 
     def _wait(self, action: Wait, now_s: float) -> None:
-        if not action.until_s > now_s:
-            self._refuse(action, f"it is {now_s:g} s", "Wait for a time ahead.")
+        if not now_s < action.until_s < math.inf:
+            self._refuse(action, f"it is {now_s:g} s", "Wait for a finite time ahead.")
         self._schedule_tick(action.until_s, 0)
 
     def _let_wait(self, task: TaskRun) -> None:
@@ -400,7 +403,9 @@ class Loop:
 
         done = 0.0
         if task.state is TaskState.RUNNING:
-            done = self._stop(task, gpus, now_s) * task.scale
+            # The first device counts the iterations.
+            for gpu in reversed(gpus):
+                done = gpu.device.stop(task.id) * task.scale
         if task.remaining - done <= _NEGLIGIBLE * task.spec.iterations:
             self._complete(task, now_s)
             self._report_later(Event(EventKind.COMPLETION, now_s, (task.id,), gpus[0].index))
@@ -428,7 +433,7 @@ class Loop:
         events: list[Event] = []
         for task_id in completed:
             task = self.tasks[task_id]
-            self._stop(task, task.gpus[1:], now_s)
+            self._stop_elsewhere(task, gpu, now_s)
             self._complete(task, now_s)
         if completed:
             events.append(Event(EventKind.COMPLETION, now_s, tuple(completed), gpu.index))
@@ -443,13 +448,12 @@ class Loop:
         for event in self._advance(gpu, now_s):
             self._report_later(event)
 
-    def _stop(self, task: TaskRun, gpus: Sequence[GpuState], now_s: float) -> float:
-        """Stop a task on devices; return the iterations that the first of them counted."""
-        done = 0.0
-        for gpu in reversed(gpus):
-            self._advance_and_report_later(gpu, now_s)
-            done = gpu.device.stop(task.id)
-        return done
+    def _stop_elsewhere(self, task: TaskRun, gpu: GpuState, now_s: float) -> None:
+        """Stop a task of a gang on its GPUs but one, which brings these to the present."""
+        for other in reversed(task.gpus):
+            if other is not gpu:
+                self._advance_and_report_later(other, now_s)
+                other.device.stop(task.id)
 
     def _complete(self, task: TaskRun, now_s: float) -> None:
         self._vacate(task, now_s, task.remaining, "completed")
@@ -482,7 +486,7 @@ class Loop:
 
     def _fail(self, task: TaskRun, gpu: GpuState, now_s: float, failure: TaskFailure) -> None:
         if task.running:
-            self._stop(task, [other for other in task.gpus if other is not gpu], now_s)
+            self._stop_elsewhere(task, gpu, now_s)
         self._vacate(task, now_s, 0.0, f"failed: {failure.kind}", failure)
 
         if self._observer.should_retry(failure):

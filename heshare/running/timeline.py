@@ -200,7 +200,7 @@ def sum_up(record: Timeline, tasks: Sequence[Task], /) -> Totals:
         completion_s,
         last_gpu,
         energy_active_j=energy_j(record.segments, last_end_s),
-        energy_cluster_j=energy_j(record.segments, np.full(len(record.labels), completion_s.max())),
+        energy_cluster_j=energy_j(record.segments, np.full(len(record.labels), last_end_s.max())),
         busy_s=busy_s,
     )
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.scripted_policy import ScriptedPolicy
 
+from heshare.devices.device import TaskFailure
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.clock import WallClock
 from heshare.running.observer import Observer
@@ -222,7 +223,8 @@ HUGE = Workload("bert_large", 100_000)
         ([SetClock(5, 500)], "no GPU 5"),
         ([Pause(0)], "task 0 waits"),
         ([Migrate(0, 0)], "task 0 waits"),
-        ([Wait(0.0)], "Wait for a time ahead"),
+        ([Wait(0.0)], "Wait for a finite time ahead"),
+        ([Wait(math.inf)], "Wait for a finite time ahead"),
         (["start"], "is a str"),
     ],
 )
@@ -287,6 +289,52 @@ def test_a_class_that_does_not_inherit_from_policy_is_refused():
     given = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
     with pytest.raises(InputError, match=r"Other, which does not inherit from Policy.* heshare.policies.policy.Policy"):
         run([task(0, 1.0)], Cluster((GPU,)), Other(), **given)
+
+
+@pytest.mark.parametrize(("name", "tick_s"), [("", None), (None, None), ("ticking", 0.0), ("ticking", math.inf)])
+def test_a_policy_without_a_name_or_with_an_impossible_tick_is_refused(name, tick_s):
+    policy = ScriptedPolicy(start_all, tick_s=tick_s)
+    policy.name = name
+    given = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
+    with pytest.raises(InputError, match=r"a policy with a name|a time above 0 s"):
+        run([task(0, 1.0)], Cluster((GPU,)), policy, **given)
+
+
+class Failing(ToyDevice):
+    """A toy device that reports, as task 0 completes there, that task 1 has failed."""
+
+    _reports = ()
+
+    def advance(self, now_s):
+        completed = super().advance(now_s)
+        self._reports = [TaskFailure(1, "crash", "it crashed", alone=True)] if 0 in completed else ()
+        if self._reports:
+            self.stop(1)
+        return completed
+
+    def take_failures(self):
+        reports, self._reports = self._reports, ()
+        return reports
+
+
+class Retrying(Observer):
+    def should_retry(self, failure):
+        return True
+
+
+def test_a_completion_and_a_failure_at_one_check_are_two_events_and_a_pause_between_them_has_no_effect():
+    def decide(event, view):
+        if event.kind is EventKind.ARRIVAL:
+            return [Start(0, 0), Start(1, 0)]
+        return [Pause(1)] if event.kind is EventKind.COMPLETION and event.tasks == (0,) else start_all(event, view)
+
+    _, trace = go([task(0, 1.0), task(1, 9.0)], decide, devices=[Failing(GPU)], observer=Retrying())
+    assert [(kind, tasks) for _, kind, tasks, _ in trace] == [
+        ("ARRIVAL", (0, 1)),
+        ("COMPLETION", (0,)),
+        ("FAILURE", (1,)),
+        ("COMPLETION", (1,)),
+    ]
 
 
 def test_a_policy_cannot_take_tasks_out_of_the_waiting_ones():

@@ -45,6 +45,13 @@ def test_sum_up_gives_energy_until_the_last_task_and_until_the_makespan():
     assert sums.energy_cluster_j.tolist() == [20.0 + 200.0 + 40.0, 380.0]
 
 
+def test_sum_up_keeps_the_cluster_account_open_until_the_last_interval_if_a_task_has_failed():
+    failed = (*INTERVALS[:2], INTERVALS[2]._replace(outcome="failed: crash"))
+    sums = timeline.sum_up(Timeline(RECORD.labels, SEGMENTS, failed), TASKS)
+    assert np.isnan(sums.completion_s).tolist() == [True, False]
+    assert sums.energy_cluster_j.tolist() == [20.0 + 200.0 + 40.0, 380.0]
+
+
 def test_sum_up_counts_a_task_on_several_gpus_once():
     gang = tuple(Interval(0, gpu, 1.0, 4.0, 100, 4, 1.5, "completed") for gpu in (0, 1))
     sums = timeline.sum_up(Timeline(RECORD.labels, (), gang), TASKS[:1])
