@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
@@ -101,3 +103,18 @@ def test_fit_mask_names_a_task_that_fits_no_gpu() -> None:
 def test_fit_mask_rejects_an_empty_task_set() -> None:
     with pytest.raises(InputError, match="at least one task"):
         fit_mask((), Cluster.parse("1xT4"))
+
+
+def test_usage_is_log_time_power_over_tdp_and_memory_over_capacity() -> None:
+    tasks = (Task(0, Workload("resnet50", 8), 10.0), Task(1, Workload("bert_large", 100_000), 10.0))
+    cluster = Cluster((Cluster.parse("1xT4").gpus[0], replace(Cluster.parse("1xA100").gpus[0], memory_mib=1e9)))
+    instance = make_instance(tasks, cluster, Toy(demand=DEMANDS))
+    t4, roomy = cluster.gpus
+    assert instance.fits.tolist() == [[True, True], [False, True]]
+
+    time_s, energy_j = instance.time_s[0, 0], instance.energy_j[0, 0]
+    memory = memory_mib(tasks[0].workload) / t4.memory_mib
+    assert instance.usage[0, 0] == pytest.approx([np.log(time_s), energy_j / time_s / t4.tdp_w, memory])
+    # Where a task does not fit, it has neither time nor power.
+    assert instance.usage[0, 1, :2].tolist() == [0.0, 0.0]
+    assert instance.usage[1, 1, 2] == pytest.approx(memory_mib(tasks[1].workload) / roomy.memory_mib)

@@ -99,6 +99,8 @@ def test_elitism_selection_resolves_a_conflict_by_the_better_subset() -> None:
     instance = instance_from_tables(np.ones((1, 2)), np.ones((1, 2)), "1xT4,1xA100")
     # 1 : 3 on the A100 is better than 1 : 2 on the T4.
     assert crossed([0], [1], [[1.0, 3.0], [2.0, 1.0]], instance) == [1]
+    # Of equally good subsets that of the first parent.
+    assert crossed([0], [1], [[1.0, 3.0], [3.0, 1.0]], instance) == [0]
 
 
 def test_elitism_selection_puts_an_omitted_task_on_the_better_gpu() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import moocore
@@ -11,14 +12,17 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.prediction.predictor import CoRuns
+from heshare.scheduling import configuration
 from heshare.scheduling.front import Front
 from heshare.scheduling.genetic import search
-from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.pareto import knee, non_dominated
-from heshare.scheduling.plan import Plan
+from heshare.scheduling.plan import Batch, Plan, check_queues
 from heshare.scheduling.planner import plan, sched_only
 from heshare.scheduling.settings import Settings
-from heshare.shared.errors import InputError
+from heshare.shared.arrays import IntArray
+from heshare.shared.errors import InputError, PlanError
+from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
@@ -224,3 +228,56 @@ def test_batching_by_memory_or_one_task_a_batch(batching: str) -> None:
     assert {pct for batch in batches for pct in batch.mps_pct} == {100}
     sizes = {len(batch.tasks) for batch in batches}
     assert (sizes == {1}) if batching == "single" else (max(sizes) > 2)
+
+
+def test_a_plan_counts_the_rows_that_it_asked_the_predictor_for() -> None:
+    used = Toy(demand=DEMANDS)
+    used.co_run([(Resident(Workload("resnet50", 8), 100),)], CLUSTER.gpus[0], [None])
+    rows = plan(mixed_tasks(6), CLUSTER, used, rng=np.random.default_rng(5), settings=QUICK).predictor_rows
+    assert rows == front_of(n=6).predictor_rows > 0
+
+
+def test_tasks_wait_until_their_gpu_can_begin() -> None:
+    tasks = mixed_tasks(6)
+    cluster = Cluster.parse("1xA100")
+    given = {"rng": np.random.default_rng(5), "settings": QUICK}
+    at_once = plan(tasks, cluster, Toy(demand=DEMANDS), **given)
+    given["rng"] = np.random.default_rng(5)
+    later = plan(tasks, cluster, Toy(demand=DEMANDS), ready_s=np.array([70.0]), **given)
+    assert later.objectives[:, 0] == pytest.approx(at_once.objectives[:, 0])
+    assert later.objectives[:, 1] == pytest.approx(at_once.objectives[:, 1] + 70.0)
+
+
+def test_of_large_task_sets_fewer_schemes_are_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    schemes = search(make_instance(mixed_tasks(24), CLUSTER, Toy(demand=DEMANDS)), QUICK, np.random.default_rng(5))
+    monkeypatch.setattr(configuration, "LEAST_SCHEMES", 1)
+    monkeypatch.setattr(configuration, "MOST_PLACED", 3 * 24)
+    queued: list[int] = []
+    original = configuration.spt_queues
+
+    def spt_queues(gpus: IntArray, instance: Instance) -> configuration.Queues:
+        queued.append(len(gpus))
+        return original(gpus, instance)
+
+    monkeypatch.setattr(configuration, "spt_queues", spt_queues)
+    front_of()
+    assert len(schemes.gpus) > 3
+    assert queued == [3]
+
+
+@pytest.mark.parametrize(
+    ("pcts", "mib", "message"),
+    [
+        ((100, 1), 0.0, None),
+        ((101, 50), 0.0, "MPS percentages"),
+        ((0, 50), 0.0, "MPS percentages"),
+        ((50, 50), 1.0, "MiB"),
+    ],
+)
+def test_a_batch_may_fill_the_memory_and_percentages_are_up_to_100(pcts, mib, message) -> None:
+    tasks = mixed_tasks(2)
+    full = sum(memory_mib(task.workload) for task in tasks)
+    gpu = replace(CLUSTER.gpus[0], memory_mib=full - mib)
+    expected = nullcontext() if message is None else pytest.raises(PlanError, match=message)
+    with expected:
+        check_queues(Cluster((gpu,)), tasks, [[Batch((0, 1), pcts)]])
