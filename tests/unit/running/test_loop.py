@@ -387,6 +387,33 @@ def test_run_refuses_a_device_without_progress():
         go([task(0, 1.0)], start_all, devices=[Stuck(GPU)])
 
 
+def test_a_run_counts_its_own_predictions_only():
+    predictor = ToyPredictor()
+    predictor.calls = 7
+
+    def decide(event, view):
+        predictor.calls += 2
+        return start_all(event, view)
+
+    given = {"predictor": predictor, "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
+    result = run([task(0, 1.0)], Cluster((GPU,)), ScriptedPolicy(decide), **given)
+    assert result.predictor_calls == 2 * result.events == 4
+
+
+class Listening(Observer):
+    def __init__(self):
+        self.decisions = []
+
+    def on_decision(self, event, actions):
+        self.decisions.append((event.kind.name, actions))
+
+
+def test_an_observer_receives_each_decision():
+    observer = Listening()
+    go([task(0, 1.0)], start_all, observer=observer)
+    assert observer.decisions == [("ARRIVAL", [Start(0, 0)]), ("COMPLETION", [])]
+
+
 def test_run_refuses_no_tasks():
     with pytest.raises(InputError, match="found no task"):
         go([], start_all)
