@@ -389,7 +389,7 @@ def compare(
         metrics: more columns by name: functions that return a number of a run.
         n_jobs: number of processes; None is one, or all workers of joblib's Dask backend (docs/guide.md).
         progress: show a progress bar; None: on a terminal, after two seconds.
-        cells: a folder in which finished runs are kept and looked up; None keeps nothing.
+        cells: a folder that caches finished runs; None caches nothing.
         power_limit: for every policy, as in `run`.
 
     Returns:

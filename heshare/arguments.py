@@ -31,6 +31,7 @@ from heshare.world.catalogue import check_card
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task, TaskSet
 from heshare.world.task_file import read_frame
+from heshare.world.task_set import TaskOptions
 
 TasksLike = int | pd.DataFrame | Iterable[Task]
 """How many tasks to draw, a frame with the columns of a task file, or tasks."""
@@ -163,16 +164,31 @@ def check_interval(arrivals: Any, interval_s: Any) -> None:
     require("interval_s", what, interval_s is None or counts, f"arrivals {', '.join(DRAWN)}", action)
 
 
-def as_drawn(source: Any, *, arrivals: Any = "at_once", interval_s: Any = None, **how: Any) -> dict[str, Any]:
-    """Return how the tasks of a number are drawn, the arguments of `Repetition.task_set`.
+def as_drawn(
+    source: Any,
+    *,
+    load: str = "mixed",
+    arrivals: Any = "at_once",
+    interval_s: Any = None,
+    batch_sizes: Any = (4, 8),
+    trace: Any = None,
+) -> TaskOptions:
+    """Return how the tasks of a number are drawn, the arguments of `Repetition.task_set`; of given tasks nothing.
 
     Raises:
         InputError: an interval that arrivals do not take, or tasks that are given and not drawn.
     """
     check_interval(arrivals, interval_s)
-    drawn = {"arrivals": arrivals, "interval_s": INTERVAL_S if interval_s is None else interval_s, **how}
+    drawn: TaskOptions = {
+        "load": load,
+        "arrivals": arrivals,
+        "interval_s": INTERVAL_S if interval_s is None else interval_s,
+        "batch_sizes": batch_sizes,
+        "trace": trace,
+    }
     if is_count(source):
         return drawn
+
     changed = [name for name, value in drawn.items() if _plain(value) != _DRAWN[name]]
     what = f"tasks that are given, and {', '.join(changed)}"
     require("tasks", what, not changed, "a number of tasks to draw", "Leave it out, or give a number.")

@@ -4,7 +4,7 @@ It needs the extra `gym`. The loop is that of every run (`heshare.running.loop`)
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from heshare.shared.inputs.bounds import check_whole
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import TaskSet
+from heshare.world.task_set import TaskOptions
 from heshare.world.workload import Workload
 
 require_extra("gym", "heshare.gym")
@@ -91,7 +92,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         energy_weight: float = 1e-6,
         time_weight: float = 1e-4,
         predictor: Predictor | None = None,
-        **drawn: Any,
+        **drawn: Unpack[TaskOptions],
     ) -> None:
         self._predictor = arguments.as_predictor(predictor)
         self.cluster = arguments.as_cluster(cluster)
@@ -140,8 +141,9 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         else:
             tasks = arguments.as_tasks(self._source, streams)
 
-        how: Any = {"predictor": self._predictor, "rng": self.np_random, "kind": _AskingLoop}
-        self._begun = BegunRun(tasks, self.cluster, _Agent(), **how)
+        self._begun = BegunRun(
+            tasks, self.cluster, _Agent(), predictor=self._predictor, rng=self.np_random, kind=_AskingLoop
+        )
         self._loop = cast(_AskingLoop, self._begun.loop)
         self._steps = self._loop.steps()
         self._run: Run | None = None

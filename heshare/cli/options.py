@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import pandas as pd
 import typer
@@ -31,6 +31,7 @@ from heshare.world import task_file
 from heshare.world.catalogue import gpus, models
 from heshare.world.cluster import Cluster
 from heshare.world.task import TaskSet
+from heshare.world.task_set import TaskOptions
 
 ARRIVALS_HELP = "at_once, exponential, miso, front_loaded, or a CSV file; @LOAD adds a load, as in exponential@0.8."
 PAPER_CLUSTER = "4xT4,2xV100,2xA100"
@@ -123,18 +124,20 @@ def is_count(text: str) -> bool:
     return re.fullmatch(r"[+-]?[0-9]+", text) is not None
 
 
-def check_trace(trace: Path | None, counts: bool) -> None:
+def check_trace(trace: object, counts: bool) -> None:
     action = "Give --tasks a number to draw tasks from the trace."
     require("--trace", "a trace and a file of tasks", trace is None or counts, "one of the two", action)
 
 
-def task_set(text: str, streams: Repetition, *, cluster: Cluster | None = None, **how: Any) -> TaskSet:
-    """Return the tasks of a file, or draw the given number of tasks; `how` has what `arguments.as_drawn` takes."""
-    check_trace(how.get("trace"), is_count(text))
+def task_set(
+    text: str, streams: Repetition, *, cluster: Cluster | None = None, **drawn: Unpack[TaskOptions]
+) -> TaskSet:
+    """Return the tasks of a file, or draw the given number of tasks by the options of `arguments.as_drawn`."""
+    check_trace(drawn.get("trace"), is_count(text))
     if is_count(text):
         n = parse_whole(text, "n", least=1, most=MOST_TASKS)
-        return TaskSet(streams.task_set(n, cluster=cluster, **arguments.as_drawn(n, **how)))
-    arguments.as_drawn(text, **how)  # refuses how they are drawn
+        return TaskSet(streams.task_set(n, cluster=cluster, **arguments.as_drawn(n, **drawn)))
+    arguments.as_drawn(text, **drawn)  # refuses how they are drawn
     return read_tasks(text)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -78,8 +78,7 @@ def run(
             _refuse("--tasks", tasks, given & _OF_DRAWN_TASKS, "Leave the others out.")
             to_run = _venus_tasks(tasks, streams.rng(TASKS), gpus, trace)
         else:
-            how: dict[str, Any] = {"arrivals": arrivals, "load": load, "trace": trace}
-            to_run = options.task_set(tasks, streams, cluster=gpus, **how)
+            to_run = options.task_set(tasks, streams, cluster=gpus, arrivals=arrivals, load=load, trace=trace)
 
     with options.told("run", quiet):
         result = api.run(

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
 from heshare.devices.device_model import co_run
 from heshare.shared.errors import InputError, require
-from heshare.world.arrivals import Arrivals, split_load
+from heshare.world.arrivals import split_load
 from heshare.world.catalogue import gpu, memory_mib, resident
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
-from heshare.world.task_set import task_set
+from heshare.world.task_set import TaskOptions, task_set
 from heshare.world.workload import Resident, Workload
 
 SIZED_ON = "A100"
@@ -57,18 +57,21 @@ def draw_for(
     cluster: Cluster | None,
     *,
     rng: np.random.Generator,
-    arrivals: Arrivals,
-    **how: Any,
+    **options: Unpack[TaskOptions],
 ) -> tuple[Task, ...]:
     """Return the tasks that `draw` draws, with arrivals such as `exponential@0.8` at that load of a cluster.
+
+    `draw` takes n, `rng`, and the options.
 
     Raises:
         InputError: as `draw`, or a load without a cluster.
     """
+    arrivals = options.get("arrivals", "at_once")
     kind, load = split_load(arrivals)
     action = "Give the cluster, or leave out the load."
     require("arrivals", f"{arrivals} without a cluster", load is None or cluster is not None, "both", action)
-    tasks = tuple(draw(n, rng=rng, arrivals=kind, **how))
+    options["arrivals"] = kind
+    tasks = tuple(draw(n, rng=rng, **options))
     return tasks if load is None or cluster is None else at_load(tasks, cluster, load)
 
 

@@ -1,4 +1,4 @@
-"""HeShare's policies: three plans of one front, their ablations, the paper's words literally, and Sched-only."""
+"""HeShare's policies: three plans of one front, their ablations, the literal reading of the paper, and Sched-only."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -54,7 +54,7 @@ class FrontPolicy(PlansOnce, PlanReleasePolicy):
 
     Args:
         choice: `trade-off` (the knee), `en-opt` (least energy) or `jct-opt` (least average JCT).
-        planner: all that a front depends on beside tasks, cluster, predictor and random state.
+        planner: all that a front depends on besides tasks, cluster, predictor and random state.
     """
 
     def __init__(self, choice: PlanChoice, planner: Hashable) -> None:
@@ -67,7 +67,7 @@ class FrontPolicy(PlansOnce, PlanReleasePolicy):
         """Return the Pareto front of waiting tasks on `self.cluster`, by the random generator `self.rng`."""
 
     def front(self, tasks: Sequence[Task]) -> Front:
-        """Return the Pareto front, planned now or kept from an earlier policy of the same repetition."""
+        """Return the Pareto front, planned now or cached by an earlier policy of the same repetition."""
         return self.front_by(self.predictor, tasks)
 
     def front_by(self, predictor: Predictor, tasks: Sequence[Task]) -> Front:

@@ -1,4 +1,4 @@
-"""A predictor of one's own whose every answer is checked before a search or a policy works with it."""
+"""Wrapper that checks every answer of a user's predictor before a search or a policy uses it."""
 
 from collections.abc import Sequence
 from numbers import Integral

@@ -65,7 +65,7 @@ _EXACT = 2.0**20  # sums of multiples of 2**-20 are exact, so the order of co-ru
 
 
 def is_reference(profiles: pd.DataFrame) -> pd.Series:
-    """Return which rows are reference rows, from which task features come: alone, at 100 %, at the top clock."""
+    """Return which rows are reference rows, which give the task features: alone, at 100 %, at the top clock."""
     top = profiles["gpu"].map({name: find_gpu(name).max_mhz for name in profiles["gpu"].unique()})
     return (profiles["co_runners"] == "") & (profiles["mps_pct"] == 100) & (profiles["sm_mhz"] == top)
 

@@ -15,8 +15,8 @@ Key = bytes
 class KnownSets:
     """The sets that were predicted on one type of GPU, by their clocks and the residents in them.
 
-    The members of a set are ids of residents, by the encoder, the largest first, so that the order in which a set comes
-    does not matter. The times of all sets stand one behind the other, so that a large set does not widen the others.
+    The members of a set are ids of residents, by the encoder, the largest first, so that the order of a set's members
+    does not matter. The times of all sets are in one flat array, so that a large set does not widen the others.
 
     Attributes:
         encoder: turns residents into ids, and sets into features.
@@ -35,7 +35,7 @@ class KnownSets:
     def keys(sm_mhz: IntArray, members: IntArray) -> list[Key]:
         """Return the keys of m sets: clocks, MHz, (m,), and members, the largest first, -1 beyond a set's size, (m, w).
 
-        The width w makes no difference: what stands behind the last member, bytes of ones, is not part of a key.
+        The width w makes no difference: what follows the last member, bytes of ones, is not part of a key.
         """
         table = np.empty((len(members), members.shape[1] + 1), dtype="<i4")
         table[:, 0] = sm_mhz

@@ -31,9 +31,9 @@ LEAST_SAMPLES = 20
 def load_predictor(seed: int = 0, kind: str = TREES) -> ProfilePredictor:
     """Return a predictor trained on the committed profiles of T4, V100 and A100.
 
-    It is loaded when something is first predicted: trained once on a machine, 3 s, and then kept in the user's cache
+    It is loaded when something is first predicted: trained once on a machine, 3 s, and then saved in the user's cache
     (`heshare.shared.kept`). Predictors of one kind and seed share their predictions in a process, not their counts of
-    calls. Of GPUs and workloads that these profiles do not hold, the model is told the device model's answers for each
+    calls. For GPUs and workloads without rows in these profiles, the model gets the device model's answers for each
     workload alone, with an `UnprofiledWarning`.
 
     Args:

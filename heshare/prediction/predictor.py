@@ -78,7 +78,7 @@ class Predictor(ABC):
     """Predicts time under sharing and the GPU's power. Every policy that predicts uses the same one.
 
     Attributes:
-        calls: rows predicted so far, which is reported beside every result; `co_run` counts them, or nothing does.
+        calls: rows predicted so far, reported with every result; `co_run` counts them, or nothing does.
     """
 
     calls: int = 0

@@ -136,7 +136,7 @@ class ProfilePredictor(Predictor):
                 time_s[row, 0], power_w[row] = encoder.alone(int(members[row, 0]))
                 rows[row] = 0
 
-        # Sets of one size stand together, so that few need padding.
+        # Sets are sorted by size, so that few need padding.
         others = np.argsort(rows, kind="stable")[np.count_nonzero(rows == 0) :]
         for begin in range(0, len(others), MOST_SETS):
             some = others[begin : begin + MOST_SETS]

@@ -27,7 +27,7 @@ class Samples:
         rows: one row an observation: gpu, workload (the observed task's model), sm_mhz (requested clock), time_s,
             power_w (NaN: not recorded).
         members: the residents of each, the observed task first, m of them.
-        references: reference rows, where task features come from.
+        references: reference rows, which give the task features.
         provenance: emulated, measured or published.
     """
 

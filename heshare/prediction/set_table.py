@@ -61,5 +61,5 @@ def _computed(gpu: Gpu, residents: tuple[Resident, ...], mhz: int) -> _Predictio
 
 
 def _errors(text: str) -> NoiseModel:
-    words = np.frombuffer(hashlib.sha256(text.encode()).digest(), dtype="<u4").tolist()
-    return NoiseModel(np.random.default_rng(words))
+    seeds = np.frombuffer(hashlib.sha256(text.encode()).digest(), dtype="<u4").tolist()
+    return NoiseModel(np.random.default_rng(seeds))

@@ -153,7 +153,7 @@ def _errors(
             continue
         for train, test in folds(split, samples.rows, seed, quick):
             groups = None if split == "row" else samples.rows[split].iloc[train]
-            # Where no power was recorded, a positive stand-in keeps the targets' logarithms finite.
+            # Where no power was recorded, a positive placeholder keeps the targets' logarithms finite.
             known = truth[train] if has_power else np.column_stack([truth[train, 0], x[train, OCCUPIED_POWER]])
 
             predictions = {

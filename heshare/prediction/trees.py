@@ -117,7 +117,7 @@ class Trees:
     Attributes:
         roots: the node of each tree at which a row begins, shape (t,).
         depths: the longest path of each tree, shape (t,).
-        children: where a row goes on from node i: to children[2 i] with a feature of at most the threshold, else to
+        children: the next node of a row at node i: children[2 i] with a feature of at most the threshold, else to
             children[2 i + 1]; a leaf is its own child. Shape (2 n,).
         feature: the column that each node compares, shape (n,).
         threshold: what it compares the column with, in single precision as scikit-learn does, shape (n,).
@@ -177,7 +177,7 @@ def _total(rows: Any, roots: Any, depths: Any, children: Any, feature: Any, thre
     for tree in range(len(roots)):
         at[:] = roots[tree]
 
-        # A row that has come to its leaf stays there until the longest path has ended.
+        # A row that has reached its leaf stays there until the longest path has ended.
         for _ in range(depths[tree]):
             for row in range(len(rows)):
                 node = np.uint64(at[row])

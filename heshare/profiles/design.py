@@ -38,7 +38,7 @@ class Point:
 
     Attributes:
         target: the measured task, under its MPS percentage.
-        co_runners: the tasks beside it, sorted as they are written.
+        co_runners: the tasks that share the GPU with it, sorted by their text.
         sm_mhz: the SM clock to request, MHz.
 
     Raises:
@@ -71,7 +71,7 @@ def model_names(more: Iterable[str] = ()) -> list[str]:
 def references(
     gpu: Gpu, workloads: Iterable[Workload] | None = None, *, more_models: Iterable[str] = ()
 ) -> list[Point]:
-    """Return the reference points, from which Table II's task features come: workloads alone at 100 %, top clock.
+    """Return the reference points, which give Table II's task features: workloads alone at 100 %, top clock.
 
     By default they are every model of `model_names(more_models)` at every size of `BATCH_SIZES`; those that fit are
     measured.
@@ -96,7 +96,7 @@ def samples(
     and shuffled against one another (a Latin hypercube); the co-runners themselves are drawn. In half of the points
     with co-runners all tasks have 100 %, as most sets do that a plan considers; a quarter splits 100 % among the tasks,
     and a quarter draws the shares freely, as MPS allows. Without `clocks` all points run at the top clock;
-    `more_models` are models of the catalogue beside those of Table IV.
+    `more_models` are models of the catalogue in addition to those of Table IV.
 
     Raises:
         InputError: `count` is negative, or there is no such model.
@@ -143,7 +143,7 @@ def co_runner_shares(target_pct: int, others: int, rng: np.random.Generator) -> 
 
 
 def fitting_workloads(workloads: Iterable[Workload], free_mib: float) -> list[Workload]:
-    """Return the workloads that fit into memory together, each if it fits beside those before it."""
+    """Return the workloads that fit into memory together, each if it fits together with those before it."""
     fitting: list[Workload] = []
     for workload in workloads:
         if memory_mib(workload) <= free_mib:

@@ -1,4 +1,4 @@
-"""The manifest beside a profile table: how it was recorded, and the checksum that shows whether it was changed since.
+"""The manifest of a profile table: how it was recorded, and the checksum that shows whether it was changed since.
 
 The manifest of an emulated device holds nothing that differs from one machine or day to another.
 """
@@ -36,7 +36,7 @@ def write(
 ) -> Path:
     """Write the manifest of a table that was just recorded; return its path.
 
-    `journal` is that of single visits beside the table, if it is kept; `kernels` the entry for the table of kernels.
+    `journal` is the log of single visits, if there is one; `kernels` the entry for the table of kernels.
     """
     table_path = Path(table_path)
     content: dict[str, Any] = {
@@ -63,7 +63,7 @@ def write(
 
 
 def verify(table_path: str | Path) -> None:
-    """Check a table against the manifest beside it, if there is one; an `InputError` if it was changed since."""
+    """Check a table against its manifest, if there is one; an `InputError` if it was changed since."""
     table_path = Path(table_path)
     path = table_path.with_name(NAME)
     if not path.is_file():

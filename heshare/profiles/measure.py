@@ -145,7 +145,7 @@ class MeasurementBench:
         if lost:
             raise DeviceError(
                 f"{self._device.gpu.name} ({self._device.provenance}): {', '.join(lost)} ended while it was measured. "
-                "Check its log; the visit is not kept."
+                "Check its log; the visit is discarded."
             )
         return reading
 

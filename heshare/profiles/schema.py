@@ -1,7 +1,7 @@
 """The profile schema: the columns of a profile table, and the rules that each of its rows must satisfy.
 
-A row is one task measured on one GPU at one setting, alone or beside co-runners (Section III-A). A row of a task alone
-at 100 % and at the top clock is a *reference row*: the task features of Table II come from it.
+A row is one task measured on one GPU at one setting, alone or with co-runners (Section III-A). A row of a task alone
+at 100 % and at the top clock is a *reference row*: it gives the task features of Table II.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,7 +44,12 @@ COLUMNS = (
     Column("mps_pct", int, "%", "its MPS percentage"),
     Column("sm_mhz", int, "MHz", "the SM clock requested"),
     Column("sm_mhz_reached", float, "MHz", "the SM clock reached, mean over the repeats"),
-    Column("co_runners", str, "", "the tasks beside it, such as vgg19:8@50+bert_large:4@20, sorted; empty when alone"),
+    Column(
+        "co_runners",
+        str,
+        "",
+        "the tasks that share its GPU, such as vgg19:8@50+bert_large:4@20, sorted; empty when alone",
+    ),
     Column("time_s", float, "s", "time of one iteration of the measured task, mean over the repeats"),
     Column("time_std_s", float, "s", "its sample standard deviation over the repeats (0 for one repeat)"),
     Column("power_w", float, "W", "power of the whole board meanwhile, co-runners included, mean over the repeats"),
@@ -168,7 +173,7 @@ RULES = (
         "provenance",
         lambda table: table["provenance"].isin(PROVENANCES),
         " or ".join(PROVENANCES),
-        "State where the row comes from.",
+        "State the source of the row.",
     ),
     Rule(
         "precision",

@@ -25,7 +25,7 @@ _UNITS = re.compile(r"_(ns|us|ms|s|min|h|mw|w|kw|mj|j|kj|wh|khz|mhz|ghz|hz|pct|p
 def read(path: str | Path) -> pd.DataFrame:
     """Return the measurements of one CSV file, or of every `profile.csv` below a folder, sorted by `ORDER`.
 
-    A table with a manifest beside it is checked against it.
+    A table with a manifest in its folder is checked against it.
 
     Raises:
         InputError: the first bad cell, or a table that was changed after it was recorded; nothing is read then.

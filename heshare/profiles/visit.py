@@ -26,7 +26,7 @@ class MeasurementProtocol:
         readings: readings of a window, evenly spaced.
         cool_c: the temperature that the GPU cools down to before the first visit, and whenever it is hot, degrees C.
         hot_c: the temperature above which it cools down before a visit, degrees C.
-        cool_limit_s: longest wait for that, s; the temperature of each visit is kept.
+        cool_limit_s: longest wait for that, s; the temperature of each visit is recorded.
         ready_limit_s: longest time until each task has done an iteration, s.
     """
 

@@ -105,7 +105,7 @@ class EventQueue:
         if first.priority == COMPLETION or not self._heap or self._heap[0].time_s > last_s:
             return first
 
-        # Later by rounding alone, a call of the same moment may come before this one.
+        # A call of the same moment, later by rounding alone, may have been made before this one.
         moment = [first]
         while self._heap and self._heap[0].time_s <= last_s:
             moment.append(heappop(self._heap))

@@ -10,9 +10,10 @@ first. What lies within 1e-9 s is at one moment (`heshare.running.clock`). At ea
 4. every GPU that changed is read: the timeline gets its new state, and its next check is scheduled, for the moment of
    its next completion. A check that was scheduled before is void, since the GPU's `version` has grown.
 
-A task's way: `_arrive` lets it wait and tells the policy, which answers `Start`; `_start` puts it on its GPUs and
-starts it on their devices; `_record_changes` schedules the check at which `_advance` finds it completed; `_complete`
-takes it off its GPUs, and the policy is told. Tasks that arrive at one moment are one event; completions are one a GPU.
+The path of a task: `_arrive` lets it wait and passes the event to the policy, which answers `Start`; `_start` puts it
+on its GPUs and starts it on their devices; `_record_changes` schedules the check at which `_advance` finds it
+completed; `_complete` takes it off its GPUs, and the policy gets the event. Tasks that arrive at one moment are one
+event. Completions are one event for each GPU.
 """
 
 import math
@@ -563,7 +564,7 @@ class Loop:
             self._refuse(action, f"an MPS percentage of {action.mps_pct}", "Choose one from 1 to 100.")
 
     def _check_room(self, action: Start | Migrate, task: TaskRun, gpu: GpuState) -> None:
-        """Refuse a task for which there is no place on a GPU beside the tasks that are there."""
+        """Refuse a task for which a GPU has no place for in addition to its tasks."""
         kind = gpu.device.gpu
         if len(gpu.tasks) >= kind.mps_clients:
             self._refuse(action, f"{gpu} has {len(gpu.tasks)} MPS clients", "It takes no more.")
@@ -578,7 +579,7 @@ class Loop:
         if needed_mib > gpu.free_mib:
             room = f"{gpu} has {gpu.free_mib:.0f} MiB free of {kind.memory_mib:.0f} MiB"
             found = f"{task.workload} needs {needed_mib:.0f} MiB and {room}"
-            self._refuse(action, found, "Wait until there is room, or choose another GPU.")
+            self._refuse(action, found, "Wait until memory is free, or choose another GPU.")
 
     def _stranded(self, reason: str) -> PolicyError:
         unfinished: list[str] = []

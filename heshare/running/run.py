@@ -6,7 +6,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import lru_cache
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -109,9 +108,9 @@ def _out_of_time(loop: Loop, max_time_s: float) -> HeShareError:
 
 
 class BegunRun:
-    """A checked run whose policy is reset, and whose event loop stands before its first event.
+    """A checked run whose policy is reset, and whose event loop has not processed an event yet.
 
-    Arguments and errors are those of `run`; `kind` is the class of the loop, and `how` are its further arguments.
+    Arguments and errors are those of `run`; `kind` is the class of the loop.
     """
 
     def __init__(
@@ -124,8 +123,9 @@ class BegunRun:
         rng: np.random.Generator,
         devices: Sequence[Device] | None = None,
         clock: Clock | None = None,
+        start_cost_s: float = 0.0,
+        observer: Observer | None = None,
         kind: type[Loop] = Loop,
-        **how: Any,
     ) -> None:
         check_policy(policy)
         tasks = TaskSet.of(tasks)
@@ -143,7 +143,15 @@ class BegunRun:
         self._reset_s = perf_counter() - began_s
 
         self._clock = VirtualClock() if clock is None else clock
-        self.loop = kind(tasks, cluster, policy, self._devices, self._clock, **how)
+        self.loop = kind(
+            tasks,
+            cluster,
+            policy,
+            self._devices,
+            self._clock,
+            start_cost_s=start_cost_s,
+            observer=observer,
+        )
 
     def result(self) -> Run:
         """Return the run, which has ended now."""

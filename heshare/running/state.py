@@ -270,7 +270,7 @@ class GpuViews(Sequence[GpuView]):
 class WaitingTasks(Sequence[Task]):
     """Tasks that have arrived and do not run, by (arrival, id), as a policy sees them: it cannot change them.
 
-    Adding and removing a task takes O(1), and so do the first and the last place. Tasks that come back, since they were
+    Adding and removing a task takes O(1), and so do the first and the last place. Tasks that return, since they were
     paused or failed, are sorted in when the tasks are next looked at.
     """
 

@@ -114,7 +114,7 @@ def _draw_tasks(ax: Axes, part: pd.DataFrame, row: int, last_s: float) -> None:
         span = [(start_s / 1e3, length_s / 1e3)]
         ax.broken_barh(span, (top, height), facecolor=LOAD_COLOURS[kind], edgecolor="white", linewidth=0.3)
 
-        # The number and the percentage if there is room for them, else the number alone, upwards.
+        # The number and the percentage if they fit, else the number alone, upwards.
         text = f"{task}" if round(pct) == 100 else f"{task}: {pct:.0f} %"
         middle = ((start_s + end_s) / 2e3, top + height / 2)
         how: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7, "color": "white"}
@@ -132,6 +132,6 @@ def _draw_strip(ax: Axes, part: pd.DataFrame, row: int, where: tuple[float, floa
     level = bottom - (bottom - top) * filled
     ax.stairs(level, edges, baseline=bottom if fill else None, fill=fill, color=colour, linewidth=0.7)
 
-    words = f"{part['top'].iloc[0]:.0f} {part['unit'].iloc[0]}"
+    label = f"{part['top'].iloc[0]:.0f} {part['unit'].iloc[0]}"
     place = ax.get_yaxis_transform()
-    ax.text(1.005, (top + bottom) / 2, words, transform=place, fontsize=7, va="center", color=colour)
+    ax.text(1.005, (top + bottom) / 2, label, transform=place, fontsize=7, va="center", color=colour)

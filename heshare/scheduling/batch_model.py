@@ -170,13 +170,13 @@ class BatchModel:
         return np.where(batches.members, iteration_s, 1.0), power_w
 
 
-def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor | BatchModel) -> FloatArray:
+def plan_objectives(plans: Sequence[Plan], instance: Instance, predictor: Predictor | BatchModel) -> FloatArray:
     """Return [energy in J, average JCT in s] of plans whose tasks speed up when others end, shape (m, 2).
 
-    So plans that were chosen by Eq. 13 are judged as all others are. The tasks of `world` arrive at once. In place of
-    the predictor may be the model of batches of `world` that made the plans.
+    So plans that were chosen by Eq. 13 are judged as all others are. The tasks of `instance` arrive at once. Instead of
+    a predictor, the batch model of `instance` that made the plans may be given.
     """
-    model = predictor if isinstance(predictor, BatchModel) else BatchModel(world, predictor)
+    model = predictor if isinstance(predictor, BatchModel) else BatchModel(instance, predictor)
     number = []  # the plan of each batch
     behind = []  # the tasks in later batches of its queue
     for place, plan in enumerate(plans):
@@ -189,7 +189,7 @@ def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor
 
     done = model.execute(model.batches_of(plans), piecewise=True)
     energy_j = np.bincount(number, done.energy_j, len(plans))
-    jct_s = np.bincount(number, done.jct_s(np.array(behind)), len(plans)) / len(world.tasks)
+    jct_s = np.bincount(number, done.jct_s(np.array(behind)), len(plans)) / len(instance.tasks)
     return np.column_stack((energy_j, jct_s))
 
 

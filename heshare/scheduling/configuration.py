@@ -1,6 +1,6 @@
 """The resource configuration algorithm (Section III-C 2, Algorithm 1): batches, MPS percentages and SM clocks.
 
-`configure` is the algorithm from top to bottom; its steps stand below it in the order of the paper's 23 lines. In form
+`configure` is the algorithm from top to bottom; its steps follow below it in the order of the paper's 23 lines. In form
 it differs in three ways. The loops of lines 2, 6 and 12 are axes of arrays, so that the predictor gets a few large
 calls: neither schemes nor batches affect each other. Queues and batches that several schemes have in common are
 configured once. And domination is tested for all solutions together (lines 14 to 19), once within each scheme and once
@@ -110,7 +110,7 @@ def configure(
     mps_pct = mps_percentages(batched, model, settings)
     batched = replace(batched, batches=replace(batched.batches, mps_pct=mps_pct))
 
-    # Lines 11 to 13: energy and sum of JCTs of each queue at each clock. The top clock stands for line 11.
+    # Lines 11 to 13: energy and sum of JCTs of each queue at each clock. The top clock is that of line 11.
     clocks_mhz = clock_candidates(instance, settings)
     energy_j, jct_s = costs_at_clocks(batched, clocks_mhz, model, settings)
 
@@ -170,7 +170,7 @@ def spt_queues(gpus: IntArray, instance: Instance) -> Queues:
     kind = instance.kind_of[gpus]
     spt_rank = instance.solo.spt_rank[kind, np.arange(n)]
 
-    # Sorted by scheme, then GPU, then SPT rank, the tasks of a queue stand together.
+    # Sorted by scheme, then GPU, then SPT rank, the tasks of a queue are adjacent.
     scheme = np.repeat(np.arange(p), n)
     order = np.lexsort((spt_rank.ravel(), gpus.ravel(), scheme))
     task = order % n

@@ -207,7 +207,8 @@ def is_better_gpu(task: int, gpu: int, other: int, weight: float, solo: SoloCost
 def mutate(children: IntArray, instance: Instance, settings: Settings, rng: np.random.Generator) -> IntArray:
     """Return two offspring of each of c children, shape (2c, n), by the operator of the settings.
 
-    Priority mutation makes one for energy and one for JCT; they stand in this order, each half in the children's order.
+    Priority mutation makes one for energy and one for JCT. The first c rows are those for energy, the others those for
+    JCT, both in the children's order.
     """
     if settings.mutation == "reset":
         twice = np.concatenate((children, children))

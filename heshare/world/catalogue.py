@@ -52,7 +52,7 @@ _BY_NAME = (
     "fp16_tflops",
     "idle_w",
 )
-"""Properties of a GPU from which constants follow, which are kept by its name."""
+"""Properties of a GPU from which constants follow, which are cached by its name."""
 _MODEL_FIELDS = {
     "title": _TEXT,
     "description": _TEXT,
@@ -210,7 +210,7 @@ def register_models(path: str | Path) -> None:
 
 
 def registered_files() -> list[Path]:
-    """Return the files of plug-ins, by which results of their GPUs and networks can be told from older ones."""
+    """Return the files of plug-ins, whose hashes show whether results of their GPUs and networks are out of date."""
     gpus(), models()  # loads the plug-ins
     return [*_MORE["gpu"], *_MORE["workload"]]
 

@@ -47,7 +47,7 @@ class JobTrace:
         file: the file.
         jobs: its good rows, by submission.
         skipped: number of rows left out, by column and reason; empty if there are none.
-        origin: the source to name beside results.
+        origin: the source, which results name.
     """
 
     file: Path

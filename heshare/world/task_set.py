@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,7 +35,7 @@ def recipe_durations_s(jobs: Iterable[TraceJob]) -> FloatArray:
     """Return MISO's durations from a trace: percentiles 0..99 of its GPU jobs, s, ascending, shape (100,).
 
     Of the jobs with at least one GPU and 60 < duration <= 7200 s; nothing below 120 s. `jobs` may be a stream: only
-    the durations of these jobs are kept.
+    the percentiles of these jobs' durations are used.
 
     Raises:
         InputError: there is no such job.
@@ -68,6 +69,16 @@ def models_of(load: str) -> tuple[str, ...]:
     if load not in LOADS:
         raise unknown(load, LOADS, column="load")
     return tuple(name for name, model in paper_models().items() if load in ("mixed", model.load))
+
+
+class TaskOptions(TypedDict, total=False):
+    """How tasks are drawn; arguments of `task_set`."""
+
+    load: str
+    arrivals: Arrivals
+    interval_s: float
+    batch_sizes: Sequence[int]
+    trace: str | Path | Iterable[TraceJob] | None
 
 
 def task_set(

@@ -5,15 +5,15 @@ policy's. `heshare.task_set`, `plan`, `run` and `compare`, the commands of these
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
 from heshare.devices.task_sizes import draw, draw_for
 from heshare.shared.inputs.bounds import check_whole
-from heshare.world.arrivals import Arrivals
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+from heshare.world.task_set import TaskOptions
 
 TASKS, POLICY = 0, 1
 """Streams of a repetition."""
@@ -50,9 +50,8 @@ class Repetition:
         self,
         n: int = 60,
         *,
-        arrivals: Arrivals = "at_once",
         cluster: Cluster | None = None,
-        **how: Any,
+        **options: Unpack[TaskOptions],
     ) -> tuple[Task, ...]:
         """Return the repetition's task set; arguments as `heshare.devices.task_sizes.draw`.
 
@@ -61,4 +60,4 @@ class Repetition:
         Raises:
             InputError: an argument is out of its range, or the trace is bad.
         """
-        return draw_for(draw, n, cluster, rng=self.rng(TASKS), arrivals=arrivals, **how)
+        return draw_for(draw, n, cluster, rng=self.rng(TASKS), **options)
