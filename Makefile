@@ -14,7 +14,7 @@ TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
-# OpenBLAS adds in another order on another processor unless it is told which one to take it for, and numpy's exponentials
+# OpenBLAS adds in another order on another processor unless it is set to one, and numpy's exponentials
 # and logarithms have other last bits where the processor has AVX-512.
 ifeq ($(shell uname -m),x86_64)
 export OPENBLAS_CORETYPE := Haswell
@@ -26,7 +26,7 @@ export TZ := UTC
 export LC_ALL := C.UTF-8
 export SOURCE_DATE_EPOCH := 0
 export JUPYTER_PREFER_ENV_PATH := 1
-# Whatever else is installed for this user must not leak in; and what is compiled is kept, or every start costs seconds.
+# Whatever else is installed for this user must not leak in; and compiled modules are stored, or every start costs seconds.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV PYTHONDONTWRITEBYTECODE
 
 # -I keeps the current folder off the path, where heshare could always be imported.
