@@ -14,7 +14,7 @@ TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
-# OpenBLAS adds in another order on another processor unless it is told which one to take it for, and numpy's exponentials
+# OpenBLAS adds in another order on another processor unless it is set to one, and numpy's exponentials
 # and logarithms have other last bits where the processor has AVX-512.
 ifeq ($(shell uname -m),x86_64)
 export OPENBLAS_CORETYPE := Haswell
@@ -26,7 +26,7 @@ export TZ := UTC
 export LC_ALL := C.UTF-8
 export SOURCE_DATE_EPOCH := 0
 export JUPYTER_PREFER_ENV_PATH := 1
-# Whatever else is installed for this user must not leak in; and what is compiled is kept, or every start costs seconds.
+# Whatever else is installed for this user must not leak in; and compiled modules are stored, or every start costs seconds.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV PYTHONDONTWRITEBYTECODE
 
 # -I keeps the current folder off the path, where heshare could always be imported.
@@ -54,68 +54,32 @@ STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/b
 
 .PHONY: env help headline figures beyond all claims verify reference site smoke test test-all simulate mutants lint bench calibrate live notebook lock clean FORCE
 
-env: $(ENV) ## .venv, where no environment is active, which every target makes by itself
+# `make help` prints the lines after `##@`, which name groups, and the text after `##` of each target.
+
+##@ For users
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-headline: $(ENV) ## Fig. 6 and its claims in a minute
+headline: $(ENV) ## Fig. 6 and its claims, in a minute
 	@$(PY) -m heshare notebook run 04_comparison --out figures --claims
 
-figures: $(ENV) ## Tables I to V, Figs. 1 to 11, the paper's claims, and one page of all (no GPU; FRESH=1: also what is up to date)
+figures: $(ENV) ## Tables I to V, Figs. 1 to 11, the paper's claims, and one page (no GPU; FRESH=1: run everything again)
 	@$(PY) -m heshare notebook run --group paper --jobs $(JOBS) --out figures --page $(if $(FRESH),--fresh)
 
-beyond: $(ENV) ## what the paper does not have: the open choices, each part's worth, the other systems
+beyond: $(ENV) ## what the paper does not have: the open choices, the effect of each part, the other systems (FRESH=1)
 	@$(PY) -m heshare doctor --compile
 	@$(PY) -m heshare notebook run --group beyond --jobs $(JOBS) --out figures --page $(if $(FRESH),--fresh)
 
 all: figures beyond ## figures and beyond
 
-claims: $(ENV) ## the table of claims and the page, from the figures that are there
+claims: $(ENV) ## the table of claims and the page again, from the results in figures/
 	$(PY) -m heshare notebook claims --page --out figures
 
-verify: $(ENV) ## compare what is in figures/ with reference/; makes Fig. 6 first if there is nothing
+verify: $(ENV) ## compare figures/ with reference/; makes Fig. 6 first if figures/ is empty
 	@[ -f figures/claims.csv ] || $(MAKE) headline
 	$(PY) -m heshare notebook verify --out figures
-
-reference: $(ENV) ## make figures/ the reference, after a change that moves results: reference/ and ARTIFACT.md
-	$(PY) -m heshare notebook verify --out figures --update
-
-site: $(ENV) ## guides, paper map, API and the results that are there, as pages that open offline: build/site
-	$(PY) docs/site/build.py build/site
-	@echo Open build/site/index.html
-
-smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
-	$(PY) -m heshare notebook run --group all --profile smoke --jobs $(JOBS) --out build/smoke --page
-
-test: $(ENV) ## the tests that need no GPU, without the slow ones
-	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m "not gpu and not slow"
-
-test-all: $(ENV) ## every test that needs no GPU
-	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal
-
-simulate: $(ENV) ## 10,000 simulated runs of jobs, each under the faults of its seed (SEEDS=0:1000: others)
-	PYTHONPATH=tests $(PY) -m support.simulator --seeds $(or $(SEEDS),0:10000) --jobs $(JOBS)
-
-mutants: $(ENV) ## 200 single changes of operators and constants, and which the nearest tests do not notice (MUTANTS="--seed 2")
-	PYTHONPATH=tests $(PY) -m support.mutants --jobs $(JOBS) $(MUTANTS)
-
-lint: $(ENV) ## style, format, types, the contracts of imports, and files that name the same things
-	$(PY) -m ruff check .
-	$(PY) -m ruff format --check .
-	MYPYPATH=tests:benchmarks $(PY) -m mypy --follow-imports silent heshare benchmarks
-	$(PY) -c "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
-	$(PY) tests/check_files.py
-
-bench: $(ENV) ## how fast it is, into build/bench.json
-	mkdir -p build
-	PYTHONPATH=tests $(PY) benchmarks/run.py --out build/bench.json
-
-calibrate: $(ENV) ## fit the device model again; print its errors on points left out
-	$(PY) -m heshare calibrate
-
-live: $(ENV) ## record this machine's NVIDIA GPUs, run every policy for real, compare (LIVE="--allow-clocks --budget 1h")
-	$(PY) -m heshare live $(LIVE)
 
 # Saved outputs stay out of git by a filter of this clone. Without its Python git goes on without the filter.
 STRIP := --keep-id --extra-keys metadata.language_info
@@ -131,15 +95,60 @@ notebook: $(ENV) ## open the notebooks in JupyterLab (LAB="--no-browser --port 8
 	env -u MPLBACKEND -u SOURCE_DATE_EPOCH $(PY) -m jupyterlab --ServerApp.root_dir="$(CURDIR)" \
 		--LabApp.default_url=/lab/tree/notebooks/explore.ipynb $(LAB)
 
-lock: $(ENV) ## pin requirements.lock again after a change of pyproject.toml (UPGRADE=--upgrade: newest versions)
-	$(PY) -m uv pip compile pyproject.toml --extra notebooks --extra dev --universal --python-version 3.11 --fork-strategy fewest \
-		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet \
-		$(UPGRADE) --output-file requirements.lock
+live: $(ENV) ## record this machine's NVIDIA GPUs, run the policies on them, simulate the same runs (LIVE="--allow-clocks --budget 1h")
+	$(PY) -m heshare live $(LIVE)
+
+site: $(ENV) ## the guides, the API and the results as pages that open offline: build/site
+	$(PY) docs/site/build.py build/site
+	@echo Open build/site/index.html
 
 clean: ## remove what make wrote, but not .venv
 	rm -rf build dist .pytest_cache .hypothesis .ruff_cache .mypy_cache
 	find figures -type f ! -name README.md -exec rm -f {} +
 	find figures -mindepth 1 -type d -empty -delete
+
+##@ For contributors
+
+test: $(ENV) ## the tests that need no GPU, without the slow ones
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m "not gpu and not slow"
+
+test-all: $(ENV) ## every test that needs no GPU
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal
+
+lint: $(ENV) ## style, format, types, direction of imports, and files that must agree
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	MYPYPATH=tests:benchmarks $(PY) -m mypy --follow-imports silent heshare benchmarks
+	$(PY) -c "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
+	$(PY) tests/check_files.py
+
+smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
+	$(PY) -m heshare notebook run --group all --profile smoke --jobs $(JOBS) --out build/smoke --page
+
+simulate: $(ENV) ## 10,000 simulated runs of jobs, each with the faults of its seed (SEEDS=0:1000: others)
+	PYTHONPATH=tests $(PY) -m support.simulator --seeds $(or $(SEEDS),0:10000) --jobs $(JOBS)
+
+mutants: $(ENV) ## 200 single changes of operators and constants, and which of them no test notices (MUTANTS="--seed 2")
+	PYTHONPATH=tests $(PY) -m support.mutants --jobs $(JOBS) $(MUTANTS)
+
+bench: $(ENV) ## speed and solution quality, into build/bench.json
+	mkdir -p build
+	PYTHONPATH=tests $(PY) benchmarks/run.py --out build/bench.json
+
+calibrate: $(ENV) ## fit the device model again; print its errors on points left out
+	$(PY) -m heshare calibrate
+
+reference: $(ENV) ## make figures/ the reference after a change that moves results: reference/ and ARTIFACT.md
+	$(PY) -m heshare notebook verify --out figures --update
+
+lock: $(ENV) ## pin requirements.lock again after a change of pyproject.toml (UPGRADE=--upgrade: newest versions)
+	$(PY) -m uv pip compile pyproject.toml --extra notebooks --extra dev --universal --python-version 3.11 --fork-strategy fewest \
+		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet \
+		$(UPGRADE) --output-file requirements.lock
+
+##@ For continuous integration
+
+env: $(ENV) ## .venv where no environment is active, built by every other target too; .ci/run then runs lint and test-all
 
 PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
 # uv installs in a tenth of the time of pip, which does it where uv cannot (its settings are other ones than pip's).

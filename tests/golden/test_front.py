@@ -1,4 +1,4 @@
-"""Golden front of a small task set; a change of it is listed under "Results changed" in CHANGELOG.md."""
+"""Golden front of a small task set; a change of it is a row of the table in CHANGELOG.md."""
 
 from __future__ import annotations
 

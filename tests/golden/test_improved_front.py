@@ -1,4 +1,4 @@
-"""The improved front of one small instance: a change of it is named under "Results changed" in CHANGELOG.md."""
+"""The improved front of one small instance: a change of it is a row of the table in CHANGELOG.md."""
 
 from __future__ import annotations
 

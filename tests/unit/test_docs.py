@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -209,6 +210,27 @@ def test_numbers_of_the_readme_are_those_of_the_reference() -> None:
         found = re.findall(r"(-?\d+) % \[(-?\d+), (-?\d+)\]", line)
         expected = [sizes.loc[(rival, metric)].tolist() for metric in ("energy_active_j", "avg_jct_s")]
         assert [[int(number) for number in size] for size in found] == expected
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_direction_of_imports_has_the_words_of_its_contract(page: str) -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))
+    first, *_ = project["tool"]["importlinter"]["contracts"]
+
+    words = " ".join((CHECKOUT / page).read_text("utf-8").split())
+    assert words.count(first["name"]) == 1
+
+
+def test_tree_of_the_architecture_page_has_every_folder_of_the_package() -> None:
+    """The folders of `heshare/`, and those of `lab`, `ops` and `paper`: each has one line."""
+    text = (CHECKOUT / "docs/architecture.md").read_text("utf-8")
+    tree = text.split("```")[1].split("\ntests/")[0]
+    found = re.findall(r"(?m)^ +(\w+)/ ", tree)
+
+    package = CHECKOUT / "heshare"
+    parents = [package, *(package / name for name in ("lab", "ops", "paper"))]
+    folders = [path.parent.name for parent in parents for path in parent.glob("*/__init__.py")]
+    assert sorted(found) == sorted(folders)
 
 
 def test_the_readme_is_short() -> None:

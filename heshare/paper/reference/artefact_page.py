@@ -1,11 +1,10 @@
-"""The page `ARTIFACT.md` for evaluators: what to run, how long it takes, what to expect.
+"""The page `ARTIFACT.md` for evaluators: commands, minutes, expected values.
 
 Everything in it comes from the reference results, so that it needs no run. The words are in `artefact.md.j2`.
 """
 
 import io
 import math
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ def page() -> str:
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string((Path(__file__).parent / "artefact.md.j2").read_text("utf-8"))
     return template.render(
-        summary=textwrap.fill(f"Claims: {claim_table.count_text(claims)}.", 120),
         platform=origin["platform"],
         processors=origin["processors"],
         python=".".join(origin["versions"]["python"].split(".")[:2]),
@@ -66,5 +64,7 @@ def _seconds_by_notebook(notebooks: dict[str, dict[str, Any]]) -> pd.DataFrame:
         outputs = parameters.read(parameters.find([name])[0]).outputs
         of_paper = [tables.heading(output) for output in outputs if not output.startswith("x")]
         seconds = notebooks.get(name, {}).get("seconds")
+        if seconds is None:
+            continue  # `explore`, which has no outputs, and what has not run
         rows.append({"Notebook": name, "Figures and tables": ", ".join(of_paper) or "-", "Seconds": seconds})
     return pd.DataFrame(rows)
