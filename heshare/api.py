@@ -387,7 +387,7 @@ def compare(
         trace: as in `task_set`.
         predictor: of all policies, as in `run`.
         metrics: more columns by name: functions that return a number of a run.
-        n_jobs: number of processes; None is one, or all workers of joblib's Dask backend (docs/guide.md).
+        n_jobs: number of processes; None is one, or all workers of joblib's Dask backend (docs/sweeps.md).
         progress: show a progress bar; None: on a terminal, after two seconds.
         cells: a folder that caches finished runs; None caches nothing.
         power_limit: for every policy, as in `run`.

@@ -108,7 +108,7 @@ def as_policy(policy: Any, tasks: TaskSet, cluster: Cluster) -> Policy:
 
 def as_policy_object(policy: Any) -> Policy:
     """Return a policy as it is, or an `InputError` for another object."""
-    action = "Choose a name of hs.policy_names(), or pass an object of a class such as docs/guide.md describes."
+    action = "Choose a name of hs.policy_names(), or pass an object of a class such as docs/policies.md describes."
     if isinstance(policy, Front):
         action = "Choose one of its plans, such as front.trade_off."
     elif isinstance(policy, type):
@@ -221,7 +221,7 @@ def as_policies(policies: Any) -> tuple[str | Policy, ...]:
     if policies is None:
         return tuple(registry.policies())
     listed = (policies,) if isinstance(policies, str | Policy) else _listed(policies)
-    action = "Choose from hs.policy_names(); pass or register a policy of your own (docs/guide.md)."
+    action = "Choose from hs.policy_names(); pass or register a policy of your own (docs/policies.md)."
     require("policies", found(policies), bool(listed), "at least one name of a policy, or None for all", action)
     return tuple([each if isinstance(each, str) else as_policy_object(each) for each in listed])
 

@@ -266,7 +266,7 @@ def check_policy(policy: Any) -> None:
     """Raise `InputError` unless an object is a policy whose functions take the arguments that a run gives them."""
     if not isinstance(policy, Policy):
         found = f"{type(policy).__name__}, which does not inherit from Policy"
-        action = "Let its class inherit from heshare.policies.policy.Policy; docs/guide.md has an example."
+        action = "Let its class inherit from heshare.policies.policy.Policy; docs/policies.md has an example."
         raise InputError(found, "a policy", action, column="policy")
 
     name = getattr(policy, "name", None)
@@ -291,4 +291,4 @@ def check_arguments(function: Callable[..., Any], arguments: str, count: int, po
     except TypeError:
         found = f"{getattr(function, '__name__', 'a function')}{signature} of {policy}"
         expected = f"{count} arguments: {arguments}"
-        raise InputError(found, expected, "Correct its arguments; docs/guide.md has an example.") from None
+        raise InputError(found, expected, "Correct its arguments; docs/policies.md has an example.") from None

@@ -66,7 +66,7 @@ class RegisteredPolicy:
         """Return a policy with some parameters changed; its name is the description."""
         policy = self.factory(**{**self.preset, **changed})
         found = f"{type(policy).__name__} from {self.name}"
-        action = "Let its class inherit from heshare.policies.policy.Policy; docs/guide.md has an example."
+        action = "Let its class inherit from heshare.policies.policy.Policy; docs/policies.md has an example."
         require("policy", found, isinstance(policy, Policy), "a policy", action)
 
         policy.name = _description(self.name, changed)
@@ -233,7 +233,7 @@ def _entry(name: str) -> RegisteredPolicy:
 
     if _names_function(name):
         return _function_entry(name)
-    action = "Choose one (`heshare list policies`), or register yours (docs/guide.md)."
+    action = "Choose one (`heshare list policies`), or register yours (docs/policies.md)."
     raise unknown(name, policies(variants=True), action, column="policy")
 
 

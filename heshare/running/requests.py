@@ -283,7 +283,7 @@ def _shape_of(model: str, kind: str) -> float:
     # The context of a language model of that kind.
     facts = catalogue.model(model)
     if facts.language is None or facts.kind != kind:
-        action = "Choose one, or describe it (docs/guide.md, Add a language model)."
+        action = "Choose one, or describe it (docs/adding.md, Add a language model)."
         found = f"{model} of the kind {facts.kind}" if facts.language else f"{model}, which is no language model"
         raise InputError(found, f"a language model of the kind {kind}", action, column="workload")
     return facts.language.context

@@ -300,7 +300,9 @@ def shape(model_name: str) -> LanguageModel | None:
     good = not (facts.kind == DECODE and facts.params_m > LARGEST_DECODE_M)
     found = f"{model_name}, which decodes with {facts.params_m:g} million parameters, without {', '.join(_SHAPE)}"
     expected = f"these for more than {LARGEST_DECODE_M:g} million: the law of smaller decoders reads no parameters"
-    require("workload", found, good, expected, "Add the rows to its description (docs/guide.md, Add a language model).")
+    require(
+        "workload", found, good, expected, "Add the rows to its description (docs/adding.md, Add a language model)."
+    )
     return None
 
 

@@ -15,7 +15,17 @@ from support.site_build import build_site
 import heshare
 
 pytestmark = pytest.mark.slow
-PAGES = ("index", "README", "estimate", "docs/paper_map", "docs/guide", "api/heshare", "api/policies")
+PAGES = (
+    "index",
+    "README",
+    "estimate",
+    "docs/paper_map",
+    "docs/tasks",
+    "docs/policies",
+    "docs/adding",
+    "api/heshare",
+    "api/policies",
+)
 
 
 class Addresses(HTMLParser):

@@ -29,7 +29,7 @@ PAGES = sorted(
     ]
 )
 _BLOCK = re.compile(r"```(\w*)( [\w./]+)?\n(.*?)```", re.DOTALL)
-"""Language, a file that the block is added to (the recipes of the guide), and the code."""
+"""Language, a file that the block is added to (the recipes of docs), and the code."""
 _ENTRY = re.compile(r"`([\w/]+\.py):(\w+(?:\.\w+)?)`|\b([\w/]+\.py):(\w+(?:\.\w+)?)")
 
 
@@ -46,8 +46,8 @@ GROUPS = (plugins.POLICIES, plugins.DEVICE_MODELS, plugins.WORKLOADS, plugins.CO
 NOT_INSTALLED = ("dask_jobqueue",)
 """Packages that examples name and that the environment does not have: those examples are compiled, not run."""
 EXAMPLES = [_name(page) for page in PAGES if _blocks(page, "python")]
-SLOW = [pytest.mark.slow]
-"""Of the guide, which compares searches."""
+SLOW = ("docs/policies.md",)
+"""Pages whose examples take 2 s and more: one compares searches."""
 
 
 @cache
@@ -79,12 +79,12 @@ def _calls(page: Path) -> Iterator[list[str]]:
 
 def test_documentation_has_examples_and_commands() -> None:
     """Without this, the tests below would pass on empty lists."""
-    assert {"README.md", "docs/guide.md"} <= set(EXAMPLES)
+    assert {"README.md", "docs/tasks.md", "docs/policies.md", "docs/sweeps.md", "docs/adding.md"} <= set(EXAMPLES)
     assert sum(len(list(_calls(page))) for page in PAGES) > 20
     assert {"run", "compare", "notebook run"} <= set(_commands())
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=SLOW * (page == "docs/guide.md")) for page in EXAMPLES])
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in EXAMPLES])
 def test_python_examples_of_the_documentation_run(
     page: str, capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +148,7 @@ def _importable(name: str) -> bool:
         return hasattr(import_module(parent), last) if find_spec(parent) else False
 
 
-@pytest.mark.parametrize("page", ["docs/paper_map.md", "docs/architecture.md", "docs/guide.md"])
+@pytest.mark.parametrize("page", ["docs/paper_map.md", "docs/architecture.md", "docs/adding.md"])
 def test_entries_of_the_maps_exist(page: str) -> None:
     found = [
         (quoted or plain, name or plain_name)

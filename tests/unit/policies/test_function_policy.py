@@ -1,4 +1,4 @@
-"""A policy from one function; and the examples of the policy guide, which keep the contract."""
+"""A policy from one function; and the examples of `docs/policies.md`, which keep the contract."""
 
 import re
 
@@ -15,8 +15,8 @@ from heshare.shared.files import root
 from heshare.shared.kept import NotKeptWarning
 from heshare.testing.policy_contract import PolicyContract
 
-GUIDE = root() / "docs" / "guide.md"
-SECTION = GUIDE.read_text("utf-8").split("\n## Write a policy\n")[1].split("\n## ")[0]
+PAGE = root() / "docs" / "policies.md"
+SECTION = PAGE.read_text("utf-8").split("\n## Write a policy\n")[1].split("\n## ")[0]
 EXAMPLES = re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL)
 
 
@@ -39,11 +39,11 @@ def first_gpu(event, view, predictions):
     return [Start(task.id, 0) for task in view.waiting[:1] if free]
 
 
-def test_examples_of_the_guide_run_and_keep_the_contract(capsys):
+def test_examples_of_the_page_run_and_keep_the_contract(capsys):
     assert len(EXAMPLES) == 3
     try:
         for code in EXAMPLES:
-            exec(compile(code, str(GUIDE), "exec"), {"__name__": "guide"})
+            exec(compile(code, str(PAGE), "exec"), {"__name__": "page"})
     finally:
         registry.unregister("duo")
     printed = capsys.readouterr().out
