@@ -7,7 +7,7 @@ system. Repetition i draws the same tasks for all systems of a setting, so chang
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,9 @@ from heshare.running.result import Run
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 ENERGY, CLUSTER, JCT = "energy_active_j", "energy_cluster_j", "avg_jct_s"
 """Energy of each GPU until its last task ends (the paper's), energy of all GPUs until the makespan, and average JCT."""
 REPETITION, TITLE, PROVENANCE = "repetition", "title", "provenance"
@@ -35,6 +38,7 @@ WALL_TIME = "planning_s"
 """The column of `run` that differs from run to run; outputs leave it out."""
 TREES, NEVER_WRONG = "trees", "never wrong"
 """The predictor of all policies: the default one, or the device model itself."""
+_Setting = TypeVar("_Setting", bound="DataclassInstance")
 
 
 class Comparable(Protocol):
@@ -117,8 +121,12 @@ class Setting:
         return None if self.platform == platforms.AS_FITTED else platforms.devices(self.platform, cluster)
 
 
-def vary(setting: Any, **axes: Sequence[object]) -> list[Any]:
-    """Return a setting with every combination of the values of several fields."""
+def vary(setting: _Setting, **axes: Sequence[object]) -> list[_Setting]:
+    """Return a setting, a dataclass, with every combination of the values of several of its fields.
+
+    Raises:
+        TypeError: the setting has no such field.
+    """
     names = list(axes)
     return [replace(setting, **dict(zip(names, values, strict=True))) for values in product(*axes.values())]
 

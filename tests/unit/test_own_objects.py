@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
-from heshare.lab.sweeps.kept_cells import _hash
+from heshare.lab.sweeps.cell_cache import _hash
 from heshare.policies import registry
 from heshare.policies.random_placement import Random
 from heshare.shared.errors import InputError

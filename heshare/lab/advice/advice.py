@@ -106,7 +106,7 @@ def advise(
         if needed_mib > case.gpu.memory_mib:
             expected = f"at most the {case.gpu.memory_mib:.0f} MiB of {case.gpu.name}"
             raise InputError(f"{one}, which needs {needed_mib:.0f} MiB or more", expected, "Choose a larger GPU.")
-    options = case.options([case.world(end=end) for end in (0, -1, 1)])
+    options = case.options([case.constants(end=end) for end in (0, -1, 1)])
     best, rates = _best(options), {each.way.name: each.per_s for each in reversed(options) if each.sm_mhz is None}
     notes = [f"Without sharing: together they need {sum(case.needs_mib):.0f} MiB or more of {case.gpu.memory_mib:.0f}."]
     if MPS in rates:
@@ -130,7 +130,7 @@ class _Case:
         known = {workload: one.memory_mib for workload, one in self.measured.items()}
         return tuple(known[one] if one in known else least_memory_mib(one) for one in self.workloads)
 
-    def world(self, end: int = 0, host: float = 1.0) -> Constants:
+    def constants(self, end: int = 0, host: float = 1.0) -> Constants:
         """Return constants with the hosts' time multiplied by `host`; at an end, -1 or 1, of what is not known."""
         measured = self.measured.values()
         constants = place(default(), self.gpu, [(one, busy_parts(one, default())[end]) for one in measured])
@@ -143,10 +143,10 @@ class _Case:
                 table[key] = replace(table[key], host_s=factors[key] * table[key].host_s)
         return replace(constants, timing=timing, half_timing=half)
 
-    def options(self, worlds: Sequence[Constants]) -> list[Option]:
-        found = ways(self.gpu, self.workloads, self.needs_mib, worlds[0])
-        clocks = [(way, mhz) for way in found for mhz in (None, best_clock(self.gpu, way, worlds[0]))]
-        return [option(self.gpu, way, mhz, worlds) for way, mhz in clocks]
+    def options(self, variants: Sequence[Constants]) -> list[Option]:
+        found = ways(self.gpu, self.workloads, self.needs_mib, variants[0])
+        clocks = [(way, mhz) for way in found for mhz in (None, best_clock(self.gpu, way, variants[0]))]
+        return [option(self.gpu, way, mhz, variants) for way, mhz in clocks]
 
 
 def _parsed(workloads: object, precision: str, engine: str) -> tuple[tuple[Workload, ...], dict[Workload, Measured]]:
@@ -202,7 +202,7 @@ def _changes(case: _Case, best: Option) -> str:
     for inputs in (batches, [(case, factor) for factor in HOST_FACTORS]):
         nearest = ""
         for changed, host in inputs:
-            name = _best(changed.options([changed.world(host=host)])).way.name
+            name = _best(changed.options([changed.constants(host=host)])).way.name
             decides = (name == ALONE) is not (best.way.name == ALONE)
             if decides or (name != best.way.name and not nearest):
                 nearest = f"a host {max(host, 1 / host):g} times as {'slow' if host > 1 else 'fast'}"

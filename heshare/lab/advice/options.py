@@ -97,10 +97,13 @@ class Option:
         return TITLES[self.way.name] + shares + ("" if self.sm_mhz is None else f", {self.sm_mhz} MHz")
 
 
-def option(gpu: Gpu, way: Way, sm_mhz: int | None, worlds: Sequence[Constants]) -> Option:
-    """Return an option by the first of `worlds`, with the ends of its intervals in all of them."""
-    n, alone = len(way.residents), alone_of(way)
-    found = [(_estimates(gpu, way, sm_mhz, world), _estimates(gpu, alone, None, world)) for world in worlds]
+def option(gpu: Gpu, way: Way, sm_mhz: int | None, variants: Sequence[Constants]) -> Option:
+    """Return an option by the constants `variants[0]`, with intervals that cover the estimates of all variants."""
+    n = len(way.residents)
+    alone = alone_of(way)
+    found = [
+        (_estimates(gpu, way, sm_mhz, constants), _estimates(gpu, alone, None, constants)) for constants in variants
+    ]
     relative = [_relative(own, base) for own, base in found]
     speed, energy = (_envelope([each[place] for each in relative]) for place in (0, 1))
     # Neither a co-runner nor a lower clock speeds anything up.

@@ -35,7 +35,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -439,8 +438,8 @@ def _register(choice: PlanChoice, title: str) -> None:
     @register(
         f"heshare+:{choice}", title=f"HeShare+ {title}", parameters={"rounds": DEFAULT_SETTINGS.rounds}, preset={}
     )
-    def policy(**changed: Any) -> HeSharePlus:
-        return HeSharePlus(choice, **changed)
+    def policy(*, rounds: int = DEFAULT_SETTINGS.rounds) -> HeSharePlus:
+        return HeSharePlus(choice, rounds=rounds)
 
 
 for _choice, _title in TITLES.items():

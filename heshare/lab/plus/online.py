@@ -63,7 +63,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from types import MappingProxyType
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -114,6 +114,14 @@ class PlanningTime:
     def of(self, tasks: int, steps: int) -> float:
         """Return the time of a planning of so many tasks in so many steps, s."""
         return self.fixed_s + tasks * (self.square_s * min(tasks, self.whole) + self.step_s * steps)
+
+
+class ReplanningOptions(TypedDict, total=False):
+    """Options of `OnlinePlanner` that its policies share."""
+
+    interval_s: float
+    charge: float
+    warm: bool
 
 
 class OnlinePlanner(Policy):
@@ -294,7 +302,7 @@ class HeShareOnline(OnlinePlanner):
         *,
         generations: int = 50,
         settings: Settings = DEFAULTS,
-        **shared: Any,
+        **shared: Unpack[ReplanningOptions],
     ) -> None:
         self._settings = replace(settings, generations=generations, front=min(settings.front, self.PLANS))
         super().__init__("heshare-online", choice, steps=generations, time=self.TIME, **shared)
@@ -326,7 +334,9 @@ class HeSharePlusOnline(OnlinePlanner):
     WEIGHTS = 8
     COARSE = 5
 
-    def __init__(self, choice: PlanChoice = "trade-off", *, rounds: int = 2, **shared: Any) -> None:
+    def __init__(
+        self, choice: PlanChoice = "trade-off", *, rounds: int = 2, **shared: Unpack[ReplanningOptions]
+    ) -> None:
         self._effort = replace(DEFAULT_SETTINGS, rounds=rounds, weights=self.WEIGHTS, coarse_weights=self.COARSE)
         super().__init__("heshare+-online", choice, steps=rounds, time=self.TIME, **shared)
 
@@ -346,12 +356,12 @@ _SHARED: Mapping[str, Value] = MappingProxyType({"interval_s": 10.0, "charge": 1
 
 def _register(choice: PlanChoice, title: str) -> None:
     @register(f"heshare-online:{choice}", title=f"{title}, online", parameters=_SHARED, preset={"generations": 50})
-    def heshare(**changed: Any) -> HeShareOnline:
-        return HeShareOnline(choice, **changed)
+    def heshare(*, generations: int = 50, **shared: Unpack[ReplanningOptions]) -> HeShareOnline:
+        return HeShareOnline(choice, generations=generations, **shared)
 
     @register(f"heshare+-online:{choice}", title=f"HeShare+ {title}, online", parameters=_SHARED, preset={"rounds": 2})
-    def plus(**changed: Any) -> HeSharePlusOnline:
-        return HeSharePlusOnline(choice, **changed)
+    def plus(*, rounds: int = 2, **shared: Unpack[ReplanningOptions]) -> HeSharePlusOnline:
+        return HeSharePlusOnline(choice, rounds=rounds, **shared)
 
 
 for _choice, _title in TITLES.items():

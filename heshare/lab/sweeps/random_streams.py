@@ -4,19 +4,33 @@ Repetition i of seed s is child i of `SeedSequence(s)`. Its child `TASKS` draws 
 policy's. `heshare.task_set`, `plan`, `run` and `compare`, the commands of these names, and sweeps all draw here.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TypedDict, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from heshare.devices.task_sizes import draw, draw_for
 from heshare.shared.inputs.bounds import check_whole
 from heshare.world.arrivals import Arrivals
 from heshare.world.cluster import Cluster
+from heshare.world.helios_trace import TraceJob
 from heshare.world.task import Task
 
 TASKS, POLICY = 0, 1
 """Streams of a repetition."""
+
+
+class DrawOptions(TypedDict, total=False):
+    """Options of drawing a task set, as in `heshare.world.task_set.task_set`."""
+
+    load: str
+    interval_s: float
+    batch_sizes: Sequence[int]
+    percentiles: ArrayLike | None
+    trace: str | Path | Iterable[TraceJob] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +66,7 @@ class Repetition:
         *,
         arrivals: Arrivals = "at_once",
         cluster: Cluster | None = None,
-        **how: Any,
+        **options: Unpack[DrawOptions],
     ) -> tuple[Task, ...]:
         """Return the repetition's task set; arguments as `heshare.devices.task_sizes.draw`.
 
@@ -61,4 +75,4 @@ class Repetition:
         Raises:
             InputError: an argument is out of its range, or the trace is bad.
         """
-        return draw_for(draw, n, cluster, rng=self.rng(TASKS), arrivals=arrivals, **how)
+        return draw_for(draw, n, cluster, rng=self.rng(TASKS), arrivals=arrivals, **options)

@@ -22,7 +22,7 @@ from joblib import Parallel, delayed
 
 from heshare.devices.device import Device
 from heshare.lab.limits import PowerLimit, within_limit
-from heshare.lab.sweeps.kept_cells import KeptCells, NoSourceError, Row, described, plain_row
+from heshare.lab.sweeps.cell_cache import CellCache, NoSourceError, Row, described, plain_row
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.policies import registry
 from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
@@ -104,7 +104,7 @@ def sweep(
 
     Args:
         grid: what to run.
-        folder: where finished cells are kept and looked up (`heshare.lab.sweeps.kept_cells`); None keeps nothing.
+        folder: where finished cells are kept and looked up (`heshare.lab.sweeps.cell_cache`); None keeps nothing.
         n_jobs: processes, as `joblib.Parallel` has it: None is one, or what `joblib.parallel_config` says, with Dask
             all workers; -1 is all cores. The result does not depend on it.
         progress: show a progress bar over cells; those of the folder are counted from the start. None: on a terminal,
@@ -125,7 +125,7 @@ def sweep(
     require("n_jobs", repr(n_jobs), good, "a whole number of at least 1, or -1 for all cores")
     measures = dict(metrics or {})
 
-    store = None if folder is None else KeptCells(Path(folder))
+    store = None if folder is None else CellCache(Path(folder))
     descriptions = {} if store is None else _descriptions(grid, measures)
     rows: dict[_Place, Row] = {}
     for cell, text in descriptions.items():

@@ -1,6 +1,6 @@
 """Fig. 5: the system, drawn with the plan of a small task set: what each step gets and passes on."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -109,6 +109,30 @@ def _task(ax: Axes, x: float, y: float, width: float, height: float, task: objec
     _text(ax, x + width / 2, y + height / 2, str(task), ha="center", color="white", fontweight="bold")
 
 
-def _text(ax: Axes, x: float, y: float, words: str, **how: Any) -> None:
-    # Not in the layout, which would reserve space for it beside the axes.
-    ax.text(x, y, words, **{"fontsize": 6.5, "va": "center", "color": EDGE, **how}).set_in_layout(False)
+def _text(
+    ax: Axes,
+    x: float,
+    y: float,
+    text: str,
+    *,
+    ha: Literal["left", "center"] = "left",
+    color: str = EDGE,
+    fontsize: float = 6.5,
+    fontweight: Literal["normal", "bold"] = "normal",
+    linespacing: float = 1.2,
+    bbox: dict[str, Any] | None = None,
+) -> None:
+    drawn = ax.text(
+        x,
+        y,
+        text,
+        ha=ha,
+        va="center",
+        color=color,
+        fontsize=fontsize,
+        fontweight=fontweight,
+        linespacing=linespacing,
+        bbox=bbox,
+    )
+    # Not in the layout, which would reserve space for it next to the axes.
+    drawn.set_in_layout(False)

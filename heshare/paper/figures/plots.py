@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import Locator, MaxNLocator, NullLocator
 
 from heshare.lab.sweeps.statistics import median_interval
-from heshare.paper.figures.series_styles import EDGE, series_style
+from heshare.paper.figures.series_styles import EDGE, LineArguments, series_style
 
 _BAR_WIDTH = 0.8
 """Width of a group of bars, where groups are 1 apart."""
@@ -110,7 +110,7 @@ def trends(ax: Axes, runs: pd.DataFrame, *, x: str, y: str, hue: str, hue_order:
 
 def system_handles(names: Sequence[str]) -> list[Line2D]:
     """Return the entries of a legend of bars: squares of the systems' colours, open where they are not filled."""
-    how: dict[str, Any] = {"linestyle": "", "marker": "s", "markersize": 5, "markeredgewidth": 0.8}
+    how: LineArguments = {"linestyle": "", "marker": "s", "markersize": 5, "markeredgewidth": 0.8}
     return [Line2D([], [], label=name, **series_style(name).line_arguments(**how)) for name in names]
 
 

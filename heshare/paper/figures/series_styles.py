@@ -8,10 +8,23 @@ tasks of a GPU at once. A name that is not in the registry is an error.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from heshare.shared.errors import require
 from heshare.world.catalogue import gpus
+
+
+class LineArguments(TypedDict, total=False):
+    """Arguments of `Axes.plot` that a figure changes in the style of a series; sizes and widths in pt."""
+
+    color: str
+    linestyle: str
+    linewidth: float
+    marker: str
+    markersize: float
+    markerfacecolor: str
+    markeredgewidth: float
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +44,16 @@ class SeriesStyle:
         """The colour inside bars and markers."""
         return self.colour if self.filled else "white"
 
-    def line_arguments(self, **changes: Any) -> dict[str, Any]:
+    def line_arguments(self, **changes: Unpack[LineArguments]) -> dict[str, Any]:
         """Return colour, marker and dash as arguments of `Axes.plot`, with changes."""
-        own = {"color": self.colour, "marker": self.marker, "linestyle": self.line, "markerfacecolor": self.face}
-        return {**own, **changes}
+        arguments: dict[str, Any] = {
+            "color": self.colour,
+            "marker": self.marker,
+            "linestyle": self.line,
+            "markerfacecolor": self.face,
+        }
+        arguments.update(changes)
+        return arguments
 
 
 _BLUE, _BLACK, _GREY, _ORANGE, _VERMILION = "#0072B2", "#000000", "#999999", "#E69F00", "#D55E00"

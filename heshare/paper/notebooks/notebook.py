@@ -82,10 +82,31 @@ class Context:
         """Return a random generator of this notebook's seed; each `stream` is independent of the others."""
         return np.random.default_rng(np.random.SeedSequence([int(self.parameters.get("seed", 0)), stream]))
 
-    def figure(self, rows: int = 1, columns: int = 1, *, height_in: float = 2.1, wide: bool = False, **kw: Any) -> Any:
-        """Return a figure of one column's width (or of the page's) and its axes."""
-        width_in = style.PAGE_IN if wide else style.COLUMN_IN
-        return plt.subplots(rows, columns, figsize=(width_in, height_in), layout="constrained", **kw)
+    def figure(
+        self,
+        rows: int = 1,
+        columns: int = 1,
+        *,
+        height_in: float = 2.1,
+        wide: bool = False,
+        sharex: bool = False,
+        sharey: bool = False,
+        squeeze: bool = True,
+        width_ratios: Sequence[float] | None = None,
+        height_ratios: Sequence[float] | None = None,
+    ) -> Any:
+        """Return a figure of one column's width (or of the page's) and its axes, as `matplotlib.pyplot.subplots`."""
+        return plt.subplots(
+            rows,
+            columns,
+            figsize=(style.PAGE_IN if wide else style.COLUMN_IN, height_in),
+            layout="constrained",
+            sharex=sharex,
+            sharey=sharey,
+            squeeze=squeeze,
+            width_ratios=width_ratios,
+            height_ratios=height_ratios,
+        )
 
     def save(
         self,

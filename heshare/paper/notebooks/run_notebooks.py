@@ -135,7 +135,7 @@ def _as_stamped(run: NotebookRun, now: str) -> ExecutedNotebook | None:
 
 
 def _keep(run: NotebookRun, now: str, result: ExecutedNotebook) -> None:
-    stamps.keep(run.copies.parent, _place(run), now, result.outputs)
+    stamps.write(run.copies.parent, _place(run), now, result.outputs)
 
     timed, known = run.copies / SECONDS, dict[str, float]()
     with suppress(OSError, ValueError):

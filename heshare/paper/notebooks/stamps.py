@@ -50,7 +50,7 @@ def outputs_as_stamped(copies: Path, place: str, now: str) -> list[Path] | None:
     return paths if good else None
 
 
-def keep(copies: Path, place: str, now: str, outputs: Sequence[Path]) -> None:
+def write(copies: Path, place: str, now: str, outputs: Sequence[Path]) -> None:
     """Write down under which stamp the outputs of a notebook were made."""
     known = {**_read(copies), place: {"stamp": now, "outputs": [str(path) for path in outputs]}}
     files.write_text(copies / NAME, json.dumps(known, indent=1, sort_keys=True) + "\n")

@@ -42,14 +42,25 @@ class Cell:
     outputs: tuple[str | Output, ...]
 
 
-def write(folder: Path, copies: Path, made: Sequence[Output], render: Callable[..., str]) -> dict[str, str]:
+@dataclass(frozen=True)
+class NotebookPage:
+    """The content of a notebook's page; `lead` is the first figure, if there is one."""
+
+    name: str
+    title: str
+    lead: Output | None
+    cells: Sequence[Cell]
+    shows_code: bool
+
+
+def write(folder: Path, copies: Path, made: Sequence[Output], render: Callable[[NotebookPage], str]) -> dict[str, str]:
     """Write a page for each executed notebook whose outputs are in `folder`, and remove the pages of others.
 
     Args:
         folder: the folder of the outputs.
         copies: the folder of the executed notebooks, by profile.
         made: the outputs in `folder`.
-        render: takes `name`, `title`, `lead` (the first figure, or None), `cells` and `shows_code`; returns the page.
+        render: returns the HTML of a page.
 
     Returns:
         The pages by notebook, relative to `folder`.
@@ -64,7 +75,7 @@ def write(folder: Path, copies: Path, made: Sequence[Output], render: Callable[.
             continue
         cells = json.loads(text)["cells"]
         lead = next((each for each in made if each.notebook == name and each.picture), None)
-        page = render(
+        page = NotebookPage(
             name=name,
             title=outputs.title(cells) or name,
             lead=lead,
@@ -72,7 +83,7 @@ def write(folder: Path, copies: Path, made: Sequence[Output], render: Callable[.
             shows_code=name in SHOWS_CODE,
         )
         pages[name] = f"{FOLDER}/{name}.html"
-        files.write_text(folder / pages[name], page)
+        files.write_text(folder / pages[name], render(page))
 
     for old in (folder / FOLDER).glob("*.html"):
         if f"{FOLDER}/{old.name}" not in pages.values():
@@ -115,11 +126,11 @@ def _shown(cells: Sequence[Mapping[str, Any]], made: Mapping[str, Output]) -> It
         elif source:
             # What may be wider than the page can be reached, and scrolled, with the keyboard.
             text = highlight(source, PythonLexer(), HtmlFormatter()).replace("<pre>", '<pre tabindex="0">')
-            outputs = [_result(output, made) for output in cell["outputs"] if _is_kept(output)]
+            outputs = [_result(output, made) for output in cell["outputs"] if _is_shown(output)]
             yield Cell(True, text, tuple(filter(None, outputs)))
 
 
-def _is_kept(output: Mapping[str, Any]) -> bool:
+def _is_shown(output: Mapping[str, Any]) -> bool:
     """Return whether an output is for readers: no text bars, no widgets."""
     return output.get("name") != "stderr" and _WIDGET not in output.get("data", {})
 

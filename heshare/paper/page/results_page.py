@@ -85,7 +85,7 @@ def write(folder: Path, table: pd.DataFrame, copies: Path | None = None) -> Path
     environment = _environment(folder)
 
     notebook = environment.get_template("notebook.html.j2")
-    pages = notebook_pages.write(folder, copies, made, lambda **values: notebook.render(**values) + "\n")
+    pages = notebook_pages.write(folder, copies, made, lambda page: notebook.render(vars(page)) + "\n")
     content = _content(folder, table, made) | {"pages": pages, "explorer": fig6_plans.write(folder)}
 
     for name in (BEYOND, PAGE):
@@ -159,7 +159,7 @@ def _content(folder: Path, table: pd.DataFrame, made: Sequence[Output]) -> dict[
 
 def _of_paper(made: Sequence[Output], rows: Sequence[ClaimRow]) -> list[PaperOutput]:
     """Return the figures and tables of the paper, in its order, whether made or not."""
-    words = read_values(_TEMPLATES / "paper_words.yaml", "the paper's sentences", "Correct the file.")
+    words = read_values(_TEMPLATES / "paper_sentences.yaml", "the paper's sentences", "Correct the file.")
     there = {output.key: output for output in made}
     found = []
 

@@ -1,7 +1,6 @@
 """Distance of fronts to the best plans: exact fronts of small task sets, a proven lower bound of large ones."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from heshare.lab.plus.batch_table import BatchTable
 from heshare.lab.plus.exact_front import front_of
 from heshare.lab.plus.heshare_plus import DEFAULT_SETTINGS, PlusSearch, SearchSettings
 from heshare.lab.plus.lower_bound import Bound, weights_along
-from heshare.paper.figures.series_styles import series_style
+from heshare.paper.figures.series_styles import LineArguments, series_style
 from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.front import Front
@@ -24,7 +23,7 @@ DIRECTIONS = 25
 """Number of weights at which a front is compared with the exact one."""
 BOUND = "proven bound"
 """The series of a bound in `front_panel`."""
-_PLANS: Mapping[str, Any] = {"linestyle": "-", "linewidth": 0.6, "marker": "o", "markersize": 1.6, "markeredgewidth": 0}
+_PLANS: LineArguments = {"linestyle": "-", "linewidth": 0.6, "marker": "o", "markersize": 1.6, "markeredgewidth": 0}
 
 
 def improved(table: BatchTable, rng: np.random.Generator, effort: SearchSettings = DEFAULT_SETTINGS) -> FloatArray:

@@ -32,7 +32,7 @@ class NoSourceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptCells:
+class CellCache:
     """A folder of finished cells, made when the first one is written."""
 
     folder: Path
