@@ -1,4 +1,4 @@
-"""`heshare.advise`: whether sharing a card pays for given workloads, with which shares, and what would change that."""
+"""`heshare.advise`: whether to share a card among workloads, with which shares, and which changes reverse that."""
 
 import math
 import re
@@ -32,16 +32,16 @@ HOST_FACTORS = (0.5, 2.0, 0.25, 4.0, 0.125, 8.0, 0.0625, 16.0)
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The ways to run workloads on a card, and which of them to take.
+    """The ways to run workloads on a card, and the recommended one.
 
     Attributes:
         gpu: the card.
-        workloads: what runs, copies one by one.
+        workloads: the workloads, with copies repeated.
         needs_mib: the device memory that each needs at least, MiB.
-        options: each way at the card's own clock and at the clock with the least energy.
-        best: the option that is recommended, with most work over the energy and the time that it takes.
+        options: each way at the default clock and at the clock with the least energy.
+        best: the option that is recommended, with the highest work over energy and time.
         recommendation, changes: a sentence each; the latter has the nearest changes that make another way the best.
-        notes: what the model lacks for these workloads; ways that were left out.
+        notes: limits of the model for these workloads, and ways that are missing.
     """
 
     gpu: Gpu
@@ -82,14 +82,14 @@ class Advice:
 def advise(
     gpu: str, workloads: Sequence[str | Measured] | str | Measured, *, precision: str = "fp32", engine: str = "eager"
 ) -> Advice:
-    """Return the ways to run workloads on a card, each with speed, latency, joules and interval, and which to take.
+    """Return the ways to run workloads on a card, with speed, latency, joules and intervals, and the recommended one.
 
     Args:
         gpu: a GPU of the catalogue, such as `A100`.
-        workloads: up to 7, such as `resnet50:8`, `3xresnet50:8` (copies), `eaco_vgg16-train:32`, or what was measured
-            of one alone on this card: a `Measured`, or `asr=per_s:104,w:155,sm:6`. One alone means two copies of it.
-        precision: of the workloads of the catalogue, `fp32`, `tf32` or `fp16`.
-        engine: of them, `eager` or `tensorrt`.
+        workloads: up to 7, such as `resnet50:8`, `3xresnet50:8` (copies), `eaco_vgg16-train:32`, or a measurement of
+            one alone on this card: a `Measured`, or `asr=per_s:104,w:155,sm:6`. One alone means two copies of it.
+        precision: of workloads of the catalogue, `fp32`, `tf32` or `fp16`.
+        engine: of workloads of the catalogue, `eager` or `tensorrt`.
 
     Raises:
         InputError: an unknown GPU or workload, too many of them, or one that the card's memory does not hold.
@@ -131,7 +131,7 @@ class _Case:
         return tuple(known[one] if one in known else least_memory_mib(one) for one in self.workloads)
 
     def constants(self, end: int = 0, host: float = 1.0) -> Constants:
-        """Return constants with the hosts' time multiplied by `host`; at an end, -1 or 1, of what is not known."""
+        """Return constants with the hosts' time times `host`, at the lower (-1) or upper (1) end of unknown inputs."""
         measured = self.measured.values()
         constants = place(default(), self.gpu, [(one, busy_parts(one, default())[end]) for one in measured])
         far = host * math.exp(end * NORMAL_90 * constants.spreads.host)
@@ -180,7 +180,7 @@ def _best(options: Sequence[Option]) -> Option:
 def _recommendation(options: Sequence[Option], best: Option) -> str:
     pays, text = best.way.name != ALONE, "Sharing does not pay"
     if pays:
-        own = next(each for each in options if each.way == best.way)  # at the card's own clock
+        own = next(each for each in options if each.way == best.way)  # at the default clock
         text = "Sharing pays" if own.speed.low > 1.0 else f"Sharing may pay (at its own clock {own.speed}: measure it)"
     text += f": {best} does {best.speed} times the work a second with {best.energy} of the energy"
     others = [each for each in options if (each.way.name == ALONE) is pays]
@@ -191,7 +191,7 @@ def _recommendation(options: Sequence[Option], best: Option) -> str:
 def _changes(case: _Case, best: Option) -> str:
     """Return the nearest change of the inference batch sizes, and of the hosts' time, that makes another way the best.
 
-    A change that decides whether sharing pays goes before a nearer one that only changes how to share.
+    A change between sharing and not sharing has precedence over a nearer one that only changes how to share.
     """
     found, batches = [], []
     for factor in BATCH_FACTORS if all(one.phase == "inference" for one in case.workloads) else ():

@@ -50,7 +50,7 @@ WALL_TIME = ("planning_s",)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What the policies of a sweep run on.
+    """A problem instance or a distribution of them: what the policies of a sweep run on.
 
     Attributes:
         labels: columns that name the scenario in the results.
@@ -60,7 +60,8 @@ class Scenario:
         make_devices: returns the devices; None for emulated ones.
         start_cost_s: time that a task loads whenever it starts, s.
         power_limit: the power limit of every run, None for none.
-        sources: files that the tasks or the predictor are read from, whose content is part of a kept cell's key.
+        sources: files that the tasks or the predictor are read from; their content is part of the cell's key in the
+            cache.
     """
 
     labels: Mapping[str, object]
@@ -104,11 +105,11 @@ def sweep(
 
     Args:
         grid: what to run.
-        folder: where finished cells are kept and looked up (`heshare.lab.sweeps.cell_cache`); None keeps nothing.
-        n_jobs: processes, as `joblib.Parallel` has it: None is one, or what `joblib.parallel_config` says, with Dask
+        folder: cache of finished cells (`heshare.lab.sweeps.cell_cache`); None: no cache.
+        n_jobs: processes, as in `joblib.Parallel`: None is one, or the value of `joblib.parallel_config`, with Dask
             all workers; -1 is all cores. The result does not depend on it.
-        progress: show a progress bar over cells; those of the folder are counted from the start. None: on a terminal,
-            after two seconds.
+        progress: show a progress bar over cells; cached ones are counted from the start. None: on a terminal, after two
+            seconds.
         metrics: more columns by name, functions that return a number of a run.
 
     Returns:
@@ -133,7 +134,7 @@ def sweep(
         if row is not None:
             rows[cell] = row
 
-    # A run changes the policies and predictors that are given; in a later sweep they are to be found as they were.
+    # A run changes the given policies and predictors; copies leave them unchanged for later sweeps.
     to_run = deepcopy(grid) if descriptions else grid
     jobs = []
     for place, scenario in enumerate(to_run.scenarios):
@@ -145,7 +146,7 @@ def sweep(
 
     stopped = False
     with drawn(progress, total=len(grid), initial=len(rows), desc="cells", unit="cell") as bar:
-        # One job at a time for each process: a sweep that is killed loses no more than the jobs under way.
+        # One job at a time for each process: a sweep that is killed loses only the running jobs.
         pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
         try:
             with closing(pool(jobs)) as results:
@@ -174,7 +175,7 @@ def repetition(scenario: Scenario, policies: Iterable[Policy], streams: Repetiti
     run that predicts, so that none counts the predictions of another.
 
     Yields:
-        The run of each policy, as soon as it is over. A run does not depend on the policies that run before it.
+        The run of each policy, as soon as it is over. A run does not depend on earlier policies.
     """
     tasks = scenario.tasks(rng=streams.rng(TASKS)) if callable(scenario.tasks) else scenario.tasks
     kept = KeptPlanning()
@@ -247,7 +248,7 @@ def _frame(grid: Grid, rows: Mapping[_Place, Row]) -> pd.DataFrame:
 
 
 def _descriptions(grid: Grid, metrics: Mapping[str, Metric]) -> dict[_Place, str]:
-    """Return the descriptions of the cells that can be kept; a warning says which cannot."""
+    """Return the descriptions of the cells that can be cached; a warning lists the others."""
     version = package_version()
     if version.endswith(CHANGED):
         warnings.warn("no run is kept: the code differs from its commit", NotKeptWarning, stacklevel=3)
@@ -271,7 +272,7 @@ def _descriptions(grid: Grid, metrics: Mapping[str, Metric]) -> dict[_Place, str
 
 
 def _described(scenario: Scenario) -> str:
-    # The labels name the scenario; what they name is described.
+    # Labels are names only; the objects that they name are described.
     parts = (
         scenario.cluster,
         scenario.tasks,
