@@ -1,6 +1,6 @@
-"""One harness for every comparison of the notebooks: settings, runs of systems on the same tasks, and paired changes.
+"""Comparisons of the notebooks: settings, runs of systems on the same tasks, and paired changes.
 
-A notebook states a setting, the systems by title and what it varies; `run` returns one row a setting, repetition and
+A notebook gives a setting, the systems by title and the varied fields; `run` returns one row a setting, repetition and
 system. Repetition i draws the same tasks for all systems of a setting, so changes are paired by repetition.
 """
 
@@ -42,7 +42,7 @@ _Setting = TypeVar("_Setting", bound="DataclassInstance")
 
 
 class Comparable(Protocol):
-    """What `run` needs of a setting: tasks, GPUs, devices, predictor, and its name in the rows."""
+    """The interface of a setting for `run`: tasks, GPUs, devices, predictor, and its columns in the rows."""
 
     @property
     def gpus(self) -> Cluster:
@@ -69,7 +69,7 @@ class Setting:
         cluster: the GPUs, such as `4xT4,2xV100,2xA100`.
         tasks: number of tasks, which all arrive at the start.
         load: which workloads are drawn: `low`, `medium`, `high` or `mixed`.
-        batch_sizes: inference batch sizes that tasks are drawn with.
+        batch_sizes: inference batch sizes of drawn tasks.
         durations: task sizes, a key of `task_draws.KINDS`: `helios`, `equal`, ...
         precision: of the arithmetic of all tasks.
         platform: the emulated GPUs, a key of `platforms.PLATFORMS`: `as fitted`, ...
@@ -96,7 +96,7 @@ class Setting:
         return {**values, "batch_sizes": "+".join(map(str, self.batch_sizes))}
 
     def draw(self, *, rng: np.random.Generator) -> tuple[Task, ...]:
-        """Return a task set. In every precision a task takes as long alone on an A100 as in the default one."""
+        """Return a task set. The time of a task alone on an A100 is the same in every precision."""
         drawn = task_draws.draw(self.durations, self.tasks, rng=rng, load=self.load, batch_sizes=self.batch_sizes)
         return tuple(self._in_precision(task) for task in drawn)
 
@@ -148,7 +148,7 @@ def run(
         seeds: number of repetitions.
         seed: the seed of all repetitions; child i of `SeedSequence(seed)` is that of repetition i.
         measures: more columns by name, each a function of the run.
-        start_cost_s: time that a task does nothing whenever it starts on a GPU, s.
+        start_cost_s: idle time of a task whenever it starts on a GPU, s.
 
     Returns:
         One row a setting, repetition and system: the setting's columns, repetition, title, the columns of

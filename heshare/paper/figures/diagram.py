@@ -1,4 +1,4 @@
-"""Fig. 5: the system, drawn with the plan of a small task set: what each step gets and passes on."""
+"""Fig. 5: the system, drawn with the plan of a small task set: inputs and outputs of each step."""
 
 from typing import Any, Literal
 
@@ -34,7 +34,7 @@ _WORDS = (
     (5.4, 4.48, "batches with MPS percentages (height of each task)\nand a clock (bar beside the batch)"),
     (5.4, 0.2, "Pareto set of plans; here: Trade-off"),
 )
-"""Left edge, height and words of what the steps pass on."""
+"""Left edge, height and text of the outputs of the steps."""
 
 
 def batches(plan: Plan) -> pd.DataFrame:
@@ -86,7 +86,7 @@ def _queue(ax: Axes, gpu: str, part: pd.DataFrame, bottom: float) -> None:
 
 
 def _shares(ax: Axes, part: pd.DataFrame, bottom: float) -> None:
-    # A frame is 100 % high; a narrow column beside a batch is its clock over the top clock.
+    # A frame is 100 % high; a narrow column next to a batch is its clock over the top clock.
     left, slot = 5.4, min(4.6 / part["batch"].nunique(), 2.3)
     for _, batch in part.groupby("batch", sort=False):
         wide, high = slot - 0.34, 0.72

@@ -1,7 +1,6 @@
-"""The executed notebooks as HTML pages behind the page of results, without anything of the machine that ran them.
+"""The executed notebooks as HTML pages linked from the page of results, without data of the machine that ran them.
 
-A page begins with the notebook's first figure and its caption. Code is folded, but for notebooks whose code is what a
-reader looks for.
+A page begins with the notebook's first figure and its caption. Code is folded, except in notebooks about code.
 """
 
 import json
@@ -35,7 +34,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a notebook's page: `text` is HTML, and so are `outputs` but for published figures."""
+    """A cell of a notebook's page: `text` is HTML, and so are `outputs` except published figures."""
 
     is_code: bool
     text: str
@@ -99,7 +98,7 @@ def style_of_code() -> str:
 
 
 def _readable(path: Path, folder: Path) -> str | None:
-    """Return a notebook's text without folders of the machine; None if there is none, or its outputs went elsewhere."""
+    """Return a notebook's text without folders of the machine; None if there is none, or its outputs are elsewhere."""
     if not path.is_file():
         return None
     text = path.read_text(encoding="utf-8")
@@ -115,23 +114,23 @@ def _readable(path: Path, folder: Path) -> str | None:
 
 
 def _shown(cells: Sequence[Mapping[str, Any]], made: Mapping[str, Output]) -> Iterator[Cell]:
-    """Yield the cells for the page; the title is not repeated, and empty cells are left out."""
+    """Yield the cells for the page; without the title and empty cells."""
     for cell in cells:
         source = "".join(cell["source"]).strip()
         if cell["cell_type"] == "markdown":
             source = re.sub(r"\A# .*\n?", "", source)
-            # Links lead from the folder of the notebooks; the pages are one folder deeper.
+            # Links are relative to the folder of the notebooks; the pages are one folder deeper.
             text = str(mistune.html(source)).replace('href="../', 'href="../../')
             yield Cell(False, text, ())
         elif source:
-            # What may be wider than the page can be reached, and scrolled, with the keyboard.
+            # Content that may be wider than the page is focusable, so that the keyboard can scroll it.
             text = highlight(source, PythonLexer(), HtmlFormatter()).replace("<pre>", '<pre tabindex="0">')
             outputs = [_result(output, made) for output in cell["outputs"] if _is_shown(output)]
             yield Cell(True, text, tuple(filter(None, outputs)))
 
 
 def _is_shown(output: Mapping[str, Any]) -> bool:
-    """Return whether an output is for readers: no text bars, no widgets."""
+    """Return whether an output is shown: no progress bars, no widgets."""
     return output.get("name") != "stderr" and _WIDGET not in output.get("data", {})
 
 
