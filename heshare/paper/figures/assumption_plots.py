@@ -1,4 +1,4 @@
-"""Plots of choices that the paper leaves open: the factorial, the effects of its axes, one choice at a time, mechanisms."""
+"""Plots of choices that the paper leaves open: the factorial, effects of its axes, single choices, mechanisms."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -70,7 +70,7 @@ class Context:
 
     @property
     def profile(self) -> str:
-        """The profile of the outputs: `smoke`, `paper`, or `custom` for a run without the runner or with other parameters."""
+        """The profile of the outputs: `smoke`, `paper`, or `custom` without the runner or with other parameters."""
         return self.run.profile
 
     @property

@@ -56,7 +56,7 @@ def against_exact(
     indicators = FrontIndicators.of([exact], random_plan_mean(instance, rng))
     weights = weights_along(exact, DIRECTIONS)
     gaps = (found @ weights.T).min(axis=0) / (exact @ weights.T).min(axis=0) - 1
-    gaps = np.maximum(gaps, 0.0)  # where both are the same plan, rounding may leave less than nothing
+    gaps = np.maximum(gaps, 0.0)  # for equal plans, rounding may give a negative value
 
     return {
         "tasks": len(tasks),
@@ -83,7 +83,7 @@ def bound_points(fronts: Mapping[str, Front], bound: Bound, points: int = 60) ->
     plans = pd.concat(frames, ignore_index=True)
     energy_j = np.linspace(plans["energy_j"].min(), plans["energy_j"].max(), points)
     envelope = pd.DataFrame({"energy_j": energy_j, "jct_s": bound.envelope_s(energy_j), "series": BOUND})
-    # The least energy may lie a rounding error above that of the nearest plan, where no average JCT is possible.
+    # The least energy of the bound may exceed that of the nearest plan by rounding, where the bound is infinite.
     envelope = envelope[np.isfinite(envelope["jct_s"])]
     both: pd.DataFrame = pd.concat([plans, envelope], ignore_index=True)
     return both.reindex(columns=["series", "energy_j", "jct_s", "gap_pct"])
