@@ -104,7 +104,7 @@ class PowerLimit:
 
         first = self.times_s[0]
         good = _is_number(first) and first == 0
-        require("time_s", f"a first step at {first!r}", good, "a first step at 0 s", "Say what holds from the start.")
+        require("time_s", f"a first step at {first!r}", good, "a first step at 0 s", "Give the limit from 0 s on.")
         for before_s, time_s in zip(self.times_s, self.times_s[1:], strict=False):
             good = _is_number(time_s) and before_s < time_s <= MOST_S
             found = f"{time_s!r} after {before_s!r}"
@@ -189,7 +189,7 @@ def _read_limit(path: Path) -> PowerLimit:
         if times_s and time_s <= times_s[-1]:
             raise row.error("time_s", "not ascending", f"a time above {times_s[-1]:g}", "Sort the rows by time.")
         if not times_s and time_s > 0:
-            raise row.error("time_s", "a late start", "0 in the first row", "Say what holds from the start.")
+            raise row.error("time_s", "a late start", "0 in the first row", "Give the limit from 0 s on.")
         times_s.append(time_s)
         limits_w.append(row.number_of("limit_w", above=True, most=MOST_W))
     if not times_s:
@@ -253,7 +253,7 @@ def check_cluster(cluster: Cluster, limit: PowerLimit) -> None:
     more_w = [_busy_w(gpu, (), _lowest(gpu)) - _idle_w(gpu) for gpu in cluster.gpus]
     worst = int(np.argmax(more_w))
     gpu, needed_w = cluster.gpus[worst], all_idle_w + more_w[worst]
-    clock = "its own clock" if _lowest(gpu) is None else f"{_lowest(gpu)} MHz"
+    clock = "its default clock" if _lowest(gpu) is None else f"{_lowest(gpu)} MHz"
     busy = f"one {gpu.name} is busy at {clock} and the others idle"
     found = f"{last_w:g} W for {cluster}, which may draw {needed_w:.1f} W when {busy}"
     require("power limit", found, needed_w <= last_w, "at least that, so that a task can start on any GPU", action)

@@ -127,7 +127,7 @@ def test_an_object_without_a_source_file_is_compared_and_not_kept(
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     cell: dict[str, Any] = {"__name__": "__main__", "Random": Random}
     exec("class Own(Random):\n    name = 'own'", cell)  # as a notebook's cell defines it
-    with pytest.warns(NotKeptWarning, match="runs with .*Own are not kept") as told:
+    with pytest.warns(NotKeptWarning, match="runs with .*Own are not cached") as told:
         table = hs.compare(3, CLUSTER, [cell["Own"](), "sjf"], seeds=2, cells=tmp_path)
     assert len(told) == 1
     assert table["policy"].tolist() == ["own", "sjf"] * 2

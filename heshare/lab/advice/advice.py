@@ -114,7 +114,7 @@ def advise(
         note = limit_note(case.gpu.name, [Resident(one) for one in found], ratios=ratios)
         notes = [note[:1].upper() + note[1:]]
     if best.way.name == MIG:
-        notes.append("No power was measured in MIG instances: the model lacks what residents draw beside each other.")
+        notes.append("No power was measured in MIG instances: the extra power of co-runners is not modelled.")
     sentences = _recommendation(options, best), _changes(case, best)
     return Advice(case.gpu, found, case.needs_mib, tuple(options), best, *sentences, tuple(filter(None, notes)))
 
@@ -181,7 +181,8 @@ def _recommendation(options: Sequence[Option], best: Option) -> str:
     pays, text = best.way.name != ALONE, "Sharing does not pay"
     if pays:
         own = next(each for each in options if each.way == best.way)  # at the default clock
-        text = "Sharing pays" if own.speed.low > 1.0 else f"Sharing may pay (at its own clock {own.speed}: measure it)"
+        uncertain = f"Sharing may pay (at the default clock {own.speed}: measure it)"
+        text = "Sharing pays" if own.speed.low > 1.0 else uncertain
     text += f": {best} does {best.speed} times the work a second with {best.energy} of the energy"
     others = [each for each in options if (each.way.name == ALONE) is pays]
     other = max(others, key=lambda each: each.score, default=None)

@@ -225,7 +225,7 @@ def _row(name: str, result: Run, metrics: Mapping[str, Metric]) -> Row:
     planning_s = row.pop("planning_s")
 
     for column, metric in metrics.items():
-        require("metrics", f"the name {column}", column not in row, "a name of its own", "Choose another name.")
+        require("metrics", f"the name {column}", column not in row, "a name not in the results", "Choose another name.")
         value = metric(result)
         good = isinstance(value, Real) and not isinstance(value, bool)
         found = f"{type(value).__name__} from {column}"
@@ -251,7 +251,7 @@ def _descriptions(grid: Grid, metrics: Mapping[str, Metric]) -> dict[_Place, str
     """Return the descriptions of the cells that can be cached; a warning lists the others."""
     version = package_version()
     if version.endswith(CHANGED):
-        warnings.warn("no run is kept: the code differs from its commit", NotKeptWarning, stacklevel=3)
+        warnings.warn("no run is cached: the code differs from its commit", NotKeptWarning, stacklevel=3)
         return {}
 
     descriptions: dict[_Place, str] = {}
@@ -266,7 +266,7 @@ def _descriptions(grid: Grid, metrics: Mapping[str, Metric]) -> dict[_Place, str
             descriptions[place, number, name] = f"{text}; seed {grid.seed}, repetition {number}"
 
     if unknown:
-        text = f"runs with {', '.join(unknown)} are not kept: there is no source file"
+        text = f"runs with {', '.join(unknown)} are not cached: there is no source file"
         warnings.warn(text, NotKeptWarning, stacklevel=3)
     return descriptions
 

@@ -192,7 +192,7 @@ def series_style(name: str) -> SeriesStyle:
     known = [each for each in SERIES if name == each or (name.startswith(each) and name[len(each)] in _ENDS)]
     if not known and name in gpus():
         return SERIES["another GPU"]
-    action = "Add it to heshare/paper/figures/series_styles.py; a policy of your own: style_own(title)."
+    action = "Add it to heshare/paper/figures/series_styles.py; for a new policy: style_own(title)."
     require(None, f"a series {name!r}", bool(known), "a name of the registry of styles", action)
     return SERIES[max(known, key=len)]
 

@@ -192,7 +192,7 @@ def _check_cells(name: str, executed: Any) -> None:
 def _check_outputs(notebook: Notebook, folder: Path) -> None:
     missing = [name for output in notebook.outputs for name in missing_files(output, folder)]
     if missing:
-        raise NotebookError(f"{notebook.name}: promised but not written: {', '.join(missing)}")
+        raise NotebookError(f"{notebook.name}: declared but not written: {', '.join(missing)}")
 
 
 def _move_outputs(staging: Path, out: Path) -> tuple[Path, ...]:

@@ -128,8 +128,9 @@ class Context:
             caption: what is drawn, then setting, intervals and seeds, as sentences of at most `LONGEST_CAPTION` words;
                 the provenance is appended.
             rows: how many rows of `data` are emulated, measured, published; a single name if all have the same
-                provenance. table: a table to write as Markdown of the same name; True: `data` itself. origin: the
-                caption's text on provenance, in place of "Emulated." and similar.
+                provenance.
+            table: a table to write as Markdown of the same name; True: `data` itself.
+            origin: the caption's text on provenance, in place of "Emulated." and similar.
 
         Returns:
             The PNG, which a notebook shows.
@@ -295,6 +296,6 @@ def _folder_by_hand(name: str, given: Path | None) -> Path:
     out = mine(name) if given is None else given
     if in_figures(out):
         action = f"Leave it empty for {in_words(mine(name))}, or run: heshare notebook run {name}."
-        raise InputError(in_words(out), "a folder outside figures/ for a run by hand", action, column="out_dir")
-    sys.stdout.write(f"Run by hand: outputs go to {in_words(out)}, with the profile custom.\n")
+        raise InputError(in_words(out), "a folder outside figures/", action, column="out_dir")
+    sys.stdout.write(f"Without `heshare notebook run` outputs go to {in_words(out)}, with the profile custom.\n")
     return out

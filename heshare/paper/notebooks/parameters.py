@@ -132,7 +132,7 @@ def _literals(path: Path, source: str) -> dict[str, object]:
         try:
             defaults[statement.targets[0].id] = ast.literal_eval(statement.value)
         except (ValueError, TypeError, RecursionError, MemoryError):
-            raise _error(path, ast.unparse(statement), "a literal: derived values go into the next cell") from None
+            raise _error(path, ast.unparse(statement), "a literal: derived values belong in the next cell") from None
     return defaults
 
 

@@ -1,4 +1,4 @@
-"""Errors of the device model: the worst test of each kind, and leave-one-record-out errors, from `data/calibration/`."""
+"""Errors of the device model: the worst test of each kind, and leave-one-record-out errors, of `data/calibration/`."""
 
 from collections.abc import Mapping, Sequence
 
