@@ -42,7 +42,7 @@ from heshare.world.task import Task
 from heshare.world.workload import SHARINGS, Resident, Workload
 
 Clock = int | None
-"""A requested SM clock, MHz; None is the card's own."""
+"""A requested SM clock, MHz; None is the card's default."""
 Residents = tuple[Resident, ...]
 """What runs on a GPU, in an order that does not depend on the order of the starts."""
 
@@ -58,7 +58,7 @@ at most 1.43 times what the shipped predictor says, 99 % of them at most 1.18; o
 most 1.57. A wide margin costs a second: power is then read.
 """
 GROWTH = 2.5
-"""Largest exponent with which the dynamic power of several residents grows with the clock, beside V(f)^2.
+"""Largest exponent with which the dynamic power of several residents grows with the clock, in addition to V(f)^2.
 
 Of one resident it is 1. Of several it may be more, since they share the SMs in other parts at another clock. Measured
 on 120,000 random sets of 1 to 7 residents at two clocks of T4, V100, A100, H100 and six others: at most 2.4.
@@ -239,7 +239,7 @@ def within_limit(policy: Policy, limit: LimitSource | None, settings: LimitSetti
 
 
 def check_cluster(cluster: Cluster, limit: PowerLimit) -> None:
-    """Raise `InputError` for a limit that a cluster can never keep, or within which a GPU can never start anything.
+    """Raise `InputError` for a limit that a cluster can never meet, or within which a GPU can never start anything.
 
     All GPUs draw idle power at any time. The last limit must allow any one GPU to be fully busy at its lowest clock
     while the others are idle.
@@ -741,8 +741,8 @@ class _PowerBounds:
 def _from_reading_w(gpu: Gpu, several: bool, power_w: float, read_mhz: float, sm_mhz: float) -> float:
     """Return the bound of the power at a clock that a reading of the same residents at another clock gives, W.
 
-    Dynamic power goes with V(f)^2 f times the load. At a lower clock the load rises at most as 1/f; at a higher one it
-    does not rise for one resident, and for several as `GROWTH` says.
+    Dynamic power is proportional to V(f)^2 f times the load. At a lower clock the load rises at most as 1/f; at a higher one it
+    does not rise for one resident, and for several by `GROWTH`.
     """
     faster = max(sm_mhz / read_mhz, 1.0)
     power = default().power.get(gpu.name)
@@ -794,7 +794,7 @@ def _idle_w(gpu: Gpu) -> float:
 
 
 def _mhz(gpu: Gpu, clock: Clock) -> int:
-    """Return a requested clock, or the top clock for a card's own choice, MHz."""
+    """Return a requested clock, or the top clock for the card's default, MHz."""
     return gpu.max_mhz if clock is None else clock
 
 

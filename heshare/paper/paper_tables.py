@@ -21,7 +21,7 @@ _PLANS = ("Trade-off", "En-opt", "JCT-opt")
 _WHY_NOT_ALIKE: Mapping[tuple[str, str], str] = {
     ("PWR", "multi_task"): "its published code lets tasks share a GPU, and so does the policy here"
 }
-"""Why a policy of this package has another trait than the paper's Table I says, by system and trait."""
+"""Why a policy of this package has another trait than in the paper's Table I, by system and trait."""
 
 
 def table_1() -> tuple[pd.DataFrame, str]:

@@ -24,7 +24,7 @@ from heshare.shared.arrays import FloatArray, IntArray
 MAX_COLUMNS = 3000
 """Columns at which those with the largest reduced costs are dropped."""
 SMOOTHING = 0.7
-"""The share of the best bound's dual prices in the next ones, because the program's own prices oscillate."""
+"""The share of the best bound's dual prices in the next ones, because the program's prices oscillate."""
 PENALTY = 10.0
 """The cost of leaving a task unserved, in costs of a task alone before all others: too much for the optimum."""
 BOUND_TASKS = 60

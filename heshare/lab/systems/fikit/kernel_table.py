@@ -13,7 +13,7 @@ from heshare.world.catalogue import gpus, models
 from heshare.world.workload import PRECISIONS
 
 NAME = "kernels.csv"
-"""The file of kernels beside a recorded profile."""
+"""The file of kernels of a recorded profile."""
 NAME_LENGTH = 100
 """Characters of a kernel's name that are kept; a longer one ends in `#` and 8 digits of its SHA-256."""
 

@@ -51,7 +51,7 @@ def miad(clock: int, missed: bool, clocks_mhz: Sequence[int], step: int = 1) -> 
 class _ClockState:
     """The clock of one GPU, an index of the grid, and the task that runs or ran last.
 
-    `floor` is the index above the highest clock at which the task missed its limit; `missed` says whether a response of
+    `floor` is the index above the highest clock at which the task missed its limit; `missed` is whether a response of
     the present period missed its limit, None while there is none.
     """
 

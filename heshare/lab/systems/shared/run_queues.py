@@ -75,7 +75,7 @@ class QueuePolicy(PlacingPolicy):
         yield from ()
 
     def batch_size(self, task: Task, gpu: GpuView) -> int | None:
-        """Return the inference batch size at which a task starts; by default None, the task's own."""
+        """Return the inference batch size at which a task starts; by default None, that of the task."""
         return None
 
     def _place(self, waiting: Sequence[Task]) -> None:

@@ -18,7 +18,7 @@ OTHER_NETWORK, PER_BUSY = 16.0, 12.0
 """Digits that it loses if the network is another one, and for each unit of difference in busy parts; assumed."""
 
 Slowdowns = Mapping[tuple[Workload, Workload], float]
-"""Slowdown of the first workload beside the second."""
+"""Slowdown of the first workload with the second."""
 
 
 @cache
