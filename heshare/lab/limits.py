@@ -741,8 +741,8 @@ class _PowerBounds:
 def _from_reading_w(gpu: Gpu, several: bool, power_w: float, read_mhz: float, sm_mhz: float) -> float:
     """Return the bound of the power at a clock that a reading of the same residents at another clock gives, W.
 
-    Dynamic power is proportional to V(f)^2 f times the load. At a lower clock the load rises at most as 1/f; at a higher one it
-    does not rise for one resident, and for several by `GROWTH`.
+    Dynamic power is proportional to V(f)^2 f times the load. At a lower clock the load rises at most as 1/f; at a
+    higher one it does not rise for one resident, and for several by `GROWTH`.
     """
     faster = max(sm_mhz / read_mhz, 1.0)
     power = default().power.get(gpu.name)

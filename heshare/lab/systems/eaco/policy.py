@@ -34,7 +34,8 @@ _EPOCH = 0.05
 # 2. The candidate of highest utilisation is taken on which all deadlines are predicted to be met. Predictions are from
 #    a history of sets of jobs that begins with EaCO's measurements.
 # 3. The allocation is on trial until every job there has completed an epoch since. Then the observed times are added to
-#    the history. If a deadline would now be missed, the job leaves at the end of its epoch and tries the next candidate.
+#    the history. If a deadline would now be missed, the job leaves at the end of its epoch and tries the next
+#    candidate.
 # 4. Nodes that stay empty may sleep (`heshare.lab.systems.shared.cluster_nodes.node_energy_j`).
 #
 # Assumed, each a parameter of `Eaco`: both thresholds and the number of jobs on a GPU (the publication gives no
