@@ -1,1 +1,1 @@
-"""What compares and improves: advice, calibration, power limits, HeShare+ and bounds, published systems, sweeps."""
+"""Advice, calibration, power limits, HeShare+ and bounds, published systems, sweeps."""

@@ -1,24 +1,4 @@
-"""A limit on the sum of the GPUs' power, kept by a wrapper around any policy: lower clocks first, then held starts.
-
-The wrapped policy decides as it does without a limit. What it wants is done as far as there is power:
-
-1. A clock that it sets is a wish. A start is held until there is room for it, and held starts are released in order. To
-   the policy, a task whose start is held seems to load on its GPU.
-2. At each event the power of each GPU is bounded from above: by a reading, if the same tasks were read at this clock,
-   else by a prediction with a margin and by what the card can draw at all (`_PowerBounds`).
-3. If the sum of the bounds at the wished clocks is above the limit, no busy GPU may exceed a common fraction of its top
-   clock: the highest fraction at which the sum is at most the limit.
-4. A start is released if there is such a fraction with its task running, too, and if the sum that is predicted at
-   `LEAST_FRACTION` is at most the limit. Where nothing runs, the fraction alone counts.
-5. If running tasks may draw more than the limit at their lowest clocks, those that started last are paused, and their
-   starts are held before all others.
-6. A second after a change the power is known by a reading, which is mostly below its bound: clocks rise again.
-
-On real GPUs readings are late, and clocks may be refused. A reading counts once its GPU has not changed for a while.
-Starts and rising clocks wait until lower clocks are set. While the sum of the readings is above the limit, nothing
-starts, no clock rises, and the clocks of busy GPUs fall by as much as it is above. They rise once a reading counts.
-A refused clock is not asked for again.
-"""
+"""Limit on the total power of the GPUs, enforced by a wrapper around any policy: lower clocks, then delayed starts."""
 
 import math
 from bisect import bisect_left, bisect_right
@@ -62,7 +42,7 @@ from heshare.world.task import Task
 from heshare.world.workload import SHARINGS, Resident, Workload
 
 Clock = int | None
-"""A requested SM clock, MHz; None is the card's own."""
+"""A requested SM clock, MHz; None is the card's default."""
 Residents = tuple[Resident, ...]
 """What runs on a GPU, in an order that does not depend on the order of the starts."""
 
@@ -78,7 +58,7 @@ at most 1.43 times what the shipped predictor says, 99 % of them at most 1.18; o
 most 1.57. A wide margin costs a second: power is then read.
 """
 GROWTH = 2.5
-"""Largest exponent with which the dynamic power of several residents grows with the clock, beside V(f)^2.
+"""Largest exponent with which the dynamic power of several residents grows with the clock, in addition to V(f)^2.
 
 Of one resident it is 1. Of several it may be more, since they share the SMs in other parts at another clock. Measured
 on 120,000 random sets of 1 to 7 residents at two clocks of T4, V100, A100, H100 and six others: at most 2.4.
@@ -99,10 +79,10 @@ class PowerLimit:
 
     Attributes:
         times_s: when each step begins, s after the start of the run, ascending, the first 0, shape (m,).
-        limits_w: the limit of each step, W; the last one holds without end, shape (m,).
+        limits_w: the limit of each step, W; the last one has no end, shape (m,).
 
     Raises:
-        InputError: no step, times that do not ascend from 0, or a limit that is no number above zero.
+        InputError: no step, times that do not ascend from 0, or a limit that is not a number above zero.
 
     Example:
         >>> limit = PowerLimit((0.0, 3600.0), (1200.0, 800.0))
@@ -124,7 +104,7 @@ class PowerLimit:
 
         first = self.times_s[0]
         good = _is_number(first) and first == 0
-        require("time_s", f"a first step at {first!r}", good, "a first step at 0 s", "Say what holds from the start.")
+        require("time_s", f"a first step at {first!r}", good, "a first step at 0 s", "Give the limit from 0 s on.")
         for before_s, time_s in zip(self.times_s, self.times_s[1:], strict=False):
             good = _is_number(time_s) and before_s < time_s <= MOST_S
             found = f"{time_s!r} after {before_s!r}"
@@ -132,7 +112,7 @@ class PowerLimit:
 
     @classmethod
     def parse(cls, source: Any) -> "PowerLimit":
-        """Return the limit that is meant by watts, a CSV file, a list of [time_s, limit_w], or a limit as it is.
+        """Return the limit given as watts, a CSV file, a list of [time_s, limit_w], or a `PowerLimit`.
 
         The file has the columns `time_s`, from 0 on, ascending, and `limit_w`. Text that is a number is watts.
 
@@ -150,7 +130,7 @@ class PowerLimit:
         action = "Write a limit such as 1200, or the path of a file."
         require("power limit", repr(source)[:80], isinstance(source, str | Path), expected, action)
         try:
-            # Python reads 9_00 as 900; in a limit it is a typing error.
+            # Python reads 9_00 as 900; in a limit it is a typographical error.
             limit_w = float(str(source).replace("_", "?"))
         except ValueError:
             found = f"{str(source)!r}, which is no number and no file"
@@ -174,7 +154,7 @@ class PowerLimit:
         return self.times_s[place] if place < len(self.times_s) else math.inf
 
     def later(self, elapsed_s: float) -> "PowerLimit":
-        """Return the same limit as a session sees it that begins `elapsed_s` after the start of the run."""
+        """Return the limit with times relative to `elapsed_s` after the start of the run."""
         if elapsed_s <= 0:
             return self
         steps = [[0.0, self.at(elapsed_s)]]
@@ -182,7 +162,7 @@ class PowerLimit:
         return PowerLimit.of_json(steps)
 
     def to_json(self) -> list[list[float]]:
-        """Return [time_s, limit_w] of each step, from which `of_json` makes the limit again."""
+        """Return [time_s, limit_w] of each step, for `of_json`."""
         return [[time_s, limit_w] for time_s, limit_w in zip(self.times_s, self.limits_w, strict=True)]
 
     @classmethod
@@ -209,7 +189,7 @@ def _read_limit(path: Path) -> PowerLimit:
         if times_s and time_s <= times_s[-1]:
             raise row.error("time_s", "not ascending", f"a time above {times_s[-1]:g}", "Sort the rows by time.")
         if not times_s and time_s > 0:
-            raise row.error("time_s", "a late start", "0 in the first row", "Say what holds from the start.")
+            raise row.error("time_s", "a late start", "0 in the first row", "Give the limit from 0 s on.")
         times_s.append(time_s)
         limits_w.append(row.number_of("limit_w", above=True, most=MOST_W))
     if not times_s:
@@ -222,10 +202,10 @@ class LimitSettings:
     """Settings of a policy within a limit; the defaults are for virtual time.
 
     Attributes:
-        margin: part by which power may be above its prediction.
-        settle_s: for so long after a change a reading of power does not count, s; 0 where a reading is exact at once.
-        probe_s: after so long a change is looked at by its reading, s.
-        watch_s: longest time without a look at the readings while tasks run, s.
+        margin: largest excess of power over its prediction, as a part of it.
+        settle_s: time after a change during which readings of power are ignored, s; 0 if readings are exact.
+        probe_s: time from a change to its first reading, s.
+        watch_s: longest time between readings while tasks run, s.
         began_s: when the process of a task began, s; inf while its start waits, for memory or for MPS.
         tell: called with a line for the operator when readings are above the limit, and when starts begin to be held.
     """
@@ -259,10 +239,10 @@ def within_limit(policy: Policy, limit: LimitSource | None, settings: LimitSetti
 
 
 def check_cluster(cluster: Cluster, limit: PowerLimit) -> None:
-    """Raise `InputError` for a limit that a cluster can never keep, or within which a GPU can never start anything.
+    """Raise `InputError` for a limit that a cluster can never meet, or within which a GPU can never start anything.
 
-    All GPUs draw idle power at any time. The last limit, which holds without end, must leave room for one GPU that is
-    fully busy at its lowest clock beside the others idle, whichever GPU that is.
+    All GPUs draw idle power at any time. The last limit must allow any one GPU to be fully busy at its lowest clock
+    while the others are idle.
     """
     all_idle_w = sum([_idle_w(gpu) for gpu in cluster.gpus])
     least_w, last_w = min(limit.limits_w), limit.limits_w[-1]
@@ -273,7 +253,7 @@ def check_cluster(cluster: Cluster, limit: PowerLimit) -> None:
     more_w = [_busy_w(gpu, (), _lowest(gpu)) - _idle_w(gpu) for gpu in cluster.gpus]
     worst = int(np.argmax(more_w))
     gpu, needed_w = cluster.gpus[worst], all_idle_w + more_w[worst]
-    clock = "its own clock" if _lowest(gpu) is None else f"{_lowest(gpu)} MHz"
+    clock = "its default clock" if _lowest(gpu) is None else f"{_lowest(gpu)} MHz"
     busy = f"one {gpu.name} is busy at {clock} and the others idle"
     found = f"{last_w:g} W for {cluster}, which may draw {needed_w:.1f} W when {busy}"
     require("power limit", found, needed_w <= last_w, "at least that, so that a task can start on any GPU", action)
@@ -281,18 +261,18 @@ def check_cluster(cluster: Cluster, limit: PowerLimit) -> None:
 
 @dataclass(slots=True)
 class _GpuState:
-    """What is known of a GPU.
+    """State of a GPU.
 
-    `clock` is requested at present, `wish` is what the policy requested last. `settled` is whether its power is that of
-    what runs on it. `refuses` is whether a clock was refused; it then keeps the one that it has. `most_mhz` is the
-    highest clock that late readings allow.
+    `clock` is the requested clock, `policy_clock` the one that the policy requested last. `settled` is whether its
+    power is that of its running tasks. `refuses` is whether a clock was refused; its clock then remains unchanged.
+    `most_mhz` is the highest clock that late readings allow.
     """
 
     gpu: Gpu
     view: GpuView
     residents: Residents
     clock: Clock
-    wish: Clock
+    policy_clock: Clock
     since_s: float
     settled: bool = False
     refuses: bool = False
@@ -301,9 +281,9 @@ class _GpuState:
 
 @dataclass(slots=True)
 class _Decision:
-    """What is decided at one event: the residents and the clock of each GPU, and the actions that lead there.
+    """The decision at one event: the residents and the clock of each GPU, and the actions.
 
-    `stops` are actions that need no more power; `starts` are the held starts for which there is room.
+    `stops` are actions that need no more power; `starts` are the released ones of the held starts.
     """
 
     residents: list[Residents]
@@ -313,7 +293,26 @@ class _Decision:
 
 
 class PolicyWithinLimit(PolicyAround):
-    """A policy within a limit; `within_limit` makes it."""
+    """A policy within a limit; made by `within_limit`."""
+
+    # The wrapped policy decides as without a limit. Its actions are executed as far as power allows:
+    #
+    # 1. The clocks that it sets are stored as its requests. A start is held until power allows it; held starts are
+    #    released in order. The policy sees a task whose start is held as one that loads on its GPU.
+    # 2. At each event the power of each GPU is bounded from above: by a reading, if the same tasks were read at this
+    #    clock, else by a prediction with a margin and by the highest power of the card (`_PowerBounds`).
+    # 3. If the sum of the bounds at the requested clocks is above the limit, no busy GPU may exceed a common fraction
+    #    of its top clock: the highest fraction at which the sum is at most the limit.
+    # 4. A start is released if there is such a fraction with its task running, too, and if the sum predicted at
+    #    `LEAST_FRACTION` is at most the limit. Where nothing runs, the fraction alone counts.
+    # 5. If running tasks may draw more than the limit at their lowest clocks, those that started last are paused, and
+    #    their starts are held before all others.
+    # 6. A second after a change the power is known by a reading, which is mostly below its bound: clocks rise again.
+    #
+    # On real GPUs readings are late, and clocks may be refused. A reading counts once its GPU has been unchanged for
+    # `settle_s`. Starts and rising clocks wait until lower clocks are set. While the sum of the readings is above the
+    # limit, nothing starts, no clock rises, and the clocks of busy GPUs fall in proportion to the excess. They rise
+    # once a reading counts. A refused clock is not requested again.
 
     def __init__(self, policy: Policy, limit: PowerLimit, settings: LimitSettings | None = None) -> None:
         super().__init__(policy)
@@ -339,7 +338,7 @@ class PolicyWithinLimit(PolicyAround):
         self._told = ""
 
     def decide(self, event: Event, view: View) -> list[Action]:
-        """Return those of the policy's actions for which there is power, and the clocks and pauses that make room."""
+        """Return the actions of the policy that the limit allows, and the clocks and pauses that it needs."""
         self._forget_ended(event)
         self._observe(view)
         was_free = self._is_free([gpu.clock for gpu in self._gpus])
@@ -355,7 +354,7 @@ class PolicyWithinLimit(PolicyAround):
         lower, higher = self._clock_changes(decision)
         self._tell(over, view, limit_w)
 
-        # A limit that is never reached changes nothing, not even the order of the actions.
+        # A limit that is never reached does not change the actions or their order.
         stays_free = self._is_free(decision.clocks)
         free = was_free and not paused and stays_free
         starts = [start for start, _ in decision.starts]
@@ -366,10 +365,10 @@ class PolicyWithinLimit(PolicyAround):
         return [*actions, *self._new_ticks(view.now_s, decision, acted=acted, over=over, free=stays_free)]
 
     def _is_free(self, clocks: Sequence[Clock]) -> bool:
-        """Return whether everything is as the policy wants it at these clocks."""
-        return not self._held and all(gpu.wish == clock for gpu, clock in zip(self._gpus, clocks, strict=True))
+        """Return whether no start is held and these clocks are the policy's."""
+        return not self._held and all(gpu.policy_clock == clock for gpu, clock in zip(self._gpus, clocks, strict=True))
 
-    # What is known
+    # State of the GPUs
 
     def _forget_ended(self, event: Event) -> None:
         if event.kind in (EventKind.COMPLETION, EventKind.FAILURE):
@@ -380,13 +379,13 @@ class PolicyWithinLimit(PolicyAround):
             self._held.clear()  # the policy plans again, and every waiting task arrives again
 
     def _observe(self, view: View) -> None:
-        """Take over what runs on each GPU, its clock, and its power if that is settled."""
+        """Update the running tasks, the clock and the settled power of each GPU."""
         if not self._gpus:
             for gpu in view.gpus:
                 self._gpus.append(_GpuState(gpu.gpu, gpu, (), gpu.requested_mhz, gpu.requested_mhz, view.now_s))
 
         for state, gpu in zip(self._gpus, view.gpus, strict=True):
-            # The view of a GPU is the same object as long as nothing changes there.
+            # The view of a GPU is the same object while nothing changes there.
             if gpu is state.view and state.settled and not self._late:
                 continue
 
@@ -397,7 +396,7 @@ class PolicyWithinLimit(PolicyAround):
             if state.clock != self._asked.get(gpu.index, state.clock):
                 state.refuses = True
             if state.refuses:
-                state.wish = state.clock
+                state.policy_clock = state.clock
 
             state.settled = self._is_settled(state, view.now_s)
             if state.settled and not math.isnan(gpu.power_w):
@@ -419,24 +418,24 @@ class PolicyWithinLimit(PolicyAround):
         return Resident(_placed(running.task, size), running.mps_pct, running.sharing)
 
     def _look_for_excess(self, view: View, limit_w: float) -> bool:
-        """Return whether late readings are above the limit, and note which clocks may not rise or have to fall then."""
+        """Return whether late readings are above the limit, and store which clocks may then not rise or must fall."""
         read_w = _read_w(view)
         over = self._late and read_w > limit_w + EXCESS_W
         for gpu in self._gpus:
             present_mhz = _mhz(gpu.gpu, gpu.clock)
             if over:
                 gpu.most_mhz = present_mhz * (limit_w / read_w if gpu.residents else 1.0)
-            elif self._late and not gpu.settled and gpu.clock != gpu.wish:
-                # Lowered for a reading, it would rise again for a prediction.
+            elif self._late and not gpu.settled and gpu.clock != gpu.policy_clock:
+                # A clock lowered after a reading would rise again by the prediction.
                 gpu.most_mhz = present_mhz
             else:
                 gpu.most_mhz = math.inf
         return over
 
-    # What the policy wants
+    # Actions of the wrapped policy
 
     def _wanted(self, event: Event, view: View, free: bool) -> list[Action]:
-        """Return the policy's actions; a clock is not asked again of a GPU that refused one."""
+        """Return the policy's actions; no clock is set on a GPU that refused one."""
         if event.kind is EventKind.TICK and self._takes_tick(view.now_s):
             return []
         actions = self._policy.decide(event, view if free else self._shown(view))
@@ -444,9 +443,9 @@ class PolicyWithinLimit(PolicyAround):
         return [action for action in actions if not (isinstance(action, SetClock) and action.gpu in refusing)]
 
     def _shown(self, view: View) -> View:
-        """Return the view of a policy whose starts are held and whose clocks may be lower than it wished.
+        """Return the view of a policy whose starts are held and whose clocks may be lower than requested.
 
-        Held tasks are on their GPUs, take memory there and seem to load.
+        Held tasks are shown on their GPUs, take memory there and load.
         """
         gpus: list[GpuView] = []
         for state in self._gpus:
@@ -460,17 +459,17 @@ class PolicyWithinLimit(PolicyAround):
                     left = view.remaining.get(task.id, task.iterations) * task.workload.batch_size / workload.batch_size
                     shown[task.id] = Running(task, start.mps_pct, math.inf, left, start.sharing, on)
                     free_mib -= catalogue.memory_mib(workload)
-            gpus.append(replace(gpu, running=shown, requested_mhz=state.wish, free_mib=free_mib))
+            gpus.append(replace(gpu, running=shown, requested_mhz=state.policy_clock, free_mib=free_mib))
         waiting = tuple([task for task in view.waiting if task.id not in self._held])
         return replace(view, waiting=waiting, gpus=gpus)
 
     def _take(self, wanted: Sequence[Action], view: View, decision: _Decision) -> None:
-        """Take clocks as wishes, hold starts, and let everything else be done."""
+        """Store clocks as requests, hold starts, and pass all other actions on."""
         waiting = {task.id: task for task in view.waiting}
         moved: list[int] = []
         for action in wanted:
             if isinstance(action, SetClock) and self._is_possible(action):
-                self._gpus[action.gpu].wish = action.sm_mhz
+                self._gpus[action.gpu].policy_clock = action.sm_mhz
 
             elif isinstance(action, Start) and action.task in waiting and self._is_possible(action):
                 self._held[action.task] = action, waiting[action.task]
@@ -482,7 +481,7 @@ class PolicyWithinLimit(PolicyAround):
                 self._held[action.task] = _as_start(action), self._held[action.task][1]
 
             elif isinstance(action, Migrate) and self._at(action.task) and self._is_possible(action):
-                # Stopped here, it starts there as soon as there is room.
+                # Stopped here, it starts there as soon as power allows.
                 self._held[action.task] = _as_start(action), self._leave(action.task, decision)
                 decision.stops.append(Pause(action.task))
                 moved.append(action.task)
@@ -494,7 +493,7 @@ class PolicyWithinLimit(PolicyAround):
         self._held = {task_id: self._held[task_id] for task_id in moved if task_id in self._held} | self._held
 
     def _is_possible(self, action: SetClock | Start | Migrate) -> bool:
-        """Return whether an action names GPUs and clocks that there are; the event loop refuses others."""
+        """Return whether the GPUs and clocks of an action exist; the event loop refuses others."""
         gpus = (action.gpu,) if isinstance(action, SetClock) else (action.gpu, *action.also)
         if not all(0 <= gpu < len(self._gpus) for gpu in gpus):
             return False
@@ -507,7 +506,7 @@ class PolicyWithinLimit(PolicyAround):
         return [gpu.view.index for gpu in self._gpus if task_id in gpu.view.running]
 
     def _leave(self, task_id: int, decision: _Decision) -> Task:
-        """Take a running task off its GPUs and return it."""
+        """Remove a running task from its GPUs and return it."""
         for index in self._at(task_id):
             running = self._gpus[index].view.running[task_id]
             left = list(decision.residents[index])
@@ -516,10 +515,10 @@ class PolicyWithinLimit(PolicyAround):
         self._started.pop(task_id, None)
         return running.task
 
-    # What there is power for
+    # What the limit allows
 
     def _make_room(self, decision: _Decision, limit_w: float) -> bool:
-        """Choose clocks for what runs; pause the newest tasks as long as no clocks keep the limit.
+        """Choose clocks for what runs; pause the newest tasks while no clocks meet the limit.
 
         Returns whether any was paused.
         """
@@ -537,13 +536,13 @@ class PolicyWithinLimit(PolicyAround):
         return paused
 
     def _release(self, decision: _Decision, limit_w: float, now_s: float) -> None:
-        """Release held starts in order, as long as clocks keep the limit with them."""
+        """Release held starts in order, while clocks exist that meet the limit."""
         for start, task in list(self._held.values()):
             joined = list(decision.residents)
             for index in (start.gpu, *start.also):
                 joined[index] = _as_residents([*joined[index], _resident(task, start)])
 
-            # Where nothing runs, waiting would never make room.
+            # Where nothing runs, waiting would never free power.
             nothing_runs = not any(decision.residents)
             clocks = self._clocks_for(joined, limit_w)
             if clocks is None or not (nothing_runs or self._least_w(joined) <= limit_w):
@@ -569,27 +568,27 @@ class PolicyWithinLimit(PolicyAround):
         )
 
     def _clocks_for(self, residents: Sequence[Residents], limit_w: float) -> list[Clock] | None:
-        """Return the clocks at the highest common fraction that keeps the limit; None if none does."""
+        """Return the clocks at the highest common fraction that meets the limit; None if none does."""
 
         def fits(fraction: float) -> bool:
             return self._total_w(residents, self._clocks_at(residents, fraction)) <= limit_w
 
-        # Where the wished clocks fit, nothing is predicted for others.
-        wished = self._clocks_at(residents, FRACTIONS[0])
-        if self._total_w(residents, wished) <= limit_w:
-            return wished
+        # If the requested clocks meet the limit, no others are predicted.
+        requested = self._clocks_at(residents, FRACTIONS[0])
+        if self._total_w(residents, requested) <= limit_w:
+            return requested
 
         place = bisect_left(FRACTIONS, True, key=fits)
         return self._clocks_at(residents, FRACTIONS[place]) if place < len(FRACTIONS) else None
 
     def _clocks_at(self, residents: Sequence[Residents], fraction: float) -> list[Clock]:
-        """Return the wished clocks, those of busy GPUs at most at a fraction of the top clock."""
+        """Return the requested clocks, those of busy GPUs at most at a fraction of the top clock."""
         clocks: list[Clock] = []
         for state, present in zip(self._gpus, residents, strict=True):
             grid = state.gpu.clocks_mhz
             most_mhz = min(state.most_mhz, fraction * state.gpu.max_mhz if present else math.inf)
-            if state.refuses or len(grid) == 1 or _mhz(state.gpu, state.wish) <= most_mhz:
-                clocks.append(state.wish)
+            if state.refuses or len(grid) == 1 or _mhz(state.gpu, state.policy_clock) <= most_mhz:
+                clocks.append(state.policy_clock)
             else:
                 clocks.append(grid[max(bisect_right(grid, most_mhz) - 1, 0)])
         return clocks
@@ -597,20 +596,20 @@ class PolicyWithinLimit(PolicyAround):
     def _total_w(self, residents: Sequence[Residents], clocks: Sequence[Clock], margin: float | None = None) -> float:
         """Return an upper bound of the sum of power with these residents at these clocks, W.
 
-        `margin` is that of predictions, by default the one of the settings; with 0 it is the power to be expected.
+        `margin` is that of predictions, by default the one of the settings; with 0 it is the expected power.
         """
         margin = self._settings.margin if margin is None else margin
         total_w = 0.0
         for state, present, clock in zip(self._gpus, residents, clocks, strict=True):
             bound_w = self._bounds.bound_w(state.view.index, state.gpu, present, clock, margin)
-            # Where a late reading is above its bound, more tasks at no lower clock will not draw less.
+            # Where a late reading is above its bound, more tasks at no lower clock do not draw less.
             no_lower = _mhz(state.gpu, clock) >= _mhz(state.gpu, state.clock)
             if self._late and no_lower and len(present) >= len(state.residents):
                 bound_w = max(bound_w, state.view.power_w)
             total_w += bound_w
         return total_w
 
-    # What is done
+    # Actions
 
     def _clock_changes(self, decision: _Decision) -> tuple[list[SetClock], list[SetClock]]:
         """Return the clocks that fall and those that rise."""
@@ -621,7 +620,7 @@ class PolicyWithinLimit(PolicyAround):
             if clock != state.clock:
                 (lower if falls else higher).append(SetClock(state.view.index, clock))
 
-        # A real GPU may refuse a clock: what needs lower ones waits until they are set.
+        # A real GPU may refuse a clock: starts that need lower ones wait until they are set.
         if self._late and lower:
             for action in higher:
                 decision.clocks[action.gpu] = self._gpus[action.gpu].clock
@@ -631,7 +630,7 @@ class PolicyWithinLimit(PolicyAround):
         return lower, higher
 
     def _takes_tick(self, now_s: float) -> bool:
-        """Return whether a tick is one that this wrapper asked for; the policy does not know of those."""
+        """Return whether a tick was requested by this wrapper and is hidden from the policy."""
         first_s = min(self._ticks, default=math.inf)
         due = first_s <= now_s + MOMENT_S
         if due:
@@ -639,7 +638,7 @@ class PolicyWithinLimit(PolicyAround):
         return due
 
     def _new_ticks(self, now_s: float, decision: _Decision, *, acted: bool, over: bool, free: bool) -> list[Wait]:
-        """Ask for ticks at the next step of the limit, and to look at the readings."""
+        """Request ticks at the next step of the limit and for readings."""
         settings = self._settings
         look_s = math.inf
         settled = all(gpu.settled for gpu in self._gpus)
@@ -647,7 +646,7 @@ class PolicyWithinLimit(PolicyAround):
             look_s = now_s + max(settings.probe_s, settings.settle_s)
         if any(decision.residents) or (over and self._held):
             look_s = min(look_s, now_s + settings.watch_s)
-        # The readings are looked at at every tick.
+        # Power is read at every tick.
         if look_s >= min(self._ticks, default=math.inf):
             look_s = math.inf
 
@@ -656,7 +655,7 @@ class PolicyWithinLimit(PolicyAround):
         return [Wait(time_s) for time_s in sorted(new)]
 
     def _tell(self, over: bool, view: View, limit_w: float) -> None:
-        """Tell the operator of power that was read above the limit, or of held starts, once as long as it is so."""
+        """Report power read above the limit, or held starts, once for each period."""
         kind = "over" if over else "held" if self._held else ""
         if kind == self._told:
             return
@@ -742,8 +741,8 @@ class _PowerBounds:
 def _from_reading_w(gpu: Gpu, several: bool, power_w: float, read_mhz: float, sm_mhz: float) -> float:
     """Return the bound of the power at a clock that a reading of the same residents at another clock gives, W.
 
-    Dynamic power goes with V(f)^2 f times the load. At a lower clock the load rises at most as 1/f; at a higher one it
-    does not rise for one resident, and for several as `GROWTH` says.
+    Dynamic power is proportional to V(f)^2 f times the load. At a lower clock the load rises at most as 1/f; at a
+    higher one it does not rise for one resident, and for several by `GROWTH`.
     """
     faster = max(sm_mhz / read_mhz, 1.0)
     power = default().power.get(gpu.name)
@@ -795,7 +794,7 @@ def _idle_w(gpu: Gpu) -> float:
 
 
 def _mhz(gpu: Gpu, clock: Clock) -> int:
-    """Return a requested clock, or the top clock for a card's own choice, MHz."""
+    """Return a requested clock, or the top clock for the card's default, MHz."""
     return gpu.max_mhz if clock is None else clock
 
 

@@ -1,4 +1,4 @@
-"""What can be named: policies, GPUs and workloads, each as a table."""
+"""Tables of the names that users can give: policies, GPUs and workloads."""
 
 from dataclasses import asdict
 
@@ -25,7 +25,7 @@ def policies() -> pd.DataFrame:
 def gpus() -> pd.DataFrame:
     """Return every GPU of `data/gpus.csv`: name, title, size, power, clocks, and whether its profiles are shipped.
 
-    `heshare estimate` answers for all of them, and policies that predict nothing run on all of them.
+    `heshare estimate` and policies without predictions support all of them.
 
     Example:
         >>> import heshare as hs
@@ -53,8 +53,8 @@ def gpus() -> pd.DataFrame:
 def models() -> pd.DataFrame:
     """Return every workload: the models of Table IV, others of `data/workloads.csv`, and recorded trainings.
 
-    `load` is the class from which task sets are drawn, `none` for what no drawn task set holds. `batch_sizes` are those
-    of a recorded training; a model runs with any inference batch size.
+    `load` is the class from which task sets are drawn, `none` for workloads that are never drawn. `batch_sizes` are
+    those of a recorded training; a model runs with any inference batch size.
 
     Example:
         >>> import heshare as hs

@@ -16,13 +16,13 @@ NEVER = 1e30
 def scheduling_problem(
     instance: Instance, evaluate: Callable[[IntArray], FloatArray], configured: Callable[[IntArray], Any] | None = None
 ) -> Any:
-    """Return stage 1 as a `pymoo.core.problem.Problem`: the GPU of each task, and what `evaluate` says of p schemes.
+    """Return stage 1 as a `pymoo.core.problem.Problem`: the GPU of each task, with objectives by `evaluate`.
 
     Args:
         instance: the tasks and GPUs.
         evaluate: returns the objectives of p schemes, shape (p, n) -> (p, 2).
-        configured: makes plans of schemes. With it `problem.front(x)` returns them, and a task on a GPU that it does
-            not fit breaks a constraint.
+        configured: converts schemes to plans. With it `problem.front(x)` returns them, and a task on a GPU that it
+            does not fit violates a constraint.
     """
     from pymoo.core.problem import Problem
 

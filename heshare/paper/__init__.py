@@ -1,1 +1,1 @@
-"""What is published: studies, figures, claims, notebooks, the results page, reference results."""
+"""Studies, figures, claims, notebooks, the page of results and the reference results."""

@@ -1,13 +1,13 @@
-"""One harness for every comparison of the notebooks: settings, runs of systems on the same tasks, and paired changes.
+"""Comparisons of the notebooks: settings, runs of systems on the same tasks, and paired changes.
 
-A notebook states a setting, the systems by title and what it varies; `run` returns one row a setting, repetition and
+A notebook gives a setting, the systems by title and the varied fields; `run` returns one row a setting, repetition and
 system. Repetition i draws the same tasks for all systems of a setting, so changes are paired by repetition.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,9 @@ from heshare.running.result import Run
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 ENERGY, CLUSTER, JCT = "energy_active_j", "energy_cluster_j", "avg_jct_s"
 """Energy of each GPU until its last task ends (the paper's), energy of all GPUs until the makespan, and average JCT."""
 REPETITION, TITLE, PROVENANCE = "repetition", "title", "provenance"
@@ -35,10 +38,11 @@ WALL_TIME = "planning_s"
 """The column of `run` that differs from run to run; outputs leave it out."""
 TREES, NEVER_WRONG = "trees", "never wrong"
 """The predictor of all policies: the default one, or the device model itself."""
+_Setting = TypeVar("_Setting", bound="DataclassInstance")
 
 
 class Comparable(Protocol):
-    """What `run` needs of a setting: tasks, GPUs, devices, predictor, and its name in the rows."""
+    """The interface of a setting for `run`: tasks, GPUs, devices, predictor, and its columns in the rows."""
 
     @property
     def gpus(self) -> Cluster:
@@ -65,7 +69,7 @@ class Setting:
         cluster: the GPUs, such as `4xT4,2xV100,2xA100`.
         tasks: number of tasks, which all arrive at the start.
         load: which workloads are drawn: `low`, `medium`, `high` or `mixed`.
-        batch_sizes: inference batch sizes that tasks are drawn with.
+        batch_sizes: inference batch sizes of drawn tasks.
         durations: task sizes, a key of `task_draws.KINDS`: `helios`, `equal`, ...
         precision: of the arithmetic of all tasks.
         platform: the emulated GPUs, a key of `platforms.PLATFORMS`: `as fitted`, ...
@@ -92,7 +96,7 @@ class Setting:
         return {**values, "batch_sizes": "+".join(map(str, self.batch_sizes))}
 
     def draw(self, *, rng: np.random.Generator) -> tuple[Task, ...]:
-        """Return a task set. In every precision a task takes as long alone on an A100 as in the default one."""
+        """Return a task set. The time of a task alone on an A100 is the same in every precision."""
         drawn = task_draws.draw(self.durations, self.tasks, rng=rng, load=self.load, batch_sizes=self.batch_sizes)
         return tuple(self._in_precision(task) for task in drawn)
 
@@ -117,8 +121,12 @@ class Setting:
         return None if self.platform == platforms.AS_FITTED else platforms.devices(self.platform, cluster)
 
 
-def vary(setting: Any, **axes: Sequence[object]) -> list[Any]:
-    """Return a setting with every combination of the values of several fields."""
+def vary(setting: _Setting, **axes: Sequence[object]) -> list[_Setting]:
+    """Return a setting, a dataclass, with every combination of the values of several of its fields.
+
+    Raises:
+        TypeError: the setting has no such field.
+    """
     names = list(axes)
     return [replace(setting, **dict(zip(names, values, strict=True))) for values in product(*axes.values())]
 
@@ -140,7 +148,7 @@ def run(
         seeds: number of repetitions.
         seed: the seed of all repetitions; child i of `SeedSequence(seed)` is that of repetition i.
         measures: more columns by name, each a function of the run.
-        start_cost_s: time that a task does nothing whenever it starts on a GPU, s.
+        start_cost_s: idle time of a task whenever it starts on a GPU, s.
 
     Returns:
         One row a setting, repetition and system: the setting's columns, repetition, title, the columns of

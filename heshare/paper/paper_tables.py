@@ -1,4 +1,4 @@
-"""Tables I to V for reading: the paper's rows, columns and words first, then what this package adds."""
+"""Tables I to V for reading: the rows, columns and text of the paper first, then additions of this package."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -21,14 +21,14 @@ _PLANS = ("Trade-off", "En-opt", "JCT-opt")
 _WHY_NOT_ALIKE: Mapping[tuple[str, str], str] = {
     ("PWR", "multi_task"): "its published code lets tasks share a GPU, and so does the policy here"
 }
-"""Why a policy of this package has another trait than the paper's Table I says, by system and trait."""
+"""Why a policy of this package has another trait than in the paper's Table I, by system and trait."""
 
 
 def table_1() -> tuple[pd.DataFrame, str]:
     """Return Table I: the paper's five rows with the policies here in further columns, then the other policies.
 
     Returns:
-        The table, and a sentence for each cell in which the policy here is not as the paper says.
+        The table, and a sentence for each cell in which the policy here differs from the paper.
 
     Raises:
         KeyError: such a cell has no reason.
@@ -69,7 +69,7 @@ _FEATURE_WORDS = (
 
 
 def table_2() -> pd.DataFrame:
-    """Return Table II: the paper's five groups and its words, with unit and meaning of each feature here."""
+    """Return Table II: the paper's five groups and its text, with unit and meaning of each feature here."""
     groups = pd.Series([feature.group for feature in FEATURES])
     meanings = [feature.meaning[:1].upper() + feature.meaning[1:] for feature in FEATURES]
     return pd.DataFrame(
@@ -87,7 +87,7 @@ _PAPER_GB: Mapping[str, int] = {"T4": 16, "V100": 32, "A100": 80}
 
 
 def table_3(names: Sequence[str] = ("T4", "V100", "A100")) -> pd.DataFrame:
-    """Return Table III, the paper's columns first, with the further values that the device model uses."""
+    """Return Table III, the paper's columns first, with further values of the device model."""
     rows = []
     for name in names:
         card = gpu(name)
@@ -118,7 +118,7 @@ _TABLE_4 = (
 
 
 def table_4(batch_size: int = 8) -> pd.DataFrame:
-    """Return Table IV in the paper's order, with the further values that the device model uses: one row a workload.
+    """Return Table IV in the paper's order, with further values of the device model: one row a workload.
 
     `batch_size` is the inference batch size of the memory column.
     """

@@ -19,7 +19,7 @@ def to_csv(frame: pd.DataFrame) -> str:
 
 
 def to_markdown(frame: pd.DataFrame) -> str:
-    """Return the frame as a Markdown table with heads in words and aligned columns, numbers to the right."""
+    """Return the frame as a Markdown table with readable headings and aligned columns, numbers to the right."""
     heads, *body = _aligned(frame.rename(columns=lambda name: head(str(name))), least=3)
     rule = "|".join(
         "-" * (len(text) + 1) + (":" if numeric else "-")
@@ -64,7 +64,7 @@ def heading(name: str) -> str:
 
 
 def _aligned(frame: pd.DataFrame, least: int) -> list[list[str]]:
-    """Return head and rows as text, each column padded to its width, which is `least` at the least."""
+    """Return heading and rows as text, each column padded to its width, which is at least `least`."""
     rows = [[str(column) for column in frame.columns]]
     rows += [[cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
     widths = [max(least, *map(len, texts)) for texts in zip(*rows, strict=True)]

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
-from heshare.lab.sweeps.kept_cells import _hash
+from heshare.lab.sweeps.cell_cache import _hash
 from heshare.policies import registry
 from heshare.policies.random_placement import Random
 from heshare.shared.errors import InputError
@@ -127,7 +127,7 @@ def test_an_object_without_a_source_file_is_compared_and_not_kept(
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     cell: dict[str, Any] = {"__name__": "__main__", "Random": Random}
     exec("class Own(Random):\n    name = 'own'", cell)  # as a notebook's cell defines it
-    with pytest.warns(NotKeptWarning, match="runs with .*Own are not kept") as told:
+    with pytest.warns(NotKeptWarning, match="runs with .*Own are not cached") as told:
         table = hs.compare(3, CLUSTER, [cell["Own"](), "sjf"], seeds=2, cells=tmp_path)
     assert len(told) == 1
     assert table["policy"].tolist() == ["own", "sjf"] * 2

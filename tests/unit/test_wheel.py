@@ -117,7 +117,7 @@ def test_wheel_has_types_and_data_and_is_small(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {"heshare/py.typed", "heshare/data/gpus.csv", "heshare/data/profiles/emulated/T4/profile.csv"} <= names
-    assert {f"heshare/paper/page/templates/{name}" for name in ("index.html.j2", "paper_words.yaml")} <= names
+    assert {f"heshare/paper/page/templates/{name}" for name in ("index.html.j2", "paper_sentences.yaml")} <= names
     assert not [
         name for name in names if name.startswith(("data/", "tests/", "heshare/data/live", "heshare/data/gavel"))
     ]

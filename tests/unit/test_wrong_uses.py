@@ -193,7 +193,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "metrics=[f]": (lambda: hsx.compare(2, C, "random", metrics=[len]), "functions of a run by name"),
     "metric of a name": (
         lambda: hs.compare(2, C, "random", seeds=1, metrics={"avg_jct_s": lambda run: 1.0}),
-        "found the name avg_jct_s; expected a name of its own",
+        "found the name avg_jct_s; expected a name not in the results",
     ),
     "metric of text": (
         lambda: hsx.compare(2, C, "random", seeds=1, metrics={"x": lambda run: "1"}),

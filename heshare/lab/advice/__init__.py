@@ -1,1 +1,1 @@
-"""Advice: whether sharing a GPU pays for given workloads, in which way, and with which shares."""
+"""Advice: whether to share a GPU among given workloads, in which way, and with which shares."""

@@ -1,4 +1,4 @@
-"""`heshare.advise`: whether sharing a card pays for given workloads, with which shares, and what would change that."""
+"""`heshare.advise`: whether to share a card among workloads, with which shares, and which changes reverse that."""
 
 import math
 import re
@@ -32,16 +32,16 @@ HOST_FACTORS = (0.5, 2.0, 0.25, 4.0, 0.125, 8.0, 0.0625, 16.0)
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The ways to run workloads on a card, and which of them to take.
+    """The ways to run workloads on a card, and the recommended one.
 
     Attributes:
         gpu: the card.
-        workloads: what runs, copies one by one.
+        workloads: the workloads, with copies repeated.
         needs_mib: the device memory that each needs at least, MiB.
-        options: each way at the card's own clock and at the clock with the least energy.
-        best: the option that is recommended, with most work over the energy and the time that it takes.
+        options: each way at the default clock and at the clock with the least energy.
+        best: the option that is recommended, with the highest work over energy and time.
         recommendation, changes: a sentence each; the latter has the nearest changes that make another way the best.
-        notes: what the model lacks for these workloads; ways that were left out.
+        notes: limits of the model for these workloads, and ways that are missing.
     """
 
     gpu: Gpu
@@ -82,14 +82,14 @@ class Advice:
 def advise(
     gpu: str, workloads: Sequence[str | Measured] | str | Measured, *, precision: str = "fp32", engine: str = "eager"
 ) -> Advice:
-    """Return the ways to run workloads on a card, each with speed, latency, joules and interval, and which to take.
+    """Return the ways to run workloads on a card, with speed, latency, joules and intervals, and the recommended one.
 
     Args:
         gpu: a GPU of the catalogue, such as `A100`.
-        workloads: up to 7, such as `resnet50:8`, `3xresnet50:8` (copies), `eaco_vgg16-train:32`, or what was measured
-            of one alone on this card: a `Measured`, or `asr=per_s:104,w:155,sm:6`. One alone means two copies of it.
-        precision: of the workloads of the catalogue, `fp32`, `tf32` or `fp16`.
-        engine: of them, `eager` or `tensorrt`.
+        workloads: up to 7, such as `resnet50:8`, `3xresnet50:8` (copies), `eaco_vgg16-train:32`, or a measurement of
+            one alone on this card: a `Measured`, or `asr=per_s:104,w:155,sm:6`. One alone means two copies of it.
+        precision: of workloads of the catalogue, `fp32`, `tf32` or `fp16`.
+        engine: of workloads of the catalogue, `eager` or `tensorrt`.
 
     Raises:
         InputError: an unknown GPU or workload, too many of them, or one that the card's memory does not hold.
@@ -106,7 +106,7 @@ def advise(
         if needed_mib > case.gpu.memory_mib:
             expected = f"at most the {case.gpu.memory_mib:.0f} MiB of {case.gpu.name}"
             raise InputError(f"{one}, which needs {needed_mib:.0f} MiB or more", expected, "Choose a larger GPU.")
-    options = case.options([case.world(end=end) for end in (0, -1, 1)])
+    options = case.options([case.constants(end=end) for end in (0, -1, 1)])
     best, rates = _best(options), {each.way.name: each.per_s for each in reversed(options) if each.sm_mhz is None}
     notes = [f"Without sharing: together they need {sum(case.needs_mib):.0f} MiB or more of {case.gpu.memory_mib:.0f}."]
     if MPS in rates:
@@ -114,7 +114,7 @@ def advise(
         note = limit_note(case.gpu.name, [Resident(one) for one in found], ratios=ratios)
         notes = [note[:1].upper() + note[1:]]
     if best.way.name == MIG:
-        notes.append("No power was measured in MIG instances: the model lacks what residents draw beside each other.")
+        notes.append("No power was measured in MIG instances: the extra power of co-runners is not modelled.")
     sentences = _recommendation(options, best), _changes(case, best)
     return Advice(case.gpu, found, case.needs_mib, tuple(options), best, *sentences, tuple(filter(None, notes)))
 
@@ -130,8 +130,8 @@ class _Case:
         known = {workload: one.memory_mib for workload, one in self.measured.items()}
         return tuple(known[one] if one in known else least_memory_mib(one) for one in self.workloads)
 
-    def world(self, end: int = 0, host: float = 1.0) -> Constants:
-        """Return constants with the hosts' time multiplied by `host`; at an end, -1 or 1, of what is not known."""
+    def constants(self, end: int = 0, host: float = 1.0) -> Constants:
+        """Return constants with the hosts' time times `host`, at the lower (-1) or upper (1) end of unknown inputs."""
         measured = self.measured.values()
         constants = place(default(), self.gpu, [(one, busy_parts(one, default())[end]) for one in measured])
         far = host * math.exp(end * NORMAL_90 * constants.spreads.host)
@@ -143,10 +143,10 @@ class _Case:
                 table[key] = replace(table[key], host_s=factors[key] * table[key].host_s)
         return replace(constants, timing=timing, half_timing=half)
 
-    def options(self, worlds: Sequence[Constants]) -> list[Option]:
-        found = ways(self.gpu, self.workloads, self.needs_mib, worlds[0])
-        clocks = [(way, mhz) for way in found for mhz in (None, best_clock(self.gpu, way, worlds[0]))]
-        return [option(self.gpu, way, mhz, worlds) for way, mhz in clocks]
+    def options(self, variants: Sequence[Constants]) -> list[Option]:
+        found = ways(self.gpu, self.workloads, self.needs_mib, variants[0])
+        clocks = [(way, mhz) for way in found for mhz in (None, best_clock(self.gpu, way, variants[0]))]
+        return [option(self.gpu, way, mhz, variants) for way, mhz in clocks]
 
 
 def _parsed(workloads: object, precision: str, engine: str) -> tuple[tuple[Workload, ...], dict[Workload, Measured]]:
@@ -180,8 +180,9 @@ def _best(options: Sequence[Option]) -> Option:
 def _recommendation(options: Sequence[Option], best: Option) -> str:
     pays, text = best.way.name != ALONE, "Sharing does not pay"
     if pays:
-        own = next(each for each in options if each.way == best.way)  # at the card's own clock
-        text = "Sharing pays" if own.speed.low > 1.0 else f"Sharing may pay (at its own clock {own.speed}: measure it)"
+        own = next(each for each in options if each.way == best.way)  # at the default clock
+        uncertain = f"Sharing may pay (at the default clock {own.speed}: measure it)"
+        text = "Sharing pays" if own.speed.low > 1.0 else uncertain
     text += f": {best} does {best.speed} times the work a second with {best.energy} of the energy"
     others = [each for each in options if (each.way.name == ALONE) is pays]
     other = max(others, key=lambda each: each.score, default=None)
@@ -191,7 +192,7 @@ def _recommendation(options: Sequence[Option], best: Option) -> str:
 def _changes(case: _Case, best: Option) -> str:
     """Return the nearest change of the inference batch sizes, and of the hosts' time, that makes another way the best.
 
-    A change that decides whether sharing pays goes before a nearer one that only changes how to share.
+    A change between sharing and not sharing has precedence over a nearer one that only changes how to share.
     """
     found, batches = [], []
     for factor in BATCH_FACTORS if all(one.phase == "inference" for one in case.workloads) else ():
@@ -202,7 +203,7 @@ def _changes(case: _Case, best: Option) -> str:
     for inputs in (batches, [(case, factor) for factor in HOST_FACTORS]):
         nearest = ""
         for changed, host in inputs:
-            name = _best(changed.options([changed.world(host=host)])).way.name
+            name = _best(changed.options([changed.constants(host=host)])).way.name
             decides = (name == ALONE) is not (best.way.name == ALONE)
             if decides or (name != best.way.name and not nearest):
                 nearest = f"a host {max(host, 1 / host):g} times as {'slow' if host > 1 else 'fast'}"

@@ -59,7 +59,7 @@ def _commands(gpu: Gpu, option: Option, labels: Sequence[str]) -> list[str]:
 
 
 def _gres(gpu: Gpu, option: Option, names: Sequence[str]) -> list[str]:
-    # Slurm gives at most 100 of a card's mps or shards: where percentages add up to more, shards count in proportion.
+    # Slurm gives at most 100 of a card's mps or shards: where percentages sum to more, shards are proportional.
     way, pcts = option.way, [resident.mps_pct for resident in option.way.residents]
     asked = [f"shard:{100 * pct // sum(pcts)}" for pct in pcts]
     if way.name == ALONE:
@@ -82,7 +82,7 @@ def _pod(option: Option, at: int, label: str, resources: dict[str, Any]) -> dict
 
 
 def _hami(gpu: Gpu, option: Option, labels: Sequence[str], needs_mib: Sequence[float]) -> list[dict[str, Any]]:
-    # Without gpucores a container may use all of a shared card; 100 asks for a whole one. A shared card's memory is
+    # Without gpucores a container may use all of a shared card; 100 requests a whole one. A shared card's memory is
     # divided as the least needs are.
     way, pods = option.way, []
     parts = needs_mib if all(needs_mib) else [1.0] * len(labels)
@@ -99,7 +99,7 @@ def _hami(gpu: Gpu, option: Option, labels: Sequence[str], needs_mib: Sequence[f
 
 
 def _dra(gpu: Gpu, option: Option, labels: Sequence[str]) -> list[dict[str, Any]]:
-    # One claim that all pods share; the claim's percentage is the default, and a container's own one only lowers it.
+    # One claim that all pods share; the claim's percentage is the default, and that of a container can only lower it.
     way = option.way
     devices: dict[str, Any] = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": _DRIVER}}]}
     if way.name == MIG:

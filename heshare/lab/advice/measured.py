@@ -1,10 +1,4 @@
-"""Workloads known by what was measured of them alone on a card: their place in the device model.
-
-An iteration of T seconds with SMs active for the part S and memory for the part D has the memory time M and the SM time
-W with which the model reports that activity (W gives way where both do not fit into T). Some kernel runs for the part B
-of T, between (W + M) / T and 1: the rest of B are kernels that do not fill the GPU, the rest of T waits for the host.
-Where B was not measured, both ends are asked as well. Power above that of the idle card goes with W and M.
-"""
+"""Workloads given by measurements of them alone on a card: their parameters in the device model."""
 
 import re
 from collections.abc import Sequence
@@ -30,10 +24,10 @@ _LEAST = {"per_s": 1e-9, "sm_pct": 0.1, "power_w": 1.0, "dram_pct": 0.0, "gpu_pc
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of a workload alone on the card at its own clock; `InputError` for values out of range.
+    """Measurements of a workload alone on the card at the default clock; `InputError` for values out of range.
 
     Attributes:
-        name: any name of small letters, digits and `_`.
+        name: a name of lower-case letters, digits and `_`.
         per_s: iterations a second, whatever an iteration is: batches, requests, tokens.
         sm_pct: SM activity, % (DCGM's `DCGM_FI_PROF_SM_ACTIVE`).
         power_w: board power, W; None takes the power of SMs that compute a CNN in FP32.
@@ -80,7 +74,7 @@ class Measured:
 
     @property
     def workload(self) -> Workload:
-        """Return the workload that stands for it, of batch size 1: an iteration is what was counted."""
+        """Return the workload in the device model, of batch size 1: an iteration is the unit of `per_s`."""
         return Workload(self.name, 1, phase=MEASURED)
 
 
@@ -93,11 +87,16 @@ def busy_parts(one: Measured, constants: Constants) -> tuple[float, float, float
 
 
 def place(constants: Constants, gpu: Gpu, each: Sequence[tuple[Measured, float]]) -> Constants:
-    """Return constants that hold measured workloads on a card, each with the part B of its time."""
+    """Return constants that contain measured workloads on a card, each with the part B of its time."""
+    # An iteration of T seconds with SMs active for the part S and memory for the part D has the memory time M and the
+    # SM time W with which the model gives that activity (W is reduced where both do not fit into T). Some kernel runs
+    # for the part B of T, between (W + M) / T and 1: the rest of B are kernels that do not fill the GPU, the rest of T
+    # waits for the host. If B was not measured, both ends are evaluated. Power above that of the idle card is
+    # proportional to W and M.
     timing, loads, power, spreads = {}, {}, constants.power[gpu.name], constants.spreads
     for one, busy in each:
         work, memory = _parts(one, constants)
-        # The fill with which `filled(work, fill)` is what kernels take beside memory time.
+        # The fill with which `filled(work, fill)` is the time of kernels other than memory time.
         fill = max(0.0, (busy - memory) ** BATCH_EXPONENT - work**BATCH_EXPONENT) ** (1.0 / BATCH_EXPONENT)
         host, time_s = max(0.0, 1.0 - busy**OVERLAP) ** (1.0 / OVERLAP), 1.0 / one.per_s
         parts = {"memory_s": memory, "work_per_sample_s": work, "fill_s": fill, "host_s": host}
@@ -112,7 +111,7 @@ def place(constants: Constants, gpu: Gpu, each: Sequence[tuple[Measured, float]]
             above_w = max(0.0, one.power_w - power.idle_w - power.idle_clock_w - power.clock_w * busy)
             load = Load(above_w / (power.dynamic_w * (work + power.memory * memory)), 0.0, 0.0, POWER_SPREAD)
         loads[gpu.name, one.name, MEASURED] = load
-    if each:  # how they wait for each other's kernels is as little known as in time slices
+    if each:  # waiting for each other's kernels is as uncertain as in time slices
         spreads = replace(spreads, contention=max(spreads.contention, spreads.time_slice))
     both = {**constants.timing, **timing}, {**constants.loads, **loads}
     return replace(constants, timing=both[0], loads=both[1], spreads=spreads)

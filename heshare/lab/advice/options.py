@@ -1,13 +1,4 @@
-"""Ways to run several workloads on one card: one after the other, in time slices, under MPS, in MIG instances.
-
-All ways are judged for the same work. With the rates r_i, a shared card does in a second what takes `sum r_i t_i`
-seconds one after the other at the default clock, its *speed*, and `sum r_i t_i P_i` joules, over which its power is its
-*energy* (t_i, P_i: time of an iteration and power alone). One after the other, each workload has the same time at the
-default clock. The joules of an iteration are those alone times that energy.
-
-Intervals are 90 %. Those of speed and energy hold what the way adds to the uncertainty alone (co-runners, share, clock,
-limit), and both ends of what decides sharing and is not known: the host's speed, or `measured.busy_parts`.
-"""
+"""Ways to run several workloads on one card: one after the other, in time slices, under MPS, in MIG instances."""
 
 import math
 from collections.abc import Sequence
@@ -51,7 +42,7 @@ class Range(NamedTuple):
 
 
 class Way(NamedTuple):
-    """A way to run workloads: `alone`, `mps`, `time-slice` or `mig`, and what runs where."""
+    """A way to run workloads: `alone`, `mps`, `time-slice` or `mig`, and its residents."""
 
     name: str
     residents: tuple[Resident, ...]
@@ -68,9 +59,17 @@ class Way(NamedTuple):
 class Option:
     """A way to run workloads at one clock.
 
+    All ways are compared for the same work. With the rates r_i, a shared card does in a second what takes `sum r_i t_i`
+    seconds one after the other at the default clock, its *speed*, and `sum r_i t_i P_i` joules, over which its power is
+    its *energy* (t_i, P_i: time of an iteration and power alone). One after the other, each workload has the same time
+    at the default clock. The joules of an iteration are those alone times that energy.
+
+    Intervals are 90 %. Those of speed and energy contain what sharing adds to the uncertainty alone (co-runners, share,
+    clock, limit), and both ends of the unknown inputs: the host's speed, or `measured.busy_parts`.
+
     Attributes:
         way: how.
-        sm_mhz: the requested clock, MHz; None leaves it to the card.
+        sm_mhz: the requested clock, MHz; None is the card's default.
         power_w: board power, W; one after the other, the mean.
         speed, energy: work a second and joules, over those of the same work one after the other at the default clock.
         per_s: iterations a second of each workload; one after the other, over the time of all.
@@ -89,7 +88,7 @@ class Option:
 
     @property
     def score(self) -> float:
-        """Return the work over the energy and the time that it takes: what is recommended has most."""
+        """Return the work over the energy and the time that it takes: the recommended option has the highest score."""
         return self.speed.value / self.energy.value
 
     def __str__(self) -> str:
@@ -97,10 +96,13 @@ class Option:
         return TITLES[self.way.name] + shares + ("" if self.sm_mhz is None else f", {self.sm_mhz} MHz")
 
 
-def option(gpu: Gpu, way: Way, sm_mhz: int | None, worlds: Sequence[Constants]) -> Option:
-    """Return an option by the first of `worlds`, with the ends of its intervals in all of them."""
-    n, alone = len(way.residents), alone_of(way)
-    found = [(_estimates(gpu, way, sm_mhz, world), _estimates(gpu, alone, None, world)) for world in worlds]
+def option(gpu: Gpu, way: Way, sm_mhz: int | None, variants: Sequence[Constants]) -> Option:
+    """Return an option by the constants `variants[0]`, with intervals that cover the estimates of all variants."""
+    n = len(way.residents)
+    alone = alone_of(way)
+    found = [
+        (_estimates(gpu, way, sm_mhz, constants), _estimates(gpu, alone, None, constants)) for constants in variants
+    ]
     relative = [_relative(own, base) for own, base in found]
     speed, energy = (_envelope([each[place] for each in relative]) for place in (0, 1))
     # Neither a co-runner nor a lower clock speeds anything up.
@@ -174,7 +176,7 @@ def ways(gpu: Gpu, workloads: Sequence[Workload], needs_mib: Sequence[float], co
     """Return the ways to run workloads on a card, the simplest first.
 
     Under MPS all have 100 %, equal shares, or the shares of HeShare's step (Algorithm 1, lines 6-10, with the goal of
-    Eq. 16). MIG has the partition with the least mean slowdown (MISO's search) whose instances hold the workloads.
+    Eq. 16). MIG has the partition with the least mean slowdown (MISO's search) in whose instances the workloads fit.
     """
     n, found = len(workloads), [Way(ALONE, tuple(map(Resident, workloads)))]
     if sum(needs_mib) <= gpu.memory_mib:

@@ -1,42 +1,6 @@
-"""One table of predictions of workload sets, and the options of a batch: what HeShare+ may plan, and what it costs.
+"""Predictions for sets of workloads, and the options of a batch: which plans HeShare+ may choose, and what they cost.
 
-The improved search, the exact front and the lower bound share these choices, so that a gap between them is one of the
-search and never one of the choices:
-
-- Every task runs on one GPU. On a GPU its tasks queue in SPT order (time alone at the default clock, ties by index),
-  and a batch is a run of at most `width` consecutive tasks of the queue. Batches are executed in that order. A set that
-  exceeds the GPU's memory or MPS clients is no batch.
-- A batch has one of the clocks of the type of GPU with one of the vectors of MPS percentages of its members' workloads.
-- Tasks of a batch speed up when others of it end, as on a device (`scheduling.batch_model.run_until_next_end`).
-
-The predictor knows workloads, not tasks. So the table has one entry for each type of GPU and each set of workloads that
-a batch could have, at most sum over s = 1 .. width of C(k + s - 1, s) sets of k workloads. Its rows, one for each kept
-vector of percentages at each clock, have the times and the power of every subset of the members. All are predicted
-before the search, in a few large calls.
-
-Of the p^s vectors of percentages of s workloads, the table keeps the few that are the best ones most often at the top
-clock: over 2 s + 1 relative lengths (equal tasks, and each task in turn two and four times as long) and three goals
-(least energy, least sum of execution times, least sum of both relative to 100 % for each). Sets of three and more have
-100 % for each member.
-
-Let batch B have b tasks behind it in its queue. A task's JCT is the sum of tau over the earlier batches of its queue
-plus its own time (Eq. 13). Exchanging the sums, each batch delays the b tasks behind it by its length tau_B, so
-
-    E = sum over B of E_B (Eq. 14),    T = sum of all JCTs = sum over B of (sum over i in B of tau_i + b tau_B)
-
-An option of a batch is [E_B, sum_i tau_i, tau_B]. For all weights on E and T its cost is monotone in these three, so an
-option is left out if another one is as good in all of them.
-
-Example: tasks with 2 and 5 iterations on the toy GPU, which take 1 s each alone and take turns together, at 110 W. The
-lower one of its two clocks is dominated. The first task alone costs 220 J; together the tasks end at 4 s and 7 s.
-
->>> from heshare.testing.toy import toy_instance
->>> options = BatchTable(*toy_instance([2.0, 5.0])).options(0, np.array([[0, EMPTY], [0, 1]]))
->>> options.begin.tolist(), options.sm_mhz.tolist(), options.values.round(6).tolist()
-([0, 1, 2], [1000, 1000], [[220.0, 2.0, 2.0], [770.0, 11.0, 7.0]])
-
-Sources: the paper, Section III-C, Eqs. 11 to 15. SPT order minimises the sum of completion times of one machine without
-batches: Smith 1956, doi:10.1002/nav.3800030106. Numbers of sets: Buckles and Lybanon 1977, doi:10.1145/355732.355739.
+`docs/bound.md` has the choices and the derivation; after Section III-C of the paper (Eqs. 11 to 15).
 """
 
 from dataclasses import dataclass
@@ -138,7 +102,7 @@ class BatchOptions:
     mps_pct: IntArray
 
     def part(self, start: int, stop: int) -> "BatchOptions":
-        """Return the options of some consecutive sets."""
+        """Return the options of consecutive sets."""
         begin = self.begin[start : stop + 1]
         rows = slice(begin[0], begin[-1])
         return BatchOptions(begin - begin[0], self.values[rows], self.sm_mhz[rows], self.mps_pct[rows])
@@ -149,7 +113,7 @@ class FeasibleBatches:
     """Batches that one type of GPU could run, and their options.
 
     Attributes:
-        order: tasks in the type's SPT order, shape (n,); a task's place here is its position.
+        order: tasks in the type's SPT order, shape (n,); a task's index here is its position.
         sets: positions of each batch's tasks, ascending, `EMPTY` beyond its size, shape (m, w).
         options: the options of each; none for a set that the GPU cannot run.
     """
@@ -168,7 +132,7 @@ class FeasibleBatches:
 
 
 class BatchTable:
-    """The table of workload sets of a task set, predicted when it is made, and the options of any set of its tasks.
+    """The table of workload sets of a task set, predicted on construction, and the options of any set of its tasks.
 
     Attributes:
         instance: the task set and its GPUs.
@@ -177,6 +141,15 @@ class BatchTable:
         arrays: the table for compiled code.
         mps_pct: MPS percentages of the members of each row, shape (rows, w).
         sm_mhz: the clock of each row, MHz, shape (rows,).
+
+    Example:
+        Tasks with 2 and 5 iterations on the toy GPU take 1 s an iteration alone and take turns together, at 110 W. The
+        lower one of its two clocks is dominated. The first task alone costs 220 J; together they end at 4 s and 7 s.
+
+        >>> from heshare.testing.toy import toy_instance
+        >>> options = BatchTable(*toy_instance([2.0, 5.0])).options(0, np.array([[0, EMPTY], [0, 1]]))
+        >>> options.begin.tolist(), options.sm_mhz.tolist(), options.values.round(6).tolist()
+        ([0, 1, 2], [1000, 1000], [[220.0, 2.0, 2.0], [770.0, 11.0, 7.0]])
     """
 
     def __init__(self, instance: Instance, predictor: Predictor, choices: BatchChoices = DEFAULT_CHOICES) -> None:
@@ -185,7 +158,7 @@ class BatchTable:
         workloads, self._workload = numbered_workloads(instance.tasks)
         self._model = BatchModel(instance, predictor)
         self._choices = choices
-        # One task of each workload: the batch model is asked for tasks, and its rates are those of their workloads.
+        # One task of each workload: the batch model takes tasks, and its rates depend on their workloads only.
         self._task_of_workload = np.unique(self._workload, return_index=True)[1]
 
         self.width = min(choices.width, instance.n)
@@ -240,7 +213,7 @@ class BatchTable:
         sets = np.array(list(combinations_with_replacement(range(len(tasks_of)), size)), dtype=np.int64)
         sets = sets[np.lexsort(sets.T)]  # in order of their numbers, with the last member first
 
-        # Of the ascending members, one that equals the member `back` places before needs more than `back` such tasks.
+        # Of the ascending members, a member equal to the one `back` before it needs more than `back` such tasks.
         possible = np.ones(len(sets), dtype=bool)
         for back in range(1, size):
             same = sets[:, back:] == sets[:, :-back]
@@ -272,13 +245,13 @@ class BatchTable:
         return _Alone(levels, clocks, iteration_s, power_w)
 
     def _percentages(self, kind: int, members: IntArray, alone: "_Alone") -> tuple[IntArray, IntArray]:
-        """Return the vectors of percentages that m sets keep: the set of each, (v,), and the levels, (v, s)."""
+        """Return the selected vectors of percentages of m sets: the set of each, (v,), and the levels, (v, s)."""
         count, size = members.shape
         full = len(alone.levels) - 1
         if size != 2 or self._choices.mps_variants == 1:
             return np.arange(count), np.full((count, size), full)
 
-        # Candidate 0 is 100 % for each, which is always kept.
+        # Candidate 0 is 100 % for each, which is always selected.
         candidates = np.array(list(product(range(full, -1, -1), repeat=size)))
         trials = np.repeat(members, len(candidates), axis=0)
         levels = np.tile(candidates, (count, 1))
@@ -312,8 +285,8 @@ class BatchTable:
     ) -> "_Rows":
         """Return the rows of v sets with percentages, given by workloads and levels, (v, s), at every clock.
 
-        The whole sets are asked for. The times of two tasks' subsets, a task alone, come from `alone`, those of larger
-        sets from the rows of `smaller` sets, whose first row by number is in `begin`.
+        The whole sets are predicted. The times of two tasks' subsets, a task alone, are in `alone`, those of larger
+        sets in the rows of `smaller` sets, whose first row by number is in `begin`.
         """
         clocks = len(alone.clocks)
         size = members.shape[1]
@@ -475,7 +448,7 @@ class _Rows:
         return cls(nothing.reshape(0, width), nothing, np.zeros((0, 2**width, width)), np.zeros((0, 2**width)))
 
     def joined(self, others: "_Rows") -> "_Rows":
-        """Return these rows and others behind them."""
+        """Return these rows followed by others."""
         return _Rows(
             np.concatenate((self.mps_pct, others.mps_pct)),
             np.concatenate((self.sm_mhz, others.sm_mhz)),
@@ -487,7 +460,7 @@ class _Rows:
 def _wins(iteration_s: FloatArray, power_w: FloatArray, candidates: int) -> IntArray:
     """Return how often each of t candidates is the best one of each of m sets of s workloads, shape (m, t).
 
-    The m times t rows are as in the table, (rows, 2**s, s); lengths and goals are those of the module's docstring.
+    The m times t rows are as in the table, (rows, 2**s, s); lengths and goals are those of `docs/bound.md`.
     """
     size = iteration_s.shape[2]
     count = len(power_w) // candidates
@@ -564,7 +537,7 @@ def fill_options(
     """Write the options of one set of tasks that no other option dominates; return how many.
 
     The first `size` of `tasks` count. Written are [E_B in J, sum of execution times in s, tau_B in s], `values`, their
-    `rows` in the table, and the places in `tasks` of the row's members, `places`, shape (w,); `left` is scratch, (w,).
+    `rows` in the table, and the indices in `tasks` of the row's members, `places`, shape (w,); `left` is scratch, (w,).
     """
     needs_mib = 0.0
     for member in range(size):
@@ -616,7 +589,7 @@ def fill_options(
 def _list_options(
     table: TableArrays, kind: int, sets: IntArray, values: FloatArray, rows: IntArray, members: IntArray, most: int
 ) -> IntArray:
-    """Write the options of sets of tasks, `EMPTY` beyond their sizes, shape (m, w), as long as there is room.
+    """Write the options of sets of tasks, `EMPTY` beyond their sizes, shape (m, w), as long as they fit the arrays.
 
     Written are the `values` of each option, shape (o, 3), their `rows` in the table, (o,), and the member of the row
     that each task is, `members`, shape (o, w), `EMPTY` before. A set has at most `most` options. Returned is the number

@@ -1,40 +1,6 @@
 """The exact Pareto front of a small task set: every non-dominated plan that `heshare.lab.plus.batch_table` allows.
 
-An assignment gives the sets S_1, ..., S_k of tasks to k GPUs, and its front is the Minkowski sum F_1(S_1) + ... +
-F_k(S_k) of the exact fronts of its queues. The front of all plans is the non-dominated part of the union of these sums
-over all k^n assignments.
-
-Front of every queue. A set of tasks is the bits of a whole number (Held and Karp 1962); on one type of GPU bit i is the
-task at SPT position i. The queue of a set S is its first batch, the l lowest bits B of S, before the queue of the
-others, which all wait for it. With nd for removing dominated points,
-
-    F(empty) = {[0, 0]},    F(S) = nd of the union over l = 1 .. width, options o of B, of
-                                   [E_o, sum_o + (|S| - l) tau_o] + F(S without B)
-
-takes one pass over the 2^n sets in ascending order, for all assignments at once.
-
-Most assignments are ruled out. Let the front so far have the points (E_1, T_1), (E_2, T_2), ... by energy. A new point
-lies below it only if it is below one of the corners (E_{i+1}, T_i) in both objectives, and then y v < x v for all
-weights v >= 0. The sum over g of q_g(S_g), with the least cost q_g(S) = min over y in F_g(S) of y v, is a lower bound
-of y v for all plans of the assignment. So an assignment whose bound reaches x v at some of the weights, for each corner
-x, has no point of the front below a corner. Partial assignments are bounded likewise, with the least cost of serving
-the remaining tasks by GPU g and those after it, in 3^n steps for each GPU:
-
-    c_k(S) = q_k(S),    c_g(S) = min over subsets U of S of q_g(U) + c_{g+1}(S without U)
-
-The ends of the front are plans of least energy and of least JCT, so no point lies beyond them. The first front consists
-of the fronts of the assignments that are optimal for 24 weights and both ends. Remaining assignments are merged in the
-order of their bounds; sums that cannot improve are dropped early.
-
-Example: tasks of 2 and 5 s on two GPUs of 110 W. One task on each GPU is best in both objectives: 110 W x 7 s = 770 J
-and an average JCT of 7 / 2 s.
-
->>> from heshare.testing.toy import toy_instance
->>> front_of(BatchTable(*toy_instance([2.0, 5.0], gpus=2))).objectives.round(6).tolist()
-[[770.0, 3.5]]
-
-Sources: subsets: Held and Karp 1962, doi:10.1137/0110015. Bound sets of fronts and weighted sums: Ehrgott 2005,
-doi:10.1007/3-540-27659-9, Chapters 2, 3 and 8.
+`docs/bound.md` has the recursions, the bounds and their sources.
 """
 
 from collections.abc import Iterable, Sequence
@@ -69,7 +35,7 @@ class FrontPoints:
 
     Attributes:
         points: [energy in J, sum of JCTs in s], by energy, shape (m, 2).
-        labels: the point of each GPU's own front, in its `QueueFronts`, shape (m, k).
+        labels: the point of each GPU's front, in its `QueueFronts`, shape (m, k).
     """
 
     points: FloatArray
@@ -86,9 +52,9 @@ class FrontPoints:
 def exact_front(
     tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, *, choices: BatchChoices = DEFAULT_CHOICES
 ) -> Front:
-    """Return the exact Pareto front of a small task set, with every non-dominated plan of the kept choices.
+    """Return the exact Pareto front of a small task set, with every non-dominated plan of the choices of `BatchTable`.
 
-    Vectors of MPS percentages that are never the best at the top clock are left out (`heshare.lab.plus.batch_table`).
+    Vectors of MPS percentages that are never the best at the top clock are left out (`docs/bound.md`).
     There may be `MAX_TASKS` tasks; `choices` are the clocks and MPS percentages that a batch may have.
 
     Raises:
@@ -107,7 +73,16 @@ def exact_front(
 
 
 def front_of(table: BatchTable) -> Front:
-    """Return the exact front of the batches of a table."""
+    """Return the exact front of the batches of a table.
+
+    Example:
+        Tasks of 2 and 5 s on two GPUs of 110 W. One task on each GPU is best in both objectives: 110 W x 7 s = 770 J
+        and an average JCT of 7 / 2 s.
+
+        >>> from heshare.testing.toy import toy_instance
+        >>> front_of(BatchTable(*toy_instance([2.0, 5.0], gpus=2))).objectives.round(6).tolist()
+        [[770.0, 3.5]]
+    """
     instance = table.instance
     batches = table.feasible_batches()
     fronts = tuple(subset_fronts(of_kind) for of_kind in batches)
@@ -132,7 +107,7 @@ def front_over_assignments(
     """Return the exact front over all assignments of tasks to GPUs.
 
     `fronts` are of every queue on each type of GPU, `orders` its SPT order, shape (n,) each; `kinds` has the type of
-    each of k GPUs, GPUs of one type side by side.
+    each of k GPUs, GPUs of one type in consecutive positions.
     """
     assignments = _Assignments(tuple(fronts), tuple(sets_by_task(order) for order in orders), tuple(kinds))
     ends = assignments.optimal_fronts(np.eye(2))
@@ -199,7 +174,7 @@ class _Assignments:
         return result
 
     def add(self, sets: Iterable[int], front: FrontPoints) -> FrontPoints:
-        """Return a front with the points that an assignment adds to it: sums of one point of each GPU's own front."""
+        """Return a front with the points that an assignment adds to it: sums of one point of each GPU's front."""
         queues = [(self.fronts[kind], int(self.by_task[kind][own])) for kind, own in zip(self.kinds, sets, strict=True)]
         ideals = np.array([fronts.of(queue).min(axis=0) for fronts, queue in queues])
         points = np.zeros((1, 2))
@@ -225,9 +200,9 @@ def _improving_sums(
 ) -> tuple[FloatArray, IntArray]:
     """Return the non-dominated sums of a point of each of two fronts that could, with `ideal` added, improve a front.
 
-    The points are of shapes (a, 2) and (b, 2), `ideal` is the least that the GPUs to come add to each objective, shape
-    (2,), and `front` is that so far, by energy, shape (m, 2). With the sums, shape (r, 2), come the indices of the two
-    points that they are made of, shape (r, 2).
+    The points are of shapes (a, 2) and (b, 2), `ideal` is the least that the remaining GPUs add to each objective,
+    shape (2,), and `front` is that so far, by energy, shape (m, 2). Returned are the sums, shape (r, 2), and the
+    indices of their two points, shape (r, 2).
     """
     energy_j = np.empty(len(left) * len(right))
     jct_s = np.empty(len(energy_j))
@@ -300,9 +275,9 @@ def least_costs(fronts: QueueFronts, weights: FloatArray) -> FloatArray:
 
 @njit(cache=True)
 def completions(least: FloatArray, after: FloatArray) -> FloatArray:
-    """Return the least cost of serving a set with one GPU and those after it, for every set and weight.
+    """Return the least cost of running a set on one GPU and those after it, for every set and weight.
 
-    `least` is the cost of the GPU's own queue of every set, `after` that of serving it with the GPUs after it, both of
+    `least` is the cost of the GPU's queue of every set, `after` that of running it on the GPUs after it, both of
     shape (2**n, f).
     """
     result = np.empty(least.shape)
@@ -324,14 +299,14 @@ def completions(least: FloatArray, after: FloatArray) -> FloatArray:
 def expand(
     taken: IntArray, cost: FloatArray, ceiling: IntArray, least: FloatArray, after: FloatArray, corners: FloatArray
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Give one more GPU a set of tasks in every way that could still reach below the front.
+    """Assign a set of tasks to one more GPU in every way that could still reach below the front.
 
     Args:
         taken: the tasks that earlier GPUs have, shape (p,).
         cost: weighted cost of their queues, shape (p, f).
         ceiling: the largest set allowed: of GPUs of one type, earlier ones take larger sets, shape (p,).
-        least: cost of the GPU's own queue of every set, shape (2**n, f).
-        after: cost of serving a set with the GPUs after it, shape (2**n, f).
+        least: cost of the GPU's queue of every set, shape (2**n, f).
+        after: cost of running a set on the GPUs after it, shape (2**n, f).
         corners: weighted corners below the front's points, shape (c, f).
 
     Returns:

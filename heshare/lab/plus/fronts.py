@@ -1,33 +1,6 @@
 """Fronts of queues and of clusters: exact batching with labels, and Minkowski sums of fronts.
 
-Front of a queue. The recursion of `heshare.lab.plus.local_search` without a weight: F_j is the set of non-dominated
-labels [E, T] of the tasks from position j of m on,
-
-    F_m = {[0, 0]},    F_j = nd of the union over l = 1 .. width, options o of j .. j + l - 1, of
-                             [E_o, sum_o + (m - j - l) tau_o] + F_{j + l}
-
-where nd removes dominated points. This is exact (label setting, Martins 1984): a dominated label y' of F_{j + l}, with
-y <= y', cannot be part of a non-dominated point, since x + y <= x + y' for every x that is put before it.
-
-Front of a cluster. An assignment's objectives are sums over its queues, so its front is a Minkowski sum,
-
-    F = nd(F_1 + ... + F_k),    A + B = {a + b : a in A, b in B},    nd(A + B) = nd(nd(A) + nd(B))
-
-The last equation holds for the same reason, and is why every partial sum may drop its dominated points at once. Sums of
-two are made pairwise, as in a tournament. The number of points may still grow as the product of the fronts' sizes, so
-partial fronts are thinned to a limit: half of it for the lower convex hull, which has the best plan of every weight,
-the rest evenly along the front. Within the limit the front is exact; beyond it, it is a part of the exact front of the
-points that were kept.
-
-Example: two fronts of two points each. Of the four sums (4, 9), (7, 8), (5, 5) and (8, 4), the second is dominated by
-the third, which is the sum of point 1 of the first front and point 0 of the second.
-
->>> first, second = np.array([[1.0, 6.0], [2.0, 2.0]]), np.array([[3.0, 3.0], [6.0, 2.0]])
->>> [values.tolist() for values in sum_fronts([first, second], limit=10)]
-[[[4.0, 9.0], [5.0, 5.0], [8.0, 4.0]], [[0, 0], [1, 0], [1, 1]]]
-
-Sources: labels: Martins 1984, doi:10.1016/0377-2217(84)90077-8, and Ehrgott 2005, doi:10.1007/3-540-27659-9, Chapter 9.
-Minkowski sums of fronts: Karathanasis, Kontogiannis and Zaroliagis 2025, doi:10.4230/LIPIcs.ESA.2025.59.
+`docs/bound.md` has the equations and their sources.
 """
 
 from collections.abc import Iterable, Sequence
@@ -81,8 +54,7 @@ def suffix_fronts(length: int, width: int, options: BatchOptions, limit: int) ->
     """Return the front of each suffix of a queue, over all ways to cut it into batches and to configure them.
 
     Suffix i has the last i of `length` tasks. `options` are of the sets of 1, 2 .. `width` tasks from every position,
-    as `suffix_sets` lists them. A suffix keeps about `limit` points; a queue whose fronts are smaller has its exact
-    front.
+    in the order of `suffix_sets`. A suffix has at most about `limit` points; below that its front is exact.
     """
     suffix = np.arange(length + 1)[:, None]
     taken = np.arange(width)
@@ -96,7 +68,7 @@ def suffix_fronts(length: int, width: int, options: BatchOptions, limit: int) ->
 def suffix_sets(length: int, width: int) -> IntArray:
     """Return the positions of 1, 2 .. width tasks from every position of a queue, shape (length * width, width).
 
-    A set that would reach beyond the end has fewer tasks; the labels never refer to it.
+    A set that would extend beyond the end has fewer tasks; no label refers to it.
     """
     position = np.arange(length)[:, None, None] + np.arange(width)
     within = np.arange(width) <= np.arange(width)[:, None]
@@ -111,11 +83,11 @@ def label_queues(
 
     Args:
         row: the set of the first 1, 2 .. w tasks of each queue, -1 beyond its length, shape (q, w).
-        rest: the queue without them, which is listed before, shape (q, w).
+        rest: the queue without them, which has a lower index, shape (q, w).
         length: tasks of each queue, shape (q,).
         begin: the first option of each set, and the number of options, shape (m + 1,).
         values: E_B in J, sum of execution times in s, tau_B in s of each option, shape (o, 3).
-        limit: about how many points a queue keeps.
+        limit: about the largest number of points of a queue.
         tolerance: a point must be better in JCT by more than this share of it.
 
     Returns:
@@ -175,7 +147,7 @@ def thinned_front(energy_j: FloatArray, jct_s: FloatArray, limit: int, tolerance
     """Return the indices of the non-dominated of m points by energy, at most about `limit` of them.
 
     A point must be better in JCT than the one before by more than the share `tolerance` of it. Of too many points the
-    lower convex hull is kept, at most half the limit, and points evenly spaced along the front, with both ends.
+    lower convex hull is selected, at most half the limit, and points evenly spaced along the front, with both ends.
     """
     front = non_dominated_indices(energy_j, jct_s)
     count = 0
@@ -188,7 +160,7 @@ def thinned_front(energy_j: FloatArray, jct_s: FloatArray, limit: int, tolerance
     if count <= limit:
         return front[:count]
 
-    # The hull by a monotone chain: a point stays while the turn from its neighbours is to the left.
+    # The hull by a monotone chain: a point remains while the turn from its neighbours is to the left.
     hull = np.empty(count, dtype=np.int64)
     top = 0
     for i in range(count):
@@ -254,9 +226,17 @@ def _sum_of_two(left: FloatArray, right: FloatArray, limit: int) -> tuple[FloatA
 def sum_fronts(fronts: Sequence[FloatArray], limit: int) -> tuple[FloatArray, IntArray]:
     """Return the Minkowski sum of fronts, exact as long as partial sums stay within the limit.
 
-    The halves are summed first, so that the work grows with the number of fronts and no faster. Fronts are [energy in
-    J, sum of JCTs in s] by energy, shape (m, 2) each; a partial sum keeps about `limit` points. Returned are the points
-    of the sum, shape (f, 2), and the chosen point of each front, shape (f, q).
+    Sums are formed pairwise, so the work is linear in the number of fronts. Fronts are [energy in
+    J, sum of JCTs in s] by energy, shape (m, 2) each; a partial sum has at most about `limit` points. Returned are the
+    points of the sum, shape (f, 2), and the chosen point of each front, shape (f, q).
+
+    Example:
+        Of the four sums (4, 9), (7, 8), (5, 5) and (8, 4) of two fronts, the third one dominates the second. It is the
+        sum of point 1 of the first front and point 0 of the second.
+
+        >>> first, second = np.array([[1.0, 6.0], [2.0, 2.0]]), np.array([[3.0, 3.0], [6.0, 2.0]])
+        >>> [values.tolist() for values in sum_fronts([first, second], limit=10)]
+        [[[4.0, 9.0], [5.0, 5.0], [8.0, 4.0]], [[0, 0], [1, 0], [1, 1]]]
     """
     if not fronts:
         return np.zeros((1, 2)), np.zeros((1, 0), dtype=np.int64)

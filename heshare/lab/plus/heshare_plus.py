@@ -1,41 +1,12 @@
-"""HeShare+: a search for better plans than the paper's, over the paper's batch model, and its three policies.
+"""HeShare+: a search for better plans than the paper's, with the paper's batch model, and its three policies.
 
-The total energy (Eq. 7) and the sum of JCTs (n times Eq. 9) are sums over GPUs. With the tasks S_g of GPU g,
-
-    E = sum over g of E_g(S_g),    T = sum over g of T_g(S_g)
-
-So, for a weight w, min E + w T is a minimum over assignments of a sum of queue costs, each of which is exact
-(`heshare.lab.plus.local_search`), and the front of an assignment is the Minkowski sum of its queues' fronts
-(`heshare.lab.plus.fronts`). What a batch may be and costs is in one table (`heshare.lab.plus.batch_table`).
-
-The minimiser of E + w T is Pareto optimal for every w > 0, since a plan that dominated it would cost less. Over all w
-these are the supported points, those on the lower convex hull of the front. Two supported neighbours (E_1, T_1) and
-(E_2, T_2) cost the same at w = (E_1 - E_2) / (T_2 - T_1), and on either side one of them is better. So the slopes of
-the front are the range of weights that matters. The first round reads it from a few weights over six decades around
-w_0 = E / T. The next rounds go along the weights, spaced evenly in log w, forth and back. Optima of neighbouring
-weights are alike, so each weight starts from its own best assignment and its neighbour's, then from perturbations of
-its own; the better of old and new is kept (iterated local search). A point in a dent of the front is the minimum for no
-weight; such points come from the fronts of all assignments that the search finds.
-
-Example: two tasks on two GPUs of one type, where the only plan without a rival runs one task on each.
-
->>> from heshare.testing.toy import ToyPredictor, toy_gpu
->>> from heshare.world.workload import Workload
->>> tasks = Task(0, Workload("resnet18", 4), 2.0), Task(1, Workload("resnet18", 4), 5.0)
->>> front = optimise(tasks, Cluster((toy_gpu(),) * 2), ToyPredictor(), rng=np.random.default_rng(0))
->>> front.objectives.round(6).tolist()
-[[770.0, 3.5]]
-
-Sources: the paper, Sections III-B, III-C and IV. Weighted sums and supported points: Ehrgott 2005, Multicriteria
-Optimization, doi:10.1007/3-540-27659-9, Chapters 3 and 8. Iterated local search: Lourenco, Martin and Stuetzle 2003,
-doi:10.1007/0-306-48056-5_11.
+`docs/bound.md` has the derivation and its sources.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -78,17 +49,17 @@ class SearchSettings:
     R rounds with C coarse weights, W weights and P perturbations make about C + 3 W + (R - 2) W (1 + P) descents.
 
     Attributes:
-        rounds: rounds along the weights, the first coarse one included.
+        rounds: rounds along the weights, including the coarse first one.
         weights: weights on time between the ends of the front.
         coarse_weights: weights of the first round.
         perturbations: perturbations of the best assignment of every weight in each round, from the third on.
         perturbation_size: tasks that a perturbation moves.
-        exhaustive_gpus: on clusters of up to so many GPUs every GPU is tried for every task; on larger ones a sample.
+        exhaustive_gpus: largest cluster on which every GPU is tried for every task; on larger ones a sample.
         sampled_gpus: GPUs sampled for a task.
         passes: passes over all tasks with a sample.
-        swap_tasks: task sets of up to so many tasks are searched by swaps too.
-        labels: about how many partial plans of a queue are kept for its front.
-        sum_points: about how many partial plans of several queues are kept for the front of a cluster.
+        swap_tasks: largest task set that is searched by swaps too.
+        labels: about the largest number of partial plans of a queue for its front.
+        sum_points: about the largest number of partial plans of several queues for the front of a cluster.
         front_plans: the largest number of plans in the final front.
         choices: the clocks and MPS percentages that a batch may have.
 
@@ -147,12 +118,12 @@ def optimise(
     """Return the front of a task set, planned by HeShare+.
 
     Args:
-        tasks: the task set; all tasks are taken to be there from the start, whatever their arrival.
+        tasks: the task set; arrival times are ignored, all tasks are available at the start.
         cluster: the GPUs.
         predictor: predicts times and powers.
-        rng: the only source of chance; the same state gives the same front, byte for byte, unless a budget is given.
+        rng: source of randomness; the same state gives the same front, byte for byte, unless a budget is given.
         effort: the limits of the search, and the clocks and MPS percentages that a batch may have.
-        budget_s: search for so many seconds instead of `effort.rounds` rounds; the front then depends on the speed of
+        budget_s: time of the search, s, instead of `effort.rounds` rounds; the front then depends on the speed of
             the machine. The first round is always finished.
         progress: called after every round with the front so far; False stops the search.
         ready_s: when each GPU begins with these tasks, s from now, shape (k,); at once unless given.
@@ -162,8 +133,18 @@ def optimise(
         The final Pareto front, with `.trade_off`, `.en_opt` and `.jct_opt`.
 
     Raises:
-        InputError: there is no task, one fits no GPU, or the budget is no time.
+        InputError: there is no task, one fits no GPU, or the budget is not a positive number.
         Stopped: a Ctrl-C after the first weights, with the front so far.
+
+    Example:
+        On two GPUs of one type, the only non-dominated plan of two tasks runs one task on each.
+
+        >>> from heshare.testing.toy import ToyPredictor, toy_gpu
+        >>> from heshare.world.workload import Workload
+        >>> tasks = Task(0, Workload("resnet18", 4), 2.0), Task(1, Workload("resnet18", 4), 5.0)
+        >>> front = optimise(tasks, Cluster((toy_gpu(),) * 2), ToyPredictor(), rng=np.random.default_rng(0))
+        >>> front.objectives.round(6).tolist()
+        [[770.0, 3.5]]
     """
     start_s = perf_counter()
     good = budget_s is None or 0 <= budget_s < math.inf
@@ -247,7 +228,7 @@ class PlusSearch:
         self._best_costs = [np.inf] * len(self._weights)
 
     def _refine(self, number: int, end_s: float) -> None:
-        """Go once along the weights, each one from its own and its neighbour's best, then from perturbations."""
+        """Traverse the weights once, each from its best scheme and its neighbour's, then from perturbations."""
         forth = number % 2 == 1
         indices = range(len(self._weights))
         neighbour: int | None = None
@@ -317,7 +298,7 @@ class FrontArchive:
         self.points = np.zeros((0, 2))
         self._table = table
         self._front_plans = settings.front_plans
-        # The more queues add up, the fewer points each one needs.
+        # The more queues are summed, the fewer points each one needs.
         many = table.instance.k > settings.exhaustive_gpus
         self._labels = min(settings.labels, 16) if many else settings.labels
         self._sum_points = min(settings.sum_points, 48) if many else settings.sum_points
@@ -327,7 +308,7 @@ class FrontArchive:
         self._batches_at: dict[tuple[Queue, int], tuple[Batch, ...]] = {}
 
     def add(self, schemes: Iterable[IntArray]) -> None:
-        """Add the fronts of schemes, GPU of each task, shape (n,), and keep the points that are not dominated."""
+        """Add the fronts of schemes, GPU of each task, shape (n,), and retain the non-dominated points."""
         new = []
         for scheme in schemes:
             queues = self._queues_of(scheme)
@@ -349,7 +330,7 @@ class FrontArchive:
         points = self.points
         if len(points) < 2:
             return 1.0, 1.0
-        # Neighbours that almost coincide have extreme slopes; a few points spread over the front have not.
+        # Neighbours that almost coincide have extreme slopes; a few points spread over the front do not.
         chosen = thin(points, 12)
         slopes = -np.diff(points[chosen, 0]) / np.diff(points[chosen, 1])
         return float(slopes.min()), float(slopes.max())
@@ -413,7 +394,7 @@ class FrontArchive:
 
 
 class HeSharePlus(FrontPolicy):
-    """One plan of HeShare+'s front, released batch by batch, as HeShare's own plans are.
+    """One plan of HeShare+'s front, released batch by batch as HeShare's plans are.
 
     Args:
         choice: `trade-off` (the knee), `en-opt` (least energy) or `jct-opt` (least average JCT).
@@ -439,8 +420,8 @@ def _register(choice: PlanChoice, title: str) -> None:
     @register(
         f"heshare+:{choice}", title=f"HeShare+ {title}", parameters={"rounds": DEFAULT_SETTINGS.rounds}, preset={}
     )
-    def policy(**changed: Any) -> HeSharePlus:
-        return HeSharePlus(choice, **changed)
+    def policy(*, rounds: int = DEFAULT_SETTINGS.rounds) -> HeSharePlus:
+        return HeSharePlus(choice, rounds=rounds)
 
 
 for _choice, _title in TITLES.items():

@@ -1,41 +1,6 @@
 """Local search over assignments for one weight on time: exact batching of every queue, relocations and swaps.
 
-For a weight w >= 0 (J / s) a plan costs E + w T, with the energy E and the sum of JCTs T. Both are sums over GPUs
-(`heshare.lab.plus.batch_table`), so an assignment costs the sum of its queues' costs, and a move changes only the two
-queues that it touches. A queue of m tasks in SPT order is cut into batches at least cost by dynamic programming from
-its end:
-
-    best[m] = 0
-    best[j] = min over l = 1 .. width, options o of the tasks j .. j + l - 1, of
-              E_o + w (sum_o + (m - j - l) tau_o) + best[j + l]
-
-since a batch delays the m - j - l tasks behind it by its length and needs nothing else of the rest. This is exact: an
-optimal queue without its first batch is an optimal queue of the others (Bellman's principle). A GPU that begins at r >
-0 adds w r for each task. best[j] depends on the tasks from j on only, so a change of a queue keeps the stored best[j]
-behind it.
-
-The search is a descent: each task is relocated to the GPU where the total falls most; when no relocation improves,
-pairs of tasks of different GPUs are swapped; it ends when no move improves. `perturb` moves a few tasks anywhere, from
-where the next descent starts (iterated local search).
-
-A descent meets most batches many times, so the options of a set of tasks are kept in `Memo`, by the number of the set.
-A large task set has more sets than places; sets of one place take turns.
-
-Example: tasks with 2 and 5 iterations as in `heshare.lab.plus.batch_table`, w = 10 J / s, two equal GPUs. One after the
-other on one GPU they cost 770 J + 10 (2 + 7) s = 860; on two GPUs 770 J + 10 (2 + 5) s = 840.
-
->>> from heshare.testing.toy import toy_instance
->>> table = BatchTable(*toy_instance([2.0, 5.0], gpus=2))
->>> memo, queues = memo_of(table), queues_of(table, 10.0)
->>> assign(table.arrays, memo, queues, np.array([0, 0]))
->>> round(queue_cost(queues, 0), 6)
-860.0
->>> gpus = np.array([[0, 1], [0, 1]])
->>> round(descend(table.arrays, memo, queues, np.arange(2), gpus, True, 10), 6), queues.gpu_of.tolist()
-(840.0, [1, 0])
-
-Sources: iterated local search: Lourenco, Martin and Stuetzle 2003, doi:10.1007/0-306-48056-5_11. Relocate and exchange
-moves between routes, evaluated from stored partial results: Savelsbergh 1992, doi:10.1287/ijoc.4.2.146.
+`docs/bound.md` has the recursion and its sources.
 """
 
 from math import comb
@@ -59,15 +24,15 @@ _OPTIONS_A_SET = 8
 
 
 class Memo(NamedTuple):
-    """The options of sets of tasks that were met before.
+    """A cache of the options of sets of tasks, by the number of the set; sets with one slot replace each other.
 
     Attributes:
-        place: what the i-th task of a set adds to its number if it is at SPT position p, shape (w, n).
+        place: summand of the number of a set for its i-th task at SPT position p, shape (w, n).
         sets: sets of tasks on one type of GPU, shape (1,).
-        kept: the number of the set whose options are kept in each place (-1 for none), its first option, and the
-            first option behind, shape (places, 3).
+        kept: the number of the set cached in each slot (-1 for none), its first option, and the end of its options,
+            shape (slots, 3).
         values: E_B in J, sum of execution times in s, tau_B in s of each option, shape (o, 3).
-        used: how many options are kept, shape (1,).
+        used: how many options are cached, shape (1,).
         rows: scratch: the rows of the table, shape (most,).
         members: scratch: the members sorted by workload, shape (w,).
         left: scratch: iterations left, shape (w,).
@@ -84,7 +49,7 @@ class Memo(NamedTuple):
 
 
 def memo_of(table: BatchTable, most_sets: int = _MOST_SETS) -> Memo:
-    """Return an empty memo with a place for every set of tasks, or for so many."""
+    """Return an empty memo with a slot for every set of tasks, or with `most_sets` slots."""
     n = table.instance.n
     width = table.width
     smaller = [0, *(comb(n, size) for size in range(1, width + 1))]
@@ -139,7 +104,22 @@ class Queues(NamedTuple):
 
 
 def queues_of(table: BatchTable, weight: float) -> Queues:
-    """Return the empty queues of a cluster, which begin when its GPUs are ready."""
+    """Return the empty queues of a cluster, which begin when its GPUs are ready.
+
+    Example:
+        Tasks with 2 and 5 iterations as in `BatchTable`, a weight of 10 J/s, two equal GPUs. One after the other on one
+        GPU they cost 770 J + 10 (2 + 7) s = 860 J; on two GPUs 770 J + 10 (2 + 5) s = 840 J.
+
+        >>> from heshare.testing.toy import toy_instance
+        >>> table = BatchTable(*toy_instance([2.0, 5.0], gpus=2))
+        >>> memo, queues = memo_of(table), queues_of(table, 10.0)
+        >>> assign(table.arrays, memo, queues, np.array([0, 0]))
+        >>> round(queue_cost(queues, 0), 6)
+        860.0
+        >>> gpus = np.array([[0, 1], [0, 1]])
+        >>> round(descend(table.arrays, memo, queues, np.arange(2), gpus, True, 10), 6), queues.gpu_of.tolist()
+        (840.0, [1, 0])
+    """
     instance = table.instance
     n = instance.n
     return Queues(
@@ -159,7 +139,7 @@ def queues_of(table: BatchTable, weight: float) -> Queues:
 
 @njit(cache=True)
 def _keep(table: TableArrays, memo: Memo, kind: int, tasks: IntArray, size: int, number: int, place: int) -> None:
-    """Compute the options of a set of tasks in SPT order and keep them in a place of the memo."""
+    """Compute the options of a set of tasks in SPT order and write them to a slot of the memo."""
     if memo.used[0] + len(memo.rows) > len(memo.values):
         for each in range(len(memo.kept)):
             memo.kept[each, 0] = -1
@@ -184,10 +164,10 @@ def changed_costs(table: TableArrays, memo: Memo, queues: Queues, changes: IntAr
     """Write what some queues would cost after a change of each, shape (c,).
 
     A row of `changes`, shape (c, 3), is a GPU, the task that its queue loses and the task that it gains; either may be
-    `EMPTY`. With neither, the whole queue is evaluated anew. The last changed queue and its costs are left in `trial`
+    `EMPTY`. With neither, the whole queue is evaluated anew. The last changed queue and its costs remain in `trial`
     and `trial_best`.
     """
-    # Arrays by names of their own: numba counts references at every access to an array of a tuple.
+    # Arrays as local variables: numba counts references at every access to an array of a tuple.
     rank = queues.rank
     tasks = queues.tasks
     best = queues.best
@@ -260,7 +240,7 @@ def _set_change(changes: IntArray, row: int, gpu: int, removed: int, inserted: i
 
 @njit(cache=True)
 def _change(table: TableArrays, memo: Memo, queues: Queues, change: IntArray) -> None:
-    """Do a change, one row as in `changed_costs`, shape (1, 3)."""
+    """Apply a change, one row as in `changed_costs`, shape (1, 3)."""
     changed_costs(table, memo, queues, change, np.empty(1))
 
     gpu = change[0, 0]
@@ -292,7 +272,7 @@ def _relocate(table: TableArrays, memo: Memo, queues: Queues, task: int, target:
 
 @njit(cache=True)
 def assign(table: TableArrays, memo: Memo, queues: Queues, scheme: IntArray) -> None:
-    """Fill the queues with a scheme, GPU of each task, shape (n,); what they held before is discarded."""
+    """Fill the queues with a scheme, GPU of each task, shape (n,); their previous content is discarded."""
     for gpu in range(len(queues.kind_of)):
         queues.length[gpu] = 0
 
@@ -369,8 +349,8 @@ def descend(
     """Relocate and swap tasks until no move lowers the cost (a local optimum); return its cost.
 
     `order` has the tasks in the order of trying, shape (t,), `targets` the GPUs to try for each, (t, s). With `swaps`
-    tasks are swapped too, and `targets` are all GPUs. The search ends after `passes`, even if the last one still moved
-    tasks.
+    tasks are swapped too, and `targets` are all GPUs. The search ends after `passes`, even if the last pass
+    moved tasks.
     """
     n = len(queues.gpu_of)
     k = len(queues.kind_of)
@@ -380,10 +360,10 @@ def descend(
     changed = np.zeros(k, dtype=np.int64)
     relocation_tried = np.full(n, -1)
     swap_tried = np.full(n, -1)
-    # What each task's queue saved without it, and what it added to the queue at each place of its targets.
+    # What each task's queue saved without it, and what it added to the queue at each index of its targets.
     drop = np.zeros(n)
     rise = np.zeros((n, targets.shape[1]))
-    # The changes to evaluate, the places of their targets, and the costs.
+    # The changes to evaluate, the indices of their targets, and the costs.
     changes = np.empty((1 + targets.shape[1], 3), dtype=np.int64)
     columns = np.empty(1 + targets.shape[1], dtype=np.int64)
     costs = np.empty(1 + targets.shape[1])

@@ -1,50 +1,6 @@
-"""Proven lower bound on every plan of the choices in `heshare.lab.plus.batch_table`, by column generation.
+"""Lower bound on the weighted sum of energy and average JCT of every plan of `batch_table`, by column generation.
 
-It does not bind other plans: with more clocks or percentages a little less energy is possible
-(`heshare.paper.claims.failure_reasons`), and tasks that start one by one may take less, too.
-
-For weights (v_E, v_T) a queue c has the cost v_c = v_E E_c + v_T T_c, a type t_c of GPU and the tasks a_ic in {0, 1}. A
-plan is a choice of queues, at most m_t of each type t, that together hold each task. Fractions of queues allowed, this
-is the linear program (Dantzig-Wolfe reformulation; its value is at most that of every plan)
-
-    min sum over c of v_c x_c    with    sum over c of a_ic x_c >= 1 for each task i,
-                                         sum over c of type t of x_c <= m_t for each type t,    x >= 0
-
-with one column for each queue: far too many to list. Column generation solves it over a few columns, takes the dual
-prices p_i of the tasks and r_t <= 0 of the types, and adds queues c whose reduced cost is negative:
-
-    v_c - sum over i of a_ic p_i - r_t
-
-The bound is proven for any prices p. Take for each type the least reduced cost, without r_t, over *all* of its queues,
-
-    z_t(p) = min(0, min over c of type t of v_c - sum over i of a_ic p_i),    L(p) = sum_i p_i + sum_t m_t z_t(p)
-
-In a plan each task is in exactly one queue, so its cost is sum_i p_i + sum over its queues of (v_c - sum_i a_ic p_i),
-which is at least L(p). So L(p) is a lower bound for any p (Lagrangian relaxation), as long as z_t is exact, however far
-the linear program is from its solution. Every iteration proves one; the best counts, and stopping early is safe.
-
-Pricing. z_t is exact by dynamic programming. With the tasks in SPT order, and v_B(b) the cost of batch B with b tasks
-behind it,
-
-    V(n, 0) = 0,    V(j, b) = min(V(j + 1, b), min over batches B with first position j of
-                                  v_B(b - |B|) - sum over i in B of p_i + V(last position of B + 1, b - |B|))
-
-is the least cost less prices of a queue with b tasks from position j on, and z_t = min over b of V(0, b).
-
-Example: tasks of 2 and 5 s on two GPUs of 110 W. With one task each, energy and 20 J/s x average JCT are 770 + 20 x 3.5
-= 840, which is the bound too; with both on one GPU, 770 + 20 x 4.5 = 860 is 2.38 % more.
-
->>> from heshare.testing.toy import toy_instance
->>> table = BatchTable(*toy_instance([2.0, 5.0], gpus=2))
->>> bound = lower_bound(table, np.array([[1.0, 20.0]]))
->>> bound.least.round(3).tolist(), bound.gap_pct(np.array([[770.0, 4.5]])).round(2).tolist()
-([840.0], [2.38])
-
-Sources: decomposition: Dantzig and Wolfe 1960, doi:10.1287/opre.8.1.101. Column generation: Luebbecke and Desrosiers
-2005, doi:10.1287/opre.1050.0234. The Lagrangian bound: Geoffrion 1974, doi:10.1007/BFb0120690. Schedules of parallel
-machines as columns, priced by dynamic programming: Chen and Powell 1999, doi:10.1287/ijoc.11.1.78. Smoothed prices:
-Wentges 1997, doi:10.1016/S0969-6016(97)00001-4, and Pessoa, Sadykov, Uchoa and Vanderbeck 2018,
-doi:10.1287/ijoc.2017.0784.
+`docs/bound.md` has the proof and its sources. The bound does not hold for other plans, with more clocks or percentages.
 """
 
 from collections.abc import Sequence
@@ -68,7 +24,7 @@ from heshare.shared.arrays import FloatArray, IntArray
 MAX_COLUMNS = 3000
 """Columns at which those with the largest reduced costs are dropped."""
 SMOOTHING = 0.7
-"""The share of the best bound's dual prices in the next ones, because the program's own prices oscillate."""
+"""The share of the best bound's dual prices in the next ones, because the program's prices oscillate."""
 PENALTY = 10.0
 """The cost of leaving a task unserved, in costs of a task alone before all others: too much for the optimum."""
 BOUND_TASKS = 60
@@ -96,9 +52,9 @@ class Bound:
     def gap_pct(self, objectives: FloatArray) -> FloatArray:
         """Return the gap of each point to the bound, %: no plan is better by more in both objectives at once.
 
-        Along the ray from a point to zero energy and zero JCT, the half-plane of every weight is left at some share;
-        the first to be left counts. A point between two weights is compared with a bound that is too low there: its gap
-        is an upper bound, and the more weights, the tighter. The points are [energy in J, average JCT in s], shape (m,
+        The ray from a point to zero energy and zero JCT leaves the half-plane of every weight at some share; the first
+        one counts. Between two weights the bound is not tight: the gap of a point there is an upper bound, tighter with
+        more weights. The points are [energy in J, average JCT in s], shape (m,
         2).
         """
         ratios: FloatArray = (objectives @ self.weights.T / self.least).min(axis=1)
@@ -139,6 +95,16 @@ def lower_bound(table: BatchTable, weights: FloatArray, *, tolerance: float = 1e
 
     Raises:
         InputError: too many sets of tasks to list.
+
+    Example:
+        Tasks of 2 and 5 s on two GPUs of 110 W. With one task each, energy and 20 J/s x average JCT are
+        770 + 20 x 3.5 = 840, which is the bound too; with both on one GPU, 770 + 20 x 4.5 = 860 is 2.38 % more.
+
+        >>> from heshare.testing.toy import toy_instance
+        >>> table = BatchTable(*toy_instance([2.0, 5.0], gpus=2))
+        >>> bound = lower_bound(table, np.array([[1.0, 20.0]]))
+        >>> bound.least.round(3).tolist(), bound.gap_pct(np.array([[770.0, 4.5]])).round(2).tolist()
+        ([840.0], [2.38])
     """
     instance = table.instance
     batches = table.feasible_batches()
@@ -149,7 +115,7 @@ def lower_bound(table: BatchTable, weights: FloatArray, *, tolerance: float = 1e
     relaxed = np.zeros(len(weights))
     counts = np.zeros(len(weights), dtype=np.int64)
     for row, (per_j, per_s) in enumerate(weights.tolist()):
-        # A queue is a column at every weight: the next one begins with those of the last one.
+        # A queue is a column at every weight: each weight begins with the columns of the one before.
         master = _Master(batches, gpus, (per_j, per_s / instance.n), columns)
         master.improve(tolerance, iterations)
         columns = master.columns
@@ -186,7 +152,7 @@ class QueueColumns(NamedTuple):
         return QueueColumns._make(column[rows] for column in self)
 
     def joined(self, others: Sequence["QueueColumns"]) -> "QueueColumns":
-        """Return these columns and others behind them."""
+        """Return these columns followed by others."""
         return QueueColumns._make(map(np.concatenate, zip(self, *others, strict=True)))
 
 
@@ -213,7 +179,7 @@ class _Master:
         self.iterations = 0
 
     def improve(self, tolerance: float, iterations: int) -> None:
-        """Generate columns until the bound is near the program's value."""
+        """Generate columns until the bound is within the tolerance of the linear program's value."""
         prices, alone = self._first_prices()
         self.bound, new = self._price(prices)
         self.columns = self.columns.joined(new)
@@ -243,9 +209,9 @@ class _Master:
         return float(prices.sum() + (self._gpus * least).sum()), [queues for _, queues in priced]
 
     def _solve_program(self, penalty: FloatArray) -> FloatArray:
-        """Solve the linear program and return the tasks' prices; a task may stay unserved at a penalty.
+        """Solve the linear program and return the tasks' prices; a task may be in no queue at a penalty.
 
-        Its value is noted, and columns of large reduced cost are dropped if there are too many.
+        Its value is stored, and columns of large reduced cost are dropped if there are too many.
         """
         columns = self.columns
         n = self._n
@@ -263,7 +229,7 @@ class _Master:
                 method="highs-ds",
                 options={"presolve": presolve},
             )
-            # HiGHS sometimes ends with an unknown status; the smaller program of a presolve is another way.
+            # HiGHS sometimes ends with an unknown status; the smaller program of a presolve is the fallback.
             if solved.success:
                 break
         if not solved.success or solved.x is None:
@@ -280,7 +246,7 @@ class _Master:
 
 @dataclass(frozen=True)
 class Pricer:
-    """Finds the cheapest queues of one type of GPU for one weight when every task that they hold has a price.
+    """Finds the cheapest queues of one type of GPU for one weight when each of their tasks has a price.
 
     `weights` are of energy (1/J) and of the sum of JCTs (1/s).
     """
@@ -299,7 +265,7 @@ class Pricer:
         return np.searchsorted(sets[:, 0], np.arange(n + 1)), sets, (sets != EMPTY).sum(axis=1), cost, option
 
     def single_costs(self) -> FloatArray:
-        """Return the cost of each task as a batch of its own, for each number of tasks behind it, shape (n, n)."""
+        """Return the cost of each task as a batch of one, for each number of tasks after it, shape (n, n)."""
         _, sets, size, cost, _ = self._tables
         singles = np.flatnonzero(size == 1)
         result = np.empty((len(self.batches.order), cost.shape[1]))
@@ -337,7 +303,7 @@ class Pricer:
 def _cheapest_options(
     begin: IntArray, values: FloatArray, per_j: float, per_s: float, n: int
 ) -> tuple[FloatArray, IntArray]:
-    """Return the cost of the best option of every batch, for each number of tasks behind it, and the option, (m, n).
+    """Return the cost of the best option of every batch, for each number of tasks after it, and the option, (m, n).
 
     A batch that cannot run has an infinite cost and the option -1.
     """

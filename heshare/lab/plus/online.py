@@ -1,58 +1,6 @@
 """Online planning: HeShare and HeShare+ planned again as tasks arrive, and Marginal, which places one task at a time.
 
-HeShare and HeShare+. The paper plans a task set that is there from the start. Here tasks arrive at times a_i, and JCTs
-count from there. A plan is made again when tasks have arrived, or when a GPU has become idle while tasks wait for
-others (rolling horizon): over the waiting tasks only, with the moment r_g at which each GPU g becomes free, and from
-the previous plans as seeds. With a planning time of c that begins now, the plan can be followed from c on, so that GPU
-g begins its part at
-
-    ready_g = max(0, r_g - c),    r_g = max over tasks on g of remaining iterations x predicted seconds per iteration
-
-after that, and every task of its queue waits ready_g in addition. A plan minimises the energy E and
-
-    T = sum over g of (T_g + ready_g |S_g|)
-
-over the assignments S_g of the waiting tasks; what the tasks have waited already is the same for all plans. Until the
-plan is ready the previous one is followed, and what that starts is removed from the new one. The planning time is
-
-    c(n) = fixed + n (square min(n, whole) + step x steps)
-
-for n tasks and so many generations or rounds. A planning of few tasks has few schemes to search: its generations are at
-most 4 for each task, and its front has at most 24 plans.
-
-Example: c(4) with square = 0.5 s, step = 0.01 s and 100 steps is 1 + 4 (0.5 x 4 + 0.01 x 100) s.
-
->>> PlanningTime(fixed_s=1.0, square_s=0.5, step_s=0.01, whole=10).of(4, 100)
-13.0
-
-Marginal has none of HeShare's parts (no genetic search, no plan, no batches, no MPS percentages). A second that a task
-spends in the system costs p, in W = J / s. With N(t) tasks in the system at time t, the sum of JCTs is the integral of
-N (Little's law), so with idle power left out of the power P_g, which is drawn whatever the policy does,
-
-    cost = E + p T = integral over t of (sum over g of P_g(t) + p N(t)) dt
-
-A GPU that runs the set S with q tasks queued behind it costs P(f) - P_idle + p (|S| + q) per second at clock f. The
-same work takes s(f) = mean over S of t_i(f) / t_i(top) times as long as at the top clock, so the cheapest clock is
-
-    f* = argmin (P(f) - P_idle + p (|S| + q)) s(f)
-
-D(S) is the cost until S has ended with no further start, each step at its f* for q = 0, and e(S) is its end. Task i
-adds D(S + i) - D(S) beside S, and D(i) + p (e(S) + time of the queued tasks) behind it.
-
-Example: two tasks with 2 and 5 iterations that take turns end after 4 and 7 s at 100 W above idle: 700 J, and at p = 10
-W another 10 (4 + 7) J.
-
->>> from heshare.testing.toy import ToyPredictor, toy_gpu
->>> from heshare.world.workload import Workload
->>> gpu, short, long = toy_gpu(), Workload("mobilenet", 4), Workload("resnet18", 4)
->>> sets = SetPredictions(ToyPredictor(), clocks=2, price_w=10.0)
->>> sets.predict(gpu, [(short, long)])
->>> sets.drain(gpu, [(long, 5.0), (short, 2.0)])
-(810.0, 7.0)
-
-Sources: rolling horizons: Sethi and Sorger 1991, doi:10.1007/BF02283607; the charge of planning time is ours. Energy
-plus flow time as one objective of online scheduling with variable speed: Albers and Fujiwara 2007,
-doi:10.1145/1290672.1290686. Little's law: Little 1961, doi:10.1287/opre.9.3.383. Marginal itself is ours.
+`docs/bound.md` has the equations and their sources.
 """
 
 import heapq
@@ -63,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from types import MappingProxyType
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -96,7 +44,7 @@ _SOON_S = 1e-9
 class PlanningTime:
     """A model of how long planning takes: `fixed + n (square min(n, whole) + step steps)` for n tasks.
 
-    Measured with the forest on one core of the machine that this package is developed on, for 5 to 120 tasks on 4 to
+    Measured with the forest on one core, for 5 to 120 tasks on 4 to
     32 GPUs, mostly within a factor of two; the number of GPUs hardly matters. `make bench` measures it again.
 
     Attributes:
@@ -104,6 +52,12 @@ class PlanningTime:
         square_s: for each pair of tasks, s.
         step_s: for each task and step (a generation, or a round), s.
         whole: task sets up to this size are planned as a whole.
+
+    Example:
+        4 tasks and 100 steps take 1 + 4 (0.5 x 4 + 0.01 x 100) s.
+
+        >>> PlanningTime(fixed_s=1.0, square_s=0.5, step_s=0.01, whole=10).of(4, 100)
+        13.0
     """
 
     fixed_s: float
@@ -112,8 +66,16 @@ class PlanningTime:
     whole: int = 300
 
     def of(self, tasks: int, steps: int) -> float:
-        """Return the time of a planning of so many tasks in so many steps, s."""
+        """Return the time of a planning, s."""
         return self.fixed_s + tasks * (self.square_s * min(tasks, self.whole) + self.step_s * steps)
+
+
+class ReplanningOptions(TypedDict, total=False):
+    """Options of `OnlinePlanner` that its policies share."""
+
+    interval_s: float
+    charge: float
+    warm: bool
 
 
 class OnlinePlanner(Policy):
@@ -125,8 +87,8 @@ class OnlinePlanner(Policy):
         steps: generations or rounds of a planning.
         time: the model of planning times.
         interval_s: least time from the beginning of one planning to that of the next, s; assumed.
-        charge: the share of the planning time that is charged; 0 (plan at once) is right on real GPUs, where planning
-            takes real time.
+        charge: the share of the planning time that is simulated; 0 (plan at once) on real GPUs, where planning takes
+            real time.
         warm: whether a planning begins with the previous plans.
 
     Raises:
@@ -178,7 +140,7 @@ class OnlinePlanner(Policy):
         """Return the plans of a front with which the next planning begins."""
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Follow a plan that has become ready, release batches, and plan again if the plan is stale."""
+        """Switch to a plan that has become ready, release batches, and plan again if the plan is stale."""
         self._stale = self._stale or event.kind is EventKind.ARRIVAL
         waiting = {task.id: task for task in view.waiting}
         started: dict[int, Batch] = {}
@@ -190,11 +152,11 @@ class OnlinePlanner(Policy):
         self._stale = self._stale or idle
         if self._stale and waiting and self._next_queues is None:
             yield from self._plan(event.time_s, view, waiting, started)
-            # A planning that takes no time may have given batches to GPUs that are free at this moment.
+            # A planning that takes no time may have assigned batches to GPUs that are free now.
             yield from self._release(view, waiting, started)
 
     def charged_s(self, tasks: int) -> float:
-        """Return the time that a planning of so many tasks is charged, s."""
+        """Return the simulated time of a planning, s."""
         return self._charge * self._time.of(tasks, self._steps)
 
     def _plan(
@@ -232,7 +194,7 @@ class OnlinePlanner(Policy):
 
     def _release(self, view: View, waiting: dict[int, Task], started: dict[int, Batch]) -> Iterator[Action]:
         for gpu in view.gpus:
-            # `view` is from before this event's actions: a GPU in `started` only seems to be idle.
+            # `view` is from before this event's actions: a GPU in `started` is shown as idle but is not.
             if gpu.index in started or len(gpu.running) or not self._queues[gpu.index]:
                 continue
             batch = self._queues[gpu.index].popleft()
@@ -284,7 +246,7 @@ class HeShareOnline(OnlinePlanner):
 
     TIME = PlanningTime(fixed_s=0.01, square_s=1.3e-4, step_s=8e-6)
     GENERATIONS_A_TASK = 4
-    """A planning of few tasks has at most so many generations for each."""
+    """The largest number of generations for each task of a planning."""
     PLANS = 24
     """The largest number of plans in the front of a planning."""
 
@@ -294,7 +256,7 @@ class HeShareOnline(OnlinePlanner):
         *,
         generations: int = 50,
         settings: Settings = DEFAULTS,
-        **shared: Any,
+        **shared: Unpack[ReplanningOptions],
     ) -> None:
         self._settings = replace(settings, generations=generations, front=min(settings.front, self.PLANS))
         super().__init__("heshare-online", choice, steps=generations, time=self.TIME, **shared)
@@ -318,15 +280,17 @@ class HeSharePlusOnline(OnlinePlanner):
     """HeShare+, planned again as tasks arrive; further parameters are those of `OnlinePlanner`.
 
     Args:
-        rounds: of each planning; fewer than for a whole task set, since a planning begins with the previous plans. So
-            are the weights, `WEIGHTS`, and `COARSE` in the first round: more of them change no run noticeably.
+        rounds: of each planning; fewer than for a whole task set, since a planning begins with the previous plans. The
+            weights are fewer too, `WEIGHTS`, and `COARSE` in the first round: more of them change no run noticeably.
     """
 
     TIME = PlanningTime(fixed_s=0.01, square_s=3.5e-4, step_s=7e-3)
     WEIGHTS = 8
     COARSE = 5
 
-    def __init__(self, choice: PlanChoice = "trade-off", *, rounds: int = 2, **shared: Any) -> None:
+    def __init__(
+        self, choice: PlanChoice = "trade-off", *, rounds: int = 2, **shared: Unpack[ReplanningOptions]
+    ) -> None:
         self._effort = replace(DEFAULT_SETTINGS, rounds=rounds, weights=self.WEIGHTS, coarse_weights=self.COARSE)
         super().__init__("heshare+-online", choice, steps=rounds, time=self.TIME, **shared)
 
@@ -346,12 +310,12 @@ _SHARED: Mapping[str, Value] = MappingProxyType({"interval_s": 10.0, "charge": 1
 
 def _register(choice: PlanChoice, title: str) -> None:
     @register(f"heshare-online:{choice}", title=f"{title}, online", parameters=_SHARED, preset={"generations": 50})
-    def heshare(**changed: Any) -> HeShareOnline:
-        return HeShareOnline(choice, **changed)
+    def heshare(*, generations: int = 50, **shared: Unpack[ReplanningOptions]) -> HeShareOnline:
+        return HeShareOnline(choice, generations=generations, **shared)
 
     @register(f"heshare+-online:{choice}", title=f"HeShare+ {title}, online", parameters=_SHARED, preset={"rounds": 2})
-    def plus(**changed: Any) -> HeSharePlusOnline:
-        return HeSharePlusOnline(choice, **changed)
+    def plus(*, rounds: int = 2, **shared: Unpack[ReplanningOptions]) -> HeSharePlusOnline:
+        return HeSharePlusOnline(choice, rounds=rounds, **shared)
 
 
 for _choice, _title in TITLES.items():
@@ -370,6 +334,18 @@ class SetPredictions:
     """Predictions of sets of workloads at a few clocks of each type of GPU, and their costs; each is predicted once.
 
     The clocks are spread evenly over a GPU's grid; `price_w` is p, the cost of a second in the system, W.
+
+    Example:
+        Two tasks with 2 and 5 iterations that take turns end after 4 and 7 s at 100 W above idle: 700 J, and at
+        p = 10 W another 10 (4 + 7) J.
+
+        >>> from heshare.testing.toy import ToyPredictor, toy_gpu
+        >>> from heshare.world.workload import Workload
+        >>> gpu, short, long = toy_gpu(), Workload("mobilenet", 4), Workload("resnet18", 4)
+        >>> sets = SetPredictions(ToyPredictor(), clocks=2, price_w=10.0)
+        >>> sets.predict(gpu, [(short, long)])
+        >>> sets.drain(gpu, [(long, 5.0), (short, 2.0)])
+        (810.0, 7.0)
     """
 
     def __init__(self, predictor: Predictor, clocks: int, price_w: float) -> None:
@@ -381,7 +357,7 @@ class SetPredictions:
         self._steps: dict[tuple[str, Set], tuple[list[float], float]] = {}
 
     def predict(self, gpu: Gpu, sets: Iterable[Set]) -> None:
-        """Predict sets and their subsets, which remain as tasks end, as far as they are new; all in one call."""
+        """Predict new sets and their subsets, which remain as tasks end, in one call."""
         missing = [whole for whole in sets if (gpu.name, whole) not in self._predicted]
         parts = {part for whole in missing for size in range(1, len(whole) + 1) for part in combinations(whole, size)}
         new = sorted(part for part in parts if (gpu.name, part) not in self._predicted)
@@ -399,7 +375,7 @@ class SetPredictions:
         return float(self._predicted[gpu.name, (workload,)][0][-1, 0])
 
     def mhz(self, gpu: Gpu, running: Set, queued: int) -> int:
-        """Return f*, the cheapest clock for a set with so many tasks queued behind it, MHz."""
+        """Return f*, the cheapest clock for a set while `queued` tasks wait for it, MHz."""
         key = gpu.name, running, queued
         if key not in self._cheapest:
             grid = spread_clocks(gpu.clocks_mhz, self._clocks)
@@ -443,7 +419,7 @@ class SetPredictions:
 
 @dataclass(slots=True, eq=False)
 class _GpuState:
-    """One GPU as Marginal sees it: the tasks that run, their cost and end, and the tasks that wait for it."""
+    """State of one GPU: the running tasks, their cost and end, and the tasks that wait for it."""
 
     index: int
     gpu: Gpu
@@ -464,16 +440,16 @@ class _GpuState:
 class Marginal(Policy):
     """Waiting tasks, the shortest first, each where and when it adds least to the cost E + p T.
 
-    When a task ends, tasks may start on its GPU and on idle ones; when a task arrives, on any GPU. Elsewhere a set of
-    running tasks that was too expensive to join is still so. The rule is greedy: nothing is planned ahead, nothing is
-    batched, and later arrivals are not foreseen. The defaults were chosen on task sets that no comparison uses.
+    When a task ends, tasks may start on its GPU and on idle ones; when a task arrives, on any GPU. On other GPUs a
+    set of running tasks that was too expensive to join remains too expensive. The rule is greedy: there is no plan and
+    there are no batches, and later arrivals are unknown. The defaults were chosen on task sets that no comparison uses.
 
     Args:
-        price_w: p, the cost of a second that a task spends in the system, W. About 30 is the end of least energy, 300
-            and more that of least JCT.
+        price_w: p, the cost of a second that a task spends in the system, W. About 30 gives the least energy, 300 and
+            more the least JCT.
         most: the largest number of tasks that share a GPU.
         clocks: the number of clocks of a GPU's grid that are considered.
-        overlap: the share of its time alone by which a queued task delays those behind it: less than 1, because it
+        overlap: the share of its time alone by which a queued task delays those after it: less than 1, because it
             will share the GPU with others.
         look: the number of waiting tasks that are considered at an event, the shortest first.
 
@@ -511,7 +487,7 @@ class Marginal(Policy):
         self._order: list[Task] = []
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Start the waiting tasks whose cheapest place is beside the running ones, and set the clocks."""
+        """Start the waiting tasks that cost least together with running ones, and set the clocks."""
         now_s = event.time_s
         ended = event.kind is EventKind.COMPLETION
         self._sort(view, arrived=not ended)
@@ -536,7 +512,7 @@ class Marginal(Policy):
             if target is not None:
                 starts.append(Start(task.id, target.index))
 
-        # Clocks first: a task that starts now runs at the clock that was chosen with it.
+        # Clocks first: a task that starts now runs at the clock chosen with it.
         for state in self._states:
             if state.running:
                 sm_mhz = self._sets.mhz(state.gpu, state.workloads, state.queued)
@@ -545,7 +521,7 @@ class Marginal(Policy):
         yield from starts
 
     def _sort(self, view: View, *, arrived: bool) -> None:
-        """Keep the waiting tasks in order, the shortest on its fastest type of GPU first."""
+        """Sort the waiting tasks by their time on the fastest type of GPU."""
         if not arrived:
             waiting = {task.id for task in view.waiting}
             self._order = [task for task in self._order if task.id in waiting]
@@ -578,7 +554,7 @@ class Marginal(Policy):
         waits: Mapping[str, list[tuple[float, int]]],
         now_s: float,
     ) -> _GpuState | None:
-        """Put a task where it adds least, and return the GPU if it starts there."""
+        """Assign a task to the GPU where it adds the least cost, and return that GPU if the task starts there."""
         workload = task.workload
         alone = self._alone[workload]
         least_j = math.inf
@@ -586,7 +562,7 @@ class Marginal(Policy):
         starts = False
         end_s = 0.0
 
-        # Behind the running tasks: of each type of GPU the one with the least wait, and the candidates.
+        # Queued after the running tasks: of each type of GPU the one with the least wait, and the candidates.
         for name, (iteration_j, _) in alone.items():
             if waits[name]:
                 wait_s, index = waits[name][0]
@@ -601,7 +577,7 @@ class Marginal(Policy):
                     least_j = cost_j
                     chosen = state
 
-        # Beside them, where there is room; of GPUs that are alike, the first one.
+        # Together with them, where memory allows; of equal GPUs, the first one.
         need_mib = memory_mib(workload) if candidates else 0.0
         tried = set()
         for state in candidates:

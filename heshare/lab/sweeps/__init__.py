@@ -1,1 +1,1 @@
-"""Grids of runs: cells, engines, and the store of finished cells."""
+"""Grids of runs: cells, engines, and the cache of finished cells."""

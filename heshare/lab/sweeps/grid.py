@@ -1,7 +1,7 @@
-"""Grids by name: the policies and scenarios that a YAML file, the command line or `hs.compare` names, as objects.
+"""Grids from text: policies and scenarios as named in a YAML file, on the command line or in `hs.compare`, as objects.
 
-Here, and nowhere behind, text is looked up. `module:function` is a function of your own; `module:function:text` is one
-that gets the text as its first argument. An object in place of its name is taken as it is.
+`module:function` is a function of the user; `module:function:text` is one that takes the text as its first argument.
+Objects are accepted in place of names.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -81,12 +81,12 @@ def make_grid(
         policies: names of the registry, with parameters in parentheses: `random`, `morak(cap=0.7,k=3)`; or policies.
         clusters: such as `4xT4,2xV100,2xA100`, or clusters, whose GPUs may differ from the catalogue in memory, clocks
             and TDP.
-        tasks: how many to draw, or a CSV file of tasks, or the tasks themselves.
-        loads: which models are drawn: `low`, `medium`, `high`, `mixed`.
+        tasks: number of tasks to draw, or a CSV file of tasks, or the tasks.
+        loads: load class of the drawn models: `low`, `medium`, `high`, `mixed`.
         arrivals: `at_once`, `exponential`, `miso`, `front_loaded`, a file, or seconds, see `heshare.world.arrivals`;
             drawn ones and a file also at an offered load of the cluster: `exponential@0.8`.
         intervals_s: mean time between two arrivals, s.
-        batch_sizes: inference batch sizes that tasks are drawn with; one list for the whole grid.
+        batch_sizes: inference batch sizes of drawn tasks; one list for the whole grid.
         predictors: the policies' predictors: `trees` or `random-forest` (see `load_predictor`), `truth` (the device
             model), `profile:PATH` (trained on that profile), `module:function` that returns one, or predictors.
         devices: the devices of a cluster: `emulated`, or `module:function` that makes the devices of a cluster.
@@ -168,7 +168,7 @@ def make_grid(
 def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> Grid:
     """Return a grid from plain values by argument of `make_grid`; `policies` is required.
 
-    `file` is where they come from, for messages.
+    `file` is their source, for messages.
 
     Raises:
         InputError: an unknown or missing name, or a bad value.
@@ -209,7 +209,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _policies(chosen: Iterable[str | Policy]) -> dict[str, Policy]:
-    """Return policies by their name in the results: that of an object has a number where another policy has it."""
+    """Return policies by their name in the results: objects get a number if another policy has the same name."""
     chosen = list(chosen)
     taken = {*registry.policies(variants=True), *[text for text in chosen if isinstance(text, str)]}
     made: dict[str, Policy] = {}

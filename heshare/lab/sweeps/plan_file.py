@@ -1,7 +1,7 @@
 """Plan files: a plan with its tasks and cluster as JSON; `heshare plan --out` writes and `heshare run --plan` runs it.
 
-The file is one object: `format` (`heshare plan 1`); `cluster`, a list of GPU names (a GPU that is not the catalogue's
-has all its attributes); `energy_j` and `jct_s`, as predicted; `tasks`, each with the fields of `Task` that are not the
+The file is one object: `format` (`heshare plan 1`); `cluster`, a list of GPU names (or all attributes of a GPU that
+is not in the catalogue); `energy_j` and `jct_s`, as predicted; `tasks`, each with the fields of `Task` that are not the
 defaults; `queues`, for each GPU the list of its batches in order, each with `tasks` (ids), `mps_pct` and `sm_mhz`
 (null: the GPU's default clock).
 """
@@ -96,7 +96,7 @@ def _cluster_from_json(values: Sequence[str | Gpu]) -> Cluster:
 
 
 def _task_to_json(task: Task) -> dict[str, Any]:
-    """Return a task's attributes that are not the defaults: an infinite deadline has no JSON."""
+    """Return a task's attributes that are not the defaults: JSON has no infinite deadline."""
     sizes = {"iterations": float(task.iterations), "arrival_s": float(task.arrival_s)}
     return {**_not_default(task), **sizes, "workload": _not_default(task.workload)}
 
@@ -107,7 +107,7 @@ def _not_default(value: Task | Workload) -> dict[str, Any]:
 
 
 def _plain_number(value: Any) -> Any:
-    # NumPy's numbers have no JSON of their own.
+    # JSON does not support NumPy numbers.
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"a {type(value).__name__}, which is neither a number nor text")

@@ -1,7 +1,7 @@
-"""Random streams of a repetition: which task set it draws and which stream its policies get, the same at every entry.
+"""Random streams of a repetition: those of its task set and of its policies, equal for the API, commands and sweeps.
 
 Repetition i of seed s is child i of `SeedSequence(s)`. Its child `TASKS` draws the task set, its child `POLICY` is the
-policy's. `heshare.task_set`, `plan`, `run` and `compare`, the commands of these names, and sweeps all draw here.
+policy's.
 """
 
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ class Repetition:
     def sequence(self, *stream: int) -> np.random.SeedSequence:
         """Return the seed of a stream: child `number` of the study's seed, or a child of that.
 
-        Every call makes a new object. A `SeedSequence` counts the children spawned from it, so a shared one would give
-        the second system of a repetition other random numbers than the first.
+        Every call creates a new object. A `SeedSequence` counts the children spawned from it, so a shared one would
+        give the second system of a repetition other random numbers than the first.
         """
         return np.random.SeedSequence(self.seed, spawn_key=(self.number, *stream))
 

@@ -22,7 +22,7 @@ from joblib import Parallel, delayed
 
 from heshare.devices.device import Device
 from heshare.lab.limits import PowerLimit, within_limit
-from heshare.lab.sweeps.kept_cells import KeptCells, NoSourceError, Row, described, plain_row
+from heshare.lab.sweeps.cell_cache import CellCache, NoSourceError, Row, described, plain_row
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.policies import registry
 from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
@@ -50,7 +50,7 @@ WALL_TIME = ("planning_s",)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What the policies of a sweep run on.
+    """A problem instance or a distribution of them: what the policies of a sweep run on.
 
     Attributes:
         labels: columns that name the scenario in the results.
@@ -60,7 +60,8 @@ class Scenario:
         make_devices: returns the devices; None for emulated ones.
         start_cost_s: time that a task loads whenever it starts, s.
         power_limit: the power limit of every run, None for none.
-        sources: files that the tasks or the predictor are read from, whose content is part of a kept cell's key.
+        sources: files that the tasks or the predictor are read from; their content is part of the cell's key in the
+            cache.
     """
 
     labels: Mapping[str, object]
@@ -104,11 +105,11 @@ def sweep(
 
     Args:
         grid: what to run.
-        folder: where finished cells are kept and looked up (`heshare.lab.sweeps.kept_cells`); None keeps nothing.
-        n_jobs: processes, as `joblib.Parallel` has it: None is one, or what `joblib.parallel_config` says, with Dask
+        folder: cache of finished cells (`heshare.lab.sweeps.cell_cache`); None: no cache.
+        n_jobs: processes, as in `joblib.Parallel`: None is one, or the value of `joblib.parallel_config`, with Dask
             all workers; -1 is all cores. The result does not depend on it.
-        progress: show a progress bar over cells; those of the folder are counted from the start. None: on a terminal,
-            after two seconds.
+        progress: show a progress bar over cells; cached ones are counted from the start. None: on a terminal, after two
+            seconds.
         metrics: more columns by name, functions that return a number of a run.
 
     Returns:
@@ -125,7 +126,7 @@ def sweep(
     require("n_jobs", repr(n_jobs), good, "a whole number of at least 1, or -1 for all cores")
     measures = dict(metrics or {})
 
-    store = None if folder is None else KeptCells(Path(folder))
+    store = None if folder is None else CellCache(Path(folder))
     descriptions = {} if store is None else _descriptions(grid, measures)
     rows: dict[_Place, Row] = {}
     for cell, text in descriptions.items():
@@ -133,7 +134,7 @@ def sweep(
         if row is not None:
             rows[cell] = row
 
-    # A run changes the policies and predictors that are given; in a later sweep they are to be found as they were.
+    # A run changes the given policies and predictors; copies leave them unchanged for later sweeps.
     to_run = deepcopy(grid) if descriptions else grid
     jobs = []
     for place, scenario in enumerate(to_run.scenarios):
@@ -145,7 +146,7 @@ def sweep(
 
     stopped = False
     with drawn(progress, total=len(grid), initial=len(rows), desc="cells", unit="cell") as bar:
-        # One job at a time for each process: a sweep that is killed loses no more than the jobs under way.
+        # One job at a time for each process: a sweep that is killed loses only the running jobs.
         pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
         try:
             with closing(pool(jobs)) as results:
@@ -174,7 +175,7 @@ def repetition(scenario: Scenario, policies: Iterable[Policy], streams: Repetiti
     run that predicts, so that none counts the predictions of another.
 
     Yields:
-        The run of each policy, as soon as it is over. A run does not depend on the policies that run before it.
+        The run of each policy, as soon as it is over. A run does not depend on earlier policies.
     """
     tasks = scenario.tasks(rng=streams.rng(TASKS)) if callable(scenario.tasks) else scenario.tasks
     kept = KeptPlanning()
@@ -224,7 +225,7 @@ def _row(name: str, result: Run, metrics: Mapping[str, Metric]) -> Row:
     planning_s = row.pop("planning_s")
 
     for column, metric in metrics.items():
-        require("metrics", f"the name {column}", column not in row, "a name of its own", "Choose another name.")
+        require("metrics", f"the name {column}", column not in row, "a name not in the results", "Choose another name.")
         value = metric(result)
         good = isinstance(value, Real) and not isinstance(value, bool)
         found = f"{type(value).__name__} from {column}"
@@ -247,10 +248,10 @@ def _frame(grid: Grid, rows: Mapping[_Place, Row]) -> pd.DataFrame:
 
 
 def _descriptions(grid: Grid, metrics: Mapping[str, Metric]) -> dict[_Place, str]:
-    """Return the descriptions of the cells that can be kept; a warning says which cannot."""
+    """Return the descriptions of the cells that can be cached; a warning lists the others."""
     version = package_version()
     if version.endswith(CHANGED):
-        warnings.warn("no run is kept: the code differs from its commit", NotKeptWarning, stacklevel=3)
+        warnings.warn("no run is cached: the code differs from its commit", NotKeptWarning, stacklevel=3)
         return {}
 
     descriptions: dict[_Place, str] = {}
@@ -265,13 +266,13 @@ def _descriptions(grid: Grid, metrics: Mapping[str, Metric]) -> dict[_Place, str
             descriptions[place, number, name] = f"{text}; seed {grid.seed}, repetition {number}"
 
     if unknown:
-        text = f"runs with {', '.join(unknown)} are not kept: there is no source file"
+        text = f"runs with {', '.join(unknown)} are not cached: there is no source file"
         warnings.warn(text, NotKeptWarning, stacklevel=3)
     return descriptions
 
 
 def _described(scenario: Scenario) -> str:
-    # The labels name the scenario; what they name is described.
+    # Labels are names only; the objects that they name are described.
     parts = (
         scenario.cluster,
         scenario.tasks,

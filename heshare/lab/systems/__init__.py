@@ -1,1 +1,1 @@
-"""The published systems beside HeShare: one package each, with its policy and its models."""
+"""The published systems other than HeShare: one package each, with its policy and its models."""

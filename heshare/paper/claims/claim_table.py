@@ -42,14 +42,14 @@ def evaluate_claim(
     testable: bool = True,
     provenance: str = "emulated",
 ) -> dict[str, Any]:
-    """Return one evaluated claim as a row, without what the paper says.
+    """Return one evaluated claim as a row, without the columns of the paper.
 
     Args:
         claim: the claim.
         size: its value with the interval, in the claim's unit; None for an ordering that has no number.
-        profile: the profile of the notebook that made it.
+        profile: the profile of the notebook.
         holds: the parts of an ordering or a lead, and whether each holds.
-        forms: the value against a rival that is `placed` like HeShare, or at its `best` setting.
+        forms: the value against a baseline that is `placed` like HeShare, or at its `best` setting.
         testable: false where an assumption alone decides the value.
         provenance: of the value: emulated, measured or published.
 
@@ -85,9 +85,9 @@ def parts_text(holds: Mapping[str, bool]) -> str:
 
 
 def merge(folder: Path) -> pd.DataFrame:
-    """Return every claim with its result from the notebooks' files in `folder`; others are not made yet.
+    """Return every claim with its result from the notebooks' files in `folder`; others are missing.
 
-    Rows of another profile than the one that is reported (`reported_profile`) are not made.
+    Rows of another profile than the one that is reported (`reported_profile`) are missing.
 
     Raises:
         InputError: a file of claims names a claim that does not exist.
@@ -119,7 +119,7 @@ def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _row(claim: Claim, result: dict[str, Any] | None, cells: factorial.Factorial | None) -> dict[str, Any]:
-    """Return the row of a claim: what the paper says, what was found, and the factorial's verdict on it."""
+    """Return the row of a claim: the columns of the paper, the result, and the verdict of the factorial."""
     about = {
         "id": claim.id,
         "part": claim.part,
@@ -160,10 +160,10 @@ def _found(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def reported_profile(folder: Path) -> str:
-    """Return the notebook profile whose results are reported of a folder: paper, smoke, or else custom.
+    """Return the profile whose results are reported for a folder: paper, smoke, or else custom.
 
-    Custom are runs by hand, with other parameters, or of code that is not the commit's; a folder without claims counts
-    as paper.
+    Custom are runs without the runner, with other parameters, or of code that is not the commit's; a folder without
+    claims counts as paper.
     """
     there = {str(row["profile"]) for _, row in _found(folder)}
     return next((profile for profile in _PROFILES if profile in there), "paper")

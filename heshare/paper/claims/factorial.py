@@ -1,8 +1,7 @@
 """The committed factorial of choices that the paper's text leaves open: which cells give the paper's numbers.
 
-Its axes are columns, its cells all their combinations. Notebook `08_assumptions` runs it and writes
-`reference/factorial.csv`, with a hash of the code and data that made it. The rule of the verdict "not determined by the
-text" is `is_undetermined`.
+Notebook `08_assumptions` computes it and writes `reference/factorial.csv`, with a hash of its code and data. The rule
+of the verdict "not determined by the text" is `is_undetermined`.
 """
 
 import ast
@@ -43,7 +42,7 @@ _MADE_BY = (
 )  # fmt: skip
 """The code that decides the cells: the stages, the published systems, and what the levels of the axes are."""
 _NOT_INPUTS = ("paper_claims.csv", "live", "profiles/measured")
-"""What the cells do not depend on, of `data/`."""
+"""Files of `data/` that do not affect the cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +56,15 @@ class Factorial:
     is_current: bool
 
     def of(self, claim: Claim) -> pd.DataFrame:
-        """Return the cells of one number: those that differ in axes that do not enter it are one; empty for others."""
+        """Return the distinct cells of one number, by the axes that affect it; empty for others."""
         return cells_of(self.cells, claim)
 
 
 def axes_of(claim: Claim) -> Sequence[str]:
-    """Return the axes that enter a number of H1 to H4; cells that differ in the others alone are one run.
+    """Return the axes that affect a number of H1 to H4; cells that differ in the others alone are one run.
 
-    The rivals' throttle enters what is compared with a rival (H1, H2), and the queues of Random what is compared with
-    Random; a comparison of two plans of HeShare has neither.
+    The throttle affects comparisons with Morak and mu-Serve (H1, H2), the queues of Random those with Random; neither
+    affects a comparison of two plans of HeShare.
     """
     entering = [DURATIONS, RATIO, SIZES]
     if claim.id in ("H1", "H2"):
@@ -90,7 +89,7 @@ def is_undetermined(claim: Claim, value: float, cells: pd.DataFrame) -> bool:
     Args:
         claim: the claim.
         value: the median of the shipped setting.
-        cells: the rows of `cells_of`; empty where the factorial says nothing.
+        cells: the rows of `cells_of`; empty if the factorial does not contain the number.
     """
     if is_near(claim, value):
         return False
@@ -118,7 +117,7 @@ def read() -> Factorial | None:
 
 
 def write(cells: pd.DataFrame) -> None:
-    """Write the factorial into `reference/`, with the hash of what made it."""
+    """Write the factorial into `reference/`, with the hash of its code and data."""
     table = files.root() / "reference" / "factorial.csv"
     files.write_text(table, tables.to_csv(cells))
     files.write_text(table.with_suffix(".json"), json.dumps({"made_by": made_of()}, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""The places where the paper's percentages of Fig. 6 put each policy, given HeShare's plans as found here."""
+"""Energy and JCT of each policy by the paper's percentages of Fig. 6, relative to HeShare's plans here."""
 
 import pandas as pd
 

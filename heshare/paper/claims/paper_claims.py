@@ -44,8 +44,8 @@ class Claim:
         far: the other end where the paper has a range, else NaN.
         unit: of the value, where it is not that of the kind.
         interval: the kind of its interval; that of a median of draws unless given.
-        of: what the values behind the interval are; seeds unless given.
-        reading: what is read otherwise than the paper writes it; such a claim is shown, but not scored.
+        of: the sampling unit of the interval; seeds unless given.
+        reading: how the claim is read differently from the paper; such a claim is shown, but not scored.
         reason: why the value differs from the paper's, one sentence.
         source: the output that has the value.
     """
@@ -67,7 +67,7 @@ class Claim:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The least and the largest value that the paper has."""
+        """The least and the largest value of the paper."""
         far = self.value if math.isnan(self.far) else self.far
         return min(self.value, far), max(self.value, far)
 

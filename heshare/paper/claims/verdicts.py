@@ -1,8 +1,8 @@
 """The rule of the verdicts on claims.
 
-A reduction, ratio or floor is an effect: the rule compares the whole interval with the paper's effect. The width of an
-interval never helps: a wider one with the same median has the same verdict or a worse one, and so has one of fewer than
-`FEWEST` draws. A value, such as a ratio of times, is no contest: the paper's value is inside its interval or not.
+A reduction, ratio or floor is an effect: the rule compares the whole interval with the paper's effect. A wider
+interval with the same median has the same verdict or a worse one, and so has one of fewer than `FEWEST` draws. For a
+value, such as a ratio of times, the rule is whether the paper's value is inside its interval.
 """
 
 import math
@@ -60,7 +60,7 @@ def verdict(claim: Claim, size: ConfidenceInterval | None, holds: Mapping[str, b
 
 
 def _is_few(claim: Claim, size: ConfidenceInterval) -> bool:
-    """Return whether too few draws stand behind an interval; one that the device model states has no draws."""
+    """Return whether an interval is of too few draws; one of the device model has no draws."""
     return size.n < FEWEST and (claim.interval or OF_DRAWS).startswith(OF_DRAWS)
 
 

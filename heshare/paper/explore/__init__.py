@@ -1,1 +1,1 @@
-"""The page of a front: a plan is pointed at, and its timeline is shown."""
+"""The interactive page of a front, with the timeline of each plan."""

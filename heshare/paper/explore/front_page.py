@@ -1,4 +1,4 @@
-"""The page of a front: one HTML file without network or kernel, in which a plan is chosen and looked at."""
+"""The page of a front: one offline HTML file in which plans can be selected and inspected."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ FRAME_PX = 850
 
 @dataclass(frozen=True, repr=False)
 class FrontPage:
-    """A page of a front: `html` is the whole file; Jupyter shows it in a frame of its own."""
+    """A page of a front: `html` is the whole file; Jupyter shows it in an iframe."""
 
     html: str
     title: str
@@ -69,9 +69,9 @@ def explore(
         runs: runs of policies on the same tasks and GPUs by title, whose timelines can be chosen below; the others
             are compared with the first one.
         series: the search, a name of the registry of styles, such as `HeShare+`.
-        piecewise: whether the plans' values count that tasks speed up when others of their batch end, as in
+        piecewise: whether tasks of the plans speed up when others of their batch end, as in
             `heshare.scheduling.settings.Settings`.
-        home: where a link at the top of the page leads, such as `index.html`; empty for no link.
+        home: target of a link at the top of the page, such as `index.html`; empty for no link.
 
     Raises:
         InputError: no front, the path is a folder, or a run has other tasks or GPUs.

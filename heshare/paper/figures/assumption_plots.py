@@ -1,4 +1,4 @@
-"""Plots of what the paper leaves open: the factorial, the effects of its axes, one choice at a time, mechanisms."""
+"""Plots of choices that the paper leaves open: the factorial, effects of its axes, single choices, mechanisms."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ _FURTHEST = 1.0
 def factorial_map(ax: Axes, table: pd.DataFrame) -> None:
     """Draw every cell of every number: its value, coloured by its ratio to the paper's, framed where it is near.
 
-    `table` is as from `factorial_cells.cells`. A number has a column for each level of its own axis (queues, throttle).
+    `table` is as from `factorial_cells.cells`. A number has a column for each level of its axis (queues, throttle).
     """
     values = _columns(table)
     columns: list[Any] = values.columns.to_list()
@@ -99,9 +99,9 @@ def _name_columns(ax: Axes, claims: Sequence[Claim], levels: Sequence[str]) -> N
 
 
 def effects_map(ax: Axes, table: pd.DataFrame) -> None:
-    """Draw how far each axis moves each number, in percentage points; the axis that moves them furthest is first.
+    """Draw how far each axis changes each number, in percentage points; the axis with the largest changes is first.
 
-    `table` is as from `factorial_cells.effects`; an axis that does not enter a number has no value there.
+    `table` is as from `factorial_cells.effects`; an axis that does not affect a number has no value there.
     """
     numbers = (table["id"] + " " + table["part"]).str.replace("jct", "JCT")
     wide = table.assign(number=numbers).pivot_table(index="axis", columns="number", values="change", sort=False)
@@ -141,7 +141,7 @@ def choices_of_number(ax: Axes, table: pd.DataFrame, key: tuple[str, str], axes:
 
 
 def worth_over_sizes(ax: Axes, table: pd.DataFrame, titles: Mapping[str, str]) -> None:
-    """Draw what Trade-off takes more without a mechanism, over inference batch sizes.
+    """Draw the increase of Trade-off's objectives without a mechanism, over inference batch sizes.
 
     Args:
         ax: the axes.

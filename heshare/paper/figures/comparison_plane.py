@@ -47,8 +47,8 @@ def draw(
 ) -> None:
     """Draw the systems of `medians`.
 
-    An arrow leads from each of the `forms` of a rival to the next; a line joins the `plans` of one front. Towards the
-    lower left corner, which is named, a system is better in both.
+    An arrow connects each of the `forms` of a baseline with the next; a line joins the `plans` of one front. Towards
+    the lower left corner, which is labelled, a system is better in both.
     """
     frame = points(medians)
     at: Any = frame.set_index("title")[["x", "y"]]

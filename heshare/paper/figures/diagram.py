@@ -1,6 +1,6 @@
-"""Fig. 5: the system, drawn with the plan of a small task set: what each step gets and passes on."""
+"""Fig. 5: the system, drawn with the plan of a small task set: inputs and outputs of each step."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ _WORDS = (
     (5.4, 4.48, "batches with MPS percentages (height of each task)\nand a clock (bar beside the batch)"),
     (5.4, 0.2, "Pareto set of plans; here: Trade-off"),
 )
-"""Left edge, height and words of what the steps pass on."""
+"""Left edge, height and text of the outputs of the steps."""
 
 
 def batches(plan: Plan) -> pd.DataFrame:
@@ -86,7 +86,7 @@ def _queue(ax: Axes, gpu: str, part: pd.DataFrame, bottom: float) -> None:
 
 
 def _shares(ax: Axes, part: pd.DataFrame, bottom: float) -> None:
-    # A frame is 100 % high; a narrow column beside a batch is its clock over the top clock.
+    # A frame is 100 % high; a narrow column next to a batch is its clock over the top clock.
     left, slot = 5.4, min(4.6 / part["batch"].nunique(), 2.3)
     for _, batch in part.groupby("batch", sort=False):
         wide, high = slot - 0.34, 0.72
@@ -109,6 +109,30 @@ def _task(ax: Axes, x: float, y: float, width: float, height: float, task: objec
     _text(ax, x + width / 2, y + height / 2, str(task), ha="center", color="white", fontweight="bold")
 
 
-def _text(ax: Axes, x: float, y: float, words: str, **how: Any) -> None:
-    # Not in the layout, which would reserve space for it beside the axes.
-    ax.text(x, y, words, **{"fontsize": 6.5, "va": "center", "color": EDGE, **how}).set_in_layout(False)
+def _text(
+    ax: Axes,
+    x: float,
+    y: float,
+    text: str,
+    *,
+    ha: Literal["left", "center"] = "left",
+    color: str = EDGE,
+    fontsize: float = 6.5,
+    fontweight: Literal["normal", "bold"] = "normal",
+    linespacing: float = 1.2,
+    bbox: dict[str, Any] | None = None,
+) -> None:
+    drawn = ax.text(
+        x,
+        y,
+        text,
+        ha=ha,
+        va="center",
+        color=color,
+        fontsize=fontsize,
+        fontweight=fontweight,
+        linespacing=linespacing,
+        bbox=bbox,
+    )
+    # Not in the layout, which would reserve space for it next to the axes.
+    drawn.set_in_layout(False)

@@ -1,4 +1,4 @@
-"""Direct labels: the names of points beside them, placed so that they cover neither points nor other names."""
+"""Direct labels: the names of points next to them, placed without covering points or other names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class PointLabel:
 
 
 def label_points(ax: Axes, labels: Sequence[PointLabel], *, avoid: FloatArray | None = None) -> None:
-    """Write the names beside their points; call it when limits and scales of the axes are final.
+    """Write the names next to their points; call it when limits and scales of the axes are final.
 
     The names are placed one by one, crowded points first, at the place of least cost: over a point, over another name,
     outside the axes, far away.
@@ -93,7 +93,7 @@ def draw_points(ax: Axes, frame: pd.DataFrame) -> None:
 
 
 def label_frame(ax: Axes, frame: pd.DataFrame, *, avoid: FloatArray | None = None) -> None:
-    """Write the title of each row of `draw_points` beside its point; neither intervals nor `avoid` are covered.
+    """Write the title of each row of `draw_points` next to its point; neither intervals nor `avoid` are covered.
 
     The column `label`, if there is one, has the text instead. Call it when the axes are final.
     """

@@ -1,4 +1,4 @@
-"""Figures of language models: energy a token over latency, and what sharing changes."""
+"""Figures of language models: energy a token over latency, and the effect of sharing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Dots of a live comparison: measured values beside those of the device models."""
+"""Dots of a live comparison: measured values and those of the device models."""
 
 from collections.abc import Sequence
 

@@ -27,7 +27,7 @@ def solo_panel(ax: Axes, drawn: pd.DataFrame, ratios: pd.DataFrame, *, value: st
         drawn: as from `motivation.solo`, in the order of the rows; marks are open where `anchored` is false.
         ratios: one row a workload, one column an inference batch size.
         value: the column that is drawn, such as `time_s`, whose interval is in `time_low_s` and `time_high_s`.
-        heading: what the ratios are, in words.
+        heading: the label of the ratios.
     """
     low = f"{value[:-2]}_low{value[-2:]}"
     high = f"{value[:-2]}_high{value[-2:]}"
@@ -115,7 +115,7 @@ def _clock_marks(ax: Axes, rows: pd.DataFrame, gpu: str) -> None:
 def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame, origins: Mapping[str, str]) -> None:
     """Draw Fig. 4: time of each pair alone and together (geometric means), and the slowdown; a panel for each GPU.
 
-    `frame` is as from `motivation.pairs`; `origins` says, by GPU, where its times come from.
+    `frame` is as from `motivation.pairs`; `origins` is the source of the times by GPU.
     """
     kinds = {"alone_s": "alone", "together_s": "together"}
     palette = {"alone": FAINT, "together": category_style(1).colour}
@@ -150,7 +150,7 @@ def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame, origins: Mapping[str,
 
 
 def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> None:
-    """Draw the mean error of each form on settings left out of the fit, a panel for time and one for power.
+    """Draw the mean error of each form on settings excluded from the fit, a panel for time and one for power.
 
     `errors` is as from `heshare.lab.calibration.record_validation.errors_by_form`.
     """

@@ -1,4 +1,4 @@
-"""Plots of frames on given axes; these functions read, show and save nothing."""
+"""Plots of frames on given axes, without input or output of files."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import Locator, MaxNLocator, NullLocator
 
 from heshare.lab.sweeps.statistics import median_interval
-from heshare.paper.figures.series_styles import EDGE, series_style
+from heshare.paper.figures.series_styles import EDGE, LineArguments, series_style
 
 _BAR_WIDTH = 0.8
 """Width of a group of bars, where groups are 1 apart."""
@@ -35,8 +35,8 @@ def bars(
 ) -> None:
     """Draw a bar at the median of `y` with its 95 % interval for each system, in groups.
 
-    `runs` has one row a run. `x` is the column of the groups, in `order`: that of the systems where each is a group of
-    its own. `y` is the column of the values, `hue` that of the systems, in `hue_order`, each in its registered style.
+    `runs` has one row a run. `x` is the column of the groups, in `order`: that of the systems if each is a group. `y`
+    is the column of the values, `hue` that of the systems, in `hue_order`, each in its registered style.
     """
     colours = {name: series_style(name).colour for name in hue_order}
     sns.barplot(
@@ -65,7 +65,7 @@ def bars(
 
 
 def bar_place(group: int, system: int, systems: int) -> tuple[float, float]:
-    """Return where a bar of `bars` begins and ends on the x axis; groups and systems are counted from 0."""
+    """Return the ends of a bar of `bars` on the x axis; groups and systems are counted from 0."""
     width = _BAR_WIDTH / systems
     left = group - _BAR_WIDTH / 2 + system * width
     return left, left + width
@@ -110,7 +110,7 @@ def trends(ax: Axes, runs: pd.DataFrame, *, x: str, y: str, hue: str, hue_order:
 
 def system_handles(names: Sequence[str]) -> list[Line2D]:
     """Return the entries of a legend of bars: squares of the systems' colours, open where they are not filled."""
-    how: dict[str, Any] = {"linestyle": "", "marker": "s", "markersize": 5, "markeredgewidth": 0.8}
+    how: LineArguments = {"linestyle": "", "marker": "s", "markersize": 5, "markeredgewidth": 0.8}
     return [Line2D([], [], label=name, **series_style(name).line_arguments(**how)) for name in names]
 
 

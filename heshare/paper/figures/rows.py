@@ -1,4 +1,4 @@
-"""Plots with a named row for each thing: marks with their intervals, and vertical lines with their meaning."""
+"""Plots with a named row for each value: marks with their intervals, and labelled vertical lines."""
 
 from collections.abc import Callable
 from typing import Any
@@ -74,7 +74,7 @@ def effect_rows(
 
 
 def value_line(ax: Axes, value: float, words: str = "", line: str = "--") -> None:
-    """Draw a vertical line to compare with; `words` are written above it."""
+    """Draw a vertical reference line with the label `words` above it."""
     ax.axvline(value, color=GUIDE, linewidth=0.8, linestyle=line, zorder=0)
     above: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "ha": "center"}
     ax.annotate(words, (value, 1), (0, 2), fontsize=6, **above)

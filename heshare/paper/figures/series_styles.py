@@ -1,17 +1,30 @@
 """The registry of colours, markers and dashes: one style for each policy, search and GPU, the same in every figure.
 
 The hue is that of the family: HeShare's plans are blue, HeShare+ is black, Random is grey, Morak orange, μ-Serve
-vermilion, the systems of the field are muted, and GPUs are a ramp of greens, which no policy has. A rival with
-HeShare's placement has its own hue, unfilled, and so have HeShare by the paper's words and a baseline that starts all
-tasks of a GPU at once. A name that is not in the registry is an error.
+vermilion, other systems are muted, and GPUs are a ramp of greens, which no policy has. A baseline with HeShare's
+placement has the hue of the baseline, unfilled, and so have HeShare as written in the paper and a baseline that starts
+all tasks of a GPU at once.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from heshare.shared.errors import require
 from heshare.world.catalogue import gpus
+
+
+class LineArguments(TypedDict, total=False):
+    """Arguments of `Axes.plot` that a figure changes in the style of a series; sizes and widths in pt."""
+
+    color: str
+    linestyle: str
+    linewidth: float
+    marker: str
+    markersize: float
+    markerfacecolor: str
+    markeredgewidth: float
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +44,16 @@ class SeriesStyle:
         """The colour inside bars and markers."""
         return self.colour if self.filled else "white"
 
-    def line_arguments(self, **changes: Any) -> dict[str, Any]:
+    def line_arguments(self, **changes: Unpack[LineArguments]) -> dict[str, Any]:
         """Return colour, marker and dash as arguments of `Axes.plot`, with changes."""
-        own = {"color": self.colour, "marker": self.marker, "linestyle": self.line, "markerfacecolor": self.face}
-        return {**own, **changes}
+        arguments: dict[str, Any] = {
+            "color": self.colour,
+            "marker": self.marker,
+            "linestyle": self.line,
+            "markerfacecolor": self.face,
+        }
+        arguments.update(changes)
+        return arguments
 
 
 _BLUE, _BLACK, _GREY, _ORANGE, _VERMILION = "#0072B2", "#000000", "#999999", "#E69F00", "#D55E00"
@@ -55,7 +74,7 @@ STAGES: Mapping[str, str] = {
 }
 """Insides of the boxes of Fig. 5, by stage."""
 _QUEUE, _PACKED, _POWER = "#5B6673", "#8A7462", "#6F5B86"
-"""Muted hues of the field: queues, systems that share GPUs, systems that limit clocks or power."""
+"""Muted hues of other published systems: queues, systems that share GPUs, systems that limit clocks or power."""
 
 SERIES: dict[str, SeriesStyle] = {
     # GPUs, and their records
@@ -92,7 +111,7 @@ SERIES: dict[str, SeriesStyle] = {
     "Marginal": SeriesStyle("#404040", "d", "-"),
     "Marginal, 30 W": SeriesStyle("#404040", "<", "-"),
     "Marginal, 300 W": SeriesStyle("#404040", ">", "-"),
-    # The field
+    # Other published systems
     "FIFO": SeriesStyle(_QUEUE, "s", ":"),
     "Exclusive": SeriesStyle(_QUEUE, "p", "-"),
     "One at a time": SeriesStyle(_QUEUE, "p", "-"),
@@ -150,15 +169,15 @@ CATEGORIES = (
 
 
 def style_own(title: str) -> None:
-    """Give a policy of one's own the style that is kept for one, so that it can be drawn beside the others."""
+    """Assign the style reserved for a user's policy, so that it can be drawn with the others."""
     SERIES.setdefault(title, SERIES["a policy of one's own"])
 
 
 def series_style(name: str) -> SeriesStyle:
     """Return the style of a GPU, policy or search, the same in every figure.
 
-    A title with settings behind it, such as `Morak (cap=1.0)` or `NSGA-II at 0.1`, has the style of the longest
-    registered name that it begins with. A measured GPU has the colour and dash of the emulated one, but its own
+    A title followed by settings, such as `Morak (cap=1.0)` or `NSGA-II at 0.1`, has the style of the longest
+    registered name that it begins with. A measured GPU has the colour and dash of the emulated one, but another
     marker. A GPU of `data/gpus.csv` that the registry does not name has the style of other GPUs.
 
     Raises:
@@ -173,7 +192,7 @@ def series_style(name: str) -> SeriesStyle:
     known = [each for each in SERIES if name == each or (name.startswith(each) and name[len(each)] in _ENDS)]
     if not known and name in gpus():
         return SERIES["another GPU"]
-    action = "Add it to heshare/paper/figures/series_styles.py; a policy of your own: style_own(title)."
+    action = "Add it to heshare/paper/figures/series_styles.py; for a new policy: style_own(title)."
     require(None, f"a series {name!r}", bool(known), "a name of the registry of styles", action)
     return SERIES[max(known, key=len)]
 

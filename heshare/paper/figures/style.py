@@ -1,8 +1,8 @@
 """The common style of all figures, and their files.
 
 Figures have a column's or a page's width; no text is below `SMALLEST_PT` in print. Series differ in more than colour
-(`series_styles`). The PNG has the caption under the axes; the PDF, which is for documents with captions of their own,
-has none. Otherwise both have the same layout, and their bytes are reproducible.
+(`series_styles`). The PNG has the caption under the axes, the PDF has none. Otherwise both have
+the same layout, and their bytes are reproducible.
 """
 
 import struct
@@ -86,7 +86,7 @@ _LINE_IN = 1.25 * _CAPTION_PT / 72
 
 
 def origin(counts: Mapping[str, int]) -> str:
-    """Return the provenance of rows in words; `counts` as from `provenance.check_provenances`, in its order."""
+    """Return the provenance of rows as text; `counts` as from `provenance.check_provenances`, in its order."""
     words = {
         "emulated": "emulated (calibrated on published measurements)",
         "measured": "measured",
@@ -98,12 +98,12 @@ def origin(counts: Mapping[str, int]) -> str:
 
 
 def with_origin(caption: str, counts: Mapping[str, int], words: str = "") -> str:
-    """Return a caption that begins with a capital and ends with the provenance of its rows, or with other words."""
+    """Return a caption that begins with a capital and ends with the provenance of its rows, or with `words`."""
     return f"{caption[:1].upper()}{caption[1:]} {words or origin(counts).capitalize() + '.'}"
 
 
 def legend_colours(fig: Figure) -> dict[str, list[str]]:
-    """Return the colours of each name in the legends of a figure, as `#RRGGBB`; white insides are left out."""
+    """Return the colours of each name in the legends of a figure, as `#RRGGBB`; white fills are omitted."""
     found: dict[str, set[str]] = {}
     legends = [*fig.legends, *(ax.get_legend() for ax in fig.axes)]
     for legend in (each for each in legends if each is not None):
@@ -113,7 +113,7 @@ def legend_colours(fig: Figure) -> dict[str, list[str]]:
 
 
 def _colour(handle: Any) -> str:
-    # Of a line, or of a patch's or a collection's inside, its edge if that is white.
+    # The colour of a line, or the fill of a patch or collection, or its edge if the fill is white.
     if hasattr(handle, "get_color"):
         shown = [handle.get_color()]
     else:

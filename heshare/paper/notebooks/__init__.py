@@ -1,1 +1,1 @@
-"""Notebooks: their parameters, their execution, and what they use to save outputs."""
+"""Notebooks: their parameters, their execution, and the saving of their outputs."""

@@ -1,8 +1,8 @@
-"""Strict execution of one notebook: errors that papermill lets through fail here, and outputs appear all or none.
+"""Strict execution of one notebook: errors that papermill ignores are raised, and outputs are written all or none.
 
 Papermill accepts a `SystemExit` in a cell, another kernel of the name `python3`, the caller's working directory and
 outputs that were never written. This wrapper uses the kernel of this interpreter and the checkout as working directory,
-checks that every code cell completed and that every promised output exists, and only then moves the outputs to their
+checks that every code cell completed and that every declared output exists, and only then moves the outputs to their
 folder.
 """
 
@@ -34,7 +34,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class NotebookError(HeShareError):
-    """A notebook failed, ended early or did not write a promised output."""
+    """A notebook failed, ended early or did not write a declared output."""
 
     exit_code = 1
 
@@ -45,7 +45,7 @@ class _StartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExecutedNotebook:
-    """One executed notebook: its wall time, the files that it wrote, in their final place, and the executed copy."""
+    """One executed notebook: its wall time, the paths of its outputs, and the executed copy."""
 
     name: str
     seconds: float
@@ -79,7 +79,7 @@ def execute(
     the SHA-256 of the file as it was read here.
 
     Raises:
-        NotebookError: a cell failed or never ran, or a promised output is missing or empty.
+        NotebookError: a cell failed or never ran, or a declared output is missing or empty.
     """
     started_s = perf_counter()
     if record is None:
@@ -107,7 +107,7 @@ def _run(notebook: Notebook, source: bytes, parameters: Mapping[str, object], ex
             with warnings.catch_warnings(action="ignore"):
                 _papermill(notebook, source, parameters, executed)
             return
-        except _StartError as error:  # two kernels that start at once can choose the same port; a second try helps
+        except _StartError as error:  # two kernels that start at once can choose the same port: retry
             if attempt == 2:
                 raise NotebookError(f"{notebook.name}: the kernel did not start, twice: {error}") from None
 
@@ -148,7 +148,7 @@ def _papermill(notebook: Notebook, source: bytes, parameters: Mapping[str, objec
 
 @cache
 def _kernel_manager() -> type:
-    # Its `python3` is this interpreter, whatever kernels the user has registered.
+    # `python3` is this interpreter, independent of the kernels that the user has registered.
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
 
@@ -192,7 +192,7 @@ def _check_cells(name: str, executed: Any) -> None:
 def _check_outputs(notebook: Notebook, folder: Path) -> None:
     missing = [name for output in notebook.outputs for name in missing_files(output, folder)]
     if missing:
-        raise NotebookError(f"{notebook.name}: promised but not written: {', '.join(missing)}")
+        raise NotebookError(f"{notebook.name}: declared but not written: {', '.join(missing)}")
 
 
 def _move_outputs(staging: Path, out: Path) -> tuple[Path, ...]:

@@ -59,7 +59,7 @@ class TablePreview:
 class Context:
     """The context of a running notebook; made by `setup`.
 
-    `notebook` is the source, with its defaults and promised outputs, `parameters` the values of this run.
+    `notebook` is the source, with its defaults and declared outputs, `parameters` the values of this run.
     """
 
     notebook: notebook_parameters.Notebook
@@ -70,7 +70,7 @@ class Context:
 
     @property
     def profile(self) -> str:
-        """The profile of the outputs: `smoke`, `paper`, or `custom` for a run by hand or with other parameters."""
+        """The profile of the outputs: `smoke`, `paper`, or `custom` without the runner or with other parameters."""
         return self.run.profile
 
     @property
@@ -82,10 +82,31 @@ class Context:
         """Return a random generator of this notebook's seed; each `stream` is independent of the others."""
         return np.random.default_rng(np.random.SeedSequence([int(self.parameters.get("seed", 0)), stream]))
 
-    def figure(self, rows: int = 1, columns: int = 1, *, height_in: float = 2.1, wide: bool = False, **kw: Any) -> Any:
-        """Return a figure of one column's width (or of the page's) and its axes."""
-        width_in = style.PAGE_IN if wide else style.COLUMN_IN
-        return plt.subplots(rows, columns, figsize=(width_in, height_in), layout="constrained", **kw)
+    def figure(
+        self,
+        rows: int = 1,
+        columns: int = 1,
+        *,
+        height_in: float = 2.1,
+        wide: bool = False,
+        sharex: bool = False,
+        sharey: bool = False,
+        squeeze: bool = True,
+        width_ratios: Sequence[float] | None = None,
+        height_ratios: Sequence[float] | None = None,
+    ) -> Any:
+        """Return a figure of one column's width (or of the page's) and its axes, as `matplotlib.pyplot.subplots`."""
+        return plt.subplots(
+            rows,
+            columns,
+            figsize=(style.PAGE_IN if wide else style.COLUMN_IN, height_in),
+            layout="constrained",
+            sharex=sharex,
+            sharey=sharey,
+            squeeze=squeeze,
+            width_ratios=width_ratios,
+            height_ratios=height_ratios,
+        )
 
     def save(
         self,
@@ -102,19 +123,20 @@ class Context:
 
         Args:
             fig: the figure; the caption is written under it in the PNG, and in the JSON.
-            name: one of the promised outputs, such as `fig06_comparison`.
+            name: one of the declared outputs, such as `fig06_comparison`.
             data: the plotted numbers.
             caption: what is drawn, then setting, intervals and seeds, as sentences of at most `LONGEST_CAPTION` words;
-                the provenance is put behind it.
-            rows: how many rows of `data` are emulated, measured, published; one word when all have the same provenance.
+                the provenance is appended.
+            rows: how many rows of `data` are emulated, measured, published; a single name if all have the same
+                provenance.
             table: a table to write as Markdown of the same name; True: `data` itself.
-            origin: what the caption says of the provenance, if other than "Emulated." and the like.
+            origin: the caption's text on provenance, in place of "Emulated." and similar.
 
         Returns:
             The PNG, which a notebook shows.
 
         Raises:
-            InputError: the notebook did not promise this output, there is no data, or the caption is too long.
+            InputError: the notebook did not declare this output, there is no data, or the caption is too long.
         """
         counts = self._check(name, data, rows, caption)
         text = with_origin(caption, counts, origin)
@@ -140,8 +162,7 @@ class Context:
     ) -> TablePreview:
         """Write a table as CSV, Markdown and JSON (its provenance); return it for display.
 
-        `shown` is the table for readers, in Markdown, if it is other than `data`, or its columns; for the other
-        arguments see `save`.
+        `shown` is the table in Markdown, if it differs from `data`, or its columns; for the other arguments see `save`.
 
         Raises:
             InputError: as `save`.
@@ -154,7 +175,7 @@ class Context:
         return TablePreview(readable)
 
     def data(self, data: pd.DataFrame, name: str, *, caption: str, rows: Mapping[str, int] | str) -> TablePreview:
-        """Write rows that are too many to read, such as single runs, as CSV and JSON (their provenance); return them.
+        """Write raw rows, such as single runs, as CSV and JSON (their provenance); return them.
 
         Raises:
             InputError: as `save`.
@@ -238,16 +259,17 @@ class Context:
 def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str]) -> Context:
     """Begin a notebook: check its parameters, apply the style, choose the output folder.
 
-    Only the runner (`heshare notebook run`) gives a notebook a folder inside `figures/`. Run by hand, in JupyterLab or
-    by papermill, it writes to `build/mine/<name>`, or to its `out_dir`.
+    Only the runner (`heshare notebook run`) gives a notebook a folder inside `figures/`. Run interactively, in
+    JupyterLab or by papermill, it writes to `build/mine/<name>`, or to its `out_dir`.
 
     Args:
         name: the notebook's file name without `.ipynb`.
         values: the notebook's `globals()`; only the names of its parameters cell are read.
-        outputs: the names that this notebook promises to write, a literal list, which the runner reads from the source.
+        outputs: the declared outputs of this notebook, a literal list, which the runner reads from the source.
 
     Raises:
-        InputError: a parameter of the wrong type or missing, an unknown profile; by hand, an `out_dir` in `figures/`.
+        InputError: a parameter of the wrong type or missing, an unknown profile; without the runner, an `out_dir` in
+            `figures/`.
     """
     given = Path(str(values["out_dir"])) if values.get("out_dir") else None
     run = None if given is None else run_record.read(given)
@@ -274,6 +296,6 @@ def _folder_by_hand(name: str, given: Path | None) -> Path:
     out = mine(name) if given is None else given
     if in_figures(out):
         action = f"Leave it empty for {in_words(mine(name))}, or run: heshare notebook run {name}."
-        raise InputError(in_words(out), "a folder outside figures/ for a run by hand", action, column="out_dir")
-    sys.stdout.write(f"Run by hand: outputs go to {in_words(out)}, with the profile custom.\n")
+        raise InputError(in_words(out), "a folder outside figures/", action, column="out_dir")
+    sys.stdout.write(f"Without `heshare notebook run` outputs go to {in_words(out)}, with the profile custom.\n")
     return out

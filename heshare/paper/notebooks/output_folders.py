@@ -1,6 +1,6 @@
 """The folders of outputs: `figures/` for the paper's, `build/<profile>` for others, `build/mine` for experiments.
 
-Only the runner writes to `figures/`, and only what a notebook of the commit makes with the paper's parameters.
+Only the runner writes to `figures/`, and only outputs of a notebook of the commit with the paper's parameters.
 """
 
 from pathlib import Path
@@ -35,7 +35,7 @@ def in_figures(folder: Path) -> bool:
 
 
 def in_words(folder: Path) -> str:
-    """Return a folder as text, below the checkout if it is there."""
+    """Return a folder as text, relative to the checkout if it is inside it."""
     top = files.checkout()
     return f"{folder.relative_to(top) if top is not None and folder.is_relative_to(top) else folder}/"
 
@@ -43,15 +43,15 @@ def in_words(folder: Path) -> str:
 def choose(record: RunRecord, given: Path | None) -> Path:
     """Return the folder for the outputs of a run by the runner.
 
-    Without the folder that was asked for, outputs go to the profile's folder, or to `build/mine` if parameters, the
+    Without a given folder, outputs go to the profile's folder, or to `build/mine` if parameters, the
     notebook's code or the package's code differ from the profile and the commit.
 
     Raises:
         InputError: it is `figures/`, and the notebook is not of the commit, or has other parameters than the paper's.
-            A changed package is accepted there: the sidecars say so (`heshare_sha256`).
+            A changed package is accepted there and recorded in the sidecars (`heshare_sha256`).
     """
     if given is None:
-        # Outside a clone nothing tells whether the package was changed.
+        # Outside a clone, changes of the package cannot be detected.
         changed = record.asked == "paper" and commit.git_commit() is not None and commit.package_sha256() is not None
         return mine(record.notebook) if changed or record.profile == CUSTOM else folder_for(record.asked)
     good = record.profile == "paper" or not in_figures(given)

@@ -1,4 +1,4 @@
-"""Parameters and promised outputs of notebooks, read from their source; and their profiles, `notebooks/profiles.yaml`.
+"""Parameters and declared outputs of notebooks, read from their source; and their profiles, `notebooks/profiles.yaml`.
 
 Papermill accepts a misspelt parameter with a log line, and parses text as YAML. Here a parameter must be defined by the
 notebook's tagged cell and have the type that it has there.
@@ -28,7 +28,7 @@ _NO_NOTEBOOK = ("something that is no notebook", "a Jupyter notebook, format 4")
 class Notebook:
     """A source notebook, read but not run.
 
-    `outputs` are the names that its `setup(...)` call promises to write.
+    `outputs` are the names that its `setup(...)` call declares.
     """
 
     path: Path
@@ -58,9 +58,9 @@ def group(name: str) -> list[str]:
 
 
 def find(names: Sequence[str] = ()) -> list[Path]:
-    """Return the notebooks of those names (the number alone is enough), or those of all groups.
+    """Return the notebooks of those names (the number is enough), or those of all groups.
 
-    Others, such as new ones, copies, and those of `notebooks/live`, which need the results of a GPU, are found by name.
+    Notebooks outside of groups, such as new ones, copies and those of `notebooks/live`, are found by name only.
 
     Raises:
         InputError: no such notebook.
@@ -82,7 +82,7 @@ def find(names: Sequence[str] = ()) -> list[Path]:
 
 
 def others() -> list[str]:
-    """Return the names of the notebooks of `notebooks/` that no group has, such as copies and new ones."""
+    """Return the names of the notebooks of `notebooks/` outside of all groups, such as copies and new ones."""
     own = group("all")
     return [path.stem for path in sorted(folder().glob("*.ipynb")) if path.stem not in own]
 
@@ -92,7 +92,7 @@ def _numbered(number: str, books: Mapping[str, Path]) -> list[Path]:
 
 
 def read(path: str | Path) -> Notebook:
-    """Return a notebook's parameters and promised outputs, without running it.
+    """Return a notebook's parameters and declared outputs, without running it.
 
     Raises:
         InputError: not a notebook, not exactly one parameters cell, a parameter that is no literal, or no `setup(...)`
@@ -132,7 +132,7 @@ def _literals(path: Path, source: str) -> dict[str, object]:
         try:
             defaults[statement.targets[0].id] = ast.literal_eval(statement.value)
         except (ValueError, TypeError, RecursionError, MemoryError):
-            raise _error(path, ast.unparse(statement), "a literal: derived values go into the next cell") from None
+            raise _error(path, ast.unparse(statement), "a literal: derived values belong in the next cell") from None
     return defaults
 
 

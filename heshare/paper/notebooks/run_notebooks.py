@@ -1,4 +1,4 @@
-"""Execution of many notebooks, a few at a time, with a line at the start and the end of each."""
+"""Parallel execution of notebooks, with a line of output at the start and the end of each."""
 
 import json
 import multiprocessing
@@ -50,8 +50,8 @@ def prepare(
 
     Raises:
         InputError: a given parameter is unknown to a chosen notebook or has another type, or names a recorded GPU that
-            does not exist; or `out` is `figures/`, for what is not the paper's (`output_folders.choose`). Nothing has
-            run yet.
+            does not exist; or `out` is `figures/` for other outputs than the paper's (`output_folders.choose`). No
+            notebook has run.
     """
     check_profile(profile)
     runs = []
@@ -80,15 +80,15 @@ def run(
 ) -> list[ExecutedNotebook]:
     """Run notebooks in parallel processes, `jobs` at a time; figures, tables and claims go into the folder `out`.
 
-    A notebook whose outputs were made under its stamp of now (`stamps`) is not run again, unless `fresh`.
+    A notebook whose outputs have its current stamp (`stamps`) is not run again, unless `fresh`.
 
     The parameters `given` replace those of the profile (`smoke` or `paper`). Without `out` the outputs of each notebook
-    go where `output_folders.choose` says. Notebooks start in the order of `paths`. With `quiet` nothing is printed. The
-    seconds of each notebook are kept in `SECONDS` in the folder of the executed copies.
+    go into the folder of `output_folders.choose`. Notebooks start in the order of `paths`. With `quiet` nothing is
+    printed. The seconds of each notebook are written to `SECONDS` in the folder of the executed copies.
 
     Raises:
-        InputError: as `prepare`; nothing has run.
-        NotebookError: one or more notebooks failed; the outputs of the others are in place.
+        InputError: as `prepare`; no notebook has run.
+        NotebookError: one or more notebooks failed; the outputs of the others are written.
     """
     runs = prepare(paths, profile, given, out)
     now = {each.notebook.name: stamps.stamp(each.notebook.path, each.values) for each in runs}
@@ -135,7 +135,7 @@ def _as_stamped(run: NotebookRun, now: str) -> ExecutedNotebook | None:
 
 
 def _keep(run: NotebookRun, now: str, result: ExecutedNotebook) -> None:
-    stamps.keep(run.copies.parent, _place(run), now, result.outputs)
+    stamps.write(run.copies.parent, _place(run), now, result.outputs)
 
     timed, known = run.copies / SECONDS, dict[str, float]()
     with suppress(OSError, ValueError):

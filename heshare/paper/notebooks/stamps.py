@@ -1,6 +1,6 @@
-"""Stamps of notebooks: a notebook runs again only if something that it depends on has changed since its last run.
+"""Stamps of notebooks: hashes of their inputs, so that a notebook runs again only if an input has changed.
 
-That is the package, `data/`, `requirements.lock`, the notebook and its parameters; a stamp is a hash over all of them.
+Inputs are the package, `data/`, `requirements.lock`, the notebook and its parameters.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _SOURCES = (".py", ".j2", ".css", ".js", ".html", ".yaml")
 
 
 def stamp(notebook: Path, parameters: Mapping[str, object]) -> str:
-    """Return the stamp of a notebook with its parameters, as of now."""
+    """Return the current stamp of a notebook with its parameters."""
     values = {name: value for name, value in parameters.items() if name != "out_dir"}
     about = [files.sha256(notebook), values, _package_and_data()]
     return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
@@ -37,12 +37,12 @@ def _package_and_data() -> str:
 
 
 def outputs_as_stamped(copies: Path, place: str, now: str) -> list[Path] | None:
-    """Return the outputs of a notebook if they are there and were made under the stamp `now`, else None.
+    """Return the outputs of a notebook if they exist and have the stamp `now`, else None.
 
     Args:
         copies: the folder of the stamps.
         place: the notebook and the folder of its outputs, as text.
-        now: the stamp that the outputs need.
+        now: the current stamp.
     """
     known = _read(copies).get(place, {})
     paths = [Path(name) for name in known.get("outputs", [])]
@@ -50,8 +50,8 @@ def outputs_as_stamped(copies: Path, place: str, now: str) -> list[Path] | None:
     return paths if good else None
 
 
-def keep(copies: Path, place: str, now: str, outputs: Sequence[Path]) -> None:
-    """Write down under which stamp the outputs of a notebook were made."""
+def write(copies: Path, place: str, now: str, outputs: Sequence[Path]) -> None:
+    """Write the stamp of the outputs of a notebook."""
     known = {**_read(copies), place: {"stamp": now, "outputs": [str(path) for path in outputs]}}
     files.write_text(copies / NAME, json.dumps(known, indent=1, sort_keys=True) + "\n")
 

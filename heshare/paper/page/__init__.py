@@ -1,1 +1,1 @@
-"""The page that `make figures` ends with: `index.html`, and the executed notebooks as HTML."""
+"""The page of results, `index.html`, and the executed notebooks as HTML."""

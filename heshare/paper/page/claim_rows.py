@@ -1,4 +1,4 @@
-"""The claims as rows of the page: what their cells say, and the places of the marks in their drawings."""
+"""The claims as rows of the page: the text of their cells, and the positions of the marks in their drawings."""
 
 import math
 import re
@@ -23,7 +23,7 @@ _WITH_QUARTER = ("reduction", "ratio", "error")
 
 @dataclass(frozen=True, slots=True)
 class ClaimRow:
-    """One claim as it is shown; `found` is its row of `claims.csv`, with None for an empty cell."""
+    """One claim on the page; `found` is its row of `claims.csv`, with None for an empty cell."""
 
     claim: Claim
     found: Mapping[str, Any]
@@ -39,7 +39,7 @@ class ClaimRow:
 
     @property
     def paper(self) -> str:
-        """The paper's value; empty for an ordering, whose statement says it."""
+        """The paper's value; empty for an ordering, which the statement gives."""
         return "" if self.claim.paper == "ordering" else _printed(self.claim.paper)
 
     @property
@@ -60,21 +60,21 @@ class ClaimRow:
 
     @property
     def forms(self) -> str:
-        """The value against a rival with HeShare's placement, and at its best setting; empty without a rival."""
+        """The value against a baseline with HeShare's placement, and at its best setting; empty without a baseline."""
         known = {"placed": "placed by HeShare", "best": "at its best setting"}
         texts = [f"{words} {self.found[form]:.3g} %" for form, words in known.items() if self.found[form] is not None]
         return _printed(f"Rival {', '.join(texts)}.") if texts else ""
 
     @property
     def range(self) -> str:
-        """The range over the factorial; empty for a claim that it does not have."""
+        """The range over the factorial; empty for a claim without one."""
         least = self.found["least_cell"]
         most = self.found["most_cell"]
         return "" if least is None else _printed(f"Open choices: {least:.3g} to {most:.3g} %.")
 
     @property
     def make(self) -> str:
-        """The command that makes a claim that is not made yet; empty for others."""
+        """The command that evaluates a missing claim; empty for others."""
         if self.verdict != NOT_YET:
             return ""
         return COMMANDS["paper" if self.claim.is_own else "beyond"]
@@ -85,11 +85,11 @@ class ClaimRow:
         return self.found["value"] is not None and not math.isnan(self._effect(self.found["value"]))
 
     def at(self, value: float) -> float:
-        """Return the place of a value in the drawing, px."""
+        """Return the position of a value in the drawing, px."""
         return _place(self._effect(value))
 
     def marks(self, names: Sequence[str]) -> list[float]:
-        """Return the places of the values in these columns, where there is one."""
+        """Return the positions of the values in these columns, if there are any."""
         return [self.at(self.found[name]) for name in names if self.found[name] is not None]
 
     @property
@@ -103,12 +103,12 @@ class ClaimRow:
 
     @property
     def paper_ends(self) -> list[float]:
-        """The places of the paper's values, px: two where it has a range."""
+        """The positions of the paper's values, px: two where it has a range."""
         return sorted({self.at(end) for end in self.claim.ends})
 
     @property
     def quarter(self) -> tuple[float, float] | None:
-        """The places between which the rule calls a value the paper's; None where it does not compare so."""
+        """The positions between which the rule accepts a value as the paper's; None for other rules."""
         if self.claim.kind not in _WITH_QUARTER:
             return None
         near, far = sorted(self._effect(end) for end in self.claim.ends)
@@ -161,7 +161,7 @@ def failures(rows: Sequence[ClaimRow]) -> list[Failure]:
 
 
 def _place(effect: float) -> float:
-    """Return the place of a multiple of the paper's effect, px: 0 is no change, 1 what the paper says."""
+    """Return the position of a multiple of the paper's effect, px: 0 is no change, 1 the paper's value."""
     inside = min(max(effect, _LEAST), _MOST)
     return (inside - _LEAST) / (_MOST - _LEAST) * WIDTH
 

@@ -1,4 +1,4 @@
-"""The page `explore_fig06.html`: HeShare's plans for the first task set of Fig. 6, and runs of its rivals."""
+"""The page `explore_fig06.html`: HeShare's plans for the first task set of Fig. 6, and runs of the baselines."""
 
 import json
 from pathlib import Path
@@ -17,10 +17,10 @@ RIVALS = {"Random": "random", "Morak": "morak", "μ-Serve": "mu-serve"}
 
 
 def write(folder: Path) -> str:
-    """Write the page for the parameters of Fig. 6 in the folder, unless it is there and not older than the figure.
+    """Write the page for the parameters of Fig. 6 in the folder, unless it exists and is not older than the figure.
 
     Returns:
-        The page's name, or nothing if Fig. 6 is not there.
+        The page's name, empty if Fig. 6 does not exist.
     """
     figure, target = folder / f"{FIGURE}.json", folder / NAME
     if not figure.is_file():

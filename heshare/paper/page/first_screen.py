@@ -1,4 +1,4 @@
-"""The numbers of the page's first screen, and where each of them is."""
+"""The numbers of the page's first screen, and the source of each."""
 
 import csv
 import gzip
@@ -14,9 +14,9 @@ from heshare.shared import files
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Where a number is: the output whose CSV has it, the values of its row, and the columns of number and interval.
+    """The source of a number: the output with its CSV, the values of its row, and the columns of number and interval.
 
-    Of several rows, as where `row` has several values for a column, the numbers are given as a range.
+    For several rows, as if `row` has several values for a column, the numbers are given as a range.
     """
 
     output: str
@@ -61,7 +61,7 @@ RANGES: Mapping[str, Cell] = {
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number with its interval, in %; `committed` says that it is of the committed results, not of this run."""
+    """A number with its interval, in %; `committed`: from the committed results, not from this run."""
 
     value: float
     low: float
@@ -87,10 +87,10 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class OpenChoices:
-    """What the factorial of open choices says on the numbers of Fig. 6.
+    """Result of the factorial of open choices for the numbers of Fig. 6.
 
     Of these numbers `shipped` hold in the shipped setting, and `best` in that of all `settings` in which most hold; its
-    choices are `choices`. `points` is by axis, the largest first, how far it moves the numbers that it enters.
+    choices are `choices`. `points` is by axis, the largest first, how far it changes the numbers that it affects.
     """
 
     settings: int
@@ -110,7 +110,7 @@ class _Table:
 
 
 def numbers(folder: Path) -> dict[str, Number | Range]:
-    """Return those of `CELLS` and `RANGES` that are in the outputs of a run, or else in the committed results."""
+    """Return the numbers of `CELLS` and `RANGES` from the outputs of a run, or else from the committed results."""
     found: dict[str, Number | Range] = {}
 
     for name, cell in {**CELLS, **RANGES}.items():
@@ -133,7 +133,7 @@ def _fits(row: Mapping[str, str], cell: Cell) -> bool:
 
 
 def open_choices(folder: Path) -> OpenChoices | None:
-    """Return what the factorial says, of the run or else of the committed results; None if there is neither."""
+    """Return the result of the factorial, of the run or else of the committed results; None if neither exists."""
     cells = _table(folder, "x08b_cells")
     effects = _table(folder, "x08e_effects")
     if cells is None or effects is None:

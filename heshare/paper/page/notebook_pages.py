@@ -1,7 +1,6 @@
-"""The executed notebooks as HTML pages behind the page of results, without anything of the machine that ran them.
+"""The executed notebooks as HTML pages linked from the page of results, without data of the machine that ran them.
 
-A page begins with the notebook's first figure and its caption. Code is folded, but for notebooks whose code is what a
-reader looks for.
+A page begins with the notebook's first figure and its caption. Code is folded, except in notebooks about code.
 """
 
 import json
@@ -35,21 +34,32 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a notebook's page: `text` is HTML, and so are `outputs` but for published figures."""
+    """A cell of a notebook's page: `text` is HTML, and so are `outputs` except published figures."""
 
     is_code: bool
     text: str
     outputs: tuple[str | Output, ...]
 
 
-def write(folder: Path, copies: Path, made: Sequence[Output], render: Callable[..., str]) -> dict[str, str]:
+@dataclass(frozen=True)
+class NotebookPage:
+    """The content of a notebook's page; `lead` is the first figure, if there is one."""
+
+    name: str
+    title: str
+    lead: Output | None
+    cells: Sequence[Cell]
+    shows_code: bool
+
+
+def write(folder: Path, copies: Path, made: Sequence[Output], render: Callable[[NotebookPage], str]) -> dict[str, str]:
     """Write a page for each executed notebook whose outputs are in `folder`, and remove the pages of others.
 
     Args:
         folder: the folder of the outputs.
         copies: the folder of the executed notebooks, by profile.
         made: the outputs in `folder`.
-        render: takes `name`, `title`, `lead` (the first figure, or None), `cells` and `shows_code`; returns the page.
+        render: returns the HTML of a page.
 
     Returns:
         The pages by notebook, relative to `folder`.
@@ -64,7 +74,7 @@ def write(folder: Path, copies: Path, made: Sequence[Output], render: Callable[.
             continue
         cells = json.loads(text)["cells"]
         lead = next((each for each in made if each.notebook == name and each.picture), None)
-        page = render(
+        page = NotebookPage(
             name=name,
             title=outputs.title(cells) or name,
             lead=lead,
@@ -72,7 +82,7 @@ def write(folder: Path, copies: Path, made: Sequence[Output], render: Callable[.
             shows_code=name in SHOWS_CODE,
         )
         pages[name] = f"{FOLDER}/{name}.html"
-        files.write_text(folder / pages[name], page)
+        files.write_text(folder / pages[name], render(page))
 
     for old in (folder / FOLDER).glob("*.html"):
         if f"{FOLDER}/{old.name}" not in pages.values():
@@ -88,7 +98,7 @@ def style_of_code() -> str:
 
 
 def _readable(path: Path, folder: Path) -> str | None:
-    """Return a notebook's text without folders of the machine; None if there is none, or its outputs went elsewhere."""
+    """Return a notebook's text without folders of the machine; None if there is none, or its outputs are elsewhere."""
     if not path.is_file():
         return None
     text = path.read_text(encoding="utf-8")
@@ -104,23 +114,23 @@ def _readable(path: Path, folder: Path) -> str | None:
 
 
 def _shown(cells: Sequence[Mapping[str, Any]], made: Mapping[str, Output]) -> Iterator[Cell]:
-    """Yield the cells for the page; the title is not repeated, and empty cells are left out."""
+    """Yield the cells for the page; without the title and empty cells."""
     for cell in cells:
         source = "".join(cell["source"]).strip()
         if cell["cell_type"] == "markdown":
             source = re.sub(r"\A# .*\n?", "", source)
-            # Links lead from the folder of the notebooks; the pages are one folder deeper.
+            # Links are relative to the folder of the notebooks; the pages are one folder deeper.
             text = str(mistune.html(source)).replace('href="../', 'href="../../')
             yield Cell(False, text, ())
         elif source:
-            # What may be wider than the page can be reached, and scrolled, with the keyboard.
+            # Content that may be wider than the page is focusable, so that the keyboard can scroll it.
             text = highlight(source, PythonLexer(), HtmlFormatter()).replace("<pre>", '<pre tabindex="0">')
-            outputs = [_result(output, made) for output in cell["outputs"] if _is_kept(output)]
+            outputs = [_result(output, made) for output in cell["outputs"] if _is_shown(output)]
             yield Cell(True, text, tuple(filter(None, outputs)))
 
 
-def _is_kept(output: Mapping[str, Any]) -> bool:
-    """Return whether an output is for readers: no text bars, no widgets."""
+def _is_shown(output: Mapping[str, Any]) -> bool:
+    """Return whether an output is shown: no progress bars, no widgets."""
     return output.get("name") != "stderr" and _WIDGET not in output.get("data", {})
 
 

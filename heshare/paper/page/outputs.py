@@ -1,4 +1,4 @@
-"""The figures and tables in a folder of outputs, as their JSON files describe them, and the notebooks behind them."""
+"""The figures and tables in a folder of outputs, as described by their JSON files, and their notebooks."""
 
 import json
 import re
@@ -37,7 +37,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One figure, table or data file of a notebook, such as `fig06_comparison`, with those of its files that are there.
+    """One figure, table or data file of a notebook, such as `fig06_comparison`, with those of its files that exist.
 
     `notebook` has no folder and suffix. `about` is the JSON file's content.
     """
@@ -57,7 +57,7 @@ class Output:
 
     @property
     def number(self) -> str:
-        """What captions call it: `Fig. 6`, `Table V`, `Fig. x04b`, `Table x01a`, `Data x04c`."""
+        """Its name in captions: `Fig. 6`, `Table V`, `Fig. x04b`, `Table x01a`, `Data x04c`."""
         if not self.name.startswith("x"):
             return paper_number(self.key)
         word = "Fig." if self.picture else "Table" if self.has("md") else "Data"
@@ -65,7 +65,7 @@ class Output:
 
     @property
     def finding(self) -> str:
-        """The first sentence of the caption, which says what one sees."""
+        """The first sentence of the caption, the finding."""
         found = _FIRST_SENTENCE.match(self.caption)
         return found[0] if found else self.caption
 
@@ -83,12 +83,12 @@ def key_of(name: str) -> str:
 
 
 def paper_number(key: str) -> str:
-    """Return what the paper calls a figure or table: `Fig. 6` of `fig06`, `Table V` of `table5`."""
+    """Return the paper's name of a figure or table: `Fig. 6` of `fig06`, `Table V` of `table5`."""
     return f"Fig. {int(key[3:])}" if key.startswith("fig") else f"Table {_ROMAN[int(key[5:]) - 1]}"
 
 
 def read(folder: Path) -> list[Output]:
-    """Return the outputs in `folder` by name: figures, then tables, then those that the paper does not have."""
+    """Return the outputs in `folder` by name: figures, then tables, then those without a counterpart in the paper."""
     paths = sorted(path for path in folder.glob("*.json") if _NAME.fullmatch(path.stem))
     return [_read(folder, path) for path in paths]
 
@@ -131,7 +131,7 @@ class PageTable:
 def read_table(path: Path) -> PageTable:
     """Return the first table of a Markdown file that `heshare.paper.tables` wrote, with aligned columns."""
     heads, rule, *rows = (line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|"))
-    # Cells are found by their places, because a head may have a bar in its words.
+    # Cells are found by their columns, because a heading may contain a bar.
     spans = list(pairwise(place for place, letter in enumerate(rule) if letter == "|"))
 
     def cells(line: str) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def read_table(path: Path) -> PageTable:
 
 @dataclass(frozen=True, slots=True)
 class NotebookSource:
-    """A notebook of the checkout: its name and title, the command that runs its group, the outputs that it promises."""
+    """A notebook of the checkout: its name and title, the command that runs its group, its declared outputs."""
 
     name: str
     title: str

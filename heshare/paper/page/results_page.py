@@ -1,4 +1,4 @@
-"""The pages of results, for a browser, offline: `index.html` on the paper, `beyond.html` on what it does not have."""
+"""The pages of results, for a browser, offline: `index.html` on the paper, `beyond.html` on other results."""
 
 import re
 from collections import Counter
@@ -40,7 +40,7 @@ _AXES = {
 
 @dataclass(frozen=True, slots=True)
 class PaperOutput:
-    """A figure or table of the paper on the page: its sentences, each with the claims that test it, and our output."""
+    """A figure or table of the paper on the page: its sentences, each with the claims that test it, and the output."""
 
     key: str
     number: str
@@ -58,7 +58,7 @@ class PaperOutput:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """A notebook on `beyond.html`: its outputs that the paper does not have, and the names of those not made yet."""
+    """A notebook on `beyond.html`: its outputs without a counterpart in the paper, and the names of missing ones."""
 
     name: str
     title: str
@@ -68,7 +68,7 @@ class Book:
 
 
 def write(folder: Path, table: pd.DataFrame, copies: Path | None = None) -> Path:
-    """Write the pages of the outputs in `folder` and of the notebooks behind them; return the path of the first.
+    """Write the pages of the outputs in `folder` and of their notebooks; return the path of the first.
 
     Args:
         folder: the folder of the outputs.
@@ -85,7 +85,7 @@ def write(folder: Path, table: pd.DataFrame, copies: Path | None = None) -> Path
     environment = _environment(folder)
 
     notebook = environment.get_template("notebook.html.j2")
-    pages = notebook_pages.write(folder, copies, made, lambda **values: notebook.render(**values) + "\n")
+    pages = notebook_pages.write(folder, copies, made, lambda page: notebook.render(vars(page)) + "\n")
     content = _content(folder, table, made) | {"pages": pages, "explorer": fig6_plans.write(folder)}
 
     for name in (BEYOND, PAGE):
@@ -115,19 +115,19 @@ def _environment(folder: Path) -> Environment:
 
 
 def _rounded(value: float) -> float:
-    """Return a number of the first screen with as many digits as a sentence needs."""
+    """Return a number of the first screen, rounded for a sentence."""
     return round(value) if abs(value) >= 10 else round(value, 1) + 0.0  # no minus zero
 
 
 def _change(percent: float | None) -> str:
-    """Return a change in words: `45 % less`."""
+    """Return a change as text: `45 % less`."""
     if percent is None:
         return "an unknown amount of"
     return f"{abs(_rounded(percent)):g}\N{NO-BREAK SPACE}% {'more' if percent > 0 else 'less'}"
 
 
 def _content(folder: Path, table: pd.DataFrame, made: Sequence[Output]) -> dict[str, Any]:
-    """Return what the templates show."""
+    """Return the values of the templates."""
     rows = claim_rows.rows(table)
     own = [row for row in rows if row.claim.is_own]
     others = [row for row in rows if not row.claim.is_own]
@@ -158,8 +158,8 @@ def _content(folder: Path, table: pd.DataFrame, made: Sequence[Output]) -> dict[
 
 
 def _of_paper(made: Sequence[Output], rows: Sequence[ClaimRow]) -> list[PaperOutput]:
-    """Return the figures and tables of the paper, in its order, whether made or not."""
-    words = read_values(_TEMPLATES / "paper_words.yaml", "the paper's sentences", "Correct the file.")
+    """Return the figures and tables of the paper, in its order, including missing ones."""
+    words = read_values(_TEMPLATES / "paper_sentences.yaml", "the paper's sentences", "Correct the file.")
     there = {output.key: output for output in made}
     found = []
 
@@ -173,7 +173,7 @@ def _of_paper(made: Sequence[Output], rows: Sequence[ClaimRow]) -> list[PaperOut
 
 
 def _books(made: Sequence[Output]) -> list[Book]:
-    """Return the notebooks that have outputs which the paper does not have, or promise some."""
+    """Return the notebooks with outputs, existing or declared, that have no counterpart in the paper."""
     known = outputs.notebooks()
     names = {source.name for source in known}
     others = sorted({output.notebook for output in made} - names)
@@ -190,7 +190,7 @@ def _books(made: Sequence[Output]) -> list[Book]:
 
 
 def _provenance(made: Sequence[Output]) -> dict[str, dict[str, int]]:
-    """Return what the outputs were made with: for each kind of fact its values, and how many outputs have them."""
+    """Return the provenance of the outputs: for each kind of fact its values, and the number of outputs of each."""
     every = [output.about for output in made]
     changed = [about["heshare_sha256"] for about in every]
     versions = [", ".join(f"{name} {its}" for name, its in about["versions"].items()) for about in every]

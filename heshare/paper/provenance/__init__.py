@@ -1,1 +1,1 @@
-"""Records of what ran: commit, run, sidecar files of outputs."""
+"""Provenance: commit, record of a run, sidecar files of outputs."""

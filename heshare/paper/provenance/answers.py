@@ -1,7 +1,6 @@
-"""Answers of the device model to a table of questions, with the commit and the hashes of what gave them.
+"""Predictions of the device model for a table of questions, for comparison with later measurements.
 
-A measurement that is published later can be judged against `answers.csv`: `answers.json` says which code, which
-constants and which questions the answers come from, and the hash of the answers shows that nobody changed them.
+`answers.csv` has the predictions, `answers.json` the commit and the hashes of code, constants, questions and answers.
 """
 
 import json
@@ -29,8 +28,8 @@ def answer(questions: str | Path, folder: Path) -> tuple[int, Path]:
     """Answer a table of questions; write `answers.csv` and `answers.json` to a folder.
 
     `questions` is a CSV file with the columns `gpu` and `residents` (such as `resnet50:16@50 vgg19:8@50`), and any of
-    `sm_mhz`, `power_limit_w`, `precision` and `engine`, where an empty cell is the default. A folder with answers in it
-    is refused. Returned are the number of questions and the path of the answers.
+    `sm_mhz`, `power_limit_w`, `precision` and `engine`, where an empty cell is the default. A folder that contains
+    answers is refused. Returned are the number of questions and the path of the answers.
 
     Raises:
         InputError: a bad cell, a question that the device model refuses, or answers in the folder; nothing is written

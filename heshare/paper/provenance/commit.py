@@ -14,7 +14,7 @@ _SOURCES = (".py", ".j2")
 
 @cache
 def git_commit() -> str | None:
-    """Return the checkout's commit, with `+` if tracked files or the package differ from it; None if it is no clone."""
+    """Return the checkout's commit, with `+` if tracked files or the package differ from it; None outside a clone."""
     commit = _commit()
     if commit is None:
         return None
@@ -41,7 +41,7 @@ def package_sha256() -> str | None:
 def is_edited(notebook: Path) -> bool:
     """Return whether a notebook's code differs from the commit's, or is not in the commit.
 
-    Outputs, texts and metadata do not count. Outside a git clone nothing can tell: False for one of the checkout.
+    Outputs, Markdown and metadata do not count. Outside a git clone the result is False for a notebook of the checkout.
     """
     top = files.checkout()
     if top is None or not notebook.is_relative_to(top):
@@ -60,7 +60,7 @@ def code_cells(notebook: str) -> list[str]:
 
 @cache
 def _commit() -> str | None:
-    # An archive that was unpacked inside another clone is no clone.
+    # An archive unpacked inside another clone is not a clone.
     top, clone = files.checkout(), _git("rev-parse", "--show-toplevel")
     if top is None or clone is None or Path(clone).resolve() != top.resolve():
         return None

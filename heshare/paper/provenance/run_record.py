@@ -1,7 +1,7 @@
-"""The record of a notebook's run: by whom, with which parameters off its profile, and which code ran.
+"""The record of a notebook's run: how it was started, changed parameters, and the code.
 
-The runner (`heshare notebook run`) leaves its record in the folder that it gives a notebook for outputs. A kernel that
-finds none was started by hand: in JupyterLab, by papermill or by a script. Its outputs are of the profile `custom`.
+The runner (`heshare notebook run`) writes it into the folder of a notebook's outputs. A kernel without a record was
+started by a user, in JupyterLab, by papermill or by a script; its outputs are of the profile `custom`.
 """
 
 import json
@@ -23,7 +23,7 @@ FOLDER_PARAMETERS = frozenset({"out_dir", "cells_dir"})
 class RunRecord:
     """The record of a notebook's run.
 
-    `asked` is the profile that was asked for, `changed` the parameters that differ from it, `edited` whether the code
+    `asked` is the requested profile, `changed` the parameters that differ from it, `edited` whether the code
     differs from that of the commit, `by_hand` whether no runner started it; the SHA-256 is of the file that the runner
     executed.
     """
@@ -37,23 +37,23 @@ class RunRecord:
 
     @property
     def profile(self) -> str:
-        """The profile of the outputs: the one that was asked for, or `custom`.
+        """The profile of the outputs: the requested one, or `custom`.
 
-        The profile smoke is for code that is being written: it has its name with an edited notebook as well.
+        Outputs of an edited notebook in the profile smoke have the profile smoke.
         """
         return CUSTOM if self.by_hand or self.changed or (self.edited and self.asked == "paper") else self.asked
 
     def departures(self) -> str:
-        """Return in words what differs from the profile: `tasks = 8, code that differs from the commit's`."""
+        """Return the differences from the profile as text: `tasks = 8, code that differs from the commit's`."""
         words = [f"{name} = {value!r}" for name, value in self.changed.items()]
         return ", ".join([*words, *(["code that differs from the commit's"] if self.edited else [])])
 
     def write(self, folder: Path) -> None:
-        """Write the record into the folder that a notebook gets for its outputs."""
+        """Write the record into the folder of a notebook's outputs."""
         files.write_text(folder / NAME, json.dumps(asdict(self)) + "\n")
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a sidecar that say what ran."""
+        """Return the fields of a sidecar on the run."""
         run: dict[str, Any] = {"by": "hand" if self.by_hand else "heshare notebook run"}
         run["changed_parameters"] = dict(sorted(self.changed.items()))
         if not self.by_hand:
@@ -62,7 +62,7 @@ class RunRecord:
 
 
 def read(folder: Path) -> RunRecord | None:
-    """Return the record that the runner left in a folder; None if there is none."""
+    """Return the runner's record in a folder; None if there is none."""
     path = folder / NAME
     return RunRecord(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 

@@ -1,4 +1,4 @@
-"""Provenance of figures and tables: the JSON sidecar beside each output."""
+"""Provenance of figures and tables: the JSON sidecar of each output."""
 
 import hashlib
 import json
@@ -60,11 +60,11 @@ def sidecar_json(
     drawn: Mapping[str, object] | None = None,
     run: RunRecord | None = None,
 ) -> str:
-    """Return the JSON text that is written beside an output such as `fig06_comparison`.
+    """Return the JSON text of the sidecar of an output such as `fig06_comparison`.
 
     `rows` counts the emulated, measured and published rows. `suffixes` are those of the output's files. `notebook` made
-    the output from `parameters`, of which folders are left out; `run` says how. Of a run by hand the file is not known:
-    only the notebook whose name it gave. `drawn` is of a figure: `legend`, the colours of each name in its legends, and
+    the output from `parameters`, without folders; `run` describes the run. Without the runner only the
+    name of the notebook is known. `drawn` is of a figure: `legend`, the colours of each name in its legends, and
     `smallest_text_pt`, the size of its smallest text in print. `heshare_sha256` is null if the package is the commit's.
     """
     check_provenances(rows)

@@ -1,1 +1,1 @@
-"""The artefact: the reference results, what a fresh run is compared with, and the page for its evaluators."""
+"""The artefact: the reference results, the comparison of a run with them, and the page for evaluators."""

@@ -1,6 +1,6 @@
 """The page `ARTIFACT.md` for evaluators: commands, minutes, expected values.
 
-Everything in it comes from the reference results, so that it needs no run. The words are in `artefact.md.j2`.
+Its numbers are from the reference results, its text is in `artefact.md.j2`.
 """
 
 import io

@@ -1,8 +1,8 @@
 """The CSV files of one complete run, compressed in the checkout's `reference/`, and the comparison with a fresh run.
 
 Where Python, the packages that compute the numbers and the platform are those of the reference, files must have equal
-bytes. With others a forest has other splits and a search takes another path, so that single runs move a lot: then each
-claim must keep its verdict, its value must lie in the reference's interval, and files must have the same columns.
+bytes. With others, forests and searches differ and single runs change a lot: then each claim must have the same verdict
+and a value inside the reference's interval, and files must have the same columns.
 """
 
 import csv
@@ -35,7 +35,7 @@ _WRITE = "Write the reference with `make reference`."
 class Difference:
     """One value, or one line of columns, that differs from the reference.
 
-    `row` is as an editor counts lines (the header is row 1); 0 stands for the file. `column` is empty for a whole row.
+    `row` is the line number (the header is row 1), 0 for the whole file. `column` is empty for a whole row.
     `relative` is the difference of the two numbers over the larger one; NaN for text.
     """
 
@@ -54,11 +54,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOfRuns:
-    """A fresh run beside the reference: how many files both have, and what differs.
+    """Comparison of a run with the reference: the number of common files, and the differences.
 
-    `not_made` are files of the reference that the run does not have: a run of some notebooks is compared in its own.
-    `versions` has what differs in versions and platform, such as `numpy 2.4.6 -> 2.5.0`; `moved`, with any of these,
-    the number of values beyond `ROUNDING` in files whose values may move, by name.
+    `not_made` are files of the reference that the run does not have. `versions` has the differences in versions and
+    platform, such as `numpy 2.4.6 -> 2.5.0`; `moved`, with any of these, the number of values beyond `ROUNDING` in
+    files whose values may move, by name.
     """
 
     compared: int
@@ -152,7 +152,7 @@ def _csv_text(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def update(run: Path) -> list[str]:
-    """Make a run's CSV files the reference and return the names of those that changed; others keep their bytes.
+    """Make a run's CSV files the reference and return the names of those that changed; others are unchanged.
 
     `run` is the folder of a complete run of the profile `paper`. The seconds of a notebook are of its last run, or of
     the reference's.

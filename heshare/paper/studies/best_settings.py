@@ -1,7 +1,7 @@
-"""Choice of every system's best setting of those tried, on other task sets than those that are judged.
+"""Choice of the best setting of every system, on other task sets than those of the comparison.
 
-`python benchmarks/settings.py` runs `tried` and writes `data/settings.csv`; notebooks read it by `chosen`. The chosen
-setting has the least energy (active account) times average JCT: the geometric mean over a study's settings, then the
+`python benchmarks/settings.py` runs `tried` and writes `data/settings.csv`, the source of `chosen`. The chosen setting
+has the least energy (active account) times average JCT: the geometric mean over a study's settings, then the
 median over repetitions. The first of several equal ones is chosen.
 """
 
@@ -26,7 +26,7 @@ RIVALS: Mapping[str, str] = {"Morak": "morak", "mu-Serve": "mu-serve"}
 
 
 def _other_seed(seed: int) -> int:
-    """Return a seed with which settings are chosen; its repetitions share no random stream with those of `seed`."""
+    """Return a seed for the choice of settings, without common random streams with `seed`."""
     return int(np.random.SeedSequence(seed, spawn_key=(2**31,)).generate_state(1, np.uint64)[0])
 
 
@@ -86,7 +86,7 @@ def candidates(study: str) -> dict[str, list[str]]:
 
 
 def _rival_settings() -> list[str]:
-    """Return both rivals, with their own and with HeShare's placement, at every setting that is tried."""
+    """Return both baselines, with their placement and with HeShare's, at every tried setting."""
     ends = ("", ":heshare-placement")
     plain = [name + end for name in RIVALS.values() for end in ends]
     swept = [f"morak{end}(cap={cap},k={k})" for end, k, cap in product(ends, SHARES, CAPS)]
@@ -99,7 +99,7 @@ def _canonical(texts: Sequence[str]) -> list[str]:
 
 
 def tried(study: str, *, seeds: int = 0) -> pd.DataFrame:
-    """Return every setting that is tried for the systems of a study, and which is chosen.
+    """Return the tried settings of the systems of a study, and the chosen ones.
 
     `study` is a key of `STUDIES`; 0 seeds are those of `SEEDS`.
 

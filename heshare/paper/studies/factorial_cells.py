@@ -1,4 +1,4 @@
-"""The cells of the factorial of choices that the paper leaves open: their numbers, how many hold, what moves them."""
+"""The cells of the factorial of choices that the paper leaves open: their numbers, counts and effects."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,7 +49,7 @@ def _by_setting(runs: pd.DataFrame) -> list[tuple[dict[str, Any], pd.DataFrame]]
 
 
 def h5_holds(runs: pd.DataFrame, queueing: Mapping[str, Titles], throttle: Mapping[str, Titles]) -> pd.DataFrame:
-    """Return in which cells H5 holds: Random is poorest in energy and JCT, and Sched-only best in neither.
+    """Return in which cells H5 holds: Random is worst in energy and JCT, and Sched-only best in neither.
 
     Arguments are as of `cells`.
 
@@ -69,10 +69,10 @@ def h5_holds(runs: pd.DataFrame, queueing: Mapping[str, Titles], throttle: Mappi
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
-    """Return how many of the eight numbers hold in each cell, the most first.
+    """Return how many of the eight numbers hold in each cell, in descending order.
 
-    A number holds where its median lies within a quarter of the paper's effect. Of cells with equal counts that is
-    first whose medians are nearer to the paper's values, on average and as a part of the effect.
+    A number holds where its median lies within a quarter of the paper's effect. Cells with equal counts
+    are sorted by the mean distance of their medians to the paper's values, as a part of the effect.
 
     Args:
         table: as from `cells`.
@@ -102,7 +102,7 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def effects(table: pd.DataFrame) -> pd.DataFrame:
-    """Return how far each axis moves each number: the mean change between two cells that differ in that axis alone.
+    """Return the effect of each axis on each number: the mean change between two cells that differ in that axis alone.
 
     Args:
         table: as from `cells`.

@@ -18,7 +18,7 @@ RANDOM_PLANS = 1000
 def random_plan_mean(instance: Instance, rng: np.random.Generator, count: int = RANDOM_PLANS) -> FloatArray:
     """Return the mean [energy in J, average JCT in s] of random plans, shape (2,).
 
-    A random plan puts each task on a GPU drawn uniformly from those that it fits; a GPU runs its tasks one after the
+    A random plan assigns each task to a GPU drawn uniformly from those that it fits; a GPU runs its tasks one after the
     other in SPT order at its default clock.
     """
     schemes = random_schemes(instance.fits, count, rng)

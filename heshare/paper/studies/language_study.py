@@ -1,8 +1,8 @@
-"""Language models and image models on shared GPUs: energy a token, latency, and what sharing is worth.
+"""Language models and image models on shared GPUs: energy a token, latency, and the benefit of sharing.
 
 Two pools of GPUs serve one set of requests: the first their prompts, the second decodes. Image tasks run on both, under
-the same policy. Every number is emulated. The law of language models is fitted to a record of one H100; on other GPUs,
-and where they share one with image models, it is an assumption.
+the same policy. All numbers are emulated. The model of language models is fitted to a record of one H100; on other
+GPUs, and for sharing with image models, it is an assumption.
 """
 
 import warnings
@@ -216,7 +216,7 @@ def _run(
 
 
 def worth(runs: pd.DataFrame, titles: Sequence[str]) -> pd.DataFrame:
-    """Return what sharing changes, against the same policy with one task a GPU at a time, paired by repetition.
+    """Return the changes by sharing, against the same policy with one task a GPU at a time, paired by repetition.
 
     Returns:
         One row each: images, title, metric, change_pct, low_pct, high_pct, n, provenance.

@@ -1,6 +1,6 @@
 """Results of a live comparison: tables and files of measured and simulated values, with a manifest.
 
-One table has the claims of the paper that a comparison on the given GPUs tests, and those that it leaves untested.
+One table has the claims of the paper that a comparison on the given GPUs tests, and the untested ones.
 """
 
 import json
@@ -34,7 +34,7 @@ PAPER = frozenset({"T4", "V100", "A100"})
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The policies, GPUs and rights that a test of a claim on real GPUs needs.
+    """Requirements of a test of a claim on real GPUs: policies, GPUs and permissions.
 
     Attributes:
         policies: names of the policies to run; if empty, the recorded profiles of the GPUs test the claim.
@@ -128,7 +128,7 @@ class Results:
 
     @property
     def kind(self) -> str:
-        """The provenance of the rows: `measured`, or `emulated` for emulated stand-ins."""
+        """The provenance of the rows: `measured`, or `emulated` for simulated NVML."""
         return "emulated" if self.manifest["stand_in"] else "measured"
 
     @property
@@ -209,7 +209,7 @@ def jobs(trial: LiveComparison) -> pd.DataFrame:
 
 
 def label(trial: LiveComparison) -> str:
-    """Return the name of the results' folder: the cluster, with a prefix if its GPUs were stand-ins."""
+    """Return the name of the results' folder: the cluster, with a prefix if its GPUs were simulated."""
     return ("stand-in-" if trial.emulated else "") + str(cluster_of(trial.gpus)).replace(",", "-")
 
 
@@ -232,7 +232,7 @@ def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Re
     files.write_text(folder / JOBS, job_file_text(trial.tasks))
 
     if not trial.emulated:
-        # The profile of a stand-in must not be read as the record of a GPU.
+        # The profile of a simulated GPU must not be read as the record of a GPU.
         for path in sorted(record.glob(f"*/{RECORD_MANIFEST}")):
             for one in (path, path.with_name("profile.csv")):
                 files.write_text(folder / "profiles" / path.parent.name / one.name, one.read_text(encoding="utf-8"))
@@ -250,7 +250,7 @@ def read(where: str | Path) -> Results:
     """Return results, read by the name of their folder below `data/live` or by a path.
 
     Raises:
-        InputError: there are none, or a file was changed after it was written.
+        InputError: no results, or a file was changed after it was written.
     """
     folder = Path(where) if "/" in str(where) else files.data() / "live" / str(where)
     path = folder / MANIFEST

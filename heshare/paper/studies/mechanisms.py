@@ -1,4 +1,4 @@
-"""Trade-off without single mechanisms: what its plans state, the order of tasks, and another reading of En-opt."""
+"""Trade-off without single mechanisms: objectives as planned, the order of tasks, and another reading of En-opt."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -43,14 +43,14 @@ class _AsNumbered(Instance):
 
 
 class WithoutOrder(HeShare):
-    """Trade-off in which each GPU runs its tasks as they are numbered, not the shortest first (SPT)."""
+    """Trade-off in which each GPU runs its tasks in the order of their numbers, not in SPT order."""
 
     def __init__(self, settings: Settings = DEFAULTS) -> None:
         super().__init__("trade-off", settings)
         self.planner = ("heshare as numbered", settings)
 
     def plan_front(self, tasks: Sequence[Task], predictor: Predictor) -> Front:
-        """Return the front of both stages without SPT order in either; its search is shared with no other policy."""
+        """Return the front of both stages without SPT order in either; its search is not shared with other policies."""
         made = make_instance(tasks, self.cluster, predictor)
         instance = _AsNumbered(**{each.name: getattr(made, each.name) for each in fields(Instance)})
         schemes = search(instance, self.settings, self.rng)
@@ -61,7 +61,7 @@ class EnOptWithin(HeShare):
     """En-opt as the fastest plan among those of nearly the least energy.
 
     Args:
-        share: how much more than the least energy of the front a plan may take, as a part of it.
+        share: largest excess of a plan's energy over the least of the front, as a part of it.
         settings: of both stages.
     """
 
@@ -80,7 +80,7 @@ class EnOptWithin(HeShare):
 def stated(
     settings: Iterable[Comparable], systems: Mapping[str, str | Policy], *, seeds: int, seed: int = 0
 ) -> pd.DataFrame:
-    """Return what the plans of HeShare's policies state, for the task sets and random states of `harness.run`.
+    """Return the planned objectives of HeShare's policies, for the task sets and random states of `harness.run`.
 
     Args:
         settings: the settings.
@@ -111,11 +111,11 @@ def stated(
 
 
 def worth(delivered: pd.DataFrame, promised: pd.DataFrame, removed: Iterable[str]) -> pd.DataFrame:
-    """Return by how much Trade-off takes more without each mechanism, at each inference batch size.
+    """Return the increase of Trade-off's objectives without each mechanism, at each inference batch size.
 
     Args:
         delivered: runs, as from `harness.run`, of `Trade-off` and of the plans without a mechanism.
-        promised: what the same plans state, as from `stated`.
+        promised: the planned objectives of the same plans, as from `stated`.
         removed: the mechanisms, which are the titles of the plans without them.
 
     Returns:
@@ -133,7 +133,7 @@ def worth(delivered: pd.DataFrame, promised: pd.DataFrame, removed: Iterable[str
 
 
 def excess(delivered: pd.DataFrame, promised: pd.DataFrame) -> pd.DataFrame:
-    """Return by how much the runs of Trade-off take more than its plans state, at each inference batch size.
+    """Return the excess of Trade-off's runs over the planned objectives, at each inference batch size.
 
     Arguments are as of `worth`.
 

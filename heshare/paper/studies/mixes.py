@@ -1,4 +1,4 @@
-"""What Figs. 8 to 11 need beyond the harness: where tasks run, ratios to one system, and whether a lead grows."""
+"""Measures of Figs. 8 to 11: shares of tasks by GPU, ratios to one system, and growth of a lead."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ def with_paper(medians: pd.DataFrame, group: str, paper: Mapping[tuple[str, str]
 
 
 def implied(id: str, part: str, plan: float = 1.0) -> float:
-    """Return the ratio at which the paper's reduction puts a system, if HeShare's plan is at the ratio `plan`."""
+    """Return the ratio of a system by the paper's reduction, if HeShare's plan has the ratio `plan`."""
     return plan / (1.0 + paper_claims()[id, part].value / 100.0)
 
 

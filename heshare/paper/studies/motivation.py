@@ -37,7 +37,7 @@ def solo(
 ) -> pd.DataFrame:
     """Return every workload alone on every GPU at its default clock (Figs. 1 and 2).
 
-    GPUs are compared, so uncertainties are those of the device model inside one framework. `constants` are those of
+    Uncertainties are those of the device model within one framework, since GPUs are compared. `constants` are those of
     the device model, by default the calibrated ones.
 
     Returns:
@@ -94,7 +94,7 @@ def solo_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_weight(alone: pd.DataFrame) -> pd.DataFrame:
-    """Return workloads alone in the order of Figs. 1 and 2: light classes first, in each the shortest on a T4 first."""
+    """Return workloads alone in the order of Figs. 1 and 2: by load class, then by time on a T4."""
     slowest = alone.groupby("workload")["time_s"].transform("max")
     keys = alone.assign(rank=alone["load"].map(CLASSES.index), slowest=slowest)
     return alone.loc[keys.sort_values(["rank", "slowest"], kind="stable").index]
@@ -141,7 +141,7 @@ def over_sizes(values: pd.Series, batch_size: int) -> ConfidenceInterval:
 def clocks(
     model: str, *, batch_sizes: Iterable[int], points: int, constants: Constants | None = None, precision: str = "fp32"
 ) -> pd.DataFrame:
-    """Return one workload alone at `points` SM clocks of each GPU's own grid (Fig. 3).
+    """Return one workload alone at `points` SM clocks of each GPU's grid (Fig. 3).
 
     Returns:
         One row an inference batch size, GPU and clock, with the columns `CLOCK_COLUMNS`: `throttled` where the power

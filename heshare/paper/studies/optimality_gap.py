@@ -1,7 +1,6 @@
 """Distance of fronts to the best plans: exact fronts of small task sets, a proven lower bound of large ones."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from heshare.lab.plus.batch_table import BatchTable
 from heshare.lab.plus.exact_front import front_of
 from heshare.lab.plus.heshare_plus import DEFAULT_SETTINGS, PlusSearch, SearchSettings
 from heshare.lab.plus.lower_bound import Bound, weights_along
-from heshare.paper.figures.series_styles import series_style
+from heshare.paper.figures.series_styles import LineArguments, series_style
 from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.front import Front
@@ -24,7 +23,7 @@ DIRECTIONS = 25
 """Number of weights at which a front is compared with the exact one."""
 BOUND = "proven bound"
 """The series of a bound in `front_panel`."""
-_PLANS: Mapping[str, Any] = {"linestyle": "-", "linewidth": 0.6, "marker": "o", "markersize": 1.6, "markeredgewidth": 0}
+_PLANS: LineArguments = {"linestyle": "-", "linewidth": 0.6, "marker": "o", "markersize": 1.6, "markeredgewidth": 0}
 
 
 def improved(table: BatchTable, rng: np.random.Generator, effort: SearchSettings = DEFAULT_SETTINGS) -> FloatArray:
@@ -57,7 +56,7 @@ def against_exact(
     indicators = FrontIndicators.of([exact], random_plan_mean(instance, rng))
     weights = weights_along(exact, DIRECTIONS)
     gaps = (found @ weights.T).min(axis=0) / (exact @ weights.T).min(axis=0) - 1
-    gaps = np.maximum(gaps, 0.0)  # where both are the same plan, rounding may leave less than nothing
+    gaps = np.maximum(gaps, 0.0)  # for equal plans, rounding may give a negative value
 
     return {
         "tasks": len(tasks),
@@ -84,7 +83,7 @@ def bound_points(fronts: Mapping[str, Front], bound: Bound, points: int = 60) ->
     plans = pd.concat(frames, ignore_index=True)
     energy_j = np.linspace(plans["energy_j"].min(), plans["energy_j"].max(), points)
     envelope = pd.DataFrame({"energy_j": energy_j, "jct_s": bound.envelope_s(energy_j), "series": BOUND})
-    # The least energy may lie a rounding error above that of the nearest plan, where no average JCT is possible.
+    # The least energy of the bound may exceed that of the nearest plan by rounding, where the bound is infinite.
     envelope = envelope[np.isfinite(envelope["jct_s"])]
     both: pd.DataFrame = pd.concat([plans, envelope], ignore_index=True)
     return both.reindex(columns=["series", "energy_j", "jct_s", "gap_pct"])

@@ -1,7 +1,4 @@
-"""Errors of the device model: the worst test of each kind of question, and each public record left out whole.
-
-The errors are those of `data/calibration/`, which `make calibrate` computes and a test compares.
-"""
+"""Errors of the device model: the worst test of each kind, and leave-one-record-out errors, of `data/calibration/`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +26,7 @@ ALL = "all points"
 
 
 def question(test: str) -> str:
-    """Return the kind of question that a test asks."""
+    """Return the kind of a test."""
     return next(kind for kind, words in QUESTIONS.items() if any(word in test for word in words.split("|")))
 
 
@@ -53,7 +50,7 @@ def with_coverage(errors: pd.DataFrame, coverage: pd.DataFrame) -> pd.DataFrame:
 
 
 def worst_by_question(errors: pd.DataFrame, coverage: pd.DataFrame) -> pd.DataFrame:
-    """Return the test with the largest mean |error| of each kind of question, largest first, below a row of all points.
+    """Return the test with the largest mean |error| of each kind, largest first, below a row of all points.
 
     Args:
         errors: as for `with_coverage`.
@@ -103,7 +100,7 @@ def draw(axes: Sequence[Axes], rows: pd.DataFrame) -> None:
 
 
 def draw_records(ax: Axes, records: pd.DataFrame, goals: Mapping[str, float], most: float) -> None:
-    """Draw mean |error| and bias of each public record left out whole: times and slowdowns above, power below.
+    """Draw mean |error| and bias of each public record left out of the fit: times and slowdowns above, power below.
 
     `records` is as from `heshare.lab.calibration.validation.laboratories.errors_by_laboratory`, `goals` are those of
     the medians over records, `most` is that of any record, %.

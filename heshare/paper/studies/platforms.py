@@ -1,7 +1,7 @@
 """Variants of the emulated GPUs: the calibrated device model with one assumption changed, its devices and predictor.
 
 On each platform all policies use a predictor that was trained on a profile of that platform's GPUs. The profile is
-recorded like the shipped ones, with one visit to each setting.
+recorded like the shipped ones, with one repeat of each setting.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +68,7 @@ def power_range(gpu: str, name: str) -> tuple[float, float]:
 def _power_at(end: int, names: Sequence[str], gpus: Sequence[str] = GPUS) -> Platform:
     """Return the platform with constants of the power of `gpus` at their low or high ends.
 
-    The dynamic power of a GPU has a range for each class of load as well; they go together.
+    The ranges of dynamic power of a GPU and of its load classes are at the same end.
     """
 
     def change(known: Constants) -> Constants:
@@ -129,7 +129,7 @@ def _scaled_contention(factor: float) -> Platform:
 
 
 def _taking_turns(part: float) -> Platform:
-    """Return the platform in which tasks keep others from the SMs during a part of their memory time and latency."""
+    """Return the platform in which tasks block the SMs for others during a part of their memory time and latency."""
     return _contention(lambda each: replace(each, memory=part, busy=part))
 
 

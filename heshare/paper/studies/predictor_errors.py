@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from heshare.paper.figures import plots
-from heshare.paper.figures.series_styles import EDGE, category_style
+from heshare.paper.figures.series_styles import EDGE, LineArguments, category_style
 from heshare.prediction.table5 import ERRORS
 from heshare.shared.arrays import FloatArray
 
 SPLITS = {"row": "rows", "workload": "new workloads", "gpu": "new GPU"}
 """What is held out, in words, by the split of `prediction_errors`."""
-_MARK: dict[str, Any] = {"linestyle": "", "markersize": 3.5, "markeredgewidth": 0.8}
+_MARK: LineArguments = {"linestyle": "", "markersize": 3.5, "markeredgewidth": 0.8}
 _TICK: dict[str, Any] = {"linestyle": "", "marker": "|", "markersize": 7, "markeredgewidth": 1.3, "color": "black"}
 
 

@@ -1,9 +1,7 @@
 """NSGA-II, SPEA2 and MOEA/D by pymoo with checkpoints: the searches that Fig. 7 compares with stage 1.
 
-All search the same encoding (the GPU of each task) with the same evaluation, uniform crossover, and random reset to
-GPUs that the task fits, so that memory is never exceeded. All keep the same external archive as stage 1, and
-their schemes are configured by the same stage 2 (`configure`). Objectives are scaled by two greedy schemes, because
-MOEA/D weighs raw objectives, and joules would outweigh seconds.
+All have the encoding, evaluation, archive and stage 2 of HeShare, uniform crossover, and random reset to GPUs that the
+task fits. Objectives are scaled by two greedy schemes, because MOEA/D weights raw objectives.
 """
 
 from __future__ import annotations
@@ -58,10 +56,10 @@ def search_checkpoints(
     once. Of the settings `population`, `archive` and `initialisation` count: `RANDOM_START` has `random`; `rank` gives
     the search HeShare's initial population. `checkpoints` count evaluated schemes, the initial ones included, and are
     multiples of the population. `rate` is the chance that a gene mutates; `1/n` is one task of each scheme on average.
-    A `record` of one's own evaluates the schemes otherwise than stage 1 does.
+    Another `record` replaces the evaluation of stage 1.
 
     Raises:
-        InputError: there is no such search.
+        InputError: an unknown search.
     """
     require("rival", name, name in TITLES, "one of " + ", ".join(TITLES), "Choose one of them.")
     from pymoo.optimize import minimize  # slow to import
@@ -80,7 +78,7 @@ def genetic_checkpoints(
 ) -> list[SearchCheckpoint]:
     """Return the Pareto set of HeShare's search after each of some numbers of evaluations."""
     for _ in evolve(instance, replace(settings, generations=2), np.random.default_rng(0)):
-        pass  # compiles the operators before the time is taken
+        pass  # compiles the operators before timing
 
     results = []
     began_s = perf_counter()
@@ -123,7 +121,7 @@ class SearchRecord:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.evaluations = 0
-        evaluate_schemes(np.zeros((1, instance.n), dtype=np.int64), instance)  # compiles it before the time is taken
+        evaluate_schemes(np.zeros((1, instance.n), dtype=np.int64), instance)  # compiles it before timing
         self._best, worst = greedy_scale(instance)
         self._span = worst - self._best
         self._gpus: list[IntArray] = []
@@ -178,7 +176,7 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
 
     class Children(UniformCrossover):  # type: ignore[misc]
         def do(self, problem: Any, parents: Any, *args: Any, random_state: Any = None, **kwargs: Any) -> Any:
-            """As pymoo's own and then `random_reset`, with the same random numbers and no individuals in between."""
+            """As in pymoo and then `random_reset`, with the same random numbers and no individuals in between."""
             pairs = np.array([each.X for each in parents.ravel()]).reshape(*parents.shape, -1).swapaxes(0, 1)
             crossed = random_state.random(len(parents)) < self.prob.value
             children = pairs.copy()
@@ -191,7 +189,7 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
 
     class Exact(DuplicateElimination):  # type: ignore[misc]
         def _do(self, pop: Any, other: Any, is_duplicate: Any) -> Any:
-            """As pymoo's own: without `other`, a scheme that equals an earlier one of its population."""
+            """As in pymoo: without `other`, a scheme that equals an earlier one of its population."""
             seen = {each.X.tobytes() for each in other} if other is not None else set()
             for place, each in enumerate(pop):
                 is_duplicate[place] = each.X.tobytes() in seen
@@ -204,12 +202,12 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
         "crossover": Children(),
         "mutation": lambda problem, children, **_: children,
         "evaluator": Evaluator(evaluate_values_of=["F"]),  # there are no constraints
-        "repair": lambda problem, schemes, **_: schemes,  # pymoo's own sets each scheme to itself
+        "repair": lambda problem, schemes, **_: schemes,  # that of pymoo sets each scheme to itself
     }
     if name == "nsga2":
         algorithm = NSGA2(pop_size=settings.population, eliminate_duplicates=Exact(), **parts)
     elif name == "spea2":
-        # A new survival object, because pymoo's default one is shared and keeps the scale of earlier runs.
+        # A new survival object, because pymoo's default one is shared and retains the scale of earlier runs.
         own = {"survival": SPEA2Survival(normalize=True), "eliminate_duplicates": Exact()}
         algorithm = SPEA2(pop_size=settings.population, **own, **parts)
     else:
@@ -220,7 +218,7 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
 
 
 def _batched_moead() -> Any:
-    """Return pymoo's batched MOEA/D with all distances of a generation in one array: the same replacements, quicker."""
+    """Return pymoo's batched MOEA/D with all distances of a generation in one array: equal results in less time."""
     from pymoo.algorithms.moo.moead import ParallelMOEAD
 
     class Batched(ParallelMOEAD):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Results of recorded GPUs next to emulated ones: rows of Figs. 1 to 4, samples of predictors, what was recorded."""
+"""Results of recorded GPUs next to emulated ones: rows of Figs. 1 to 4, samples of predictors, inventory of records."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
@@ -96,8 +96,8 @@ def pairs(records: Sequence[Recording], chosen: Iterable[Sequence[str]] = PAIRS,
 def samples(records: Iterable[Recording], thin: int = 1) -> list[Samples]:
     """Return every `thin`-th training sample of all records as one set; an empty list if there are none.
 
-    Left out are rows whose tasks were not all recorded alone, because a task's features are measured while it runs
-    alone, and records with fewer than `ENOUGH` samples or `ENOUGH_WORKLOADS` workloads. Utilisations that a GPU did not
+    Excluded are rows whose tasks were not all recorded alone, because features are measured while a task runs alone,
+    and records with fewer than `ENOUGH` samples or `ENOUGH_WORKLOADS` workloads. Utilisations that a GPU did not
     record are modelled.
     """
     tables = [table for table in map(_trainable_rows, records) if len(table)]

@@ -44,7 +44,7 @@ class Search:
 
 
 def genetic(settings: Settings, checkpoints: Sequence[int] = ()) -> Search:
-    """Return HeShare's search; fronts are kept after those `checkpoints` (evaluations) that end a generation."""
+    """Return HeShare's search; fronts are recorded after those `checkpoints` (evaluations) that end a generation."""
     return Search(partial(genetic_checkpoints, settings=settings, checkpoints=_ends(settings, checkpoints)), settings)
 
 
@@ -71,7 +71,7 @@ class Study:
         final: one row a task set and search. Of its final plans as run: `hypervolume` and `igd_plus`, and `extent` and
             `spacing` of those that no other one dominates. As predicted: `predicted_hypervolume`, and its `points`.
         curves: one row a task set, search and number of `evaluations`: `hypervolume` of stage 1's front, as predicted.
-        fronts: one row a plan that no other one of its search dominates as run: `energy_j`, `jct_s`.
+        fronts: one row a plan of a search, non-dominated as run: `energy_j`, `jct_s`.
     """
 
     final: pd.DataFrame
@@ -95,7 +95,7 @@ def compare(
         searches: the searches by title.
         seeds: number of task sets.
         seed: that of the first task set and of its searches; the next ones follow.
-        planners: by title, what returns whole plans, in place of schemes that stage 2 configures.
+        planners: by title, functions that return plans, in place of schemes that stage 2 configures.
         device: runs the plans: a predictor without errors; by default the device model.
     """
     predictor = setting.make_predictor()
@@ -134,7 +134,7 @@ def _rng(number: int, stream: int) -> np.random.Generator:
 
 
 def _front(points: FloatArray, title: str, number: int) -> pd.DataFrame:
-    """Return the points that no other one dominates, by energy."""
+    """Return the non-dominated points by energy."""
     energy_j, jct_s = points[non_dominated(points)].T
     frame = pd.DataFrame({REPETITION: number, TITLE: title, "energy_j": energy_j, "jct_s": jct_s})
     return frame.sort_values("energy_j")

@@ -1,4 +1,4 @@
-"""The paper's numbers where one choice that it leaves open is made otherwise: one choice at a time."""
+"""The paper's numbers under another value of a choice that it leaves open, one choice at a time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,11 +24,11 @@ class Choice:
     """A setting that differs from the shipped one in one choice.
 
     Attributes:
-        axis: what is chosen.
-        level: how.
+        axis: the choice.
+        level: its value.
         setting: the setting of the runs.
         instead: descriptions of the policies that the choice changes, by title.
-        base: axis and level of the choice that this one differs from in one thing.
+        base: axis and level of the choice that this one is compared with.
     """
 
     axis: str
@@ -90,9 +90,9 @@ def numbers_of(chosen: Sequence[Choice], systems: Mapping[str, str], *, seeds: i
 
 
 def _compared(table: pd.DataFrame, bases: Mapping[tuple[str, str], tuple[str, str]]) -> pd.DataFrame:
-    """Return the numbers with those of the choice that theirs is compared with.
+    """Return the numbers with those of the base of each choice.
 
-    Numbers of Section II are left out where the choice does not move them.
+    Numbers of Section II are omitted where the choice does not change them.
     """
     keys = list(zip(table["axis"], table["level"], table["id"], table["part"], strict=True))
     known = dict(zip(keys, table["value"], strict=True))

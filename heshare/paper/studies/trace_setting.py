@@ -25,9 +25,9 @@ class TraceSetting:
 
     Attributes:
         cluster: the GPUs, such as `4xT4,2xV100,2xA100`.
-        load: tasks that arrive, as a share of what the cluster can do with one task a GPU at a time.
+        load: rate of arrivals over the capacity of the cluster with one task a GPU at a time.
         tasks: number of tasks.
-        batch_sizes: inference batch sizes that tasks are drawn with.
+        batch_sizes: inference batch sizes of drawn tasks.
     """
 
     cluster: str = "4xT4,2xV100,2xA100"

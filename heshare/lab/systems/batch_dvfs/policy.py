@@ -2,15 +2,6 @@
 
 Nabavinejad, Reda and Ebrahimi, Coordinated Batching and DVFS for DNN Inference on GPU Accelerators, IEEE TPDS 33(10),
 2022, pp. 2496-2508, doi:10.1109/TPDS.2022.3144614.
-
-From the published code (nabavinejad/BatchDVFS): the control law, a binary search over inference batch sizes 1 to 255 in
-which the clock moves only at an end of the search (`next_state`); the band from 0.8 of the cap; ten clocks, beginning
-at the sixth; a decision every 3 s. Also the laws that the publication compares it with: the clock alone at a fixed
-inference batch size, the inference batch size alone, and Clipper's additive increase (4 sizes) with multiplicative
-decrease (0.9) under a cap.
-
-Assumed: a cap of 0.8 of the board power limit, as for Morak; ten clocks spread evenly over each card's grid; placement
-and queues, which are not its subject: a queue for each GPU, first come, first served.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,9 +28,19 @@ BAND = 0.8
 LAWS = ("batch-dvfs", "batch", "dvfs", "clipper")
 
 
+# From the published code (nabavinejad/BatchDVFS): the control law, a binary search over inference batch sizes 1 to 255
+# in which the clock moves only at an end of the search (`next_state`); the band from 0.8 of the cap; ten clocks,
+# beginning at the sixth; a decision every 3 s. Also the laws of the publication's comparison: the clock alone at a
+# fixed inference batch size, the inference batch size alone, and Clipper's additive increase (4 sizes) with
+# multiplicative decrease (0.9) under a cap.
+#
+# Assumed: a cap of 0.8 of the board power limit, as for Morak; ten clocks spread evenly over each card's grid;
+# placement and queues, which the publication does not cover: a queue for each GPU, first come, first served.
+
+
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """Present inference batch size, clock, lower and upper end of the search; each a place in a list, 0 the least."""
+    """Present inference batch size, clock, lower and upper end of the search; each an index, 0 the least."""
 
     size: int
     level: int
@@ -82,7 +83,7 @@ def clipper_state(state: SearchState, power_w: float, cap_w: float, last: int) -
         P <= C : b <- b + 4, at most the largest
         P > C  : b <- floor(0.9 b), at least 1
 
-    Arguments as for `next_state`. The inference batch size b counts from 1, so place 0 is b = 1.
+    Arguments as for `next_state`. The inference batch size b counts from 1, so index 0 is b = 1.
     """
     size = max(int((state.size + 1) * 0.9) - 1, 0) if power_w > cap_w else min(state.size + 4, last)
     return replace(state, size=size)
@@ -93,16 +94,16 @@ def clipper_state(state: SearchState, power_w: float, cap_w: float, last: int) -
 @register("batch-dvfs:batch-only", title="Inference batch size alone", preset={"law": "batch"})
 @register("batch-dvfs:clipper", title="Clipper under a cap", preset={"law": "clipper"})
 class BatchDvfs(QueuePolicy):
-    """One task on each GPU; every period its inference batch size, and at the ends its clock, follow the power.
+    """One task on each GPU; every period the power controls its inference batch size, and at the ends its clock.
 
     Each task begins with the smallest inference batch size at a middle clock, as in the published code. A change of the
-    size restarts the task's process and costs what a start costs in the run.
+    size restarts the task's process and has the start cost of the run.
 
     Args:
         cap: the power cap, as a share of the GPU's board power limit; assumed.
-        law: `batch-dvfs`; `batch` leaves the clock to the card; `dvfs` keeps the inference batch size; `clipper`.
+        law: `batch-dvfs`; `batch` uses the card's default clock; `dvfs` fixes the inference batch size; `clipper`.
         sizes: the largest inference batch size (published: 255); memory may hold less.
-        fixed: the inference batch size that `dvfs` keeps, 0 for the task's own.
+        fixed: the inference batch size of `dvfs`, 0 for that of the task.
         placement: see `heshare.lab.systems.shared.placement`.
     """
 
@@ -175,7 +176,7 @@ class BatchDvfs(QueuePolicy):
 
 @cache
 def largest_size(workload: Workload, gpu: Gpu, limit: int) -> int:
-    """Return the largest inference batch size, up to `limit`, that a GPU's memory holds.
+    """Return the largest inference batch size, up to `limit`, that fits a GPU's memory.
 
     It is 1 if not even that fits: such a task is refused when it starts.
     """

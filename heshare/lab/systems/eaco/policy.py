@@ -1,21 +1,6 @@
-"""EaCO: trainings share GPUs by time slices as long as every deadline is predicted to hold.
+"""EaCO: trainings share GPUs by time slices while every deadline is predicted to be met.
 
 Haghshenas (Groningen) and Hashemi (Tehran), 2024, arXiv 2412.08294. No code was published.
-
-From the publication (Algorithms 1 and 2):
-
-1. Jobs are queued by priority and arrival. FindCandidates returns the sets of GPUs whose utilisation and memory are
-   below two thresholds and whose free memory holds the job.
-2. The candidate of highest utilisation is taken on which all deadlines are predicted to hold. Predictions come from a
-   history of sets of jobs that begins with EaCO's own measurements.
-3. The allocation is on trial until every job there has completed an epoch since. Then the observed times go into the
-   history. If a deadline would now break, the job leaves at the end of its epoch and tries the next candidate.
-4. Nodes that stay empty may sleep (`heshare.lab.systems.shared.cluster_nodes.node_energy_j`).
-
-Assumed, each a parameter of `Eaco`: both thresholds and the number of jobs on a GPU (the publication gives no numbers),
-epochs of tasks that have none, sets within one node only, and that a job without candidates lets those
-behind it pass. EaCO's clusters have one type of GPU. With several types (our extension) deadlines are checked by the
-times on each type, and of equally utilised sets the one on which the job runs fastest comes first.
 """
 
 import math
@@ -42,11 +27,28 @@ _EPOCH_TOLERANCE = 1e-6
 _EPOCH = 0.05
 
 
+# From the publication (Algorithms 1 and 2):
+#
+# 1. Jobs are queued by priority and arrival. FindCandidates returns the sets of GPUs whose utilisation and memory are
+#    below two thresholds and whose free memory holds the job.
+# 2. The candidate of highest utilisation is taken on which all deadlines are predicted to be met. Predictions are from
+#    a history of sets of jobs that begins with EaCO's measurements.
+# 3. The allocation is on trial until every job there has completed an epoch since. Then the observed times are added to
+#    the history. If a deadline would now be missed, the job leaves at the end of its epoch and tries the next
+#    candidate.
+# 4. Nodes that stay empty may sleep (`heshare.lab.systems.shared.cluster_nodes.node_energy_j`).
+#
+# Assumed, each a parameter of `Eaco`: both thresholds and the number of jobs on a GPU (the publication gives no
+# numbers), epochs of tasks that have none, sets within one node only, and that later jobs may overtake a job without
+# candidates. EaCO's clusters have one type of GPU. With several types (our extension) deadlines are checked by the
+# times on each type, and of equally utilised sets the one on which the job runs fastest comes first.
+
+
 @dataclass(slots=True)
 class TrialPlacement:
     """A job that shares GPUs and for which the deadlines are not confirmed there yet.
 
-    `left` are the iterations that each job there had still to do when the trial began, `check_s` and `requested_s` the
+    `left` are the iterations that remained of each job there when the trial began, `check_s` and `requested_s` the
     times of the next check and of the last one for which a tick was requested; it `leaves` at the end of its epoch.
     """
 
@@ -90,7 +92,7 @@ class Eaco(Policy):
         memory_max: the highest share of its memory that may be taken on such a GPU; assumed.
         jobs_max: jobs on a GPU at most; assumed: EaCO measured sets of up to four.
         gpus_per_node: consecutive GPUs of a type that make a node, eight in the publication. The GPUs of a job are in
-            one node, and a larger job has whole nodes to itself; both assumed.
+            one node, and a larger job has whole nodes exclusively; both assumed.
     """
 
     name = "eaco"
@@ -128,7 +130,7 @@ class Eaco(Policy):
             yield Pause(number)
         failed: set[tuple[object, ...]] = set()
         for task, left in sorted(queue, key=lambda item: (item[0].priority, item[0].arrival_s, item[0].id)):
-            # If no set was found for a job at this moment, none is searched for jobs like it.
+            # If no set was found for a job at this event, equal jobs are not searched.
             alike = task.workload, task.gpus, task.deadline_s, task.id in self._undone and task.id
             found = None if alike in failed else self._find(task, left, bookings)
             if found is not None:
@@ -147,7 +149,7 @@ class Eaco(Policy):
         """Return the sets of GPUs that a task may join, the highest utilisation first (FindCandidates, Algorithm 2).
 
         Of the empty sets of one type, one represents all: that in the node with the fewest empty GPUs, so that whole
-        nodes stay empty and may sleep (assumed).
+        nodes remain empty and may sleep (assumed).
         """
         trials = {gpu for trial in self._trials.values() for gpu in trial.gpus}
         eligible = [
@@ -195,17 +197,17 @@ class Eaco(Policy):
         return self.history.utilisation(bookings.gpus[gpu], bookings.workloads(gpu)) if bookings.on[gpu] else 0.0
 
     def _deadlines_hold(self, job: BookedJob, bookings: GpuBookings) -> bool:
-        """Return whether every deadline that holds without a job still holds if it joins.
+        """Return whether every deadline that is met without a job is also met if it joins.
 
-        The job's own deadline counts if it would hold with the job alone on its GPUs. A deadline that is lost either
-        way holds up no job.
+        The deadline of the job counts if it would be met with the job alone on its GPUs. A deadline that is missed
+        either way blocks no job.
         """
         task = job.task
         alone_s = max(self.history.alone_s(bookings.gpus[gpu], task.workload) for gpu in job.gpus)
         before_s = {other: bookings.done_s(other) for other in _jobs_on(job.gpus, bookings)}
         before_s[task.id] = bookings.now_s + job.left * alone_s
         bookings.book(job)
-        # Deadlines have room for rounding.
+        # Deadlines have a tolerance for rounding.
         broken = any(
             done_s <= bookings.jobs[other].task.deadline_s * (1 + 1e-9) < bookings.done_s(other)
             for other, done_s in before_s.items()

@@ -2,8 +2,8 @@
 
 Every assumption of a rule is a parameter of it. The exact loops over the kernels are compiled: one kernel at a time,
 and several at once. Clients are rows of padded arrays. A client's kernels run in order; the next one can start once the
-host has launched it (`launched`). A request begins when it arrives, or when the one before has ended if that is later;
-without a list of arrivals the next one arrives when the last has ended. Times are in seconds.
+host has launched it (`launched`). A request begins when it arrives and the one before has ended;
+without a list of arrivals it arrives when the last has ended. Times are in seconds.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SWITCH = 0.035
 class TimeSliceRule:
     """The default of processes that share a GPU: each has all of it for a slice, in turn, if it has a kernel to run.
 
-    `slice_s` is how long a process may keep the GPU while another waits; the driver's least is about 2 ms. `switch_s`
+    `slice_s` is how long a process may hold the GPU while another waits; the driver's least is about 2 ms. `switch_s`
     is the time of a switch, assumed so that two busy processes lose as much as EaCO measured.
     """
 
@@ -33,7 +33,7 @@ class TimeSliceRule:
 
 @dataclass(frozen=True, slots=True)
 class OneQueueRule:
-    """All kernels in the order of their launch, as in streams of one process: none is overtaken."""
+    """All kernels in the order of their launch, as in streams of one process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def share(
     """Let clients, at least one with a number of requests, share a GPU until each with such a number has done them.
 
     Clients with arrivals have at least as many as requests. `rng` draws the `jitter`, the coefficient of variation of
-    each kernel's duration and each launch; `pieces` rows of the timeline are kept.
+    each kernel's duration and each launch; `pieces` is the number of rows of the timeline to record.
     """
     rows = [_columns(client.trace, how, jitter, rng) for client in clients]
     duration_s, host_s, waits, last, sms, expected_s, gap_s = (_padded(column) for column in zip(*rows, strict=True))
@@ -171,7 +171,7 @@ def _requests(clients: Sequence[Client]) -> tuple[FloatArray, IntArray, IntArray
 
 NONE = -1
 # Columns of the state: when the request arrived and began, when the next kernel was launched, its remaining time, its
-# place in the trace, requests done, kernel time done, end of the predicted gap.
+# index in the trace, requests done, kernel time done, end of the predicted gap.
 ARRIVED, BEGUN, LAUNCHED, LEFT, PLACE, DONE, WORK, GAP = range(8)
 
 Traces = tuple[FloatArray, FloatArray, BoolArray, BoolArray, IntArray]
@@ -378,7 +378,7 @@ def one_at_a_time(
 
         if one == NONE:
             event_s = next_after(state, LAUNCHED, now_s)
-            # A GPU left idle may also have something to run once a request begins.
+            # An idle GPU may also have a kernel to run once a request begins.
             now_s = min(event_s, next_after(state, BEGUN, now_s)) if rule == FILLING else event_s
             continue
 

@@ -13,7 +13,7 @@ from heshare.world.catalogue import gpus, models
 from heshare.world.workload import PRECISIONS
 
 NAME = "kernels.csv"
-"""The file of kernels beside a recorded profile."""
+"""The file of kernels of a recorded profile."""
 NAME_LENGTH = 100
 """Characters of a kernel's name that are kept; a longer one ends in `#` and 8 digits of its SHA-256."""
 
@@ -28,7 +28,7 @@ class KernelRow:
         provenance: `measured`, or another one of `PROVENANCES`.
         workload: the model, a name of `data/workloads.csv`.
         position: its place in the iteration, from 0.
-        kernels: how many an iteration has; it shows whether a table lost its end.
+        kernels: how many an iteration has; it shows whether a table is complete.
         kernel, grid, block: as in `KernelEvent`.
         duration_us: how long it ran, us, mean over the repeats.
         duration_std_us: the sample standard deviation, us (0 for one repeat).

@@ -1,6 +1,6 @@
 """Traces of the kernels that one iteration launches, with the host that launches them: published and recorded ones.
 
-The host launches kernels one after the other and runs ahead of the GPU (PyTorch's way), except after kernels that it
+The host launches kernels one after the other and runs ahead of the GPU (as in PyTorch), except after kernels that it
 waits for. A trace in which it waits for every kernel is a plain chain of kernels and gaps, as FIKIT describes a task.
 """
 
@@ -38,7 +38,8 @@ class KernelTrace:
         kernel: the identity of each: equal numbers for equal name and size, shape (n,).
         host_s: host time before each launch, s: since the launch before, or since the end of the kernel before if the
             host waited for that, shape (n,).
-        waits: whether the host waits for the kernel's end before it goes on; it always waits for the last, shape (n,).
+        waits: whether the host waits for the kernel's end before it continues; it always waits for the last, shape
+            (n,).
     """
 
     name: str
@@ -84,9 +85,9 @@ class KernelTrace:
 
 
 def predictions(trace: KernelTrace) -> tuple[FloatArray, FloatArray]:
-    """Return FIKIT's predictions: duration and following gap of the kernel at each place, s, both shape (n,).
+    """Return FIKIT's predictions: duration and following gap of the kernel at each position, s, both shape (n,).
 
-    They are means over the places with the same kernel identity, measured when the trace runs alone.
+    They are means over the positions with the same kernel identity, measured when the trace runs alone.
     """
     counts = np.maximum(np.bincount(trace.kernel), 1)
     duration_s, gap_s = (

@@ -1,9 +1,10 @@
 """FIKIT (Wu, 2023): tasks of several priorities on one GPU, the less urgent in the gaps between the others' kernels.
 
-Its text was not at hand; the abstract and summaries were. The sharing model `priority-0` to `priority-9`
+From its abstract and summaries; the full text was not available. The sharing model `priority-0` to `priority-9`
 (`heshare.lab.systems.fikit.priority_sharing`), derived from FIKIT's kernel loop, defines speeds on one GPU. This policy
-adds what FIKIT leaves open for a cluster: tasks are placed by lot and stay, and clocks are the card's own. On emulated
-GPUs filling is assumed in FIKIT's favour (`priority_sharing.GAPS`): with single kernels almost nothing is filled.
+adds the choices of a cluster, which FIKIT leaves open: tasks are placed at random and do not move, clocks are default.
+On emulated GPUs filling is assumed in FIKIT's favour (`priority_sharing.GAPS`): with single kernels almost nothing is
+filled.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ class Fikit(PlacingPolicy):
     """Each GPU runs its first task of every class, in order of arrival, the most urgent one as if it was alone.
 
     Args:
-        high: where no task has a class of its own, the share of tasks, the first to arrive, that are urgent; assumed.
+        high: where no task has a class, the share of tasks, the first to arrive, that are urgent; assumed.
         each: tasks of one class that run on a GPU at once, first come, first served; assumed.
         placement: see `heshare.lab.systems.shared.placement`.
     """

@@ -1,12 +1,4 @@
-"""FIKIT's filling for whole tasks: how fast tasks of several priorities run, from the GPU time they leave idle alone.
-
-It is derived from the kernel loop (`heshare.lab.systems.fikit.kernel_rules`), and a test compares the two. In order of
-priority, each class takes the GPU time that it needs, and leaves to the next one the time that is idle in gaps long
-enough to be filled. Of each such gap the last part stays empty, since the next kernel in order no longer fits: on
-average the mean residual life of a kernel, E[k^2] / (2 E[k]). A filler has one iteration launched and waiting when a
-gap begins, and continues at its own pace alone once that is done. A task with a kernel that is longer than the gaps
-makes no progress beyond it.
-"""
+"""FIKIT's filling for whole tasks: speeds of tasks of several priorities, from their GPU time and idle time alone."""
 
 import math
 from collections.abc import Sequence
@@ -27,6 +19,14 @@ RULE = FikitRule()
 GAPS = 1
 """Gaps into which the idle time of an iteration falls; assumed, in FIKIT's favour: the host's own work in one piece.
 With a gap after each kernel, which is what a host leaves that only launches, none of them reaches the threshold."""
+
+
+# It is derived from the kernel loop (`heshare.lab.systems.fikit.kernel_rules`), and a test compares the two. In order
+# of priority, each class takes the GPU time that it needs, and leaves to the next one the time that is idle in gaps
+# long enough to be filled. Of each such gap the last part stays empty, since the next kernel in order no longer fits:
+# on average the mean residual life of a kernel, E[k^2] / (2 E[k]). A filler has one iteration launched and waiting when
+# a gap begins, and then continues at its speed alone. A task with a kernel that is longer than the gaps makes no
+# progress beyond it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def lengths() -> tuple[float, float]:
 
 
 def times_s(parts: Sequence[Iteration], priorities: Sequence[int], slow: float, stalled: float) -> list[float]:
-    """Return the time of an iteration of each resident, s, infinite for one that does not get a turn.
+    """Return the time of an iteration of each resident, s, infinite for one that never runs.
 
     `parts` are iterations on the whole GPU, `slow` is the top clock over the clock. Interception of a launch costs each
     resident host time.
@@ -126,7 +126,7 @@ def speeds(demands: Sequence[GpuDemand]) -> list[float]:
         for place in members:
             speed[place] = min(1.0, room[place] / needed)
         if gap_s == np.inf:
-            # The most urgent class has the GPU to itself; where it has several tasks, one fills the other's gaps.
+            # The most urgent class has the whole GPU; its tasks fill each other's gaps.
             least = min((demands[place] for place in members), key=lambda demand: demand.idle)
             gap_s = min(demands[place].gap_s for place in members)
             idle = max(0.0, least.idle + least.busy - needed)

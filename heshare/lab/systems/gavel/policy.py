@@ -1,17 +1,7 @@
-"""FIFO with packing and Gandiva as Gavel's simulator defines them: the systems that EaCO is compared with.
+"""FIFO with packing and Gandiva as Gavel's simulator defines them: EaCO's baselines.
 
 Gavel: Narayanan et al., OSDI 2020; its code is public (stanford-futuredata/gavel). Gandiva: Xiao et al., OSDI 2018,
 here in Gavel's form.
-
-From Gavel's simulator: jobs run in order of arrival, each on GPUs of its own as long as there are enough. Otherwise a
-job may be packed beside a running one that has as many GPUs and does not share them. FIFO_packed takes the partner with
-the highest sum of speeds (each over its speed alone) if that is above 1.5. Gandiva takes a random partner, measures the
-pair, and splits it if that sum is below 1.
-
-A pair is kept until one of its jobs completes (Gavel pairs anew at each allocation).
-
-Assumed: GPUs of a job within one node, as under EaCO; pairs share by time slices, as under EaCO; and no rounds: Gavel
-allocates every 1,920 s at most and rotates GPUs every 360 s, here each arrival and completion is an allocation.
 """
 
 from abc import abstractmethod
@@ -29,10 +19,21 @@ from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
-# Sums of speeds that differ by rounding alone are equal.
+# Sums of speeds that differ by rounding only are equal.
 _ROUNDING = 1e-9
 LOOK_S = 360.0
 """How long a pair of Gandiva runs before it is checked, s; assumed to be a round of Gavel."""
+
+
+# From Gavel's simulator: jobs run in order of arrival, each on exclusive GPUs while enough are free. Otherwise a job
+# may be packed with a running one that has as many GPUs and does not share them. FIFO_packed takes the partner with the
+# highest sum of speeds (each over its speed alone) if that is above 1.5. Gandiva takes a random partner, measures the
+# pair, and splits it if that sum is below 1.
+#
+# A pair lasts until one of its jobs completes (Gavel pairs anew at each allocation).
+#
+# Assumed: GPUs of a job within one node, as under EaCO; pairs share by time slices, as under EaCO; and no rounds: Gavel
+# allocates every 1,920 s at most and rotates GPUs every 360 s, here each arrival and completion is an allocation.
 
 
 class PackingPolicy(Policy):
@@ -68,7 +69,7 @@ class PackingPolicy(Policy):
 
     @abstractmethod
     def partner(self, task: Task, hosts: Sequence[int], bookings: GpuBookings) -> int | None:
-        """Return the running job beside which a task is packed, one of `hosts` (by number), or None."""
+        """Return the running job with which a task is packed, one of `hosts` (by number), or None."""
 
     def pair_throughput(self, task: Task, host: int, bookings: GpuBookings) -> float:
         """Return the sum of the speeds of a task and its host, each over its speed alone, on the host's GPUs."""
@@ -102,7 +103,7 @@ class PackingPolicy(Policy):
 
 @register("fifo-packed", title="FIFO_packed")
 class FifoPacked(PackingPolicy):
-    """Packs a job beside the running one with which the sum of speeds is highest, if that is above a threshold.
+    """Packs a job with the running one for which the sum of speeds is highest, if that is above a threshold.
 
     Args:
         threshold: the sum of both speeds, each over its speed alone, above which a pair is made (1.5 in Gavel).
@@ -125,7 +126,7 @@ class FifoPacked(PackingPolicy):
 
 @register("gandiva", title="Gandiva")
 class Gandiva(PackingPolicy):
-    """Packs a job beside a random one, and splits the pair if its throughput is below that of one of them alone.
+    """Packs a job with a random one, and splits the pair if its throughput is below that of one of them alone.
 
     Args:
         least: the sum of both speeds, each over its speed alone, below which a pair is split (1 in Gavel).

@@ -1,7 +1,7 @@
-"""MIG: instances of a GPU with SMs and memory of their own; which fit together, and how fast tasks are in them.
+"""MIG: instances of a GPU with separate SMs and memory: the valid sets, and the speed of tasks in them.
 
-Slices, memory slices and where an instance may begin are those of the A100 and its successors: a `1g` instance has 1 of
-7 compute slices and 1 of 8 memory slices, and so on.
+Slices, memory slices and start positions of instances are those of the A100 and its successors: a `1g` instance has 1
+of 7 compute slices and 1 of 8 memory slices, and so on.
 """
 
 import math
@@ -46,7 +46,7 @@ def slices_of(resident: Resident) -> int:
 
 
 def sharing_of(gpu: Gpu, slices: int) -> str:
-    """Return the sharing of a task in an instance of so many compute slices; `mps` on a GPU without MIG."""
+    """Return the sharing of a task in an instance of `slices` compute slices; `mps` on a GPU without MIG."""
     return f"mig-{slices}g" if has_mig(gpu) else "mps"
 
 
@@ -80,7 +80,7 @@ def slowdown(workload: Workload, slices: int, whole: Iteration) -> float:
     """Return the time of an iteration alone in an instance over that on the whole GPU, at least 1.
 
     Measured on an A100 for the training workloads of MISO and for inference of the workloads in `data/calibration/
-    mig.csv`; anything else by the form of `inside`. Between measured inference batch sizes, and beyond them, the ratio
+    mig.csv`; others by the form of `inside`. Between measured inference batch sizes, and beyond them, the ratio
     of measured to modelled slowdown is interpolated over the logarithm of the size. A smaller instance is never faster.
     """
     known = mig_step_times_s()
@@ -95,7 +95,7 @@ def _formed(whole: Iteration, slices: int) -> float:
 
 
 def inside(whole: Iteration, slices: int) -> Iteration:
-    """Return an iteration with the SMs and the memory's bandwidth of an instance of so many compute slices.
+    """Return an iteration with the SMs and the memory bandwidth of an instance of `slices` compute slices.
 
     Work and memory time grow as powers, fitted to the measured instances, of the whole GPU's slices over the
     instance's. The powers are below 1, since the whole GPU is used less well, and its L2 cache is larger.
@@ -149,7 +149,7 @@ def least(gpu: Gpu, needed_mib: float) -> int | None:
 
 
 class MigSharing:
-    """The sharing model of MIG instances, `mig-1g` to `mig-7g`: each resident has an instance of its own."""
+    """The sharing model of MIG instances, `mig-1g` to `mig-7g`: each resident has one instance."""
 
     def check(self, gpu: Gpu, residents: Sequence[Resident]) -> None:
         slices = [slices_of(resident) for resident in residents]
@@ -179,7 +179,7 @@ class MigSharing:
 
 
 def _measured(gpu: Gpu, resident: Resident) -> bool:
-    """Return whether the slowdown of a resident in its instance is a measured one, or lies between two of them."""
+    """Return whether the slowdown of a resident in its instance is measured or interpolated."""
     workload, slices = resident.workload, slices_of(resident)
     if slices == COMPUTE:
         return True

@@ -1,13 +1,4 @@
-"""MISO (Li et al., SoCC 2022): MIG partitions of A100 GPUs, found by search after a probe of the tasks under MPS.
-
-Its control law is that of its published code. The queue is strictly first come, first served, and a task is placed on
-the feasible GPU with the fewest tasks. A task alone has the whole GPU. Otherwise all tasks of the GPU are saved, run
-under MPS for a while (from which a network predicts their speeds in MIG instances), are saved again, and continue in
-the instances of the best partition. When tasks have left and no task waits, the GPU is partitioned again. GPUs without
-MIG run one task at a time.
-
-Its own cluster has one type of GPU, so its code needs no rule for GPUs with equally few tasks: it takes the first.
-"""
+"""MISO (Li et al., SoCC 2022): MIG partitions of A100 GPUs, found by search after a probe of the tasks under MPS."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +20,15 @@ from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
 CHOICES = ("first", "fastest")
+
+
+# Its control law is that of its published code. The queue is strictly first come, first served, and a task is placed on
+# the feasible GPU with the fewest tasks. A task alone has the whole GPU. Otherwise all tasks of the GPU are saved, run
+# under MPS for a while (from which a network predicts their speeds in MIG instances), are saved again, and continue in
+# the instances of the best partition. When tasks have left and no task waits, the GPU is partitioned again. GPUs
+# without MIG run one task at a time.
+#
+# MISO's cluster has one type of GPU; of GPUs with equally few tasks its code takes the first.
 
 
 @dataclass(slots=True)

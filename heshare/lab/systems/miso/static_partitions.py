@@ -1,11 +1,11 @@
-"""The policies that MISO is compared with: a static MIG partition, and a fixed number of equal shares under MPS."""
+"""MISO's baselines: a static MIG partition, and a fixed number of equal shares under MPS."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from heshare.lab.systems.miso import policy  # noqa: F401 (registers MISO: one plug-in has all three)
+from heshare.lab.systems.miso import policy  # noqa: F401 (registers MISO: all three are in one plug-in)
 from heshare.lab.systems.miso.mig import COMPUTE, fits, has_mig, least, sharing_of
 from heshare.policies.policy import Action, Event, Migrate, Policy, Start, Traits, View
 from heshare.policies.registry import register
@@ -33,10 +33,10 @@ class _Instances:
 
 @register("miso:static", title="Static MIG", parameters={"partition": (3, 2, 2)}, preset={})
 class StaticPartition(Policy):
-    """Every GPU keeps one MIG partition; a task takes the largest free instance of the cluster if that holds it.
+    """Every GPU has one MIG partition; a task takes the largest free instance of the cluster if it fits there.
 
     A GPU without MIG counts as one instance of all slices. Once all waiting tasks have been tried, tasks in small
-    instances move to larger free ones of their GPU. Tasks overtake one that no free instance holds (both as in MISO's
+    instances move to larger free ones of their GPU. Tasks overtake one that fits no free instance (both as in MISO's
     code, the latter for this system alone).
 
     Args:
@@ -89,7 +89,7 @@ class StaticPartition(Policy):
         return slices >= self._needed(task, self.cluster.gpus[index])
 
     def _needed(self, task: Task, gpu: Gpu) -> int:
-        """Return the compute slices of the least instance that holds a task; more than there are if none does."""
+        """Return the compute slices of the smallest instance that a task fits; more than the GPU has if none."""
         need_mib = memory_mib(task.workload)
         if has_mig(gpu):
             return least(gpu, need_mib) or COMPUTE + 1

@@ -3,15 +3,6 @@
 Liu, Ma, Zhang and Zheng, Efficient GPU Resource Management under Latency and Power Constraints for Deep Learning
 Inference, IEEE MASS 2023, pp. 548-556, doi:10.1109/MASS58611.2023.00074. No code was published, and the full text was
 not available.
-
-From its abstract: a GPU is divided among models, and clock and inference batch size are searched under a power cap and
-latency limits. From third parties that use it as a baseline (PctoDL, 2024 and 2026): the control law (`feedback_move`),
-alpha 0.95, beta 0.9, the band up to 1.02 times the cap, the list of inference batch sizes, and steps of 10, 5, 2 or 1
-clocks. From HeShare's paper: random placement (Section IV).
-
-Assumed: two tasks at once, a cap of 0.8 TDP, a limit of 1.5 times the time alone and a period of 1 s. The paper states
-neither cap nor limit, which decide Morak's result, so both should always be swept. The rules
-that keep caps and limits while the clock moves (see `Morak`) are ours.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,6 +30,16 @@ holds (PctoDL)."""
 _STEPS = ((0.2, 10), (0.1, 5), (0.05, 2))
 
 
+# From its abstract: a GPU is divided among models, and clock and inference batch size are searched under a power cap
+# and latency limits. From third parties that use it as a baseline (PctoDL, 2024 and 2026): the control law
+# (`feedback_move`), alpha 0.95, beta 0.9, the band up to 1.02 times the cap, the list of inference batch sizes, and
+# steps of 10, 5, 2 or 1 clocks. From HeShare's paper: random placement (Section IV).
+#
+# Assumed: two tasks at once, a cap of 0.8 TDP, a limit of 1.5 times the time alone and a period of 1 s. The paper
+# states neither cap nor limit, which determine Morak's result, so both should always be swept. The rules that keep caps
+# and limits while the clock moves (see `Morak`) are ours.
+
+
 def feedback_move(power_w: float, cap_w: float, latency: float) -> Move:
     """Return the move of the control law for one period's readings.
 
@@ -63,10 +64,10 @@ def clock_steps(power_w: float, cap_w: float) -> int:
 
 @dataclass(slots=True)
 class _ControlState:
-    """Clock of one GPU, a place in the grid, and the inference batch size of all residents, None for each task's own.
+    """Clock of one GPU, an index of the grid, and the inference batch size of all residents, None for each task's.
 
-    `ceiling` is the lowest place at which the present mix broke the cap, beyond the grid while none did; `largest` the
-    largest place in `SIZES` that the mix may take.
+    `ceiling` is the lowest index at which the present mix exceeded the cap, beyond the grid if none did; `largest` the
+    largest index of `SIZES` that the mix may take.
     """
 
     clock: int
@@ -81,11 +82,11 @@ class Morak(QueuePolicy):
     """Each GPU runs up to k tasks, first come, first served, at 100/k % each, and refills free places at once.
 
     `feedback` applies `feedback_move` once a period to measured power and time per iteration. It starts in the middle
-    of the clock grid. Three rules of ours keep caps and limits:
+    of the clock grid. Three rules of ours enforce caps and limits:
 
     - Over the cap the clock falls at once to where predicted power, corrected by the measured one, is within the cap.
-      So no cap is broken for longer than a period.
-    - A mix of tasks never returns to a clock at which it broke the cap.
+      So no cap is exceeded for longer than a period.
+    - A mix of tasks never returns to a clock at which it exceeded the cap.
     - While a latency limit is missed, the clock rises through the band in which the law holds.
 
     With fixed inference batch sizes, the law's moves of the batch size become moves of the clock.
@@ -129,7 +130,7 @@ class Morak(QueuePolicy):
         self._states = [_ControlState(len(gpu.clocks_mhz) // 2) for gpu in cluster.gpus]
 
     def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
-        """Drop the bounds of the old mix of tasks; the clock stays."""
+        """Reset the bounds of the old mix of tasks; the clock is unchanged."""
         state = self._states[gpu.index]
         state.ceiling, state.largest = len(gpu.gpu.clocks_mhz), self._largest
         if not gpu.running:
@@ -141,7 +142,7 @@ class Morak(QueuePolicy):
         if not residents:
             return
         state, cap_w = self._states[gpu.index], self._cap * gpu.gpu.tdp_w
-        # A limit is that of an iteration of the task's own batch size, whatever batch size it runs at.
+        # A limit is for an iteration of the task's requested batch size, at any batch size that it runs with.
         latency = max(
             resident.time_s / self.predictions.limit_s(resident.task.workload, gpu.gpu) for resident in residents
         )
@@ -160,7 +161,7 @@ class Morak(QueuePolicy):
                 yield Migrate(resident.task.id, gpu.index, self.mps_pct, size)
 
     def batch_size(self, task: Task, gpu: GpuView) -> int | None:
-        """Return the GPU's inference batch size; tasks that start on an empty GPU begin at their own."""
+        """Return the GPU's inference batch size; tasks that start on an empty GPU begin at theirs."""
         return self._states[gpu.index].size if gpu.running else None
 
     def _next_clock(self, move: Move, latency: float, gpu: GpuView, state: _ControlState) -> int:
@@ -173,7 +174,7 @@ class Morak(QueuePolicy):
         return max(min(state.clock + clock_steps(gpu.power_w, cap_w), top), state.clock)
 
     def _highest_within(self, gpu: GpuView, cap_w: float) -> int:
-        """Return the highest clock up to which predicted power, scaled to the measured one, keeps the cap, or -1."""
+        """Return the highest clock up to which predicted power, scaled to the measured one, meets the cap, or -1."""
         size = self._states[gpu.index].size
         residents = tuple(
             Resident(replace(task.workload, batch_size=size or task.workload.batch_size), running.mps_pct)
@@ -186,7 +187,7 @@ class Morak(QueuePolicy):
         return int(over[0]) - 1 if len(over) else len(power_w) - 1
 
     def _next_size(self, move: Move, latency: float, gpu: GpuView, state: _ControlState) -> int | None:
-        """Return another inference batch size for all residents, or None to keep it and change the clock instead."""
+        """Return another inference batch size for all residents, or None to change the clock instead."""
         if not self._elastic:
             return None
         size = state.size or min(running.task.workload.batch_size for running in gpu.running.values())

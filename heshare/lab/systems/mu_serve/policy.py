@@ -2,17 +2,6 @@
 
 Qiu, Mao, Patke, Cui, Jha, Wang, Franke, Kalbarczyk, Başar and Iyer, USENIX ATC 2024, pp. 75-93. The public code (the
 predictor and the queue) sets no clocks, and the full text was not available.
-
-From its abstract and summaries: shortest job first by predicted time (SSJF); a clock for each GPU as low as the latency
-limits allow; placement by sensitivity to the clock. That the clock is tuned by multiplicative increase and additive
-decrease (`miad`) is recalled and not confirmed. From HeShare's paper: random placement (Section IV).
-
-Assumed: a limit of 1.5 times the time alone, a factor of 1.5 and a step of one clock in the tuner, and a period of 1 s.
-In HeShare's comparison a task is many requests, so that limits are those of iterations and each task begins at the top
-clock (ours). Where tasks are single requests, `latency=response` is the law as recalled: one clock a GPU that passes
-from task to task, judged by the responses of each period.
-
-μ-Serve places operators of models. Here whole models are placed, because each model fits one GPU.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,11 +23,23 @@ FACTOR = 1.5
 """Factor by which the clock rises after a miss; assumed."""
 
 
+# From its abstract and summaries: shortest job first by predicted time (SSJF); a clock for each GPU as low as the
+# latency limits allow; placement by sensitivity to the clock. That the clock is tuned by multiplicative increase and
+# additive decrease (`miad`) is recalled and not confirmed. From HeShare's paper: random placement (Section IV).
+#
+# Assumed: a limit of 1.5 times the time alone, a factor of 1.5 and a step of one clock in the tuner, and a period of 1
+# s. In HeShare's comparison a task is many requests, so that limits are those of iterations and each task begins at the
+# top clock (ours). Where tasks are single requests, `latency=response` is the law as recalled: one clock a GPU that
+# passes from task to task, judged by the responses of each period.
+#
+# μ-Serve places operators of models. Here whole models are placed, because each model fits one GPU.
+
+
 def miad(clock: int, missed: bool, clocks_mhz: Sequence[int], step: int = 1) -> int:
-    """Return the next clock by multiplicative increase, additive decrease, as a place in the grid.
+    """Return the next clock by multiplicative increase, additive decrease, as an index of the grid.
 
     f <- min(f_max, FACTOR f), snapped up to the grid, after a period with a missed limit
-    f <- f - step places of the grid, at least the lowest, otherwise
+    f <- f - step indices of the grid, at least the lowest, otherwise
     """
     if not missed:
         return max(clock - step, 0)
@@ -48,9 +49,9 @@ def miad(clock: int, missed: bool, clocks_mhz: Sequence[int], step: int = 1) -> 
 
 @dataclass(slots=True)
 class _ClockState:
-    """The clock of one GPU, a place in the grid, and the task that runs or ran last.
+    """The clock of one GPU, an index of the grid, and the task that runs or ran last.
 
-    `floor` is the place above the highest clock at which the task missed its limit; `missed` says whether a response of
+    `floor` is the index above the highest clock at which the task missed its limit; `missed` is whether a response of
     the present period missed its limit, None while there is none.
     """
 
@@ -72,7 +73,7 @@ class MuServe(QueuePolicy):
     at most (ours). The law alone misses the limit again and again.
 
     With `latency=response` it judges the tasks that completed in the period, from arrival to completion, and moves the
-    clock of the GPU, whatever runs there; after a period without a completion the clock stays (ours).
+    clock of the GPU, for any running task; after a period without a completion the clock is unchanged (ours).
 
     `oracle` takes the lowest clock at which the limits are predicted to be met: those of all tasks that the GPU hosts
     (a GPU has one clock, and μ-Serve places by it), or that of the task that runs.
@@ -85,10 +86,10 @@ class MuServe(QueuePolicy):
         mode: `feedback`, `oracle` or `none`.
         scope: the limits that `oracle` meets, those of the `gpu` or of the `task`.
         order: `ssjf` is shortest job first by prediction, `fifo` first come, first served.
-        step: places of the grid by which it falls; assumed.
+        step: steps of the grid by which it falls; assumed.
         dt_s: the period of control, s; assumed.
         placement: see `heshare.lab.systems.shared.placement`.
-        latency: what `feedback` limits, the time of an `iteration` or the `response` of a task.
+        latency: the quantity that `feedback` limits, the time of an `iteration` or the `response` of a task.
     """
 
     name = "mu-serve"

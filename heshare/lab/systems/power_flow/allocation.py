@@ -18,12 +18,12 @@ import numpy as np
 
 from heshare.shared.arrays import FloatArray
 
-# Energies are rounded sums and products; a smaller share of one counts as none.
+# Energies are rounded sums and products; a smaller share of an energy counts as zero.
 _ENERGY_TOLERANCE = 1e-9
 
 
 class Allocation(NamedTuple):
-    """The allocation of a job: places in the widths and clocks of its options."""
+    """The allocation of a job: indices of the widths and clocks of its options."""
 
     width: int
     clock: int
@@ -99,7 +99,7 @@ def moves(job: int, options: AllocationOptions, current: Allocation, /) -> list[
 def admit(options: Mapping[int, AllocationOptions], order: Sequence[int], gpus: int, /) -> dict[int, Allocation]:
     """Admit jobs while GPUs are left, and return the initial allocation of each.
 
-    Jobs are admitted in the order given; one that needs more GPUs than are left is passed over (assumed).
+    Jobs are admitted in the order given; one that needs more GPUs than are left is skipped (assumed).
     """
     admitted: dict[int, Allocation] = {}
     for job in order:
@@ -114,11 +114,11 @@ def admit(options: Mapping[int, AllocationOptions], order: Sequence[int], gpus: 
 def grow(
     options: Mapping[int, AllocationOptions], admitted: Mapping[int, Allocation], gpus: int, budget_j: float, /
 ) -> dict[int, Allocation]:
-    """Make the move of highest priority, again and again, while GPUs and the energy budget last.
+    """Make the move of highest priority repeatedly, while GPUs and the energy budget last.
 
     A move that takes more GPUs than are free, or more energy than is left, is not made, and the others continue
     (assumed). A move that takes no additional energy is made even if the budget is spent. The budget is for all
-    admitted jobs until they complete, and `gpus` are free beside them.
+    admitted jobs until they complete, and `gpus` are the other, free GPUs.
     """
     allocations = dict(admitted)
     left_j = budget_j - sum(float(options[job].energy_j[current]) for job, current in allocations.items())

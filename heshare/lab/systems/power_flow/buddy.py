@@ -1,9 +1,7 @@
 """Buddy allocation of GPUs: blocks of powers of two inside a node, split to fit and joined again when free.
 
-A block begins at a multiple of its size, so two neighbours that were split from one block can always be joined again.
-Free GPUs do not scatter, and a gang stays inside a node if a node can hold it. The abstract of PowerFlow names buddy
-allocation (Knowlton, 1965, doi:10.1145/365628.365655); how jobs move is assumed: they keep their blocks, and move only
-to make room for others.
+PowerFlow names it in its abstract (Knowlton, 1965, doi:10.1145/365628.365655). That jobs move only to defragment is
+assumed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +45,7 @@ def root_blocks(nodes: Sequence[Sequence[int]], /) -> list[Block]:
 class BuddyAllocator:
     """Free and allocated GPUs of some nodes, each given as its GPUs in order.
 
-    Each node has a mask of its taken places. The free blocks are what the taken ones leave of the largest blocks.
+    Each node has a mask of its taken places. The free blocks are the rest of the largest blocks.
     """
 
     def __init__(self, nodes: Sequence[Sequence[int]]) -> None:
@@ -109,7 +107,7 @@ class BuddyAllocator:
                 region = Block(size, root.node, offset)
                 inside = [block for block in owners if block.node == region.node and not block.mask & ~region.mask]
                 taken = (self._masks[root.node] & region.mask).bit_count()
-                # Other taken places in the region belong to something that must stay.
+                # Other taken places in the region belong to blocks that must not move.
                 if taken == sum(block.size for block in inside):
                     choices.append((taken, region, [owners[block] for block in inside]))
         moves = (self._clear(region, inside) for _, region, inside in sorted(choices))
@@ -156,8 +154,8 @@ class Reallocation(NamedTuple):
 def reallocate(allocator: BuddyAllocator, planned: Mapping[int, int], /) -> Reallocation:
     """Allocate the planned numbers of GPUs: large blocks first, jobs of one size in the order given.
 
-    A job that keeps its number of GPUs keeps its block, unless a larger job finds no room. Then as few GPUs as possible
-    are moved: PowerFlow migrates jobs to defragment and for nothing else. A running job for which there is no new block
+    A job with an unchanged number of GPUs retains its block, unless a larger job finds no block. Then as few GPUs as
+    possible are moved: PowerFlow migrates jobs only to defragment. A running job for which there is no new block
     stops.
     """
     before = allocator.allocations()
@@ -184,7 +182,7 @@ def move_order(
 ) -> tuple[list[int], list[int]]:
     """Return the order in which jobs can move without two of them on one GPU, and the jobs that must stop for that.
 
-    `moved` and `before` are the new and the present GPUs. One job stops for each circle of jobs that wait for each
+    `moved` and `before` are the new and the present GPUs. One job stops for each cycle of jobs that wait for each
     other's GPUs; it starts again after the moves.
     """
     ordered: list[int] = []

@@ -2,17 +2,6 @@
 
 Gu, Xie, Huang, Jin and Liu (Peking University), Energy-Efficient GPU Clusters Scheduling for Deep Learning, 2023,
 arXiv 2304.06381. No code was published, and the full text was not available.
-
-From its abstract: elastic trainings under an energy budget, models of throughput and energy that are fitted for each
-job, clocks and numbers of GPUs as the choices, placement by buddy allocation. From Algorithm 1 as others ported it:
-each job begins with a base allocation, and the moves of the best gain in JCT for their energy are made while GPUs and
-the budget last (`heshare.lab.systems.power_flow.allocation`). GPUs are never shared.
-
-Assumed: the forms of the models (`heshare.lab.systems.power_flow.step_models`), that jobs begin with their fewest GPUs
-at the clock of least energy and are admitted shortest remaining time first, and every default value of `PowerFlow`.
-
-A task with one number of GPUs has no GPUs to gain. For the inference tasks of Table IV PowerFlow is therefore shortest
-remaining time first with a marginal choice of clocks.
 """
 
 from bisect import bisect_left
@@ -36,13 +25,26 @@ from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 
-# A job with less time left keeps its GPUs: it completes at this moment, and its completion is the next event.
+# A job with less remaining time retains its GPUs: it completes at this moment, and its completion is the next event.
 _COMPLETING_S = 1e-6
 
 
 class PooledTask(NamedTuple):
     task: Task
     left: float
+
+
+# From its abstract: elastic trainings under an energy budget, models of throughput and energy that are fitted for each
+# job, clocks and numbers of GPUs as the choices, placement by buddy allocation. From Algorithm 1 as others ported it:
+# each job begins with a base allocation, and the moves of the best gain in JCT for their energy are made while GPUs and
+# the budget last (`heshare.lab.systems.power_flow.allocation`). GPUs are never shared.
+#
+# Assumed: the forms of the models (`heshare.lab.systems.power_flow.step_models`), that jobs begin with their fewest
+# GPUs at the clock of least energy and are admitted shortest remaining time first, and every default value of
+# `PowerFlow`.
+#
+# A task with a fixed number of GPUs cannot gain GPUs. For the inference tasks of Table IV PowerFlow is therefore
+# shortest remaining time first with a marginal choice of clocks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +81,14 @@ def make_pools(cluster: Cluster, gpus_per_node: int) -> list[GpuPool]:
 
 
 class _JobModel(NamedTuple):
-    """What is predicted for an iteration of a task in a pool, which holds as long as the run lasts.
+    """Predictions for an iteration of a task in a pool, valid during the run.
 
     Attributes:
         widths: numbers of GPUs on which it may run there, ascending; none if it does not fit.
         occupied: how many free GPUs each of them occupies.
         time_s: time of an iteration, s, shape (w, c).
         energy_j: energy of an iteration, J, shape (w, c).
-        alone_s: time of an iteration on its own number of GPUs at the highest clock, s.
+        alone_s: time of an iteration on its requested number of GPUs at the highest clock, s.
     """
 
     widths: tuple[int, ...]
@@ -101,12 +103,12 @@ class _JobModel(NamedTuple):
 
 
 class _WaitingJob(NamedTuple):
-    """A job that waits, with what is predicted for it in each pool where it fits, by the pool's number.
+    """A waiting job, with the predictions for it in each pool where it fits, by the index of the pool.
 
     Attributes:
         widths: the numbers of GPUs on which it may run.
         options: its allocations.
-        alone_s: its time on its own number of GPUs at the highest clock, s.
+        alone_s: its time on its requested number of GPUs at the highest clock, s.
         shortest_s: the least of these times, s.
     """
 
@@ -125,7 +127,7 @@ class _Candidates:
         widths: the numbers of GPUs on which each job may run, by its id.
         options: the allocations of each job.
         completing: those that complete at this moment.
-        free: GPUs that these leave.
+        free: the other GPUs.
         work_s: the time that all GPUs of the pool together need for its jobs, s.
     """
 
@@ -159,13 +161,13 @@ class _Candidates:
 class PowerFlow(Policy):
     """Marginal moves over GPUs and clocks under an energy budget, placed in buddy blocks.
 
-    On a cluster of several types of GPU (our extension) each type is planned by itself, and a waiting task belongs to
-    the type on which it is predicted to complete first, by the work that is there already.
+    On a cluster of several types of GPU (our extension) each type is planned separately, and a waiting task is assigned
+    to the type on which it is predicted to complete first, given the work that is already there.
 
     Args:
         budget: the energy that admitted jobs may take, over that on their fewest GPUs at the top clock; assumed.
-        clocks: clocks to choose among, spread evenly; assumed. One is the highest alone.
-        floor: the lowest clock, over the card's top one; assumed. Below it, hardly any work takes less energy.
+        clocks: number of clocks, spread evenly; assumed. One is the highest clock only.
+        floor: the lowest clock, over the card's top one; assumed. Below it, almost no work takes less energy.
         ceiling: the highest clock, over the card's top one; the top clock unless a study lowers it.
         elastic: whether tasks may run on their other numbers of GPUs.
         gpus_per_node: consecutive GPUs of a type that make a node; assumed.
@@ -201,7 +203,7 @@ class PowerFlow(Policy):
         self._pools = make_pools(cluster, self._per_node)
         self._job_models: dict[tuple[int, int], _JobModel] = {}
         self._waiting: dict[int, _WaitingJob] = {}
-        # The waiting jobs by the shortest time that any pool offers, and those that may run on several numbers of GPUs.
+        # The waiting jobs by the shortest time in any pool, and those that may run on several numbers of GPUs.
         self._by_time: list[tuple[float, int]] = []
         self._elastic_jobs: set[int] = set()
 
@@ -213,7 +215,7 @@ class PowerFlow(Policy):
             yield from self._plan(each, view)
 
     def _update_waiting(self, view: View) -> None:
-        """Forget the jobs that do not wait any more, and predict for the new ones; nothing changes while they wait.
+        """Remove the jobs that no longer wait, and predict for new ones; predictions of waiting jobs are constant.
 
         Raises:
             InputError: a job that fits in no pool.
@@ -246,7 +248,7 @@ class PowerFlow(Policy):
             self._elastic_jobs.add(job.task.id)
 
     def _candidates(self, at: int, view: View) -> "_Candidates":
-        """Return the jobs that run in a pool, with their allocations; those that complete now keep their GPUs."""
+        """Return the jobs that run in a pool, with their allocations; those that complete now retain their GPUs."""
         pool = self._pools[at]
         jobs = pool.running(view)
         models = {job: self._model_of(pooled.task, at) for job, pooled in jobs.items()}
@@ -263,7 +265,7 @@ class PowerFlow(Policy):
     def _assign(self, candidates: Sequence["_Candidates"]) -> None:
         """Add the waiting jobs: each where it is predicted to complete first, the shortest job first.
 
-        Jobs that come after those that fill every pool are left out, since their turn would not come.
+        Jobs after those that fill every pool are omitted, since they would not start.
         """
         cut = not self._elastic_jobs
         some = 1 + len(self.cluster) // 4
@@ -311,7 +313,7 @@ class PowerFlow(Policy):
             yield Start(job, after[job][0], also=after[job][1:])
 
     def _model_of(self, task: Task, at: int) -> _JobModel:
-        """Return what is predicted for an iteration of a task in a pool, given by its number."""
+        """Return the predictions for an iteration of a task in a pool, given by its index."""
         if (task.id, at) not in self._job_models:
             pool = self._pools[at]
             widths = self._widths(task, pool)

@@ -1,23 +1,4 @@
-"""Models of the time and energy of a training step, fitted by least squares to a short pre-run.
-
-PowerFlow plans with them. A step on n GPUs at clock f takes
-
-    t(n, f) = (fixed^q + (compute f_max / f)^q)^(1/q) + sync (n - 1) / n
-
-- fixed: host work, which neither n nor f changes;
-- compute: GPU work, which scales with the clock and overlaps with the host work;
-- sync: the share of a ring all-reduce in the exchange of gradients.
-
-On each GPU the step costs
-
-    e(n, f) = static t(n, f) + steady + rising (f / f_max)^2
-
-- static: power at any clock;
-- steady, rising: work at a voltage that is flat at low clocks and then rises with the clock.
-
-The abstract of PowerFlow names the terms (a gradient time that depends on the clock, a synchronisation time, static and
-dynamic energy). These forms of the terms are assumed.
-"""
+"""Models of the time and energy of a training step, fitted by least squares to a short pre-run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +17,25 @@ SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 """Exponents q to choose among, from one part after the other to both at once; assumed."""
 PRE_RUN_CLOCKS = 5
 """Clocks of the pre-run that the models are fitted to, which takes no time here; assumed."""
+
+
+# PowerFlow plans with these models. A step on n GPUs at clock f takes
+#
+#     t(n, f) = (fixed^q + (compute f_max / f)^q)^(1/q) + sync (n - 1) / n
+#
+# - fixed: host work, independent of n and f;
+# - compute: GPU work, which scales with the clock and overlaps with the host work;
+# - sync: the share of a ring all-reduce in the exchange of gradients.
+#
+# On each GPU the step costs
+#
+#     e(n, f) = static t(n, f) + steady + rising (f / f_max)^2
+#
+# - static: power at any clock;
+# - steady, rising: work at a voltage that is flat at low clocks and then rises with the clock.
+#
+# The abstract of PowerFlow names the terms (a gradient time that depends on the clock, a synchronisation time, static
+# and dynamic energy). These forms of the terms are assumed.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Scores of nodes for a task that requests GPUs or a share of one: PWR's estimated power and FGD's fragmentation.
 
-PWR (Lettich et al., CCGrid 2025) and FGD (Weng et al., USENIX ATC 2023), as their published code has them. Shares are
+PWR (Lettich et al., CCGrid 2025) and FGD (Weng et al., USENIX ATC 2023), as in their published code. Shares are
 counted in thousandths of a GPU (milli). All functions take many nodes, or many states of nodes, at once.
 """
 
@@ -36,8 +36,8 @@ class Nodes:
     """State of n nodes with at most g GPUs each.
 
     Attributes:
-        free: free milli, shape (n, g); 0 where there is no GPU.
-        capacity: 1000 where there is a GPU, else 0, shape (n, g).
+        free: free milli, shape (n, g); 0 for a missing GPU.
+        capacity: 1000 for an existing GPU, else 0, shape (n, g).
         idle_w: power of each GPU with nothing allocated, W, shape (n, g).
         full_w: power of each GPU with any share allocated, W, shape (n, g).
         vcpus: free virtual CPUs, shape (n,).
@@ -83,8 +83,8 @@ def power_w(nodes: Nodes) -> FloatArray:
 def choices(nodes: Nodes, request: Request) -> tuple[IntArray, IntArray, Nodes]:
     """Return every way of placing a task: the nodes, shape (m,), their GPUs, shape (m,), and their states afterwards.
 
-    A share may go to any GPU with room. Whole GPUs are the first free ones, and the first of them is returned. The GPU
-    of a task of CPUs alone is -1.
+    A share fits any GPU with enough free milli. Whole GPUs are the first free ones, and the first of them is returned.
+    The GPU of a task of CPUs alone is -1.
     """
     able = fits(nodes, request)
     if request.gpus == 1 and request.milli < WHOLE:
@@ -137,7 +137,7 @@ class Scores:
 def scores(
     nodes: Nodes, requests: Sequence[Request], classes: Sequence[Request], popularity: Sequence[float]
 ) -> list[Scores]:
-    """Score, for each of several tasks as if it came alone, every node that can take it.
+    """Score, for each of several tasks as if it was the only one, every node that can take it.
 
     `classes` are FGD's typical classes of tasks, and `popularity` how popular they are, summing to one.
     """

@@ -31,10 +31,10 @@ _POPULAR = 0.95
 @register("pwr", title="PWR")
 @register("pwr:fgd", title="FGD", preset={"alpha": 0.0})
 class Pwr(Policy):
-    """A queue, first come, first served; its head is placed on the GPU with the best score, or waits for room.
+    """A queue, first come, first served; its head is placed on the GPU with the best score, or waits for a free share.
 
     Args:
-        alpha: the weight of PWR's score; FGD's has the rest. The paper uses 0.5, 0.2, 0.1 and 0.05 beside 1 and 0.
+        alpha: the weight of PWR's score; FGD's has the rest. The paper uses 0.5, 0.2, 0.1 and 0.05, and 1 and 0.
         slower: how much slower than with the whole GPU a task may be at the requested share (assumed).
     """
 
@@ -86,7 +86,7 @@ class Pwr(Policy):
         return self._shares[workload, gpu]
 
     def _choose(self, workload: Workload, free: IntArray, able: BoolArray) -> int | None:
-        """Return the GPU with the highest score, ties drawn at random as Kubernetes does; None if there is no room."""
+        """Return the GPU with the highest score, ties drawn at random as Kubernetes does; None if no GPU fits."""
         at, found = [], []
         for kind in self.cluster.kinds:
             own = np.flatnonzero([gpu == kind for gpu in self.cluster.gpus])

@@ -1,1 +1,1 @@
-"""Parts of several published systems: trainings, time slices, traces, nodes, placements, queues, metrics."""
+"""Modules that several published systems share: trainings, time slices, traces, nodes, placements, queues, metrics."""

@@ -26,7 +26,7 @@ def nodes(cluster: Cluster, gpus_per_node: int) -> list[tuple[int, ...]]:
 
 
 def no_place(policy: str, task: Task, cluster: str) -> InputError:
-    """Return the error of a task for which no type of GPU has as many as it runs on, within what a policy allows."""
+    """Return the error of a task for which no type of GPU has enough GPUs, within the limits of a policy."""
     return InputError(
         f"task {task.id}, {task.workload} on {task.gpus} GPU{'s' * (task.gpus > 1)}, on {cluster} under {policy}",
         "a task that fits GPUs of one type, since this policy gives a task no others",
@@ -56,9 +56,10 @@ def node_energy_j(
 ) -> FloatArray:
     """Return the energy of each node from the start to `until_s`: GPUs, host, and sleep while it is idle, J, (nodes,).
 
-    A third account beside the two of the paper: EaCO counts whole servers and lets idle ones sleep. Going to sleep and
-    waking up take no time here (assumed). `k` is the number of GPUs, `host_w` the power of a node apart from its GPUs
-    whenever it is awake, `sleep_w` that of a whole node while none of its GPUs runs anything; None lets no node sleep.
+    A third energy account in addition to the two of the paper: EaCO counts whole servers, and idle ones sleep. Going to
+    sleep and waking up take no time here (assumed). `k` is the number of GPUs, `host_w` the power of a node apart from
+    its GPUs whenever it is awake, `sleep_w` that of a whole node while none of its GPUs runs anything; None: no node
+    sleeps.
     """
     nodes = -(-k // gpus_per_node)
     awake = {node: [(0.0, until_s)] for node in range(nodes)} if sleep_w is None else _awake(segments, gpus_per_node)

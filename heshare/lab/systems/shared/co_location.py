@@ -1,7 +1,7 @@
 """Jobs that share GPUs by time slices: the history of their times, and the bookings of GPUs while a policy decides.
 
 EaCO keeps a history of sets of jobs. It begins with measurements, and EaCO adds what it observes. Gandiva profiles the
-pairs that it tries. A set that was never measured is predicted by the predictor that every policy uses (assumed).
+pairs that it tries. Other sets are predicted by the common predictor of all policies (assumed).
 """
 
 import math
@@ -22,8 +22,8 @@ from heshare.world.workload import Resident, Workload
 class CoLocationHistory:
     """Times per iteration of sets of workloads on one GPU, and GPU utilisation of workloads alone.
 
-    The history begins with the sets that EaCO measured, on the GPU on which they ran; sets never observed are
-    predicted.
+    The history begins with the sets that EaCO measured, on the GPU on which they ran; sets that were never
+    observed are predicted.
     """
 
     def __init__(self, predictor: Predictor) -> None:
@@ -35,7 +35,7 @@ class CoLocationHistory:
         }
 
     def times_s(self, gpu: Gpu, workloads: Sequence[Workload]) -> list[float]:
-        """Return seconds per iteration of each of the workloads while all of them share a GPU at its own clock."""
+        """Return seconds per iteration of each of the workloads while all of them share a GPU at its default clock."""
         ordered = tuple(sorted(workloads))
         times_s = self._times_s.get((gpu, ordered))
         if times_s is None:

@@ -1,4 +1,4 @@
-"""FIFO, shortest first and exclusive: each task has its GPU, or its gang of GPUs, to itself."""
+"""FIFO, shortest first and exclusive: each task runs alone on its GPU or gang of GPUs."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ CHOICES = ("first", "fastest")
     preset={"order": "shortest", "gpus": "fastest"},
 )
 class Exclusive(Policy):
-    """One queue: its first task gets as many free GPUs as it needs, at the default clock, or all tasks wait.
+    """One queue: its first task gets as many free GPUs as it needs, at the default clock, otherwise all tasks wait.
 
     Args:
         order: `arrival` (first come, first served) or `shortest` (shortest predicted time first).
@@ -61,7 +61,7 @@ class Exclusive(Policy):
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
         for task_id in event.tasks:
-            # A task that is tried again arrives again: it frees its GPUs first.
+            # A retried task arrives again: its GPUs are freed first.
             if task_id in self._gpus_of:
                 self._leave(task_id)
         if event.kind is EventKind.ARRIVAL:

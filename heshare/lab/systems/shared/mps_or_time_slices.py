@@ -1,4 +1,4 @@
-"""MPS against time slices: measured throughputs of processes that shared a GPU in both ways, and the model's."""
+"""MPS against time slices: measured throughputs of processes that shared a GPU in both ways, and those of the model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,8 +15,8 @@ from heshare.world.workload import Resident
 def measured() -> pd.DataFrame:
     """Return one row a set of processes, with `ratio`: its throughput under MPS over that in time slices.
 
-    `cuda_graphs` is `yes`, `no` or, where the source does not say, empty; `stand_in` are residents of the catalogue to
-    ask the model about, whose networks are others.
+    `cuda_graphs` is `yes`, `no` or empty if the source does not state it; `stand_in` are residents of the catalogue,
+    of similar networks, that the model is evaluated for.
     """
     table = pd.read_csv(files.data("calibration", "mps_or_time_slices.csv"), keep_default_na=False)
     keys = ["gpu", "workload", "cuda_graphs", "replicas", "stand_in"]
@@ -34,9 +34,9 @@ def modelled(gpu: str, residents: Sequence[Resident], sm_mhz: int | None = None)
 def limit_note(
     gpu: str, residents: Sequence[Resident], sm_mhz: int | None = None, *, ratios: Sequence[float] | None = None
 ) -> str:
-    """Return that MPS was measured to win and to lose against time slices, for residents like these; else nothing.
+    """Return a note that MPS was measured both faster and slower than time slices for such residents, or nothing.
 
-    `ratios` are what `modelled` returns, if they are known.
+    `ratios` are those of `modelled`, if known.
     """
     alike = catalogue.gpu(gpu).architecture == "hopper" or residents[0].workload.engine == "tensorrt"
     if len(residents) < 2 or residents[0].sharing != "mps" or not alike:

@@ -1,6 +1,6 @@
-"""Placements: the choice of a GPU for each task, separate from the systems so that each can run with every placement.
+"""Placements: the choice of a GPU for each task, separate from the systems, each of which can run with every placement.
 
-- `random`: a random GPU, which the paper gives to Morak and mu-Serve (Section IV);
+- `random`: a random GPU, as the paper uses for Morak and mu-Serve (Section IV);
 - `heshare`: the knee of HeShare's first stage;
 - `earliest`: the GPU on which the task is predicted to complete first.
 """
@@ -67,9 +67,9 @@ class HeSharePlacement(PlansOnce):
 
 
 class EarliestPlacement:
-    """The GPU on which a task is predicted to complete first, behind all tasks placed there before; fixed on arrival.
+    """The GPU on which a task is predicted to complete first, after all tasks placed there before; fixed on arrival.
 
-    The simplest placement that considers types, for systems that have no placement of their own.
+    The simplest placement that considers types, for systems without a placement.
     """
 
     heterogeneous = True
@@ -117,7 +117,7 @@ class PlacingPolicy(SharesPlanning, Policy):
         self.placement = make_placement(placement)
 
     def share_planning(self, kept: KeptPlanning) -> None:
-        """Place with what other policies of the same repetition have planned."""
+        """Reuse the plans of other policies of the same repetition."""
         if isinstance(self.placement, SharesPlanning):
             self.placement.share_planning(kept)
 

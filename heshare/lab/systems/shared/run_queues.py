@@ -16,13 +16,13 @@ from heshare.world.task import Task
 
 
 class QueuePolicy(PlacingPolicy):
-    """Places tasks into queues, refills a GPU on each completion, and controls GPUs on ticks.
+    """Assigns tasks to queues, refills a GPU on each completion, and controls GPUs on ticks.
 
-    When tasks have arrived, all tasks that have not started are placed again, at the first moment at which a GPU can
-    start some of them. Whether they change their GPU is decided by the placement.
+    When tasks have arrived, all tasks that have not started are placed again, as soon as a GPU can start some of
+    them. The placement decides whether they change their GPU.
 
-    At most `slots` tasks run on a GPU at once, each with `mps_pct`. With `ticks_on_change` the next tick that matters
-    after one without an action is the first one after a GPU changed.
+    At most `slots` tasks run on a GPU at once, each with `mps_pct`. With `ticks_on_change` a tick without an
+    action is followed by the first tick after a GPU changed.
 
     Args:
         placement: a name of `heshare.lab.systems.shared.placement.PLACEMENTS`.
@@ -49,7 +49,7 @@ class QueuePolicy(PlacingPolicy):
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         if event.kind is EventKind.TICK:
             for gpu in view.gpus:
-                # The same view object means that nothing changed since the last decision, which therefore still holds.
+                # The same view object: nothing changed since the last decision.
                 if gpu is not self._seen[gpu.index]:
                     self._seen[gpu.index] = gpu
                     yield from self.control(gpu)
@@ -68,14 +68,14 @@ class QueuePolicy(PlacingPolicy):
 
     @abstractmethod
     def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
-        """Yield the actions when `tasks` run on a GPU from now on (those that ran before included), `waiting` queue."""
+        """Yield the actions when `tasks` run on a GPU from now on (including earlier ones) and `waiting` are queued."""
 
     def control(self, gpu: GpuView) -> Iterator[Action]:
         """Yield the actions of one control period on one GPU; called only if the GPU may have changed."""
         yield from ()
 
     def batch_size(self, task: Task, gpu: GpuView) -> int | None:
-        """Return the inference batch size at which a task starts; by default None, the task's own."""
+        """Return the inference batch size at which a task starts; by default None, that of the task."""
         return None
 
     def _place(self, waiting: Sequence[Task]) -> None:

@@ -1,13 +1,4 @@
-"""The sharing model of time slices: residents of a GPU take turns on the whole of it.
-
-The slowdown of each of k residents is `max(1, sum of busy parts) (1 + o_k)`, a form that is assumed. EaCO (arXiv
-2412.08294, Table 1) measured sets of two, three and four trainings on V100. Their busy parts add up to at most 1.005,
-so `o_k` is the cost of switching alone: 3.5, 8.3 and 24.5 %.
-
-Two trainings of a record of pairs (`heshare.lab.systems.shared.training_pairs`) slow each other as that says. Among
-three and more each further one of the record adds its part: at least `1 + sum over the others (slowdown of the pair -
-1)`.
-"""
+"""The sharing model of time slices: residents of a GPU take turns on the whole of it."""
 
 from collections.abc import Sequence
 
@@ -32,6 +23,15 @@ def switching_cost(residents: int) -> float:
     return SWITCHING[-1] + FURTHER * (residents - len(SWITCHING))
 
 
+# The slowdown of each of k residents is `max(1, sum of busy parts) (1 + o_k)`, a form that is assumed. EaCO (arXiv
+# 2412.08294, Table 1) measured sets of two, three and four trainings on V100. Their busy parts add up to at most 1.005,
+# so `o_k` is the cost of switching alone: 3.5, 8.3 and 24.5 %.
+#
+# Two trainings of a record of pairs (`heshare.lab.systems.shared.training_pairs`) have the slowdown of that record. In
+# sets of three and more each further one of the record adds its part: at least `1 + sum over the others (slowdown of
+# the pair - 1)`.
+
+
 def time_slice_slowdown(busy: Sequence[float]) -> float:
     """Return the factor by which time slices stretch iterations; `busy`: parts of times alone in which kernels run."""
     return max(1.0, sum(busy)) * (1.0 + switching_cost(len(busy)))
@@ -51,7 +51,7 @@ class TimeSlicing:
             alone_s = [part.time_s(slow, stalled) for part in parts]
             busy = [part.gpu_s(slow, stalled) / time for part, time in zip(parts, alone_s, strict=True)]
             turns = time_slice_slowdown(busy)
-            # Two trainings of the record are as slow as it says, even if turns would be slower.
+            # Two trainings of the record have its slowdown, even if that of turns is larger.
             least = 1.0 if len(parts) == 2 else turns
             return [
                 time * (turns if slowdown is None else max(least, slowdown))
@@ -61,7 +61,7 @@ class TimeSlicing:
         return times_s
 
     def contention(self, gpu: Gpu, residents: Sequence[Resident], spreads: Spreads) -> list[float]:
-        """Return the uncertainty of each slowdown: that of pairs if a record has all of them, else that of turns."""
+        """Return the uncertainty of each slowdown: that of pairs if all are in the record, else that of time slices."""
         turns = spreads.beside(TIME_SLICE, len(residents) - 1)
         workloads = [resident.workload for resident in residents]
         return [

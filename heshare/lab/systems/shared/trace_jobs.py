@@ -32,7 +32,7 @@ DURATIONS_S = (60.0, 86_400.0)
 
 
 def usable_jobs(trace: JobTrace, *, most_gpus: int) -> JobTrace:
-    """Return the jobs that can be tasks, from time 0 on; the others are left out and counted.
+    """Return the jobs that can be tasks, with times from 0 on; the others are excluded and counted.
 
     A task has at least one GPU, at most `most_gpus`, and a duration above zero.
     """
@@ -64,7 +64,7 @@ def offered_load(trace: JobTrace, gpus: int, /) -> float:
 def scale_to_load(trace: JobTrace, gpus: int, load: float, /) -> JobTrace:
     """Return the trace with all gaps scaled by one factor, so that `offered_load` is `load`.
 
-    Bursts keep their form; arrivals no longer follow the hours of the day.
+    The relative burstiness is unchanged; arrivals no longer follow the hours of the day.
     """
     offered = offered_load(trace, gpus)
     good, found = 0 < load < float("inf") and offered < float("inf"), f"a load of {load:g} for {len(trace.jobs)} jobs"
@@ -78,14 +78,14 @@ def scale_to_load(trace: JobTrace, gpus: int, load: float, /) -> JobTrace:
 def tasks_of_trace(trace: JobTrace, *, rng: np.random.Generator, pool: Sequence[Workload]) -> tuple[Task, ...]:
     """Return each job as a training whose time alone, on the type of GPU of its record, is the job's duration.
 
-    Its workload is drawn among those of the pool of which the job can complete at least one epoch. A job that is too
+    Its workload is drawn from those of the pool of which the job can complete at least one epoch. A job that is too
     short for any of them gets the workload with the shortest epoch. The epochs of a task are those of its workload.
     """
     steps_of = map(training.step, pool)
     epoch_s = np.array([own.step_s * own.epoch_samples / own.workload.batch_size for own in steps_of])
     order = np.argsort(epoch_s, kind="stable")
     fitting = np.searchsorted(epoch_s[order], [job.duration_s for job in trace.jobs], side="right")
-    # Two numbers for each job, of which the second draws its workload: the tasks of a seed stay as they were.
+    # Two numbers for each job, of which the second draws its workload: so that the tasks of a seed are stable.
     places = rng.random((len(trace.jobs), 2))[:, 1]
     tasks = []
     for index, (job, place) in enumerate(zip(trace.jobs, places, strict=True)):
@@ -110,16 +110,16 @@ def venus_tasks(
     Args:
         n: number of jobs, of those that the cluster can hold; None is all of the half-year.
         rng: the source of randomness.
-        gpus: number of GPUs of the cluster. A generated job for more is left out and counted.
-        load: the offered load, see `offered_load`; None leaves arrivals as they were.
+        gpus: number of GPUs of the cluster. A generated job for more is excluded and counted.
+        load: the offered load, see `offered_load`; None: arrivals are unchanged.
         file: the published trace; without it, a trace is generated that meets its published figures.
-        on_bad: `raise` refuses the first row of the file that is bad or requests more GPUs than there are, `skip`
-            leaves out and counts such rows.
+        on_bad: `raise` refuses the first row of the file that is bad or requests too many GPUs, `skip` excludes and
+            counts such rows.
 
     Returns:
-        The tasks, and the trace: `origin` names its source, `report()` lists what was left out.
+        The tasks, and the trace: `origin` names its source, `report()` lists excluded rows.
     """
-    # Some jobs are for more GPUs than a small cluster has; three times as many leave enough of one GPU alone.
+    # Some jobs are for more GPUs than a small cluster has; three times as many leave enough jobs on one GPU.
     trace = (
         read_trace(file, on_bad=on_bad, most_gpus=gpus)
         if file is not None
@@ -135,7 +135,7 @@ def venus_tasks(
 def venus_trainings(jobs: int, *, rng: np.random.Generator, gpus: int, load: float, record: str) -> tuple[Task, ...]:
     """Return trainings that arrive as in a generated trace of Venus, for the studies of systems that train.
 
-    Of `jobs` drawn, those outside `DURATIONS_S`, or for more than a node, are left out. `load` is the offered load,
+    Of `jobs` drawn, those outside `DURATIONS_S`, or for more than a node, are excluded. `load` is the offered load,
     `record` that of the training workloads.
     """
     trace = usable_jobs(generate_trace(jobs, rng=rng), most_gpus=training.NODE_GPUS)
@@ -169,7 +169,7 @@ class PublishedFigures:
     def quantiles(self, name: str, shares: FloatArray, *, tail_power: float = 1.0) -> FloatArray:
         """Return values at shares from 0 to 1, (n,), interpolated between published quantiles on a logarithmic scale.
 
-        `tail_power` is the power of the way from the last published quantile but one to the last one.
+        `tail_power` is the exponent of the interpolation between the last two published quantiles.
         """
         published_pct, values = np.array(list(self.tables[name])), np.log1p(list(self.tables[name].values()))
         logs = np.interp(100 * shares, published_pct, values)
@@ -194,9 +194,9 @@ def published_figures() -> PublishedFigures:
 def generate_trace(jobs: int | None = None, *, rng: np.random.Generator) -> JobTrace:
     """Return a trace that meets the published figures of Venus.
 
-    Every distribution is cut into `jobs` equal parts and one value is drawn from each part. So a long trace meets every
-    quantile closely, and heavy tails do not differ from seed to seed. The jobs are from the first of April on at the
-    published rate; by default they are those of the half-year.
+    Every distribution is cut into `jobs` equal parts and one value is drawn from each part. A long trace therefore
+    meets every quantile closely, and heavy tails differ little between seeds. The jobs are from the first of April on
+    at the published rate; by default they are those of the half-year.
     """
     n = int(published_figures().single["jobs"]) if jobs is None else jobs
     if n < 1:
@@ -230,8 +230,8 @@ def _durations_s(gpus: NDArray[np.int64], rng: np.random.Generator) -> FloatArra
     n, on_one_gpu = len(gpus), np.flatnonzero(gpus == 1)
     sorted_s = np.maximum(np.round(published_figures().quantiles("duration", np.sort(_stratified(n, rng)))), 1.0)
     targets_s = published_figures().quantiles("duration_one_gpu", np.sort(_stratified(len(on_one_gpu), rng)))
-    # Pick for each target the nearest duration that is not taken yet. Both are sorted, so the places must rise by at
-    # least one each, and must leave as many durations as there are targets still to come.
+    # Select for each target the nearest unused duration. Both are sorted, so the indices must rise by at least one
+    # each, and must leave as many durations as there are remaining targets.
     count = np.arange(len(on_one_gpu))
     places = np.maximum.accumulate(np.searchsorted(sorted_s, targets_s) - count) + count
     places = np.minimum(places, n - len(on_one_gpu) + count)
@@ -245,7 +245,7 @@ def _submits_s(n: int, rng: np.random.Generator) -> FloatArray:
     """Return the submission times of n jobs, whole s: bursts by the published gaps, rates by the published weights."""
     gaps = published_figures().quantiles("gap", _stratified(n - 1, rng), tail_power=TAIL_POWER) ** GAP_POWER
     gaps *= published_figures().single["gap_mean"] * len(gaps) / max(gaps.sum(), 1.0)
-    # Gaps are seconds at the mean rate; an hour of a higher rate holds more of them.
+    # Gaps are seconds at the mean rate; an hour of a higher rate contains more of them.
     at_mean_rate_s = np.concatenate([[0.0], np.cumsum(gaps)])
     hours_s = np.concatenate([[0.0], np.cumsum(_rates(float(at_mean_rate_s[-1]))) * _HOUR_S])
     submits_s: FloatArray = np.floor(np.interp(at_mean_rate_s, hours_s, np.arange(len(hours_s)) * _HOUR_S))

@@ -1,7 +1,7 @@
 """Training workloads: the step of each from public records, and how training scales over several GPUs.
 
-A training workload is written `eaco_resnet50-train:32`. The part before `_` names the record, because each record
-trained the same network with other data, hosts and data loaders. `data/training/` holds the records with their sources:
+A training workload is written `eaco_resnet50-train:32`. The part before `_` names the record, because records
+differ in data, hosts and data loaders. `data/training/` holds the records with their sources:
 EaCO's, Gavel's and MISO's steps, EaCO's sets on one GPU, Gavel's pairs, and MISO's MIG instances.
 """
 
@@ -38,7 +38,7 @@ class TrainingStep:
         like: the network of Table IV whose times give the ratio between GPUs; assumed.
         params_m: parameters, millions.
         epoch_samples: samples of one epoch.
-        measured: whether `step_s` was measured, not derived.
+        measured: whether `step_s` was measured and not derived.
     """
 
     workload: Workload

@@ -1,19 +1,4 @@
-"""Slowdown of trainings that share a GPU beside each other, from a record of measured pairs.
-
-Trainings share more than the GPU: the host that loads and decodes their data. How much that costs follows from no
-property of the GPU alone, so the record comes first:
-
-- a pair of the record on its GPU is as slow as measured;
-- another pair of its workloads there has the mean of the logarithms of the record's slowdowns, each weighted by how
-  similar it is (`weight`): in effect that of the same two networks at the nearest batch sizes;
-- on another GPU each has the mean slowdown of the record.
-
-A measured slowdown below 1 counts as 1, so that a co-runner never speeds a task up. Of three and more each further one
-of the record adds its part: `1 + sum over the others (slowdown of the pair - 1)`.
-
-The record does not say whether its pairs shared by MPS or by time slices, so it holds for both. Under MPS a training is
-at least as slow as that; a limit on its SMs that slows it down further does so.
-"""
+"""Slowdown of trainings that share a GPU, from a record of measured pairs."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +8,7 @@ from heshare.devices.constants import fitted
 from heshare.devices.device_model import register_co_run_record
 from heshare.lab.systems.shared import (
     training,
-    training_step,  # noqa: F401 (registers the step: one plug-in has both)
+    training_step,  # noqa: F401 (registers the step: both are in one plug-in)
 )
 from heshare.world.workload import Workload
 
@@ -33,12 +18,12 @@ OTHER_NETWORK, PER_BUSY = 16.0, 12.0
 """Digits that it loses if the network is another one, and for each unit of difference in busy parts; assumed."""
 
 Slowdowns = Mapping[tuple[Workload, Workload], float]
-"""Slowdown of the first workload beside the second."""
+"""Slowdown of the first workload with the second."""
 
 
 @cache
 def record() -> dict[tuple[Workload, Workload], float]:
-    """Return the measured slowdown of each workload of the record beside each other one, at least 1."""
+    """Return the measured slowdown of each workload of the record with each other one, at least 1."""
     known = {}
     same: dict[Workload, Workload] = {}  # one object for equal workloads, as `similar_slowdown` expects
     for pair, (of_first, of_second) in training.measured_pairs():
@@ -53,16 +38,31 @@ def members() -> frozenset[Workload]:
     return frozenset(workload for pair in record() for workload in pair)
 
 
+# Trainings share more than the GPU: the host that loads and decodes their data. That cost follows from no
+# property of the GPU alone, so the record has precedence:
+#
+# - a pair of the record on its GPU is as slow as measured;
+# - another pair of its workloads there has the mean of the logarithms of the record's slowdowns, each weighted by how
+#   similar it is (`weight`): in effect that of the same two networks at the nearest batch sizes;
+# - on another GPU each has the mean slowdown of the record.
+#
+# A measured slowdown below 1 counts as 1, since a co-runner cannot speed a task up. In sets of three and more each
+# further one of the record adds its part: `1 + sum over the others (slowdown of the pair - 1)`.
+#
+# The record does not state whether its pairs shared by MPS or by time slices, so it is used for both. Under MPS a
+# training is at least as slow as that; a limit on its SMs that slows it down further does so.
+
+
 @lru_cache(maxsize=4096)
 def distance(one: Workload, other: Workload) -> float:
-    """Return how unlike two workloads are, in binary digits of weight."""
+    """Return the dissimilarity of two workloads, as a binary logarithm of weight."""
     if one.model == other.model:
         return PER_DOUBLING * abs(math.log2(one.batch_size / other.batch_size))
     return OTHER_NETWORK + PER_BUSY * abs(training.step(one).busy - training.step(other).busy)
 
 
 def similar_slowdown(own: Workload, other: Workload, known: Slowdowns) -> float:
-    """Return the slowdown of `own` beside `other` from the known pairs, each weighted by similarity.
+    """Return the slowdown of `own` with `other` from the known pairs, each weighted by similarity.
 
     The weight of a known pair is 2^-(distance of the first workloads + distance of the second ones).
     """
@@ -83,7 +83,7 @@ def similar_slowdown(own: Workload, other: Workload, known: Slowdowns) -> float:
 
 @lru_cache(maxsize=4096)
 def pair_slowdown(gpu: str, own: Workload, other: Workload) -> float | None:
-    """Return the slowdown of a training beside another one, at least 1; None unless the record has both workloads."""
+    """Return the slowdown of a training with another one, at least 1; None unless the record has both workloads."""
     if not {own, other} <= members():
         return None
     if gpu != training.step(own).gpu:
@@ -92,7 +92,7 @@ def pair_slowdown(gpu: str, own: Workload, other: Workload) -> float | None:
 
 
 def pair_uncertainty(gpu: str, own: Workload, other: Workload) -> float:
-    """Return the relative standard uncertainty of `pair_slowdown`, from workloads that were left out."""
+    """Return the relative standard uncertainty of `pair_slowdown`, from leave-one-workload-out errors."""
     errors = fitted("training-pairs")["", "", ""]
     if gpu != training.step(own).gpu:
         return errors["elsewhere"]
@@ -100,7 +100,7 @@ def pair_uncertainty(gpu: str, own: Workload, other: Workload) -> float:
 
 
 def paired_slowdowns(gpu: str, workloads: Sequence[Workload]) -> list[float | None]:
-    """Return the slowdown of each workload by the record of pairs; None where the record has no other one of them."""
+    """Return the slowdown of each workload by the record of pairs; None without another one of the record."""
     slowdowns: list[float | None] = []
     for own, others in each_beside(workloads):
         found = [slowdown for other in others if (slowdown := pair_slowdown(gpu, own, other)) is not None]

@@ -1,20 +1,4 @@
-"""The emulated training step: one iteration of a training workload on any GPU of the catalogue.
-
-The record of the workload gives the time of a step, the part of it in which the GPU works (its busy part), and the
-power. From these the parts of a step follow:
-
-- host: (1 - busy) of the step, in which no kernel runs. It adds to the GPU part, and no GPU shortens it;
-- memory: the same part of the GPU part as in the network of Table IV that the workload resembles;
-- work: what keeps all SMs busy, by the power;
-- fill: the rest, kernels too small to fill the SMs.
-
-On another GPU than that of the record the GPU part changes by the ratio of measured training throughputs, and the host
-part stays. `data/calibration/cards.csv` has throughputs of the same trainings on several GPUs, with batch sizes that
-fill them. The rate of a GPU is their geometric mean over the trainings of a kind (`cnn` or `transformer`), relative to
-one GPU; `heshare.lab.calibration.training_fit` fits it. A GPU without such a measurement is scaled from the measured
-one (with TF32 or without, as it is) that runs the resembled network of Table IV in the most similar time, by the ratio
-of the two times.
-"""
+"""The emulated training step: one iteration of a training workload on any GPU of the catalogue."""
 
 import math
 from collections.abc import Mapping
@@ -37,6 +21,22 @@ MEASURED = 0.05
 """Relative standard uncertainty of a step on the GPU of its record; assumed."""
 MOST_MEMORY = 0.5
 """Part of the energy of a step that memory time takes at most; assumed."""
+
+
+# The record of the workload gives the time of a step, the part of it in which the GPU works (its busy part), and the
+# power. From these the parts of a step follow:
+#
+# - host: (1 - busy) of the step, in which no kernel runs. It adds to the GPU part, the same on every GPU;
+# - memory: the same part of the GPU part as in the network of Table IV that the workload resembles;
+# - work: time with all SMs busy, derived from the power;
+# - fill: the rest, kernels too small to fill the SMs.
+#
+# On another GPU than that of the record the GPU part changes by the ratio of measured training throughputs, and the
+# host part stays. `data/calibration/cards.csv` has throughputs of the same trainings on several GPUs, with batch sizes
+# that fill them. The rate of a GPU is their geometric mean over the trainings of a kind (`cnn` or `transformer`),
+# relative to one GPU; `heshare.lab.calibration.training_fit` fits it. A GPU without such a measurement is scaled from
+# the measured one (with TF32 or without, as it is) that runs the resembled network of Table IV in the most similar
+# time, by the ratio of the two times.
 
 
 @lru_cache(maxsize=4096)
@@ -82,7 +82,7 @@ def busy_alone(gpu: Gpu, workload: Workload) -> float:
 def full_intensity(constants: Constants, gpu: str) -> float:
     """Return the intensity of the trainings recorded on a GPU: their dynamic power over that of CNN inference in FP32.
 
-    The one that draws most while it runs keeps all SMs busy.
+    The training with the highest power is assumed to keep all SMs busy.
     """
     steps = [step for step in map(training.step, training.workloads()) if step.gpu == gpu]
     power = constants.power[gpu]
@@ -102,14 +102,14 @@ def _gpu_parts(step: TrainingStep, constants: Constants, like: Iteration) -> tup
     """Return (memory, work, fill) of the GPU part on the GPU of the record, s."""
     power = constants.power[step.gpu]
     gpu_s = step.busy * step.step_s
-    # The clocks draw their part while any kernel runs; the rest is that of the work. The idle GPU of a record held its
+    # The clocks draw power while any kernel runs; the rest is that of the work. The idle GPU of a record held its
     # clock, so that `idle_clock_w` is not in it.
     above_w = max(0.0, step.dynamic_w - step.busy * power.clock_w)
     energy_s = min(above_w / (power.dynamic_w * full_intensity(constants, step.gpu)), step.busy) * step.step_s
     memory_s = gpu_s * like.memory_s / like.gpu_s(1.0, 1.0)
     if 0 < power.memory < 1:
         # Waiting for memory draws less power than work. So the energy bounds memory time twice: it takes at most
-        # MOST_MEMORY of the energy, and the energy that is left must fit into the time that is left.
+        # MOST_MEMORY of the energy, and the remaining energy must fit into the remaining time.
         memory_s = min(memory_s, MOST_MEMORY * energy_s / power.memory, (gpu_s - energy_s) / (1 - power.memory))
     rest_s = gpu_s - memory_s
     work_s = min(energy_s - power.memory * memory_s, rest_s)

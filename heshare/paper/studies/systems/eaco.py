@@ -1,8 +1,7 @@
 """EaCO in the settings of its paper: its measured sets of trainings on a node, and a trace on nodes of eight V100.
 
-EaCO counts the energy of whole nodes. `host_w` is the part of a node's measured power that its GPUs do not explain. The
-power of a node that sleeps is assumed, and idle nodes of every system sleep. The trace of EaCO's runs is not in its
-text: this one meets the published figures of Helios Venus; load, deadlines and epochs are assumed.
+EaCO counts the energy of whole nodes. `host_w` is a node's measured power less that of its GPUs. Assumed: the power of
+a sleeping node (idle nodes sleep in every system), load, deadlines and epochs; the trace meets the figures of Venus.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,7 +49,7 @@ class EacoSetting(ExactSetting):
 
     Attributes:
         nodes: number of nodes.
-        jobs: jobs to draw; those of other durations, or for more than a node, are left out.
+        jobs: jobs to draw; those of other durations, or for more than a node, are excluded.
         load: the offered load of the nodes; assumed.
         deadline: the deadline of each job from its arrival, over its time alone; assumed.
     """

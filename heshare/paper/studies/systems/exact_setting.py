@@ -1,4 +1,4 @@
-"""The part that settings of `heshare.paper.harness.run` share here: trainings on emulated GPUs, an exact predictor."""
+"""Base of the settings of these studies: trainings on emulated GPUs, with an exact predictor."""
 
 from dataclasses import dataclass, fields
 
@@ -8,7 +8,7 @@ from heshare.world.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class ExactSetting:
-    """A setting on the emulated GPUs as calibrated, in which every policy predicts with the device model itself."""
+    """A setting on the emulated GPUs as calibrated, in which every policy predicts with the device model."""
 
     def labels(self) -> dict[str, object]:
         """Return every field as a column."""

@@ -1,8 +1,7 @@
 """FIKIT in the setting of its paper: an urgent and another task on one GPU, kernel by kernel.
 
-Traced are durations and SMs of single kernels on a V100 (the Orion record). The host launches a kernel at the
-calibrated floor of eager PyTorch, and runs ahead of the GPU until the last kernel of an iteration. The other task
-always has a next request; requests of the urgent one come one after the other, or at random.
+Durations and SMs of kernels are traces of a V100 (the Orion record); the time of a launch is that of eager PyTorch. The
+other task always has a next request; those of the urgent one arrive one after the other, or at random.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

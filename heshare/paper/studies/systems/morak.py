@@ -1,7 +1,7 @@
 """Morak in the setting of its paper: a saturated server under a power cap and a latency limit.
 
-The public record of Morak's paper names no card, network, cap, limit or baseline. They are those at which a third party
-runs Morak as a baseline (wuooo339/PctoDL@3074bf90: `run_benchmark.py` and `src/config/*_morak.json`): one network on an
+Card, network, cap and limit of Morak's paper are not public. They are those of a third party that uses Morak as a
+baseline (wuooo339/PctoDL@3074bf90: `run_benchmark.py` and `src/config/*_morak.json`): one network on an
 A100, two instances, a cap and a limit for each network, inference batch size 96 and the middle clock to begin with.
 """
 

@@ -41,8 +41,8 @@ class ServingSystem:
     Attributes:
         policy: its description; `{limit}` is filled in.
         clock: a fixed clock as a share of the top one, 0 for a clock that the policy sets.
-        grouped: whether models of similar sensitivity to the clock share a GPU; otherwise groups are drawn.
-        aim: the limit that the controller is given, as a share of the promised one.
+        grouped: whether models of similar sensitivity to the clock share a GPU; otherwise groups are random.
+        aim: the limit that the controller is given, as a share of the required one.
     """
 
     policy: str

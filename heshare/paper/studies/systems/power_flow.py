@@ -1,6 +1,6 @@
 """PowerFlow in the setting of its paper: elastic trainings on one type of GPU, and its gains at equal energy.
 
-The trace, cluster and load of PowerFlow's evaluation are not in the record. This trace meets the published figures of
+The trace, cluster and load of PowerFlow's evaluation are not public. This trace meets the published figures of
 Helios Venus, and every job may run on 1, 2, 4 or 8 V100. Energy is that of GPUs while they run something, which is what
 PowerFlow's budget limits.
 """
@@ -34,7 +34,7 @@ class PowerFlowSetting(ExactSetting):
 
     Attributes:
         cards: number of V100.
-        jobs: jobs to draw; those of other durations, or for more than a node, are left out.
+        jobs: jobs to draw; those of other durations, or for more than a node, are excluded.
         load: the offered load; assumed.
     """
 

@@ -1,6 +1,6 @@
 """PWR in the setting of its paper: the estimated power of a data centre that is filled task by task.
 
-Tasks arrive, take their share and never leave, until demand has passed the GPUs that there are (Lettich et al., CCGrid
+Tasks arrive, take their share and never leave, until demand exceeds the number of GPUs (Lettich et al., CCGrid
 2025). Published: number, idle power and full power of the GPUs of each type, numbers of nodes and processors, and the
 share of tasks with each kind of request. Not published, so assumed: sizes of shares, and virtual CPUs of a task.
 """
@@ -44,7 +44,7 @@ LEVELS = np.round(np.arange(0.05, 1.201, 0.05), 2)
 
 @cache
 def task_classes() -> tuple[list[Request], FloatArray]:
-    """Return the classes of tasks and how popular they are, shape (classes,), summing to one."""
+    """Return the classes of tasks and their popularity, shape (classes,), summing to one."""
     requests = [Request(1, WHOLE, TASK_VCPUS), Request(0, 0, NO_GPU_VCPUS)]
     requests += [Request(1, milli, TASK_VCPUS) for milli in PARTS_MILLI]
     requests += [Request(gpus, WHOLE, TASK_VCPUS * gpus) for gpus in SEVERAL]
@@ -96,7 +96,7 @@ class Filling:
         self._score(np.arange(shape[1]))
 
     def place(self, kind: int, rng: np.random.Generator) -> bool:
-        """Place one task of a class, ties drawn at random, and return whether there was room."""
+        """Place one task of a class, ties drawn at random, and return whether a node had enough resources."""
         able = np.flatnonzero(self._able[kind])
         if not len(able):
             return False
@@ -133,7 +133,7 @@ def _scores_of_node(*state: Any) -> tuple[Any, ...]:
     """Return the `scores` of a node in a state, the fields of `Nodes`, for each class of tasks.
 
     Returns:
-        Arrays of shape (classes,): whether there is room, PWR's score, FGD's, PWR's choice of a GPU and FGD's.
+        Arrays of shape (classes,): whether it fits, PWR's score, FGD's, PWR's choice of a GPU and FGD's.
     """
     requests, popularity = task_classes()
     found = scores(Nodes(*(np.array([each]) for each in state)), requests, requests, list(popularity))

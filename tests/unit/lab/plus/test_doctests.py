@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import pkgutil
 from importlib import import_module
 
@@ -11,7 +12,7 @@ import pytest
 import heshare.lab.plus
 
 MODULES = sorted(module.name for module in pkgutil.walk_packages(heshare.lab.plus.__path__, "heshare.lab.plus."))
-EXAMPLES = [name for name in MODULES if ">>> " in (import_module(name).__doc__ or "")]
+EXAMPLES = [name for name in MODULES if ">>> " in inspect.getsource(import_module(name))]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -14,7 +14,7 @@ import pytest
 from joblib.externals.loky import get_reusable_executor
 
 from heshare.devices.task_sizes import draw
-from heshare.lab.sweeps import kept_cells as kept_cells_module
+from heshare.lab.sweeps import cell_cache
 from heshare.lab.sweeps.grid import make_grid, parse_grid, read_grid
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
 from heshare.policies import registry
@@ -123,15 +123,15 @@ def test_cell_depends_on_the_source_of_a_policy_outside_the_package(
     outside = make_grid("elsewhere", "1xT4", 2, seeds=1, **TOYS)
     sweep(outside, folder=tmp_path / "cells")
     module.write_text(module.read_text() + "# changed\n")
-    kept_cells_module._hash.cache_clear()
+    cell_cache._hash.cache_clear()
     frame = sweep(outside, folder=tmp_path / "cells")
     assert frame["title"].tolist() == ["Elsewhere"]
     assert count(tmp_path / "cells") == 2
 
 
 def test_every_policy_has_a_description_of_its_own() -> None:
-    described = {name: kept_cells_module.described(registry.make(name)) for name in registry.policies(variants=True)}
-    again = {name: kept_cells_module.described(registry.make(name)) for name in described}
+    described = {name: cell_cache.described(registry.make(name)) for name in registry.policies(variants=True)}
+    again = {name: cell_cache.described(registry.make(name)) for name in described}
     assert again == described
     assert len(set(described.values())) == len(described)
     assert not [name for name, text in described.items() if " at 0x" in text]
@@ -144,7 +144,7 @@ def test_description_has_what_a_function_holds_and_the_hash_of_its_file() -> Non
 
         return above
 
-    texts = [kept_cells_module.described(made) for made in (limit(1.0), limit(2.0), partial(limit, 1.0))]
+    texts = [cell_cache.described(made) for made in (limit(1.0), limit(2.0), partial(limit, 1.0))]
     assert len(set(texts)) == 3
     assert all(sha256(__file__) in text for text in texts)
 

@@ -78,7 +78,7 @@ def test_resume_keeps_the_limit_and_counts_from_the_start_of_the_run(doubles):
 
 
 def test_a_limit_that_the_gpus_cannot_keep_is_refused_before_anything_starts(doubles):
-    with pytest.raises(InputError, match="when one H100 is busy at its own clock"):
+    with pytest.raises(InputError, match="when one H100 is busy at its default clock"):
         run(doubles, (0.1,), PowerLimit.parse(500.0))
     assert not (doubles.folder / "run").exists()
 

@@ -69,7 +69,7 @@ def test_execute_does_not_use_a_users_kernel_of_the_same_name(tmp_path: Path, mo
     [
         ((WRITE, "raise SystemExit(0)", "late = 1"), "ended early"),
         ((WRITE, "1 / 0"), "ZeroDivisionError"),
-        (("pass",), "promised but not written: fig01_toy.pdf"),
+        (("pass",), "declared but not written: fig01_toy.pdf"),
         ((WRITE, "(Path(out_dir) / 'fig01_toy.png').write_text('')"), "not written: fig01_toy.png"),
     ],
     ids=["system exit", "error", "missing output", "empty output"],

@@ -35,8 +35,8 @@ def test_outputs_are_up_to_date_until_the_stamp_changes_or_one_is_gone(tmp_path:
     output = tmp_path / "a.csv"
     output.write_text("x")
     assert stamps.outputs_as_stamped(tmp_path, "01 in a", "s") is None
-    stamps.keep(tmp_path, "01 in a", "s", [output])
-    stamps.keep(tmp_path, "02 in a", "s", [output])
+    stamps.write(tmp_path, "01 in a", "s", [output])
+    stamps.write(tmp_path, "02 in a", "s", [output])
 
     assert stamps.outputs_as_stamped(tmp_path, "01 in a", "s") == [output]
     assert stamps.outputs_as_stamped(tmp_path, "01 in a", "another") is None

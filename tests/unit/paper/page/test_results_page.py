@@ -203,6 +203,6 @@ def test_a_table_is_read_by_the_places_of_its_columns(folder: Path) -> None:
 
 
 def _words() -> dict[str, dict[str, list[dict[str, list[str]]]]]:
-    path = Path(results_page.__file__).parent / "templates/paper_words.yaml"
+    path = Path(results_page.__file__).parent / "templates/paper_sentences.yaml"
     words: dict[str, dict[str, list[dict[str, list[str]]]]] = read_values(path, "the paper's sentences", "")
     return words

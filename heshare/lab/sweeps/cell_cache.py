@@ -1,8 +1,6 @@
-"""Finished cells of sweeps in a folder: one small JSON file each, named by the hash of all that its row depends on.
+"""Cache of finished cells of sweeps: one JSON file for each cell, named by a hash of all that its row depends on.
 
-That is the version of the package and a text that describes the objects of the cell by their fields; the text has the
-hash of the source file of every class and function that is not this package's. Nothing is kept where a source is not
-known: of an object that a notebook defines, and in a clone whose code differs from its commit.
+The hash covers the package version, the fields of the cell's objects and the source files of code outside the package.
 """
 
 import hashlib
@@ -28,12 +26,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class NoSourceError(Exception):
-    """An object without a source file: a change of it would go unnoticed."""
+    """An object without a source file, such as one that a notebook defines: its changes cannot be detected."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeptCells:
-    """A folder of finished cells, made when the first one is written."""
+class CellCache:
+    """A folder of finished cells, created when the first one is written."""
 
     folder: Path
 
@@ -70,7 +68,7 @@ def described(value: object, inside: tuple[int, ...] = ()) -> str:
 
     Args:
         value: a value, an object, a class or a function.
-        inside: ids of the objects that this one is a part of.
+        inside: ids of the objects that contain this one.
 
     Raises:
         NoSourceError: a class or function has no source file, such as one that a notebook's cell defines.
@@ -100,7 +98,7 @@ def described(value: object, inside: tuple[int, ...] = ()) -> str:
     if isinstance(value, MethodType):
         return f"{described(value.__self__, within)}.{value.__name__}"
     if isinstance(value, type):
-        # A class inherits from others, of other files perhaps.
+        # A class may inherit from classes of other files.
         return f"class({', '.join(_named(each) for each in value.__mro__[:-1])})"
     if callable(value):
         value = inspect.unwrap(value)
@@ -126,5 +124,5 @@ def _named(code: Any) -> str:
     return f"{name}@{_hash(file)}"
 
 
-# Once a process: a module's file may change after it was imported.
+# Cached for the process: a module's file may change after its import.
 _hash = cache(files.sha256)
