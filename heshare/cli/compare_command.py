@@ -16,7 +16,7 @@ from heshare.paper.tables import to_csv
 from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.shared.inputs.bounds import MOST_PROCESSES, MOST_TASKS, parse_whole
-from heshare.shared.stopping import keeping_result
+from heshare.shared.interruption import return_partial_result
 
 _METRICS = ("energy_active_j", "energy_cluster_j", "avg_jct_s", "avg_waiting_s", "avg_execution_s", "makespan_s")
 _WITH_A_GRID = {"context", "grid", "jobs", "cells", "out", "quiet", "json"}
@@ -54,14 +54,14 @@ def compare(
 ) -> None:
     """Compare policies on the same task sets; print medians over the repetitions."""
     shown = options.shows_bar(quiet)
-    with options.told("compare", quiet), options.interruption() as stopped:
+    with options.working_line("compare", quiet), options.interruption() as stopped:
         if grid is not None:
             others = sorted(options.given(context) - _WITH_A_GRID)
             action = "Put everything into the grid."
             require("--grid", f"a grid and {', '.join(others)}", not others, "one of the two", action)
             of_file = read_grid(grid)
             cells = KEPT if cells is None else cells
-            frame = keeping_result(sweep)(of_file, folder=cells, n_jobs=jobs, progress=shown)
+            frame = return_partial_result(sweep)(of_file, folder=cells, n_jobs=jobs, progress=shown)
         else:
             counted = options.is_count(tasks)
             frame = api.compare(
@@ -87,7 +87,7 @@ def compare(
     else:
         repetitions = frame["repetition"].nunique()
         provenance = "+".join(sorted(frame["provenance"].unique()))
-        options.print_frame(medians(frame), False, repetitions=repetitions, provenance=provenance)
+        options.print_frame(medians(frame), False, {"repetitions": repetitions, "provenance": provenance})
     if stopped:
         done = stopped[0].removeprefix("interrupted: ")
         more = "Nothing was kept (see --cells)"

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,8 +19,8 @@ from heshare.ops.executor.dry_run import dry_run as run_dry
 from heshare.ops.executor.execute import ExecutorOptions
 from heshare.ops.executor.operator_log import OperatorLog
 from heshare.ops.jobs.report import RunReport, read_report
-from heshare.ops.jobs.run_view import RunView
-from heshare.ops.jobs.run_view import stop as stop_run
+from heshare.ops.jobs.run_status import RunStatus
+from heshare.ops.jobs.run_status import stop as stop_run
 from heshare.shared.errors import InputError
 from heshare.shared.signals import Interrupted
 from heshare.shared.standard_streams import print_or_drop
@@ -66,36 +66,46 @@ def run(
         raise _conflict(f"--devices {devices!r}", action)
 
     predictor = options.predictor_factory(profiles)()
-    chosen: dict[str, Any] = {
-        "policy": options.one_policy(policy),
-        "devices": devices or "nvml",
-        "seed": seed,
-        "allow_clocks": allow_clocks,
-        "power_limit": _parsed_limit(power_limit),
-    }
+    policy_name = options.one_policy(policy)
+    limit = None if power_limit is None else PowerLimit.parse(power_limit)
     folder = resume or out or Path(f"{jobs.stem if jobs else ''}-run")
     if dry_run:
         if jobs is None:
             raise _conflict("--dry-run with --resume", "Name a file of jobs.")
 
-        shown = run_dry(jobs, folder, predictor=predictor, **chosen)
+        shown = run_dry(
+            jobs,
+            folder,
+            policy=policy_name,
+            devices=devices or "nvml",
+            predictor=predictor,
+            seed=seed,
+            allow_clocks=allow_clocks,
+            power_limit=limit,
+        )
         if json:
             print_json({**shown.totals, "jobs_list": options.to_records(shown.jobs), "notes": shown.notes})
         else:
             typer.echo(shown.text(), nl=False)
         return
 
-    def start(how: ExecutorOptions) -> RunReport:
+    def start(executor_options: ExecutorOptions) -> RunReport:
         if resume is not None:
-            return execute.resume(resume, predictor=predictor, devices=devices, options=how)
+            return execute.resume(resume, predictor=predictor, devices=devices, options=executor_options)
         assert jobs is not None
-        return execute.execute(jobs, folder, predictor=predictor, options=how, **chosen)
+        return execute.execute(
+            jobs,
+            folder,
+            policy=policy_name,
+            devices=devices or "nvml",
+            predictor=predictor,
+            seed=seed,
+            allow_clocks=allow_clocks,
+            power_limit=limit,
+            options=executor_options,
+        )
 
     _run_jobs(start, folder, json=json)
-
-
-def _parsed_limit(text: str | None) -> PowerLimit | None:
-    return None if text is None else PowerLimit.parse(text)
 
 
 def _check_together(jobs: Path | None, resume: Path | None, power_limit: str | None) -> None:
@@ -122,9 +132,9 @@ def _run_jobs(start: Callable[[ExecutorOptions], RunReport], folder: Path, *, js
 
     unwritten = _print_report(result, json=json)
     if unwritten:
-        log.tell(f"standard output takes no report ({unwritten}); it is in {folder}/report.txt")
+        log.event(f"standard output takes no report ({unwritten}); it is in {folder}/report.txt")
     if result.unwritten:
-        log.tell(result.unwritten)
+        log.event(result.unwritten)
     if not result.complete:
         raise typer.Exit(1)
 
@@ -141,7 +151,7 @@ def _print_report(result: RunReport, *, json: bool) -> str:
 @app.command()
 def status(run: RunFolder, json: options.Json = False) -> None:
     """Show the state of a run on real GPUs, from its journal, while it goes on or afterwards."""
-    view, now_s = RunView(run), time.time()
+    view, now_s = RunStatus(run), time.time()
     if json:
         print_json(view.as_dict(now_s))
     else:

@@ -97,11 +97,11 @@ def restore(json: Json = False) -> None:
 
     Exit code 0, or 2 if something could not be given back. Notes of other hosts and containers are left alone.
     """
-    from heshare.ops import keeper
-    from heshare.ops.state.run_note import noted_runs
+    from heshare.ops import cleanup
+    from heshare.ops.state.run_state_file import find_runs
 
-    restored = keeper.restore()
-    left = [*[run.text for run in noted_runs()], *restored.left]
+    restored = cleanup.restore()
+    left = [*[run.text for run in find_runs()], *restored.left]
     if json:
         rows = [{"folder": run.folder, "processes_ended": run.ended} for run in restored.runs]
         print_json({"restored": restored.unlocked, "runs": rows, "left": left, "refused": restored.refused})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import pandas as pd
 import typer
@@ -25,8 +25,8 @@ from heshare.profiles import store
 from heshare.shared import files
 from heshare.shared.errors import HeShareError, require
 from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
+from heshare.shared.interruption import InterruptedWarning
 from heshare.shared.progress import line_after_a_second
-from heshare.shared.stopping import InterruptedWarning
 from heshare.world import task_file
 from heshare.world.catalogue import gpus, models
 from heshare.world.cluster import Cluster
@@ -128,13 +128,26 @@ def check_trace(trace: Path | None, counts: bool) -> None:
     require("--trace", "a trace and a file of tasks", trace is None or counts, "one of the two", action)
 
 
-def task_set(text: str, streams: Repetition, *, cluster: Cluster | None = None, **how: Any) -> TaskSet:
-    """Return the tasks of a file, or draw the given number of tasks; `how` has what `arguments.as_drawn` takes."""
-    check_trace(how.get("trace"), is_count(text))
+def task_set(
+    text: str,
+    streams: Repetition,
+    *,
+    cluster: Cluster | None = None,
+    load: str = "mixed",
+    arrivals: str = "at_once",
+    trace: Path | None = None,
+) -> TaskSet:
+    """Return the tasks of the file `text`, or draw as many tasks as the number `text`.
+
+    `cluster` is for arrivals with a load, such as `exponential@0.8`; the other options are those of a drawn task set,
+    and an error with a file.
+    """
+    check_trace(trace, is_count(text))
     if is_count(text):
         n = parse_whole(text, "n", least=1, most=MOST_TASKS)
-        return TaskSet(streams.task_set(n, cluster=cluster, **arguments.as_drawn(n, **how)))
-    arguments.as_drawn(text, **how)  # refuses how they are drawn
+        drawn = arguments.draw_options(n, load=load, arrivals=arrivals, trace=trace)
+        return TaskSet(streams.task_set(n, cluster=cluster, **drawn))
+    arguments.draw_options(text, load=load, arrivals=arrivals, trace=trace)  # raises if one of them is given
     return read_tasks(text)
 
 
@@ -170,25 +183,32 @@ def given(context: typer.Context) -> set[str]:
 
 @contextmanager
 def interruption() -> Iterator[list[str]]:
-    """Yield a list that gets what a Ctrl-C has ended in this block, in place of the `InterruptedWarning`."""
+    """Yield a list that collects the texts of `InterruptedWarning`s in this block, which are not shown."""
     texts: list[str] = []
     show = warnings.showwarning
 
-    def note(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    def collect(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         if issubclass(category, InterruptedWarning):
             texts.append(str(message))
         else:
-            show(message, category, *place, **more)
+            show(message, category, filename, lineno, file, line)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", InterruptedWarning)
-        warnings.showwarning = note
+        warnings.showwarning = collect
         yield texts
 
 
 @contextmanager
-def told(name: str, quiet: bool) -> Iterator[None]:
-    """Print a line about a command that takes longer than a second, where no bar is shown."""
+def working_line(name: str, quiet: bool) -> Iterator[None]:
+    """Print a line about a command that takes longer than a second, if stderr is no terminal and shows no bar."""
     with line_after_a_second(f"heshare {name}: working", not quiet and not sys.stderr.isatty()):
         yield
 
@@ -207,16 +227,18 @@ def to_records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
     return frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
 
 
-def print_frame(frame: pd.DataFrame, as_json: bool, **more: Any) -> None:
-    """Print a frame as a table with `more` below it, or all of it as one JSON document with the rows under `rows`."""
+def print_frame(frame: pd.DataFrame, as_json: bool, more: Mapping[str, object] | None = None) -> None:
+    """Print a frame as a table with the values of `more` below it, or as a JSON document of `more` and `rows`."""
+    values = more or {}
     if as_json:
-        print_json({**more, "rows": to_records(frame)})
+        print_json({**values, "rows": to_records(frame)})
         return
 
     typer.echo(to_text(frame))
-    print_values(more)
+    print_values(values)
 
 
-def print_values(values: dict[str, Any]) -> None:
+def print_values(values: Mapping[str, object]) -> None:
+    """Print one value a line, with its name."""
     for name, value in values.items():
         typer.echo(f"{name}: {cell(value)}")

@@ -63,7 +63,7 @@ def estimate(
     if grid is not None:
         require("--grid", repr(gpu), gpu is None, "no GPU beside a table of questions", "Leave one of them out.")
         require("--out", "no folder", out is not None, "a folder for the answers", "Add --out build/answers.")
-        with options.told("estimate", quiet=False):
+        with options.working_line("estimate", quiet=False):
             number, path = answer(grid, out or Path())
         typer.echo(f"{number} questions answered: {path}")
         return
@@ -79,7 +79,8 @@ def estimate(
         print_json({**asdict(result), **power, "tasks": tasks})
         return
     frame = pd.DataFrame(tasks).drop(columns="uncertainty_parts")
-    options.print_frame(frame, False, gpu=result.gpu, sm_mhz=result.sm_mhz, power_w=result.power_w, **power)
+    values = {"gpu": result.gpu, "sm_mhz": result.sm_mhz, "power_w": result.power_w, **power}
+    options.print_frame(frame, False, values)
 
 
 def _interval(quantity: str, unit: str, value: float, parts: Uncertainty) -> dict[str, float]:
@@ -132,7 +133,7 @@ def plan(
     predictor = options.predictor_factory(profiles)()
     shows = options.shows_bar(quiet)
 
-    with options.told("plan", quiet), options.interruption() as stopped:
+    with options.working_line("plan", quiet), options.interruption() as stopped:
         if improved:
             front = api.optimise(
                 to_plan,
@@ -156,11 +157,12 @@ def plan(
         _write(out, frame, front, to_plan)
     if json:
         more = {"cluster": str(gpus), "tasks": len(to_plan), "predictor_rows": front.predictor_rows, **no_gap}
-        options.print_frame(frame, True, **more)
+        options.print_frame(frame, True, more)
     else:
         named = frame[frame["choice"] != ""].reset_index(drop=True)
         columns = [name for name in ("choice", "energy_j", "jct_s", "gap_pct") if name in named]
-        options.print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows, **no_gap)
+        counts = {"plans": len(front), "predictor_rows": front.predictor_rows, **no_gap}
+        options.print_frame(named[columns], False, counts)
     if stopped:
         raise KeyboardInterrupt(stopped[0].removeprefix("interrupted: "))
 

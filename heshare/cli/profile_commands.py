@@ -108,7 +108,7 @@ def profile(
         *([] if kernels is Kernels.AFTER else [f"--kernels {kernels}"]),
         *(f"--workload {name}" for name in more_models),
     ]
-    with options.told("profile", quiet), opened(device, seed=seed, clocks=clocks) as gpu:
+    with options.working_line("profile", quiet), opened(device, seed=seed, clocks=clocks) as gpu:
         path = record(
             gpu,
             out,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -78,10 +78,9 @@ def run(
             _refuse("--tasks", tasks, given & _OF_DRAWN_TASKS, "Leave the others out.")
             to_run = _venus_tasks(tasks, streams.rng(TASKS), gpus, trace)
         else:
-            how: dict[str, Any] = {"arrivals": arrivals, "load": load, "trace": trace}
-            to_run = options.task_set(tasks, streams, cluster=gpus, **how)
+            to_run = options.task_set(tasks, streams, cluster=gpus, load=load, arrivals=arrivals, trace=trace)
 
-    with options.told("run", quiet):
+    with options.working_line("run", quiet):
         result = api.run(
             to_run,
             gpus,
@@ -128,7 +127,7 @@ def _write(result: Run, job_names: list[str] | None, out: Path | None, *, json: 
 
     summary = result.summary()
     if json:
-        options.print_frame(_task_rows(result, job_names), True, **summary)
+        options.print_frame(_task_rows(result, job_names), True, summary)
     else:
         options.print_values(summary)
 

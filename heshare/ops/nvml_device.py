@@ -10,8 +10,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from heshare.devices.device import Device, Progress, Reading
-from heshare.ops.clocks import HeldClock
-from heshare.ops.keeper import Keeper
+from heshare.ops.cleanup import CleanupProcess
+from heshare.ops.clocks import ClockLock
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvml, NvmlError, NvmlGpu
 from heshare.ops.probe import match
@@ -28,7 +28,7 @@ _POLL_S = 0.005
 class NvmlDevice(Device):
     """A GPU of this machine. Close it, or use it in a `with`: workers, MPS, clocks and NVML end with it.
 
-    However this process ends, a child of it gives back clock and MPS (`heshare.ops.keeper`).
+    However this process ends, a child of it gives back clock and MPS (`heshare.ops.cleanup`).
 
     Args:
         which: its index or its UUID; indices follow the PCI bus as in `nvidia-smi`.
@@ -73,9 +73,9 @@ class NvmlDevice(Device):
             require_usable(self._card)
             self._require_sensors(ends)
 
-            self._clock = clock = HeldClock(self._card, self.uuid)
-            keeper = Keeper()
-            ends.callback(lambda: keeper.dismiss(all_given_back=not clock.left_locked))
+            self._clock = clock = ClockLock(self._card, self.uuid)
+            cleanup = CleanupProcess()
+            ends.callback(lambda: cleanup.dismiss(all_released=not clock.left_locked))
             ends.callback(clock.close)
             self._mps = mps or MpsSession(self.uuid)
             if mps is not None:
@@ -360,7 +360,7 @@ class _Tasks:
         left_mib = min(room_mib, free_mib())
         if left_mib < needed_mib <= room_mib:
             # Processes that are kept warm hold memory which the tasks need more.
-            self._launcher.shed()
+            self._launcher.end_idle_workers()
             left_mib = min(room_mib, free_mib())
         if needed_mib > left_mib:
             what = ", ".join(str(one.workload) for one in requested.values())

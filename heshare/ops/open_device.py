@@ -20,7 +20,7 @@ from heshare.world.catalogue import gpu as find_gpu
 SPARES = 7
 """Workers on stand-by: as many as a recording starts at once."""
 
-MIB_OF_KEPT = 8192.0
+MIB_OF_IDLE_WORKER = 8192.0
 """Memory of the GPU for each worker that is kept warm, MiB: its context takes about a sixteenth of that."""
 
 
@@ -36,7 +36,7 @@ def _nvml(name: str, clocks: bool) -> Device:
     with Nvml() as nvml:
         card = nvml.card(which)
         mps, memory_mib = MpsSession(card.uuid()), card.memory_mib()[0]
-    launcher = ProcessLauncher(mps, spares=SPARES, keep=int(memory_mib // MIB_OF_KEPT))
+    launcher = ProcessLauncher(mps, spares=SPARES, keep=int(memory_mib // MIB_OF_IDLE_WORKER))
     return NvmlDevice(which, launcher, mps=mps, allow_clocks=clocks)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from heshare.ops import mps
 from heshare.ops.clocks import RIGHT, locked_clocks
 from heshare.ops.nvml.binding import Nvml, NvmlError, NvmlGpu
-from heshare.ops.state.held_note import Life
-from heshare.ops.state.run_note import noted_runs
+from heshare.ops.state.run_state_file import find_runs
+from heshare.ops.state.state_file import OwnerStatus
 from heshare.shared import files
 from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.extras import LIBRARIES, install_command
@@ -142,12 +142,12 @@ def _noted() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"in_use": [], "to_restore": [], "elsewhere": []}
     try:
         # A clock can be unlocked also if its run was in another container.
-        noted = [(run.life, run.life.cleanable, run.text) for run in noted_runs()]
-        noted += [(clock.life, clock.life.over, clock.text) for clock in locked_clocks()]
+        noted = [(run.owner_status, run.owner_status.cleanable, run.text) for run in find_runs()]
+        noted += [(clock.owner_status, clock.owner_status.has_ended, clock.text) for clock in locked_clocks()]
     except DeviceError as error:
         return {**found, "elsewhere": [str(error)]}
     for life, mends, text in noted:
-        found["in_use" if life is Life.RUNS else "to_restore" if mends else "elsewhere"].append(text)
+        found["in_use" if life is OwnerStatus.RUNNING else "to_restore" if mends else "elsewhere"].append(text)
     return found
 
 

@@ -23,7 +23,7 @@ from heshare.scheduling.genetic import search, tournament
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.settings import Settings
 from heshare.shared import progress
-from heshare.shared.stopping import InterruptedWarning, Stopped
+from heshare.shared.interruption import InterruptedWarning, InterruptedWithResult
 from heshare.world.cluster import Cluster
 
 RUN = CliRunner()
@@ -159,7 +159,7 @@ def test_other_endings_of_a_search_are_not_taken_for_a_result() -> None:
 
 
 def test_stopped_crosses_processes_and_promises_nothing() -> None:
-    stop = pickle.loads(pickle.dumps(Stopped("2 runs", {"a": 1})))
+    stop = pickle.loads(pickle.dumps(InterruptedWithResult("2 runs", {"a": 1})))
     assert (stop.text, stop.result, str(stop)) == ("2 runs", {"a": 1}, "")
 
 

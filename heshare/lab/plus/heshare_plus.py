@@ -60,7 +60,7 @@ from heshare.scheduling.pareto import non_dominated, thin
 from heshare.scheduling.plan import Batch
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import require
-from heshare.shared.stopping import Stopped
+from heshare.shared.interruption import InterruptedWithResult
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -163,7 +163,7 @@ def optimise(
 
     Raises:
         InputError: there is no task, one fits no GPU, or the budget is no time.
-        Stopped: a Ctrl-C after the first weights, with the front so far.
+        InterruptedWithResult: a Ctrl-C after the first weights, with the front so far.
     """
     start_s = perf_counter()
     good = budget_s is None or 0 <= budget_s < math.inf
@@ -177,7 +177,7 @@ def optimise(
         if not len(search.objectives()) or type(stop) is not KeyboardInterrupt:
             raise
         front = replace(search.front(), predictor_rows=predictor.calls - before)
-        raise Stopped("the plans are those of the search so far", front) from None
+        raise InterruptedWithResult("the plans are those of the search so far", front) from None
     return replace(search.front(), predictor_rows=predictor.calls - before)
 
 

@@ -168,7 +168,7 @@ class _SessionOfRun:
 
     def _run_on(self, gpus: LocalGpus, tasks: Sequence[Task], jobs: Mapping[int, AssignedJob], clock: Clock) -> None:
         """Take the GPUs, run the jobs on them, and give them back."""
-        with self._told_release(gpus), gpus:
+        with self._journal_release(gpus), gpus:
             cluster = Cluster(tuple(device.gpu for device in gpus.devices))
             observer = JournalingObserver(
                 self._journal, self._state, jobs, gpus.devices, clock.now_s, self._options.log, self._options.host
@@ -179,7 +179,7 @@ class _SessionOfRun:
             # Every session draws random numbers of its own.
             seeds = np.random.SeedSequence(self._state.run.seed).spawn(self._number + 1)
             rng = np.random.default_rng(seeds[-1])
-            with self._told_end(observer, gpus):
+            with self._journal_end(observer, gpus):
                 run(
                     tasks, cluster, policy,
                     predictor=self._predictor, rng=rng, devices=gpus.devices, clock=clock, observer=observer,
@@ -213,10 +213,10 @@ class _SessionOfRun:
         observer.begin(Session(self._at, tuple(rows), self._set_back_s, os.getpid(), counters_j, gpus.token))
 
         uuids = ", ".join(device.uuid for device in gpus.devices)
-        log.tell(f"{jobs} jobs to run on {uuids} under {described.policy}, in {self._folder}")
+        log.event(f"{jobs} jobs to run on {uuids} under {described.policy}, in {self._folder}")
         if described.allow_clocks and not any(len(device.gpu.clocks_mhz) > 1 for device in gpus.devices):
             refused = "--allow-clocks is refused on every GPU: the jobs run, and the plan is for the GPUs' own clocks"
-            log.tell(refused)
+            log.event(refused)
         for text in self._chosen.left_out if self._chosen else ():
             observer.note(text)
 
@@ -241,25 +241,25 @@ class _SessionOfRun:
         return within_limit(policy, limit, settings)
 
     @contextmanager
-    def _told_end(self, observer: JournalingObserver, gpus: LocalGpus) -> Iterator[None]:
+    def _journal_end(self, observer: JournalingObserver, gpus: LocalGpus) -> Iterator[None]:
         """Journal how the run in the `with` ends; a `PolicyError` ends it in order, with the results so far."""
         try:
             yield
         except PolicyError as error:
             observer.note(str(error))
         except Interrupted as signal:
-            observer.note(f"{signal}: jobs are ended, the GPUs are given back")
+            observer.note(f"{signal}: jobs are ended, the GPUs are released")
             raise
         finally:
             gpus.interrupts.ignore()  # a signal must not cut off the last accounts
             observer.finish()
 
     @contextmanager
-    def _told_release(self, gpus: LocalGpus) -> Iterator[None]:
+    def _journal_release(self, gpus: LocalGpus) -> Iterator[None]:
         """At the end of the `with`, log and journal what could not be given back."""
         try:
             yield
         finally:
             for text in gpus.unreleased:
                 self._journal.append(Note(text))
-                self._options.log.tell(text)
+                self._options.log.event(text)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from heshare.devices.device import Device, Progress, Reading, TaskFailure
-from heshare.ops.clocks import HeldClock
+from heshare.ops.clocks import ClockLock
 from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.job_launcher import JobLauncher
 from heshare.ops.executor.job_on_gpu import Attempt, JobOnGpu
@@ -83,7 +83,7 @@ class CardOfRun:
     gpu: Gpu
     uuid: str
     sampler: CardSampler
-    clock: HeldClock | None
+    clock: ClockLock | None
     exclusive: bool = False
 
 
@@ -145,7 +145,7 @@ class ExecutorDevice(Device):
         self._sampled_s = self._next_read_s = self._idle_since_s = -math.inf
         self._busy_since_s = math.inf
         self._first_failure: tuple[float, int] = (-math.inf, -1)
-        self._short = self._low_told = False
+        self._short = self._low_clock_reported = False
         self._restarts, self._mps_due_s = DaemonRestarts(timeouts.mps_pauses_s), math.inf
 
         first = self._sampler.sample(wait_s=timeouts.nvml_s)
@@ -325,7 +325,7 @@ class ExecutorDevice(Device):
         if sample is not None:
             self.latest = self._reading_of(sample)
             self._divide_energy()
-            self._tell_low_clock(now_s)
+            self._report_low_clock(now_s)
         self._update_drained()
 
     def _bring_up_to_date(self) -> None:
@@ -379,16 +379,16 @@ class ExecutorDevice(Device):
             resident.energy_j += share_j
             resident.limits.update(self._limits)
 
-    def _tell_low_clock(self, now_s: float) -> None:
+    def _report_low_clock(self, now_s: float) -> None:
         """Tell once that the clock stays low under load, although nothing that NVML names holds it down."""
         busy = any(not math.isnan(resident.released_s) for resident in self._residents.values())
         self._busy_since_s = min(self._busy_since_s, now_s) if busy else math.inf
-        if self._low_told or self.requested_mhz is not None or now_s - self._busy_since_s < _BUSY_S:
+        if self._low_clock_reported or self.requested_mhz is not None or now_s - self._busy_since_s < _BUSY_S:
             return
         top_mhz = float(self.gpu.max_mhz)
         text = low_clock(self.latest.sm_mhz, top_mhz, idles=False, throttled=self.latest.throttled)
         if text:
-            self._low_told = True
+            self._low_clock_reported = True
             self.note(text)
 
     def _update_drained(self) -> None:

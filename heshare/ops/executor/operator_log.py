@@ -1,6 +1,6 @@
 """The events of a run as lines on standard error, as they happen.
 
-Everything that an operator must hear of goes through `OperatorLog.tell`. A line that cannot be written is dropped: no
+Everything that an operator must hear of goes through `OperatorLog.event`. A line that cannot be written is dropped: no
 terminal, pipe or disk may end a run.
 """
 
@@ -38,7 +38,7 @@ class OperatorLog:
             return self._stream.isatty()
         return False
 
-    def tell(self, text: str, *, gpu: str = "", job: str = "") -> None:
+    def event(self, text: str, *, gpu: str = "", job: str = "") -> None:
         """Tell the operator of an event; `gpu` is a UUID."""
         about = ", ".join(part for part in (gpu, job) if part)
         flat = " ".join(f"{about}: {text}".split() if about else text.split())

@@ -53,7 +53,7 @@ class JournalingObserver(Observer):
 
     def note(self, text: str, gpu: int | None = None, *, sync: bool = False) -> None:
         """Tell the operator something, and journal it; `gpu` is its index."""
-        self._log.tell(text, gpu="" if gpu is None else self._devices[gpu].uuid)
+        self._log.event(text, gpu="" if gpu is None else self._devices[gpu].uuid)
         self._append(entries.Note(text, gpu), sync=sync)
 
     def begin(self, session: entries.Session) -> None:
@@ -113,7 +113,7 @@ class JournalingObserver(Observer):
         if failed is not None:
             then = "it is tried again" if again else "it is not tried again"
             text = f"attempt {attempt.number} failed: {failed.reason}; {then}"
-            self._log.tell(text, gpu=device.uuid, job=job.key)
+            self._log.event(text, gpu=device.uuid, job=job.key)
 
     def should_retry(self, failed: TaskFailure) -> bool:
         """Return whether the job, whose failure `on_interval_end` has journalled, is tried again."""

@@ -64,9 +64,9 @@ class CardReader:
         self._lines: dict[Which, _Line] = {}
         self._number = 0
 
-    def card(self, which: Which) -> "ReadCard":
+    def card(self, which: Which) -> "RemoteCard":
         """Return the card with an index or UUID; nothing is asked yet."""
-        return ReadCard(self, which)
+        return RemoteCard(self, which)
 
     def silent_s(self, which: Which) -> float:
         """Return for how long a card has not replied, s; 0 as long as no deadline has passed since its last reply."""
@@ -148,9 +148,11 @@ class CardReader:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                words = (str(theirs.fileno()),)
                 self._process = start_module(
-                    "heshare.ops.nvml.reader_process", *words, inherited=[theirs.fileno()], marked=False
+                    "heshare.ops.nvml.reader_process",
+                    str(theirs.fileno()),
+                    inherited=[theirs.fileno()],
+                    marked=False,
                 )
             except BaseException:
                 ours.close()
@@ -207,7 +209,7 @@ class CardReader:
         hung.failures += 1
 
 
-class ReadCard(NvmlGpu):
+class RemoteCard(NvmlGpu):
     """A card with the methods of `NvmlGpu`, each called in the reader's process, with its deadline."""
 
     def __init__(self, reader: CardReader, which: Which) -> None:
@@ -230,7 +232,7 @@ def survey_cards() -> list[tuple[Any, ...]]:
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
-    def method(self: ReadCard, *arguments: Any) -> Any:
+    def method(self: RemoteCard, *arguments: Any) -> Any:
         return self._reader.ask(self.which, name, *arguments)
 
     method.__name__, method.__doc__ = name, getattr(NvmlGpu, name).__doc__
@@ -238,7 +240,7 @@ def _forwarded(name: str) -> Callable[..., Any]:
 
 
 for _name in METHODS:
-    setattr(ReadCard, _name, _forwarded(_name))
+    setattr(RemoteCard, _name, _forwarded(_name))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

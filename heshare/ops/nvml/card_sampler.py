@@ -25,7 +25,7 @@ _WITHOUT = {
 
 
 class PolledCard(Protocol):
-    """A card whose readings are asked for together and may arrive later (`ReadCard`)."""
+    """A card whose readings are asked for together and may arrive later (`RemoteCard`)."""
 
     @property
     def silent_s(self) -> float:
@@ -109,7 +109,7 @@ class CardSampler:
         counter_j = self._value("energy counter", counter, math.nan)
         now_s = self._now_s()
         self.energy.add(now_s, counter_j, power_w)
-        self.counter_j = math.nan if self.energy.stands_still else counter_j
+        self.counter_j = math.nan if self.energy.stalled else counter_j
 
         before, self._before = self._before, (now_s, self.energy.energy_j)
         if math.isnan(power_w) and before is not None and not math.isnan(counter_j):

@@ -167,11 +167,20 @@ def profile(
     protocol = protocol or default_protocol(budget_s)
     folder = Path(out) / device.gpu.name
     journal = folder / JOURNAL if keep_journal else None
-    options: dict[str, Any] = {"protocol": protocol, "seed": seed, "journal": journal, "progress": progress}
     if budget_s is None:
-        table = record_points(device, _design_points(device, samples, clocks, seed, more_models), **options)
+        points = _design_points(device, samples, clocks, seed, more_models)
+        table = record_points(device, points, protocol=protocol, seed=seed, journal=journal, progress=progress)
     else:
-        table = record_within_budget(device, budget_s, clocks=clocks, more_models=more_models, **options)
+        table = record_within_budget(
+            device,
+            budget_s,
+            protocol=protocol,
+            seed=seed,
+            clocks=clocks,
+            journal=journal,
+            more_models=more_models,
+            progress=progress,
+        )
     path = store.write(table, folder / TABLE)
     kernels = kernel_recorder.manifest_entry(folder / kernel_table.NAME) or None
     manifest.write(path, table, device, protocol, command=command, journal=journal, kernels=kernels)

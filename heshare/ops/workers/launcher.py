@@ -63,7 +63,7 @@ class Launcher(ABC):
     def stand_by(self) -> None:  # noqa: B027 (what a launcher without such processes does: nothing)
         """Have processes import what they need before the first task is started."""
 
-    def shed(self) -> None:  # noqa: B027
+    def end_idle_workers(self) -> None:  # noqa: B027
         """End processes that are kept between tasks, and wait until the GPU has their memory back."""
 
     def close(self) -> None:  # noqa: B027

@@ -43,7 +43,7 @@ class ProcessLauncher(Launcher):
             their share can still be set: a task then starts within a second or two instead of five or more.
         keep: how many processes to keep warm when their task is over. Each has its context, its share and its loaded
             kernels, and takes another task of the same share without any of that. It also holds some hundred MiB of
-            the GPU, which `shed` releases.
+            the GPU, which `end_idle_workers` releases.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class ProcessLauncher(Launcher):
         keep: int = 0,
     ) -> None:
         self._sharing, self._command, self._log_dir = sharing, tuple(command), log_dir
-        self._limits_s = {"start_timeout_s": start_timeout_s, "grace_s": grace_s}
+        self._start_timeout_s = start_timeout_s
+        self._grace_s = grace_s
         self._order = partial(Order, keep=keep > 0, period_s=period_s, warmup=warmup, warmup_s=warmup_s)
         self._spare_count, self._keep_count = spares, keep
         self._workers: list[ProcessWorker] = []
@@ -86,7 +87,14 @@ class ProcessLauncher(Launcher):
         order = self._order(workload.model, workload.batch_size, workload.precision, count, share)
         spawned = self._place(order.line(), share)
         take_back = partial(self._take_back, share) if self._keep_count else None
-        worker = ProcessWorker(spawned, name=name, iterations=iterations, take_back=take_back, **self._limits_s)
+        worker = ProcessWorker(
+            spawned,
+            name=name,
+            iterations=iterations,
+            take_back=take_back,
+            start_timeout_s=self._start_timeout_s,
+            grace_s=self._grace_s,
+        )
         self._failed = self._failed or any(one.failure is not None for one in self._workers)
         self._workers = [one for one in self._workers if not one.closed] + [worker]
         self.stand_by()
@@ -96,7 +104,7 @@ class ProcessLauncher(Launcher):
         while len(self._spares) < self._spare_count:
             self._spares.append(self._spawn(STANDBY))
 
-    def shed(self) -> None:
+    def end_idle_workers(self) -> None:
         for _, spawned in self._kept:
             spawned.dismiss()
         self._going += [spawned for _, spawned in self._kept]
@@ -111,7 +119,7 @@ class ProcessLauncher(Launcher):
             worker = self._workers.pop()
             worker.stop()
             self._failed = self._failed or worker.failure is not None
-        self.shed()
+        self.end_idle_workers()
         if self._own_dir is not None and not self._failed:
             shutil.rmtree(self._own_dir, ignore_errors=True)
             self._own_dir = None

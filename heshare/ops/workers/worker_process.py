@@ -58,13 +58,9 @@ def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -
         with os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
             process = start_unprivileged(
                 [*arguments, "--report-fd", str(writing)],
-                bufsize=0,
                 env=environment,
+                output=output,
                 pass_fds=(writing,),
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
     except Exception:
         os.close(reading)
