@@ -1,4 +1,4 @@
-"""Options that several commands share, the completion of names, what options name, and output as a table or as JSON."""
+"""Options shared by several commands, shell completion, parsing of option values, and output as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from heshare.world.task import TaskSet
 ARRIVALS_HELP = "at_once, exponential, miso, front_loaded, or a CSV file; @LOAD adds a load, as in exponential@0.8."
 PAPER_CLUSTER = "4xT4,2xV100,2xA100"
 LONGEST_BUDGET_S = 30 * 86_400.0
-"""The longest time for a recording or a search, s: a month. A plan is made of all that fits into it."""
+"""Longest time budget of a recording or a search, s: a month."""
 
 
-# What a shell offers for the last word: `heshare --install-completion`.
+# Shell completion of the last argument: `heshare --install-completion`.
 
 
 def policy_names(incomplete: str) -> list[str]:
@@ -50,7 +50,7 @@ def gpu_names(incomplete: str) -> list[str]:
 
 
 def clusters(incomplete: str) -> list[str]:
-    """Return the clusters that begin so: the last of them, such as `V` in `4xT4,2xV`, becomes a GPU's name."""
+    """Return completions of a cluster: its last part, such as `V` in `4xT4,2xV`, is completed to a GPU's name."""
     before, comma, last = incomplete.rpartition(",")
     count, _, name = last.rpartition("x") if "x" in last else ("1", "", last)
     return [f"{before}{comma}{count}x{gpu}" for gpu in gpu_names(name)]
@@ -87,14 +87,14 @@ TasksText = Annotated[
     str,
     typer.Option(
         "--tasks",
-        help="How many tasks to draw, a CSV file of tasks; run also: a file of jobs (YAML), venus:N, venus:all.",
+        help="Number of tasks to draw, or a CSV file of tasks; run also: a file of jobs (YAML), venus:N, venus:all.",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
 RepetitionNumber = Annotated[
-    int, typer.Option("--repetition", min=0, help="Which repetition of a comparison with the same seed.")
+    int, typer.Option("--repetition", min=0, help="Number of the repetition of a comparison with the same seed.")
 ]
-Load = Annotated[str, typer.Option("--load", help="Which models are drawn: low, medium, high or mixed.")]
+Load = Annotated[str, typer.Option("--load", help="Class of the drawn models: low, medium, high or mixed.")]
 Arrivals = Annotated[str, typer.Option("--arrivals", help=ARRIVALS_HELP)]
 Trace = Annotated[Path | None, typer.Option("--trace", help="A Helios trace (CSV) to take the durations from.")]
 Profiles = Annotated[Path | None, typer.Option("--profiles", help="Profile (CSV or folder) to train the predictor on.")]
@@ -102,14 +102,14 @@ PowerLimit = Annotated[
     str | None,
     typer.Option(
         "--power-limit",
-        help="Limit on the sum of the GPUs' power at every moment: watts, or a CSV file with time_s, limit_w.",
+        help="Limit on the sum of the GPUs' power at all times: watts, or a CSV file with time_s, limit_w.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 def writable_folder(context: typer.Context, parameter: typer.CallbackParam, folder: Path | None) -> Path | None:
-    """Refuse a folder that cannot be written to, before the work; the callback of every option of outputs."""
+    """Callback of options for output folders: raise `InputError` before the work if the folder is not writable."""
     if folder is not None and not context.resilient_parsing:
         files.require_writable(folder, parameter.opts[0])
     return folder
@@ -119,7 +119,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to.", c
 
 
 def is_count(text: str) -> bool:
-    """Return whether `--tasks` is a number of tasks, which may be out of range."""
+    """Return whether `--tasks` is a number, which may be out of range."""
     return re.fullmatch(r"[+-]?[0-9]+", text) is not None
 
 
@@ -154,13 +154,13 @@ def task_set(
 def read_tasks(text: str) -> TaskSet:
     """Return the tasks of a file that `--tasks` names."""
     action = "Correct the path; `--tasks` takes a number without quotes."
-    expected = "how many tasks to draw, or the path of a CSV file"
+    expected = "a number of tasks to draw, or the path of a CSV file"
     require("tasks", f"{text!r}, which is no file", Path(text).is_file(), expected, action)
     return TaskSet(task_file.read_tasks(text))
 
 
 def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
-    """Return what makes predictors: of the shipped profiles, or of the given ones, which are read and checked now."""
+    """Return a factory of predictors, from the shipped profiles or from given ones, which are read and checked now."""
     return load.load_predictor if profiles is None else load.predictor_factory(store.read(profiles))
 
 
@@ -172,12 +172,12 @@ def one_policy(policies: list[str] | None) -> str:
 
 
 def shows_bar(quiet: bool) -> bool:
-    """Return whether progress is shown as a bar: on a terminal, unless it is not wanted."""
+    """Return whether to show a progress bar: on a terminal, unless `quiet`."""
     return not quiet and sys.stderr.isatty()
 
 
 def given(context: typer.Context) -> set[str]:
-    """Return the names of the options that the command line has."""
+    """Return the names of the options that were given on the command line."""
     return {name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"}
 
 

@@ -29,7 +29,7 @@ from heshare.world.task import Task
 
 VENUS = "venus:"
 _NOT_WITH_A_PLAN = {"policy", "load", "arrivals", "trace", "profiles"}
-"""Options that `--plan` excludes; `--tasks` and `--cluster` must name what the plan was made for."""
+"""Options that `--plan` excludes; `--tasks` and `--cluster` must match the plan."""
 _OF_DRAWN_TASKS = {"load", "arrivals"}
 
 
@@ -95,7 +95,7 @@ def run(
 
 
 def _refuse(column: str, what: str, others: set[str], action: str) -> None:
-    """Raise `InputError` if options are given that do not go together with another one."""
+    """Raise `InputError` if options are given that exclude each other."""
     require(column, f"{what} and {', '.join(sorted(others))}", not others, "one of the two", action)
 
 

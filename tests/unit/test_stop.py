@@ -93,7 +93,7 @@ def test_the_shell_prints_the_rows_so_far(tmp_path: Path, monkeypatch: pytest.Mo
     assert done.exit_code == 130
     assert "SJF" in done.stdout
     assert "FIFO" not in done.stdout
-    assert done.stderr == "heshare: interrupted: 2 of 3 runs had finished. Nothing was kept (see --cells).\n"
+    assert done.stderr == "heshare: interrupted: 2 of 3 runs had finished. No run was cached (see --cells).\n"
     assert not (tmp_path / "out").exists(), "a part looks like the whole"
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
     done = RUN.invoke(app, [*words, "--json"])

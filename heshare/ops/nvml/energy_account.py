@@ -1,36 +1,36 @@
-"""The energy of a card, by its counter where that can be believed, and by its power readings otherwise."""
+"""The energy of a card, by its energy counter if that is plausible, else by integration of its power readings."""
 
 import math
 from collections.abc import Callable
 
 HEADROOM = 1.5
-"""A step of the counter is believed up to this multiple of power limit x time: power overshoots its limit."""
+"""A counter step is plausible up to this multiple of power limit x time, since power overshoots its limit."""
 LAG_S = 1.0
-"""The counter may lag: a step may hold the energy of so much more time, s (it is updated about every 0.1 s)."""
+"""The counter may lag: a step may include the energy of this additional time, s (it is updated every 0.1 s or so)."""
 STILL_S = 10.0
-"""After so long without a step, s, a counter stands still: drivers exist that do not advance it."""
+"""Time without a step after which a counter counts as stalled, s: some drivers do not advance it."""
 _MOST_NOTES = 5
 
 
 class EnergyAccount:
-    """The energy of a card, J, which never goes down.
+    """The energy of a card, J, which never decreases.
 
-    A step of the counter that is negative, or more than the card can draw, is replaced by the integral of the power
-    readings. So is a time without a counter, or in which the counter stands still although power is drawn, until the
-    counter moves again. Where power is missing as well, nothing is added and the time counts as unknown.
+    A counter step that is negative, or more than the card can draw, is replaced by the integral of the power readings.
+    So is a time without a counter, or with a stalled one although power is drawn, until the counter moves again. If
+    power is missing as well, nothing is added and the time counts as unknown.
 
     Attributes:
         energy_j: the energy since the first reading, J.
         estimated_j: the part of it that is an integral of power readings, J.
         unknown_s: the time whose energy is not in it, s.
-        stalled: whether the counter stands still although power is drawn.
+        stalled: whether the counter does not move although power is drawn.
     """
 
     def __init__(self, limit_w: float, note: Callable[[str], None]) -> None:
         self.energy_j = self.estimated_j = self.unknown_s = 0.0
         self._limit_w, self._note, self._notes = limit_w, note, 0
         self._last: tuple[float, float] | None = None
-        # Time and value of the last step of the counter that was believed, and the account at that time.
+        # Time and value of the last accepted step of the counter, and the account at that time.
         self._counter: tuple[float, float] | None = None
         self._then = (0.0, 0.0, 0.0)
         # Since then: the integral of the power readings, J, and the time without any, s.
@@ -38,7 +38,7 @@ class EnergyAccount:
         self.stalled = False
 
     def add(self, time_s: float, counter_j: float, power_w: float) -> None:
-        """Add the readings of one moment; NaN for those that are missing."""
+        """Add the readings of one time; NaN for missing ones."""
         self._integrate(time_s, power_w)
         if math.isnan(counter_j):
             self._estimate()
@@ -81,7 +81,7 @@ class EnergyAccount:
             self._without_s += took_s
 
     def _estimate(self) -> None:
-        """Take the integral of power for the energy since the last believed step of the counter."""
+        """Use the integral of power as the energy since the last accepted step of the counter."""
         then_j, estimated_j, unknown_s = self._then
         self.energy_j = max(self.energy_j, then_j + self._integral_j)
         self.estimated_j = estimated_j + self._integral_j

@@ -1,4 +1,4 @@
-"""The launcher of the package: worker processes with PyTorch, on stand-by, at work, or kept warm between tasks."""
+"""The package's launcher: a pool of PyTorch worker processes, spare (on stand-by), running a task, or idle."""
 
 import math
 import os
@@ -21,29 +21,28 @@ from heshare.shared.processes import child_environment
 from heshare.world.workload import Workload
 
 RUNNER = (sys.executable, "-m", "heshare.ops.worker_program")
-"""The command that runs a model of Table IV; that of a test runs a program that only counts."""
+"""The command of a worker process; tests use a program that only counts."""
 WARM_S = 1.0
-"""How long a worker warms up, at least, s."""
+"""Least time of a worker's warm-up, s."""
 _PATIENCE_S = 5.0
 
 
 class ProcessLauncher(Launcher):
-    """Starts each task in a process of its own.
+    """Runs each task in a separate worker process.
 
-    Ctrl-C in a terminal does not reach the workers: the process that started them stops them. If that process ends
-    otherwise, so do they, since their standard input ends.
+    Ctrl-C in a terminal does not reach the workers: their parent stops them. They also end with their parent, which
+    closes their stdin.
 
     Args:
-        sharing: the MPS session whose clients the workers are; None refuses an MPS percentage below 100.
-        start_timeout_s: how long a worker may take to load and warm up, s.
-        grace_s: how long it may take to finish its iteration when it is stopped, s.
-        period_s: seconds from report to report.
-        warmup, warmup_s: iterations and seconds of warm-up, at least.
-        spares: how many processes to keep on stand-by, which have imported PyTorch but have no CUDA context, so that
-            their share can still be set: a task then starts within a second or two instead of five or more.
-        keep: how many processes to keep warm when their task is over. Each has its context, its share and its loaded
-            kernels, and takes another task of the same share without any of that. It also holds some hundred MiB of
-            the GPU, which `end_idle_workers` releases.
+        sharing: the MPS session of the workers; None refuses an MPS percentage below 100.
+        start_timeout_s: longest time of a worker to load and warm up, s.
+        grace_s: longest time to finish its iteration when it is stopped, s.
+        period_s: interval of reports, s.
+        warmup, warmup_s: least number of iterations and least time of warm-up.
+        spares: number of spare processes, which have imported PyTorch but have no CUDA context, so that their share can
+            still be set: a task then starts within one or two seconds instead of five or more.
+        keep: number of idle processes to reuse. Each has its CUDA context, share and loaded kernels, and starts another
+            task of the same share faster. It uses some hundred MiB of GPU memory, which `end_idle_workers` frees.
     """
 
     def __init__(
@@ -112,7 +111,7 @@ class ProcessLauncher(Launcher):
         self._discard_dismissed(_PATIENCE_S)
 
     def close(self) -> None:
-        """End every process. May be repeated. The logs in a given `log_dir` stay."""
+        """End every process. Idempotent. The logs in a given `log_dir` stay."""
         while self._spares:
             self._spares.pop().discard()
         while self._workers:
@@ -136,7 +135,7 @@ class ProcessLauncher(Launcher):
             if spawned.send(order):
                 return spawned
             spawned.discard()
-        # One that will be kept imports first what any model needs, not each model's libraries in their turn. One that
+        # A reusable worker imports the libraries of all models first, not those of each model in turn. A worker that
         # ends before it has its order reports that like any other failure.
         spawned = self._spawn(*([STANDBY] if self._keep_count else []))
         spawned.send(order)
@@ -171,7 +170,7 @@ class ProcessLauncher(Launcher):
         log = folder / f"worker-{os.getpid()}-{self._started}.log"
         try:
             make_private_folder(folder)
-            # Nothing is downloaded, whatever a model library would do by itself.
+            # Model libraries must not download anything.
             return spawn([*self._command, *options], child_environment(HF_HUB_OFFLINE="1"), log)
         except (OSError, InputError) as error:
             raise start_error(self._command[0], error) from error
