@@ -42,8 +42,8 @@ from heshare.shared.arrays import IntArray
 from heshare.shared.display import found
 from heshare.shared.errors import require
 from heshare.shared.inputs.bounds import check_whole
+from heshare.shared.interruption import InterruptedWithResult, return_partial_result
 from heshare.shared.progress import bar, rounds_of
-from heshare.shared.stopping import Stopped, keeping_result
 from heshare.world.arrivals import INTERVAL_S, Arrivals, check_arrivals
 from heshare.world.cluster import Cluster
 from heshare.world.task import TaskSet
@@ -102,7 +102,7 @@ def task_set(
     return TaskSet(drawn)
 
 
-@keeping_result
+@return_partial_result
 def plan(
     tasks: TasksLike,
     cluster: Cluster | str,
@@ -147,7 +147,7 @@ def plan(
         return plan_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), settings=settings, progress=update)
 
 
-@keeping_result
+@return_partial_result
 def optimise(
     tasks: TasksLike,
     cluster: Cluster | str,
@@ -352,7 +352,7 @@ def problem(
     return scheduling_problem(instance, evaluated, configured)
 
 
-@keeping_result
+@return_partial_result
 def compare(
     tasks: TasksLike = 60,
     cluster: Cluster | str = "4xT4,2xV100,2xA100",
@@ -413,7 +413,7 @@ def compare(
         [5317.0]
     """
     sizes = arguments.as_sizes(batch_sizes)
-    drawn = arguments.as_drawn(
+    drawn = arguments.draw_options(
         tasks, load=load, arrivals=arrivals, interval_s=interval_s, batch_sizes=sizes, trace=trace
     )
     measures = arguments.as_metrics(metrics)
@@ -435,7 +435,7 @@ def compare(
 
     try:
         table = sweep(grid, folder=cells, n_jobs=n_jobs, progress=progress, metrics=measures)
-    except Stopped as stop:
+    except InterruptedWithResult as stop:
         stop.result = stop.result.loc[:, "repetition":]
         raise
     return table.loc[:, "repetition":]

@@ -1,12 +1,12 @@
-"""What `import heshare as hs` and the command line take for tasks, GPUs, a policy or a predictor, turned into objects.
+"""Conversion of the arguments of the API and the command line (tasks, GPUs, policy, predictor) to checked objects.
 
-A task set may be tasks, how many to draw, or a `pandas.DataFrame` with the columns of `heshare.world.task_file`; a
-policy may be a name, a `Policy` or a `Plan`. What an object holds is checked where it is made: in `Task`, `TaskSet.of`,
-`Cluster`, `Settings`.
+A task set may be tasks, their number, or a `pandas.DataFrame` with the columns of `heshare.world.task_file`; a policy
+may be a name, a `Policy` or a `Plan`. `Task`, `TaskSet.of`, `Cluster` and `Settings` check their own values.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from heshare.scheduling.plan import Plan
 from heshare.shared.display import found
 from heshare.shared.errors import InputError, require
 from heshare.shared.inputs.bounds import check_whole
-from heshare.world.arrivals import DRAWN, INTERVAL_S, split_load
+from heshare.world.arrivals import DRAWN, INTERVAL_S, Arrivals, split_load
 from heshare.world.catalogue import check_card
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task, TaskSet
@@ -37,14 +37,14 @@ TasksLike = int | pd.DataFrame | Iterable[Task]
 """How many tasks to draw, a frame with the columns of a task file, or tasks."""
 
 _POLICY = "a policy's name, a Policy, or a Plan"
-_DRAWN = {"load": "mixed", "arrivals": "at_once", "interval_s": INTERVAL_S, "batch_sizes": (4, 8), "trace": None}
+_DEFAULTS = {"load": "mixed", "arrivals": "at_once", "interval_s": INTERVAL_S, "batch_sizes": (4, 8), "trace": None}
 
 
 def as_tasks(source: Any, streams: Repetition) -> TaskSet:
     """Return a task set; a number of tasks is drawn from the repetition's stream.
 
     Raises:
-        InputError: something else than a `TasksLike`, a bad frame, or no task set (`TaskSet.of`).
+        InputError: no `TasksLike`, a bad frame, or no valid task set (`TaskSet.of`).
     """
     if is_count(source):
         return TaskSet(draw(int(source), rng=streams.rng(TASKS)))
@@ -54,7 +54,7 @@ def as_tasks(source: Any, streams: Repetition) -> TaskSet:
 
 
 def as_tasks_at_once(source: Any, streams: Repetition) -> TaskSet:
-    """Return a task set that one plan can be made of: all tasks are there at 0 s, each on one GPU.
+    """Return a task set that can be planned at once: all tasks arrive at 0 s, each needs one GPU.
 
     Raises:
         InputError: as `as_tasks`, a task that arrives later, or a gang.
@@ -64,7 +64,7 @@ def as_tasks_at_once(source: Any, streams: Repetition) -> TaskSet:
         if task.arrival_s > 0:
             raise InputError(
                 f"task {task.id}, which arrives at {task.arrival_s:g} s",
-                "tasks that are all there at 0 s, since this search ignores arrivals",
+                "tasks that all arrive at 0 s, since this search ignores arrivals",
                 "Run the policy, heshare:trade-off or heshare+:trade-off, which plans again whenever tasks arrive, or "
                 "set the arrivals to 0.",
                 column="arrival_s",
@@ -80,7 +80,7 @@ def as_tasks_at_once(source: Any, streams: Repetition) -> TaskSet:
 
 
 def as_cluster(cluster: Any, predictor: Predictor | None = None) -> Cluster:
-    """Return a cluster; its GPUs must be those of the catalogue, unless a predictor of one's own answers for them.
+    """Return a cluster; its GPUs must be in the catalogue, unless the user's own predictor is given.
 
     Raises:
         InputError: no cluster, or a GPU that `heshare.world.catalogue.check_card` refuses.
@@ -93,7 +93,7 @@ def as_cluster(cluster: Any, predictor: Predictor | None = None) -> Cluster:
 
 
 def as_policy(policy: Any, tasks: TaskSet, cluster: Cluster) -> Policy:
-    """Return the policy of a name, of a plan of these tasks on this cluster, or as it is.
+    """Return a policy from a name, a plan of these tasks on this cluster, or a `Policy` object.
 
     Raises:
         InputError: an unknown name, another type, or a plan for other tasks or another cluster.
@@ -119,7 +119,7 @@ def as_policy_object(policy: Any) -> Policy:
 
 
 def check_plan(plan: Plan, tasks: TaskSet, cluster: Cluster) -> None:
-    """Raise `InputError` if a plan is for other tasks or for another cluster than these."""
+    """Raise `InputError` if a plan is for other tasks or another cluster."""
     own = TaskSet.of(plan.tasks)
     expected = f"those of the plan: {len(own)} tasks on {plan.cluster}"
     action = "Give the task set and the cluster that the plan was made for, or plan again."
@@ -131,10 +131,10 @@ def check_plan(plan: Plan, tasks: TaskSet, cluster: Cluster) -> None:
 
 
 def as_predictor(predictor: Any) -> Predictor:
-    """Return a predictor; for None the default one, which is loaded when it first predicts.
+    """Return a checked predictor; for None the default one, which is loaded at its first prediction.
 
     Raises:
-        InputError: something else.
+        InputError: no `Predictor`.
     """
     if predictor is None:
         return load_predictor()
@@ -151,12 +151,12 @@ def check_kind(column: str, value: Any, kind: type) -> None:
 
 
 def is_count(source: Any) -> bool:
-    """Return whether tasks are given as a number of them."""
+    """Return whether `source` is a number of tasks to draw."""
     return isinstance(source, Integral) and not isinstance(source, bool)
 
 
 def check_interval(arrivals: Any, interval_s: Any) -> None:
-    """Raise `InputError` if a mean interval is given for arrivals that have none of their own."""
+    """Raise `InputError` if a mean interval is given for arrivals that are not drawn with one."""
     kind, load = split_load(arrivals)
     counts = isinstance(kind, str) and kind in DRAWN and load is None
     what = f"{found(interval_s)} with {'a load' if load is not None else f'the arrivals {found(kind)}'}"
@@ -164,22 +164,22 @@ def check_interval(arrivals: Any, interval_s: Any) -> None:
     require("interval_s", what, interval_s is None or counts, f"arrivals {', '.join(DRAWN)}", action)
 
 
-def as_drawn(
+def draw_options(
     source: Any,
     *,
     load: str = "mixed",
-    arrivals: Any = "at_once",
-    interval_s: Any = None,
-    batch_sizes: Any = (4, 8),
+    arrivals: Arrivals = "at_once",
+    interval_s: float | None = None,
+    batch_sizes: Sequence[int] = (4, 8),
     trace: Any = None,
 ) -> TaskOptions:
-    """Return how the tasks of a number are drawn, the arguments of `Repetition.task_set`; of given tasks nothing.
+    """Return the options with which a number of tasks is drawn; none for tasks that are given.
 
     Raises:
-        InputError: an interval that arrivals do not take, or tasks that are given and not drawn.
+        InputError: an interval for arrivals without one, or an option of drawn tasks for tasks that are given.
     """
     check_interval(arrivals, interval_s)
-    drawn: TaskOptions = {
+    options: TaskOptions = {
         "load": load,
         "arrivals": arrivals,
         "interval_s": INTERVAL_S if interval_s is None else interval_s,
@@ -187,9 +187,8 @@ def as_drawn(
         "trace": trace,
     }
     if is_count(source):
-        return drawn
-
-    changed = [name for name, value in drawn.items() if _plain(value) != _DRAWN[name]]
+        return options
+    changed = [name for name, value in options.items() if _plain(value) != _DEFAULTS[name]]
     what = f"tasks that are given, and {', '.join(changed)}"
     require("tasks", what, not changed, "a number of tasks to draw", "Leave it out, or give a number.")
     return {}
@@ -200,7 +199,7 @@ def _plain(value: Any) -> Any:
 
 
 def as_grid_tasks(source: Any) -> int | tuple[Task, ...]:
-    """Return how many tasks a grid draws in each repetition, or the task set of all; see `as_tasks`."""
+    """Return the number of tasks that a grid draws in each repetition, or one task set for all; see `as_tasks`."""
     return int(source) if is_count(source) else as_tasks(source, Repetition(0, 0))
 
 
@@ -213,10 +212,10 @@ def as_sizes(batch_sizes: Any) -> tuple[int, ...]:
 
 
 def as_policies(policies: Any) -> tuple[str | Policy, ...]:
-    """Return policies and names of policies; a single one means a list of one, None means all.
+    """Return a tuple of policies and names; a single one becomes a tuple of one, None means all.
 
     Raises:
-        InputError: an empty list, or something else than names and policies.
+        InputError: an empty list, or an element that is no name and no policy.
     """
     if policies is None:
         return tuple(registry.policies())
@@ -227,7 +226,7 @@ def as_policies(policies: Any) -> tuple[str | Policy, ...]:
 
 
 def as_metrics(metrics: Any) -> dict[str, Callable[[Run], float]]:
-    """Return metrics by name, functions of a run; none for None."""
+    """Return metrics, functions of a run by name; an empty dict for None."""
     given = {} if metrics is None else metrics
     good = isinstance(given, Mapping) and all(isinstance(name, str) and callable(given[name]) for name in given)
     expected = 'functions of a run by name, such as {"p95_s": f}'

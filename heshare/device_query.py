@@ -1,4 +1,4 @@
-"""Estimate of the device model for residents in the notation `resnet50:16@50`: `heshare.estimate`."""
+"""`heshare.estimate`: times, power and clock of residents in the notation `resnet50:16@50`, by the device model."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
 LIVE = 0.1
-"""Least part of all layer outputs of a sample that are in memory at once.
+"""Smallest part of the layer outputs of a sample that is in memory at the same time.
 
-BERT Large at 256 samples ran twice in an eighth of an 80 GB card (MunQ-Lee/ParvaGPU_SC24). What `catalogue.memory_mib`
-says, with all of them, is an upper bound.
+BERT Large at 256 samples ran twice in an eighth of an 80 GB GPU (MunQ-Lee/ParvaGPU_SC24). `catalogue.memory_mib`, with
+all layer outputs, is an upper bound.
 """
 
 
@@ -31,10 +31,10 @@ def estimate(
         gpu_name: a GPU of the catalogue, such as `V100`.
         residents: one or more workloads such as `resnet50:16@50` (model, inference batch size, MPS percentage); with
             another way of sharing, the same for all, `resnet50:16@time-slice` or `eaco_vgg16-train:32@time-slice`.
-        sm_mhz: SM clock, MHz; None leaves the clock to the card.
+        sm_mhz: SM clock, MHz; None leaves the clock to the GPU.
         precision: `fp32`, `tf32` or `fp16`.
         engine: `eager` or `tensorrt` (no host floor).
-        power_cap_w: power limit, W; None is the card's own.
+        power_cap_w: power limit, W; None is the GPU's default.
 
     Every answer has a relative standard uncertainty for each time (`TaskEstimate.uncertainty_parts`) and for the power
     (`Estimate.power_uncertainty_parts`); the 90 % interval of x is `parts.interval(x)`.
@@ -62,7 +62,7 @@ def estimate(
 
 
 def least_memory_mib(workload: Workload) -> float:
-    """Return the device memory without which a process cannot run the workload, MiB: of trainings and servers all."""
+    """Return the least device memory to run the workload, MiB; for training and language models all of it."""
     needed_mib = catalogue.memory_mib(workload)
     if workload.phase == "training" or catalogue.shape(workload.model) is not None:
         return needed_mib
@@ -78,9 +78,9 @@ def _check_fit(gpu: Gpu, residents: Sequence[Resident]) -> None:
     needed_mib = [least_memory_mib(resident.workload) for resident in residents]
     sharing = sharing_model(gpu, residents)
     own_mib = [gpu.memory_mib if sharing is None else sharing.memory_mib(gpu, resident) for resident in residents]
-    for resident, needed, room in zip(residents, needed_mib, own_mib, strict=True):
-        if needed > min(room, gpu.memory_mib):
-            raise _too_large(str(resident), needed, min(room, gpu.memory_mib), gpu)
+    for resident, needed, available in zip(residents, needed_mib, own_mib, strict=True):
+        if needed > min(available, gpu.memory_mib):
+            raise _too_large(str(resident), needed, min(available, gpu.memory_mib), gpu)
     if sum(needed_mib) > gpu.memory_mib:
         raise _too_large(f"{len(residents)} residents", sum(needed_mib), gpu.memory_mib, gpu)
 

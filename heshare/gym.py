@@ -1,6 +1,6 @@
-"""A Gymnasium environment: an agent takes the decisions that the running loop asks of an online policy.
+"""Gymnasium environment in which an agent makes the decisions of an online scheduling policy.
 
-It needs the extra `gym`. The loop is that of every run (`heshare.running.loop`), which stops at each event.
+It needs the extra `gym`, and uses the event loop of every run (`heshare.running.loop`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,35 +37,36 @@ _Result = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
 class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
     """Online scheduling: at each event the agent starts waiting tasks, one a step, or waits for the next event.
 
-    Actions: 0 waits. `1 + np.ravel_multi_index((slot, gpu, percentage, clock), env.shape)` starts the waiting task of
-    that slot, in the order of arrival, on a GPU, with that one of `percentages` and of `clocks`. A start takes no time,
-    and the agent is asked again; a wait ends at the next arrival or completion. `info["action_mask"]`, (n,), int8, is 1
-    for valid actions: starts for which there is room, and waiting unless nothing runs and nothing is still to arrive.
-    Any other action counts as the first valid one, so every episode ends: when all tasks have completed. A GPU on which
-    nothing runs gets its clock back.
+    Actions: 0 waits until the next arrival or completion. `1 + np.ravel_multi_index((slot, gpu, percentage, clock),
+    env.shape)` starts the waiting task of that slot, in the order of arrival, on a GPU, with that one of `percentages`
+    and of `clocks`; a start takes no simulated time. `info["action_mask"]`, (n,), int8, is 1 for valid actions: starts
+    that fit into memory and `most`, and waiting unless nothing runs and no task is still to arrive. An invalid action
+    is replaced by the first valid one, so every episode ends: when all tasks have completed. The clock of a GPU on
+    which nothing runs is released.
 
-    Observations, all 0 to 1: `gpus`, a row each: tasks over `most`, sum of percentages, free memory over all, SM clock
-    over the top clock, power over the limit, and time until its next task completes, the last three as of the last
-    event. `waiting`, a row a slot: 1 for a task, memory over the largest GPU's, time since arrival, and for each of
-    `cluster.kinds` predicted time and energy of the whole task alone at the top clock, 0 where it does not fit.
-    `counts`: tasks waiting and to arrive, over all. A value x is x / (x + a): a is 1 h, 1 MJ, 100 %.
+    Observations, all 0 to 1: `gpus`, one row each: tasks over `most`, sum of percentages, free memory over all memory,
+    SM clock over the top clock, power over the limit, and time until its next task completes, the last three as of the
+    last event. `waiting`, one row a slot: 1 for a task, memory over the largest GPU's, time since arrival, and for each
+    of `cluster.kinds` predicted time and energy of the whole task alone at the top clock, 0 where it does not fit.
+    `counts`: tasks waiting and to arrive, over all. Unbounded values x are x / (x + a): a is 1 h, 1 MJ, 100 %.
 
     Reward: `-(energy_weight * joules + time_weight * task-seconds)` since the last step (the first: since 0 s), of all
-    GPUs and of tasks that wait or run: over an episode `run.energy_cluster_j` and the sum of `run.jct_s` of
-    `info["run"]`, which its last step has: the `Run` of a policy that takes the same decisions.
+    GPUs and of tasks that wait or run: over an episode `run.energy_cluster_j` and the sum of `run.jct_s`. `info["run"]`
+    of the last step is the `Run` of the episode.
 
     Args:
-        tasks: how many tasks an episode draws, or the task set of all; see `heshare.arguments.TasksLike`.
+        tasks: number of tasks that an episode draws, or the task set of all; see `heshare.arguments.TasksLike`.
         cluster: the GPUs, or their notation.
         slots: number of waiting tasks that the agent sees and can start.
         most: number of tasks that may share a GPU.
         percentages: MPS percentages to choose from.
-        clocks: SM clocks to choose from, over the top clock: the GPU's highest that is at most that, of all its tasks.
+        clocks: SM clocks to choose from, as parts of the top clock, each rounded down to a clock that the GPU offers;
             None leaves the clock to the GPU.
         energy_weight: of the reward, 1/J.
         time_weight: of the reward, 1/s.
         predictor: of the times and energies in observations; by default that of `load_predictor`.
-        **drawn: how tasks are drawn, as in `heshare.task_set`: `arrivals`, `interval_s`, `load`, `batch_sizes`.
+        **drawn: options of the drawn task set, as of `heshare.task_set`: `load`, `arrivals`, `interval_s`,
+            `batch_sizes`, `trace`.
 
     Raises:
         InputError: a bad argument; at `reset`, a gang, or a task that fits no GPU at its own inference batch size.
@@ -97,7 +98,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         self._predictor = arguments.as_predictor(predictor)
         self.cluster = arguments.as_cluster(cluster)
         self._source: Any = tasks
-        self._drawn = arguments.as_drawn(tasks, **drawn)
+        self._drawn = arguments.draw_options(tasks, **drawn)
 
         good = len(percentages) > 0 and all(each in range(1, 101) for each in percentages)
         require("percentages", percentages, good, "MPS percentages of 1 to 100", "Write them like (25, 50, 100).")
@@ -108,7 +109,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         slots = check_whole("slots", slots, least=1)
         most = check_whole("most", most, least=1)
 
-        # Of each GPU the clocks to choose from, and the largest values of its part of an observation.
+        # For each GPU: the clocks to choose from, and the upper limits of its values in an observation.
         gpus = self.cluster.gpus
         grids = [(gpu.max_mhz, np.array(gpu.clocks_mhz)) for gpu in gpus]
         below = [[each and grid[grid <= max(each * top, grid[0])][-1] for each in clocks] for top, grid in grids]
@@ -142,13 +143,18 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
             tasks = arguments.as_tasks(self._source, streams)
 
         self._begun = BegunRun(
-            tasks, self.cluster, _Agent(), predictor=self._predictor, rng=self.np_random, kind=_AskingLoop
+            tasks,
+            self.cluster,
+            _Agent(),
+            predictor=self._predictor,
+            rng=self.np_random,
+            kind=_SteppingLoop,
         )
-        self._loop = cast(_AskingLoop, self._begun.loop)
+        self._loop = cast(_SteppingLoop, self._begun.loop)
         self._steps = self._loop.steps()
         self._run: Run | None = None
 
-        # What an observation says of each task; its place 2 is the time that it has waited.
+        # The row of each task in observations; column 2 is its waiting time, set at each observation.
         self._memory_mib = np.array([memory_mib(task.workload) for task in tasks])
         self._arrival_s = np.array([task.arrival_s for task in tasks])
         alone = np.array([self._alone_of(task.workload) for task in tasks])
@@ -191,10 +197,10 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         return self._observation(), spent - self._spent, self._run is not None, False, self._info()
 
     def _proceed(self) -> None:
-        # Process events until one asks for a decision, or to the end.
+        # Process events until one needs a decision of the agent, or to the end.
         loop = self._loop
         for _ in self._steps:
-            event = loop.asked
+            event = loop.pending_event
             if event is None:
                 continue
 
@@ -266,7 +272,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], Any]):
         return {"gpus": gpus.T.astype(np.float32), "waiting": waiting, "counts": counts}
 
     def _alone_of(self, workload: Workload) -> FloatArray:
-        # Seconds an iteration and watts alone on each type of GPU, (2, kinds); 0 where it does not fit.
+        # Time of an iteration, s, and power, W, alone on each type of GPU, (2, kinds); 0 where it does not fit.
         if workload not in self._alone:
             found, needed_mib = np.zeros((2, len(self.cluster.kinds))), memory_mib(workload)
             for column, kind in enumerate(self.cluster.kinds):
@@ -289,16 +295,18 @@ class _Agent(Policy):
         return self.actions
 
 
-class _AskingLoop(Loop):
-    """The event loop, which keeps an event until it is answered, at the same time and before the next step."""
+class _SteppingLoop(Loop):
+    """The event loop with decisions from outside: `answer` must follow each `pending_event` before the next step."""
 
-    asked: Event | None = None
+    pending_event: Event | None = None
 
     def _notify(self, event: Event) -> bool:
-        self.asked = event
+        self.pending_event = event
         return True
 
     def answer(self, actions: Sequence[Action]) -> None:
-        event, self.asked, cast(_Agent, self.policy).actions = self.asked, None, actions
+        event = self.pending_event
+        self.pending_event = None
+        cast(_Agent, self.policy).actions = actions
         if event is not None:
             super()._notify(event)

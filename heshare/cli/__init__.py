@@ -18,7 +18,7 @@ from heshare.shared.files import PACKAGE
 from heshare.shared.standard_streams import dropping, fill_closed
 from heshare.shared.version import __version__
 
-# A command's module is imported when the command is named: `heshare --help` reads these lines instead.
+# `heshare --help` prints these lines, since a command's module is imported only when the command is called.
 HELP = {
     "compare": "Compare policies on the same task sets.",
     "plan": "Plan a task set with HeShare.",
@@ -27,21 +27,21 @@ HELP = {
     "live": "Compare policies on this machine's real GPUs.",
     "profile": "Record a GPU's profile.",
     "estimate": "Estimate time, power and clock of workloads on a GPU.",
-    "advise": "Say whether sharing a GPU pays, and how.",
+    "advise": "Recommend whether and how to share a GPU.",
     "notebook": "Run the notebooks, evaluate claims, compare results.",
     "calibrate": "Fit the device model again.",
-    "list": "List what can be named: policies, GPUs, workloads.",
-    "doctor": "Report what this machine can do, and what to do next.",
+    "list": "List the known policies, GPUs or workloads.",
+    "doctor": "Check this machine's GPUs, drivers and permissions, and print what to do next.",
     "restore": "Clean up after a run that was killed.",
 }
-"""One line for each command of this package; those of others say it themselves."""
+"""Help line of each command of this package; commands of other distributions have their own."""
 
 
 def _fail(error: dict[str, object], as_json: bool) -> None:
     if as_json:
         print_json({"error": error})
     else:
-        # A name of a file may hold what a terminal would obey.
+        # The name of a file may contain terminal control characters.
         text = "".join(
             mark if mark.isprintable() or mark == "\n" else ascii(mark)[1:-1] for mark in str(error["message"])
         )
@@ -50,19 +50,18 @@ def _fail(error: dict[str, object], as_json: bool) -> None:
 
 _OF_JOBS = ("status", "stop", "report")
 _OPTIONS_OF_JOBS = ("--devices", "--resume", "--allow-clocks", "--dry-run")
-_UsageError: Any = typer.BadParameter.__base__  # of click, or of typer's own copy of it
+_UsageError: Any = typer.BadParameter.__base__  # of click, or of typer's vendored copy of it
 
 
 class _Group(TyperGroup):
-    """Commands of entry points that print an error of the package as one message on stderr and exit with its code.
+    """Commands from entry points, imported when called; a `HeShareError` becomes a message on stderr and an exit code.
 
-    A command's module is imported when the command is called. With --json, stdout is one JSON document in every case:
-    `{"error": ...}` where the command fails.
+    With --json, stdout is one JSON document in every case: `{"error": ...}` if the command fails.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        # The names alone, for the suggestion after a misspelt one; `get_command` loads what is called.
+        # Only the names, for the suggestion after a misspelt command; `get_command` loads the command.
         names: dict[str, Any] = dict.fromkeys(plugins.names(plugins.COMMANDS))
         self.commands = names
 
@@ -101,7 +100,8 @@ class _Group(TyperGroup):
             action = (
                 "On real GPUs: heshare jobs run JOBS.yaml, or --resume FOLDER. On emulated ones: --tasks JOBS.yaml."
             )
-            raise typer.BadParameter(f"{found[0]} is not of heshare run, which runs on emulated GPUs. {action}", ctx)
+            found_text = f"{found[0]} is no option of heshare run, which runs on emulated GPUs"
+            raise typer.BadParameter(f"{found_text}. {action}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -118,14 +118,14 @@ class _Group(TyperGroup):
             raise typer.Exit(error.exit_code) from None
         except (ModuleNotFoundError, *SYSTEM_ERRORS) as error:
             if isinstance(error, BrokenPipeError):
-                raise  # the reader of the output has gone: no bad input
+                raise  # the reader of the output has ended: no bad input
             wrapped = of_import(error) if isinstance(error, ModuleNotFoundError) else from_system(error)
             if wrapped is None:
                 raise
             _fail(describe(wrapped), as_json)
             raise typer.Exit(wrapped.exit_code) from None
         except Exception as error:
-            place = _in_code_of_the_user(error)
+            place = _line_of_user_code(error)
             if place is None or hasattr(error, "exit_code") or isinstance(error, typer.Abort):
                 raise
             _fail(describe(HeShareError(f"{place}: {type(error).__name__}: {error}")), as_json)
@@ -135,11 +135,11 @@ class _Group(TyperGroup):
             raise typer.Exit(128 + signal.SIGINT) from None
 
 
-def _in_code_of_the_user(error: Exception) -> str | None:
-    """Return the last line of a policy, predictor or other function of the user that an error came through, if any."""
+def _line_of_user_code(error: Exception) -> str | None:
+    """Return the last traceback line in a policy, predictor or other function of the user, or None."""
     installed = (str(PACKAGE), sys.prefix, sys.base_prefix, "<")
     lines = [(each.filename, str(each.lineno), each.name) for each in extract_tb(error.__traceback__)]
-    # An error of another process has the lines there as the text of its cause.
+    # An error in a worker process has its traceback as the text of its cause.
     lines += re.findall(r'^ *File "(.+)", line (\d+), in (.+)$', str(error.__cause__ or ""), re.MULTILINE)
     own = [each for each in lines if not each[0].startswith(installed)]
     return "{}, line {}, in {}".format(*own[-1]) if own else None
@@ -186,5 +186,5 @@ def main() -> None:
     """Run the command line (the entry point `heshare`)."""
     warnings.formatwarning = _warning_line
     fill_closed()
-    sys.stderr = dropping(sys.stderr)  # no terminal, pipe or disk that is gone ends a command
+    sys.stderr = dropping(sys.stderr)  # a closed terminal or pipe, or a full disk, must not end a command
     app(prog_name="heshare")

@@ -1,4 +1,4 @@
-"""`heshare advise`: whether sharing a GPU pays for given workloads, with which shares, and what would change that."""
+"""`heshare advise`: whether to share a GPU between given workloads, and with which shares and clock."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ def advise(
     workloads: Annotated[
         list[str],
         typer.Argument(
-            help="What is to run: resnet50:8, 3xresnet50:8 (copies), or as measured asr=per_s:104,w:155,sm:6.",
+            help="Workloads: resnet50:8, 3xresnet50:8 (copies), or as measured asr=per_s:104,w:155,sm:6.",
             autocompletion=model_names,
         ),
     ],
@@ -27,11 +27,11 @@ def advise(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say whether sharing a GPU pays, in which way, with which shares and clock; one workload means two copies of it.
+    """Recommend whether and how to share a GPU, with which shares and clock; one workload means two copies of it.
 
-    Speed and energy are over those of the same work one after the other at the card's own clock; s and J are of an
-    iteration; ranges hold 90 %. What was measured of a workload alone on this card is written per_s (iterations a
-    second), sm (SM activity, %) and, where known, w (board power, W), dram (memory activity, %), gpu (nvidia-smi's
+    Speed and energy are relative to the same work one task after the other at the GPU's default clock; s and J are of
+    an iteration; ranges are 90 % intervals. Measurements of a workload alone on this GPU are written per_s (iterations
+    per second), sm (SM activity, %) and, if known, w (board power, W), dram (memory activity, %), gpu (nvidia-smi's
     utilisation, %) and mib (memory, MiB).
     """
     advice = advise_on(gpu, workloads, precision=precision, engine=engine)

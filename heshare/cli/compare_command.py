@@ -1,4 +1,4 @@
-"""`heshare compare`: policies side by side, on one task set or over a whole grid, on one machine or many."""
+"""`heshare compare`: comparison of policies on the same task sets, or over a grid of scenarios."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from heshare.paper.tables import to_csv
 from heshare.shared import files
 from heshare.shared.errors import require
 from heshare.shared.inputs.bounds import MOST_PROCESSES, MOST_TASKS, parse_whole
-from heshare.shared.stopping import keeping_result
+from heshare.shared.interruption import return_partial_result
 
 _METRICS = ("energy_active_j", "energy_cluster_j", "avg_jct_s", "avg_waiting_s", "avg_execution_s", "makespan_s")
 _WITH_A_GRID = {"context", "grid", "jobs", "cells", "out", "quiet", "json"}
-"""What may stand beside `--grid`, which has the rest."""
-KEPT = Path("build/cells")
-"""Where the finished runs of a grid are kept."""
+"""Options that may be used together with `--grid`, which has the others."""
+CELLS_FOLDER = Path("build/cells")
+"""Default folder of the finished runs of a grid."""
 
 
 def compare(
@@ -44,7 +44,7 @@ def compare(
     cells: Annotated[
         Path | None,
         typer.Option(
-            help=f"Folder in which finished runs are kept and looked up (with --grid: {KEPT}).",
+            help=f"Folder in which finished runs are cached and looked up (with --grid: {CELLS_FOLDER}).",
             callback=options.writable_folder,
         ),
     ] = None,
@@ -54,14 +54,14 @@ def compare(
 ) -> None:
     """Compare policies on the same task sets; print medians over the repetitions."""
     shown = options.shows_bar(quiet)
-    with options.told("compare", quiet), options.interruption() as stopped:
+    with options.working_line("compare", quiet), options.interruption() as stopped:
         if grid is not None:
             others = sorted(options.given(context) - _WITH_A_GRID)
             action = "Put everything into the grid."
             require("--grid", f"a grid and {', '.join(others)}", not others, "one of the two", action)
             of_file = read_grid(grid)
-            cells = KEPT if cells is None else cells
-            frame = keeping_result(sweep)(of_file, folder=cells, n_jobs=jobs, progress=shown)
+            cells = CELLS_FOLDER if cells is None else cells
+            frame = return_partial_result(sweep)(of_file, folder=cells, n_jobs=jobs, progress=shown)
         else:
             counted = options.is_count(tasks)
             frame = api.compare(
@@ -87,10 +87,10 @@ def compare(
     else:
         repetitions = frame["repetition"].nunique()
         provenance = "+".join(sorted(frame["provenance"].unique()))
-        options.print_frame(medians(frame), False, repetitions=repetitions, provenance=provenance)
+        options.print_frame(medians(frame), False, {"repetitions": repetitions, "provenance": provenance})
     if stopped:
         done = stopped[0].removeprefix("interrupted: ")
-        more = "Nothing was kept (see --cells)"
+        more = "No run was cached (see --cells)"
         if cells is not None:
             more = f"Finished runs are in {cells}; the same command continues from there"
         raise KeyboardInterrupt(f"{done}. {more}.")
@@ -99,7 +99,7 @@ def compare(
 def medians(frame: pd.DataFrame) -> pd.DataFrame:
     """Return medians over the repetitions of each policy in each scenario.
 
-    Columns of the scenario are included where scenarios differ in them.
+    Columns of the scenario are included if scenarios differ in them.
     """
     axes = [name for name in AXES if name in frame and len(frame[name].unique()) > 1]
     groups = frame.groupby([*axes, "title"], sort=False, dropna=False)
@@ -109,6 +109,6 @@ def medians(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _write(frame: pd.DataFrame, out: Path) -> None:
-    """Write the runs and their medians without wall time, so that any number of processes gives the same bytes."""
+    """Write the runs and their medians without wall time, the same bytes for any number of processes."""
     files.write_text(out / "runs.csv", to_csv(frame.drop(columns=list(WALL_TIME))))
     files.write_text(out / "medians.csv", to_csv(medians(frame).drop(columns=list(WALL_TIME))))

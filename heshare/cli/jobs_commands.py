@@ -1,4 +1,4 @@
-"""`heshare jobs`: run jobs on real GPUs, and see and end such a run from another terminal."""
+"""`heshare jobs`: run jobs on real GPUs; show the status of a run, stop it, and write its report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,13 +19,13 @@ from heshare.ops.executor.dry_run import dry_run as run_dry
 from heshare.ops.executor.execute import ExecutorOptions
 from heshare.ops.executor.operator_log import OperatorLog
 from heshare.ops.jobs.report import RunReport, read_report
-from heshare.ops.jobs.run_view import RunView
-from heshare.ops.jobs.run_view import stop as stop_run
+from heshare.ops.jobs.run_status import RunStatus
+from heshare.ops.jobs.run_status import stop as stop_run
 from heshare.shared.errors import InputError
 from heshare.shared.signals import Interrupted
 from heshare.shared.standard_streams import print_or_drop
 
-app = typer.Typer(help="Run jobs on real GPUs; see and end such a run.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Run jobs on real GPUs; show or stop such a run.", no_args_is_help=True, rich_markup_mode=None)
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of the run.", metavar="RUN", show_default=False)]
 
@@ -57,8 +57,8 @@ def run(
 ) -> None:
     """Run jobs on real GPUs under a policy; the exit code is 0 only if every job has completed.
 
-    The journal, the jobs' outputs and the report are written to --out (by default a folder beside the file). However
-    the run ends, clocks, MPS and processes are restored, and --resume continues it.
+    The journal, the jobs' outputs and the report are written to --out (by default FILE-run in the current folder).
+    However the run ends, clocks are unlocked, MPS and all processes are ended, and --resume continues it.
     """
     _check_together(jobs, resume, power_limit)
     if devices is not None and not devices.startswith("nvml"):
@@ -66,43 +66,53 @@ def run(
         raise _conflict(f"--devices {devices!r}", action)
 
     predictor = options.predictor_factory(profiles)()
-    chosen: dict[str, Any] = {
-        "policy": options.one_policy(policy),
-        "devices": devices or "nvml",
-        "seed": seed,
-        "allow_clocks": allow_clocks,
-        "power_limit": _parsed_limit(power_limit),
-    }
+    policy_name = options.one_policy(policy)
+    limit = None if power_limit is None else PowerLimit.parse(power_limit)
     folder = resume or out or Path(f"{jobs.stem if jobs else ''}-run")
     if dry_run:
         if jobs is None:
             raise _conflict("--dry-run with --resume", "Name a file of jobs.")
 
-        shown = run_dry(jobs, folder, predictor=predictor, **chosen)
+        shown = run_dry(
+            jobs,
+            folder,
+            policy=policy_name,
+            devices=devices or "nvml",
+            predictor=predictor,
+            seed=seed,
+            allow_clocks=allow_clocks,
+            power_limit=limit,
+        )
         if json:
             print_json({**shown.totals, "jobs_list": options.to_records(shown.jobs), "notes": shown.notes})
         else:
             typer.echo(shown.text(), nl=False)
         return
 
-    def start(how: ExecutorOptions) -> RunReport:
+    def start(executor_options: ExecutorOptions) -> RunReport:
         if resume is not None:
-            return execute.resume(resume, predictor=predictor, devices=devices, options=how)
+            return execute.resume(resume, predictor=predictor, devices=devices, options=executor_options)
         assert jobs is not None
-        return execute.execute(jobs, folder, predictor=predictor, options=how, **chosen)
+        return execute.execute(
+            jobs,
+            folder,
+            policy=policy_name,
+            devices=devices or "nvml",
+            predictor=predictor,
+            seed=seed,
+            allow_clocks=allow_clocks,
+            power_limit=limit,
+            options=executor_options,
+        )
 
     _run_jobs(start, folder, json=json)
-
-
-def _parsed_limit(text: str | None) -> PowerLimit | None:
-    return None if text is None else PowerLimit.parse(text)
 
 
 def _check_together(jobs: Path | None, resume: Path | None, power_limit: str | None) -> None:
     if resume is not None and jobs is not None:
         raise _conflict("both a file of jobs and --resume", "Leave the file out: the run's folder has its jobs.")
     if resume is not None and power_limit is not None:
-        raise _conflict("--power-limit with --resume", "Leave it out: the run keeps the limit that it began with.")
+        raise _conflict("--power-limit with --resume", "Leave it out: the run has the limit with which it began.")
     if resume is None and jobs is None:
         raise _conflict("neither a file of jobs nor --resume", "Name one: heshare jobs run JOBS.yaml.")
 
@@ -122,15 +132,15 @@ def _run_jobs(start: Callable[[ExecutorOptions], RunReport], folder: Path, *, js
 
     unwritten = _print_report(result, json=json)
     if unwritten:
-        log.tell(f"standard output takes no report ({unwritten}); it is in {folder}/report.txt")
+        log.event(f"the report cannot be printed ({unwritten}); it is in {folder}/report.txt")
     if result.unwritten:
-        log.tell(result.unwritten)
+        log.event(result.unwritten)
     if not result.complete:
         raise typer.Exit(1)
 
 
 def _print_report(result: RunReport, *, json: bool) -> str:
-    """Print a report; return why that was not possible, or nothing."""
+    """Print a report; return the reason if that fails, else an empty text."""
     text = result.text()
     if json:
         rows, gpus = options.to_records(result.jobs), options.to_records(result.gpus)
@@ -140,8 +150,8 @@ def _print_report(result: RunReport, *, json: bool) -> str:
 
 @app.command()
 def status(run: RunFolder, json: options.Json = False) -> None:
-    """Show the state of a run on real GPUs, from its journal, while it goes on or afterwards."""
-    view, now_s = RunView(run), time.time()
+    """Show the state of a run on real GPUs from its journal, during the run or afterwards."""
+    view, now_s = RunStatus(run), time.time()
     if json:
         print_json(view.as_dict(now_s))
     else:
@@ -150,16 +160,16 @@ def status(run: RunFolder, json: options.Json = False) -> None:
 
 @app.command()
 def stop(run: RunFolder) -> None:
-    """Have a run of one's own end now, in order, as SIGTERM does; `heshare jobs run --resume` continues it."""
+    """Request an orderly end of a run of this user, as by SIGTERM; `heshare jobs run --resume` continues it."""
     stop_run(run)
-    typer.echo(f"Requested: {run} ends its jobs and gives its GPUs back.")
+    typer.echo(f"Requested: {run} ends its jobs and releases its GPUs.")
 
 
 @app.command()
 def report(run: RunFolder, json: options.Json = False) -> None:
     """Write jobs.csv, gpus.csv and report.txt of a run again, from its journal, and print the report.
 
-    Needs no GPU. What runs while this is called counts as lost in it.
+    Needs no GPU. Jobs that are running count as lost.
     """
     result = read_report(run).write(run)
     _print_report(result, json=json)

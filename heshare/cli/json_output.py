@@ -1,4 +1,4 @@
-"""Values as JSON, which every command prints with --json."""
+"""Conversion of values to JSON for the option --json."""
 
 import json
 import math
@@ -22,7 +22,7 @@ def to_plain(value: Any) -> Any:
 
 def json_text(value: Any) -> str:
     text = json.dumps(to_plain(value), indent=2, ensure_ascii=False)
-    # A byte of a command line that is no text has no UTF-8; its escape is JSON.
+    # Bytes of a command line that are no UTF-8 text are escaped.
     return text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n"
 
 

@@ -1,4 +1,4 @@
-"""`heshare live`: policies on this machine's real GPUs, compared with the simulator."""
+"""`heshare live`: comparison of policies on this machine's real GPUs with the simulator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def live(
     policy: Policies = None,
     tasks: Annotated[int, typer.Option(min=1, help="How many tasks.")] = 24,
     minutes: Annotated[
-        float, typer.Option(min=0.01, help="Size of the task set: its time one task after the other, min.")
+        float, typer.Option(min=0.01, help="Size of the task set: its time with one task after the other, min.")
     ] = 6.0,
     budget: Annotated[str, typer.Option(help="Time to record each type of GPU, such as 15m.")] = "15m",
     allow_clocks: Annotated[
@@ -44,8 +44,7 @@ def live(
 ) -> None:
     """Record this machine's GPUs, run every policy on them, and compare with the simulator.
 
-    The same command continues an interrupted comparison. It never falls back to an emulated GPU: without a real one it
-    stops with an error.
+    The same command continues an interrupted comparison. Without a real GPU it stops with an error.
     """
     config = live_comparison.LiveComparisonConfig(
         devices=devices,

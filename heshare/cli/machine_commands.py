@@ -1,4 +1,4 @@
-"""`heshare doctor` and `heshare restore`: what this machine can do, and giving back what a killed run held."""
+"""`heshare doctor`, a check of this machine, and `heshare restore`, the cleanup after a killed run."""
 
 import sys
 from time import perf_counter
@@ -11,22 +11,22 @@ from heshare.cli.options import Json
 from heshare.shared.errors import DeviceError
 
 COMPILED = ("heshare:trade-off", "random:all-at-once", "heshare+:trade-off", "heshare+-online:trade-off", "fikit")
-"""Policies whose runs of a small task set compile what all plans and runs need."""
+"""Policies whose runs of a small task set compile all numba functions of plans and runs."""
 
 
 def doctor(
     json: Json = False,
     compile: Annotated[
-        bool, typer.Option("--compile", help="Instead: compile and train now what first uses would wait for.")
+        bool, typer.Option("--compile", help="Instead: compile the code and train the predictor now, before first use.")
     ] = False,
 ) -> None:
-    """Report what this machine can do (GPUs, NVML, clocks, MPS, models) and what follows from it.
+    """Check this machine (GPUs, NVML, clocks, MPS, models) and print what to do next.
 
-    Exit code 0 if jobs can run on every GPU, 1 if there is none, if one cannot be used, or if a run that ended left
-    something that `heshare restore` mends.
+    Exit code 0 if jobs can run on every GPU, 1 if there is no GPU, if one is unusable, or if a run that ended left
+    something for `heshare restore` to clean up.
 
-    With --compile numeric code is compiled for this machine and the predictor is trained, as the first plan and run
-    would do it; what is there already is loaded. Exit code 0.
+    With --compile numeric code is compiled for this machine and the predictor is trained, as by the first plan and run,
+    unless they are cached. Exit code 0.
     """
     if compile:
         taken_s = _compile()
@@ -48,7 +48,7 @@ def doctor(
 
 
 def _compile() -> float:
-    # Return how long it took, s.
+    # Returns the time taken, s.
     import heshare as hs
 
     began_s = perf_counter()
@@ -95,13 +95,13 @@ def _yes(value: bool | None) -> str:
 def restore(json: Json = False) -> None:
     """Clean up after a killed run: end its processes and MPS daemons, unlock the clocks that it locked.
 
-    Exit code 0, or 2 if something could not be given back. Notes of other hosts and containers are left alone.
+    Exit code 0, or 2 if something could not be restored. State files of other hosts and containers are left unchanged.
     """
-    from heshare.ops import keeper
-    from heshare.ops.state.run_note import noted_runs
+    from heshare.ops import cleanup
+    from heshare.ops.state.run_state_file import find_runs
 
-    restored = keeper.restore()
-    left = [*[run.text for run in noted_runs()], *restored.left]
+    restored = cleanup.restore()
+    left = [*[run.text for run in find_runs()], *restored.left]
     if json:
         rows = [{"folder": run.folder, "processes_ended": run.ended} for run in restored.runs]
         print_json({"restored": restored.unlocked, "runs": rows, "left": left, "refused": restored.refused})

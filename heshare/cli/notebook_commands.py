@@ -27,7 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-_FROM_HERE = "Every table and figure of the paper: make figures. What the paper does not have: make beyond."
+_FROM_HERE = "Every table and figure of the paper: make figures. Results beyond the paper: make beyond."
 
 
 @app.command("run")
@@ -42,10 +42,10 @@ def run(
     out: Out = None,
     with_claims: Annotated[
         bool,
-        typer.Option("--claims", help="Then print their claims, and what differs from reference/."),
+        typer.Option("--claims", help="Then print their claims, and the differences from reference/."),
     ] = False,
     with_page: Annotated[bool, typer.Option("--page", help="Then write the claims and the page of results.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Also run notebooks of which nothing has changed.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Also run notebooks whose inputs have not changed.")] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -106,7 +106,7 @@ def _print_run(executed: Sequence[ExecutedNotebook], profile: str, *, json: bool
 
 
 def _print_claims_of(executed: Sequence[ExecutedNotebook]) -> None:
-    """Print the claims that these notebooks evaluated, and what differs from the reference."""
+    """Print the claims that these notebooks evaluated, and the differences from the reference."""
     out = executed[0].out
     table = claim_table.write(out)
     own = table[table["notebook"].isin({book.name for book in executed})]
@@ -213,10 +213,10 @@ def _print_comparison(compared: ComparisonOfRuns, most: int) -> None:
     how = ", byte for byte"
     if compared.versions:
         typer.echo(
-            f"Other versions than the reference's: {', '.join(compared.versions)}. Forests and searches take other "
-            f"paths: {sum(compared.moved.values())} values in {len(compared.moved)} files moved by more than "
-            f"{reference_results.ROUNDING:g}. That is no difference as long as every claim keeps its verdict and the "
-            "reference's interval holds its value."
+            f"Other library versions than the reference's: {', '.join(compared.versions)}. Random forests and searches "
+            f"give other results: {sum(compared.moved.values())} values in {len(compared.moved)} files changed by more "
+            f"than {reference_results.ROUNDING:g}. That counts as no difference if every claim has the same verdict "
+            "and its value is in the reference's interval."
         )
         how = ": their claims and columns"
     typer.echo(

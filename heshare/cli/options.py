@@ -1,14 +1,14 @@
-"""Options that several commands share, the completion of names, what options name, and output as a table or as JSON."""
+"""Options shared by several commands, shell completion, parsing of option values, and output as a table or as JSON."""
 
 from __future__ import annotations
 
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any, TextIO
 
 import pandas as pd
 import typer
@@ -25,21 +25,20 @@ from heshare.profiles import store
 from heshare.shared import files
 from heshare.shared.errors import HeShareError, require
 from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
+from heshare.shared.interruption import InterruptedWarning
 from heshare.shared.progress import line_after_a_second
-from heshare.shared.stopping import InterruptedWarning
 from heshare.world import task_file
 from heshare.world.catalogue import gpus, models
 from heshare.world.cluster import Cluster
 from heshare.world.task import TaskSet
-from heshare.world.task_set import TaskOptions
 
 ARRIVALS_HELP = "at_once, exponential, miso, front_loaded, or a CSV file; @LOAD adds a load, as in exponential@0.8."
 PAPER_CLUSTER = "4xT4,2xV100,2xA100"
 LONGEST_BUDGET_S = 30 * 86_400.0
-"""The longest time for a recording or a search, s: a month. A plan is made of all that fits into it."""
+"""Longest time budget of a recording or a search, s: a month."""
 
 
-# What a shell offers for the last word: `heshare --install-completion`.
+# Shell completion of the last argument: `heshare --install-completion`.
 
 
 def policy_names(incomplete: str) -> list[str]:
@@ -51,7 +50,7 @@ def gpu_names(incomplete: str) -> list[str]:
 
 
 def clusters(incomplete: str) -> list[str]:
-    """Return the clusters that begin so: the last of them, such as `V` in `4xT4,2xV`, becomes a GPU's name."""
+    """Return completions of a cluster: its last part, such as `V` in `4xT4,2xV`, is completed to a GPU's name."""
     before, comma, last = incomplete.rpartition(",")
     count, _, name = last.rpartition("x") if "x" in last else ("1", "", last)
     return [f"{before}{comma}{count}x{gpu}" for gpu in gpu_names(name)]
@@ -88,14 +87,14 @@ TasksText = Annotated[
     str,
     typer.Option(
         "--tasks",
-        help="How many tasks to draw, a CSV file of tasks; run also: a file of jobs (YAML), venus:N, venus:all.",
+        help="Number of tasks to draw, or a CSV file of tasks; run also: a file of jobs (YAML), venus:N, venus:all.",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
 RepetitionNumber = Annotated[
-    int, typer.Option("--repetition", min=0, help="Which repetition of a comparison with the same seed.")
+    int, typer.Option("--repetition", min=0, help="Number of the repetition of a comparison with the same seed.")
 ]
-Load = Annotated[str, typer.Option("--load", help="Which models are drawn: low, medium, high or mixed.")]
+Load = Annotated[str, typer.Option("--load", help="Class of the drawn models: low, medium, high or mixed.")]
 Arrivals = Annotated[str, typer.Option("--arrivals", help=ARRIVALS_HELP)]
 Trace = Annotated[Path | None, typer.Option("--trace", help="A Helios trace (CSV) to take the durations from.")]
 Profiles = Annotated[Path | None, typer.Option("--profiles", help="Profile (CSV or folder) to train the predictor on.")]
@@ -103,14 +102,14 @@ PowerLimit = Annotated[
     str | None,
     typer.Option(
         "--power-limit",
-        help="Limit on the sum of the GPUs' power at every moment: watts, or a CSV file with time_s, limit_w.",
+        help="Limit on the sum of the GPUs' power at all times: watts, or a CSV file with time_s, limit_w.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 def writable_folder(context: typer.Context, parameter: typer.CallbackParam, folder: Path | None) -> Path | None:
-    """Refuse a folder that cannot be written to, before the work; the callback of every option of outputs."""
+    """Callback of options for output folders: raise `InputError` before the work if the folder is not writable."""
     if folder is not None and not context.resilient_parsing:
         files.require_writable(folder, parameter.opts[0])
     return folder
@@ -120,7 +119,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to.", c
 
 
 def is_count(text: str) -> bool:
-    """Return whether `--tasks` is a number of tasks, which may be out of range."""
+    """Return whether `--tasks` is a number, which may be out of range."""
     return re.fullmatch(r"[+-]?[0-9]+", text) is not None
 
 
@@ -130,27 +129,38 @@ def check_trace(trace: object, counts: bool) -> None:
 
 
 def task_set(
-    text: str, streams: Repetition, *, cluster: Cluster | None = None, **drawn: Unpack[TaskOptions]
+    text: str,
+    streams: Repetition,
+    *,
+    cluster: Cluster | None = None,
+    load: str = "mixed",
+    arrivals: str = "at_once",
+    trace: Path | None = None,
 ) -> TaskSet:
-    """Return the tasks of a file, or draw the given number of tasks by the options of `arguments.as_drawn`."""
-    check_trace(drawn.get("trace"), is_count(text))
+    """Return the tasks of the file `text`, or draw as many tasks as the number `text`.
+
+    `cluster` is for arrivals with a load, such as `exponential@0.8`; the other options are those of a drawn task set,
+    and an error with a file.
+    """
+    check_trace(trace, is_count(text))
     if is_count(text):
         n = parse_whole(text, "n", least=1, most=MOST_TASKS)
-        return TaskSet(streams.task_set(n, cluster=cluster, **arguments.as_drawn(n, **drawn)))
-    arguments.as_drawn(text, **drawn)  # refuses how they are drawn
+        drawn = arguments.draw_options(n, load=load, arrivals=arrivals, trace=trace)
+        return TaskSet(streams.task_set(n, cluster=cluster, **drawn))
+    arguments.draw_options(text, load=load, arrivals=arrivals, trace=trace)  # raises if one of them is given
     return read_tasks(text)
 
 
 def read_tasks(text: str) -> TaskSet:
     """Return the tasks of a file that `--tasks` names."""
     action = "Correct the path; `--tasks` takes a number without quotes."
-    expected = "how many tasks to draw, or the path of a CSV file"
+    expected = "a number of tasks to draw, or the path of a CSV file"
     require("tasks", f"{text!r}, which is no file", Path(text).is_file(), expected, action)
     return TaskSet(task_file.read_tasks(text))
 
 
 def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
-    """Return what makes predictors: of the shipped profiles, or of the given ones, which are read and checked now."""
+    """Return a factory of predictors, from the shipped profiles or from given ones, which are read and checked now."""
     return load.load_predictor if profiles is None else load.predictor_factory(store.read(profiles))
 
 
@@ -162,36 +172,43 @@ def one_policy(policies: list[str] | None) -> str:
 
 
 def shows_bar(quiet: bool) -> bool:
-    """Return whether progress is shown as a bar: on a terminal, unless it is not wanted."""
+    """Return whether to show a progress bar: on a terminal, unless `quiet`."""
     return not quiet and sys.stderr.isatty()
 
 
 def given(context: typer.Context) -> set[str]:
-    """Return the names of the options that the command line has."""
+    """Return the names of the options that were given on the command line."""
     return {name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"}
 
 
 @contextmanager
 def interruption() -> Iterator[list[str]]:
-    """Yield a list that gets what a Ctrl-C has ended in this block, in place of the `InterruptedWarning`."""
+    """Yield a list that collects the texts of `InterruptedWarning`s in this block, which are not shown."""
     texts: list[str] = []
     show = warnings.showwarning
 
-    def note(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    def collect(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         if issubclass(category, InterruptedWarning):
             texts.append(str(message))
         else:
-            show(message, category, *place, **more)
+            show(message, category, filename, lineno, file, line)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", InterruptedWarning)
-        warnings.showwarning = note
+        warnings.showwarning = collect
         yield texts
 
 
 @contextmanager
-def told(name: str, quiet: bool) -> Iterator[None]:
-    """Print a line about a command that takes longer than a second, where no bar is shown."""
+def working_line(name: str, quiet: bool) -> Iterator[None]:
+    """Print a line about a command that takes longer than a second, if stderr is no terminal and shows no bar."""
     with line_after_a_second(f"heshare {name}: working", not quiet and not sys.stderr.isatty()):
         yield
 
@@ -210,16 +227,18 @@ def to_records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
     return frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
 
 
-def print_frame(frame: pd.DataFrame, as_json: bool, **more: Any) -> None:
-    """Print a frame as a table with `more` below it, or all of it as one JSON document with the rows under `rows`."""
+def print_frame(frame: pd.DataFrame, as_json: bool, more: Mapping[str, object] | None = None) -> None:
+    """Print a frame as a table with the values of `more` below it, or as a JSON document of `more` and `rows`."""
+    values = more or {}
     if as_json:
-        print_json({**more, "rows": to_records(frame)})
+        print_json({**values, "rows": to_records(frame)})
         return
 
     typer.echo(to_text(frame))
-    print_values(more)
+    print_values(values)
 
 
-def print_values(values: dict[str, Any]) -> None:
+def print_values(values: Mapping[str, object]) -> None:
+    """Print one value a line, with its name."""
     for name, value in values.items():
         typer.echo(f"{name}: {cell(value)}")

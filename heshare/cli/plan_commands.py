@@ -1,4 +1,4 @@
-"""`heshare plan`, `estimate` and `list`: plans of a task set, estimates of the device model, and what can be named."""
+"""`heshare plan`, `estimate` and `list`: plans of a task set, estimates of the device model, lists of known names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from heshare.world.task import Task
 from heshare.world.task_file import write_tasks
 
 _BOUND_TOLERANCE = 1e-3
-"""How far the bound may stop from the linear program's value: gaps are at most 0.1 points larger, in half the time."""
+"""Tolerance of the bound from the linear program's value: gaps are at most 0.1 points larger, in half the time."""
 
 
 def estimate(
@@ -41,14 +41,14 @@ def estimate(
     ] = None,
     residents: Annotated[
         list[str] | None,
-        typer.Argument(help="What runs on it, such as resnet50:16@50 vgg19:8@50.", autocompletion=options.model_names),
+        typer.Argument(help="Workloads on it, such as resnet50:16@50 vgg19:8@50.", autocompletion=options.model_names),
     ] = None,
     sm_mhz: Annotated[int | None, typer.Option(help="SM clock, MHz; the GPU's default unless given.")] = None,
     precision: Annotated[str, typer.Option(help="fp32 (TF32 on Ampere and later), tf32 or fp16.")] = "fp32",
     engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
     grid: Annotated[
         Path | None,
-        typer.Option(help="Instead: a CSV file of questions: gpu, residents, sm_mhz, ..."),
+        typer.Option(help="Instead: a CSV file of queries: gpu, residents, sm_mhz, ..."),
     ] = None,
     out: options.Out = None,
     json: options.Json = False,
@@ -58,14 +58,15 @@ def estimate(
     A workload is written model:inference_batch_size@mps_percentage; time_s is the time of an iteration. Time slices and
     MIG instances are written resnet50:16@time-slice and resnet50:16@mig-3g, training workloads eaco_vgg16-train:32.
     Low and high are the ends of the 90 % interval in any framework; inside one framework it is +- uncertainty_inside.
-    With --grid, answers.csv and answers.json (the commit, and hashes of questions, constants and answers) go to --out.
+    With --grid, answers.csv and answers.json (commit, and hashes of queries, constants and answers) are written to
+    --out.
     """
     if grid is not None:
-        require("--grid", repr(gpu), gpu is None, "no GPU beside a table of questions", "Leave one of them out.")
+        require("--grid", repr(gpu), gpu is None, "no GPU together with a table of queries", "Leave one of them out.")
         require("--out", "no folder", out is not None, "a folder for the answers", "Add --out build/answers.")
-        with options.told("estimate", quiet=False):
+        with options.working_line("estimate", quiet=False):
             number, path = answer(grid, out or Path())
-        typer.echo(f"{number} questions answered: {path}")
+        typer.echo(f"{number} queries answered: {path}")
         return
     require("gpu", "no GPU", gpu is not None, "a GPU and what runs on it, or --grid FILE", "Write A100 resnet50:8.")
     result = device_query.estimate(gpu or "", residents or (), sm_mhz=sm_mhz, precision=precision, engine=engine)
@@ -73,13 +74,14 @@ def estimate(
     if note := limit_note(result.gpu, parsed, sm_mhz):
         typer.echo(f"heshare: {note}", err=True)
     power = _interval("power", "w", result.power_w, result.power_uncertainty_parts)
-    power["power_high_w"] = min(power["power_high_w"], catalogue.gpu(result.gpu).tdp_w)  # the limit holds it
+    power["power_high_w"] = min(power["power_high_w"], catalogue.gpu(result.gpu).tdp_w)  # the GPU enforces its limit
     tasks = [{**asdict(task), **_interval("time", "s", task.time_s, task.uncertainty_parts)} for task in result.tasks]
     if json:
         print_json({**asdict(result), **power, "tasks": tasks})
         return
     frame = pd.DataFrame(tasks).drop(columns="uncertainty_parts")
-    options.print_frame(frame, False, gpu=result.gpu, sm_mhz=result.sm_mhz, power_w=result.power_w, **power)
+    values = {"gpu": result.gpu, "sm_mhz": result.sm_mhz, "power_w": result.power_w, **power}
+    options.print_frame(frame, False, values)
 
 
 def _interval(quantity: str, unit: str, value: float, parts: Uncertainty) -> dict[str, float]:
@@ -105,7 +107,7 @@ def plan(
     improved: Annotated[bool, typer.Option("--improved", help="Search near the optimum instead (HeShare+).")] = False,
     budget: Annotated[
         str | None,
-        typer.Option(help="With --improved: time until the plans are there, such as 30s or 2m (a number: seconds)."),
+        typer.Option(help="With --improved: time budget of the search, such as 30s or 2m (a number: seconds)."),
     ] = None,
     bound: Annotated[
         bool | None,
@@ -132,7 +134,7 @@ def plan(
     predictor = options.predictor_factory(profiles)()
     shows = options.shows_bar(quiet)
 
-    with options.told("plan", quiet), options.interruption() as stopped:
+    with options.working_line("plan", quiet), options.interruption() as stopped:
         if improved:
             front = api.optimise(
                 to_plan,
@@ -149,18 +151,19 @@ def plan(
         frame = front.to_frame()
         no_gap = _gap_note(improved, bound, len(to_plan), budget is not None or bool(stopped))
         if improved and not no_gap:
-            # The bound permits what the improved search may choose.
+            # The bound is for the batches and clocks that the improved search may choose.
             frame["gap_pct"] = bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)
 
     if out is not None:
         _write(out, frame, front, to_plan)
     if json:
         more = {"cluster": str(gpus), "tasks": len(to_plan), "predictor_rows": front.predictor_rows, **no_gap}
-        options.print_frame(frame, True, **more)
+        options.print_frame(frame, True, more)
     else:
         named = frame[frame["choice"] != ""].reset_index(drop=True)
         columns = [name for name in ("choice", "energy_j", "jct_s", "gap_pct") if name in named]
-        options.print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows, **no_gap)
+        counts = {"plans": len(front), "predictor_rows": front.predictor_rows, **no_gap}
+        options.print_frame(named[columns], False, counts)
     if stopped:
         raise KeyboardInterrupt(stopped[0].removeprefix("interrupted: "))
 
@@ -192,7 +195,7 @@ def _check_improved_options(improved: bool, budget: str | None, bound: bool | No
 
 
 class Kind(StrEnum):
-    """What `heshare list` lists."""
+    """Choices of `heshare list`."""
 
     POLICIES = "policies"
     GPUS = "gpus"
@@ -200,8 +203,8 @@ class Kind(StrEnum):
 
 
 def list_names(what: Annotated[Kind, typer.Argument(help="What to list.")], json: options.Json = False) -> None:
-    """List what can be named: policies, GPUs or workloads; `heshare notebook list` has the notebooks."""
+    """List the known policies, GPUs or workloads; `heshare notebook list` has the notebooks."""
     tables = {Kind.POLICIES: listings.policies, Kind.GPUS: listings.gpus, Kind.WORKLOADS: listings.models}
     frame = tables[what]()
-    # The parameters of a policy are many: JSON has them.
+    # Policies have many parameters, which only the JSON output has.
     options.print_frame(frame if json else frame.drop(columns="parameters", errors="ignore"), json)

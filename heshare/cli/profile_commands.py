@@ -33,7 +33,7 @@ from heshare.shared.processes import SAME_BYTES, child_environment, has_same_byt
 
 
 class Kernels(StrEnum):
-    """When `heshare profile` traces the kernels of workloads on a real GPU."""
+    """Choices of `--kernels`: when `heshare profile` traces the kernels of workloads on a real GPU."""
 
     AFTER = "after"
     ONLY = "only"
@@ -44,9 +44,7 @@ def profile(
     device: Annotated[str | None, typer.Option(help="The device to record, such as emulated:T4 or nvml:0.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of profiles; the table becomes OUT/<gpu>/profile.csv.", callback=options.writable_folder
-        ),
+        typer.Option(help="Folder of profiles; the table is OUT/<gpu>/profile.csv.", callback=options.writable_folder),
     ] = None,
     samples: Annotated[
         int, typer.Option(min=0, max=MOST_SAMPLES, help="Samples in addition to each workload alone.")
@@ -59,7 +57,7 @@ def profile(
         typer.Option(
             min=1,
             max=MOST_SAMPLES,
-            help="Visits to each sample (with --budget the plan chooses them), iterations of a kernel trace.",
+            help="Visits to each sample (chosen by the plan with --budget), iterations of a kernel trace.",
         ),
     ] = 5,
     clocks: Annotated[bool, typer.Option("--clocks", help="Set SM clocks of a real GPU too.")] = False,
@@ -108,7 +106,7 @@ def profile(
         *([] if kernels is Kernels.AFTER else [f"--kernels {kernels}"]),
         *(f"--workload {name}" for name in more_models),
     ]
-    with options.told("profile", quiet), opened(device, seed=seed, clocks=clocks) as gpu:
+    with options.working_line("profile", quiet), opened(device, seed=seed, clocks=clocks) as gpu:
         path = record(
             gpu,
             out,
@@ -144,7 +142,7 @@ def _trace_too(gpu: Device, table: Path, more_models: Sequence[str]) -> None:
     try:
         kernel_recorder.record(workloads, gpu.gpu.name, path, gpu_uuid=gpu.uuid)
     except (DeviceError, InputError) as error:
-        # A profiler that does not work leaves the profile as good as it is.
+        # The profile is valid without kernel traces.
         typer.echo(f"heshare: no kernel traces: {error}", err=True)
 
 
@@ -206,7 +204,7 @@ def _print_plan(
 def calibrate(
     profiles: Annotated[
         bool,
-        typer.Option("--profiles", help="Instead, record the emulated T4, V100 and A100 with the constants of now."),
+        typer.Option("--profiles", help="Instead, record the emulated T4, V100 and A100 with the present constants."),
     ] = False,
     out: Annotated[
         Path | None,

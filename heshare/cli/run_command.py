@@ -29,7 +29,7 @@ from heshare.world.task import Task
 
 VENUS = "venus:"
 _NOT_WITH_A_PLAN = {"policy", "load", "arrivals", "trace", "profiles"}
-"""Options that `--plan` excludes; `--tasks` and `--cluster` must name what the plan was made for."""
+"""Options that `--plan` excludes; `--tasks` and `--cluster` must match the plan."""
 _OF_DRAWN_TASKS = {"load", "arrivals"}
 
 
@@ -78,9 +78,9 @@ def run(
             _refuse("--tasks", tasks, given & _OF_DRAWN_TASKS, "Leave the others out.")
             to_run = _venus_tasks(tasks, streams.rng(TASKS), gpus, trace)
         else:
-            to_run = options.task_set(tasks, streams, cluster=gpus, arrivals=arrivals, load=load, trace=trace)
+            to_run = options.task_set(tasks, streams, cluster=gpus, load=load, arrivals=arrivals, trace=trace)
 
-    with options.told("run", quiet):
+    with options.working_line("run", quiet):
         result = api.run(
             to_run,
             gpus,
@@ -95,7 +95,7 @@ def run(
 
 
 def _refuse(column: str, what: str, others: set[str], action: str) -> None:
-    """Raise `InputError` if options are given that do not go together with another one."""
+    """Raise `InputError` if options are given that exclude each other."""
     require(column, f"{what} and {', '.join(sorted(others))}", not others, "one of the two", action)
 
 
@@ -127,7 +127,7 @@ def _write(result: Run, job_names: list[str] | None, out: Path | None, *, json: 
 
     summary = result.summary()
     if json:
-        options.print_frame(_task_rows(result, job_names), True, **summary)
+        options.print_frame(_task_rows(result, job_names), True, summary)
     else:
         options.print_values(summary)
 

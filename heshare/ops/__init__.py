@@ -1,1 +1,1 @@
-"""Real GPUs and clusters: NVML, MPS, recording, workers, the executor, Slurm, metrics, live comparisons."""
+"""Operations on real GPUs: NVML, MPS, clocks, recording, worker processes, the executor, live comparisons."""

@@ -1,4 +1,4 @@
-"""File descriptors of a run: as many as the system allows, some of them kept for its end; and what a shortage is."""
+"""File descriptors of a run: raised limit, a reserve for its cleanup, and the error of a shortage."""
 
 import errno
 import os
@@ -15,11 +15,11 @@ _before: list[int] = []
 
 
 class ShortageError(DeviceError):
-    """The system has no descriptor, process or memory at the moment: nobody's failure, and worth a wait."""
+    """The system lacks descriptors, processes or memory at the moment; the caller should wait and try again."""
 
 
 def start_error(what: str, error: Exception) -> DeviceError:
-    """Return the error of a process that could not be started."""
+    """Return the error of a process that could not be started, a `ShortageError` for a lack of resources."""
     why = getattr(error, "strerror", None) or str(error)
     if getattr(error, "errno", None) in _SHORTAGES:
         return ShortageError(f"{what} does not start: {why}.")
@@ -27,7 +27,7 @@ def start_error(what: str, error: Exception) -> DeviceError:
 
 
 def inherited_limit() -> int:
-    """Return the soft limit that this process was given, which its jobs get as well."""
+    """Return the soft limit that this process inherited, which its jobs get too."""
     return _before[0] if _before else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
@@ -45,6 +45,6 @@ def raised_limit() -> Iterator[None]:
 
 
 def keep_some(exits: ExitStack) -> None:
-    """Hold descriptors back until the callbacks that `exits` has now are called: these need some."""
+    """Reserve descriptors until the present callbacks of `exits` are called, which need some."""
     for _ in range(_KEPT):
         exits.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

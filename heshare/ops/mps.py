@@ -1,4 +1,4 @@
-"""NVIDIA MPS for one GPU: a daemon with its own pipe and log directory."""
+"""NVIDIA MPS for one GPU: a control daemon with its own pipe and log directory."""
 
 import contextlib
 import math
@@ -21,20 +21,20 @@ CONTROL = "nvidia-cuda-mps-control"
 MPS, TIME_SLICE = "mps", "time-slice"
 _POLL_S, _LOCK_S = 0.02, 0.5
 CALM_S = 600.0
-"""After so long without an end of its daemon, the next one is the first again, s."""
+"""After this time without an end of the daemon, the count of consecutive ends starts again, s."""
 MOST_RESTARTS = 10
-"""Ends of a daemon in one run after which it is not started again, however far apart they are."""
+"""Ends of a daemon in one run after which it is not restarted, independent of the time between them."""
 _PREFIX, _OWNER, _DAEMON = "hs-mps-", "owner", "daemon"
 _COMM = "nvidia-cuda-mps"
-"""The names of NVIDIA's daemon and server, as the kernel cuts them."""
+"""The common beginning of the names of NVIDIA's daemon and server in /proc/PID/comm, which the kernel truncates."""
 
 
 class MpsSession:
-    """MPS for one GPU within a `with`; without MPS on this machine plain time-slicing, for the reason in `reason`.
+    """MPS for one GPU within a `with`; time-slicing if MPS is not available, for the reason in `reason`.
 
-    The daemon gets a private directory, so that it conflicts with no other daemon, and only this GPU. It is ended at
-    the end of the `with`; if it does not react it is killed. Where this process ends before, its keeper ends the daemon
-    (`heshare.ops.keeper`). `sharing` is `mps` or `time-slice`; it is recorded with measurements.
+    The daemon has a private directory, so that it conflicts with no other daemon, and serves only this GPU. It is ended
+    at the end of the `with`, and killed if it does not react; after a kill of this process the cleanup process ends it
+    (`heshare.ops.cleanup`). `sharing` is `mps` or `time-slice`; it is recorded with measurements.
     """
 
     def __init__(self, gpu_uuid: str, *, timeout_s: float = 10.0) -> None:
@@ -49,7 +49,7 @@ class MpsSession:
     def start(self) -> None:
         program = shutil.which(CONTROL)
         if program is None:
-            self._without(f"{CONTROL} is not on the PATH; it comes with NVIDIA's driver (not in every container)")
+            self._without(f"{CONTROL} is not on the PATH; NVIDIA's driver has it (not in every container)")
             return
         sweep(timeout_s=self._timeout_s)
         try:
@@ -91,7 +91,7 @@ class MpsSession:
         return True
 
     def stop(self) -> None:
-        """End the daemon, by a kill if it does not end by itself, and remove its directory. May be repeated."""
+        """End the daemon, by SIGKILL if it does not react, and remove its directory. Idempotent."""
         if self._folder is None:
             return
         daemon, pipe = self._daemon, self._root / "pipe"
@@ -102,7 +102,7 @@ class MpsSession:
                 if self._wait(lambda: not alive(*daemon), self._timeout_s / 4):
                     break
                 _signal_mps(daemon[0], daemon[1], number, pipe)
-        for pid in processes_with(_pipe_variable(pipe)):  # a server outlives a daemon that was killed
+        for pid in processes_with(_pipe_variable(pipe)):  # the MPS server does not end with a killed daemon
             _signal_mps(pid, started_at(pid), signal.SIGKILL, pipe)
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._lock is not None:
@@ -112,11 +112,11 @@ class MpsSession:
             self.sharing, self.reason = TIME_SLICE, "the session has ended"
 
     def alive(self) -> bool:
-        """Return whether clients can start: the daemon runs, or they share by time-slicing and need none."""
+        """Return whether clients can start: the daemon runs, or the GPU is shared by time-slicing."""
         return self.sharing != MPS or (self._daemon is not None and alive(*self._daemon))
 
     def environment(self, mps_pct: int = 100) -> dict[str, str]:
-        """Return the variables that a client needs in its environment before it has a CUDA context."""
+        """Return the environment variables of a client, to be set before it creates a CUDA context."""
         self.check(mps_pct)
         share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(mps_pct)} if self.sharing == MPS else {}
         return {**self._pipes(), "CUDA_VISIBLE_DEVICES": self.gpu_uuid, **share}
@@ -132,16 +132,21 @@ class MpsSession:
         self.sharing, self.reason = TIME_SLICE, reason
 
     def _run(self, command: list[str], text: bytes = b"", *, timeout_s: float) -> subprocess.CompletedProcess[bytes]:
-        # A daemon of root starts servers as other users, which takes capabilities; one of a plain user needs none.
-        begin = subprocess.Popen if os.geteuid() == 0 else start_unprivileged
-        with begin(
-            command,
-            env={**os.environ, **self._pipes(), "CUDA_VISIBLE_DEVICES": self.gpu_uuid},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as process:
+        environment = {**os.environ, **self._pipes(), "CUDA_VISIBLE_DEVICES": self.gpu_uuid}
+        if os.geteuid() == 0:
+            # The daemon of root starts servers as other users, which needs capabilities; that of a user needs none.
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        else:
+            process = start_unprivileged(command, env=environment, output=subprocess.DEVNULL)
+
+        with process:
             try:
                 process.communicate(text, timeout=timeout_s)
             except BaseException:
@@ -184,8 +189,8 @@ class MpsSession:
 def sweep(*, timeout_s: float = 10.0) -> None:
     """End the daemons of this user's sessions whose process has ended, and remove their directories.
 
-    Whether a process lives is told by its lock on the owner's file, which also holds between containers that share the
-    folder. Directories of others, links and directories that others may enter are left alone.
+    A process runs if its lock on the owner file is taken, which is valid between containers that share the folder.
+    Directories of other users, links and directories that other users may enter are left unchanged.
     """
     until = time.monotonic() + _LOCK_S
     for folder in sorted(_base().glob(f"{_PREFIX}*")):
@@ -196,9 +201,9 @@ def sweep(*, timeout_s: float = 10.0) -> None:
             creator = folder.name.removeprefix(_PREFIX).partition("-")[0]
             runs = creator.isdecimal() and is_running(int(creator))
             if runs and not (folder / _OWNER).exists():
-                continue  # it may be about to lock it
+                continue  # its process may not have locked it yet
             left = MpsSession("", timeout_s=timeout_s)
-            # Threads of a killed process may end after it.
+            # Threads of a killed process may end after its main thread.
             left._lock = hold(folder / _OWNER, 0.0 if runs else until - time.monotonic())
             left._folder = folder
             left._daemon = _noted_daemon(folder)
@@ -227,7 +232,7 @@ def _base() -> Path:
 
 
 class DaemonRestarts:
-    """When one daemon is started again; pauses are before the first restart, the second, ... of a row of ends, s."""
+    """Restart policy of one daemon: the pauses before the first, second, ... restart of consecutive ends, s."""
 
     def __init__(self, pauses_s: Sequence[float]) -> None:
         self._pauses_s = tuple(pauses_s)

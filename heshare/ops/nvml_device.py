@@ -1,6 +1,6 @@
-"""A real GPU as a `Device` for the recorder: readings from NVML in this process, worker processes as tasks, wall time.
+"""A real GPU as a `Device` for the recorder, in wall time: NVML is called in this process, tasks are worker processes.
 
-The executor, which must outlive a call of NVML that hangs, has a device of its own (`executor/executor_device.py`).
+The executor, which must survive an NVML call that hangs, uses `executor/executor_device.py` instead.
 """
 
 import math
@@ -10,8 +10,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from heshare.devices.device import Device, Progress, Reading
-from heshare.ops.clocks import HeldClock
-from heshare.ops.keeper import Keeper
+from heshare.ops.cleanup import CleanupProcess
+from heshare.ops.clocks import ClockLock
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvml, NvmlError, NvmlGpu
 from heshare.ops.probe import match
@@ -26,17 +26,17 @@ _POLL_S = 0.005
 
 
 class NvmlDevice(Device):
-    """A GPU of this machine. Close it, or use it in a `with`: workers, MPS, clocks and NVML end with it.
+    """A GPU of this machine. Close it, or use it in a `with`: this ends workers, MPS and NVML and unlocks the clock.
 
-    However this process ends, a child of it gives back clock and MPS (`heshare.ops.keeper`).
+    However this process ends, its cleanup process ends MPS and unlocks the clock (`heshare.ops.cleanup`).
 
     Args:
         which: its index or its UUID; indices follow the PCI bus as in `nvidia-smi`.
         launcher: starts the workers; it is closed with the device.
-        mps: the session whose clients the workers are; it is started and ended here. None is time-slicing.
-        allow_clocks: let `set_clock` lock clocks, which takes root or CAP_SYS_ADMIN.
-        mps_clients: most tasks at once, where that is fewer than the GPU allows.
-        start_timeout_s: how long a worker may take until its first iteration, s.
+        mps: the MPS session of the workers, which is started and ended here; None is time-slicing.
+        allow_clocks: let `set_clock` lock clocks, which needs root or CAP_SYS_ADMIN.
+        mps_clients: most tasks at the same time, if that is fewer than the GPU allows.
+        start_timeout_s: longest time of a worker until its first iteration, s.
 
     Attributes:
         gpu: the catalogue's GPU with the memory, clocks and power limit of this card.
@@ -44,7 +44,7 @@ class NvmlDevice(Device):
         power_kind: kind of the card's power readings, `instant` or `average` (over 1 s).
 
     Raises:
-        InputError: a card that the catalogue does not describe.
+        InputError: a card that is not in the catalogue.
         DeviceError: no such GPU, or it cannot be measured: MIG, a prohibiting compute mode, a sensor that is missing.
     """
 
@@ -73,9 +73,9 @@ class NvmlDevice(Device):
             require_usable(self._card)
             self._require_sensors(ends)
 
-            self._clock = clock = HeldClock(self._card, self.uuid)
-            keeper = Keeper()
-            ends.callback(lambda: keeper.dismiss(all_given_back=not clock.left_locked))
+            self._clock = clock = ClockLock(self._card, self.uuid)
+            cleanup = CleanupProcess()
+            ends.callback(lambda: cleanup.dismiss(all_released=not clock.left_locked))
             ends.callback(clock.close)
             self._mps = mps or MpsSession(self.uuid)
             if mps is not None:
@@ -102,11 +102,11 @@ class NvmlDevice(Device):
         return self._card.memory_mib()[1]
 
     def clock_refusal(self) -> str:
-        """Return why the driver refuses to set the clock; empty if it does not."""
+        """Return the driver's reason for refusing to set the clock; empty if it does not refuse."""
         return self._clock.refusal(self.gpu.max_mhz)
 
     def set_clock(self, sm_mhz: int | None) -> None:
-        """Lock the SM clock at one of the card's grid, MHz; None leaves the card to itself."""
+        """Lock the SM clock at a value of the GPU's grid, MHz; None unlocks it."""
         if sm_mhz is None:
             self._clock.release()
         else:
@@ -122,11 +122,11 @@ class NvmlDevice(Device):
         self.start_together({task_id: Resident(workload, mps_pct)}, iterations)
 
     def stand_by(self) -> None:
-        """Have worker processes import what they need before the first task is started."""
+        """Start spare worker processes, which import PyTorch before the first task is started."""
         self._launcher.stand_by()
 
     def start_together(self, tasks: Mapping[int, Resident], iterations: float | None = None) -> None:
-        """Start several tasks in the time of one, and wait for the first iteration of each."""
+        """Start several tasks in parallel, and wait for the first iteration of each."""
         for one in tasks.values():
             self._mps.check(one.mps_pct)
         self._tasks.start(tasks, iterations, free_mib=self.free_mib)
@@ -135,7 +135,7 @@ class NvmlDevice(Device):
         return self._tasks.stop(task_id)
 
     def stop_all(self) -> None:
-        """Stop every task, also one that has failed."""
+        """Stop every task, including failed ones."""
         self._tasks.stop_all()
 
     def read(self) -> Reading:
@@ -155,7 +155,7 @@ class NvmlDevice(Device):
         )
 
     def next_event_s(self) -> float:
-        """Return when to read again, s: at the next completion or a moment later; `inf` if nothing runs."""
+        """Return the time of the next reading, s: the expected next completion; `inf` if nothing runs."""
         left_s = self._tasks.remaining_s()
         shortest_s, longest_s = _LOOK_S
         return self._now_s() + max(shortest_s, min(longest_s, left_s)) if self._tasks else math.inf
@@ -173,7 +173,7 @@ class NvmlDevice(Device):
             time.sleep(min(left_s, _LOOK_S[0]))
 
     def close(self) -> None:
-        """End the workers and MPS, unlock the clock, end NVML. May be repeated."""
+        """End the workers and MPS, unlock the clock, end NVML. Idempotent."""
         self._ends.close()
 
     def __enter__(self) -> "NvmlDevice":
@@ -234,7 +234,7 @@ def require_usable(card: NvmlGpu) -> None:
     """Raise `DeviceError` for a card on which no task may run."""
     obstacle = card.obstacle()
     if obstacle:
-        raise DeviceError(f"{card.label}: {obstacle}. Mend that (nvidia-smi), or use another GPU.")
+        raise DeviceError(f"{card.label}: {obstacle}. Change that (nvidia-smi), or use another GPU.")
 
 
 def require_shareable(card: NvmlGpu, sharing: str) -> None:
@@ -242,13 +242,13 @@ def require_shareable(card: NvmlGpu, sharing: str) -> None:
     mode = card.compute_mode()
     if mode != "default" and sharing != MPS:
         raise DeviceError(
-            f"{card.label}: its compute mode is {mode}, and there is no MPS by which tasks could share it. Set it to "
-            "default: nvidia-smi -c DEFAULT."
+            f"{card.label}: its compute mode is {mode}, and without MPS tasks cannot share it. Set it to default: "
+            "nvidia-smi -c DEFAULT."
         )
 
 
 def power_call(card: NvmlGpu) -> str:
-    """Return the method of a card that reports its power: instant power, where the card has it."""
+    """Return the name of the method that reads a card's power: instant power if the card reports it."""
     with suppress(NvmlError):
         card.instant_power_w()
         return "instant_power_w"
@@ -256,7 +256,7 @@ def power_call(card: NvmlGpu) -> str:
 
 
 def catalogue_gpu(card: NvmlGpu) -> Gpu:
-    """Return the catalogue's GPU that a card is, with the card's own memory, clocks and power limit."""
+    """Return the catalogue's GPU for a card, with the card's memory, clocks and power limit."""
     try:
         cores: int | None = card.cores()
     except NotSupportedError:
@@ -289,9 +289,9 @@ class _Tasks:
     def start(
         self, requested: Mapping[int, Resident], iterations: float | None, *, free_mib: Callable[[], float]
     ) -> None:
-        """Start workers at once, wait until each is ready, let them begin together; all of them or none.
+        """Start workers in parallel, wait until each is ready, and let them begin together; all of them or none.
 
-        Loading and warming up take seconds: at once they take as long as the slowest, not as long as their sum.
+        Loading and warm-up take seconds, in parallel only as long as the slowest worker.
         """
         self._check_room(requested, free_mib)
         workers: dict[int, Worker] = {}
@@ -300,7 +300,7 @@ class _Tasks:
                 worker = self._launcher.start(task, one.workload, one.mps_pct, iterations, gpu_uuid=self._uuid)
                 workers[task] = worker
                 if len(requested) == 1:
-                    worker.go()  # without waiting for others
+                    worker.go()  # workers of one call do not wait for each other
             self._await(workers, requested, lambda worker: worker.ready)
             for worker in workers.values():
                 worker.go()
@@ -331,7 +331,7 @@ class _Tasks:
                 raise self._refusal(found, "Stop it; what was measured with it cannot be used.")
 
     def take_finished(self) -> list[int]:
-        """Poll, and end the workers that are done; return their ids."""
+        """Poll the workers, end those that have finished, and return their task ids."""
         self.poll()
         finished = [task for task, one in self._running.items() if one.worker.finished]
         for task in finished:
@@ -345,7 +345,7 @@ class _Tasks:
         }
 
     def remaining_s(self) -> float:
-        """Return the seconds until the next completion at the present pace; `inf` if nothing runs."""
+        """Return the time to the next completion at the present speed, s; `inf` if nothing runs."""
         return min((one.remaining_s for one in self._running.values()), default=math.inf)
 
     def _check_room(self, requested: Mapping[int, Resident], free_mib: Callable[[], float]) -> None:
@@ -359,8 +359,8 @@ class _Tasks:
         room_mib = self._gpu.memory_mib - sum(one.memory_mib for one in self._running.values())
         left_mib = min(room_mib, free_mib())
         if left_mib < needed_mib <= room_mib:
-            # Processes that are kept warm hold memory which the tasks need more.
-            self._launcher.shed()
+            # Idle workers use memory that the new tasks need.
+            self._launcher.end_idle_workers()
             left_mib = min(room_mib, free_mib())
         if needed_mib > left_mib:
             what = ", ".join(str(one.workload) for one in requested.values())

@@ -1,4 +1,4 @@
-"""Devices by their names on the command line: `emulated:T4`, `nvml:0`, `nvml:GPU-<uuid>`, `replay:PATH`."""
+"""Opens a device by its name on the command line: `emulated:T4`, `nvml:0`, `nvml:GPU-<uuid>`, `replay:PATH`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,14 +18,14 @@ from heshare.shared.errors import require
 from heshare.world.catalogue import gpu as find_gpu
 
 SPARES = 7
-"""Workers on stand-by: as many as a recording starts at once."""
+"""Worker processes on stand-by: as many as a recording starts at the same time."""
 
-MIB_OF_KEPT = 8192.0
-"""Memory of the GPU for each worker that is kept warm, MiB: its context takes about a sixteenth of that."""
+MIB_OF_IDLE_WORKER = 8192.0
+"""GPU memory for each idle worker that is reused, MiB: its CUDA context takes about a sixteenth of that."""
 
 
 def emulated(gpu: str, *, seed: int = 0, time_cv: float = TIME_CV, power_cv: float = POWER_CV) -> EmulatedDevice:
-    """Return an emulated GPU whose readings have the repeat noise of real ones, by default the public record's."""
+    """Return an emulated GPU whose readings have repeat noise, by default that of the public measurements."""
     card = find_gpu(gpu)
     rng = np.random.default_rng(np.random.SeedSequence([seed, *card.name.encode()], spawn_key=(1,)))
     return EmulatedDevice(card, noise=NoiseModel(rng=rng, time_cv=time_cv, power_cv=power_cv))
@@ -36,7 +36,7 @@ def _nvml(name: str, clocks: bool) -> Device:
     with Nvml() as nvml:
         card = nvml.card(which)
         mps, memory_mib = MpsSession(card.uuid()), card.memory_mib()[0]
-    launcher = ProcessLauncher(mps, spares=SPARES, keep=int(memory_mib // MIB_OF_KEPT))
+    launcher = ProcessLauncher(mps, spares=SPARES, keep=int(memory_mib // MIB_OF_IDLE_WORKER))
     return NvmlDevice(which, launcher, mps=mps, allow_clocks=clocks)
 
 
@@ -60,7 +60,7 @@ def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:
 
 @contextmanager
 def opened(text: str, *, seed: int = 0, clocks: bool = False) -> Iterator[Device]:
-    """Open a device for a `with`, as `open_device`; at its end tasks and MPS end, and clocks are unlocked."""
+    """Open a device as `open_device`; at the end of the `with` its tasks and MPS end, and clocks are unlocked."""
     device = open_device(text, seed=seed, clocks=clocks)
     try:
         yield device

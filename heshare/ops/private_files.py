@@ -1,6 +1,6 @@
-"""Folders and files of a run, which no other user can read, prepare or redirect by a link.
+"""Private folders and files of a run, which no other user can read, prepare or redirect by a link.
 
-A run's journal has the environments of its jobs, and with them passwords and keys; its outputs may have as much.
+The journal of a run has the environments of its jobs, which may have passwords and keys; so may the outputs.
 """
 
 import contextlib
@@ -16,10 +16,13 @@ _ACTION = "Choose another folder."
 
 
 def make_private_folder(folder: Path) -> Path:
-    """Make a folder with mode 0700, whatever the umask, or check the one that is there; return it.
+    """Create a folder with mode 0700, independent of the umask, or check an existing one; return it.
 
-    A folder that is there keeps its mode: its owner may have opened it to readers on purpose. The files that
-    `open_private` makes in it are private all the same. A link is followed if it is the user's own.
+    The mode of an existing folder is unchanged: its owner may have opened it to readers on purpose. The files that
+    `open_private` creates in it are private in any case. A link is followed if it is owned by the user.
+
+    Raises:
+        InputError: another user owns the folder or can write it, or it cannot be created.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +40,7 @@ def make_private_folder(folder: Path) -> Path:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file for writing with mode 0600, in a folder as of `make_private_folder`; return its descriptor."""
+    """Open a file for writing with mode 0600, in a folder of `make_private_folder`; return its descriptor."""
     folder = _open_folder(path.parent)
     try:
         try:

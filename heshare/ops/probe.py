@@ -1,4 +1,4 @@
-"""Detection of this machine's GPUs and of what can be measured on them: the facts behind `heshare doctor`."""
+"""Detection of this machine's GPUs and of what can be measured on them, for `heshare doctor`."""
 
 import os
 import re
@@ -12,8 +12,8 @@ from typing import Any
 from heshare.ops import mps
 from heshare.ops.clocks import RIGHT, locked_clocks
 from heshare.ops.nvml.binding import Nvml, NvmlError, NvmlGpu
-from heshare.ops.state.held_note import Life
-from heshare.ops.state.run_note import noted_runs
+from heshare.ops.state.run_state_file import find_runs
+from heshare.ops.state.state_file import OwnerStatus
 from heshare.shared import files
 from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.extras import LIBRARIES, install_command
@@ -21,7 +21,7 @@ from heshare.world.catalogue import gpus
 from heshare.world.gpu import Gpu
 
 MEMORY_RTOL = 0.1
-"""Largest deviation of a card's memory from the catalogue's: ECC takes a few per cent, variants differ by more."""
+"""Largest relative deviation of a card's memory from the catalogue: ECC takes a few per cent, variants differ more."""
 
 
 def match(
@@ -32,7 +32,7 @@ def match(
     cores: int | None = None,
     tdp_w: float | None = None,
 ) -> Gpu:
-    """Return the GPU of `data/gpus.csv` that a card is, with the memory, clocks and power limit that the card reports.
+    """Return the GPU of `data/gpus.csv` for a card, with the memory, clocks and power limit that the card reports.
 
     A name of the catalogue fits when each of its parts (`V100`, `SXM2`) is a word of the card's name; the name with
     most parts wins. Memory and cores must agree, so that a variant is not taken for another.
@@ -63,21 +63,21 @@ def _unknown(found: str, expected: str, example: str) -> InputError:
 
 
 _OPTIONAL = ("power_instant", "cores", "processes", "idles", "obstacle")
-"""Facts that have a substitute or may be missing."""
+"""Readings that have a substitute or may be missing."""
 LOW_CLOCK = 0.9
-"""A clock below this part of the top one, on a card that neither idles nor is throttled, is held low by somebody."""
+"""A clock below this part of the top clock counts as locked low, if the card is neither idle nor throttled."""
 _CLOCKS = (
     "Clocks can be locked (root or CAP_SYS_ADMIN), if the driver agrees: `heshare profile --clocks` records them too."
 )
 
 
 def low_clock(sm_mhz: float | None, top_mhz: float | None, idles: bool | None, throttled: bool = False) -> str:
-    """Return a line about a clock that somebody else seems to hold low; empty where it is not low, or for a reason."""
+    """Return a line about a clock that is low without a known reason, so probably locked; else an empty text."""
     if sm_mhz is None or top_mhz is None or idles is not False or throttled or not sm_mhz < LOW_CLOCK * top_mhz:
         return ""
     return (
         f"its clock is {sm_mhz:.0f} of {top_mhz:.0f} MHz, although it is neither idle nor at a limit: another process "
-        "or an administrator holds it low, and plans expect the top clock (nvidia-smi -q -d CLOCK)"
+        "or an administrator has limited it, and plans assume the top clock (nvidia-smi -q -d CLOCK)"
     )
 
 
@@ -89,7 +89,7 @@ _NO_MPS = (
 
 
 def has_sys_admin(status: str | Path = "/proc/self/status") -> bool | None:
-    """Return whether CAP_SYS_ADMIN, which GPU settings need, is effective; None where the kernel does not report it."""
+    """Return whether CAP_SYS_ADMIN, which GPU settings need, is effective; None if the kernel does not report it."""
     try:
         lines = Path(status).read_text(encoding="utf-8").splitlines()
         effective = next(line.split()[1] for line in lines if line.startswith("CapEff:"))
@@ -99,20 +99,20 @@ def has_sys_admin(status: str | Path = "/proc/self/status") -> bool | None:
 
 
 def may_set_clocks() -> bool:
-    """Return whether this process has the right to lock SM clocks; the driver may still refuse it."""
+    """Return whether this process has permission to lock SM clocks; the driver may still refuse it."""
     admin = has_sys_admin()
     return os.geteuid() == 0 if admin is None else admin
 
 
 def probe() -> dict[str, Any]:
-    """Return everything that decides what can be measured here; what is missing is a fact, not an error.
+    """Return the properties of this machine that decide what can be measured; missing parts are no errors.
 
     Returns:
-        `nvml` (`present` or why not), `driver`, `gpus` (one dict each, see `describe`), `clock_control` (there is a
-        GPU, and its clocks can be locked), `clocks` (how, or why not, a sentence), `mps_control` and `mps_server`
-        (paths or None), `libraries` (of the workers, present or not), `in_use` (sentences on the GPUs of runs that
-        run), `to_restore` (on what runs that ended left here), `elsewhere` (on notes of other hosts and containers),
-        `obstacles` (why no job can run, on the machine or on a GPU of it), and `follows`: sentences.
+        `nvml` (`present` or the reason), `driver`, `gpus` (one dict each, see `describe`), `clock_control` (whether
+        there is a GPU whose clocks can be locked), `clocks` (a sentence on it), `mps_control` and `mps_server` (paths
+        or None), `libraries` (of the workers, installed or not), and lists of sentences: `in_use` (GPUs of running
+        runs), `to_restore` (what ended runs left locked or running), `elsewhere` (state files of other hosts and
+        containers), `obstacles` (why no job can run, on the machine or on a GPU of it), `follows` (what to do).
     """
     found: dict[str, Any] = {
         "nvml": "present",
@@ -141,18 +141,18 @@ def probe() -> dict[str, Any]:
 def _noted() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"in_use": [], "to_restore": [], "elsewhere": []}
     try:
-        # A clock can be unlocked also if its run was in another container.
-        noted = [(run.life, run.life.cleanable, run.text) for run in noted_runs()]
-        noted += [(clock.life, clock.life.over, clock.text) for clock in locked_clocks()]
+        # A clock can also be unlocked if its run was in another container.
+        noted = [(run.owner_status, run.owner_status.cleanable, run.text) for run in find_runs()]
+        noted += [(clock.owner_status, clock.owner_status.has_ended, clock.text) for clock in locked_clocks()]
     except DeviceError as error:
         return {**found, "elsewhere": [str(error)]}
     for life, mends, text in noted:
-        found["in_use" if life is Life.RUNS else "to_restore" if mends else "elsewhere"].append(text)
+        found["in_use" if life is OwnerStatus.RUNNING else "to_restore" if mends else "elsewhere"].append(text)
     return found
 
 
 def describe(card: NvmlGpu, index: int) -> dict[str, Any]:
-    """Return the facts of one card; one that it does not report is None, with the reason under `refused`."""
+    """Return the properties of one card; one that it does not report is None, with the reason under `refused`."""
     refused: dict[str, str] = {}
 
     def read(name: str, reading: Callable[[], Any]) -> Any:
@@ -215,7 +215,7 @@ def obstacles(found: dict[str, Any]) -> list[str]:
 
 
 def follows(found: dict[str, Any]) -> list[str]:
-    """Return what the facts of `probe` mean for the user, in sentences."""
+    """Return sentences on what the results of `probe` mean for the user."""
     targets = "" if files.checkout() is None else "`make figures`, `make test`, "
     lines = [f"{targets}plan, run and compare work here: they use emulated GPUs."]
     lines += [*found["in_use"], *found["to_restore"], *found["elsewhere"]]
@@ -240,7 +240,7 @@ def _of_gpu(gpu: dict[str, Any]) -> list[str]:
     lines = [f"it cannot be recorded: {why}" for why in obstacles]
     if gpu["processes"]:
         pids = ", ".join(str(pid) for pid, _ in gpu["processes"])
-        lines.append(f"CUDA processes run on it: {pids}. What is measured beside them is not its own.")
+        lines.append(f"CUDA processes run on it: {pids}. Measurements now would include them.")
     if not obstacles:
         index = gpu["index"]
         lines.append(f"it is the catalogue's {gpu['catalogue']}: `heshare profile --device nvml:{index}` records it.")

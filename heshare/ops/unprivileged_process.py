@@ -1,8 +1,7 @@
-"""Start of processes without privileges: no capability, and none to be gained (`no_new_privs`); for jobs and MPS.
+"""Start of processes without privileges: no capabilities, and `no_new_privs`, for jobs and MPS.
 
-Capabilities and `no_new_privs` belong to a thread, not to a process (capabilities(7), prctl(2)). So a thread of its own
-gives them up, then starts the process, which inherits what the thread has left. No Python runs between fork and exec,
-and the other threads keep what they have.
+Capabilities and `no_new_privs` are per thread (capabilities(7), prctl(2)): a separate thread drops them and then starts
+the process, which inherits the thread's. No Python runs between fork and exec; other threads are unaffected.
 """
 
 import ctypes
@@ -10,9 +9,9 @@ import errno
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 from heshare.shared.errors import DeviceError
 
@@ -22,11 +21,25 @@ _MOST_CAPABILITIES = 64
 _NEEDED = {"CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapAmb": 0, "NoNewPrivs": 1}
 
 
-def start_unprivileged(arguments: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a process that has no capability and can gain none, whatever this process has and whoever its user is.
+def start_unprivileged(
+    arguments: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    output: int | IO[bytes] | None = None,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a process that has no capability and can gain none, whatever the capabilities and user of this process.
 
-    Without CAP_SETPCAP the bounding set stays as it is. It gives nothing by itself, and `no_new_privs` keeps the
-    process from what it would allow: setuid programs, file capabilities, and what root regains at exec.
+    It is in a new session, with an unbuffered pipe as its stdin. `output` is its stdout and stderr; `env`, `cwd` and
+    `pass_fds` are as of `subprocess.Popen`.
+
+    Without CAP_SETPCAP the bounding set is unchanged. It grants nothing by itself, and `no_new_privs` blocks the ways
+    to use it: setuid programs, file capabilities, and the capabilities that root regains at exec.
+
+    Raises:
+        OSError: the process or the thread that starts it cannot be created.
+        DeviceError: the kernel does not drop the privileges.
     """
     started: list[subprocess.Popen[bytes]] = []
     failures: list[Exception] = []
@@ -34,8 +47,19 @@ def start_unprivileged(arguments: Sequence[str], **options: Any) -> subprocess.P
     def start() -> None:
         try:
             _give_up_privileges()
-            started.append(subprocess.Popen(list(arguments), **options))
-        except Exception as error:  # raised again where the caller is
+            process = subprocess.Popen(
+                list(arguments),
+                bufsize=0,
+                env=env,
+                cwd=cwd,
+                pass_fds=pass_fds,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            started.append(process)
+        except Exception as error:  # raised again in the caller's thread
             failures.append(error)
 
     thread = threading.Thread(target=start, name="start-unprivileged")
@@ -45,7 +69,7 @@ def start_unprivileged(arguments: Sequence[str], **options: Any) -> subprocess.P
         raise OSError(errno.EAGAIN, str(error)) from error
     try:
         thread.join()
-    except BaseException:  # a signal that ends the run: nobody would know the process
+    except BaseException:  # after a signal the caller does not get the process, so it is ended here
         thread.join()
         for process in started:
             process.kill()
@@ -58,7 +82,7 @@ def start_unprivileged(arguments: Sequence[str], **options: Any) -> subprocess.P
 
 def _give_up_privileges() -> None:
     if sys.platform != "linux":
-        return  # no other system has them
+        return  # capabilities exist on Linux only
     libc = ctypes.CDLL(None, use_errno=True)
     for number in range(_MOST_CAPABILITIES):
         # Needs CAP_SETPCAP; a number that the kernel does not know ends the list.

@@ -17,8 +17,8 @@ from heshare.profiles.missing_utilisation import untold
 from heshare.profiles.schema import residents_of
 from heshare.shared import files
 from heshare.shared.arrays import BoolArray
+from heshare.shared.disk_cache import cached, key_of
 from heshare.shared.errors import InputError, require
-from heshare.shared.kept import kept, key_of
 
 TREES, RANDOM_FOREST = "trees", "random-forest"
 MODELS: dict[str, type[SetModel]] = {TREES: TreesOverRidge, RANDOM_FOREST: RandomForest}
@@ -32,9 +32,9 @@ def load_predictor(seed: int = 0, kind: str = TREES) -> ProfilePredictor:
     """Return a predictor trained on the committed profiles of T4, V100 and A100.
 
     It is loaded when something is first predicted: trained once on a machine, 3 s, and then saved in the user's cache
-    (`heshare.shared.kept`). Predictors of one kind and seed share their predictions in a process, not their counts of
-    calls. For GPUs and workloads without rows in these profiles, the model gets the device model's answers for each
-    workload alone, with an `UnprofiledWarning`.
+    (`heshare.shared.disk_cache`). Predictors of one kind and seed share their predictions in a process, not their
+    counts of calls. For GPUs and workloads without rows in these profiles, the model gets the device model's answers
+    for each workload alone, with an `UnprofiledWarning`.
 
     Args:
         seed: of the split and of the model.
@@ -65,7 +65,7 @@ def _shipped(kind: str, seed: int) -> Trained:
         profiles = store.read_shipped()
         return Trained(train(profiles, seed=seed, kind=kind).model, ModelledReferences(profiles))
 
-    return kept(f"{kind}-{seed}", key, make)
+    return cached(f"{kind}-{seed}", key, make)
 
 
 def train(profiles: pd.DataFrame, *, seed: int, kind: str = TREES) -> Trained:

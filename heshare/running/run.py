@@ -20,7 +20,7 @@ from heshare.running.observer import Observer
 from heshare.running.result import Run
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import HeShareError, InputError, require
-from heshare.shared.progress import drawn
+from heshare.shared.progress import tqdm_bar
 from heshare.world.catalogue import memory_mib, models
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task, TaskSet
@@ -86,7 +86,7 @@ def run(
     began_s = perf_counter()
 
     # A bar, even one that shows nothing, has a lock that a killed process leaves behind.
-    shown = nullcontext() if progress is False else drawn(progress, total=len(tasks), desc=policy.name, unit="task")
+    shown = nullcontext() if progress is False else tqdm_bar(progress, total=len(tasks), desc=policy.name, unit="task")
     with shown as bar:
         try:
             for _ in loop.steps():

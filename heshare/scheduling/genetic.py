@@ -18,7 +18,7 @@ from heshare.scheduling.pareto import non_dominated_indices, round_significant, 
 from heshare.scheduling.selection import environmental_selection, tournament_winners
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.stopping import Stopped
+from heshare.shared.interruption import InterruptedWithResult
 
 Progress = Callable[[int, int], object]
 """Called with (generations done, generations in all); the search stops early when it returns False."""
@@ -83,7 +83,8 @@ def search(
     """Search the schemes with the least energy and average JCT (Eq. 10) by the genetic algorithm.
 
     Each generation evaluates `population` schemes, the initial one included. `progress` is called after each
-    generation; `seeds` replace as many initial schemes, shape (m, n). Ctrl-C raises `Stopped` with the schemes so far.
+    generation; `seeds` replace as many initial schemes, shape (m, n). Ctrl-C raises `InterruptedWithResult` with the
+    schemes so far.
     """
     result = None
     try:
@@ -92,10 +93,10 @@ def search(
             if progress is not None and progress(done, settings.generations) is False:
                 break
     except KeyboardInterrupt as stop:
-        # A subclass, such as `Stopped` of what `progress` calls, is not this search's to end.
+        # A subclass, such as `InterruptedWithResult` of what `progress` calls, is not this search's to end.
         if result is None or type(stop) is not KeyboardInterrupt:
             raise
-        raise Stopped("the plans are those of the search so far", result) from None
+        raise InterruptedWithResult("the plans are those of the search so far", result) from None
     return cast(Schemes, result)
 
 

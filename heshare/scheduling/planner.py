@@ -15,7 +15,7 @@ from heshare.scheduling.pareto import knee
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.stopping import Stopped
+from heshare.shared.interruption import InterruptedWithResult
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -51,7 +51,7 @@ def plan(
 
     Raises:
         InputError: there is no task, or a task fits no GPU.
-        Stopped: a Ctrl-C after the first generation, with the front so far: in stage 2 that of stage 1.
+        InterruptedWithResult: a Ctrl-C after the first generation, with the front so far: in stage 2 that of stage 1.
     """
     calls_before = predictor.calls
     stopped = ""
@@ -60,7 +60,7 @@ def plan(
     # Stage 1: the Pareto set PS of schemes (Section III-B).
     try:
         schemes = search(instance, settings, rng, progress, seeds=seeds)
-    except Stopped as stop:
+    except InterruptedWithResult as stop:
         schemes = stop.result
         stopped = stop.text
 
@@ -74,7 +74,7 @@ def plan(
 
     front = Front(plans, objectives, predictor.calls - calls_before)
     if stopped:
-        raise Stopped(stopped, front)
+        raise InterruptedWithResult(stopped, front)
     return front
 
 

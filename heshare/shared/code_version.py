@@ -1,4 +1,4 @@
-"""Version of the code that a kept result was computed by."""
+"""Version of the code that computed a stored result."""
 
 import hashlib
 import subprocess
@@ -10,14 +10,14 @@ from heshare.shared import files
 from heshare.shared.version import __version__
 
 CHANGED = "+"
-"""Ends the version of a clone whose code or data are not those of its commit."""
+"""Suffix of the version of a clone whose code or data differ from its commit."""
 
 
 @cache
 def package_version() -> str:
     """Return the version of the package, such as `0.3.0`; in a clone with its commit: `0.3.0 1a2b...`.
 
-    In a clone it ends with `CHANGED` if code or data differ from the commit, or if git cannot tell.
+    In a clone it ends with `CHANGED` if code or data differ from the commit, or if git does not answer.
     """
     if not files.in_clone():
         return __version__
@@ -33,7 +33,7 @@ def files_hash(paths: Iterable[str | Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
         content = Path(path).read_bytes()
-        # With its length, so that bytes cannot move from one file to the next unseen.
+        # With its length: else moving bytes from the end of one file to the start of the next would give the same hash.
         digest.update(b"%d\0" % len(content) + content)
     return digest.hexdigest()
 

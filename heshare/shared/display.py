@@ -1,4 +1,4 @@
-"""Short texts of objects: energies, numbers and spans for people, and what a message says was found."""
+"""Formatting of numbers, energies and ranges for output, and of found values for error messages."""
 
 from numbers import Real
 
@@ -37,12 +37,12 @@ def short(text: str, width: int = 60) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text on one line without control characters, which a terminal would obey: others may have written it."""
+    """Return a text on one line without control characters; a text of another user may hold terminal commands."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def found(value: object) -> str:
-    """Return a short text of any argument, for messages: numbers and short texts as they are, others by their kind."""
+    """Return a short text of any argument, for messages: numbers and short texts unchanged, others by their type."""
     if value is None or isinstance(value, bool | Real | str):
         text = repr(value)
         return text if len(text) <= 60 else f"text of {len(str(value))} characters"

@@ -1,4 +1,4 @@
-"""Errors of the package: one small tree, with messages that name the fault, what is expected, and the remedy."""
+"""Exceptions of the package; their messages state what was found, what was expected and what to do."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,18 +10,17 @@ CLOSE = 0.6
 """Least similarity of a suggestion, of difflib: 1 for equal texts, 0 for texts without a common letter."""
 
 LISTED = 25
-"""Known names that a message lists beside a suggestion; without one it lists them all."""
-
+"""Most known names that a message lists next to a suggestion; without a suggestion it lists all."""
 
 LONGEST_FOUND = 300
-"""Most characters of what was found that a message shows."""
+"""Most characters of the found input that a message shows."""
 
 SYSTEM_ERRORS = (OSError, RecursionError, OverflowError, MemoryError)
-"""Errors of Python that bad input or a full machine causes; `from_system` makes errors of the package of them."""
+"""Python's exceptions for bad input or exhausted resources; `from_system` converts them."""
 
 
 class HeShareError(Exception):
-    """Base class of the package's errors; the command line exits with `exit_code`."""
+    """Base class of the package's exceptions; the command line exits with `exit_code`."""
 
     exit_code = 2
 
@@ -67,7 +66,7 @@ class InputError(HeShareError, ValueError):
 
 
 def from_system(error: BaseException) -> HeShareError:
-    """Return the error of the package that one of `SYSTEM_ERRORS` becomes where nothing has said more about it."""
+    """Return a `HeShareError` for one of `SYSTEM_ERRORS` that no caller has described more precisely."""
     if isinstance(error, OSError):
         where = error.filename if isinstance(error.filename, str | Path) else None
         reason = error.strerror or str(error) or type(error).__name__
@@ -82,7 +81,7 @@ def from_system(error: BaseException) -> HeShareError:
 
 
 def describe(error: HeShareError) -> dict[str, object]:
-    """Return an error as JSON values: its kind, its message, and the parts of the message that it has."""
+    """Return an error as JSON values: its class, its message, and the parts of the message that are set."""
     parts = {name: getattr(error, name, None) for name in ("found", "expected", "action", "file", "row", "column")}
     known = {name: value for name, value in parts.items() if value is not None}
     return {"kind": type(error).__name__, "message": str(error), **known}

@@ -1,4 +1,4 @@
-"""Libraries that only some commands need, by the extra of the package that installs them."""
+"""Optional dependencies (extras): which libraries each extra installs, and errors that name a missing extra."""
 
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ LIBRARIES = MappingProxyType(
         "live": ("torch", "torchvision", "transformers"),
     }
 )
-"""What code of the package imports, by extra; `pyproject.toml` has the versions."""
+"""Libraries that the package imports, by extra; `pyproject.toml` has the versions."""
 
 
 def without_uri_grammars() -> AbstractContextManager[None]:
@@ -27,7 +27,7 @@ def without_uri_grammars() -> AbstractContextManager[None]:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra, in a clone as for an installed wheel."""
+    """Return the command that installs an extra, in a clone and for an installed wheel."""
     return f"pip install 'heshare[{extra}]'"
 
 

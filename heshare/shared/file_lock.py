@@ -1,4 +1,4 @@
-"""File locks of the operating system, which the system releases when the last process that holds them ends."""
+"""Advisory file locks (flock), which the kernel releases when the last process that holds them ends."""
 
 import errno
 import fcntl
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _PROBE_S = 0.02
-"""How long `is_locked` may hold a lock while it looks, at most, s."""
+"""Longest time for which `is_locked` holds a lock while it tests it, s."""
 _POLL_S = 0.01
 
 

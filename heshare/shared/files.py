@@ -1,4 +1,4 @@
-"""Paths of the package's data and of its checkout, and atomic writing: a file is complete, or it is not there."""
+"""Paths of the package's data and its checkout, reading of input files, and atomic writing of output files."""
 
 import errno
 import hashlib
@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def checkout() -> Path | None:
-    """Return the top folder of the checkout: `HESHARE_ROOT` if it is set, or the clone that the package lies in.
+    """Return the top folder of the checkout: `HESHARE_ROOT` if it is set, or the clone that has the package.
 
     None where the package was installed from a wheel.
     """
@@ -32,17 +32,21 @@ def checkout() -> Path | None:
 
 
 def in_clone() -> bool:
-    """Return whether the package lies in a clone of its repository, not among a Python's installed packages."""
+    """Return whether the package is imported from a clone of its repository, not from an installed wheel."""
     return (PACKAGE.parent / "pyproject.toml").is_file() and (PACKAGE.parent / "data").is_dir()
 
 
 def user_cache() -> Path:
-    """Return the user's folder for what can be computed again: `$XDG_CACHE_HOME/heshare`, or `~/.cache/heshare`."""
+    """Return the user's cache folder: `$XDG_CACHE_HOME/heshare`, or `~/.cache/heshare`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heshare"
 
 
 def root() -> Path:
-    """Return the top folder of the checkout, for what only a checkout has: notebooks, figures, sources of the fit."""
+    """Return the top folder of the checkout, which has the notebooks, the figures and the sources of the fit.
+
+    Raises:
+        InputError: the package is installed from a wheel.
+    """
     folder = checkout()
     if folder is None:
         raise InputError(
@@ -64,7 +68,7 @@ def data(*parts: str) -> Path:
 
 
 def require_writable(folder: str | Path, column: str) -> None:
-    """Raise `InputError` unless a folder can be written to, or made; nothing is made yet. `column` names the option."""
+    """Raise `InputError` unless a folder is writable or can be created; `column` is the option that names it."""
     folder = Path(folder)
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
@@ -99,12 +103,11 @@ def sha256(path: str | Path) -> str:
 
 
 def write_atomic(target: str | Path, write: Callable[[Path], object], *, private: bool = False) -> Path:
-    """Call `write` with a temporary path beside `target`, rename that file to `target`, and return `target`.
+    """Call `write` with a temporary path in the folder of `target`, rename that file to `target`, and return `target`.
 
-    If `write` raises, `target` stays as it was. Where `target` is a link, the link stays, and the file that it leads to
-    is replaced, as if an editor had written it. What no file can replace gets the bytes once they are complete: a pipe,
-    a terminal, `/dev/null`, `/dev/stdout`. With `private` only the user may read it (mode 0600, else 0644), and a link
-    is replaced, never followed.
+    If `write` raises, `target` is unchanged. If `target` is a symbolic link, the file that it leads to is replaced. A
+    pipe, a terminal, `/dev/null` or `/dev/stdout` gets the bytes once they are complete. With `private` only the user
+    may read the file (mode 0600, else 0644), and a link is replaced, never followed.
     """
     target = Path(target)
     if not private and is_stream(target):
@@ -138,7 +141,7 @@ def write_text(target: str | Path, text: str, *, private: bool = False) -> Path:
 
 
 def is_stream(target: Path) -> bool:
-    """Return whether a path leads to what no file can replace: a device, a pipe, a socket, an open descriptor."""
+    """Return whether a path leads to a device, pipe, socket or open descriptor, which a rename must not replace."""
     try:
         mode = target.stat().st_mode
     except OSError:
@@ -147,7 +150,7 @@ def is_stream(target: Path) -> bool:
 
 
 def _open_stream(target: Path) -> int:
-    # An open descriptor is used as it is, so that its position is kept.
+    # An open descriptor is duplicated, not opened again, so that the position in the file does not change.
     descriptor = _descriptor(target)
     if descriptor is not None:
         sys.stdout.flush()

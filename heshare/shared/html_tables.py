@@ -1,4 +1,4 @@
-"""Small HTML tables of objects, as Jupyter shows them: heads in words, energies in a suitable unit."""
+"""HTML tables of objects for Jupyter, with readable column heads and energies in a suitable unit."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _WORDS = {
 
 
 def head(name: str) -> str:
-    """Return a column's name as words with its unit in parentheses: `avg_jct_s_low` is `Average JCT (s), low`.
+    """Return a readable column head with the unit in parentheses: `avg_jct_s_low` becomes `Average JCT (s), low`.
 
-    A name that is not in lower case with underscores is returned as it is.
+    A name that is not in lower case with underscores is returned unchanged.
     """
     if name == "n" or not re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*", name):
         return name
@@ -41,7 +41,7 @@ def head(name: str) -> str:
 
 
 def in_units(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame for people: energies in a suitable unit, heads in words; `energy_j` becomes `Energy (MJ)`."""
+    """Return a frame for display: energies in a suitable unit, readable heads; `energy_j` becomes `Energy (MJ)`."""
     shown, names = frame.copy(), {}
     for column in frame.columns:
         name = str(column)

@@ -13,7 +13,7 @@ from heshare.shared.errors import InputError
 from heshare.shared.file_lock import FileLock
 
 REMEDY = "Restore the file, or begin again in another folder."
-"""What to do about a damaged line, unless a reader says something else."""
+"""Default advice about a damaged line."""
 
 
 def journal_line(entry: Mapping[str, Any]) -> bytes:
@@ -29,7 +29,7 @@ def journal_entry(line: bytes) -> dict[str, Any] | None:
         return None
     try:
         entry = json.loads(text)
-    except (ValueError, RecursionError):  # a made-up line: its checksum is right
+    except (ValueError, RecursionError):  # a line that no run wrote, with a correct checksum
         return None
     return entry if isinstance(entry, dict) else None
 
@@ -37,13 +37,15 @@ def journal_entry(line: bytes) -> dict[str, Any] | None:
 class Journal:
     """A journal that is open for writing, and locked until it is closed.
 
-    `path` is made with its folder if it is not there. A file whose first entry has another key than `subject`, such as
-    `run`, is refused. `opener` opens it instead of `os.open`, given its path and flags; `remedy` says what to do about
-    a damaged line.
+    Args:
+        path: the file; it and its folder are created if they do not exist.
+        subject: the key of the first entry, such as `run`; a file with another first key is refused.
+        opener: opens the file instead of `os.open`, given its path and flags.
+        remedy: what to do about a damaged line, for messages.
 
     Attributes:
-        entries: the entries that it had when it was opened. A last line that a crash cut off is left out, and the next
-            entry overwrites it.
+        entries: the entries at the time of opening. A last line that a crash cut off is left out, and the next entry
+            overwrites it.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Journal:
             raise
 
     def append(self, entry: Mapping[str, Any], *, sync: bool = True) -> None:
-        """Write an entry, whole or not at all; with `sync` it and all entries before it are then on disk."""
+        """Append an entry, completely or not at all; `sync` flushes it and all entries before it to the disk."""
         line = journal_line(entry)
         self._cut()
         try:
@@ -82,7 +84,7 @@ class Journal:
             if sync:
                 os.fsync(self._lock.descriptor)
         except OSError:
-            # Half a line must not stay on a full disk, since another line behind it would make it a damaged one.
+            # Remove the half-written line of a full disk: with another line after it, it would count as damaged.
             with suppress(OSError):
                 self._cut()
             raise
@@ -123,7 +125,7 @@ def _parse(content: bytes, path: Path, subject: str, remedy: str) -> tuple[list[
         if entry is None:
             raise InputError("a damaged line", f"the journal of a {subject}", remedy, file=path, row=row)
         entries.append(entry)
-    # Without a whole line this is the beginning of such a journal (a crash can leave zeros behind it), or another file.
+    # Without a complete line this is the start of such a journal (a crash can leave zeros after it), or another file.
     start, torn = b'{"%s":' % subject.encode(), content.rstrip(b"\0")
     if not entries and torn[: len(start)] != start[: len(torn)]:
         raise _no_journal(path, subject, 1)

@@ -1,4 +1,4 @@
-"""A folder for what numba compiles, where numba finds none itself."""
+"""Folder of numba's compilation cache where numba's default folders are not writable."""
 
 import atexit
 import os
@@ -11,10 +11,10 @@ from heshare.shared import files
 
 
 def set_numba_cache() -> None:
-    """Set `NUMBA_CACHE_DIR` to a temporary folder where numba could write nowhere and would raise an error.
+    """Set `NUMBA_CACHE_DIR` to a temporary folder if numba has no writable cache folder and would raise an error.
 
-    Numba writes to that folder if it is set, else beside the sources, else to the user's cache. The temporary folder is
-    that of this process and of those that it starts, so that the next one compiles again.
+    Numba writes to `NUMBA_CACHE_DIR`, else next to the sources, else to the user's cache. The temporary folder is
+    deleted when this process ends, so the next process compiles again.
     """
     if "NUMBA_CACHE_DIR" in os.environ or os.access(files.PACKAGE, os.W_OK):
         return

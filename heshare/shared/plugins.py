@@ -1,6 +1,6 @@
-"""Plug-ins: policies, device models, workloads and commands of this package and of others, imported when asked for.
+"""Plug-ins: policies, device models, workloads and commands of installed distributions, imported on demand.
 
-A distribution names its plug-ins as entry points, and so does this package, in pyproject.toml:
+Distributions, this package included, declare them as entry points in pyproject.toml:
 
 | group | name of an entry point | what its module does when it is imported |
 |---|---|---|
@@ -35,7 +35,7 @@ def names(group: str) -> list[str]:
 
 
 def load(group: str, name: str) -> object:
-    """Import the plug-in of a name; return what it names, or None if there is no such plug-in."""
+    """Import a plug-in and return the object of its entry point, or None if there is no plug-in of that name."""
     point = _points(group).get(name)
     if point is None:
         return None
@@ -51,11 +51,11 @@ def load(group: str, name: str) -> object:
 
 
 class PluginWarning(UserWarning):
-    """A plug-in that cannot be imported; the others are there."""
+    """A plug-in cannot be imported; the others are loaded."""
 
 
 def load_all(group: str) -> list[str]:
-    """Import all plug-ins of a group, and return the names of those that could be; for another, a `PluginWarning`."""
+    """Import all plug-ins of a group and return their names; warn with `PluginWarning` of each that fails."""
     return _load_each(names(group), group)
 
 
@@ -72,7 +72,7 @@ def _load_each(wanted: Iterable[str], group: str) -> list[str]:
 
 
 def load_others(group: str) -> list[str]:
-    """Import the plug-ins of other distributions, and return their names; a `PluginWarning` for one that cannot be."""
+    """Import the plug-ins of other distributions, as `load_all`."""
     others = [name for name, point in _points(group).items() if not point.module.startswith(f"{_OWN}.")]
     return _load_each(others, group)
 
@@ -100,7 +100,7 @@ def modules(group: str) -> tuple[str, ...]:
 
 @cache
 def _points(group: str) -> dict[str, metadata.EntryPoint]:
-    # This package's come first, and no other replaces one of them.
+    # This package's entry points are first, and no other distribution can override them.
     found = _installed_points().select(group=group)
     others = [point for point in found if point.dist is None or point.dist.name != _OWN]
     own = _of_clone(group) if files.in_clone() else [point for point in found if point not in others]
@@ -116,7 +116,7 @@ _installed_points = cache(metadata.entry_points)
 
 @cache
 def _clone_points() -> dict[str, dict[str, str]]:
-    # Of the file itself: what an editable install noted may be older, and a copy of the clone may not be installed.
+    # From pyproject.toml: the metadata of an editable install may be older, and a copy of the clone has none.
     project = tomllib.loads((files.PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
     found: dict[str, dict[str, str]] = project["entry-points"]
     return found
@@ -128,7 +128,7 @@ def _of_clone(group: str) -> list[metadata.EntryPoint]:
 
 @contextmanager
 def without_library(name: str) -> Iterator[None]:
-    """Let other libraries, which can do without this one, import in this block as if it was not installed."""
+    """Hide a library from the imports in this block, for other libraries that use it only if it is installed."""
     if name in sys.modules:
         yield
         return

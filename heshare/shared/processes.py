@@ -1,4 +1,4 @@
-"""Processes of this machine: the environment of a child process, whether a process runs, and ending those of a run."""
+"""Processes of this machine: starting a module as a child process, liveness checks, and safe signalling."""
 
 import contextlib
 import os
@@ -10,12 +10,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from heshare.shared.files import PACKAGE
 
 MARK = "HESHARE_RUN"
-"""The variable that every process of a run has in its environment."""
+"""Environment variable of every process of a run; its value is the run's token."""
 
 SAME_BYTES = {
     "OMP_NUM_THREADS": "1",
@@ -24,10 +23,10 @@ SAME_BYTES = {
     "SOURCE_DATE_EPOCH": "0",
     "TZ": "UTC",
 }
-"""Variables with which the same inputs give the same bytes: in notebooks' kernels, `heshare calibrate`, the Makefile.
+"""Environment variables for reproducible output bytes: in notebook kernels, `heshare calibrate` and the Makefile.
 
-On x86 these choose the code as well: OpenBLAS adds in another order on another processor, unless it is set to the code
-for one, and numpy's exponentials and logarithms have other last bits where the processor has AVX-512.
+On x86 two more variables fix the machine code: OpenBLAS adds in another order on another processor, and numpy's
+exponentials and logarithms differ in the last bits on processors with AVX-512.
 """
 if platform.machine() == "x86_64":
     SAME_BYTES |= {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR"}
@@ -38,26 +37,41 @@ def has_same_bytes() -> bool:
 
 
 def child_environment(**variables: str) -> dict[str, str]:
-    """Return the environment of a child process: this process's, with `variables`, and this package found first."""
+    """Return this process's environment with `variables` added and with this package first in PYTHONPATH."""
     path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
     return {**os.environ, **variables, "PYTHONPATH": path}
 
 
 def start_module(
-    name: str, *arguments: str, inherited: Sequence[int] = (), marked: bool = True, **streams: Any
+    name: str,
+    *arguments: str,
+    inherited: Sequence[int] = (),
+    marked: bool = True,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start a module of this package as a process in a session of its own.
+    """Start a module of this package as a process in a new session.
 
-    It keeps the file descriptors `inherited`; `marked` says whether it is ended with the run's processes (`MARK`).
-    `streams` are stdin, stdout and stderr, as of `subprocess.Popen`; nowhere unless given.
+    Args:
+        name: of the module.
+        *arguments: of its command line.
+        inherited: the file descriptors that stay open in it.
+        marked: whether it is ended together with the run's processes (`MARK`).
+        stdin: as of `subprocess.Popen`.
+        stdout: as of `subprocess.Popen`; stderr is discarded.
     """
     environment = child_environment()
     if not marked:
         environment.pop(MARK, None)
-    nowhere = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    command = [sys.executable, "-m", name, *arguments]
     return subprocess.Popen(
-        command, env=environment, pass_fds=inherited, start_new_session=True, cwd="/", **{**nowhere, **streams}
+        [sys.executable, "-m", name, *arguments],
+        env=environment,
+        cwd="/",
+        pass_fds=inherited,
+        start_new_session=True,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
     )
 
 
@@ -71,7 +85,7 @@ def exit_text(code: int | None) -> str:
 
 
 def started_at(pid: int) -> int:
-    """Return when a process was started, in clock ticks since the machine was; 0 if there is no such process.
+    """Return the start of a process in clock ticks since boot; 0 if there is no such process.
 
     The system reuses process ids; id and start together identify a process.
     """
@@ -86,12 +100,12 @@ def is_running(pid: int) -> bool:
 def alive(pid: int, started: int) -> bool:
     fields = _stat(pid)
     if not fields and _exists(pid):
-        return True  # without a descriptor it cannot be looked at
+        return True  # /proc cannot be read, for lack of file descriptors
     return bool(fields) and fields[0] != "Z" and int(fields[19]) == started
 
 
 def processes_with(variable: str) -> set[int]:
-    """Return the processes that have `NAME=value` in their environment, as far as it can be read."""
+    """Return the processes with `NAME=value` in their environment, of those whose environment is readable."""
     pids = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -107,15 +121,15 @@ def kill_with(*variables: str) -> None:
 
 
 def marked(token: str) -> list[int]:
-    """Return the processes of a run: those with its mark, and those in a session that one of them leads."""
+    """Return the processes of a run: those with its token in `MARK`, and all in sessions that one of them leads."""
     return sorted(_marked(token))
 
 
 def end_marked(token: str, *, grace_s: float = 3.0) -> int:
-    """End every process of a run, SIGTERM first and SIGKILL after `grace_s`, and return how many there were.
+    """End every process of a run, with SIGTERM and after `grace_s` with SIGKILL, and return their number.
 
-    A process that was being started when its run was killed has its mark only a moment later. So two searches in a row
-    must find nothing.
+    A process that was being started when its run was killed gets its environment only a moment later. So two searches
+    in a row must find nothing.
     """
     seen: set[int] = set()
     until = time.monotonic() + grace_s
@@ -128,7 +142,7 @@ def end_marked(token: str, *, grace_s: float = 3.0) -> int:
         seen |= running.keys()
         quiet = 0 if running else quiet + 1
         if time.monotonic() > until + 10.0:
-            break  # a process that SIGKILL does not end hangs in a system call
+            break  # a process that SIGKILL does not end is blocked in a system call
         time.sleep(0.05)
     return len(seen)
 
@@ -141,15 +155,22 @@ def _marked(token: str) -> dict[int, int]:
 
 
 def signal_process(pid: int, number: signal.Signals, *, started: int, name: str = "", variable: str = "") -> bool:
-    """Send a signal to a process that was noted before, if it still is that process; return whether it was sent.
+    """Send a signal to a process id that was recorded earlier, if it is still the same process of this user.
 
-    This is the one place that signals a process by a number that was read from somewhere. A process with another start,
-    or another user's, has only inherited the number. `name` is what its `comm` begins with, `variable` a
-    `NAME=value` of
-    its environment.
+    All signals to recorded process ids are sent here, since the system may have given the id to another process.
+
+    Args:
+        pid: the process id.
+        number: the signal.
+        started: the start of the process, as of `started_at`.
+        name: the beginning of its `comm`.
+        variable: a `NAME=value` of its environment.
+
+    Returns:
+        Whether the signal was sent.
     """
     with contextlib.suppress(OSError):
-        descriptor = pidfd(pid)  # from here on the number cannot come to mean another process unnoticed
+        descriptor = pidfd(pid)  # from here on the signal cannot reach another process with the same id
         try:
             if _is_own(pid, started, name, variable):
                 if descriptor is None:
@@ -164,9 +185,9 @@ def signal_process(pid: int, number: signal.Signals, *, started: int, name: str 
 
 
 def pidfd(pid: int) -> int | None:
-    """Return a descriptor of a process, which becomes readable when that ends.
+    """Return a descriptor of a process, which becomes readable when the process ends.
 
-    None without such a process, and where the kernel (before 5.3) or a sandbox offers none.
+    None without such a process, or if the kernel (before 5.3) or a sandbox does not support it.
     """
     with contextlib.suppress(OSError, AttributeError):
         return os.pidfd_open(pid)
@@ -189,7 +210,7 @@ def _is_own(pid: int, started: int, name: str, variable: str) -> bool:
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process and all that it started in its own session, as far as they may be signalled."""
+    """Send a signal to a process group, as far as this user may signal its processes."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
@@ -205,7 +226,7 @@ def _exists(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    # The fields from the state on; none without such a process.
+    # The fields of /proc/PID/stat from the state on; none without such a process.
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar, by default on a terminal after two seconds, or one line once a second has passed."""
+"""Progress on stderr: a tqdm bar, by default on a terminal after two seconds, or one line after one second."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from tqdm import tqdm
 LINE_AFTER_S = 1.0
 BAR_AFTER_S = 2.0
 Update = Callable[[int, int | None], None]
-"""Is called with the steps done, and the steps in all or None where nobody knows."""
+"""A function of the number of steps done and the total number of steps, None if that is unknown."""
 
 
 @contextmanager
@@ -27,10 +27,30 @@ def line_after_a_second(text: str, shown: bool) -> Iterator[None]:
 
 
 @contextmanager
-def drawn(shown: bool | None, **options: Any) -> Iterator["tqdm[Any]"]:
-    """Yield a bar of tqdm on stderr: shown at once, never, or for None on a terminal after two seconds."""
+def tqdm_bar(
+    shown: bool | None,
+    *,
+    desc: str,
+    unit: str = "it",
+    total: int | None = None,
+    initial: int = 0,
+    bar_format: str | None = None,
+) -> Iterator["tqdm[Any]"]:
+    """Yield a tqdm bar on stderr: shown at once, never, or for None on a terminal after two seconds.
+
+    The other arguments are those of `tqdm`.
+    """
     late = shown is None
-    with tqdm(disable=None if late else not shown, delay=BAR_AFTER_S if late else 0.0, **options) as made:
+    bar_of_tqdm = tqdm(
+        disable=None if late else not shown,
+        delay=BAR_AFTER_S if late else 0.0,
+        desc=desc,
+        unit=unit,
+        total=total,
+        initial=initial,
+        bar_format=bar_format,
+    )
+    with bar_of_tqdm as made:
 
         def show() -> None:
             made.delay = 0.0
@@ -48,8 +68,8 @@ def drawn(shown: bool | None, **options: Any) -> Iterator["tqdm[Any]"]:
 
 @contextmanager
 def bar(name: str, unit: str, shown: bool | None) -> Iterator[Update]:
-    """Show a bar on stderr as `drawn` does while the block runs, and yield what moves it."""
-    with drawn(shown, desc=name, unit=unit, bar_format="{desc}") as made:
+    """Show a bar on stderr while the block runs, as `tqdm_bar` does, and yield the function that updates it."""
+    with tqdm_bar(shown, desc=name, unit=unit, bar_format="{desc}") as made:
 
         def update(done: int, total: int | None) -> None:
             made.desc = name
@@ -61,7 +81,10 @@ def bar(name: str, unit: str, shown: bool | None) -> Iterator[Update]:
 
 
 def rounds_of(update: Update, total: int | None) -> Callable[[int, object], None]:
-    """Return what moves a bar after each round of an improved search; `total` is None where a time ends the search."""
+    """Return a callback that updates a bar after each round of an improved search.
+
+    `total` is None if a time budget ends the search.
+    """
 
     def after_round(done: int, front: object) -> None:
         update(done, total)

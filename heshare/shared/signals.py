@@ -1,4 +1,4 @@
-"""Signals that end a process: a handler for a time, and an exception by which a run ends in order."""
+"""Handling of termination signals: a temporary handler, and an exception for an orderly end of a run."""
 
 import signal
 import threading
@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from types import FrameType
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a process, but for SIGKILL, which cannot be caught."""
+"""Signals that end a process and can be caught (SIGKILL cannot)."""
 
 
 @contextmanager
 def handling(handler: Callable[[int], None]) -> Iterator[None]:
-    """Call `handler` with the number of each of `ENDING_SIGNALS` that comes meanwhile; in the main thread only.
+    """Call `handler` with the number of each of `ENDING_SIGNALS` received in this block; in the main thread only.
 
-    A signal that this process ignores, as `nohup` has it ignore SIGHUP, stays ignored. What held before holds again
-    afterwards.
+    Signals that this process ignores, such as SIGHUP under `nohup`, stay ignored. The previous handlers are restored
+    at the end.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -36,7 +36,7 @@ def handling(handler: Callable[[int], None]) -> Iterator[None]:
 
 
 class Interrupted(BaseException):
-    """A signal that ends the run in order."""
+    """A signal requests an orderly end of the run."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -60,6 +60,6 @@ class InterruptHandler:
 
 
 def ignore(numbers: Iterable[int] = ENDING_SIGNALS) -> None:
-    """Have this process ignore signals from now on: another process ends it."""
+    """Ignore signals in this process from now on: another process ends it."""
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)

@@ -1,7 +1,6 @@
-"""Standard streams whose writes never fail: what a terminal, pipe or disk does not take is dropped.
+"""Standard streams whose writes never fail: text that cannot be written is dropped.
 
-Whoever watches a run may go away (a terminal that closes, a pipe whose reader ends or stops reading) and a disk may
-fill. None of that may end the run.
+A closed terminal, a pipe whose reader has ended or does not read, or a full disk must not end a run.
 """
 
 import io
@@ -12,11 +11,11 @@ from contextlib import suppress
 from typing import TextIO
 
 PATIENCE_S = 1.0
-"""How long to wait for a reader that takes nothing, s; after that its text is dropped until it takes some again."""
+"""How long to wait for a blocked reader, s; after that text is dropped until it reads again."""
 
 
 def fill_closed() -> None:
-    """Open /dev/null in the place of a standard stream that was closed, or what is opened next gets its number."""
+    """Open /dev/null in place of each closed standard stream; else the next opened file would get its number."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
@@ -27,7 +26,7 @@ def fill_closed() -> None:
 
 
 class DroppingWriter(io.RawIOBase):
-    """Writes to a descriptor; what cannot be written is dropped. The descriptor stays open."""
+    """Writes to a descriptor and drops what cannot be written. The descriptor stays open."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -47,7 +46,7 @@ class DroppingWriter(io.RawIOBase):
         rest = content
         while rest and self._takes_more():
             try:
-                # A pipe that takes anything takes so much at once, without blocking.
+                # A pipe that is ready for writing accepts PIPE_BUF bytes without blocking.
                 rest = rest[os.write(self._descriptor, rest[: select.PIPE_BUF]) :]
             except OSError:
                 break
@@ -65,7 +64,7 @@ class DroppingWriter(io.RawIOBase):
 
 
 def dropping(stream: TextIO | None) -> TextIO | None:
-    """Return a stream to the same place whose writes never fail; the stream itself where it has no descriptor."""
+    """Return a stream to the same descriptor whose writes never fail; the stream itself if it has no descriptor."""
     if stream is None:
         return None
     try:
@@ -79,12 +78,12 @@ def dropping(stream: TextIO | None) -> TextIO | None:
 
 
 def print_or_drop(text: str) -> str:
-    """Print a text to standard output; return why it cannot be written, empty if it was."""
+    """Print a text to standard output; return the reason if it cannot be written, else an empty text."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except (OSError, ValueError) as error:
-        # What is left in the buffer must not fail again at the end of the process.
+        # Text left in the buffer must not cause another error when the process exits.
         with suppress(OSError, ValueError):
             nothing = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nothing, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Reader of YAML files: errors name file, row and field, and no YAML tag creates an object."""
+"""Reader of YAML files with errors that name file, row and field; YAML tags never create objects."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ _SCALARS = ("str", "int", "float", "bool", "timestamp")
 
 
 def read_nodes(path: Path, expected: str, action: str) -> "YamlNode":
-    """Return the top node of a YAML file; messages say what is `expected`, and the `action` for something else."""
+    """Return the top node of a YAML file; `expected` and `action` are for messages about an unreadable file."""
     return YamlNode(path, _read(path, lambda text: yaml.compose(text, Loader=yaml.SafeLoader), expected, action), _TOP)
 
 
@@ -25,7 +25,7 @@ def read_values(path: Path, expected: str, action: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """The safe loader, which refuses a repeated key, of which PyYAML takes the last."""
+    """The safe loader, but a repeated key is an error (PyYAML uses the last value)."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[str] = set()
@@ -73,7 +73,7 @@ class YamlNode:
         return fields
 
     def text(self, expected: str = "a text") -> str:
-        """Return a scalar as it is written, whatever type YAML gives it."""
+        """Return the text of a scalar as written in the file, whatever type YAML gives it."""
         if not isinstance(self.node, yaml.ScalarNode) or _tag(self.node) not in _SCALARS:
             self.refuse(_describe(self.node), expected, "Correct the value.")
         value = str(self.node.value)
@@ -86,7 +86,7 @@ class YamlNode:
         return value
 
     def plain(self) -> str | list[str] | dict[str, str]:
-        """Return a scalar as it is written, or a list or mapping of such; for `msgspec.convert` with `strict=False`."""
+        """Return a scalar, or a list or mapping of scalars, as text; for `msgspec.convert` with `strict=False`."""
         if isinstance(self.node, yaml.SequenceNode):
             return [item.text() for item in self.items()]
         if isinstance(self.node, yaml.MappingNode):
@@ -94,12 +94,12 @@ class YamlNode:
         return self.text()
 
     def described(self) -> str:
-        """Return it as a message shows it."""
+        """Return a short description for messages."""
         return _describe(self.node)
 
 
 def short(text: str) -> str:
-    """Return a text as a message shows it: on one line, at most 60 characters of it."""
+    """Return at most 60 characters of a text, quoted and on one line, for messages."""
     return ascii(text) if len(text) <= 60 else ascii(text[:57]) + "..."
 
 

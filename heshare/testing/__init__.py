@@ -1,1 +1,1 @@
-"""Test kits for a new device or policy: subclass its contract and provide a fixture. And a toy device."""
+"""Test kits for a new device or policy (subclass its contract and provide a fixture), and a toy device."""

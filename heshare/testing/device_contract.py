@@ -1,4 +1,4 @@
-"""Contract of a device, emulated, replayed or real: subclass `DeviceContract` and provide the fixture `device`."""
+"""Contract tests of a device, emulated, replayed or real: subclass `DeviceContract` and add the fixture `device`."""
 
 import math
 
@@ -16,12 +16,12 @@ class DeviceContract:
     A device in wall time overrides `go` to sleep until the time has come.
 
     Attributes:
-        light: a workload that the device can run at least twice at once.
+        light: a workload of which the device can run at least two at the same time.
         other: another workload.
         iterations: a number of iterations that takes a reasonable time.
         energy_rtol: relative tolerance of energy against power times time while nothing changes.
-        time_rtol: relative tolerance of times, for noisy devices: of a task beside another against alone, of progress.
-        sets_clocks: whether the device can set clocks here; one that cannot must raise `DeviceError`.
+        time_rtol: relative tolerance of progress, and of a task's time with a co-runner against its time alone.
+        sets_clocks: whether the device can set clocks on this machine; one that cannot must raise `DeviceError`.
     """
 
     light = Workload("mobilenet", 4)
@@ -49,7 +49,7 @@ class DeviceContract:
         assert device.provenance in ("emulated", "measured")
 
     def test_runs_a_task_to_its_end(self, device: Device) -> None:
-        """A task is resident until it completes, is reported once, and leaves nothing behind."""
+        """A task is resident until it completes, is reported once, and then uses no resources."""
         device.start(3, self.light, 100, self.iterations)
         assert set(device.read().residents) == {3}
         assert self._finish(device, 1) == [3]
@@ -133,7 +133,7 @@ class DeviceContract:
             device.stop(5)
 
     def test_refuses_more_than_its_memory(self, device: Device) -> None:
-        """A task that needs more memory than there is raises `DeviceError` and changes nothing."""
+        """A task that needs more memory than the GPU has raises `DeviceError` and changes nothing."""
         samples = 1
         while memory_mib(Workload(self.other.model, samples)) <= device.gpu.memory_mib:
             samples *= 2

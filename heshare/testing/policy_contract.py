@@ -1,4 +1,4 @@
-"""Contract of a policy: subclass `PolicyContract` and provide the fixture `policy`."""
+"""Contract tests of a policy: subclass `PolicyContract` and provide the fixture `policy`."""
 
 import math
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class PolicyContract:
     `check_policy` returns the docstrings of the tests, so each is a sentence about the policy.
 
     Attributes:
-        cluster: the GPUs; of several types, so that a run shows whether the policy distinguishes them.
+        cluster: GPUs of several types, so that a run shows whether the policy distinguishes them.
         size: number of tasks in a set.
         seed: of every run.
     """
@@ -52,7 +52,7 @@ class PolicyContract:
         raise NotImplementedError("Provide a fixture `policy` that returns the policy.")
 
     def predictor(self) -> Predictor:
-        """Return the policy's predictor: the emulated devices' own model."""
+        """Return the policy's predictor: the device model of the emulated devices."""
         return DevicePredictor()
 
     def devices(self, cluster: Cluster) -> list[Device]:
@@ -79,37 +79,37 @@ class PolicyContract:
         )
 
     def test_runs_each_task_once(self, policy: Policy) -> None:
-        """All at once: every task completes once, and nothing overlaps on paper."""
+        """Tasks that arrive at once: every task completes once, and no two intervals of a task overlap."""
         check_run(self.go(policy, self.tasks()))
 
     def test_runs_tasks_that_arrive_later(self, policy: Policy) -> None:
-        """Groups of four, the later ones while the first still run."""
+        """Tasks that arrive in groups of four while earlier ones run: each starts after its arrival."""
         result = self.go(policy, self.tasks(every_s=60.0, together=4))
         check_run(result)
         arrival_s = np.array([task.arrival_s for task in result.tasks])
         assert all(interval.start_s >= arrival_s[interval.task] for interval in result.record.intervals)
 
     def test_runs_on_one_gpu(self, policy: Policy) -> None:
-        """There is nothing to place, and everything to order."""
+        """One GPU: every task completes once."""
         check_run(self.go(policy, self.tasks()[:5], Cluster(self.cluster.gpus[:1])))
 
     def test_runs_one_task(self, policy: Policy) -> None:
-        """The smallest task set."""
+        """A task set of one task: it completes."""
         check_run(self.go(policy, self.tasks()[:1]))
 
     def test_forgets_between_runs(self, policy: Policy) -> None:
-        """The same seed gives the same timeline, also from a policy that has run before."""
+        """The same seed gives the same timeline, also if the policy object was used in other runs before."""
         first = self.go(policy, self.tasks())
         self.go(policy, self.tasks()[:5], Cluster(self.cluster.gpus[::-1]))
         again = self.go(policy, self.tasks())
         assert again.record == first.record
 
     def test_does_what_it_declares(self, policy: Policy) -> None:
-        """Table I: its traits are what its runs show."""
+        """Its traits (Table I) are those that its runs show."""
         assert self.observed(policy) == policy.traits
 
     def observed(self, policy: Policy) -> Traits:
-        """Return the traits that the policy shows: it set clocks, ran tasks together, distinguished types of GPU.
+        """Return the traits that runs show: the policy sets clocks, shares GPUs, distinguishes types of GPU.
 
         A policy that places by type uses other indices when the same GPUs are in another order. One that does not puts
         each task that it starts before any completes on the same index in both orders. (A later one may follow a task
@@ -135,8 +135,8 @@ def placement(result: Run, *, early: bool = False) -> dict[int, int]:
 def check_run(result: Run) -> None:
     """Assert the invariants of every run.
 
-    Each task completes exactly once and never runs in two places; JCT = waiting + execution (Eq. 8); the timeline's
-    energy is that of the devices; memory and MPS clients are never exceeded; the segments of a GPU leave no gap.
+    Each task completes exactly once and never runs on two GPUs at once; JCT = waiting + execution (Eq. 8); the energy
+    of the timeline is that of the devices; memory and MPS clients are never exceeded; segments of a GPU have no gap.
     """
     _check_tasks(result)
     np.testing.assert_allclose(result.jct_s, result.waiting_s + result.execution_s, rtol=1e-9, atol=1e-9)
@@ -172,7 +172,7 @@ def _check_segments(result: Run) -> None:
             assert len(segment.residents) <= gpu.mps_clients
             present = [each for each in intervals if each.start_s < segment.end_s and each.end_s > segment.start_s]
             assert {interval.task for interval in present} >= {task for task, _, _ in segment.residents}
-        # Tasks that load hold memory and begin no segment, so what is held grows only where an interval begins.
+        # Tasks that load use memory and begin no segment, so memory use grows only at the begin of an interval.
         for moment_s in {interval.start_s for interval in intervals}:
             used_mib = [
                 memory_mib(replace(result.tasks[each.task].workload, batch_size=each.batch_size))
@@ -186,14 +186,14 @@ def check_policy(make: Callable[[], Policy]) -> list[str]:
     """Run the contract tests on a policy without pytest.
 
     Args:
-        make: makes the policy, once for every test.
+        make: returns a new policy; called once for every test.
 
     Returns:
         A sentence for each test that it passed.
 
     Raises:
         AssertionError: a test fails.
-        InputError: `make` takes arguments, as a policy itself does.
+        InputError: `make` requires arguments; it may be a policy object by mistake.
     """
     check_arguments(make, "none, for a function that returns a policy", 0, "check_policy")
     contract = PolicyContract()

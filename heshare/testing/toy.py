@@ -1,4 +1,4 @@
-"""Toy device, for runs that can be checked by hand, and its predictor."""
+"""Toy device for runs that can be checked by hand, and its predictor."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ def toy_gpu(name: str = "Toy", *, memory_mib: float = 32_768.0, clocks_mhz: tupl
 
 
 class ToyDevice(VirtualDevice):
-    """A device in virtual time on which tasks take turns.
+    """A device in virtual time whose tasks share it by time-slicing.
 
-    With n residents an iteration takes n x base_s x top / clock. Power is idle power with nothing running, else idle
-    power plus 100 W x clock / top. MPS percentages have no effect. A subclass may draw another power: `power_w`.
+    With n residents an iteration takes n x base_s x top / clock. Power is the idle power with no resident, else idle
+    power plus 100 W x clock / top; a subclass may override `power_w`. MPS percentages have no effect.
 
     Args:
         gpu: the GPU.

@@ -15,28 +15,29 @@ from unittest import mock
 import msgspec
 
 from heshare.devices.device import TaskFailure
-from heshare.ops import clocks, keeper, mps
-from heshare.ops.clocks import HeldClock
+from heshare.ops import cleanup, clocks, mps
+from heshare.ops.clocks import ClockLock
 from heshare.ops.executor import job_tasks, local_gpus
 from heshare.ops.executor.executor_device import ExecutorDevice
 from heshare.ops.executor.gpu_lock import GpuLock
 from heshare.ops.executor.job_on_gpu import JobOnGpu
 from heshare.ops.executor.local_gpus import LocalGpus
 from heshare.ops.executor.run_observer import JournalingObserver
-from heshare.ops.jobs import run_journal, run_view
+from heshare.ops.jobs import run_journal, run_status
 from heshare.ops.jobs.run_state import MPS_ENDED, GpuState, RunState
 from heshare.ops.nvml import energy_account
 from heshare.ops.nvml.binding import GpuLostError, NvmlError
 from heshare.ops.nvml.card_sampler import CardSampler
 from heshare.ops.nvml.reader_process import value_of
-from heshare.ops.state.held_note import HeldNote
-from heshare.ops.state.run_note import RunNote
+from heshare.ops.state.run_state_file import RunStateFile
+from heshare.ops.state.state_file import StateFile
 from heshare.shared import journal
 from heshare.shared.journal import Journal
 from heshare.shared.signals import InterruptHandler
 
 NOT_SIMULATED = {
-    "the keeper is never replaced": "tests/unit/ops/test_keeper.py::test_a_keeper_that_is_killed_is_replaced",
+    "the cleanup process is never restarted": "tests/unit/ops/test_cleanup.py"
+    "::test_a_cleanup_process_that_is_killed_is_restarted",
     "a process of NVML that hangs is never replaced": "tests/unit/ops/nvml/test_card_reader.py"
     "::test_a_call_that_hangs_ends_at_its_deadline_and_the_process_is_replaced",
     "a job that ignores SIGTERM is not killed after the grace": "tests/unit/ops/workers/test_supervisor.py"
@@ -69,7 +70,7 @@ def _sigterm_ignored() -> Any:
 
 
 def _stop_ignored() -> Any:
-    return mock.patch.object(run_view, "stop", _nothing)
+    return mock.patch.object(run_status, "stop", _nothing)
 
 
 def _signal_during_release() -> Any:
@@ -84,12 +85,12 @@ def _jobs_not_ended() -> Any:
     )
 
 
-def _keeper_without_locks() -> Any:
+def _cleanup_without_locks() -> Any:
     opens = LocalGpus._open
 
     def opened(gpus: LocalGpus, exits: ExitStack) -> None:
-        start = gpus.host.keeper
-        with mock.patch.object(gpus.host, "keeper", lambda locks, tell: start([], tell)):
+        start = gpus.host.cleanup_process
+        with mock.patch.object(gpus.host, "cleanup_process", lambda locks, report: start([], report)):
             opens(gpus, exits)
 
     return mock.patch.object(LocalGpus, "_open", opened)
@@ -99,31 +100,31 @@ def _keeper_without_locks() -> Any:
 
 
 def _clock_not_given_back() -> Any:
-    return mock.patch.object(HeldClock, "close", _nothing)
+    return mock.patch.object(ClockLock, "close", _nothing)
 
 
 def _clock_note_removed_early() -> Any:
-    def release(clock: HeldClock) -> None:
-        if clock._note is not None:
+    def release(clock: ClockLock) -> None:
+        if clock._state_file is not None:
             card = clock._card
-            clock._forget()
+            clock._remove_state_file()
             card.unlock_clock()
 
-    return mock.patch.object(HeldClock, "release", release)
+    return mock.patch.object(ClockLock, "release", release)
 
 
 def _clock_locked_before_its_note() -> Any:
-    claim = clocks._claim
+    claim = clocks._write_state_file
 
-    def claimed(card: Any, uuid: str, sm_mhz: int) -> HeldNote:
+    def claimed(card: Any, uuid: str, sm_mhz: int) -> StateFile:
         card.lock_clock(sm_mhz)
         return claim(card, uuid, sm_mhz)
 
-    return mock.patch.object(clocks, "_claim", claimed)
+    return mock.patch.object(clocks, "_write_state_file", claimed)
 
 
 def _note_of_the_run_not_published() -> Any:
-    return mock.patch.object(RunNote, "publish", _nothing)
+    return mock.patch.object(RunStateFile, "publish", _nothing)
 
 
 def _no_cleanup_at_the_start() -> Any:
@@ -135,17 +136,17 @@ def _sweeps_no_mps() -> Any:
 
 
 def _note_deleted_first() -> Any:
-    def clean_up(note: RunNote) -> keeper.CleanedRun:
+    def clean_up(note: RunStateFile) -> cleanup.CleanedRun:
         note.path.unlink(missing_ok=True)
-        ended = keeper.end_marked(note.token)
+        ended = cleanup.end_marked(note.token)
         mps.sweep()
-        return keeper.CleanedRun(note.folder, ended)
+        return cleanup.CleanedRun(note.folder, ended)
 
-    return mock.patch.object(keeper, "_clean_up", clean_up)
+    return mock.patch.object(cleanup, "_clean_up", clean_up)
 
 
 def _marked_processes_left() -> Any:
-    return mock.patch.object(keeper, "end_marked", return_value=0)
+    return mock.patch.object(cleanup, "end_marked", return_value=0)
 
 
 # The journal, and what a session continues from it.
@@ -313,7 +314,7 @@ BROKEN: dict[str, Callable[[], Any]] = {
     "stop is ignored": _stop_ignored,
     "a signal interrupts the release": _signal_during_release,
     "jobs are not ended at the end": _jobs_not_ended,
-    "the keeper has no locks": _keeper_without_locks,
+    "the cleanup process has no locks": _cleanup_without_locks,
     "a clock is never given back": _clock_not_given_back,
     "the note of a clock is removed before the clock is unlocked": _clock_note_removed_early,
     "a clock is locked before it is noted": _clock_locked_before_its_note,

@@ -1,8 +1,8 @@
 """`heshare live` rehearsed without a GPU: `PYTHONPATH=tests python -m support.live_rehearsal --out data/live`.
 
-Everything is real (processes, journal, locks, keeper, wall time) but the NVML library, the MPS daemon and the work of
-the workers: those are the stand-ins of the tests. The device model emulates the GPU (`support.emulated_gpu`), so the
-result that the simulator should return is known. Its results are marked as a stand-in's.
+Everything is real (processes, journal, locks, cleanup process, wall time) but the NVML library, the MPS daemon and the
+work of the workers: those are the stand-ins of the tests. The device model emulates the GPU (`support.emulated_gpu`),
+so the result that the simulator should return is known. Its results are marked as a stand-in's.
 """
 
 from __future__ import annotations

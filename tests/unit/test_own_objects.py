@@ -18,8 +18,8 @@ from heshare.cli import app
 from heshare.lab.sweeps.cell_cache import _hash
 from heshare.policies import registry
 from heshare.policies.random_placement import Random
+from heshare.shared.disk_cache import NotCachedWarning
 from heshare.shared.errors import InputError
-from heshare.shared.kept import NotKeptWarning
 
 CLUSTER = "1xT4,1xA100"
 MODULE = """
@@ -127,7 +127,7 @@ def test_an_object_without_a_source_file_is_compared_and_not_kept(
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     cell: dict[str, Any] = {"__name__": "__main__", "Random": Random}
     exec("class Own(Random):\n    name = 'own'", cell)  # as a notebook's cell defines it
-    with pytest.warns(NotKeptWarning, match="runs with .*Own are not cached") as told:
+    with pytest.warns(NotCachedWarning, match="runs with .*Own are not cached") as told:
         table = hs.compare(3, CLUSTER, [cell["Own"](), "sjf"], seeds=2, cells=tmp_path)
     assert len(told) == 1
     assert table["policy"].tolist() == ["own", "sjf"] * 2
@@ -136,7 +136,7 @@ def test_an_object_without_a_source_file_is_compared_and_not_kept(
 
 def test_nothing_is_kept_of_code_that_differs_from_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heshare.lab.sweeps.sweep.package_version", lambda: "0.1 abc+")
-    with pytest.warns(NotKeptWarning, match="differs from its commit"):
+    with pytest.warns(NotCachedWarning, match="differs from its commit"):
         assert len(hs.compare(3, CLUSTER, "sjf", seeds=1, cells=tmp_path)) == 1
     assert not list(tmp_path.iterdir())
 

@@ -23,7 +23,7 @@ from heshare.scheduling.genetic import search, tournament
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.settings import Settings
 from heshare.shared import progress
-from heshare.shared.stopping import InterruptedWarning, Stopped
+from heshare.shared.interruption import InterruptedWarning, InterruptedWithResult
 from heshare.world.cluster import Cluster
 
 RUN = CliRunner()
@@ -93,7 +93,7 @@ def test_the_shell_prints_the_rows_so_far(tmp_path: Path, monkeypatch: pytest.Mo
     assert done.exit_code == 130
     assert "SJF" in done.stdout
     assert "FIFO" not in done.stdout
-    assert done.stderr == "heshare: interrupted: 2 of 3 runs had finished. Nothing was kept (see --cells).\n"
+    assert done.stderr == "heshare: interrupted: 2 of 3 runs had finished. No run was cached (see --cells).\n"
     assert not (tmp_path / "out").exists(), "a part looks like the whole"
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
     done = RUN.invoke(app, [*words, "--json"])
@@ -159,7 +159,7 @@ def test_other_endings_of_a_search_are_not_taken_for_a_result() -> None:
 
 
 def test_stopped_crosses_processes_and_promises_nothing() -> None:
-    stop = pickle.loads(pickle.dumps(Stopped("2 runs", {"a": 1})))
+    stop = pickle.loads(pickle.dumps(InterruptedWithResult("2 runs", {"a": 1})))
     assert (stop.text, stop.result, str(stop)) == ("2 runs", {"a": 1}, "")
 
 

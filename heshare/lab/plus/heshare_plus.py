@@ -31,7 +31,7 @@ from heshare.scheduling.pareto import non_dominated, thin
 from heshare.scheduling.plan import Batch
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import require
-from heshare.shared.stopping import Stopped
+from heshare.shared.interruption import InterruptedWithResult
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -134,7 +134,7 @@ def optimise(
 
     Raises:
         InputError: there is no task, one fits no GPU, or the budget is not a positive number.
-        Stopped: a Ctrl-C after the first weights, with the front so far.
+        InterruptedWithResult: a Ctrl-C after the first weights, with the front so far.
 
     Example:
         On two GPUs of one type, the only non-dominated plan of two tasks runs one task on each.
@@ -158,7 +158,7 @@ def optimise(
         if not len(search.objectives()) or type(stop) is not KeyboardInterrupt:
             raise
         front = replace(search.front(), predictor_rows=predictor.calls - before)
-        raise Stopped("the plans are those of the search so far", front) from None
+        raise InterruptedWithResult("the plans are those of the search so far", front) from None
     return replace(search.front(), predictor_rows=predictor.calls - before)
 
 

@@ -31,10 +31,10 @@ from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.shared.code_version import CHANGED, files_hash, package_version
+from heshare.shared.disk_cache import NotCachedWarning
 from heshare.shared.errors import require
-from heshare.shared.kept import NotKeptWarning
-from heshare.shared.progress import drawn
-from heshare.shared.stopping import Stopped
+from heshare.shared.interruption import InterruptedWithResult
+from heshare.shared.progress import tqdm_bar
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -118,7 +118,7 @@ def sweep(
 
     Raises:
         InputError: `n_jobs` out of range, or a metric that returns no number.
-        Stopped: a Ctrl-C after the first run, with the rows of the finished ones.
+        InterruptedWithResult: a Ctrl-C after the first run, with the rows of the finished ones.
     """
     good = n_jobs is None or (
         isinstance(n_jobs, int) and not isinstance(n_jobs, bool) and (n_jobs >= 1 or n_jobs == -1)
@@ -145,7 +145,7 @@ def sweep(
                 jobs.append(delayed(_run_job)(place, scenario, missing, streams, measures, package_version()))
 
     stopped = False
-    with drawn(progress, total=len(grid), initial=len(rows), desc="cells", unit="cell") as bar:
+    with tqdm_bar(progress, total=len(grid), initial=len(rows), desc="cells", unit="cell") as bar:
         # One job at a time for each process: a sweep that is killed loses only the running jobs.
         pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
         try:
@@ -164,7 +164,9 @@ def sweep(
 
     frame = _frame(grid, rows)
     if stopped:
-        raise Stopped(f"{len(rows)} of {len(grid)} runs had finished", frame) if rows else KeyboardInterrupt
+        raise (
+            InterruptedWithResult(f"{len(rows)} of {len(grid)} runs had finished", frame) if rows else KeyboardInterrupt
+        )
     return frame
 
 
@@ -251,7 +253,7 @@ def _descriptions(grid: Grid, metrics: Mapping[str, Metric]) -> dict[_Place, str
     """Return the descriptions of the cells that can be cached; a warning lists the others."""
     version = package_version()
     if version.endswith(CHANGED):
-        warnings.warn("no run is cached: the code differs from its commit", NotKeptWarning, stacklevel=3)
+        warnings.warn("no run is cached: the code differs from its commit", NotCachedWarning, stacklevel=3)
         return {}
 
     descriptions: dict[_Place, str] = {}
@@ -267,7 +269,7 @@ def _descriptions(grid: Grid, metrics: Mapping[str, Metric]) -> dict[_Place, str
 
     if unknown:
         text = f"runs with {', '.join(unknown)} are not cached: there is no source file"
-        warnings.warn(text, NotKeptWarning, stacklevel=3)
+        warnings.warn(text, NotCachedWarning, stacklevel=3)
     return descriptions
 
 

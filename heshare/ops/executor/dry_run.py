@@ -1,4 +1,4 @@
-"""Dry run of jobs on this machine's GPUs: the plan, what would be locked and started, which rights are missing."""
+"""Dry run of jobs on this machine's GPUs: the plan, the locks and processes of a run, and missing permissions."""
 
 import shutil
 from collections.abc import Sequence
@@ -31,13 +31,13 @@ from heshare.shared.file_lock import is_locked
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a run would do.
+    """Result of a dry run.
 
     Attributes:
-        jobs: one row a job: job, gpu (UUID), mps_pct, clock_mhz (None is the GPU's own), start_s, end_s,
-            as planned.
+        jobs: one row a job, as planned: job, gpu (UUID), mps_pct, clock_mhz (None is the GPU's default), start_s,
+            end_s.
         totals: time and energy as predicted by the device model.
-        notes: what would be locked and started, and what is missing.
+        notes: sentences on the locks and processes of a run, and on missing permissions.
     """
 
     jobs: pd.DataFrame
@@ -81,7 +81,7 @@ def dry_run(
     """Return what `execute` would do with the same arguments; nothing is started, locked, set or written.
 
     Raises:
-        InputError, DeviceError: what `execute` would refuse before it starts anything.
+        InputError, DeviceError: as `execute` before it starts anything.
     """
     host = host or Host()
     specs = read_jobs(file)
@@ -132,13 +132,11 @@ def _notes(chosen: ChosenGpus, folder: Path) -> list[str]:
     notes = [f"Nothing was started or changed. A run would write to {folder}."]
     for uuid in chosen.uuids:
         lock = lock_path(uuid)
-        held = "; another run has it now: it would be refused" if is_locked(lock) else ""
-        notes.append(f"GPU {uuid}: would be locked by {lock}{held}.")
+        in_use = "; another run has it now: it would be refused" if is_locked(lock) else ""
+        notes.append(f"GPU {uuid}: would be locked by {lock}{in_use}.")
     notes += [f"GPU {card.uuid}: {card.use}." for card in chosen.cards if card.uuid in chosen.uuids and card.use]
     if program is None:
         notes.append(f"No MPS ({mps.CONTROL} is not on the PATH): jobs would take turns, and shares are not enforced.")
     else:
-        notes.append(
-            f"An MPS daemon would be started for each GPU ({program}), and a process that gives all of it back."
-        )
+        notes.append(f"An MPS daemon would be started for each GPU ({program}), and a cleanup process.")
     return notes

@@ -1,4 +1,4 @@
-"""The executor: jobs on this machine's GPUs under a policy, by the same event loop as in virtual time."""
+"""The executor: runs jobs on this machine's GPUs under a policy, with the event loop of simulated runs."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,8 +42,8 @@ class ExecutorOptions:
     """Options of the executor, with defaults for real GPUs.
 
     Attributes:
-        timeouts: how long to wait.
-        log: tells the operator of events and progress; by default nobody.
+        timeouts: waiting times.
+        log: prints events and progress; by default nothing.
         host: the machine.
     """
 
@@ -64,7 +64,7 @@ def execute(
     power_limit: PowerLimit | None = None,
     options: ExecutorOptions | None = None,
 ) -> RunReport:
-    """Run the jobs of a file on real GPUs; everything about the run goes into its folder.
+    """Run the jobs of a file on real GPUs; journal, outputs and report are written to the run's folder.
 
     Args:
         file: the `jobs.yaml`.
@@ -74,12 +74,12 @@ def execute(
         predictor: the predictor of the policy.
         seed: of the policy's randomness.
         allow_clocks: let the policy lock clocks.
-        power_limit: from the start of the run on, kept by starts alone where no clock may be set.
+        power_limit: from the start of the run on; if clocks may not be set, only starts are delayed for it.
         options: of the executor.
 
     Raises:
         InputError: a bad file, policy or GPU; nothing has been started.
-        DeviceError: another run has a GPU, or it cannot be used; a disk stays full.
+        DeviceError: another run has a GPU, it is not usable, or the disk is full.
         Interrupted: a signal ended the run; the GPUs are released, the report is written, and `resume` continues it.
     """
     options = options or ExecutorOptions()
@@ -111,12 +111,12 @@ def resume(
     devices: str | None = None,
     options: ExecutorOptions | None = None,
 ) -> RunReport:
-    """Continue a run that ended early: jobs that are over stay so, jobs that ran are started again.
+    """Continue a run that ended early: finished jobs are not repeated, jobs that ran are started again.
 
-    It has the GPUs with which it began, or those that `devices` names, on this machine or another one.
+    It uses the GPUs with which it began, or those that `devices` names, on this machine or another one.
 
     Raises:
-        InputError: no run in this folder, or one that another process writes.
+        InputError: no run in this folder, or another process writes its journal.
         DeviceError, Interrupted: as `execute`.
     """
     options = options or ExecutorOptions()
@@ -126,9 +126,9 @@ def resume(
 
 
 class _SessionOfRun:
-    """One session of a run: the jobs that are not over, from taking the GPUs to giving them back.
+    """One session of a run: the unfinished jobs, from locking the GPUs to releasing them.
 
-    `chosen` are its GPUs; None are those with which the run began.
+    `chosen` are its GPUs; None means those with which the run began.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class _SessionOfRun:
         self._elapsed_s = self._at - sessions[0].session.at if sessions else 0.0
 
     def run(self) -> RunReport:
-        """Run the jobs; return the report of the run, which is written whatever ends the session."""
+        """Run the jobs; return the report of the run, which is written however the session ends."""
         self._state.end_session()
         tasks, jobs = job_tasks.remaining_tasks(self._state.jobs.values(), elapsed_s=self._elapsed_s)
         if not tasks:
@@ -156,7 +156,7 @@ class _SessionOfRun:
 
         clock = self._options.host.clock()
         gpus = self._gpus(jobs, clock.now_s)
-        # A second signal cuts off neither the release of the GPUs nor the report.
+        # A second signal interrupts neither the release of the GPUs nor the report.
         with handling(gpus.interrupts):
             try:
                 self._run_on(gpus, tasks, jobs, clock)
@@ -167,8 +167,8 @@ class _SessionOfRun:
             return read_report(self._folder).write(self._folder)
 
     def _run_on(self, gpus: LocalGpus, tasks: Sequence[Task], jobs: Mapping[int, AssignedJob], clock: Clock) -> None:
-        """Take the GPUs, run the jobs on them, and give them back."""
-        with self._told_release(gpus), gpus:
+        """Lock the GPUs, run the jobs on them, and release them."""
+        with self._journal_release(gpus), gpus:
             cluster = Cluster(tuple(device.gpu for device in gpus.devices))
             observer = JournalingObserver(
                 self._journal, self._state, jobs, gpus.devices, clock.now_s, self._options.log, self._options.host
@@ -176,10 +176,10 @@ class _SessionOfRun:
             self._begin(gpus, observer, len(tasks))
             fit_mask(tasks, cluster)
             policy = self._policy(gpus, observer)
-            # Every session draws random numbers of its own.
+            # Every session has its own random stream.
             seeds = np.random.SeedSequence(self._state.run.seed).spawn(self._number + 1)
             rng = np.random.default_rng(seeds[-1])
-            with self._told_end(observer, gpus):
+            with self._journal_end(observer, gpus):
                 run(
                     tasks, cluster, policy,
                     predictor=self._predictor, rng=rng, devices=gpus.devices, clock=clock, observer=observer,
@@ -202,7 +202,7 @@ class _SessionOfRun:
         )
 
     def _begin(self, gpus: LocalGpus, observer: JournalingObserver, jobs: int) -> None:
-        """Journal the GPUs of the session and its start, and tell the operator."""
+        """Journal and log the GPUs of the session and its start."""
         log, described = self._options.log, self._state.run
         counters_j = tuple(known(device.first_counter_j) for device in gpus.devices)
         rows = []
@@ -213,15 +213,15 @@ class _SessionOfRun:
         observer.begin(Session(self._at, tuple(rows), self._set_back_s, os.getpid(), counters_j, gpus.token))
 
         uuids = ", ".join(device.uuid for device in gpus.devices)
-        log.tell(f"{jobs} jobs to run on {uuids} under {described.policy}, in {self._folder}")
+        log.event(f"{jobs} jobs to run on {uuids} under {described.policy}, in {self._folder}")
         if described.allow_clocks and not any(len(device.gpu.clocks_mhz) > 1 for device in gpus.devices):
-            refused = "--allow-clocks is refused on every GPU: the jobs run, and the plan is for the GPUs' own clocks"
-            log.tell(refused)
+            refused = "--allow-clocks is refused on every GPU: the jobs run, planned for the GPUs' default clocks"
+            log.event(refused)
         for text in self._chosen.left_out if self._chosen else ():
             observer.note(text)
 
     def _policy(self, gpus: LocalGpus, observer: JournalingObserver) -> Policy:
-        """Return the policy of the run, around it what handles failures, and around that its power limit."""
+        """Return the policy of the run, wrapped by fault tolerance, wrapped by the power limit."""
         described = self._state.run
         policy: Policy = FaultTolerantPolicy(
             make(described.policy), lambda: any(device.expected for device in gpus.devices)
@@ -241,25 +241,25 @@ class _SessionOfRun:
         return within_limit(policy, limit, settings)
 
     @contextmanager
-    def _told_end(self, observer: JournalingObserver, gpus: LocalGpus) -> Iterator[None]:
-        """Journal how the run in the `with` ends; a `PolicyError` ends it in order, with the results so far."""
+    def _journal_end(self, observer: JournalingObserver, gpus: LocalGpus) -> Iterator[None]:
+        """Journal the end of the run in the `with`; a `PolicyError` ends it with the results so far."""
         try:
             yield
         except PolicyError as error:
             observer.note(str(error))
         except Interrupted as signal:
-            observer.note(f"{signal}: jobs are ended, the GPUs are given back")
+            observer.note(f"{signal}: jobs are ended, the GPUs are released")
             raise
         finally:
-            gpus.interrupts.ignore()  # a signal must not cut off the last accounts
+            gpus.interrupts.ignore()  # a signal must not interrupt the last accounts
             observer.finish()
 
     @contextmanager
-    def _told_release(self, gpus: LocalGpus) -> Iterator[None]:
-        """At the end of the `with`, log and journal what could not be given back."""
+    def _journal_release(self, gpus: LocalGpus) -> Iterator[None]:
+        """At the end of the `with`, log and journal what could not be released."""
         try:
             yield
         finally:
             for text in gpus.unreleased:
                 self._journal.append(Note(text))
-                self._options.log.tell(text)
+                self._options.log.event(text)

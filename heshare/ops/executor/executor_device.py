@@ -1,8 +1,7 @@
-"""A GPU of this machine that runs jobs, as a `Device` in wall time: jobs start without waiting, and fail alone.
+"""A GPU of this machine as a `Device` in wall time that runs the executor's jobs: starts do not block, jobs can fail.
 
-The card is read by `CardSampler`, whose readings may be late or missing; only a card that NVML calls lost gives up its
-jobs. The energy of each moment is divided among the jobs that run (`heshare.running.task_energy`), so that the card's
-account is always the sum of its parts.
+`CardSampler` reads the GPU; its readings may be late or missing. The GPU's energy is divided among the jobs that run
+(`heshare.running.task_energy`), so that the energies of jobs and idle time sum to the GPU's.
 """
 
 import math
@@ -10,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from heshare.devices.device import Device, Progress, Reading, TaskFailure
-from heshare.ops.clocks import HeldClock
+from heshare.ops.clocks import ClockLock
 from heshare.ops.descriptors import ShortageError
 from heshare.ops.executor.job_launcher import JobLauncher
 from heshare.ops.executor.job_on_gpu import Attempt, JobOnGpu
@@ -29,16 +28,16 @@ from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
 _IDLE_POLLS_S = (0.5, 2.0, 10.0)
-"""When an idle GPU is still polled, s after its last job: its power falls slowly."""
+"""Times after its last job at which an idle GPU is polled, s: its power falls slowly."""
 _USED = 2.0
-"""Power over idle power from which on an idle GPU is polled until it has fallen: others use it, or NVML errs."""
+"""Ratio of power to idle power above which an idle GPU is polled further: another process uses it, or NVML errs."""
 _SOON_S, _FRESH_S = 0.05, 0.05
 _SAME_S = 0.02
-"""Within so long of a sample the GPU is not read again, s: what happens at one moment needs one."""
+"""Age of a sample up to which the GPU is not read again, s: simultaneous events need one sample."""
 _BUSY_S = 2.0
-"""After so long with a job a clock that is still low is held low by somebody, s."""
+"""Time with a job after which a clock that is still low counts as locked by another process, s."""
 _GIVE_UP_S = 600.0
-"""An idle GPU that has not replied for so long is not waited for any more, s."""
+"""Time without a reply after which an idle GPU is no longer polled, s."""
 _TURNS = "jobs take turns (time-slicing) from now on; shares are not enforced"
 _NO_REPLY = "NVML does not reply"
 
@@ -49,14 +48,14 @@ class Timeouts:
 
     Attributes:
         poll_s: between two polls of a GPU while jobs run.
-        memory_s: for memory that another process holds.
-        nvml_s: for a call of NVML; then the process that made it is replaced, and the GPU takes no new jobs until it
+        memory_s: for memory that another process uses.
+        nvml_s: for an NVML call; then the process that made it is replaced, and the GPU gets no new jobs until it
             replies.
-        shared_s: failures on one GPU within so long of each other are one failure of what they share.
+        shared_s: failures on one GPU within this time of each other count as one failure of a shared component.
         grace_s: for a command to end after SIGTERM.
-        settle_s: after a change of a GPU's jobs or clock, until a reading of its power below a power limit counts.
-        mps_pauses_s: before the first restart of an MPS daemon that ends again and again, the second, ...; after the
-            last one the GPU goes on by time-slicing.
+        settle_s: after a change of a GPU's jobs or clock, until a power reading below a power limit counts.
+        mps_pauses_s: before the first, second, ... restart of an MPS daemon that ends repeatedly; after the last one
+            the GPU is shared by time-slicing.
     """
 
     poll_s: float = 1.0
@@ -70,20 +69,20 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class CardOfRun:
-    """What a device needs of its card.
+    """The GPU of an `ExecutorDevice`.
 
     Attributes:
-        gpu: what policies see; with a single clock where none may be set.
-        uuid: of the card.
-        sampler: reads it.
-        clock: sets its clock; None where that may not be done.
-        exclusive: whether its compute mode lets only one process at a time use it without MPS.
+        gpu: its description for policies; with a single clock if clocks may not be set.
+        uuid: of the GPU.
+        sampler: takes its readings.
+        clock: locks its clock; None if that is not allowed.
+        exclusive: whether its compute mode allows only one process at a time without MPS.
     """
 
     gpu: Gpu
     uuid: str
     sampler: CardSampler
-    clock: HeldClock | None
+    clock: ClockLock | None
     exclusive: bool = False
 
 
@@ -91,30 +90,30 @@ class ExecutorDevice(Device):
     """A GPU that runs jobs.
 
     Args:
-        card: the card.
+        card: the GPU.
         launcher: starts clients of `mps`.
         jobs: the job of each task.
         now_s: the time that all devices of the run share, s.
-        mps: the session of the card.
-        timeouts: how long to wait.
-        notes: what the operator has to be told already.
+        mps: the MPS session of the GPU.
+        timeouts: waiting times.
+        notes: messages for the operator from the opening of the GPU.
         on_stop: begins to end the jobs of all GPUs of the run (`begin_stop`).
 
     Attributes:
-        lost: why the GPU can no longer be used; empty as long as it can.
-        drained: why nothing new may start on it, for now or for good, while its jobs run on; empty as long as it may.
+        lost: the reason why the GPU is unusable, else empty.
+        drained: the reason why no new job may start on it while its jobs run on, else empty; it may be temporary.
         latest: the latest reading, without the jobs.
-        requested_mhz: the clock that was requested, MHz; None for the card's own.
+        requested_mhz: the requested clock, MHz; None for the GPU's default.
         idle_j: energy while nothing ran, J.
-        ended: the records of attempts that have ended, by task, until they are taken out.
-        notes: what the operator has to be told.
-        first_counter_j: the card's energy counter when it was taken for the run, J; NaN where that is unknown.
-        counter_j: the same at the last reading.
+        ended: the records of attempts that have ended, by task, until the observer removes them.
+        notes: messages for the operator that are not journalled yet.
+        first_counter_j: the energy counter at the begin of the session, J; NaN if unknown.
+        counter_j: the energy counter at the last reading, J.
         estimated_j: the part of its energy that is an integral of power readings, J.
-        unknown_s: time whose energy is unknown, and in no account, s.
+        unknown_s: time whose energy is unknown and not counted, s.
 
     Raises:
-        NvmlError: the card does not reply, or is lost.
+        NvmlError: the GPU does not reply, or is lost.
     """
 
     provenance = "measured"
@@ -145,7 +144,7 @@ class ExecutorDevice(Device):
         self._sampled_s = self._next_read_s = self._idle_since_s = -math.inf
         self._busy_since_s = math.inf
         self._first_failure: tuple[float, int] = (-math.inf, -1)
-        self._short = self._low_told = False
+        self._short = self._low_clock_reported = False
         self._restarts, self._mps_due_s = DaemonRestarts(timeouts.mps_pauses_s), math.inf
 
         first = self._sampler.sample(wait_s=timeouts.nvml_s)
@@ -166,39 +165,39 @@ class ExecutorDevice(Device):
 
     @property
     def state(self) -> str:
-        """`lost`, `drained` (its jobs run on, nothing new may start) or `ok`, as the journal and the report have it."""
+        """`lost`, `drained` (its jobs run on, no new ones start) or `ok`, as in the journal and the report."""
         return "lost" if self.lost else "drained" if self.drained else "ok"
 
     @property
     def expected(self) -> bool:
-        """Whether it is drained only since NVML does not reply, and still may."""
+        """Whether it is drained only because NVML does not reply, and a reply is still awaited."""
         return not self.lost and 0.0 < self._sampler.silent_s < _GIVE_UP_S
 
     def shares_j(self) -> dict[int, float]:
-        """Return the energy so far of each job on it, and of those in `ended`, J."""
+        """Return the energy so far of each of its jobs and of those in `ended`, J."""
         ended_j = {task: attempt.energy_j for task, attempt in self.ended.items()}
         return ended_j | {task: resident.energy_j for task, resident in self._residents.items()}
 
     def note(self, text: str) -> None:
-        """Tell the operator something about the GPU, on stderr and in the report."""
+        """Add a message about the GPU for the operator, on stderr and in the report."""
         self.notes.append(timed(self._now_s(), text))
 
     def began_s(self, task_id: int) -> float:
-        """Return when a job began, s: inf while its process loads or its start waits, and -inf without such a job."""
+        """Return the begin of a job, s: inf while its process loads or its start waits, -inf without such a job."""
         if task_id not in self._residents:
             return -math.inf
         released_s = self._residents[task_id].released_s
         return math.inf if math.isnan(released_s) else released_s
 
     def descriptors(self) -> list[int]:
-        """Return what becomes readable when a job's process ends."""
+        """Return the descriptors that become readable when a job's process ends."""
         found = [resident.descriptor for resident in self._residents.values()]
         return [descriptor for descriptor in found if descriptor is not None]
 
-    # What every device does.
+    # The methods of `Device`.
 
     def set_clock(self, sm_mhz: int | None) -> None:
-        """Request a clock of the grid; one that cannot be set is noted, and the GPU keeps its own."""
+        """Request a clock of the grid; if it cannot be set, a message is added and the GPU's default remains."""
         if sm_mhz is not None:
             self.gpu.check_clock(sm_mhz)
         if self._card.clock is not None:
@@ -219,10 +218,10 @@ class ExecutorDevice(Device):
         self.requested_mhz = sm_mhz
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
-        """Start a job as soon as its memory is free; an error is a failure of the job, which `take_failures` returns.
+        """Start a job as soon as its memory is free; errors are failures of the job, see `take_failures`.
 
         Raises:
-            DeviceError: the id runs already, or there are too many clients.
+            DeviceError: a task with this id runs, or there are too many clients.
         """
         if task_id in self._residents or len(self._residents) >= self.gpu.mps_clients:
             found = f"{self.running} jobs on it" if task_id not in self._residents else f"job {task_id} on it"
@@ -243,7 +242,7 @@ class ExecutorDevice(Device):
         return min(self._remove(resident), resident.iterations)
 
     def stop_all(self) -> None:
-        """End all jobs at once, and begin to end those of the run's other GPUs: the run ends."""
+        """End all jobs at the end of the run, and begin to end those of its other GPUs."""
         self._bring_up_to_date()
         self._on_stop()
         self._join_stopping()
@@ -252,7 +251,7 @@ class ExecutorDevice(Device):
             self._remove(resident)
 
     def begin_stop(self) -> None:
-        """Begin to end all jobs, without waiting for that."""
+        """Begin to end all jobs without waiting for their end."""
         for resident in self._residents.values():
             resident.begin_stop("lost", "the run ended")
 
@@ -263,7 +262,7 @@ class ExecutorDevice(Device):
         return self._as_seen(progress)
 
     def next_event_s(self) -> float:
-        """Return when to poll it again, s: soon while jobs load or end, else after `poll_s`; `inf` once it is idle."""
+        """Return the time of the next poll, s: soon while jobs load or end, else after `poll_s`; `inf` once idle."""
         now_s = self._now_s()
         if self._failed:
             return now_s
@@ -274,7 +273,7 @@ class ExecutorDevice(Device):
         if any(resident.loading or resident.stopping is not None for resident in residents):
             return now_s + _SOON_S
         deadline_s = min(resident.deadline_s for resident in residents)
-        # A process without a descriptor does not wake the run at its end, so it is polled more often.
+        # The end of a process without a pidfd does not wake the run, so it is polled more often.
         watched = all(resident.descriptor is not None for resident in residents)
         return max(now_s, min(deadline_s, now_s + (self._timeouts.poll_s if watched else _SOON_S)))
 
@@ -307,9 +306,9 @@ class ExecutorDevice(Device):
     # Readings and energy.
 
     def update(self, *, force: bool = False) -> None:
-        """Read the GPU and divide its energy, unless that was done a moment ago (or `force`).
+        """Read the GPU and divide its energy, unless the last sample is recent and `force` is false.
 
-        A silent GPU's `latest` stays as it was.
+        Without a reply `latest` does not change.
         """
         now_s = self._now_s()
         if self.lost or now_s < (self._sampled_s + _SAME_S if force else self._next_read_s):
@@ -325,17 +324,17 @@ class ExecutorDevice(Device):
         if sample is not None:
             self.latest = self._reading_of(sample)
             self._divide_energy()
-            self._tell_low_clock(now_s)
+            self._report_low_clock(now_s)
         self._update_drained()
 
     def _bring_up_to_date(self) -> None:
-        """Divide the energy so far among the jobs that ran, before those change; end them on a lost GPU."""
+        """Divide the energy so far among the jobs that ran, before a change of jobs; end the jobs of a lost GPU."""
         self.update(force=True)
         if self.lost:
             for resident in self._residents.values():
                 reason = f"{self.uuid} was lost"
                 resident.begin_stop("lost", reason)
-                # A job that still waits for memory has no process to end, and fails at once.
+                # A job that waits for memory has no process yet, and fails at once.
                 resident.failure = resident.failure or TaskFailure(resident.task_id, "lost", reason, charged=False)
 
     def _reading_of(self, sample: CardSample) -> Reading:
@@ -344,11 +343,11 @@ class ExecutorDevice(Device):
         self._known_mhz = self._known_mhz if math.isnan(sample.sm_mhz) else sample.sm_mhz
         self.counter_j = self._sampler.counter_j
         self.estimated_j, self.unknown_s = self._sampler.energy.estimated_j, self._sampler.energy.unknown_s
-        power_w = 0.0 if math.isnan(sample.power_w) else sample.power_w  # no value is invented for what is unknown
+        power_w = 0.0 if math.isnan(sample.power_w) else sample.power_w  # unknown power is not estimated
         return Reading(self._now_s(), None, sample.sm_mhz, power_w, sample.energy_j, throttled=bool(sample.limits))
 
     def _as_seen(self, progress: dict[int, Progress]) -> Reading:
-        # A policy decides by the last clock that was read. The power of a lost GPU is unknown.
+        # Policies get the last clock that was read. The power of a lost GPU is unknown.
         sm_mhz = self._known_mhz if math.isnan(self.latest.sm_mhz) else self.latest.sm_mhz
         return replace(
             self.latest,
@@ -360,10 +359,10 @@ class ExecutorDevice(Device):
         )
 
     def _divide_energy(self) -> None:
-        """Give the energy since the last division to the jobs that ran, or to idle time."""
+        """Divide the energy since the last division among the jobs that ran, or add it to idle energy."""
         spent_j = self.latest.energy_j - self._divided_j
         if spent_j <= 0.0:
-            return  # a counter stands still for 0.1 s or so
+            return  # counters are updated only about every 0.1 s
         took_s = self.latest.time_s - self._divided_s
         self._divided_j, self._divided_s = self.latest.energy_j, self.latest.time_s
 
@@ -371,7 +370,7 @@ class ExecutorDevice(Device):
         if not running:
             self.idle_j += spent_j
             return
-        # Without MPS a job has the whole GPU in its turn, whatever its share.
+        # Without MPS a job has the whole GPU in its time slice, whatever its share.
         turns = self._mps.sharing != MPS
         residents = [replace(one.resident, mps_pct=100) if turns else one.resident for one in running]
         shares_j = share_energy(self._card.gpu, residents, self.latest.sm_mhz, spent_j, took_s)
@@ -379,23 +378,23 @@ class ExecutorDevice(Device):
             resident.energy_j += share_j
             resident.limits.update(self._limits)
 
-    def _tell_low_clock(self, now_s: float) -> None:
-        """Tell once that the clock stays low under load, although nothing that NVML names holds it down."""
+    def _report_low_clock(self, now_s: float) -> None:
+        """Report once that the clock stays low under load without a limit that NVML reports."""
         busy = any(not math.isnan(resident.released_s) for resident in self._residents.values())
         self._busy_since_s = min(self._busy_since_s, now_s) if busy else math.inf
-        if self._low_told or self.requested_mhz is not None or now_s - self._busy_since_s < _BUSY_S:
+        if self._low_clock_reported or self.requested_mhz is not None or now_s - self._busy_since_s < _BUSY_S:
             return
         top_mhz = float(self.gpu.max_mhz)
         text = low_clock(self.latest.sm_mhz, top_mhz, idles=False, throttled=self.latest.throttled)
         if text:
-            self._low_told = True
+            self._low_clock_reported = True
             self.note(text)
 
     def _update_drained(self) -> None:
         silent_s = self._sampler.silent_s
         drained = self._sampler.drained or (_NO_REPLY if silent_s else "")
         if not drained and self._card.exclusive and self._mps.sharing != MPS and math.isinf(self._mps_due_s):
-            drained = "its compute mode is exclusive, and there is no MPS any more by which jobs could share it"
+            drained = "its compute mode is exclusive, and without MPS jobs cannot share it"
         if drained == self.drained:
             return
 
@@ -416,16 +415,16 @@ class ExecutorDevice(Device):
         if self._sampler.drained:
             return math.inf
         ahead = [self._idle_since_s + after_s for after_s in _IDLE_POLLS_S if self._idle_since_s + after_s > now_s]
-        # Below a power limit, starts would wait for ever for a last reading of what was not the run's.
+        # Under a power limit, starts would wait for ever if the last reading includes another process's power.
         used = self.latest.power_w > _USED * self.gpu.idle_w
         return min(ahead, default=now_s + _IDLE_POLLS_S[-1] if used else math.inf)
 
     # Starts and ends of jobs.
 
     def _try_start(self, resident: JobOnGpu) -> None:
-        """Start its process if its memory is free and MPS is there, or wait for both; none on a lost or drained GPU."""
+        """Start the process if its memory is free and MPS runs, else wait; fail on a lost or drained GPU."""
         if resident.failure is not None:
-            return  # it has failed to start: another attempt is the policy's to decide
+            return  # its start has failed: the policy decides on another attempt
         if self.lost:
             resident.failure = TaskFailure(resident.task_id, "lost", f"{self.uuid} was lost", charged=False)
             return
@@ -459,15 +458,15 @@ class ExecutorDevice(Device):
         resident.number = self._launcher.attempt(task_id)
 
     def _free_for_mib(self, newcomer: JobOnGpu) -> float:
-        """Return the memory that neither the other jobs nor, where that is known, foreign processes need, MiB."""
+        """Return the memory that the other jobs do not need and foreign processes, if known, do not use, MiB."""
         others = [one for one in self._residents.values() if one is not newcomer and one.worker is not None]
         ours_mib = sum(other.job.spec.memory_mib for other in others)
-        # Jobs may not yet hold all that they need, so only what is held beyond that is foreign.
+        # Jobs may not have allocated all that they need, so only memory in use beyond their needs is foreign.
         foreign_mib = max(0.0, self.gpu.memory_mib - self._free_mib - ours_mib)
         return self.gpu.memory_mib - ours_mib - foreign_mib
 
     def _release_loaded(self, now_s: float) -> None:
-        """Allow the jobs that load to begin once every one of them is ready, so that a batch begins together."""
+        """Let the jobs that load begin once all of them are ready, so that a batch begins at the same time."""
         loading = [(one, one.worker) for one in self._residents.values() if one.worker is not None and one.loading]
         if all(worker.ready for _, worker in loading):
             for resident, worker in loading:
@@ -475,7 +474,7 @@ class ExecutorDevice(Device):
                 resident.released_s = now_s
 
     def _end_excess(self, resident: JobOnGpu, now_s: float) -> None:
-        """Begin to end a job that has taken too long, or has written too much."""
+        """Begin to end a job that exceeds its time limit or its output limit."""
         if resident.stopping is not None:
             return
         if now_s >= resident.deadline_s:
@@ -491,20 +490,20 @@ class ExecutorDevice(Device):
                 self._failed.append(self._classify(resident, failure))
 
     def _classify(self, resident: JobOnGpu, failure: TaskFailure) -> TaskFailure:
-        """Return a failure soon after another one as one of what both share; the job that failed first is suspect."""
+        """Return a failure soon after another one as a failure of a shared component; the first job is suspect."""
         now_s, (first_s, first_task) = self._now_s(), self._first_failure
         if failure.kind not in ("crash", "memory") or self._mps.sharing != MPS:
             return failure
-        # A job that was started after the first failure has failed on its own.
+        # A job that was started after the first failure has failed independently.
         recent = resident.began_s <= first_s and now_s - first_s <= self._timeouts.shared_s
         if first_task != failure.task_id and recent:
-            reason = f"failed with its neighbours on {self.uuid}: {failure.reason}"
+            reason = f"failed with its co-runners on {self.uuid}: {failure.reason}"
             return TaskFailure(failure.task_id, "shared", reason, charged=False)
         self._first_failure = (now_s, failure.task_id)
         return replace(failure, alone=True) if self._residents else failure
 
     def _check_mps(self) -> None:
-        """End all clients of an MPS daemon that has ended, as failed together; start a new one after a pause."""
+        """After the end of the MPS daemon: end all its clients as failed together, restart the daemon after a pause."""
         now_s = self._now_s()
         if now_s >= self._mps_due_s and not self.lost:
             self._mps_due_s = math.inf
@@ -524,7 +523,7 @@ class ExecutorDevice(Device):
         self._mps.stop()
         pause_s = self._restarts.pause_s(now_s)
         self._mps_due_s = now_s + pause_s
-        then = f"it is started again in {pause_s:g} s" if math.isfinite(pause_s) else f"it is left so: {_TURNS}"
+        then = f"it is started again in {pause_s:g} s" if math.isfinite(pause_s) else f"no restart: {_TURNS}"
         self.note(f"the MPS server of {self.uuid} went down; {then}")
 
     def _join_stopping(self) -> None:
@@ -543,7 +542,7 @@ class ExecutorDevice(Device):
 
 
 class LostDevice(ExecutorDevice):
-    """A GPU that is missing when a run is resumed: what is started there fails at once, free of charge."""
+    """A GPU that is missing when a run is resumed: jobs that are started there fail at once, uncharged."""
 
     def __init__(self, gpu: Gpu, uuid: str, reason: str, now_s: Callable[[], float]) -> None:
         self.gpu, self.uuid, self.lost, self.drained = gpu, uuid, reason, ""
@@ -561,35 +560,35 @@ class LostDevice(ExecutorDevice):
 
     @property
     def expected(self) -> bool:
-        """Never: it is missing for the whole session."""
+        """False: it is missing for the whole session."""
         return False
 
     def update(self, *, force: bool = False) -> None:
-        """There is nothing to read."""
+        """Do nothing."""
 
     def set_clock(self, sm_mhz: int | None) -> None:
-        """There is nothing to set."""
+        """Do nothing."""
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
-        """Let the job fail at once."""
+        """Record a failure of the job."""
         self._progress[task_id] = Progress(task_id, Resident(workload, mps_pct), 0.0, math.inf)
         self._failed.append(TaskFailure(task_id, "lost", self.lost, charged=False))
 
     def stop(self, task_id: int) -> float:
-        """Take the job away."""
+        """Remove the job."""
         self._failed = [failure for failure in self._failed if failure.task_id != task_id]
         self._leave(task_id)
         return 0.0
 
     def stop_all(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing."""
 
     def read(self) -> Reading:
-        """Return a reading of which nothing is known."""
+        """Return a reading without values."""
         return self._as_seen(dict(self._progress))
 
     def next_event_s(self) -> float:
-        """Return now if a job has failed."""
+        """Return the present time if a job has failed, else `inf`."""
         return self._now_s() if self._failed else math.inf
 
     def advance(self, to_s: float) -> list[int]:

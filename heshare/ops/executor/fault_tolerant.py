@@ -1,4 +1,4 @@
-"""Fault tolerance for any policy: retry failed tasks, run suspects alone, plan again without lost or drained GPUs."""
+"""Fault tolerance for any policy: retries of failed tasks, suspects run alone, replanning without unusable GPUs."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _AGAIN_S = 1.0
 
 
 class _RenumberedTasks(Mapping[int, Running]):
-    """The tasks of a GPU, with their GPUs as numbers among those that are available."""
+    """The running tasks of a GPU, with GPU indices among the available GPUs."""
 
     def __init__(self, running: Mapping[int, Running], available: Sequence[int]) -> None:
         self._running, self._available = running, available
@@ -47,17 +47,16 @@ class _RenumberedTasks(Mapping[int, Running]):
 
 
 class FaultTolerantPolicy(PolicyAround):
-    """A policy on GPUs that can fail, for tasks on one GPU each; while nothing fails it decides as the wrapped one.
+    """A policy on GPUs that can fail, for tasks on one GPU each; without failures it decides as the wrapped policy.
 
-    That policy gets no failures. A task to be retried arrives again. A suspect, which may have made its neighbours
-    fail, is hidden until nothing else waits, and then has a GPU to itself. When a GPU is lost or drained, the policy is
-    reset to the cluster of the others, and every waiting task arrives again; tasks that fit none of these GPUs are
-    hidden and remain unfinished. What runs on a drained GPU runs on, out of the policy's sight. When that GPU takes
-    tasks again, the policy is reset to the cluster with it. A start that would give a suspect a neighbour is refused,
-    and that task arrives again.
+    Failures are not passed on: a task to be retried arrives again. A suspect, which may have made its co-runners fail,
+    is hidden until nothing else waits, and then runs alone on a GPU; starts next to it are refused, and those tasks
+    arrive again. When a GPU is lost or drained, the wrapped policy is reset to the cluster of the others, and every
+    waiting task arrives again; tasks that fit none of these GPUs are hidden and remain unfinished. Tasks on a drained
+    GPU run on, hidden from the policy; when the GPU accepts tasks again, the policy is reset to the cluster with it.
 
-    `expected` returns whether a drained GPU may take tasks again soon: a policy that ticks is then not stranded while
-    it can start nothing.
+    `expected` returns whether a drained GPU may accept tasks again soon; a policy with ticks is then not stopped as
+    stranded while it can start nothing.
     """
 
     def __init__(self, policy: Policy, expected: Callable[[], bool] = lambda: False) -> None:
@@ -109,7 +108,7 @@ class FaultTolerantPolicy(PolicyAround):
             yield from self._start_suspects(view)
 
     def _visible(self, view: View) -> View:
-        """Return the view of the policy: no suspects, no lost or drained GPUs, no task that fits none of the others."""
+        """Return the view without suspects, lost or drained GPUs, and tasks that fit none of the other GPUs."""
         gpus: Sequence[GpuView] = view.gpus
         waiting = view.waiting
         if self._suspects:
@@ -124,9 +123,9 @@ class FaultTolerantPolicy(PolicyAround):
         return replace(gpu, index=place, running=_RenumberedTasks(gpu.running, self._available))
 
     def _translated(self, event: Event, visible: View) -> Event | None:
-        """Return the event without failures and in the policy's numbering of GPUs; None if it does not concern it."""
+        """Return the event without failures and with the wrapped policy's GPU indices; None if it is not for it."""
         kind, tasks = event.kind, event.tasks
-        # The policy takes a start that was refused beside a suspect for done, so that task arrives again.
+        # The wrapped policy assumes that a start refused next to a suspect has succeeded, so the task arrives again.
         if kind is EventKind.FAILURE:
             everything = self._replan or self._refused
             retried = [task.id for task in visible.waiting if everything or task.id in tasks]
@@ -143,7 +142,7 @@ class FaultTolerantPolicy(PolicyAround):
         return Event(kind, event.time_s, tasks, self._available.index(event.gpu))
 
     def _filtered(self, actions: Iterable[Action], view: View) -> Iterator[Action]:
-        """Yield the actions in the cluster's numbering, without those that give a suspect a neighbour."""
+        """Yield the actions with the cluster's GPU indices, without starts next to a suspect."""
         running = {task for index in self._available for task in view.gpus[index].running}
         for action in actions:
             if isinstance(action, SetClock):
@@ -161,13 +160,13 @@ class FaultTolerantPolicy(PolicyAround):
             yield action
 
         if self._refused and not running:
-            yield Wait(view.now_s + _AGAIN_S)  # no end of a task will bring the next event
+            yield Wait(view.now_s + _AGAIN_S)  # no task will end and cause the next event
 
     def _of_cluster(self, gpu: int) -> int:
         return self._available[gpu] if 0 <= gpu < len(self._available) else gpu
 
     def _start_suspects(self, view: View) -> Iterator[Action]:
-        """Yield starts of suspects on idle GPUs, one each, at the GPU's own clock; the largest GPU first."""
+        """Yield starts of suspects on idle GPUs, one each, at the GPU's default clock; the largest GPU first."""
         idle = [view.gpus[index] for index in self._available if not len(view.gpus[index].running)]
         idle.sort(key=lambda gpu: (-gpu.free_mib, gpu.index))
         for task in [task for task in view.waiting if task.id in self._suspects]:

@@ -1,4 +1,4 @@
-"""One run a GPU: a machine-wide lock for each UUID, held until a run and its keeper have ended."""
+"""Machine-wide lock of a GPU by UUID, for one run at a time, held until the run and its cleanup process have ended."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from heshare.ops.state.held_note import MachinePlace
+from heshare.ops.state.state_file import ProcessLocation
 from heshare.shared.display import printable
 from heshare.shared.errors import DeviceError
 from heshare.shared.file_lock import FileLock
@@ -26,13 +26,13 @@ class GpuInUseError(DeviceError):
 
 
 class GpuLock(FileLock):
-    """The lock of the GPU with a UUID; the keeper of a run inherits its descriptor.
+    """The lock of the GPU with a UUID; the cleanup process of a run inherits its descriptor.
 
-    The file is for all users: who may open it may lock it. It is never deleted.
+    The file is shared by all users: any user who may open it may lock it. It is never deleted.
 
     Raises:
         GpuInUseError: another run has it; the message names that run's process and command.
-        DeviceError: the file cannot be made, or is no plain file.
+        DeviceError: the file cannot be created, or is no plain file.
     """
 
     def __init__(self, uuid: str) -> None:
@@ -54,7 +54,7 @@ class GpuLock(FileLock):
         start_s = time.monotonic()
         while not self.acquire():
             holder = os.pread(self.descriptor, 4096, 0).decode(errors="replace").strip()
-            # A run that was killed leaves its GPU to its keeper for a while, and takes a moment to end itself.
+            # The cleanup process of a killed run has the lock for a while, and the run takes a moment to end.
             if time.monotonic() - start_s > (_CLEANUP_S if _has_ended(holder) else _EXIT_S):
                 raise GpuInUseError(
                     f"GPU {uuid}: another run has it: {printable(holder)[:500] or 'a process without a name'}. "
@@ -63,8 +63,8 @@ class GpuLock(FileLock):
                 )
             time.sleep(0.05)
         if fcntl.fcntl(self.descriptor, fcntl.F_GETFL) & os.O_RDWR:
-            command, place = " ".join(shlex.join(sys.orig_argv).split()), MachinePlace.here()
-            with suppress(OSError):  # on a full disk the lock holds all the same, and only its text is missing
+            command, place = " ".join(shlex.join(sys.orig_argv).split()), ProcessLocation.here()
+            with suppress(OSError):  # on a full disk only the text is missing; the lock is valid
                 os.ftruncate(self.descriptor, 0)
                 text = f"process {os.getpid()}: {command}"[:3800] + f"\n{place}"
                 os.pwrite(self.descriptor, text.encode(), 0)
@@ -73,8 +73,8 @@ class GpuLock(FileLock):
 def _open_for_all(path: Path, _: int) -> int:
     """Open the file of a lock, never through a link.
 
-    A file that is there is opened without O_CREAT: in a folder for all users Linux may refuse it otherwise, also to
-    root (fs.protected_regular). A lock needs no right to write; the file of another user's earlier release gives none.
+    An existing file is opened without O_CREAT, which Linux may refuse in a folder for all users, also to root
+    (fs.protected_regular). A lock needs no write permission; files of earlier releases may not grant it to others.
     """
     flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     while True:
@@ -90,7 +90,7 @@ def _open_for_all(path: Path, _: int) -> int:
             except FileExistsError:
                 continue
             try:
-                os.fchmod(made, 0o666)  # whatever the umask is
+                os.fchmod(made, 0o666)  # independent of the umask
             finally:
                 os.close(made)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -100,9 +100,9 @@ def _open_for_all(path: Path, _: int) -> int:
 
 
 def _has_ended(holder: str) -> bool:
-    """Return whether the process that a lock names has ended; one of another container cannot be judged."""
+    """Return whether the process that a lock names has ended; False for one of another container."""
     match = re.fullmatch(r"process (\d{1,9}):.*\n(.*)", holder)
-    if match is None or match[2] != str(MachinePlace.here()):
+    if match is None or match[2] != str(ProcessLocation.here()):
         return False
     return not alive(int(match[1]), started_at(int(match[1])))
 

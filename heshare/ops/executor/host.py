@@ -1,4 +1,4 @@
-"""What a run uses of this machine: its cards, MPS, processes and time; tests put another machine in its place."""
+"""Interface of the executor to this machine: GPUs, MPS, processes and time; tests substitute a simulated one."""
 
 import os
 import shutil
@@ -8,8 +8,8 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
+from heshare.ops.cleanup import CleanupProcess
 from heshare.ops.executor.job_process import AssignedJob, CommandWorker
-from heshare.ops.keeper import Keeper
 from heshare.ops.mps import CONTROL, MPS, TIME_SLICE, MpsSession
 from heshare.ops.nvml.card_reader import CardReader
 from heshare.ops.nvml.card_survey import SurveyedCard, survey
@@ -23,7 +23,7 @@ class Host:
     """This machine."""
 
     def clock(self) -> Clock:
-        """Return the clock of a run, which begins now."""
+        """Return the clock of a run that begins now."""
         return WallClock()
 
     def survey(self) -> Sequence[SurveyedCard]:
@@ -31,34 +31,34 @@ class Host:
         return survey()
 
     def reader(self, deadline_s: float) -> CardReader:
-        """Return what reads and clocks the cards; a call may take `deadline_s`, s."""
+        """Return the reader of the GPUs; a call may take `deadline_s`, s."""
         return CardReader(deadline_s)
 
-    def keeper(self, locks: Sequence[int], tell: Callable[[str], object]) -> Keeper:
+    def cleanup_process(self, locks: Sequence[int], report: Callable[[str], object]) -> CleanupProcess:
         """Start the process that restores clocks and MPS when this one ends."""
-        return Keeper(locks, tell=tell)
+        return CleanupProcess(locks, report=report)
 
     def sharing(self) -> str:
-        """Return how jobs would share a card here: `mps`, or `time-slice` where its program is missing."""
+        """Return how jobs would share a GPU: `mps`, or `time-slice` if the MPS program is not installed."""
         return MPS if shutil.which(CONTROL) else TIME_SLICE
 
     def mps(self, uuid: str) -> MpsSession:
-        """Return an MPS session for a card, which is not started yet."""
+        """Return an MPS session for a GPU, which is not started yet."""
         return MpsSession(uuid)
 
     def models_lack(self) -> str:
-        """Return what is missing for workloads of Table IV and how to install it; empty if nothing is."""
+        """Return the missing libraries of workloads of Table IV and how to install them; empty if none is missing."""
         lacking = [name for name in LIBRARIES["live"] if find_spec(name) is None]
         return f"{', '.join(lacking)} missing: {install_command('live')}" if lacking else ""
 
     def models(self, mps: MpsSession, outputs: Path) -> Launcher:
-        """Return what starts workloads of Table IV as clients of an MPS session."""
+        """Return the launcher of workloads of Table IV as clients of an MPS session."""
         return ProcessLauncher(mps, log_dir=outputs)
 
     def command(
         self, job: AssignedJob, log: Path, iterations: float, variables: Mapping[str, str], grace_s: float
     ) -> Worker:
-        """Start the command of a job, with further variables in its environment.
+        """Start the command of a job with additional environment variables.
 
         Raises:
             DeviceError: it does not start.

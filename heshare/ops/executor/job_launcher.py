@@ -1,4 +1,4 @@
-"""The launcher of a run's jobs on one GPU: commands by themselves, workloads of Table IV by another launcher."""
+"""The launcher of a run's jobs on one GPU: commands as processes, workloads of Table IV by the model launcher."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,13 @@ from heshare.world.workload import Workload
 
 
 class JobLauncher(Launcher):
-    """Starts the jobs of a run as clients of one GPU's MPS session. Without MPS a job has the whole GPU in its turn.
+    """Starts the jobs of a run as clients of one GPU's MPS session, or time-sliced without MPS.
 
     Args:
-        attempts: how many there were at each task; the launchers of a run share it, since a job may be tried again on
-            another GPU. A start for which the system has nothing left (`ShortageError`) is no attempt.
-        token: marks every process of this run in its environment.
-        grace_s: how long a command may take to end after SIGTERM, s.
+        attempts: number of attempts at each task, shared by the launchers of a run, since a job may be retried on
+            another GPU. A start that fails with `ShortageError` does not count.
+        token: identifies every process of this run in its environment (`processes.MARK`).
+        grace_s: time for a command to end after SIGTERM before SIGKILL, s.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A job on a GPU: it waits for memory until it has a process, loads, runs, and ends or is ended."""
+"""State of a job on a GPU: waiting for memory, loading, running, and ending."""
 
 import math
 import os
@@ -16,17 +16,17 @@ _OUT_OF_MEMORY = re.compile(r"out of (GPU )?memory|OutOfMemory|OUT_OF_MEMORY|Mem
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The record of an attempt at a job that is over.
+    """Record of a finished attempt at a job.
 
     Attributes:
-        number: which attempt at the job it was.
-        began_s: when its process had been started, s; NaN if it never was.
-        released_s: when it had loaded and was allowed to begin, s; NaN if it never was.
+        number: of the attempt at the job.
+        began_s: time at which its process had been started, s; NaN if it was not.
+        released_s: time at which it had loaded and was allowed to begin, s; NaN if it was not.
         energy_j: its share of the GPU's energy, J.
-        exit_code: of its process, None where that does not apply.
-        log: its output.
+        exit_code: of its process, or None.
+        log: the file of its output.
         sm_mhz: the clock at its end, MHz.
-        limits: what held the clock down while it ran.
+        limits: clock limits that NVML reported while it ran.
     """
 
     number: int
@@ -44,12 +44,12 @@ class JobOnGpu:
     """A job on a GPU; times as in `Attempt`.
 
     Attributes:
-        requested_s: when the policy started it, s.
-        worker: its process; None as long as its start waits.
-        failure: how it will have failed once its process has ended.
-        stopping: the thread that ends its process; None as long as it may run.
+        requested_s: time at which the policy started it, s.
+        worker: its process; None while its start waits.
+        failure: its failure, which counts once its process has ended.
+        stopping: the thread that ends its process, or None.
         descriptor: readable as soon as its process has ended, or None.
-        limits: what was seen to hold the clock down while it ran.
+        limits: clock limits that NVML reported while it ran.
     """
 
     task_id: int
@@ -69,7 +69,7 @@ class JobOnGpu:
 
     @property
     def loading(self) -> bool:
-        """Whether it has a process that was not allowed to begin yet."""
+        """Whether its process has not been allowed to begin yet."""
         return self.worker is not None and math.isnan(self.released_s) and self.stopping is None
 
     @property
@@ -78,12 +78,12 @@ class JobOnGpu:
 
     @property
     def deadline_s(self) -> float:
-        """When it has taken too long, s."""
+        """The time at which it exceeds its time limit, s."""
         limit_s = self.job.spec.timeout_s
         return math.inf if limit_s is None or math.isnan(self.began_s) else self.began_s + limit_s
 
     def begin_stop(self, kind: str, reason: str, *, charged: bool = False, alone: bool = False) -> None:
-        """Have its process ended, without waiting for that; then the attempt has failed as `TaskFailure` describes."""
+        """Begin to end its process in another thread; the attempt then fails with this `TaskFailure`."""
         if self.stopping is None and self.worker is not None:
             self.failure = TaskFailure(self.task_id, kind, reason, charged, alone)
             self.close_descriptor()
@@ -91,7 +91,7 @@ class JobOnGpu:
             self.stopping.start()
 
     def ended_failure(self) -> TaskFailure | None:
-        """Return how it has failed, if it has and its process has ended."""
+        """Return its failure, if it has failed and its process has ended."""
         if self.worker is None:
             return self.failure
         if self.stopping is not None:
@@ -105,7 +105,7 @@ class JobOnGpu:
         return TaskFailure(self.task_id, "memory" if memory else "crash", reason, alone=memory)
 
     def progress(self) -> Progress:
-        """Return its progress as a device reports it."""
+        """Return its progress for a reading of the device."""
         time_s = math.nan if self.worker is None else self.worker.time_s
         done = 0.0 if self.worker is None else min(self.iterations, self.worker.done)
         return Progress(self.task_id, self.resident, done, time_s if time_s > 0 else math.inf)
@@ -124,7 +124,7 @@ class JobOnGpu:
         )
 
     def close_descriptor(self) -> None:
-        """Stop watching its process."""
+        """Close the descriptor of its process."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None

@@ -1,4 +1,4 @@
-"""The processes of an executor's jobs: commands, each below a supervisor that ends whatever it leaves."""
+"""Processes of the executor's jobs: each command is the child of a supervisor that ends all its descendants."""
 
 import math
 import os
@@ -22,7 +22,7 @@ TAIL_BYTES = 4096
 MIB = 2**20
 _LATE_S = 2.0
 _MARKS = (MARK, "HESHARE_JOB", "HESHARE_ATTEMPT")
-"""Variables that tell the processes of one attempt from all others."""
+"""Environment variables that identify the processes of one attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class AssignedJob:
 
 
 class SupervisedProcess:
-    """A command that was started without privileges below a supervisor, which ends when nothing runs below it.
+    """A command started without privileges as the child of a supervisor, which ends after all its descendants.
 
-    `environment` is all of the command's environment, `output` the descriptor of its output and errors. `pid` is the
-    supervisor.
+    `environment` is the complete environment of the command, `output` the descriptor of its stdout and stderr. `pid` is
+    the supervisor's.
 
     Raises:
         OSError, ValueError: it does not start.
@@ -57,11 +57,7 @@ class SupervisedProcess:
             [sys.executable, "-I", "-S", supervisor.__file__, str(inherited_limit())],
             cwd=directory,
             env={**os.environ, **marks},
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            bufsize=0,
+            output=output,
         )
         self.pid = self._process.pid
 
@@ -70,7 +66,7 @@ class SupervisedProcess:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code of the command, negative for a signal; None as long as it runs."""
+        """The exit code of the command, negative for a signal; None while it runs."""
         return self._process.returncode
 
     def poll(self) -> int | None:
@@ -79,7 +75,7 @@ class SupervisedProcess:
         return self._process.returncode
 
     def stop(self, grace_s: float) -> None:
-        """Send SIGTERM to the command's process group; after `grace_s` SIGKILL to all below; wait for their end."""
+        """Send SIGTERM to the command's process group, after `grace_s` SIGKILL to all descendants, and wait."""
         for request, patience_s in ((b"t", grace_s), (b"k", _LATE_S)):
             self._send(request)
             with suppress(subprocess.TimeoutExpired):
@@ -105,16 +101,16 @@ class SupervisedProcess:
 class CommandWorker:
     """A `Worker` that runs a command; exit code 0 is success.
 
-    It has no privileges (`start_unprivileged`), and whatever it started ends with it (`SupervisedProcess`). All of its
-    iterations count as done once it has succeeded. `excess` says that its output is larger than `output_mib`, for
-    which it should be ended; empty as long as it is not.
+    The command has no privileges (`start_unprivileged`), and its descendants end with it (`SupervisedProcess`). All
+    iterations count as done once it has succeeded. `excess` is the reason to end it if its output is larger than
+    `output_mib`, else empty.
 
     Args:
         name: for messages.
-        grace_s: how long it may take to end after SIGTERM, s.
+        grace_s: time to end after SIGTERM before SIGKILL, s.
 
     Raises:
-        DeviceError: it does not start; `ShortageError` where the system has nothing left at the moment.
+        DeviceError: it does not start; `ShortageError` if the system lacks descriptors, processes or memory now.
     """
 
     ready = True
@@ -150,7 +146,7 @@ class CommandWorker:
 
     @property
     def done(self) -> float:
-        """All iterations once it has succeeded, none before: a command does not report its progress."""
+        """All iterations once it has succeeded, else 0: a command does not report its progress."""
         return self._iterations if self.finished else 0.0
 
     @property
@@ -161,14 +157,14 @@ class CommandWorker:
         """Do nothing: a command begins when it is started."""
 
     def poll(self) -> None:
-        """Notice its end, or that its output is too large."""
+        """Check whether it has ended, or its output is too large."""
         if self.exit_code is None and self._process.poll() is not None:
             self._close()
         elif self.exit_code is None and self._output_size() > self._output_mib * MIB:
             self.excess = f"wrote more than its output_mib, {self._output_mib} MiB (see {self.log})"
 
     def stop(self) -> float:
-        """Send SIGTERM to its process group, then SIGKILL to all below it; return the iterations done. Repeatable."""
+        """Send SIGTERM to its process group, then SIGKILL to all descendants; return the iterations. Idempotent."""
         if self.exit_code is None:
             self._process.stop(self._grace_s)
             self._close()
@@ -192,7 +188,7 @@ class CommandWorker:
     def _close(self) -> None:
         self.exit_code = self._process.returncode
         if self.exit_code == -signal.SIGKILL and self._marks:
-            kill_with(*self._marks)  # where the supervisor was killed, it has ended nothing
+            kill_with(*self._marks)  # a killed supervisor has not ended its descendants
         if self.exit_code != 0:
             lines = self.tail().strip().splitlines()
             last = f": {printable(lines[-1]).strip()[-160:]}" if lines else ""

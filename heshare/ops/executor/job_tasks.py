@@ -1,4 +1,4 @@
-"""Tasks from the entries of `jobs.yaml`: copies, sizes, and what is left of them after earlier sessions of a run."""
+"""Conversion of `jobs.yaml` entries to tasks: copies, sizes, and the rest of each job after earlier sessions."""
 
 import os
 import shutil
@@ -13,13 +13,13 @@ from heshare.shared.errors import require
 from heshare.world.task import Task
 
 FREE_ATTEMPTS = 10
-"""How often a job is retried after failures that were not its own fault."""
+"""Retries of a job after failures that it did not cause."""
 
 
 def remaining_tasks(
     jobs: Iterable[JobState], *, elapsed_s: float = 0.0
 ) -> tuple[tuple[Task, ...], dict[int, AssignedJob]]:
-    """Return the tasks of the jobs that are not over, and the jobs by task id.
+    """Return the tasks of the unfinished jobs, and the jobs by task id.
 
     `elapsed_s` is the time since the first start of the run, s.
     """
@@ -58,7 +58,7 @@ def check_jobs(specs: Sequence[JobSpec], file: Path) -> None:
 
 
 def check_real_jobs(specs: Sequence[JobSpec], file: Path, models_lack: str) -> None:
-    """Check also what real GPUs need; `models_lack` is what hinders workloads of Table IV here, empty if nothing does.
+    """Check also the requirements of real GPUs; `models_lack` names missing libraries of workloads of Table IV.
 
     Raises:
         InputError: as `check_jobs`, a job on several GPUs, or a workload without the libraries that run it.

@@ -1,4 +1,4 @@
-"""The GPUs of a run on this machine, taken and released: locks, keeper and note before MPS and clocks."""
+"""The GPUs of a run on this machine: locked, with a cleanup process and a state file, before MPS and clocks change."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from heshare.ops.clocks import HeldClock, locked_clocks
+from heshare.ops.cleanup import restore
+from heshare.ops.clocks import ClockLock, locked_clocks
 from heshare.ops.descriptors import keep_some, raised_limit
 from heshare.ops.executor.executor_device import CardOfRun, ExecutorDevice, LostDevice, Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
@@ -17,17 +18,16 @@ from heshare.ops.executor.host import Host
 from heshare.ops.executor.job_launcher import JobLauncher
 from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.operator_log import timed
-from heshare.ops.keeper import restore
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError, NvmlError
-from heshare.ops.nvml.card_reader import CardReader, ReadCard
+from heshare.ops.nvml.card_reader import CardReader, RemoteCard
 from heshare.ops.nvml.card_sampler import CardSampler
 from heshare.ops.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, choose
 from heshare.ops.nvml_device import catalogue_gpu, power_call, require_shareable, require_usable
 from heshare.ops.private_files import make_private_folder
 from heshare.ops.probe import low_clock
-from heshare.ops.state.held_note import Life
-from heshare.ops.state.run_note import note_of_this_process, noted_runs
+from heshare.ops.state.run_state_file import find_runs, run_state_file_of_this_process
+from heshare.ops.state.state_file import OwnerStatus
 from heshare.shared.errors import DeviceError
 from heshare.shared.processes import MARK
 from heshare.shared.signals import InterruptHandler, handling
@@ -37,11 +37,11 @@ from heshare.world.gpu import Gpu
 
 NOT_FOR_JOBS = ("ZEUSD_TOKEN", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC",
                 "WATCHDOG_PID", "CREDENTIALS_DIRECTORY")  # fmt: skip
-"""Variables by which a service manager, or zeusd, gives the run what is not its jobs'."""
+"""Environment variables of a service manager or zeusd for the run, which its jobs do not get."""
 
 
 def select_gpus(text: str, host: Host) -> ChosenGpus:
-    """Return the GPUs that `nvml`, `nvml:0` or `nvml:0,nvml:GPU-...` names, of those that CUDA_VISIBLE_DEVICES leaves.
+    """Return the GPUs that `nvml`, `nvml:0` or `nvml:0,nvml:GPU-...` names, of those visible to CUDA_VISIBLE_DEVICES.
 
     Raises:
         InputError: another form, a GPU twice, or one that is hidden.
@@ -51,11 +51,11 @@ def select_gpus(text: str, host: Host) -> ChosenGpus:
 
 
 def planned_cluster(uuids: Sequence[str], host: Host, *, clocks: bool) -> Cluster:
-    """Return GPUs of this machine as a run would plan with them, before it takes them.
+    """Return GPUs of this machine as a run would describe them to its policy, without locking them.
 
     Raises:
         DeviceError: a GPU does not reply, or a run would refuse it.
-        InputError: the catalogue does not have it.
+        InputError: a GPU is not in the catalogue.
     """
     gpus = []
     with host.reader(Timeouts().nvml_s) as reader:
@@ -68,32 +68,32 @@ def planned_cluster(uuids: Sequence[str], host: Host, *, clocks: bool) -> Cluste
 
 
 def at_top_clock(gpu: Gpu) -> Gpu:
-    """Return a GPU as a policy sees it where no clock may be set."""
+    """Return a GPU with its top clock alone, as a policy sees it if no clock may be set."""
     return replace(gpu, clocks_mhz=(gpu.max_mhz,))
 
 
 @dataclass(eq=False, kw_only=True)
 class LocalGpus:
-    """The GPUs of a run, on this machine: taken at the begin of the `with`, released at its end, whatever ends it.
+    """The GPUs of a run on this machine: locked at the begin of the `with`, released at its end, whatever ends it.
 
-    Beginning raises `GpuInUseError` where another run has one of them. Within the `with`, signals that would end the
-    process raise `Interrupted`; they are ignored while the GPUs are given back.
+    The begin raises `GpuInUseError` if another run has one of them. Within the `with`, termination signals raise
+    `Interrupted`; they are ignored while the GPUs are released.
 
     Attributes:
         uuids: the GPUs.
         jobs: the job of each task.
         now_s: the time of the run, which all devices share, s.
         allow_clocks: let the policy lock clocks.
-        folder: the run's folder; outputs go to `outputs` in it.
+        folder: the run's folder; outputs are written to `outputs` in it.
         host: this machine.
-        known: of a run that is resumed, the name of each GPU that it had, by UUID; one that is missing now is lost.
+        known: names of the GPUs of a resumed run by UUID; one that is missing now counts as lost.
         hidden: the UUIDs of GPUs that CUDA_VISIBLE_DEVICES hides.
-        uses: what processes of others were found on GPUs before the run, by UUID.
-        devices: one for each GPU, in order; there once the `with` has begun.
-        token: the mark of the run's processes.
+        uses: texts on foreign processes that were on GPUs before the run, by UUID.
+        devices: one for each GPU, in order; set at the begin of the `with`.
+        token: identifies the run's processes (`processes.MARK`).
         attempts: the number of attempts at each job so far, on all of the GPUs.
-        unreleased: what could not be given back at the end of the `with`, and what to do.
-        interrupts: the handler of signals, which ignores them once the first has come or the `with` ends.
+        unreleased: texts on what could not be released at the end of the `with`, and what to do.
+        interrupts: the handler of signals, which ignores them after the first one and when the `with` ends.
     """
 
     uuids: Sequence[str]
@@ -141,20 +141,20 @@ class LocalGpus:
         make_private_folder(self.folder / "outputs")
         exits.enter_context(raised_limit())
 
-        # The order makes a kill at any moment safe: GPUs are locked before anything else, a keeper and a note are there
-        # before anything is changed; and all is released in the opposite order, the locks last.
+        # This order makes a kill at any moment safe: first the locks of the GPUs, then the cleanup process and the
+        # state file, and only then changes of GPUs. The release is in reverse order, the locks last.
         locks = []
         for uuid in self.uuids:
             locks.append(GpuLock(uuid))
             exits.callback(locks[-1].close)
         restore()
-        keeper = self.host.keeper([lock.descriptor for lock in locks], self._tell)
-        exits.callback(lambda: keeper.dismiss(all_given_back=not self.unreleased))
-        note = note_of_this_process(self.folder, self.token, self.uuids)
-        held = note.hold()
-        # What could not be given back stays noted, for the keeper, for `heshare restore` and for the next run.
-        exits.callback(lambda: held.close() if self.unreleased else held.remove())
-        note.publish(held)
+        cleanup = self.host.cleanup_process([lock.descriptor for lock in locks], self._report)
+        exits.callback(lambda: cleanup.dismiss(all_released=not self.unreleased))
+        run = run_state_file_of_this_process(self.folder, self.token, self.uuids)
+        file = run.write()
+        # If something could not be released, the file stays for the cleanup process, `heshare restore` and later runs.
+        exits.callback(lambda: file.close() if self.unreleased else file.remove())
+        run.publish(file)
         self._refuse_gpus_of_other_containers()
 
         for name in NOT_FOR_JOBS:
@@ -167,24 +167,24 @@ class LocalGpus:
             self.devices.append(self._opened_or_lost(uuid, reader, exits))
         keep_some(exits)
         if all(device.lost for device in self.devices):
-            found = f"None of the run's GPUs can be used. {self.devices[0].lost}"
+            found = f"None of the run's GPUs is usable. {self.devices[0].lost}"
             raise DeviceError(f"{found} To continue on others, name them: --devices nvml.")
 
     def _refuse_gpus_of_other_containers(self) -> None:
-        """Raise `GpuInUseError` for a GPU of a run that does not share this machine's locks, as its note tells."""
-        for run in noted_runs():
-            if run.life is Life.RUNS and run.token != self.token and set(run.gpus) & set(self.uuids):
+        """Raise `GpuInUseError` for a GPU of a run that has another folder of locks, found by its state file."""
+        for run in find_runs():
+            if run.owner_status is OwnerStatus.RUNNING and run.token != self.token and set(run.gpus) & set(self.uuids):
                 raise GpuInUseError(
                     f"{run.text} Wait for it to end, end it, or use other GPUs. Containers on one machine must share "
                     "the folder of the locks, /run/lock or $HESHARE_LOCKS."
                 )
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         if self.devices:
             self.devices[0].note(text)
 
     def _opened_or_lost(self, uuid: str, reader: CardReader, exits: ExitStack) -> ExecutorDevice:
-        """Return a GPU that is opened; one that a resumed run had, and that is missing now, is lost."""
+        """Open a GPU; return a `LostDevice` for one that a resumed run had and that is missing now."""
         try:
             if uuid in self.hidden:
                 raise NoSuchGpuError(f"GPU {uuid}: not found: {CUDA_VARIABLE} hides it.")
@@ -194,7 +194,7 @@ class LocalGpus:
                 raise
             return LostDevice(find_gpu(self.known[uuid]), uuid, str(error), self.now_s)
 
-    def _opened(self, uuid: str, card: ReadCard, exits: ExitStack) -> ExecutorDevice:
+    def _opened(self, uuid: str, card: RemoteCard, exits: ExitStack) -> ExecutorDevice:
         gpu = catalogue_gpu(card)
         require_usable(card)
         notes: list[str] = []
@@ -202,9 +202,9 @@ class LocalGpus:
         def note(text: str) -> None:
             notes.append(timed(self.now_s(), text))
 
-        clock = HeldClock(card, uuid) if self.allow_clocks else None
+        clock = ClockLock(card, uuid) if self.allow_clocks else None
         if clock is not None:
-            exits.callback(self._give_back, clock.close, f"GPU {uuid}")
+            exits.callback(self._release, clock.close, f"GPU {uuid}")
             refusal = clock.refusal(gpu.max_mhz)
             if refusal:
                 clock = None
@@ -213,7 +213,7 @@ class LocalGpus:
             gpu = _at_own_clock(gpu, uuid, card, note)
 
         mps = self.host.mps(uuid)
-        exits.callback(self._give_back, mps.stop, f"MPS of GPU {uuid}")
+        exits.callback(self._release, mps.stop, f"MPS of GPU {uuid}")
         mps.start()
         require_shareable(card, mps.sharing)
         if mps.sharing != MPS:
@@ -239,7 +239,7 @@ class LocalGpus:
         return device
 
     def _begin_stop(self) -> None:
-        """Begin to end the jobs of all GPUs, so that a stop takes as long as that of the slowest one."""
+        """Begin to end the jobs of all GPUs, so that they end at the same time and not one GPU after the other."""
         for device in self.devices:
             device.begin_stop()
 
@@ -254,21 +254,21 @@ class LocalGpus:
             grace_s=self.timeouts.grace_s,
         )
 
-    def _give_back(self, release: Callable[[], None], what: str) -> None:
+    def _release(self, release: Callable[[], None], what: str) -> None:
         try:
             release()
         except DeviceError as error:
             self.unreleased.append(str(error))
         except OSError as error:
-            self.unreleased.append(f"{what}: not given back ({error}). Run `heshare restore`.")
+            self.unreleased.append(f"{what}: not released ({error}). Run `heshare restore`.")
 
 
-def _at_own_clock(gpu: Gpu, uuid: str, card: ReadCard, note: Callable[[str], None]) -> Gpu:
-    """Return a GPU whose clock cannot be set, with the one clock that it is expected to have."""
+def _at_own_clock(gpu: Gpu, uuid: str, card: RemoteCard, note: Callable[[str], None]) -> Gpu:
+    """Return a GPU whose clock cannot be set, with its expected clock alone."""
     for clock in locked_clocks():
         if clock.uuid == uuid:
             note(clock.text)
-            if clock.life is not Life.UNKNOWN and clock.sm_mhz in gpu.clocks_mhz:
+            if clock.owner_status is not OwnerStatus.UNKNOWN and clock.sm_mhz in gpu.clocks_mhz:
                 # The plan must be for the clock at which jobs will run.
                 return replace(gpu, clocks_mhz=(clock.sm_mhz,))
     try:

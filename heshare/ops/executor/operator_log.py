@@ -1,8 +1,4 @@
-"""The events of a run as lines on standard error, as they happen.
-
-Everything that an operator must hear of goes through `OperatorLog.tell`. A line that cannot be written is dropped: no
-terminal, pipe or disk may end a run.
-"""
+"""Log of a run's events and progress on standard error; lines that cannot be written are dropped."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,14 +10,14 @@ from heshare.shared.standard_streams import dropping
 
 
 def timed(time_s: float, text: str) -> str:
-    """Return a note with the time of the session at which it was made, s."""
+    """Return a message with its time since the start of the session, s."""
     return f"{time_s:.1f} s: {text}"
 
 
 class OperatorLog:
-    """Where the operator is told of events and progress.
+    """Prints events and progress for the operator.
 
-    `stream` is standard error, or None to say nothing; `now` is the time of day.
+    `stream` is standard error, or None to print nothing; `now` returns the time of day.
     """
 
     def __init__(self, stream: TextIO | None = None, *, now: Callable[[], datetime] | None = None) -> None:
@@ -31,15 +27,15 @@ class OperatorLog:
 
     @property
     def interactive(self) -> bool:
-        """Whether progress is one line that is written again and again, on a terminal."""
+        """Whether `stream` is a terminal, on which progress is one line that is overwritten."""
         if self._stream is None:
             return False
         with suppress(OSError, ValueError):
             return self._stream.isatty()
         return False
 
-    def tell(self, text: str, *, gpu: str = "", job: str = "") -> None:
-        """Tell the operator of an event; `gpu` is a UUID."""
+    def event(self, text: str, *, gpu: str = "", job: str = "") -> None:
+        """Print an event; `gpu` is a UUID."""
         about = ", ".join(part for part in (gpu, job) if part)
         flat = " ".join(f"{about}: {text}".split() if about else text.split())
         clear = "\r\033[K" if self._line_open else ""
@@ -47,7 +43,7 @@ class OperatorLog:
         self._line_open = False
 
     def show(self, text: str, *, last: bool = False) -> None:
-        """Show the progress: rewritten on a terminal, a line each time elsewhere; `last` ends the line."""
+        """Print the progress: overwritten on a terminal, else one line each time; `last` ends the line."""
         if self.interactive:
             self._write(f"\r\033[K{text}" + ("\n" if last else ""))
             self._line_open = not last

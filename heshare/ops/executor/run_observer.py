@@ -1,4 +1,4 @@
-"""Observer of a run on real GPUs: journals its decisions, results and energy, waits for processes, shows progress."""
+"""Observer of a run on real GPUs: journals decisions, results and energy, waits for processes, prints progress."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -17,22 +17,22 @@ from heshare.running.observer import Observer
 from heshare.running.timeline import Interval
 
 SAMPLE_S = 10.0
-"""How often the energy accounts are journalled, s."""
+"""Interval at which the energy accounts are journalled, s."""
 HEAR_S = 1.0
-"""The longest wait without a look at new notes, s."""
+"""Longest wait without a check for new notes, s."""
 _LINE_S, _LIVE_LINE_S = 30.0, 1.0
 
 
 class JournalingObserver(Observer):
-    """The observer that keeps a run's journal, and the `state` that is folded from it.
+    """The observer that writes a run's journal and updates its `state`.
 
     Args:
         journal: of the run.
-        state: of the run so far, to which every further entry is added.
+        state: of the run so far; every entry is added to it.
         jobs: the job of each task.
         devices: the GPUs.
         now_s: the time of the session, s.
-        log: tells the operator.
+        log: prints events and progress.
         host: waits for processes.
     """
 
@@ -52,8 +52,8 @@ class JournalingObserver(Observer):
         self._acted = False
 
     def note(self, text: str, gpu: int | None = None, *, sync: bool = False) -> None:
-        """Tell the operator something, and journal it; `gpu` is its index."""
-        self._log.tell(text, gpu="" if gpu is None else self._devices[gpu].uuid)
+        """Log and journal a message; `gpu` is an index."""
+        self._log.event(text, gpu="" if gpu is None else self._devices[gpu].uuid)
         self._append(entries.Note(text, gpu), sync=sync)
 
     def begin(self, session: entries.Session) -> None:
@@ -74,14 +74,14 @@ class JournalingObserver(Observer):
             gpu=event.gpu,
         )
         if actions and not self._acted:
-            # Energy before the first action, that of planning included, is no job's work.
+            # Energy before the first action, planning included, belongs to no job.
             self._acted = True
             self._sample(fresh=True)
         if event.tasks or any(not isinstance(action, Wait) for action in actions):
             self._append(decision)
 
     def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
-        """Journal how an attempt ended; it counts once the next decision is on disk."""
+        """Journal the end of an attempt; it counts once the next decision is on disk."""
         job, device = self._jobs[interval.task], self._devices[interval.gpu]
         attempt = device.ended[interval.task]
         again = failed is not None and self._may_be_retried(job, failed)
@@ -107,20 +107,20 @@ class JournalingObserver(Observer):
             again=again,
         )
         self._append(end, sync=False)
-        # Not before: an attempt whose end could not be journalled (a full disk, a signal) stays on the account.
+        # Only now: an attempt whose end could not be journalled (a full disk, a signal) stays in the account.
         del device.ended[interval.task]
 
         if failed is not None:
             then = "it is tried again" if again else "it is not tried again"
             text = f"attempt {attempt.number} failed: {failed.reason}; {then}"
-            self._log.tell(text, gpu=device.uuid, job=job.key)
+            self._log.event(text, gpu=device.uuid, job=job.key)
 
     def should_retry(self, failed: TaskFailure) -> bool:
-        """Return whether the job, whose failure `on_interval_end` has journalled, is tried again."""
+        """Return whether a failed job is retried; `on_interval_end` has journalled the failure."""
         return not self._state.jobs[self._jobs[failed.task_id].key].over
 
     def wait(self, until_s: float) -> Iterable[int]:
-        """Wait for the time or for the end of a process; meanwhile journal the accounts and show progress."""
+        """Wait until a time or the end of a process; journal the accounts and print progress in between."""
         self._take_notes(sync=False)
         owners = {ending: index for index, device in enumerate(self._devices) for ending in device.descriptors()}
         while (left_s := until_s - self._now_s()) > 0:
@@ -135,9 +135,9 @@ class JournalingObserver(Observer):
         return ()
 
     def finish(self) -> None:
-        """Journal the last accounts of the session, on disk when this returns."""
+        """Journal the last accounts of the session and sync them to disk."""
         try:
-            # To end the jobs of the last GPU may have taken long.
+            # Ending the jobs of the last GPU may have taken long.
             self._sample(sync=True, fresh=True)
             self._take_notes(sync=True)
         finally:
@@ -158,7 +158,7 @@ class JournalingObserver(Observer):
         self._append(entries.Sample(self._now_s(), accounts), sync=sync)
 
     def _account(self, device: ExecutorDevice, *, without: int | None = None) -> entries.Account:
-        """Return the account of a GPU now; that of the end of an attempt is `without` its task."""
+        """Return the present account of a GPU; at the end of an attempt `without` its task."""
         latest = device.latest
         shares_j = {self._jobs[task].key: share_j for task, share_j in device.shares_j().items() if task != without}
         return entries.Account(
@@ -176,7 +176,7 @@ class JournalingObserver(Observer):
         )
 
     def _take_notes(self, *, sync: bool) -> None:
-        """Tell the operator the devices' new notes, and journal them."""
+        """Log and journal the new notes of the devices."""
         for index, device in enumerate(self._devices):
             notes = list(device.notes)
             device.notes.clear()
@@ -209,7 +209,7 @@ class JournalingObserver(Observer):
 
 
 def journalled(action: Action, key: Callable[[int], str]) -> entries.JournalledAction:
-    """Return an action as a journal keeps it, with jobs by their keys."""
+    """Return an action as a journal entry, with jobs by their keys."""
     match action:
         case Start():
             return entries.Started(key(action.task), action.gpu, action.mps_pct, action.batch_size)

@@ -1,1 +1,1 @@
-"""The file of jobs, the journal of a run of them, and the state that the journal adds up to."""
+"""The file of jobs, the journal of a run of jobs, and the run's state and report from its journal."""

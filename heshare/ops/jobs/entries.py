@@ -1,4 +1,4 @@
-"""Entries of a run's journal: a tagged union of typed structs, each a line `{"kind": {...}}` on disk.
+"""Entries of a run's journal: a tagged union of typed structs, one line `{"kind": {...}}` each on disk.
 
 Times are seconds since the start of the entry's session.
 """
@@ -47,7 +47,7 @@ class SessionGpu(msgspec.Struct, frozen=True):
 
 
 class Session(Entry, frozen=True):
-    """The begin of a session at the Unix time `at`, s, with the counter of each GPU; None where it has none."""
+    """The begin of a session at the Unix time `at`, s, with the energy counter of each GPU, None if it has none."""
 
     at: float
     gpus: tuple[SessionGpu, ...] = ()
@@ -75,7 +75,7 @@ class Migrated(Placed, frozen=True, array_like=True, tag="migrate"):
 
 
 class Clocked(msgspec.Struct, frozen=True, array_like=True, tag="clock"):
-    """A clock that was requested, MHz; None leaves it to the GPU."""
+    """A requested clock, MHz; None leaves it to the GPU."""
 
     gpu: int
     sm_mhz: int | None
@@ -97,7 +97,7 @@ JournalledAction = Started | Migrated | Clocked | Paused | Waited
 
 
 class Decision(Entry, frozen=True):
-    """A decision of the policy on an event at `t`, s; it took until `decided_s`."""
+    """A decision of the policy on an event at `t`, s, made by `decided_s`."""
 
     t: float
     actions: tuple[JournalledAction, ...] = ()
@@ -112,7 +112,7 @@ class Decision(Entry, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The account of a GPU in a session so far, and its state.
+    """Energy account of a GPU in a session so far, and the GPU's state.
 
     `energy_j` is the sum of `idle_j`, of `shares_j`, and of the energies of attempts that have ended in the session.
 
@@ -120,10 +120,10 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
         energy_j: the GPU's energy since the begin of the session, J.
         idle_j: while no job ran, J.
         shares_j: of each job that runs, or whose end is not journalled yet, J.
-        counter_j: the GPU's own counter, J, None where it is unknown.
-        state: `ok`, `drained` or `lost`; `drained` says why nothing new may start.
+        counter_j: the GPU's energy counter, J, None if unknown.
+        state: `ok`, `drained` or `lost`; `drained` is the reason why no new job may start.
         estimated_j: the part of `energy_j` that is an integral of power readings, J.
-        unknown_s: time whose energy is in no account, s.
+        unknown_s: time whose energy is not counted, s.
     """
 
     energy_j: float
@@ -140,7 +140,7 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class End(Entry, frozen=True):
-    """The end of an attempt: its energy, J, and the account of its GPU at that moment, without the attempt."""
+    """The end of an attempt: its energy, J, and the account of its GPU at that time, without the attempt."""
 
     job: str
     gpu: int
@@ -173,7 +173,7 @@ class End(Entry, frozen=True):
 
     @property
     def wasted(self) -> bool:
-        """Whether the attempt was for nothing: it failed, or it was paused and does not keep its iterations."""
+        """Whether the work of the attempt is lost: it failed, or it was paused and its iterations do not count."""
         return bool(self.failure) or (not self.completed and self.iterations == 0)
 
 
@@ -185,7 +185,7 @@ class Sample(Entry, frozen=True):
 
 
 class Note(Entry, frozen=True):
-    """A note for the operator, of one GPU or of the run."""
+    """A message for the operator, on one GPU or on the run."""
 
     text: str
     gpu: int | None = None
@@ -198,7 +198,7 @@ def decode(line: dict[str, Any]) -> Entry:
     """Return the entry of a line's JSON.
 
     Raises:
-        msgspec.ValidationError: this version writes no such entry.
+        msgspec.ValidationError: it is no entry of this version.
     """
     kind, value = next(iter(line.items()), ("", None))
     if kind not in _KINDS:
@@ -213,14 +213,14 @@ def encode(entry: Entry) -> dict[str, Any]:
 
 
 def entry_time_s(entry: Entry) -> float:
-    """Return the time of an entry, s since its session's start; 0 where it has none."""
+    """Return the time of an entry, s since the start of its session; 0 if it has none."""
     if isinstance(entry, Decision | Sample):
         return entry.t
     return entry.end_s if isinstance(entry, End) else 0.0
 
 
 def known(value: float) -> float | None:
-    """Return a value as a journal has it: None where it is unknown."""
+    """Return a value for the journal: None for NaN."""
     return None if math.isnan(value) else value
 
 

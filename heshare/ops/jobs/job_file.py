@@ -1,4 +1,4 @@
-"""The reader of `jobs.yaml`: the jobs of an operator, checked line by line before anything is started."""
+"""Reader of `jobs.yaml`, the file of jobs, with checks that name the row and the field."""
 
 import math
 import re
@@ -18,7 +18,7 @@ from heshare.world.workload import PRECISIONS, Workload
 LOADS = ("low", "medium", "high")
 MOST_JOBS = 100_000
 OUTPUT_MIB = 1024
-"""Most output of an attempt unless a job has its own limit, MiB (chosen so that no ordinary log reaches it)."""
+"""Default limit of an attempt's output, MiB (chosen so that no ordinary log reaches it)."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _RESERVED = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "HESHARE_")
 _NAME = "1 to 64 letters, digits, dots, dashes and underscores"
@@ -33,7 +33,7 @@ _TIME_S = Meta(gt=0, le=1e9)
 
 
 class _Entry(msgspec.Struct, kw_only=True):
-    """An entry as it is written; `_job_spec` checks what depends on several fields."""
+    """An entry of the file; `_job_spec` checks conditions on several fields."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
     command: tuple[str, ...] = ()
@@ -62,18 +62,18 @@ class JobSpec:
 
     Attributes:
         name: unique in the file.
-        command: the argument list, never given to a shell; empty for a workload of Table IV.
-        workload: the workload to run, or the one that a command is planned as (`like`).
+        command: the argument list, run without a shell; empty for a workload of Table IV.
+        workload: the workload to run, or the one as which a command is planned (`like`).
         iterations: of that workload; None if `expected_time_s` is given.
         expected_time_s: time alone on an A100 at its top clock, s, or None.
-        timeout_s: how long one attempt may take, s; None for no limit.
+        timeout_s: time limit of one attempt, s; None for no limit.
         retries: further attempts after one that failed by its own fault.
         memory_mib: device memory that must be free before it starts, MiB.
-        environment: what is added to a command's environment, as (name, value).
-        arrival_s: when it may start, s after the run's start.
+        environment: variables added to a command's environment, as (name, value).
+        arrival_s: earliest start, s after the run's start.
         row: the line of the file where it begins.
-        output_mib: most output of an attempt, MiB; one that writes more is ended, and has failed.
-        gpus: how many GPUs it needs at the same time; only emulated GPUs run jobs on several.
+        output_mib: limit of an attempt's output, MiB; an attempt that writes more is ended and has failed.
+        gpus: number of GPUs that it needs at the same time; only emulated GPUs run jobs on several.
     """
 
     name: str
@@ -115,7 +115,7 @@ def read_jobs(path: str | Path) -> tuple[JobSpec, ...]:
         spec = _job_spec(node)
         if spec.name in specs:
             found = f"the name {spec.name!r} again (first on row {specs[spec.name].row})"
-            node.refuse(found, "one entry a name", "Give each entry a name of its own; copies of one are its `count`.")
+            node.refuse(found, "one entry a name", "Give each entry another name; copies of one are its `count`.")
         specs[spec.name] = spec
     count = sum(spec.count for spec in specs.values())
     if count > MOST_JOBS:
@@ -173,7 +173,7 @@ def _planned_workload(node: YamlNode, fields: dict[str, YamlNode], entry: _Entry
     if "workload" in fields:
         for field in ("like", "directory", "environment", "output_mib", "gpus"):
             if field in fields:
-                fields[field].refuse(f"`{field}` beside a workload", "it only beside a command", "Remove it.")
+                fields[field].refuse(f"`{field}` with a workload", "it only with a command", "Remove it.")
         return _workload(fields["workload"], entry.workload, entry.precision)
     if "like" not in fields:
         action = "Name a similar workload, such as `like: resnet50:8`, or its load, such as `like: medium`: without it "
@@ -206,7 +206,7 @@ def load_workload(load: str, precision: str) -> Workload:
 
 
 def _memory_mib(fields: dict[str, YamlNode], requested_mib: float | None, workload: Workload) -> float:
-    # The workload that it is planned as must not need less, or the plan would not hold.
+    # The planned workload must not need less memory than the job, or the plan would be infeasible.
     need_mib = memory_mib(workload)
     if requested_mib is None:
         return need_mib

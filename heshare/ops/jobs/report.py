@@ -1,4 +1,4 @@
-"""The report of a run on real GPUs, from its journal alone: each job once, each joule once."""
+"""Report of a run on real GPUs, computed from its journal alone: jobs, energies by GPU, totals and notes."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from heshare.shared import files
 from heshare.shared.display import printable
 
 _SAME = 1e-3
-"""Energies that differ by less than this part, or by less than 1 J, count as equal."""
+"""Energies count as equal if they differ by less than this part or by less than 1 J."""
 _OWN_CLOCK = (
     "Clocks were left to the cards (--allow-clocks was not given, or they cannot be set): the plan is for these clocks."
 )
@@ -37,13 +37,13 @@ class RunReport:
             arrival to completion without the time on a GPU), execution_s (on a GPU, of the attempts that counted),
             jct_s, energy_j (of the attempts that counted), lost_j (of the others), exit_code, reason, log.
         gpus: one row a GPU: gpu, uuid, name, energy_j (in the sessions of the run) and its parts completed_j, lost_j
-            and idle_j; between_j (from the last account of a session to the next one, whoever used it then), counter_j
-            (what its counter moved, energy_j and between_j together; NaN where that is unknown or began again),
+            and idle_j; between_j (from the last account of a session to the next session, of any user), counter_j
+            (difference of the energy counter, energy_j plus between_j; NaN if unknown or after a counter reset),
             planned_mhz (the clocks that the plan could choose from), sm_mhz (mean at the ends of attempts), limits,
             sharing, state (`ok`, `drained` or `lost` at the end).
         totals: of the run, by name.
-        notes: what an operator should know.
-        unwritten: why the report could not be written, and what to do; empty if it was.
+        notes: messages for the operator.
+        unwritten: why the report could not be written, and what to do; empty if it was written.
     """
 
     jobs: pd.DataFrame
@@ -71,10 +71,9 @@ class RunReport:
         return "\n".join(printable(line) for line in text.split("\n"))
 
     def write(self, folder: Path) -> Self:
-        """Write the report beside the journal, from which it can be made again at any time; return the report.
+        """Write the report to the folder of the journal, atomically for each file; return the report.
 
-        Each file is written whole or stays as it was. A disk that is full changes nothing about the run: the report
-        that is returned says so in `unwritten`.
+        An error such as a full disk is not raised, but reported in `unwritten` of the returned report.
         """
         texts = {
             "jobs.csv": self.jobs.to_csv(index=False, lineterminator="\n"),
@@ -86,15 +85,15 @@ class RunReport:
                 files.write_text(folder / name, text, private=True)
         except OSError as error:
             unwritten = (
-                f"{folder}: the report could not be written ({error.strerror}). The journal has every result: make "
-                f"room, then write it with heshare jobs report {folder}."
+                f"{folder}: the report could not be written ({error.strerror}). The journal has every result: free "
+                f"disk space, then write it with heshare jobs report {folder}."
             )
             return replace(self, unwritten=unwritten)
         return self
 
 
 def read_report(folder: Path) -> RunReport:
-    """Return the report of the run in a folder, as if its executor had ended.
+    """Return the report of the run in a folder, with running jobs counted as if the executor had ended.
 
     Raises:
         InputError: no run there, or a damaged journal.
@@ -103,7 +102,7 @@ def read_report(folder: Path) -> RunReport:
 
 
 def run_report(state: RunState) -> RunReport:
-    """Return the report of a run whose executor has ended, or ends now."""
+    """Return the report of a run whose executor has ended or is ending."""
     state.end_session()
     jobs = pd.DataFrame([_job_row(job) for job in state.jobs.values()])
     gpus = pd.DataFrame([_gpu_row(index, gpu) for index, gpu in enumerate(state.gpus)])

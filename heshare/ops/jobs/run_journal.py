@@ -1,4 +1,4 @@
-"""The executor's journal: every decision and result, appended and synced before it counts, and read to resume."""
+"""Write-ahead journal of a run: decisions and results are synced before they take effect, and read for a resume."""
 
 import math
 import time
@@ -21,13 +21,13 @@ _REMEDY = "Restore the file from a copy; without one, begin another run with wha
 
 
 class RunJournal:
-    """The journal of a run, in the run's folder, which no other user may own, write or have prepared.
+    """The journal of a run, in the run's folder, which must be private to the user (`private_files`).
 
-    `run` describes a new run; None continues the one that is there. `entries`
-    are those that it had when it was opened, the description of the run first.
+    `run` describes a new run; None continues the existing one. `entries` are those at the time of opening, the first
+    one the description of the run.
 
     Raises:
-        InputError: a new run where there is one already, none to continue, or as `make_private_folder` and `Journal`.
+        InputError: a new run in the folder of another, no run to continue, or as `make_private_folder` and `Journal`.
         DeviceError: as `append`.
     """
 
@@ -50,18 +50,18 @@ class RunJournal:
             raise
 
     def append(self, entry: Entry, *, sync: bool = True) -> None:
-        """Write an entry, whole or not at all; with `sync` it is on disk when this returns, with all before it.
+        """Append an entry, completely or not at all; `sync` flushes it and all entries before it to the disk.
 
-        What cannot be noted must not be done.
+        If it fails, the caller must not carry out the journalled action.
 
         Raises:
-            DeviceError: the disk is full, or fails; the run can be resumed later.
+            DeviceError: the disk is full or fails; the run can be resumed later.
         """
         try:
             self._lines.append(encode(entry), sync=sync)
         except OSError as error:
             raise DeviceError(
-                f"{self._lines.path}: cannot be written ({error.strerror}). Make room, then continue with "
+                f"{self._lines.path}: cannot be written ({error.strerror}). Free disk space, then continue with "
                 f"heshare jobs run --resume {self._lines.path.parent}."
             ) from error
 
@@ -76,9 +76,9 @@ class RunJournal:
 
 
 def refuse_begun(folder: Path, entries: Sequence[Entry]) -> None:
-    """Refuse to begin a run in the folder of another.
+    """Refuse to begin a run in the folder of another one.
 
-    Without a decision nothing was started: a run that was refused may begin again.
+    A run without a decision has started nothing, so it may be begun again.
 
     Raises:
         InputError: the entries of the journal there have a decision.
@@ -89,10 +89,10 @@ def refuse_begun(folder: Path, entries: Sequence[Entry]) -> None:
 
 
 def read(folder: Path) -> list[Entry]:
-    """Return the entries of a run's journal without changing it; a torn last line is left out.
+    """Return the entries of a run's journal without changing it; an incomplete last line is left out.
 
     Raises:
-        InputError: as `read_journal`, or a line that no run writes.
+        InputError: as `read_journal`, or a line that is no valid entry.
     """
     return decoded(read_journal(folder / NAME, "run", remedy=_REMEDY), folder)
 
@@ -107,7 +107,7 @@ def read_state(folder: Path) -> RunState:
 
 
 def decoded(lines: Sequence[dict[str, Any]], folder: Path) -> list[Entry]:
-    """Return the entries of a journal's lines; `InputError` for one that no run of this version writes."""
+    """Return the entries of a journal's lines; `InputError` for one that is no entry of this version."""
     version = lines[0].get("run", {}).get("version") if lines else __version__
     try:
         with _made_up(folder):
@@ -121,7 +121,7 @@ def decoded(lines: Sequence[dict[str, Any]], folder: Path) -> list[Entry]:
 
 
 def folded(entries: Sequence[Entry], folder: Path) -> RunState:
-    """Return the state after these entries; `InputError` if they do not fit to each other."""
+    """Return the state after these entries; `InputError` if they are inconsistent."""
     with _made_up(folder):
         state = RunState()
         for entry in entries:
@@ -131,7 +131,7 @@ def folded(entries: Sequence[Entry], folder: Path) -> RunState:
 
 @contextmanager
 def _made_up(folder: Path) -> Iterator[None]:
-    # Checksums tell damage from what a run wrote, not what somebody else wrote with right checksums.
+    # Checksums detect damage, but not entries that another program wrote with correct checksums.
     try:
         yield
     except (msgspec.ValidationError, LookupError, ValueError) as error:
@@ -140,11 +140,11 @@ def _made_up(folder: Path) -> Iterator[None]:
 
 
 def session_start(entries: Sequence[Entry]) -> tuple[float, float]:
-    """Return when a session that begins now starts: by the wall clock, but never before the last entry of the run.
+    """Return the start of a session that begins now: the wall clock's time, but not before the last entry of the run.
 
     Returns:
-        The start as a Unix time, s; and how far the wall clock is behind it since somebody has set it back, s, 0 where
-        that is less than the second by which clocks drift apart.
+        The start as a Unix time, s; and how far the wall clock was set back, s, 0 for less than a second, which may be
+        clock drift.
     """
     now, last, began = time.time(), -math.inf, -math.inf
     for entry in entries:

@@ -1,9 +1,7 @@
-"""State of a run, folded from the entries of its journal: the one source of status, report, jobs.csv and gpus.csv.
+"""State of a run, computed from the entries of its journal, for status, report, jobs.csv and gpus.csv.
 
-Energy. A GPU's account of a session begins at 0 and is the sum of its parts: idle time, the jobs that run, and the
-attempts that have ended. What ran when a session was killed counts as lost, with its share in the last account. From
-the last account of a session to the begin of the next one only the GPU's counter tells the energy, and not whose it
-was: it is `between_j`, apart from the energy of the run.
+A GPU's account begins at 0 in each session and is the sum of idle time, running jobs and ended attempts. Energy between
+two sessions is known from the GPU's counter alone and belongs to no job: `between_j`, not part of the run's energy.
 """
 
 import math
@@ -17,25 +15,25 @@ from heshare.ops.jobs import entries
 from heshare.ops.jobs.job_file import JobSpec
 
 MPS_ENDED = "mps"
-"""The kind of a failure by the end of an MPS daemon: how often that may happen is limited for a GPU, not for a job."""
+"""The kind of failure by the end of an MPS daemon; these are limited for each GPU, not for each job."""
 
 
 @dataclass
 class JobState:
-    """State of a job, all its attempts together.
+    """State of a job over all its attempts.
 
     Attributes:
         key, spec: its name in results, and its entry in the file; `index` is which copy of the entry it is.
-        outcome: `completed` or `failed` once it is over, `left` until then.
-        attempts: how many there were, those that never ended included.
-        charged: how many of them failed by the job's own fault.
-        free: how many failed by no fault of its own, the ends of an MPS daemon left aside.
+        outcome: `completed` or `failed` once it is finished, `left` until then.
+        attempts: number of attempts, those without an end included.
+        charged: number of attempts that failed by the job's own fault.
+        free: number of attempts that failed without its fault, except by the end of an MPS daemon.
         iterations: those that paused attempts completed.
         energy_j: of the attempts that counted, J; `lost_j` of those that failed or were cut off.
         execution_s: time on a GPU of the attempts that counted, s.
         last: the end of the last attempt that has one; `completion_s` is its time since the run's start, s.
         gpu: its last GPU, an index of `RunState.gpus`; None before its first attempt.
-        placed: how it was placed where it runs now, and since when (Unix time, s); None if it does not run.
+        placed: its present placement and the begin of that (Unix time, s); None if it does not run.
     """
 
     key: str
@@ -84,13 +82,12 @@ class GpuState:
     """State of a GPU, and its energies in all sessions of the run, J.
 
     Attributes:
-        opened: how it was opened in its last session.
+        opened: its description in its last session.
         account: the last one of that session.
         completed_j, lost_j: of attempts that have ended, or were cut off with their session.
-        between_j: from the last account of a session to its next session, by the counter, whoever used it then;
-            `unknown_between` says that it is missing for one of these times, since the counter is unknown or began
-            again.
-        clocks_mhz: the clocks at the ends of attempts; `limits` is what held them down.
+        between_j: from the last account of a session to the next session, by the counter, of any user;
+            `unknown_between` is whether it is missing between two sessions, since the counter is unknown or was reset.
+        clocks_mhz: the clocks at the ends of attempts; `limits` are the clock limits that NVML reported.
     """
 
     opened: entries.SessionGpu
@@ -106,7 +103,7 @@ class GpuState:
     _idle_before_j: float = 0.0
     _estimated_before_j: float = 0.0
     _unknown_before_s: float = 0.0
-    # Of its counter: the first value and the last that is known, J, and whether it began again in between.
+    # The first and the last known value of the counter, J, and whether it was reset in between.
     _first_counter_j: float | None = None
     _last_counter_j: float = -math.inf
     _began_again: bool = False
@@ -132,9 +129,9 @@ class GpuState:
 
     @property
     def counter_j(self) -> float:
-        """What its own counter has moved since the begin of the run, J: `energy_j` and `between_j` together.
+        """Difference of its energy counter since the begin of the run, J: `energy_j` plus `between_j`.
 
-        NaN where it is unknown or began again.
+        NaN if it is unknown or was reset.
         """
         if self._first_counter_j is None or self.account.counter_j is None or self._began_again:
             return math.nan
@@ -147,11 +144,11 @@ class GpuState:
 
     @property
     def unknown_s(self) -> float:
-        """Time whose energy is in no account, s."""
+        """Time whose energy is not counted, s."""
         return self._unknown_before_s + self.account.unknown_s
 
     def begin_session(self, opened: entries.SessionGpu, counter_j: float | None, *, first: bool) -> None:
-        """Close the account of the session before, and begin another one."""
+        """Close the account of the previous session, and begin another one."""
         last = self.account
         if first:
             self._first_counter_j = counter_j
@@ -193,7 +190,7 @@ class SessionState:
     Attributes:
         gpus: its GPUs, indices of `RunState.gpus`.
         ends: of its attempts.
-        first_action: its first decision that acted, and the accounts of its GPUs before that.
+        first_action: its first decision with actions, and the accounts of its GPUs before it.
         notes: for the operator.
         last_s: the time of its last entry, s.
     """
@@ -207,12 +204,12 @@ class SessionState:
 
 
 class RunState:
-    """Fold of the entries of a run's journal, of all its sessions, in order.
+    """State after the entries of a run's journal, of all its sessions, in order.
 
     Attributes:
         run: the description of the run.
         jobs: the state of each job, by key.
-        gpus: the state of each GPU that a session had. Entries name a GPU by its place in their session.
+        gpus: the state of each GPU that a session had. Entries name a GPU by its index in their session.
         updated_s: the time of the last account, Unix time, s; NaN without one.
     """
 
@@ -226,7 +223,7 @@ class RunState:
         self.decisions = 0
 
     def add(self, entry: entries.Entry) -> None:
-        """Add the next entry; `LookupError` or `ValueError` if it does not fit to those before it."""
+        """Add the next entry; `LookupError` or `ValueError` if it is inconsistent with those before it."""
         match entry:
             case entries.Run():
                 self._add_run(entry)
@@ -272,7 +269,7 @@ class RunState:
         }
 
     def end_session(self) -> None:
-        """Count what runs as lost: the executor of the last session has ended. May be repeated."""
+        """Count running attempts as lost, since the executor of the last session has ended. Idempotent."""
         for gpu in self.gpus:
             for key, share_j in gpu.account.shares_j.items():
                 gpu.lost_j += share_j

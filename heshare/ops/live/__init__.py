@@ -1,1 +1,1 @@
-"""Policies run on real GPUs beside the same runs simulated."""
+"""Comparison of policies on real GPUs with simulations of the same runs."""

@@ -1,7 +1,7 @@
-"""A live comparison: the same tasks under the same policies on this machine's GPUs and in the simulator.
+"""Live comparison: the same tasks under the same policies on this machine's GPUs and in the simulator.
 
-The GPUs are recorded, each policy runs for real, and each run is simulated with the same predictions and random numbers
-on device models. Recordings and complete runs are kept, so an interrupted comparison continues where it stopped.
+The GPUs are recorded, each policy is run, and each run is simulated with the same predictions and random numbers.
+Recordings and complete runs are stored and reused, so an interrupted comparison can be continued.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from heshare.world.task import Task
 
 POLICIES = ("random", "sched-only", "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt", "morak", "mu-serve")
 DEVICE_MODELS = ("fitted", "shipped")
-"""The device models that are compared: fitted to the profiles of these GPUs, and the one of the package."""
+"""The compared device models: the one fitted to the profiles of these GPUs, and the package's."""
 
 
 @dataclass(frozen=True)
 class LiveComparisonConfig:
-    """The subject and the size of a live comparison.
+    """What a live comparison compares, and its size.
 
-    `devices` is `nvml` for every GPU, or `nvml:0,nvml:1`. `minutes` is the time of the task set, one task after the
-    other, spread over the GPUs; each type of GPU is recorded for `budget_s`, s. `allow_clocks` lets recorder and
-    policies lock clocks.
+    `devices` is `nvml` for every GPU, or `nvml:0,nvml:1`. `minutes` is the time of the task set with tasks run one
+    after the other, spread over the GPUs; each type of GPU is recorded for `budget_s`, s. `allow_clocks` lets recorder
+    and policies lock clocks.
     """
 
     devices: str = "nvml"
@@ -60,10 +60,10 @@ class LiveComparisonConfig:
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """Options that do not change what is compared, most of them for tests.
+    """Options that do not change the comparison, most of them for tests.
 
-    `opener` opens a GPU for the recorder; workers warm up for `warm_s`, s, before they begin; `report` is called with
-    the text of each next step.
+    `opener` opens a GPU for the recorder; workers warm up for `warm_s`, s, before they begin; `report` is called with a
+    text before each step.
     """
 
     execute: execute.ExecutorOptions = field(default_factory=execute.ExecutorOptions)
@@ -78,9 +78,9 @@ class LiveOptions:
 class LiveComparison:
     """The result: measured runs, and simulations of the same.
 
-    `emulated` says that the GPUs were stand-ins, so that nothing was measured on a real GPU. `table` has their
-    profiles, `loading` the times of starting and ending processes, measured before. `measured` is by policy,
-    `simulated` by device model (`DEVICE_MODELS`) and policy.
+    `emulated` is whether the GPUs were stand-ins of the tests, without a measurement on a real GPU. `table` has their
+    profiles, `loading` the measured times of starting and ending processes. `measured` is by policy, `simulated` by
+    device model (`DEVICE_MODELS`) and policy.
     """
 
     config: LiveComparisonConfig
@@ -96,12 +96,12 @@ class LiveComparison:
 def run_live_comparison(
     config: LiveComparisonConfig, folder: Path, options: LiveOptions | None = None
 ) -> LiveComparison:
-    """Run a live comparison, or the rest of it; `folder` has the profiles and runs that were done before.
+    """Run a live comparison, or the rest of it; `folder` has the finished recordings and runs.
 
     Raises:
         DeviceError: no GPU, one that cannot be used, or a job that did not complete.
         InputError: an unknown policy or GPU, too few tasks, too short a budget.
-        Interrupted: a signal requested the end; the same call continues.
+        Interrupted: by a signal; the same call continues the comparison.
     """
     options = options or LiveOptions()
     for policy in config.policies:
@@ -153,7 +153,7 @@ def run_live_comparison(
 
 
 def device_models(table: pd.DataFrame) -> dict[str, Constants]:
-    """Return the constants of each of `DEVICE_MODELS`; workloads without a profile keep the package's."""
+    """Return the constants of each of `DEVICE_MODELS`; workloads without a profile have the package's."""
     shipped = default()
     fitted = shipped
     fp32 = table[table["precision"] == "fp32"]
@@ -183,7 +183,7 @@ def simulate(
     `cluster` has the GPUs as the executor describes them to policies, `constants` are those of the device model, and
     `loading` has the times of starting and ending processes.
     """
-    # The executor draws from the first of its seed's children in its first session.
+    # The executor's first session uses the first child of its seed.
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
     devices = [LoadingDevice(EmulatedDevice(gpu, constants=constants), loading) for gpu in cluster.gpus]
     return run(tasks, cluster, FaultTolerantPolicy(make(policy)), predictor=predictor, rng=rng, devices=devices)

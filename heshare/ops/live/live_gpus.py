@@ -1,4 +1,4 @@
-"""The GPUs of this machine that a live comparison uses, and the recording of their profiles."""
+"""The GPUs of a live comparison, and the recording of their profiles."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,8 +25,8 @@ from heshare.world.gpu import Gpu
 class LiveGpu:
     """One GPU of this machine in a live comparison.
 
-    Where its clock is not set, the grid of `gpu` is its top clock alone; `clocks` says whether it is allowed to be set
-    and can be. `facts` are driver, kind of its power readings, persistence and so on.
+    `clocks` is whether its clock may and can be set; if not, the clocks of `gpu` are its top clock alone. `facts` are
+    driver, kind of its power readings, persistence and so on.
     """
 
     uuid: str
@@ -42,8 +42,8 @@ def find_live_gpus(devices: str, *, allow_clocks: bool) -> tuple[LiveGpu, ...]:
     """Return the GPUs that `nvml`, or `nvml:0,nvml:1`, names, in that order.
 
     Raises:
-        InputError: another form, or a GPU that the catalogue does not describe.
-        DeviceError: no GPU, no NVML, or a GPU that cannot be measured; the message states what to do.
+        InputError: another form, or a GPU that is not in the catalogue.
+        DeviceError: no GPU, no NVML, or a GPU that cannot be measured.
     """
     return tuple(_live_gpu(uuid, allow_clocks) for uuid in select_gpus(devices, Host()).uuids)
 
@@ -60,7 +60,7 @@ def cluster_of(gpus: tuple[LiveGpu, ...]) -> Cluster:
 
 
 def nvml_is_emulated() -> bool:
-    """Return whether the NVML library is the emulated stand-in that the tests build, behind which there is no GPU."""
+    """Return whether the NVML library is the stand-in of the tests, without a real GPU."""
     with Nvml() as nvml:
         return hasattr(nvml.binding.nvmlLib, "fakenvml_reset")
 
@@ -81,14 +81,14 @@ def record_profiles(
 ) -> pd.DataFrame:
     """Record one GPU of each type for `budget_s`, or continue a recording; return the rows of all tables.
 
-    The tables become `folder/<gpu>/profile.csv`. The other arguments are those of `profile_device.profile`.
+    The tables are `folder/<gpu>/profile.csv`. The other arguments are those of `profile_device.profile`.
 
     Raises:
         DeviceError: a GPU refuses.
         InputError: too short a budget, or the folder belongs to another recording.
     """
     tables = []
-    # Reversed, so that the first GPU of each type is the one that is kept.
+    # Reversed, so that the dict has the first GPU of each type.
     for _, live in sorted({live.gpu.name: live for live in reversed(gpus)}.items()):
         command = f"heshare live --budget {budget_s:g}s --seed {seed}" + (" --allow-clocks" if live.clocks else "")
         path = folder / live.gpu.name / TABLE

@@ -1,8 +1,7 @@
-"""Runs of policies on this machine's GPUs: a complete run is kept and reused, an interrupted one is repeated.
+"""Runs of policies on this machine's GPUs, measured from their journals; complete runs are stored and reused.
 
-The times that processes take to start and to end are measured by runs of their own, before any policy. A run is
-measured like a simulated one, from its journal: in virtual time planning takes no time and no energy is spent before
-the first start, so time and energy count from the moment when the first decision was carried out.
+In simulated time planning takes no time, and no energy is spent before the first start. So time and energy of a live
+run count from the time at which its first decision was carried out.
 """
 
 import hashlib
@@ -36,7 +35,7 @@ from heshare.world.task import Task
 
 JOBS = "jobs.yaml"
 STARTS_TOGETHER, STARTS_ONE_BY_ONE = "random:all-at-once", "random"
-"""Policies that predict nothing: one starts as many tasks at once as the memory holds, one starts them in turn."""
+"""Policies without a predictor: one starts as many tasks at once as fit into memory, one starts one at a time."""
 MAX_SINGLE_STARTS = 8
 """Most tasks that are started one after the other to measure loading times."""
 
@@ -50,9 +49,9 @@ class MeasuredRun:
             to its first iteration), sm_mhz (at its end).
         energy_active_j: each GPU until its last job ends, by its counter, J.
         energy_cluster_j: all GPUs until the makespan, by their counters, J.
-        before_s: from the start of the run until the first decision: opening the GPUs, and planning, s.
+        before_s: from the start of the run to the first decision, for opening the GPUs and planning, s.
         sharing: `mps` or `time-slice`: how jobs shared each GPU.
-        limits: limits that were observed to hold clocks down.
+        limits: observed clock limits.
     """
 
     jobs: pd.DataFrame
@@ -87,7 +86,7 @@ def measured_run(state: RunState, arrivals_s: Mapping[str, float]) -> MeasuredRu
     """Return the times and energies of a run; `arrivals_s` is when each job arrived, s from the start of the run.
 
     Raises:
-        DeviceError: it was not one run from its beginning to its end in which every job completed.
+        DeviceError: it has more than one session, or a job that did not complete.
     """
     attempts = [end for session in state.sessions for end in session.ends]
     completed = {end.job: end for end in attempts if end.completed}
@@ -100,12 +99,12 @@ def measured_run(state: RunState, arrivals_s: Mapping[str, float]) -> MeasuredRu
         )
     (session,) = state.sessions
     if session.first_action is None:
-        raise DeviceError("A live run decided nothing. See its report.")
+        raise DeviceError("A live run has no decision. See its report.")
 
     decision, before = session.first_action
     begin_s, begin_j = decision.decided_s, [account.energy_j for account in before]
 
-    # A GPU on which nothing ran has spent nothing on the active account.
+    # A GPU on which nothing ran has no active energy.
     active_j = [
         max((end.account.energy_j for end in attempts if end.gpu == gpu), default=begin_j[gpu])
         for gpu in range(len(state.gpus))
@@ -156,8 +155,8 @@ def loaded_jobs(state: RunState) -> Iterator[LoadedJobs]:
 class LiveRuns:
     """The live runs of one comparison.
 
-    `folder` is for the runs and their job files. `conditions` are what a run depends on besides its policy, such as
-    GPUs, driver and profiles; runs made under other conditions are not reused. `predictor` is called for each run.
+    `folder` is for the runs and their job files. `conditions` are the values that a run depends on besides its policy,
+    such as GPUs, driver and profiles; runs under other conditions are not reused. `predictor` is called for each run.
     """
 
     folder: Path
@@ -176,10 +175,10 @@ class LiveRuns:
     def measure_loading_times(
         self, live: LiveGpu, tasks: Sequence[Task], predictor: Predictor, *, warm_s: float = 0.0
     ) -> LoadingTimes:
-        """Return how long the processes of tasks take to start and to end.
+        """Measure the times of starting and ending the processes of tasks.
 
-        The jobs of the task set run one iteration each: all of them together, then some one after the other. The first
-        start of all fills the machine's disk cache and is not used. `warm_s` is how long workers are set to warm up, s.
+        The jobs of the task set run one iteration each: all together, then some one after the other. The first run,
+        which fills the machine's disk cache, is not used. `warm_s` is the warm-up time of the workers, s.
         """
         short, device = [replace(task, iterations=1) for task in tasks], f"nvml:{live.uuid}"
         for name in ("start-cold", "start-warm"):
@@ -203,7 +202,7 @@ class LiveRuns:
         text = job_file_text(tasks)
         folder = self.folder / f"{name}-{self._key(text, policy, devices)}"
         if not is_complete(folder):
-            # A run with a break in it is no measurement: one that was interrupted begins again.
+            # A run of several sessions is no measurement, so an interrupted run is repeated.
             shutil.rmtree(folder, ignore_errors=True)
             run = execute.execute(
                 files.write_text(folder / JOBS, text),
@@ -219,7 +218,7 @@ class LiveRuns:
                 failed = run.jobs[run.jobs["outcome"] != "completed"].iloc[0]
                 raise DeviceError(
                     f"{policy}: {failed['job']} {failed['outcome']}: {failed['reason'] or 'no reason given'}. "
-                    f"See {folder}; complete runs are kept, run the same command again."
+                    f"See {folder}; complete runs are stored: run the same command again."
                 )
         return run_journal.read_state(folder / "run")
 
@@ -237,7 +236,7 @@ class LiveRuns:
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether a folder holds a run that went from its beginning to its end in one piece."""
+    """Return whether a folder has a complete run of one session."""
     try:
         state = run_journal.read_state(folder / "run")
     except (InputError, OSError):

@@ -1,4 +1,4 @@
-"""The task set of a live comparison: drawn as for the figures, scaled so that each policy runs for minutes."""
+"""The task set of a live comparison: drawn as for the figures, scaled to a given time."""
 
 from collections.abc import Sequence
 
@@ -14,20 +14,20 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 MIN_MODELS = 6
-"""Fewest different models in a task set."""
+"""Least number of different models in a task set."""
 BATCH_SIZES = (4, 8)
-"""The inference batch sizes of tasks, as in every task set; those that were not recorded are left out."""
+"""The inference batch sizes of tasks, as in every task set, except those that were not recorded."""
 JOB_PREFIX = "task-"
-"""Beginning of a job's name; the task's number follows."""
+"""Beginning of a job's name, before the task's number."""
 _MAX_DRAWS = 100
 
 
 def draw_live_tasks(
     count: int, cluster: Cluster, table: pd.DataFrame, predictor: Predictor, *, minutes: float, seed: int
 ) -> tuple[Task, ...]:
-    """Return tasks drawn by the recipe of the figures, which all arrive at 0 and have whole iterations.
+    """Return tasks drawn as for the figures, which all arrive at 0 s and have whole numbers of iterations.
 
-    Sizes are scaled by one factor: run one after the other, spread evenly over the GPUs, they would take `minutes`.
+    Sizes are scaled by one factor so that the tasks would take `minutes` if run one at a time on each GPU.
 
     Raises:
         InputError: too few tasks for `MIN_MODELS` models, or the profiles lack workloads alone.
@@ -52,7 +52,7 @@ def recorded_batch_sizes(table: pd.DataFrame, cluster: Cluster) -> tuple[int, ..
     every = len(paper_models())
     sizes = tuple(size for size in BATCH_SIZES if all(recorded.get((size, name), 0) == every for name in names))
     found = f"a record of {', '.join(sorted(names))} without every model of Table IV alone"
-    action = "Allow more time for recording, such as --budget 15m; existing measurements are kept."
+    action = "Allow more time for recording, such as --budget 15m; existing measurements are reused."
     require("budget", found, bool(sizes), "each of them at an inference batch size of 4 or 8", action)
     return sizes
 

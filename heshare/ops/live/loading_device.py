@@ -1,4 +1,4 @@
-"""Start and end of processes in virtual time: a real task is a process that loads, waits for its batch, and ends."""
+"""Device model wrapper with the start and end times of processes: tasks load, wait for their batch, run, and end."""
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -11,13 +11,13 @@ from heshare.world.workload import Resident, Workload
 
 @dataclass(frozen=True, slots=True)
 class LoadingTimes:
-    """Times that the processes of tasks take to start and to end, s.
+    """Times of starting and ending the processes of tasks, s.
 
     Attributes:
         one_s: from the start of a task until it can begin.
-        more_s: further time for every other task that loads on the same GPU.
-        exit_s: from the last iteration of a task until its process has ended and the executor has noticed.
-        end_s: from then until the next task to be started begins to load.
+        more_s: additional time for every other task that loads on the same GPU.
+        exit_s: from the last iteration of a task until the executor has detected the end of its process.
+        end_s: from then until the next task begins to load.
         warm_s: the last part of loading, in which a task runs its workload without counting iterations.
 
     Raises:
@@ -35,17 +35,16 @@ class LoadingTimes:
             require(name, f"{value} s", 0.0 <= value < math.inf, "0 s or more", "Measure it again.")
 
     def together_s(self, tasks: int) -> float:
-        """Return the loading time of so many tasks that are started together, s."""
+        """Return the loading time of this number of tasks that are started together, s."""
         return self.one_s + self.more_s * (tasks - 1)
 
 
 class LoadingDevice(Device):
     """A device in virtual time on which tasks first load, and then begin together, as on the executor's devices.
 
-    The tasks that load on a GPU begin when the last of them is ready. Until they warm up they do nothing and draw no
-    power; while they warm up they slow others down and draw power as always, and count no iterations. A task completes
-    a moment after its last iteration, in which it holds its memory and does nothing. Nothing runs yet on the `device`
-    on which tasks run once they have loaded.
+    The tasks that load on a GPU begin when the last of them is ready. Before their warm-up they draw no power; during
+    it they use the GPU as usual without counting iterations. A task completes a short time after its last iteration,
+    during which it only uses memory. The wrapped `device`, on which loaded tasks run, must be idle at first.
     """
 
     def __init__(self, device: Device, loading: LoadingTimes) -> None:
@@ -63,15 +62,15 @@ class LoadingDevice(Device):
         self._device.set_clock(sm_mhz)
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
-        """Let a task load; it begins together with those that load already."""
+        """Let a task load; it begins together with other tasks that are loading."""
         residents = self.read().residents
         if task_id in residents:
-            raise DeviceError(f"{self.gpu.name}: task {task_id} is on it already. Stop it first.")
-        # Tasks that load or end hold memory too, which the wrapped device does not count.
+            raise DeviceError(f"{self.gpu.name}: task {task_id} is already on it. Stop it first.")
+        # Tasks that load or end use memory too, which the wrapped device does not count.
         needed_mib = memory_mib(workload) + sum(memory_mib(task.resident.workload) for task in residents.values())
         if needed_mib > self.gpu.memory_mib or len(residents) >= self.gpu.mps_clients:
             raise DeviceError(
-                f"{self.gpu.name}: no room for {workload} beside {len(residents)} tasks. Wait for one to end."
+                f"{self.gpu.name}: no memory for {workload} with {len(residents)} other tasks. Wait for one to end."
             )
         self._loading[task_id] = (Resident(workload, mps_pct), iterations)
         loads_s = self._times.together_s(len(self._loading))

@@ -1,1 +1,1 @@
-"""NVML: the binding, a GPU behind a deadline in a process of its own, its health and its readings."""
+"""NVML: the binding, calls with a deadline in a separate process, and readings, energy and health of GPUs."""

@@ -1,8 +1,7 @@
-"""NVML: its errors as the package's own, the readings of a GPU in plain units, and GPM metrics (Hopper and later).
+"""NVML binding: readings of a GPU in the package's units, error classes, and GPM metrics (Hopper and later).
 
-The only module that imports the binding (`nvidia-ml-py`, imported as `pynvml`). Every call goes through `call_nvml`,
-which maps NVML's errors, repeats what is only transient, and names the device and the call. A value that cannot be a
-measurement, such as a power of zero, is an error and never a number.
+The only module that imports `pynvml` (`nvidia-ml-py`). `call_nvml` maps NVML's error codes and repeats transient
+failures. A value that cannot be a measurement, such as a power of zero, raises `NoReadingError`.
 """
 
 import math
@@ -14,19 +13,19 @@ from heshare.shared.errors import DeviceError
 
 
 class NvmlError(DeviceError):
-    """A call of NVML failed."""
+    """An NVML call failed."""
 
 
 class NoDriverError(NvmlError):
-    """There is no NVIDIA driver, no NVML library, or the two do not belong together."""
+    """There is no NVIDIA driver, no NVML library, or their versions differ."""
 
 
 class NotSupportedError(NvmlError):
-    """This card or this driver does not offer it."""
+    """This card or this driver does not support it."""
 
 
 class NoPermissionError(NvmlError):
-    """It is offered, but not to this user."""
+    """This user has no permission for it."""
 
 
 class NoSuchGpuError(NvmlError):
@@ -34,26 +33,26 @@ class NoSuchGpuError(NvmlError):
 
 
 class GpuLostError(NvmlError):
-    """The GPU has gone, or must be reset; nothing measured since can be trusted."""
+    """The GPU is lost or must be reset; measurements since then are invalid."""
 
 
 class BusyError(NvmlError):
-    """It failed for the moment, and again when it was repeated."""
+    """A transient failure, also after repeats."""
 
 
 class NoReadingError(NvmlError):
-    """NVML returned what is not a measurement."""
+    """NVML returned a value that is no measurement."""
 
 
 class NoReplyError(NvmlError):
-    """NVML has not returned within the deadline; the GPU may be healthy or not."""
+    """An NVML call has not returned within its deadline; the state of the GPU is unknown."""
 
 
 _OURS = "This is a defect of HeShare or of the NVML binding: report the call, the code and the driver's version."
 _RESET = "Stop what uses the GPU, reset it or restart the machine, and record again what was measured since."
 _DRIVER = "Install NVIDIA's driver, or start the container with the GPUs passed through."
 
-# NVML's return codes are part of its binary interface: they never change their meaning.
+# NVML's return codes are part of its binary interface and never change their meaning.
 TABLE: dict[int, tuple[type[NvmlError], str, str]] = {
     1: (NvmlError, "NVML is not initialised", _OURS),
     2: (NvmlError, "invalid argument", _OURS),
@@ -89,11 +88,11 @@ TABLE: dict[int, tuple[type[NvmlError], str, str]] = {
 }
 
 TRANSIENT = frozenset({10, 19, 27})
-"""Codes that may not come again when the call is repeated a moment later."""
+"""Codes of transient failures, after which a call is repeated."""
 
 
 def fault(device: str, call: str, code: int) -> NvmlError:
-    """Return the package's error for a return code of NVML; one that the table does not have is a plain `NvmlError`."""
+    """Return the exception for a return code of NVML; a plain `NvmlError` for a code that is not in the table."""
     kind, found, action = TABLE.get(code, (NvmlError, "a return code unknown to this release", _OURS))
     return kind(f"{device}: {call} failed: {found} (NVML code {code}). {action}")
 
@@ -104,7 +103,7 @@ def no_reading(device: str, call: str, value: object, expected: str) -> NoReadin
 
 
 WAITS_S = (0.01, 0.05)
-"""How long to wait before a call with a transient failure is repeated, s; then the failure is final."""
+"""Pauses before the repeats of a call with a transient failure, s; after the last one the failure is final."""
 
 _FUNCTION_NOT_FOUND = 13
 _LIMITS = {
@@ -119,13 +118,13 @@ _LIMITS = {
 }
 _IDLE = 0x1
 MOST_POWER = 1.5
-"""A power reading beyond this multiple of the largest limit that can be set is no reading."""
+"""A power reading above this multiple of the largest power limit is invalid."""
 _VALUE = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal")
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 
 
 def binding() -> Any:
-    """Return the module `pynvml`, after a check that it is NVIDIA's own binding."""
+    """Return the module `pynvml`, after a check that it is NVIDIA's binding (`nvidia-ml-py`)."""
     try:
         import pynvml
     except ImportError as error:
@@ -138,7 +137,7 @@ def binding() -> Any:
 
 
 def call_nvml(nvml: Any, device: str, call: str, *arguments: Any) -> Any:
-    """Call a function of the binding; after a transient failure the call is repeated, see `WAITS_S`."""
+    """Call a function of the binding; repeat it after transient failures, see `WAITS_S`."""
     function = getattr(nvml, call, None)
     if function is None:
         raise fault(device, call, _FUNCTION_NOT_FOUND)
@@ -155,7 +154,7 @@ def call_nvml(nvml: Any, device: str, call: str, *arguments: Any) -> Any:
 
 
 class Nvml:
-    """NVML between its start and its end; raises `NvmlError` where there is none that works."""
+    """An initialised NVML library; raises `NvmlError` if there is none that works."""
 
     def __init__(self) -> None:
         self.binding = binding()
@@ -174,7 +173,7 @@ class Nvml:
         return NvmlGpu(self.binding, call_nvml(self.binding, label, call, which), label)
 
     def close(self) -> None:
-        """End it; a failure of the end changes nothing any more. May be repeated."""
+        """Shut NVML down; errors are ignored. Idempotent."""
         if self._open:
             self._open = False
             with suppress(self.binding.NVMLError):
@@ -188,9 +187,9 @@ class Nvml:
 
 
 class NvmlGpu:
-    """One GPU, read in plain units.
+    """One GPU, with readings in the package's units.
 
-    Every method raises `NvmlError` where NVML fails, or returns what is no measurement.
+    Every method raises `NvmlError` if NVML fails or returns a value that is no measurement.
     """
 
     def __init__(self, nvml: Any, handle: Any, label: str) -> None:
@@ -207,7 +206,7 @@ class NvmlGpu:
         return _ask_text(self.binding, self.label, "nvmlDeviceGetName", self._handle)
 
     def uuid(self) -> str:
-        """Return the UUID, such as `GPU-5a2c...`: for CUDA_VISIBLE_DEVICES, whatever the order of the GPUs."""
+        """Return the UUID, such as `GPU-5a2c...`, for CUDA_VISIBLE_DEVICES."""
         return _ask_text(self.binding, self.label, "nvmlDeviceGetUUID", self._handle)
 
     def cores(self) -> int:
@@ -222,7 +221,7 @@ class NvmlGpu:
         return self._positive("nvmlDeviceGetClockInfo", self.binding.NVML_CLOCK_SM)
 
     def limits(self) -> tuple[str, ...]:
-        """Return the limits that hold the clock below the request at this moment."""
+        """Return the limits (throttle reasons) that reduce the clock below the request now."""
         bits = self._reasons()
         return tuple(name for bit, name in _LIMITS.items() if bits & bit)
 
@@ -231,7 +230,7 @@ class NvmlGpu:
         return bool(self._reasons() & _IDLE)
 
     def instant_power_w(self) -> float:
-        """Return the board power at this moment, W, where the card reports it."""
+        """Return the instant board power, W, if the card reports it."""
         call = "nvmlDeviceGetFieldValues"
         field = self.call(call, [self.binding.NVML_FI_DEV_POWER_INSTANT])[0]
         if field.nvmlReturn != self.binding.NVML_SUCCESS:
@@ -265,7 +264,7 @@ class NvmlGpu:
         return float(value)
 
     def memory_mib(self) -> tuple[float, float]:
-        """Return the memory of the GPU and how much of it is free, MiB."""
+        """Return the total and the free memory of the GPU, MiB."""
         call = "nvmlDeviceGetMemoryInfo"
         info = self.call(call)
         if not 0 <= info.free <= info.total or info.total == 0:
@@ -276,7 +275,7 @@ class NvmlGpu:
         return self._positive("nvmlDeviceGetPowerManagementLimit") / 1e3
 
     def largest_limit_w(self) -> float:
-        """Return the largest power limit that can be set, W; that which is set, where the card does not report it."""
+        """Return the largest power limit that can be set, W, or the present limit if the card does not report it."""
         try:
             most_mw = float(self.call("nvmlDeviceGetPowerManagementLimitConstraints")[1])
         except NotSupportedError:
@@ -306,7 +305,7 @@ class NvmlGpu:
             return False
 
     def obstacle(self) -> str:
-        """Return why no job may run on it at all; empty if one may."""
+        """Return the reason why no job can run on it, else an empty text."""
         if self.mig():
             return "it is divided into MIG slices"
         if self.compute_mode() == "prohibited":
@@ -314,19 +313,19 @@ class NvmlGpu:
         return "a memory row could not be remapped, so it needs a repair" if self.remap_failed() else ""
 
     def has_gpm(self) -> bool:
-        """Return whether it offers GPM metrics (Hopper and later)."""
+        """Return whether it supports GPM metrics (Hopper and later)."""
         try:
             return bool(self.call("nvmlGpmQueryDeviceSupport").isSupportedDevice)
         except NotSupportedError:
             return False
 
     def processes(self) -> tuple[tuple[int, float], ...]:
-        """Return the processes with a CUDA context on it, each with the memory that it holds, MiB (0 where unknown)."""
+        """Return the processes with a CUDA context on it and the memory of each, MiB (0 if unknown)."""
         found = self.call("nvmlDeviceGetComputeRunningProcesses")
         return tuple((int(one.pid), float(one.usedGpuMemory or 0) / 2**20) for one in found)
 
     def lock_clock(self, sm_mhz: int) -> None:
-        """Lock the SM clock at `sm_mhz`; needs root or CAP_SYS_ADMIN, and lasts until `unlock_clock`."""
+        """Lock the SM clock at `sm_mhz` until `unlock_clock`; needs root or CAP_SYS_ADMIN."""
         self.call("nvmlDeviceSetGpuLockedClocks", sm_mhz, sm_mhz)
 
     def unlock_clock(self) -> None:
@@ -339,7 +338,7 @@ class NvmlGpu:
             return int(self.call("nvmlDeviceGetCurrentClocksThrottleReasons"))  # its name before driver 535
 
     def _plausible_power_w(self, power_mw: float, call: str) -> float:
-        """Return a power reading, W, unless no card with this one's power limits can draw so much."""
+        """Return a power reading, W, or raise an error if it is impossible with this card's power limit."""
         power_w = self._checked(power_mw, call) / 1e3
         if self._most_w is None:
             try:
@@ -354,7 +353,7 @@ class NvmlGpu:
         return self._checked(self.call(call, *arguments), call)
 
     def _checked(self, value: Any, call: str) -> float:
-        """Return `value` if it can be a measurement: zero and NVML's marks for "not available" cannot."""
+        """Return `value` unless it is zero or NVML's value for "not available", which are no measurements."""
         marks = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
         if not math.isfinite(value) or value <= 0 or value in marks:
             raise no_reading(self.label, call, value, "a number above zero")
@@ -375,7 +374,7 @@ def _ask_text(nvml: Any, device: str, call: str, *arguments: Any) -> str:
 
 
 class Gpm:
-    """GPM metrics between one reading and the next: SM activity and DRAM bandwidth, % (Hopper and later)."""
+    """GPM metrics between successive readings: SM activity and DRAM bandwidth, % (Hopper and later)."""
 
     LEAST_S = 0.1
 

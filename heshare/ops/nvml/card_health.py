@@ -1,8 +1,7 @@
-"""Health of a card: Xid errors and uncorrected ECC errors, and which of them mean that nothing new may start on it.
+"""Health of a card: Xid errors (NVML events) and ECC and row-remapping counters, and which of them drain it.
 
-Xids come as NVML events where the card has them. Without events, and beside them, ECC and row-remapping counters are
-read every `COUNTERS_S`. What an Xid means is taken from NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors,
-"Resolution Bucket (Immediate Action)"; Ampere and later, older cards use the same numbers).
+The actions are those of NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors, "Resolution Bucket (Immediate
+Action)"; for Ampere and later, older cards use the same numbers).
 """
 
 import time
@@ -12,20 +11,20 @@ from typing import Any
 from heshare.ops.nvml.binding import NotSupportedError, NvmlError, NvmlGpu, call_nvml, fault
 
 COUNTERS_S = 10.0
-"""How often the counters of uncorrected errors are read, s."""
+"""Interval at which the counters of uncorrected errors are read, s."""
 
 # The catalogue's action is RESTART_APP (or WORKFLOW_XID_45): the application has to be restarted, the card is usable.
 _OF_APPLICATIONS = (
     8, 11, 13, 25, 31, 32, 39, 40, 41, 45, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83, 84, 85, 86, 88, 89, 94,
     *range(96, 106), *range(126, 136), 139,
 )  # fmt: skip
-# The catalogue's action is IGNORE, or the event only informs (154 repeats what another Xid requires).
+# The catalogue's action is IGNORE, or the event is informational (154 repeats the action of another Xid).
 _INFORMING = (
     14, 37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153, 154, 157, 160, 161,
     162, 163, 164, 165,
 )  # fmt: skip
 HARMLESS_XIDS = frozenset(_OF_APPLICATIONS + _INFORMING)
-"""Xids that do not drain a card. Any other does, unknown ones included: the card must be reset, or looked after."""
+"""Xids that do not drain a card. All others do, unknown ones included: the card must be reset or checked."""
 
 _TITLES = {
     13: "graphics engine exception, as a rule an application's error",
@@ -58,7 +57,7 @@ def xid_text(number: int) -> str:
 
 
 class CardHealth:
-    """The errors of a card from now on; what happened before does not count."""
+    """The errors of a card since the creation of this object."""
 
     def __init__(self, card: NvmlGpu) -> None:
         self._card, self._nvml = card, card.binding
@@ -73,7 +72,7 @@ class CardHealth:
         self._counters_s = time.monotonic()
 
     def read(self) -> tuple[tuple[bool, str], ...]:
-        """Return what happened since the last call: whether it drains the card, and what it was."""
+        """Return the errors since the last call: whether each drains the card, and its text."""
         found = list(self._events())
         if time.monotonic() - self._counters_s >= COUNTERS_S:
             self._counters_s, before = time.monotonic(), self._counters

@@ -1,7 +1,7 @@
-"""The executor's side of the process that calls NVML: questions with a deadline, and readings that are not waited for.
+"""Client of the process that calls NVML for a run: calls with a deadline, and non-blocking readings.
 
-There is one such process for all cards of a run. A call that does not return within the deadline ends it, and another
-one is started; the card that hung is asked again after growing pauses, the others at once.
+A call that does not return within its deadline ends that process, and another one is started; calls to the card that
+hung are repeated after growing pauses, those to other cards at once.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from heshare.ops.nvml.reader_process import ALL_CARDS, LARGEST, METHODS, Which, 
 from heshare.shared.processes import start_module
 
 DEADLINE_S = 5.0
-"""How long a call may take, s; a healthy card takes milliseconds."""
+"""Deadline of a call, s; a healthy card takes milliseconds."""
 FIRST = 6.0
-"""The first call to a card may take so many deadlines: Python starts, and without persistence mode the driver loads."""
+"""Deadlines for the first call to a card: Python starts, and without persistence mode the driver loads."""
 PATIENCE_S = 0.2
-"""How long `poll` waits for a reply, s; one that is later is returned by a later `poll`."""
+"""How long `poll` waits for a reply, s; a later reply is returned by a later `poll`."""
 _PAUSES_S = (1.0, 2.0, 5.0, 15.0, 60.0)
 _END_S = 1.0
 
@@ -30,16 +30,16 @@ _unreaped: list[subprocess.Popen[bytes]] = []  # a process within a system call 
 
 @dataclass(slots=True)
 class _Line:
-    """What is known of the requests to one card.
+    """State of the requests to one card.
 
     Attributes:
         pending: the number of the request whose reply is awaited, or None.
         arrived: the answers that have arrived and were not returned yet.
-        asked_s: when the last request was sent, s.
-        since_s: when the first request without a reply was sent, s.
+        asked_s: time of the last request, s.
+        since_s: time of the first request without a reply, s.
         replied: whether the card has ever replied.
-        failures: how often in a row it has not replied within the deadline.
-        retry_s: it is not asked before this time, s.
+        failures: number of consecutive deadlines without a reply.
+        retry_s: time of the next request at the earliest, s.
     """
 
     pending: int | None = None
@@ -52,9 +52,9 @@ class _Line:
 
 
 class CardReader:
-    """The process that calls NVML for this one, started at the first call. Close it, or use it in a `with`.
+    """Client of the process that calls NVML, which is started at the first call. Close it, or use it in a `with`.
 
-    Signals are handled while it waits.
+    Signals are handled during waits.
     """
 
     def __init__(self, deadline_s: float = DEADLINE_S) -> None:
@@ -64,12 +64,12 @@ class CardReader:
         self._lines: dict[Which, _Line] = {}
         self._number = 0
 
-    def card(self, which: Which) -> "ReadCard":
-        """Return the card with an index or UUID; nothing is asked yet."""
-        return ReadCard(self, which)
+    def card(self, which: Which) -> "RemoteCard":
+        """Return the card with an index or UUID, without a call."""
+        return RemoteCard(self, which)
 
     def silent_s(self, which: Which) -> float:
-        """Return for how long a card has not replied, s; 0 as long as no deadline has passed since its last reply."""
+        """Return the time without a reply of a card, s; 0 before a deadline has passed since its last reply."""
         line = self._line(which)
         silent_s = 0.0 if line.since_s is None else time.monotonic() - line.since_s
         return silent_s if line.failures or silent_s >= self._allowed_s(line) else 0.0
@@ -82,9 +82,9 @@ class CardReader:
         """
         line = self._line(which)
         if line.pending is not None and not self._receive(line, self._deadline_s / 2):
-            self._replace(line)  # a reading hangs; another call need not
+            self._replace(line)  # a reading hangs; another call may succeed
 
-        # What a reading returned meanwhile is kept for the next `poll`: it may hold events.
+        # Replies to a pending `poll` are stored for the next `poll`, since they may have events.
         kept, line.arrived = line.arrived, None
         try:
             self._send(line, which, [[name, *arguments]])
@@ -100,9 +100,9 @@ class CardReader:
         return value_of(answers[0])
 
     def poll(self, which: Which, calls: Sequence[Sequence[Any]], *, wait_s: float = PATIENCE_S) -> list[Any] | None:
-        """Return the answers to these calls, made together, or to those of the last poll; None if they are not here.
+        """Return the answers to these calls, or to those of the last poll; None if they have not arrived.
 
-        No call is made while a poll is without its answers, and only the first poll waits (`wait_s`).
+        New calls are made only after the answers of the last poll; only the first poll waits (`wait_s`).
         """
         line = self._line(which)
         if line.arrived is None:
@@ -120,7 +120,7 @@ class CardReader:
         return answers
 
     def close(self) -> None:
-        """End the process. May be repeated."""
+        """End the process. Idempotent."""
         if self._socket is not None:
             self._socket.close()
         if self._process is not None:
@@ -148,9 +148,11 @@ class CardReader:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                words = (str(theirs.fileno()),)
                 self._process = start_module(
-                    "heshare.ops.nvml.reader_process", *words, inherited=[theirs.fileno()], marked=False
+                    "heshare.ops.nvml.reader_process",
+                    str(theirs.fileno()),
+                    inherited=[theirs.fileno()],
+                    marked=False,
                 )
             except BaseException:
                 ours.close()
@@ -167,11 +169,11 @@ class CardReader:
                 self._start()
             assert self._socket is not None
             self._socket.send(encode(self._number, which, calls))
-        except OSError:  # it has ended, or the system has no descriptor or process left
+        except OSError:  # the process has ended, or the system lacks descriptors or processes
             self._replace(line)
 
     def _receive(self, line: _Line, wait_s: float) -> bool:
-        """Take replies, also those of other cards, until that of one line is here or the time is over."""
+        """Receive replies, also of other cards, until that to `line` has arrived or the time has passed."""
         until_s = time.monotonic() + wait_s
         while line.pending is not None and self._socket is not None:
             try:
@@ -194,7 +196,7 @@ class CardReader:
             line.replied, line.failures, line.retry_s = True, 0, 0.0
 
     def _replace(self, hung: _Line) -> None:
-        """End the process; the next call starts another one. What other cards were asked is asked again."""
+        """End the process; the next call starts another one. Pending requests to other cards are sent again."""
         if self._socket is not None:
             self._socket.close()
         if self._process is not None:
@@ -207,15 +209,15 @@ class CardReader:
         hung.failures += 1
 
 
-class ReadCard(NvmlGpu):
-    """A card with the methods of `NvmlGpu`, each called in the reader's process, with its deadline."""
+class RemoteCard(NvmlGpu):
+    """A card whose `NvmlGpu` methods are called in the reader process, with a deadline."""
 
     def __init__(self, reader: CardReader, which: Which) -> None:
         self.label, self.which, self._reader = f"GPU {which}", which, reader
 
     @property
     def silent_s(self) -> float:
-        """For how long it has not replied, s."""
+        """Time without a reply, s."""
         return self._reader.silent_s(self.which)
 
     def poll(self, calls: Sequence[Sequence[Any]], *, wait_s: float = PATIENCE_S) -> list[Any] | None:
@@ -224,13 +226,13 @@ class ReadCard(NvmlGpu):
 
 
 def survey_cards() -> list[tuple[Any, ...]]:
-    """Return a row for each card of this machine: index, UUID, what hinders its use, processes on it."""
+    """Return a row for each card of this machine: index, UUID, the reason if it is unusable, processes on it."""
     with CardReader() as reader:
         return list(reader.ask(ALL_CARDS, "survey"))
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
-    def method(self: ReadCard, *arguments: Any) -> Any:
+    def method(self: RemoteCard, *arguments: Any) -> Any:
         return self._reader.ask(self.which, name, *arguments)
 
     method.__name__, method.__doc__ = name, getattr(NvmlGpu, name).__doc__
@@ -238,7 +240,7 @@ def _forwarded(name: str) -> Callable[..., Any]:
 
 
 for _name in METHODS:
-    setattr(ReadCard, _name, _forwarded(_name))
+    setattr(RemoteCard, _name, _forwarded(_name))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -1,6 +1,6 @@
-"""Samples of a card for the executor: all readings in one message, any of which may be missing.
+"""Samples of a card for the executor: all readings in one request, any of which may be missing.
 
-A reading that fails is noted once, and the run goes on without it. Only `GpuLostError` ends the use of a card.
+A failing reading is reported once and the run continues without it; only `GpuLostError` ends the use of a card.
 """
 
 import math
@@ -16,34 +16,34 @@ from heshare.ops.nvml.reader_process import value_of
 
 _WITHOUT = {
     "clock": "its clock is unknown",
-    "power": "its power is taken from the energy counter",
+    "power": "its power is computed from the energy counter",
     "energy counter": "its energy is the integral of the power readings",
-    "limits": "what holds the clock down is unknown",
+    "limits": "what limits the clock is unknown",
     "free memory": "other processes' memory on it is unknown",
-    "health": "Xid and ECC errors are not seen",
+    "health": "Xid and ECC errors are not detected",
 }
 
 
 class PolledCard(Protocol):
-    """A card whose readings are asked for together and may arrive later (`ReadCard`)."""
+    """A card whose readings are requested together and may arrive later (`RemoteCard`)."""
 
     @property
     def silent_s(self) -> float:
-        """For how long it has not replied, s."""
+        """Time without a reply, s."""
 
     def poll(self, calls: Sequence[Sequence[Any]], *, wait_s: float = PATIENCE_S) -> list[Any] | None:
-        """Return the answers to calls, or None if they are not here yet."""
+        """Return the answers to calls, or None if they have not arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardSample:
-    """The readings of a card at one moment; NaN for those that are missing.
+    """The readings of a card at one time; NaN for missing ones.
 
     Attributes:
         power_w: board power, W; without a reading the mean since the last sample, by the counter.
         energy_j: energy since the first sample, J.
-        limits: what holds the clock down.
-        free_mib: memory that no process holds, MiB.
+        limits: limits that reduce the clock.
+        free_mib: free memory, MiB.
     """
 
     sm_mhz: float
@@ -54,18 +54,18 @@ class CardSample:
 
 
 class CardSampler:
-    """Takes the samples of a card, and finds out whether it may be given new jobs.
+    """Takes the samples of a card, and detects errors after which it may get no new jobs.
 
     Args:
-        power: the call for its power, `instant_power_w` or `usage_power_w`.
+        power: the name of the call for its power, `instant_power_w` or `usage_power_w`.
         limit_w: its power limit, W.
-        note: is called with a line for the operator.
+        note: called with a message for the operator.
         now_s: the time, s.
 
     Attributes:
-        counter_j: its energy counter at the last sample, J; NaN where it was not read, or stands still, so that the
-            account of the energy does not end at it.
-        drained: the error after which nothing new may start on it; empty if there was none.
+        counter_j: its energy counter at the last sample, J; NaN if it was not read or is stalled, so that the energy
+            account does not agree with it.
+        drained: the error after which no new job may start on it; empty if there was none.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class CardSampler:
 
     @property
     def silent_s(self) -> float:
-        """For how long the card has not replied, s."""
+        """Time without a reply of the card, s."""
         return self._card.silent_s
 
     def sample(self, *, wait_s: float = PATIENCE_S) -> CardSample | None:
@@ -109,7 +109,7 @@ class CardSampler:
         counter_j = self._value("energy counter", counter, math.nan)
         now_s = self._now_s()
         self.energy.add(now_s, counter_j, power_w)
-        self.counter_j = math.nan if self.energy.stands_still else counter_j
+        self.counter_j = math.nan if self.energy.stalled else counter_j
 
         before, self._before = self._before, (now_s, self.energy.energy_j)
         if math.isnan(power_w) and before is not None and not math.isnan(counter_j):

@@ -1,4 +1,4 @@
-"""Survey of this machine's cards: which there are, which cannot be used and why, and whose processes are on them."""
+"""Survey of this machine's cards (unusable ones with the reason, processes on them), and the choice of some."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,10 +16,10 @@ _COLUMN = CUDA_VARIABLE
 
 @dataclass(frozen=True)
 class SurveyedCard:
-    """A card as a survey found it.
+    """A card found by a survey.
 
-    The index is as in `nvidia-smi`; `uuid` is empty where it does not respond. `obstacle` says why it cannot be used
-    for jobs, empty if it can; `processes` are the CUDA processes on it, each with its memory, MiB.
+    The index is that of `nvidia-smi`; `uuid` is empty if the card does not respond. `obstacle` is the reason why it is
+    unusable for jobs, else empty; `processes` are the CUDA processes on it, each with its memory, MiB.
     """
 
     index: int
@@ -38,7 +38,7 @@ def survey() -> tuple[SurveyedCard, ...]:
 
 
 def visible(cards: Sequence[SurveyedCard], text: str | None) -> tuple[SurveyedCard, ...]:
-    """Return the cards that `CUDA_VISIBLE_DEVICES` leaves, in its order; all of them where it is not set (None).
+    """Return the cards visible to `CUDA_VISIBLE_DEVICES`, in its order; all of them if it is not set (None).
 
     Its indices are taken as those of `nvidia-smi`, as Slurm and containers set them.
     """
@@ -67,7 +67,7 @@ def _visible_card(cards: Sequence[SurveyedCard], name: str, text: str) -> Survey
 
 @dataclass(frozen=True)
 class ChosenGpus:
-    """The GPUs of a choice such as `nvml` or `nvml:0,nvml:2`, and why others are not among them, one line each."""
+    """The GPUs chosen by a text such as `nvml` or `nvml:0,nvml:2`, and the reasons why others are left out."""
 
     uuids: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -75,7 +75,7 @@ class ChosenGpus:
 
 
 def choose(cards: Sequence[SurveyedCard], text: str, variable: str | None) -> ChosenGpus:
-    """Return the GPUs that a text names: `nvml`, all that can be used, or `nvml:INDEX` and `nvml:UUID`."""
+    """Return the GPUs that a text names: `nvml` for all usable ones, or `nvml:INDEX` and `nvml:UUID`."""
     names = [part.strip() for part in text.split(",")]
     seen = visible(cards, variable)
 

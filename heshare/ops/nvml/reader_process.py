@@ -1,12 +1,7 @@
-"""The process that calls NVML for a run, `python -m heshare.ops.nvml.reader_process`, and its messages.
+"""Process that calls NVML for a run, `python -m heshare.ops.nvml.reader_process`, with one thread for each card.
 
-NVML is not called in the executor's process: a call to a sick card may never return, and no signal ends it. This
-process makes the calls, for each card in a thread of its own, so that a card that hangs does not hold up the others.
-It ends when the other end of its socket closes.
-
-Messages are JSON texts, one a packet. A request is `[number, card, [[name, argument, ...], ...]]`; the card is an
-index, a UUID, or `""` for calls that concern all cards. Its reply is `[number, card, [[value] or [class of the error,
-text], ...]]`.
+An NVML call to a faulty card may never return, and no signal ends it, so the executor does not call NVML itself. The
+process ends when the other end of its socket closes.
 """
 
 import contextlib
@@ -25,7 +20,12 @@ from heshare.ops.nvml.card_health import CardHealth
 from heshare.shared import signals
 
 LARGEST = 1 << 17
-"""Largest message, bytes."""
+"""Largest message, bytes.
+
+Messages are JSON texts, one a packet. A request is `[number, card, [[name, argument, ...], ...]]`; the card is an
+index, a UUID, or `""` for calls that concern all cards. Its reply is `[number, card, [[value] or [class of the error,
+text], ...]]`.
+"""
 ALL_CARDS = ""
 METHODS = (
     "name", "uuid", "cores", "offered_mhz", "sm_mhz", "limits", "idles", "instant_power_w", "usage_power_w",
@@ -59,7 +59,7 @@ def _tuples(value: Any) -> Any:
 
 
 class CardServer:
-    """Makes the calls of one card, which it opens at the first call and again after it could not be opened."""
+    """Makes the calls to one card, which is opened at the first call and again after a failure to open it."""
 
     def __init__(self, which: Which, nvml: Callable[[], Nvml]) -> None:
         self._which, self._nvml = which, nvml
@@ -67,7 +67,7 @@ class CardServer:
         self._health: CardHealth | None = None
 
     def answers(self, calls: Sequence[Sequence[Any]]) -> list[Any]:
-        """Return an answer for each call; after a lost card all further ones have that error."""
+        """Return an answer for each call; after `GpuLostError` all further calls have that error."""
         answers: list[Any] = []
         for call in calls:
             try:
@@ -75,7 +75,7 @@ class CardServer:
             except NvmlError as error:
                 answers.append([type(error).__name__, str(error)])
                 if isinstance(error, GpuLostError):
-                    break  # nothing more can be learnt, and each further call may take long
+                    break  # further calls would fail too, and may take long
 
         missing = len(calls) - len(answers)
         return answers + [answers[-1]] * missing
@@ -113,7 +113,7 @@ def _survey_card(nvml: Nvml, index: int) -> tuple[int, str, str, tuple[tuple[int
 
 
 class Reader:
-    """Serves requests from a socket, those of each card one after the other in a thread of its own."""
+    """Serves requests from a socket, those of each card one after the other in its own thread."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -146,11 +146,11 @@ class Reader:
 
 
 def main(descriptor: int) -> None:
-    # What ends the executor must not end this process before the executor has released the cards.
+    # A signal to the executor must not end this process before the executor has released the cards.
     signals.ignore()
     with contextlib.suppress(ConnectionError), socket.socket(fileno=descriptor) as connection:
         Reader(connection).serve()
-    os._exit(0)  # without an end of NVML, which may wait for a call that hangs in another thread
+    os._exit(0)  # without nvmlShutdown, which may wait for a call that hangs in another thread
 
 
 if __name__ == "__main__":

@@ -1,13 +1,7 @@
-"""The order of measurements under a time budget: the most informative settings first, then ever more, without end.
+"""Order of measurements under a time budget: an endless plan with the most informative settings first.
 
-About 125 visits come first, each chosen for one question that a device model or a predictor has; they take nine minutes
-of a real GPU. Only then follow large sets of tasks, which tell least for their time.
-
-A weight matrix of the size of an 8B language model at 1 to 512 rows, which would tell its bandwidth, is left out: a row
-of a profile is a network of the catalogue that a worker runs, and a single product is none.
-
-The first precision is the one in which workloads run by default. On the card it is what its name says (`fp32` is FP32
-without TF32), and `heshare live` runs its tasks in the same, so that a run and its recording are comparable.
+The first 125 visits or so, nine minutes on a real GPU, each determine a parameter of a device model or predictor. Large
+sets of tasks, with the least information for their time, follow (see `plan`).
 """
 
 from collections import Counter
@@ -34,7 +28,7 @@ PAIRS = (
 )
 """Fig. 4: pairs of workloads that share a GPU, each at 100 %."""
 PAIR_SIZE = 8
-"""Fig. 4: their inference batch size (not stated in the paper)."""
+"""Fig. 4: inference batch size (not stated in the paper)."""
 CLOCK_MODEL, CLOCK_SIZES = "resnet152", (16, 32)
 """Fig. 3: the workload whose time is shown against the clock, and its inference batch sizes."""
 CLOCK_POINTS = 6
@@ -45,39 +39,39 @@ FIRST_SIZE = 8
 SECOND_SIZE = 4
 """The next one at which every workload is measured."""
 IDLE_VISITS = 3
-"""Visits to a GPU on which nothing runs while workers keep their CUDA contexts."""
+"""Visits to an idle GPU on which workers have CUDA contexts."""
 NETWORKS = ("resnet50", "vgg19", "densenet201", "mobilenetv2", "bert_large", "gpt2")
-"""The six networks that stand for all: dense, wide, deep and narrow convolutions, an encoder, a decoder."""
+"""Six representative networks: dense, wide, deep and narrow convolutions, an encoder, a decoder."""
 PAIRED_NETWORKS = (*NETWORKS, "transformer")
-"""The seven whose pairs are measured: a network that waits for its host as well."""
+"""The seven networks whose pairs are measured: those and one whose time is set by the host."""
 LONE_SHARES_PCT = (50, 25, 10)
 """MPS percentages of a task alone."""
 SATURATING_SIZES = (1, 4, 32, 128)
 """Inference batch sizes that show where power no longer grows."""
 COPIES = (8, 4, 2)
-"""Equal tasks at a time: the most first, since the others then need no start."""
+"""Numbers of equal co-running tasks: the largest first, since the others then need no start."""
 HALVED_PAIRS = 10
 """Pairs that are measured at 50 % each as well."""
 CHAIN_TASKS = 7
-"""Tasks of the largest set of a chain; its subsets follow without a new start, which takes a real task seconds."""
+"""Tasks of the largest set of a chain; its subsets follow without new starts, each of which takes seconds."""
 CHAINS = 20
 """Chains of a round."""
 
 START_S = 2.0
 """Time to stop the tasks of a real GPU and start others, s: an H100 took 1.0 to 2.6 s for one or two, 4 s for seven."""
 PROTOCOL = MeasurementProtocol(window_s=2.0, warmup_s=0.5, readings=10)
-"""How a visit is measured under a budget: for half as long as without one, so that twice as many settings are seen.
+"""Protocol of a visit under a budget: half as long as without one, so that twice as many settings are measured.
 
-A step of the energy counter (20 to 100 ms) is then up to 5 % of a window, where a device model errs by 10 to 40 %. A
-worker has warmed up for a second by itself before."""
+A step of the energy counter (20 to 100 ms) is then up to 5 % of a window, while a device model errs by 10 to 40 %. The
+worker has warmed up for a second before."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedVisit:
     """One visit of a forecast recording.
 
-    All times are s, `begin_s` from the start of the recording; `start_s` is for starting and stopping tasks, part of
-    `took_s`. `points` are rows of the profile that are new with it.
+    All times are s, `begin_s` from the start of the recording; `start_s`, for starting and stopping tasks, is part of
+    `took_s`. `points` is the number of new rows of the profile.
     """
 
     what: str
@@ -87,29 +81,31 @@ class PlannedVisit:
     points: int
 
 
+# Single matrix products of the size of an 8B language model, which would show its memory bandwidth, are not measured: a
+# row of a profile is a network of the catalogue.
 def plan(
     gpu: Gpu, *, rng: np.random.Generator, clocks: bool = False, more_models: Iterable[str] = ()
 ) -> Iterator[Step]:
-    """Yield visits in the order of their information, without end; take as many as there is time for.
+    """Yield visits in decreasing order of information, without end; the caller takes as many as fit into its time.
 
     Workloads run in their default precision, unless another one is stated, at inference batch size 8.
 
-    1. Every workload alone at 100 %: Table II's task features, without which nothing else is of use.
-    2. Nothing, while workers keep their CUDA contexts: the power of a GPU that waits.
+    1. Every workload alone at 100 %: the task features of Table II, which all else needs.
+    2. No task, with CUDA contexts of workers: the power of a waiting GPU.
     3. The settings of the paper's Figs. 3 and 4, so that every recording can draw them.
     4. Six networks alone at 50, 25 and 10 %. With the pairs of Fig. 4 these are enough samples for a predictor.
-    5. The six in the other precisions, which tell the time of the SMs from the number of operations.
+    5. The six in the other precisions, which separate the time of the SMs from the number of operations.
     6. The six at inference batch sizes 1, 4, 32 and 128, which show where power saturates.
     7. Eight, four and two equal copies of each of the six.
     8. All pairs of seven networks at 100 %, then ten of them at 50 % each.
-    9. The first settings again, which shows how well they repeat.
+    9. The first settings again, for their repeatability.
 
     Then rounds without end, by other inference batch sizes and MPS percentages: every workload alone, the same under an
     MPS percentage, chains (seven workloads together, then six of them, and so on down to one, each task measured each
-    time), and the first settings again. Chains come last, since their tasks differ least from set to set. With `clocks`
-    every other round runs below the top clock; `more_models` are recorded beside those of Table IV.
+    time), and the first settings again. Chains are last, since their tasks differ least from set to set. With `clocks`
+    every other round runs below the top clock; `more_models` are recorded in addition to those of Table IV.
 
-    A setup that comes again in a round is a further visit to it.
+    A setup that is repeated in a round is a further visit to it.
     """
     visits = Counter[Setup]()
     for setup in _setups(gpu, design.model_names(more_models), rng, clocks):
@@ -120,9 +116,9 @@ def plan(
 def forecast(
     steps: Iterable[Step], protocol: MeasurementProtocol, budget_s: float | None, *, start_s: float
 ) -> list[PlannedVisit]:
-    """Return the visits that fit into a budget, s, and their points, without measuring anything; None takes all.
+    """Return the visits that fit into a budget, s, and their points, without a measurement; None means all.
 
-    A set of tasks takes `start_s` to start, unless its tasks run already, as in a chain or with fewer equal copies.
+    Starting a set of tasks takes `start_s`, unless its tasks are already running, as in a chain or with fewer copies.
     """
     running = Counter[Resident]()
     known = set[design.Point]()
@@ -141,7 +137,7 @@ def forecast(
 
 
 def figure_setups(gpu: Gpu, *, clocks: bool) -> list[Setup]:
-    """Return the setups of Figs. 3 and 4 beside every workload alone; without `clocks`, Fig. 3's at the top clock."""
+    """Return the setups of Figs. 3 and 4 except workloads alone; without `clocks`, Fig. 3's at the top clock."""
     grid = gpu.clocks_mhz if clocks else gpu.clocks_mhz[-1:]
     last = len(grid) - 1
     clocks_mhz = sorted({grid[round(last * at / (CLOCK_POINTS - 1))] for at in range(CLOCK_POINTS)}, reverse=True)
@@ -153,7 +149,7 @@ def figure_setups(gpu: Gpu, *, clocks: bool) -> list[Setup]:
 def bit_reversal_order(levels: int) -> list[int]:
     """Return 0 .. levels-1 in van der Corput's order: the middle, the quarters, the eighths, ..., and 0 at the end.
 
-    Any first few of them lie far apart.
+    Every prefix is spread evenly.
 
     >>> bit_reversal_order(8)
     [4, 2, 6, 1, 5, 3, 7, 0]
@@ -212,12 +208,13 @@ def _alone(
 
 
 def _lone_shares(gpu: Gpu) -> list[Setup]:
-    # All networks at one share: a warm worker takes the next task of its share.
+    # All networks at one share, since an idle worker is reused for the next task of the same share.
     residents = [Resident(Workload(name, FIRST_SIZE), pct) for pct in LONE_SHARES_PCT for name in NETWORKS]
     return _fitting(gpu, [Setup((resident,), gpu.max_mhz) for resident in residents])
 
 
 def _other_precisions(gpu: Gpu) -> list[Setup]:
+    # `fp32` is FP32 without TF32. `heshare live` runs its tasks in the same default precision as the recording.
     default = Workload(NETWORKS[0], FIRST_SIZE).precision
     offered = [precision for precision in PRECISIONS if precision != "tf32" or gpu.has_tf32]
     others = [precision for precision in offered if precision != default]

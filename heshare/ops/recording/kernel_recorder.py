@@ -1,7 +1,7 @@
 """Recording of kernel traces: `heshare profile --kernels only --device nvml:0 --out data/profiles/measured`.
 
-Each workload is traced alone and appended whole; workloads that the table has are skipped, so an interrupted recording
-continues where it stopped. Without `--kernels` it follows the visits of a recording.
+Each workload is traced alone; workloads that are already in the table are skipped, so an interrupted recording can be
+continued. Without `--kernels` the traces follow the visits of a recording.
 """
 
 import hashlib
@@ -44,8 +44,8 @@ class KernelEvent:
         kernel: its name, of at most `NAME_LENGTH` characters.
         grid: blocks of the launch, such as `80x1x1`; empty for a copy.
         block: threads of a block, such as `256x1x1`; empty for a copy.
-        start_us: when it began, us on the profiler's clock.
-        duration_us: how long it ran, us.
+        start_us: its begin, us on the profiler's clock.
+        duration_us: its duration, us.
     """
 
     kernel: str
@@ -56,10 +56,10 @@ class KernelEvent:
 
 
 def parse_trace(path: str | Path) -> tuple[KernelEvent, ...]:
-    """Return the kernels and copies of a trace in Chrome's format, which PyTorch's profiler writes, by their start.
+    """Return the kernels and copies of a Chrome trace of PyTorch's profiler, sorted by their start.
 
     Raises:
-        InputError: no JSON, no such trace, an event without a time, or nothing ran on a GPU.
+        InputError: no JSON, no Chrome trace, an event without a time, or no event of a GPU.
     """
     path = Path(path)
     try:
@@ -81,11 +81,11 @@ def parse_trace(path: str | Path) -> tuple[KernelEvent, ...]:
 def summarise(traces: Sequence[Sequence[KernelEvent]], workload: Workload, gpu: str) -> tuple[KernelRow, ...]:
     """Return the table's rows of one workload from several iterations, each a sequence of events.
 
-    Every iteration must launch the same kernels in the same order, since the repeats of a position are averaged. A
-    minority that differs is left out and not counted in `repeats`.
+    Iterations must launch the same kernels in the same order, since the repeats of a position are averaged. A minority
+    that differs is left out and not counted in `repeats`.
 
     Raises:
-        InputError: no iterations, or no sequence that more than half of them share.
+        InputError: no iterations, or no kernel sequence of more than half of them.
     """
     shapes = [tuple((event.kernel, event.grid, event.block) for event in trace) for trace in traces]
     common = max(shapes, key=shapes.count, default=())
@@ -146,7 +146,7 @@ def manifest_entry(path: Path) -> dict[str, Any]:
 
 
 def update_manifest(path: str | Path) -> None:
-    """Update the entry for a table of kernels in the manifest beside it, if there is one."""
+    """Update the entry of a table of kernels in the manifest of its folder, if there is one."""
     path = Path(path)
     manifest_path = path.with_name(manifest.NAME)
     if path.name == kernel_table.NAME and manifest_path.is_file():
@@ -154,10 +154,10 @@ def update_manifest(path: str | Path) -> None:
 
 
 class Tracer:
-    """One process that traces workload after workload, and is no MPS client.
+    """A process that traces workloads one after the other, without MPS.
 
-    A process for each workload would spend ten seconds on imports and libraries for three of tracing. `timeout_s` is
-    the longest time of a workload.
+    A separate process for each workload would spend ten seconds on imports for three of tracing. `timeout_s` is the
+    time limit of a workload.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Tracer:
         self._gpu, self._repeats, self._timeout_s = gpu, repeats, timeout_s
         self._folder = tempfile.TemporaryDirectory(prefix="heshare-tracer-")
         self._buffer = b""
-        # The whole GPU under its UUID, so no MPS client; and nothing is downloaded.
+        # The whole GPU by its UUID, without MPS; nothing may be downloaded.
         environment = child_environment(CUDA_VISIBLE_DEVICES=gpu_uuid, HF_HUB_OFFLINE="1")
         try:
             self._tracer: SpawnedWorker | None = spawn(command, environment, Path(self._folder.name) / "log")
@@ -203,7 +203,7 @@ class Tracer:
         return str(json.loads(line)["failure"])
 
     def _read_line(self, tracer: SpawnedWorker) -> bytes | None:
-        """Return a reply; nothing when the process has ended; None when it took too long, and was killed."""
+        """Return a reply; empty if the process has ended; None if it exceeded the time limit and was killed."""
         until_s = monotonic() + self._timeout_s
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([tracer.pipe], [], [], max(0.0, until_s - monotonic()))
@@ -227,7 +227,7 @@ def record(
     repeats: int = 5,
     command: Sequence[str] = TRACER,
 ) -> Path:
-    """Trace workloads into a table, one after the other; those that the table has already are skipped.
+    """Trace workloads into a table, one after the other; those that are already in the table are skipped.
 
     Raises:
         DeviceError: a trace failed; earlier traces stay in the table.

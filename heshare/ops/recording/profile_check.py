@@ -1,4 +1,4 @@
-"""Check of a recorded profile: `heshare profile --check`. Every problem is found, not only the first."""
+"""Check of a recorded profile, `heshare profile --check`, which reports all problems, not only the first."""
 
 import csv
 from collections import Counter
@@ -19,23 +19,23 @@ from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu as find_gpu
 
 ROWS_SHOWN = 3
-"""Rows that are listed for one rule; the others are counted."""
+"""Most rows that are listed for one rule; the others are counted."""
 SLACK = 1.25
-"""How much faster a larger batch, a lower clock or a shared GPU may seem before it counts as an error; repeat noise of
-real GPUs is a few per cent."""
+"""Tolerance for a larger batch, a lower clock or a shared GPU that is measured as faster; repeat noise of real GPUs is
+a few per cent."""
 HOST_BOUND_PCT = 10.0
-"""SM activity of a workload alone, %, below which the host sets its time: it varies, and on a busy host it can be
-shorter. On an H100 a decoding Transformer took 5.1 to 5.5 ms alone and 3.6 ms beside others."""
+"""SM activity of a workload alone, %, below which the host determines its time, which then varies and can be shorter on
+a busy host. On an H100 a decoding Transformer took 5.1 to 5.5 ms alone and 3.6 ms with co-runners."""
 LEAST_REPEATS = 2
-"""Visits to a workload alone below which its noise is not known."""
+"""Least number of visits to a workload alone for an estimate of its noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One finding of the check.
 
-    The `level` is `error`, with which the profile is not to be used, or `note`. `row` is as an editor counts lines,
-    None for the whole file; `column` may be None too.
+    The `level` is `error`, with which the profile must not be used, or `note`. `row` is the line in the file, None for
+    the whole file; `column` may be None too.
     """
 
     level: str
@@ -50,10 +50,10 @@ class Finding:
 
 
 def check_profile(path: str | Path) -> list[Finding]:
-    """Return what is wrong with the profiles of a folder or with one table, errors first in each table.
+    """Return the problems of the profiles in a folder, or of one table, errors first in each table.
 
-    Schema, units and ranges of every cell, times that fall where they must not (larger batch, lower clock, co-runners),
-    the checksum and the facts of the manifest, the kernel traces, and what is missing.
+    Checked are schema, units and ranges of every cell, times that must not decrease (with a larger batch, a lower
+    clock, co-runners), the checksum and the values of the manifest, the kernel traces, and missing measurements.
 
     Raises:
         InputError: there is no table.
@@ -127,7 +127,7 @@ def _manifest_errors(path: Path, table: pd.DataFrame | None) -> list[Finding]:
         found.append(_of(error, Path(error.file or path)))
     file = path.with_name(manifest.NAME)
     if not file.is_file():
-        text = "no manifest: nothing says how the table was recorded, nor whether it was changed since."
+        text = "no manifest: how the table was recorded, and whether it was changed since, is unknown."
         return [*found, Finding("note", str(file), None, None, text)]
     if found or table is None:
         return found
@@ -142,7 +142,7 @@ def _manifest_errors(path: Path, table: pd.DataFrame | None) -> list[Finding]:
 
 
 def _falling_times(path: Path, table: pd.DataFrame) -> Iterator[Finding]:
-    """Yield rows whose time is shorter than a setting allows that does the same with more."""
+    """Yield rows with a shorter time than the same workload with a higher clock, a smaller batch or without sharing."""
     alone = table[table["co_runners"] == ""]
     task = ["gpu", "provenance", "workload", "precision", "engine"]
     lines = (
@@ -185,7 +185,7 @@ def _missing(path: Path, table: pd.DataFrame) -> Iterator[Finding]:
 
 def _missing_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
     reference = is_reference(rows)
-    with untold():  # a note below says it
+    with untold():  # a finding below reports the same
         samples = int((covered_rows(rows) & ~reference).sum())
     if samples < LEAST_SAMPLES:
         yield (

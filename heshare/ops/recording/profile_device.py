@@ -1,4 +1,4 @@
-"""Recording of a GPU's profile: all samples or those of a time budget, with a journal and a manifest."""
+"""Recording of a GPU's profile, all samples or those within a time budget, with a journal and a manifest."""
 
 import hashlib
 import json
@@ -25,13 +25,13 @@ from heshare.world.workload import Resident
 
 TABLE, JOURNAL = "profile.csv", "recording.jsonl"
 ARITHMETIC = "as asked for"
-"""In which arithmetic workloads are recorded: `fp32` is FP32. Journals that lack this have TF32 under that name."""
+"""The arithmetic of recordings: `fp32` is FP32. In journals without this entry `fp32` was TF32."""
 IDENTIFYING_STEPS = 300
-"""Steps of a plan without end by which its journal is known."""
+"""Number of first steps of an endless plan that identify its journal."""
 
 
 def default_protocol(budget_s: float | None) -> MeasurementProtocol:
-    """Return how a visit is measured unless something else is asked for; with a time budget it is shorter."""
+    """Return the default protocol of a visit, which is shorter with a time budget."""
     return MeasurementProtocol() if budget_s is None else budget_plan.PROTOCOL
 
 
@@ -67,9 +67,10 @@ def _at_100_pct(resident: Resident) -> Resident:
 
 
 class RecordingJournal(recorder.VisitLog):
-    """Visits so far, in memory and (with a path) in a `heshare.shared.journal.Journal`, each as soon as it is over.
+    """Visits so far, in memory and (with a path) in a `heshare.shared.journal.Journal`, each written when it ends.
 
-    A visit whose line a crash tore is made again; a file of a recording with another `identity` is refused.
+    A visit whose line is incomplete after a crash is repeated; a file of a recording with another `identity` is an
+    error.
     """
 
     def __init__(self, path: str | Path | None, identity: Mapping[str, Any]) -> None:
@@ -141,20 +142,20 @@ def profile(
 ) -> Path:
     """Record a GPU's profile: the reference points and `samples` others, or as many as a time budget allows.
 
-    An interrupted recording continues where it stopped when this is called again with the same arguments: visits that
-    were made are kept and the others are made. A larger budget continues a smaller one.
+    An interrupted recording is continued by a call with the same arguments, which makes only the missing visits. A
+    larger budget continues a smaller one.
 
     Args:
         device: the device to record.
-        out: the folder of profiles; the table becomes `out/<gpu>/profile.csv`, its manifest `manifest.json` beside it.
-        samples: training samples beside the reference points; a third of the paper's 1,000 by default.
+        out: the folder of profiles; the table is `out/<gpu>/profile.csv`, its manifest `out/<gpu>/manifest.json`.
+        samples: training samples in addition to the reference points; a third of the paper's 1,000 by default.
         budget_s: the device's time to spend, s; None measures all references and samples.
         clocks: whether to set the SM clock; without it every sample runs at the top clock.
         seed: of the design and of the order.
         protocol: how to measure; `default_protocol(budget_s)` unless given.
         command: the command that was called, for the manifest.
-        keep_journal: write each visit to `recording.jsonl` beside the table and leave it there.
-        more_models: models of the catalogue to record beside those of Table IV.
+        keep_journal: write each visit to `out/<gpu>/recording.jsonl`.
+        more_models: models of the catalogue to record in addition to those of Table IV.
         progress: show a progress bar on a terminal.
 
     Returns:
@@ -167,11 +168,20 @@ def profile(
     protocol = protocol or default_protocol(budget_s)
     folder = Path(out) / device.gpu.name
     journal = folder / JOURNAL if keep_journal else None
-    options: dict[str, Any] = {"protocol": protocol, "seed": seed, "journal": journal, "progress": progress}
     if budget_s is None:
-        table = record_points(device, _design_points(device, samples, clocks, seed, more_models), **options)
+        points = _design_points(device, samples, clocks, seed, more_models)
+        table = record_points(device, points, protocol=protocol, seed=seed, journal=journal, progress=progress)
     else:
-        table = record_within_budget(device, budget_s, clocks=clocks, more_models=more_models, **options)
+        table = record_within_budget(
+            device,
+            budget_s,
+            protocol=protocol,
+            seed=seed,
+            clocks=clocks,
+            journal=journal,
+            more_models=more_models,
+            progress=progress,
+        )
     path = store.write(table, folder / TABLE)
     kernels = kernel_recorder.manifest_entry(folder / kernel_table.NAME) or None
     manifest.write(path, table, device, protocol, command=command, journal=journal, kernels=kernels)
@@ -189,8 +199,8 @@ def record_points(
 ) -> pd.DataFrame:
     """Measure points, each once, as `heshare.profiles.recorder.record` does, with a journal.
 
-    Visits that the file `journal` holds already are not made again, and each new one is written to it as it is made.
-    The device is idle before, and idle with no clock set afterwards.
+    Visits in the file `journal` are not repeated, and each new one is appended to it. The device must be idle before,
+    and is idle with no clock set afterwards.
 
     Raises:
         DeviceError: the device refuses a point or does not report a utilisation.
@@ -214,10 +224,10 @@ def record_within_budget(
 ) -> pd.DataFrame:
     """Measure as many setups of `budget_plan.plan` as fit into a time, the most informative ones first.
 
-    `budget_s` is the device's time to spend, s, that of the visits in the journal included. The plan, not the
-    protocol's `repeats`, sets how often a setup is visited; `clocks` allows it to set the SM clock; `more_models` are
-    recorded beside those of Table IV. The other arguments are those of `record_points`. The table has a row for each
-    task of each setup that was visited.
+    `budget_s` is the device's time to spend, s, including the visits in the journal. The plan, not the protocol's
+    `repeats`, determines how often a setup is visited; `clocks` allows it to set the SM clock; `more_models` are
+    recorded in addition to those of Table IV. The other arguments are those of `record_points`. The table has a row for
+    each task of each visited setup.
 
     Raises:
         DeviceError: the device refuses a setup or does not report a utilisation.
@@ -249,9 +259,9 @@ def planned_steps(
     repeats: int,
     more_models: Sequence[str] = (),
 ) -> Iterator[recorder.Step]:
-    """Yield the visits of `profile` with the same arguments, in its order; endless with a budget, which is not spent.
+    """Yield the visits of `profile` with the same arguments, in its order; endless with a budget.
 
-    Only the device's description is used; `repeats` is the protocol's.
+    Nothing is measured: only the device's description is used. `repeats` is the protocol's.
     """
     if budget_s is not None:
         return _budget_steps(device, clocks, seed, more_models)
@@ -262,14 +272,14 @@ def planned_steps(
 def _affordable(
     steps: Iterable[recorder.Step], session: recorder.RecordingSession, budget_s: float
 ) -> Iterator[recorder.Step]:
-    """Yield visits while there is time for the next one, by the time that the last one of so many tasks took.
+    """Yield visits while the next one fits, assuming the time of the last visit with the same number of tasks.
 
-    Visits of the journal count as if they were made now, so an interrupted recording ends where another would.
+    Visits in the journal count as if they were made now, so that an interrupted recording ends at the same visit.
     """
     spent_s, last_s, least_s = session.log.idle_s, dict[int, float](), session.protocol.visit_s
     for setup, number in steps:
         tasks = len(setup.residents)
-        # A visit may take longer than the last one of so many tasks, but never less than the protocol.
+        # A visit may take longer than the last one with as many tasks, but not less than the protocol's time.
         if spent_s + max(last_s.get(tasks, least_s), least_s) > budget_s:
             return
         yield setup, number

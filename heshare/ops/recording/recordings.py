@@ -1,4 +1,4 @@
-"""Recordings of real GPUs, read by the `source` parameter of a notebook, such as `recorded:H100`."""
+"""Recordings of real GPUs for the `source` parameter of a notebook, such as `recorded:H100`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ COMMAND = "heshare profile --device nvml:0 --budget 15m --out data/profiles/meas
 class Recording:
     """The profile of one real GPU.
 
-    The rows of the `table` are all measured; tasks shared the GPU by `mps`, or `time-slice` without MPS.
+    All rows of the `table` are measured; tasks shared the GPU by `mps`, or `time-slice` without MPS.
     """
 
     gpu: str
@@ -33,7 +33,7 @@ class Recording:
 
 
 def measured_label(gpu: str) -> str:
-    """Return the name of a measured GPU in figures, so that it differs from an emulated one of the same name."""
+    """Return the name of a measured GPU in figures, which differs from that of an emulated one."""
     return f"{gpu} (measured)"
 
 

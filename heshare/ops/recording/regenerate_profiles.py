@@ -1,6 +1,6 @@
-"""Recording of the profiles that the checkout carries: `heshare calibrate --profiles`.
+"""Recording of the emulated profiles in the repository: `heshare calibrate --profiles`.
 
-It must be repeated whenever the device model's constants change; equal constants give equal bytes.
+It must be repeated after every change of the device model's constants; equal constants give equal bytes.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ def noise_by_workload(table: pd.DataFrame) -> pd.DataFrame:
     """Return the repeat noise of each workload, and of all together (the last row, workload `all`).
 
     Returns:
-        Columns gpu, provenance, workload, settings (how many were visited twice or more), time_pct and power_pct
-        (standard deviation of one visit over the mean, %; NaN where no setting was visited twice).
+        Columns gpu, provenance, workload, settings (number of those visited at least twice), time_pct and power_pct
+        (standard deviation of one visit over the mean, %; NaN if no setting was visited twice).
     """
     groups = [*table.groupby("workload", sort=True), ("all", table)]
     rows = [
@@ -54,7 +54,7 @@ def time_and_power_cv(table: pd.DataFrame) -> tuple[float, float]:
 
 
 GPUS = PAPER_GPUS
-"""The GPUs whose emulated profiles the checkout carries."""
+"""The GPUs with emulated profiles in the repository."""
 
 
 def regenerate(
@@ -68,11 +68,11 @@ def regenerate(
 ) -> list[Path]:
     """Record the profiles of several emulated GPUs; return the tables' paths.
 
-    The folder is `data/profiles/emulated` of the checkout unless given. `samples` are shared evenly by the GPUs.
-    `noise_of` is a recorded GPU (such as `H100`) whose repeat noise to use; by default it is the public record's.
+    The default folder is `data/profiles/emulated` of the checkout. `samples` are divided evenly among the GPUs.
+    `noise_of` is a recorded GPU (such as `H100`) whose repeat noise to use; by default that of the public measurements.
 
     Raises:
-        InputError: there is no such recording, or it holds no repeats.
+        InputError: there is no such recording, or it has no repeats.
     """
     time_cv, power_cv = TIME_CV, POWER_CV
     if noise_of:

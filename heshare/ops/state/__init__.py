@@ -1,1 +1,1 @@
-"""Notes on disk of what processes hold: where they run, whether they still run, and the folder of the notes."""
+"""State files: records on disk of the GPU settings that a process has changed, for cleanup after a crash."""

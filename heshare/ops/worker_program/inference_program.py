@@ -1,4 +1,4 @@
-"""The programs of a worker process: forward passes of a network in PyTorch, warm-up, and the loop that reports."""
+"""Programs of a worker process: forward passes of a network in PyTorch, warm-up, and the loop with reports."""
 
 import gc
 import math
@@ -17,8 +17,8 @@ class Program(Protocol):
     """Program of a worker: one call runs one iteration.
 
     Attributes:
-        lag: how many of the iterations begun may still be under way when `step` returns.
-        title: its name and where it runs, for people.
+        lag: number of iterations that may still be running when `step` returns.
+        title: its name and where it runs, for display.
     """
 
     lag: int
@@ -31,7 +31,7 @@ class Program(Protocol):
         """Wait until every iteration that was begun is complete."""
 
     def close(self) -> None:
-        """Release its memory; the process may run another program then."""
+        """Release its memory, so that the process can run another program."""
 
 
 TF32_CAPABILITY = (8, 0)
@@ -39,10 +39,10 @@ TF32_CAPABILITY = (8, 0)
 
 
 class Inference:
-    """Forward passes of a network of Table IV, in the precision that is asked for and in no other.
+    """Forward passes of a network of Table IV, in exactly the requested precision.
 
-    On a GPU the next iteration is queued before the last one is complete, so that the card does not wait for the host
-    to wake up. Each is awaited by its CUDA event, without a spinning core, since many workers share the host.
+    On a GPU the next iteration is queued before the last one is complete, so that the GPU does not wait for the host.
+    The host waits for CUDA events without busy waiting, since many workers share its cores.
     """
 
     def __init__(self, model: str, batch_size: int, precision: str, device: str = "cuda") -> None:
@@ -55,7 +55,7 @@ class Inference:
                 "CUDA_VISIBLE_DEVICES, or install a build of PyTorch that fits the driver."
             )
         if self._cuda and precision == "tf32" and torch.cuda.get_device_capability() < TF32_CAPABILITY:
-            # It would run in FP32, and its times would stand under the name of TF32.
+            # It would run in FP32, and its times would be recorded as TF32.
             raise DeviceError(f"{torch.cuda.get_device_name()} has no TF32 for {model}:{batch_size}. Use fp32 or fp16.")
         # Cores belong to all workers; on a GPU one thread launches the kernels.
         torch.set_num_threads(1)
@@ -84,7 +84,7 @@ class Inference:
 
     def close(self) -> None:
         self._network = None
-        # Modules have reference cycles, and what is not collected is not released.
+        # Modules have reference cycles, so their memory is released only by the garbage collector.
         gc.collect()
         if self._cuda:
             self._torch.cuda.empty_cache()
@@ -96,17 +96,17 @@ Make = Callable[[str, int, str], Program]
 
 @dataclass(slots=True)
 class StopFlag:
-    """Whether to stop, because of a signal or because the parent has ended."""
+    """Set by a signal or the end of the parent: the program should stop."""
 
     requested: bool = False
     parent: int = field(default_factory=os.getppid)
 
 
 def warm_up(program: Program, *, iterations: int, least_s: float) -> float:
-    """Run at least so many iterations and seconds; return the seconds per iteration of those after them.
+    """Run at least this many iterations and seconds; return the time per iteration of those after them, s.
 
-    The first iterations load kernels and choose algorithms, so they are not timed. The timed ones last a tenth of the
-    warm-up: the wait at the end, which a running task does not have, then counts little.
+    The first iterations load kernels and choose algorithms, so they are not timed. The timed ones take a tenth of the
+    warm-up, so that the wait at the end, which a running task does not have, has little effect.
     """
     count, _ = _steps(program, iterations, least_s)
     program.settle()
@@ -132,7 +132,7 @@ def run(
     stop: StopFlag,
     period_s: float = 0.1,
 ) -> Message:
-    """Run a program and report its progress; return the last message, with the exact count, which is not reported here.
+    """Run a program and report its progress; return the last message, with the exact count, without sending it.
 
     An iteration longer than `period_s` is reported when it is complete.
     """

@@ -1,7 +1,6 @@
-"""Kernel traces: the process of `heshare.ops.recording.kernel_recorder.Tracer`, which traces model after model.
+"""Process of `heshare.ops.recording.kernel_recorder.Tracer`: kernel traces of models by PyTorch's profiler.
 
-It runs a model of Table IV alone and writes PyTorch's profile of the GPU, one file an iteration. Each line of its
-standard input is a request, a JSON object of `trace`'s arguments; each is answered by a line in the report pipe.
+Each line of its stdin is a request, a JSON object of `trace`'s arguments, with one reply in the report pipe.
 """
 
 import argparse
@@ -17,7 +16,7 @@ from heshare.ops.worker_program.networks import library, preload
 from heshare.shared.errors import HeShareError
 
 PAUSE_S = 0.05
-"""Between the two iterations of a profiling session, s: longer than any gap between two kernels of one."""
+"""Pause between the two iterations of a profiling session, s: longer than gaps between kernels of one iteration."""
 
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 """The profiler's categories of events that occupy the GPU."""
@@ -26,8 +25,8 @@ ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 def trace(model: str, batch_size: int, precision: str, repeats: int, out: Path) -> None:
     """Profile some iterations after a warm-up into the files `out/iteration-N.json` (Chrome's trace format).
 
-    Only the GPU's side is profiled: profiling the host would slow it and stretch the gaps between kernels. The first
-    session starts the profiler up and is not used, nor is the first iteration of each.
+    Only GPU activity is profiled: profiling the host would slow it and lengthen the gaps between kernels. The first
+    session, which initialises the profiler, is not used, nor is the first iteration of each.
     """
     program = Inference(model, batch_size, precision)
     profiler = library("torch.profiler")
@@ -46,7 +45,7 @@ def trace(model: str, batch_size: int, precision: str, repeats: int, out: Path) 
 
 
 def keep_last(path: Path) -> None:
-    """Leave only what ran on the GPU after the pause: PyTorch's profiler can lose kernels at the start of a session."""
+    """Remove events before the pause from a trace: PyTorch's profiler can lose kernels at the start of a session."""
     events = json.loads(path.read_text("utf-8"))["traceEvents"]
     ran = sorted((event for event in events if event.get("cat") in ON_GPU), key=lambda event: float(event["ts"]))
     ends = [float(event["ts"]) + float(event["dur"]) for event in ran]
@@ -57,7 +56,7 @@ def keep_last(path: Path) -> None:
 
 
 def main(arguments: Sequence[str], run: Callable[..., None] = trace, prepare: Callable[[], None] = preload) -> None:
-    """Reply to each request with `{"failure": ""}` or what went wrong."""
+    """Reply to each request with `{"failure": ""}`, or with the text of the error."""
     parser = argparse.ArgumentParser(prog="heshare.ops.worker_program.kernel_profiler", description="Kernel traces.")
     parser.add_argument("--report-fd", type=int, required=True, help="file descriptor for the replies")
     prepare()

@@ -1,7 +1,6 @@
-"""The 15 models of Table IV in PyTorch: random weights, fixed inputs, nothing downloaded.
+"""The 15 models of Table IV in PyTorch with random weights and fixed inputs; nothing is downloaded.
 
-The cost of a forward pass does not depend on the weights, so they are drawn from a seed. PyTorch and its model
-libraries are an extra of the package (`pip install 'heshare[live]'`) and are imported when a network is built.
+The cost of a forward pass does not depend on the weights. PyTorch (extra `live`) is imported when a network is built.
 """
 
 import sys
@@ -99,10 +98,10 @@ def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = 
 
 
 def set_arithmetic(torch: Any, precision: str) -> None:
-    """Set in which arithmetic this process multiplies FP32 numbers, for every network from now on.
+    """Set the arithmetic in which this process multiplies FP32 numbers, for all networks from now on.
 
-    PyTorch asks the operator first (matrix products, convolutions, recurrent layers), then the library, then its
-    general setting. Convolutions and recurrent layers begin with TF32, whatever is set above them, so each is set.
+    PyTorch uses the setting of the operator first (matrix products, convolutions, recurrent layers), then that of the
+    library, then the general one. The default of convolutions and recurrent layers is TF32, so each is set.
     """
     cudnn = torch.backends.cudnn
     for backend in (torch.backends, torch.backends.cuda.matmul, cudnn, cudnn.conv, cudnn.rnn):
@@ -110,7 +109,7 @@ def set_arithmetic(torch: Any, precision: str) -> None:
 
 
 def preload() -> None:
-    """Import what building any network imports, without a CUDA context; what is missing is an error in `build`."""
+    """Import the libraries of all networks, without a CUDA context; a missing one is an error only in `build`."""
     for name in ("torch", "torchvision.models", "transformers.models.bert", "transformers.models.gpt2"):
         with suppress(DeviceError):
             library(name)
@@ -120,10 +119,10 @@ def preload() -> None:
 
 
 def _settle_norms(torch: Any, module: Any, inputs: tuple[Any, ...]) -> None:
-    """Take batch-norm statistics from the input.
+    """Compute batch-norm statistics from the input.
 
-    With the ones of a fresh network (mean 0, variance 1) activations grow from block to block and overflow in FP16,
-    and a GPU that adds infinities draws less power than one that adds numbers.
+    With those of a new network (mean 0, variance 1) activations grow from block to block and overflow in FP16, and
+    arithmetic on infinities draws less power.
     """
     norms = [one for one in module.modules() if isinstance(one, torch.nn.BatchNorm2d)]
     if not norms:

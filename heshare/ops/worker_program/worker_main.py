@@ -1,4 +1,4 @@
-"""The main loop of a worker process: orders from its parent, signals, and reports of failures."""
+"""Main loop of a worker process: orders of its parent, signals, and reports of failures."""
 
 import argparse
 import gc
@@ -18,18 +18,18 @@ from heshare.ops.worker_program.networks import preload
 from heshare.ops.worker_program.worker_messages import GO, STOP, Channel, Message, Order
 
 STANDBY = "--standby"
-"""The option of a worker that imports everything before its first order, and makes no CUDA context."""
+"""Option of a worker that imports all libraries before its first order, without a CUDA context."""
 
 GRACE_S = 10.0
-"""How long an iteration may go on after the parent has ended, s."""
+"""Time for an iteration to end after the end of the parent, s."""
 
 _MEMORY = re.compile(r"CUDA error: out of memory|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED", re.IGNORECASE)
-"""Errors of the libraries below PyTorch's allocator, and of a context for which there is no memory."""
+"""Out-of-memory errors of CUDA libraries and of context creation, which PyTorch does not classify."""
 
 
 def main(arguments: Sequence[str], make: Make = Inference, prepare: Callable[[], None] = preload) -> int:
     """Run one worker; return the exit code: 0 after the last message `end`, 1 after `failure`."""
-    # An internal program that is started for each task: Typer would add its import time to each start.
+    # argparse, since Typer would add its import time to the start of each task.
     parser = argparse.ArgumentParser(prog="heshare.ops.worker_program", description="Tasks on a GPU.")
     parser.add_argument("--report-fd", type=int, required=True, help="file descriptor for the JSON lines")
     parser.add_argument(STANDBY, action="store_true", help="import everything before the first order")
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str], make: Make = Inference, prepare: Callable[[],
     worker = _Worker(channel)
     if options.standby:
         prepare()
-        # Imported objects stay: leaving them out of each collection takes a quarter of a second off a change of task.
+        # Imported objects live until the end: freezing them saves 0.25 s of garbage collection at each change of task.
         gc.freeze()
     while (order := worker.next_order()) is not None:
         code = worker.work(make, order)
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str], make: Make = Inference, prepare: Callable[[],
 
 
 def describe(error: BaseException) -> str:
-    """Return one line for an error; running out of GPU memory is stated first."""
+    """Return one line for an error; out of GPU memory is stated first."""
     name = type(error).__name__
     text = " ".join(str(error).split()) or "no message"
     short = "out of GPU memory: " if name == "OutOfMemoryError" or _MEMORY.search(text) else ""
@@ -57,10 +57,10 @@ def describe(error: BaseException) -> str:
 
 
 class _Worker:
-    """The state that signals and the parent's pipe change while programs run.
+    """State of a worker that signals and messages of the parent change while programs run.
 
-    A thread reads the parent's end of the standard input, which is closed however the parent ends. PR_SET_PDEATHSIG
-    would follow the thread that started the worker, not the process, and end workers whose parent still runs.
+    A thread reads stdin, which closes however the parent ends. PR_SET_PDEATHSIG would follow the thread that started
+    the worker, not the process, and end workers whose parent still runs.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -75,7 +75,7 @@ class _Worker:
         threading.Thread(target=self._read_parent, daemon=True).start()
 
     def next_order(self) -> Order | None:
-        """Wait for the next order; None when the parent needs this worker no more."""
+        """Wait for the next order; None when the parent no longer needs this worker."""
         order = self._orders.get()
         if order is not None and not self._ordered:
             # From now on SIGTERM ends a task after its iteration; Ctrl-C in a terminal is handled by the parent.
@@ -102,7 +102,7 @@ class _Worker:
             if self.is_kept(order):
                 program.close()
         except BaseException as error:
-            # Any error is reported, MemoryError too: a worker that ends without a message looks like a slow one.
+            # Every error is reported, MemoryError too: the parent waits for a message until its timeout.
             traceback.print_exc()
             self._channel.send(Message("failure", text=describe(error)))
             return 1
@@ -112,9 +112,9 @@ class _Worker:
         return 0
 
     def _end(self, *, leave: bool = False) -> None:
-        """Stop after the iteration; a task that still loads has counted nothing, and its process ends at once.
+        """Stop after the iteration; the process of a task that still loads ends at once.
 
-        A task may have ended by itself meanwhile: its stop must not end the next one.
+        The task may have ended by itself, so a late stop must not end the next task.
         """
         with self._lock:
             self._leaving = self._leaving or leave

@@ -1,7 +1,7 @@
-"""The messages between a worker process and its parent: lines of at most a pipe's buffer, most of them JSON.
+"""Messages between a worker process and its parent, lines that a pipe takes atomically, most of them JSON.
 
-The parent writes to the worker's standard input: an `Order` for each task, `GO` and `STOP`. The worker writes a
-`Message` a line to a pipe of its own.
+The parent writes an `Order` for each task, `GO` and `STOP` to the worker's stdin; the worker writes one `Message` a
+line to its report pipe.
 """
 
 import json
@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Literal, get_args
 
 GO = b"go\n"
-"""From the parent when a batch begins."""
+"""From the parent: begin the first iteration."""
 STOP = b"stop\n"
-"""From the parent to end the task after its iteration; a worker that is kept takes another order then."""
+"""From the parent: end the task after its iteration; a reusable worker then takes another order."""
 LONGEST = 4096
-"""Bytes of the longest line of a worker: what a pipe takes in one piece (PIPE_BUF on Linux)."""
+"""Longest line of a worker, bytes: what a pipe takes atomically (PIPE_BUF on Linux)."""
 
 Kind = Literal["ready", "progress", "end", "failure", "waiting"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -28,11 +28,11 @@ class Order:
     """Task for a worker process: a workload, its batch size, precision and iterations.
 
     Attributes:
-        iterations: how many; None runs until it is stopped.
+        iterations: number of iterations; None runs until it is stopped.
         environment: variables to set before the process has a CUDA context, such as the GPU and the share.
-        keep: whether the process takes another order when the task is over: its CUDA context and its share stay.
-        period_s: seconds from report to report; a longer iteration is reported when it is complete.
-        warmup_s: seconds of warm-up, at least.
+        keep: whether the process takes another order after the task, with the same CUDA context and share.
+        period_s: interval of reports, s; a longer iteration is reported when it is complete.
+        warmup_s: least time of warm-up, s.
     """
 
     model: str
@@ -55,13 +55,13 @@ class Message:
 
     Attributes:
         kind: `ready` after warm-up, `progress` about every 100 ms, then `end` or `failure`, once; `waiting` when a
-            worker that is kept has released its memory and takes the next order.
+            reusable worker has released its memory and takes the next order.
         done: iterations completed, after warm-up.
-        at_s: when the last of them was completed, s of the system's monotonic clock, which parent and child share.
+        at_s: time at which the last of them was completed, s of the monotonic clock, the same in parent and child.
         time_s: seconds per iteration: of the warm-up's last iterations in `ready`, since the last message in
-            `progress`, since the beginning in `end`; NaN where none was completed.
+            `progress`, since the beginning in `end`; NaN if none was completed.
         finished: whether all requested iterations are done.
-        text: what the worker runs on (`ready`) or what went wrong (`failure`).
+        text: what the worker runs on (`ready`), or the error (`failure`).
     """
 
     kind: Kind
@@ -88,9 +88,8 @@ def parse(line: bytes) -> Message:
 class Channel:
     """Writing end of the pipe on which a worker reports.
 
-    Counts are totals, so a `progress` that finds the pipe full is left out and nothing is lost. The worker never waits
-    for a parent that does not read, apart from its last message. The descriptor is inherited from the parent;
-    `patience_s` is how long the last message waits for room in the pipe, s.
+    Counts are totals, so a `progress` message can be dropped if the pipe is full. Other messages wait at most
+    `patience_s` for a parent that does not read. The descriptor is inherited from the parent.
     """
 
     def __init__(self, descriptor: int, *, patience_s: float = 5.0) -> None:
@@ -99,9 +98,9 @@ class Channel:
         os.set_inheritable(descriptor, False)
 
     def send(self, message: Message) -> bool:
-        """Write a message; return whether it was written, which it is not once the parent has ended.
+        """Write a message; return whether it was written, which fails once the parent has ended.
 
-        All but `progress` wait for room.
+        All but `progress` wait if the pipe is full.
         """
         line = message.line()
         patience_s = 0.0 if message.kind == "progress" else self._patience_s

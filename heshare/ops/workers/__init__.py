@@ -1,1 +1,1 @@
-"""Worker processes on a real GPU, seen from their parent."""
+"""The parent's side of worker processes on a real GPU: launcher, pool, supervisor."""

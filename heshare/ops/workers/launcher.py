@@ -1,7 +1,6 @@
-"""The interface between a live device and what starts processes: a `Launcher` starts a `Worker` for each task.
+"""Interfaces of a live device to its processes: a `Launcher` starts a `Worker` for each task.
 
-The device handles clocks, power and counters; the launcher runs models. The package's own launcher starts PyTorch
-(`heshare.ops.workers.worker_pool`); that of the tests starts processes that only count.
+The package's launcher runs models in PyTorch (`heshare.ops.workers.worker_pool`); tests use processes that only count.
 """
 
 from abc import ABC, abstractmethod
@@ -11,7 +10,7 @@ from heshare.world.workload import Workload
 
 
 class Worker(Protocol):
-    """One task on the GPU, in a process of its own; its values are those of the last `poll`."""
+    """The process of one task on the GPU; its values are those of the last `poll`."""
 
     @property
     def pid(self) -> int:
@@ -27,7 +26,7 @@ class Worker(Protocol):
 
     @property
     def time_s(self) -> float:
-        """Seconds per iteration at present, NaN before the first."""
+        """Present time per iteration, s, NaN before the first."""
 
     @property
     def finished(self) -> bool:
@@ -35,20 +34,20 @@ class Worker(Protocol):
 
     @property
     def failure(self) -> str | None:
-        """Why it failed, one line, or None."""
+        """The reason of its failure, one line, or None."""
 
     def go(self) -> None:
-        """Let it begin its first iteration, as soon as it is ready. May be repeated."""
+        """Let it begin its first iteration as soon as it is ready. Idempotent."""
 
     def poll(self) -> None:
-        """Read what the process has reported; never blocks, never raises for what the process did."""
+        """Read the reports of the process; never blocks, and never raises for a failure of the process."""
 
     def stop(self) -> float:
-        """End the task, whatever its state, and wait for its end; return the iterations done. May be repeated."""
+        """End the task in any state and wait for its end; return the iterations done. Idempotent."""
 
 
 class Launcher(ABC):
-    """Base class of what starts worker processes on a GPU."""
+    """Base class of launchers of worker processes on a GPU."""
 
     @abstractmethod
     def start(
@@ -57,14 +56,17 @@ class Launcher(ABC):
         """Start one worker and return at once; it reports `ready` later, and then waits for `Worker.go`.
 
         Its share of the SMs, `mps_pct` %, is set in its environment before it has a CUDA context. Without `iterations`
-        it runs until it is stopped. Raises DeviceError where the process cannot be started.
+        it runs until it is stopped.
+
+        Raises:
+            DeviceError: the process cannot be started.
         """
 
-    def stand_by(self) -> None:  # noqa: B027 (what a launcher without such processes does: nothing)
-        """Have processes import what they need before the first task is started."""
+    def stand_by(self) -> None:  # noqa: B027 (optional)
+        """Start spare processes, which import their libraries before the first task is started."""
 
-    def shed(self) -> None:  # noqa: B027
-        """End processes that are kept between tasks, and wait until the GPU has their memory back."""
+    def end_idle_workers(self) -> None:  # noqa: B027
+        """End idle processes that are reused between tasks, and wait until their GPU memory is free."""
 
     def close(self) -> None:  # noqa: B027
-        """End every process. May be repeated."""
+        """End every process. Idempotent."""

@@ -1,13 +1,12 @@
-"""Program that runs one command and ends whatever that leaves behind: `python -I -S supervisor.py`, started by path.
+"""Program that runs one command and ends all its descendants: `python -I -S supervisor.py`, started by path.
 
-It is the subreaper of the command (prctl(2)): whatever the command starts, in a session of its own or not, stays below
-it. Its standard input has the command, then requests: `t` is SIGTERM to the command's process group, `k` is SIGKILL to
-all below. The end of that input is the end of the executor, and SIGTERM asks for the same: SIGTERM, and SIGKILL soon
-after. It ends as the command did, once nothing runs below it. If it is killed itself, the kernel kills the command.
-
-It imports nothing of the package, so that it starts in some 10 ms. Its argument is the command's soft limit of
-descriptors.
+As a subreaper (prctl(2)) it is the parent of all descendants of the command. It ends after them, with the command's
+exit status; if it is killed, the kernel kills the command. It imports nothing of the package, to start in 10 ms.
 """
+
+# Its argument is the command's soft limit of descriptors. Its stdin has the command, then requests: `t` is SIGTERM to
+# the command's process group, `k` is SIGKILL to all descendants. The end of stdin is the end of the executor; then, and
+# after SIGTERM to the supervisor, it sends SIGTERM and soon after SIGKILL.
 
 import contextlib
 import ctypes
@@ -20,15 +19,15 @@ import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ORPHAN_GRACE_S = 2.0
-"""From SIGTERM to SIGKILL where the executor has ended, s: before a keeper loses its patience (3 s)."""
+"""Time from SIGTERM to SIGKILL if the executor has ended, s; less than the 3 s of the cleanup process."""
 STUCK_S = 10.0
-"""How long processes may take to end after SIGKILL, s."""
+"""Time for processes to end after SIGKILL, s."""
 NOT_STARTED = 127
-"""Exit code where the command does not start, as a shell has it."""
+"""Exit code if the command does not start, as of a shell."""
 
 
 def below(ancestor: int) -> list[int]:
-    """Return the processes below one, zombies left aside."""
+    """Return the descendants of a process, without zombies."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 (pathlib takes longer to import than all of this)
         if name.isdecimal():
@@ -45,7 +44,7 @@ def below(ancestor: int) -> list[int]:
 
 
 def kill_all() -> None:
-    """Send SIGKILL to all below, again and again until nothing runs there; what hangs in the kernel is left."""
+    """Send SIGKILL to all descendants repeatedly until none runs, except those blocked in the kernel."""
     until_s = time.monotonic() + STUCK_S
     while (pids := below(os.getpid())) and time.monotonic() < until_s:
         for pid in pids:
@@ -55,7 +54,7 @@ def kill_all() -> None:
 
 
 def read_order(descriptor: int) -> tuple[dict[bytes, bytes], list[bytes]]:
-    """Return the environment and the arguments, from a length and texts that end with NUL."""
+    """Read the environment and the arguments: a length, then texts that end with NUL."""
     length = int(_read_exactly(descriptor, 10))
     count, *texts = _read_exactly(descriptor, length).split(b"\0")[:-1]
     pairs = (text.partition(b"=") for text in texts[: int(count)])
@@ -92,7 +91,7 @@ def start(arguments: list[bytes], environment: dict[bytes, bytes]) -> int:
 
 
 def supervise(command: int, requests: int, wakeup: int, asked: list[int]) -> int:
-    """Wait for the end of the command, do what is requested meanwhile, and return its status."""
+    """Serve requests until the end of the command, and return its status."""
     kill_at_s = float("inf")
     while True:
         with contextlib.suppress(ChildProcessError):

@@ -1,4 +1,4 @@
-"""The launcher of the package: worker processes with PyTorch, on stand-by, at work, or kept warm between tasks."""
+"""The package's launcher: a pool of PyTorch worker processes, spare (on stand-by), running a task, or idle."""
 
 import math
 import os
@@ -21,29 +21,28 @@ from heshare.shared.processes import child_environment
 from heshare.world.workload import Workload
 
 RUNNER = (sys.executable, "-m", "heshare.ops.worker_program")
-"""The command that runs a model of Table IV; that of a test runs a program that only counts."""
+"""The command of a worker process; tests use a program that only counts."""
 WARM_S = 1.0
-"""How long a worker warms up, at least, s."""
+"""Least time of a worker's warm-up, s."""
 _PATIENCE_S = 5.0
 
 
 class ProcessLauncher(Launcher):
-    """Starts each task in a process of its own.
+    """Runs each task in a separate worker process.
 
-    Ctrl-C in a terminal does not reach the workers: the process that started them stops them. If that process ends
-    otherwise, so do they, since their standard input ends.
+    Ctrl-C in a terminal does not reach the workers: their parent stops them. They also end with their parent, which
+    closes their stdin.
 
     Args:
-        sharing: the MPS session whose clients the workers are; None refuses an MPS percentage below 100.
-        start_timeout_s: how long a worker may take to load and warm up, s.
-        grace_s: how long it may take to finish its iteration when it is stopped, s.
-        period_s: seconds from report to report.
-        warmup, warmup_s: iterations and seconds of warm-up, at least.
-        spares: how many processes to keep on stand-by, which have imported PyTorch but have no CUDA context, so that
-            their share can still be set: a task then starts within a second or two instead of five or more.
-        keep: how many processes to keep warm when their task is over. Each has its context, its share and its loaded
-            kernels, and takes another task of the same share without any of that. It also holds some hundred MiB of
-            the GPU, which `shed` releases.
+        sharing: the MPS session of the workers; None refuses an MPS percentage below 100.
+        start_timeout_s: longest time of a worker to load and warm up, s.
+        grace_s: longest time to finish its iteration when it is stopped, s.
+        period_s: interval of reports, s.
+        warmup, warmup_s: least number of iterations and least time of warm-up.
+        spares: number of spare processes, which have imported PyTorch but have no CUDA context, so that their share can
+            still be set: a task then starts within one or two seconds instead of five or more.
+        keep: number of idle processes to reuse. Each has its CUDA context, share and loaded kernels, and starts another
+            task of the same share faster. It uses some hundred MiB of GPU memory, which `end_idle_workers` frees.
     """
 
     def __init__(
@@ -61,7 +60,8 @@ class ProcessLauncher(Launcher):
         keep: int = 0,
     ) -> None:
         self._sharing, self._command, self._log_dir = sharing, tuple(command), log_dir
-        self._limits_s = {"start_timeout_s": start_timeout_s, "grace_s": grace_s}
+        self._start_timeout_s = start_timeout_s
+        self._grace_s = grace_s
         self._order = partial(Order, keep=keep > 0, period_s=period_s, warmup=warmup, warmup_s=warmup_s)
         self._spare_count, self._keep_count = spares, keep
         self._workers: list[ProcessWorker] = []
@@ -86,7 +86,14 @@ class ProcessLauncher(Launcher):
         order = self._order(workload.model, workload.batch_size, workload.precision, count, share)
         spawned = self._place(order.line(), share)
         take_back = partial(self._take_back, share) if self._keep_count else None
-        worker = ProcessWorker(spawned, name=name, iterations=iterations, take_back=take_back, **self._limits_s)
+        worker = ProcessWorker(
+            spawned,
+            name=name,
+            iterations=iterations,
+            take_back=take_back,
+            start_timeout_s=self._start_timeout_s,
+            grace_s=self._grace_s,
+        )
         self._failed = self._failed or any(one.failure is not None for one in self._workers)
         self._workers = [one for one in self._workers if not one.closed] + [worker]
         self.stand_by()
@@ -96,7 +103,7 @@ class ProcessLauncher(Launcher):
         while len(self._spares) < self._spare_count:
             self._spares.append(self._spawn(STANDBY))
 
-    def shed(self) -> None:
+    def end_idle_workers(self) -> None:
         for _, spawned in self._kept:
             spawned.dismiss()
         self._going += [spawned for _, spawned in self._kept]
@@ -104,14 +111,14 @@ class ProcessLauncher(Launcher):
         self._discard_dismissed(_PATIENCE_S)
 
     def close(self) -> None:
-        """End every process. May be repeated. The logs in a given `log_dir` stay."""
+        """End every process. Idempotent. The logs in a given `log_dir` stay."""
         while self._spares:
             self._spares.pop().discard()
         while self._workers:
             worker = self._workers.pop()
             worker.stop()
             self._failed = self._failed or worker.failure is not None
-        self.shed()
+        self.end_idle_workers()
         if self._own_dir is not None and not self._failed:
             shutil.rmtree(self._own_dir, ignore_errors=True)
             self._own_dir = None
@@ -128,7 +135,7 @@ class ProcessLauncher(Launcher):
             if spawned.send(order):
                 return spawned
             spawned.discard()
-        # One that will be kept imports first what any model needs, not each model's libraries in their turn. One that
+        # A reusable worker imports the libraries of all models first, not those of each model in turn. A worker that
         # ends before it has its order reports that like any other failure.
         spawned = self._spawn(*([STANDBY] if self._keep_count else []))
         spawned.send(order)
@@ -163,7 +170,7 @@ class ProcessLauncher(Launcher):
         log = folder / f"worker-{os.getpid()}-{self._started}.log"
         try:
             make_private_folder(folder)
-            # Nothing is downloaded, whatever a model library would do by itself.
+            # Model libraries must not download anything.
             return spawn([*self._command, *options], child_environment(HF_HUB_OFFLINE="1"), log)
         except (OSError, InputError) as error:
             raise start_error(self._command[0], error) from error

@@ -1,4 +1,4 @@
-"""Worker processes seen from their parent: pipe and log, reading of reports, the end of a task and of the process."""
+"""The parent's side of a worker process: pipe and log, reading of reports, the end of a task and of the process."""
 
 import contextlib
 import math
@@ -19,7 +19,7 @@ from heshare.shared.processes import exit_text, signal_group
 
 @dataclass(frozen=True, slots=True)
 class SpawnedWorker:
-    """A worker process, whether it has a task or not, with the reading end of its report pipe, which never blocks."""
+    """A worker process with or without a task, with the non-blocking reading end of its report pipe."""
 
     process: subprocess.Popen[bytes]
     pipe: int
@@ -35,13 +35,13 @@ class SpawnedWorker:
         return False
 
     def dismiss(self) -> None:
-        """Have a process without a task end, without waiting for it; `discard` has to follow."""
+        """Request the end of a process without a task, without waiting for it; `discard` must follow."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
 
     def discard(self, patience_s: float = 0.0) -> None:
-        """End a process without a task; to let it end by itself disturbs an MPS server less than a kill."""
+        """End a process without a task, after `patience_s` by a kill, which disturbs an MPS server more."""
         self.dismiss()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(patience_s)
@@ -58,13 +58,9 @@ def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -
         with os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
             process = start_unprivileged(
                 [*arguments, "--report-fd", str(writing)],
-                bufsize=0,
                 env=environment,
+                output=output,
                 pass_fds=(writing,),
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
     except Exception:
         os.close(reading)
@@ -75,15 +71,15 @@ def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -
 
 
 class ProcessWorker:
-    """A `Worker`: one task of a worker process, made by `ProcessLauncher.start`.
+    """A `Worker`: one task of a worker process, created by `ProcessLauncher.start`.
 
-    `take_back` is called with the process when the task is over and the process waits for another; None ends it.
+    `take_back` is called with the process when the task has ended and the process waits for another; None ends it.
 
     Attributes:
-        at_s: when the last of the `done` iterations was completed, s of the system's monotonic clock. Two polls give
-            the iterations of a window exactly, although reports come only about every 100 ms.
+        at_s: time at which the last of the `done` iterations was completed, s of the monotonic clock. Two polls give
+            the iterations of a window exactly, although reports arrive only about every 100 ms.
         title: what it runs and where, once it is ready.
-        time_s: seconds per iteration at present; before the first report, those of the warm-up.
+        time_s: present time per iteration, s; before the first report, that of the warm-up.
     """
 
     def __init__(
@@ -126,7 +122,7 @@ class ProcessWorker:
             self._released = self._spawned.send(GO)
 
     def poll(self) -> None:
-        """Read what the process has reported; never blocks. One that takes too long to get ready is ended here."""
+        """Read the reports of the process without blocking; end it if it exceeds the time to become ready."""
         if self.closed:
             return
         gone = self._process.poll() is not None
@@ -140,7 +136,7 @@ class ProcessWorker:
             self._fail(f"was not ready after {self._start_timeout_s:g} s and was killed")
 
     def stop(self) -> float:
-        """End the task after its iteration, and its process unless it is kept; return the iterations done.
+        """End the task after its iteration, and its process unless it is reused; return the iterations done.
 
         A process that does not react is killed.
         """

@@ -22,9 +22,9 @@ from heshare.running.result import Run
 from heshare.scheduling.front import Front
 from heshare.scheduling.pareto import thin
 from heshare.shared import display, files
+from heshare.shared.disk_cache import cached, key_of
 from heshare.shared.errors import require
-from heshare.shared.kept import kept, key_of
-from heshare.shared.progress import drawn
+from heshare.shared.progress import tqdm_bar
 
 MOST_PLANS = 60
 """Plans on a page; of a larger front an even selection with the three named plans."""
@@ -87,7 +87,7 @@ def explore(
         require("path", path, not Path(path).is_dir(), "an HTML file", "Name a file, such as front.html.")
         files.require_writable(Path(path).absolute().parent, "path")
 
-    with drawn(None, desc="explore", bar_format="{desc}"):
+    with tqdm_bar(None, desc="explore", bar_format="{desc}"):
         answers = load_predictor() if predictor is None else checked(predictor)
         shown = _shown(front)
         chosen = int(np.flatnonzero(front.to_frame()["choice"].str.contains("Trade-off"))[0])
@@ -170,7 +170,7 @@ def _about(front: Front, choices: Sequence[str], tasks: pd.DataFrame, plan: int,
 def _vega() -> str:
     """Return the program that draws the charts, Vega-Embed with Vega and Vega-Lite; it is bundled once on a machine."""
     call = "window.vegaEmbed = vegaEmbed;"
-    return kept("vega", key_of((), ("vl-convert-python",)), lambda: vl_convert.javascript_bundle(call))
+    return cached("vega", key_of((), ("vl-convert-python",)), lambda: vl_convert.javascript_bundle(call))
 
 
 def _html(title: str, data: dict[str, Any], *, part: str = "", titles: Sequence[str] = (), home: str = "") -> str:

@@ -1,1 +1,1 @@
-"""What input from outside may be: tables in CSV, and the largest sizes and times that are accepted."""
+"""Validation of input: CSV tables, and upper bounds of sizes and times."""

@@ -1,6 +1,6 @@
-"""Largest sizes and times that are accepted: beyond them an input is a mistake, or an attempt to exhaust the machine.
+"""Upper bounds of sizes and times in inputs.
 
-They are far above what anyone schedules, and below what is no longer exact or no longer fits into memory.
+They are far above realistic values, and low enough that floats stay exact and the data fit into memory.
 """
 
 import re
@@ -11,34 +11,34 @@ from heshare.shared import display
 from heshare.shared.errors import require
 
 MOST_GPUS = 100_000
-"""GPUs of a cluster: the largest that have been built have as many."""
+"""GPUs of a cluster: as many as the largest existing clusters have."""
 
 MOST_TASKS = 1_000_000
-"""Tasks that are drawn at once: four times the jobs of Helios' Venus; a task takes about 3 kB."""
+"""Tasks of a drawn task set: four times the jobs of Helios' Venus; a task takes about 3 kB."""
 
 MOST_BATCH = 1_000_000
-"""Inference batch size: a thousand times what the largest card holds of the smallest network."""
+"""Inference batch size: a thousand times the most that fits on the largest GPU with the smallest network."""
 
 MOST_S = 1e9
 """Arrivals, deadlines and durations, s: 32 years. A double of that size is exact to 0.2 microseconds."""
 
 MOST_ITERATIONS = 1e15
-"""Iterations of a task: a double counts whole numbers exactly up to nine times as many."""
+"""Iterations of a task: a double is exact for whole numbers up to nine times as many."""
 
 MOST_SAMPLES = 100_000
-"""Samples or repeats of a recording: a second each is more than a day."""
+"""Samples or repeats of a recording: at one second each, more than a day."""
 
 MOST_PROCESSES = 1024
-"""Processes of this machine: a large server's cores."""
+"""Worker processes: the number of cores of a large server."""
 
 MOST_CELLS = 1_000_000
-"""Cells of a grid: its description is held in memory, and a file is written for each."""
+"""Cells of a grid: their descriptions are in memory, and each gets a file."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def parse_whole(text: str, column: str, *, least: int, most: int, found: str = "") -> int:
-    """Return the whole number that a text is; in errors, `column` is its place, and `found` shows more of it."""
+    """Return the whole number in a text; in errors, `column` names its place, and `found` is shown instead of it."""
     value = int(text) if _WHOLE.fullmatch(text) else None
     good = value is not None and least <= value <= most
     require(

@@ -1,4 +1,4 @@
-"""CSV files: rows read one by one, with errors that name the file, row and column."""
+"""Streaming reader of CSV files, with errors that name the file, row and column."""
 
 import csv
 import math
@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,28 +15,46 @@ from heshare.shared import files
 from heshare.shared.errors import InputError, require
 
 _LONGEST = 1 << 20
-"""Most characters of a line: csv's own limit of a cell is an eighth of it."""
+"""Most characters of a line; the csv module limits a cell to an eighth of this."""
 # pandas writes 8 as 8.0 in a column with empty cells.
 _WHOLE = re.compile(r"^[+-]?[0-9]{1,18}(\.0*)?$")
 
 
 class RowError(InputError):
-    """A bad row; the rest of the file may be good. `reason` is in a few words, equal for equal faults."""
+    """A bad row; the rest of the file may be good. `reason` is a short text, equal for equal faults."""
 
-    def __init__(self, reason: str, **place: str | int | Path | None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        found: str,
+        expected: str,
+        action: str,
+        *,
+        file: str | Path | None = None,
+        row: int | None = None,
+        column: str | None = None,
+    ) -> None:
         self.reason = reason
-        super().__init__(**place)  # type: ignore[arg-type]
+        super().__init__(found, expected, action, file=file, row=row, column=column)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), file=self.file, row=self.row, column=self.column), (
+            self.reason,
+            self.found,
+            self.expected,
+            self.action,
+        )
 
 
 def date_s(text: str) -> float:
-    """Return the seconds since 1970 of a date in ISO's form, in UTC where it names no zone; `ValueError` for others."""
+    """Return an ISO 8601 date as Unix time, s; UTC if it has no time zone. `ValueError` for other texts."""
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One data row; `line` counts as an editor does (the header is 1), and cells have no spaces at the ends."""
+    """One data row; `line` is its line in the file (the header is 1), and cells are stripped of spaces."""
 
     file: Path
     line: int
@@ -43,9 +62,7 @@ class Row:
 
     def error(self, column: str, reason: str, expected: str, action: str) -> RowError:
         found = repr(self.cells[column]) if self.cells.get(column) else "an empty cell"
-        return RowError(
-            reason, file=self.file, row=self.line, column=column, found=found, expected=expected, action=action
-        )
+        return RowError(reason, found, expected, action, file=self.file, row=self.line, column=column)
 
     def text(self, column: str, expected: str = "a value") -> str:
         value = self.cells[column]
@@ -58,7 +75,7 @@ class Row:
         expected = f"a number {'above' if above else 'of at least'} {least:g}"
         expected += f" and at most {most:g}" if most < math.inf else ""
         try:
-            # Python reads 1_0 as 10; in a table it is a typing error.
+            # Python accepts 1_0 as 10; in a table it is a typing error.
             value = float(self.text(column, expected).replace("_", "?"))
         except ValueError as error:
             if isinstance(error, RowError):
@@ -94,18 +111,23 @@ class Header:
 
     def require(self, columns: Sequence[str], optional: Sequence[str] | None = None) -> None:
         """Raise `InputError` for a column of `columns` that is missing or, with `optional`, for one of neither."""
-        missing = [name for name in columns if name not in self.columns]
-        found, expected = "a header without it: " + (", ".join(self.columns) or "no columns"), "the columns "
+        missing = next((name for name in columns if name not in self.columns), None)
+        found = "a header without it: " + (", ".join(self.columns) or "no columns")
+        expected = "the columns " + ", ".join(columns)
         action = "Add the column, or correct its name in the first line."
-        place: dict[str, Any] = {"file": self.file, "row": 1}
-        require(next(iter(missing), None), found, not missing, expected + ", ".join(columns), action, **place)
-        unknown = [] if optional is None else [name for name in self.columns if name not in (*columns, *optional)]
-        expected, name = "only " + ", ".join((*columns, *(optional or ()))), next(iter(unknown), "") or "(no name)"
-        require(name, "an unknown column", not unknown, expected, "Correct its name or remove it.", **place)
+        require(missing, found, missing is None, expected, action, file=self.file, row=1)
+
+        if optional is None:
+            return
+        known = (*columns, *optional)
+        unknown = next((name for name in self.columns if name not in known), None)
+        expected = "only " + ", ".join(known)
+        action = "Correct its name or remove it."
+        require(unknown or "(no name)", "an unknown column", unknown is None, expected, action, file=self.file, row=1)
 
 
 def read_table(path: str | Path, columns: Sequence[str], optional: Sequence[str] | None = None) -> Iterator[Row]:
-    """Yield the rows of a CSV file that has these columns and others; with `optional`, no others than these."""
+    """Yield the rows of a CSV file that must have `columns`; with `optional`, other columns than both are an error."""
     for row in read_rows(path):
         if isinstance(row, RowError):
             raise row
@@ -171,11 +193,11 @@ def _row(header: Header, line: int, cells: Sequence[str]) -> Row | RowError:
     if len(cells) != len(header.columns):
         return RowError(
             "wrong number of cells",
+            f"{len(cells)} cells",
+            f"{len(header.columns)}, one for each column of the header",
+            "Look for a missing or an extra comma.",
             file=header.file,
             row=line,
-            found=f"{len(cells)} cells",
-            expected=f"{len(header.columns)}, one for each column of the header",
-            action="Look for a missing or an extra comma.",
         )
     return Row(header.file, line, dict(zip(header.columns, (cell.strip() for cell in cells), strict=True)))
 

@@ -16,7 +16,7 @@ from support.waiting import until
 
 RUN_S = 300.0
 """The longest wait for a run, s; a machine under load takes a minute to start Python."""
-KINDS = ("executor", "both", "keeper", "reader", "supervisor", "worker")
+KINDS = ("executor", "both", "cleanup", "reader", "supervisor", "worker")
 
 
 class Drill:
@@ -48,14 +48,14 @@ class Drill:
         return faults
 
     def executor(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str]:
-        """Kill the executor alone; its keeper gives everything back."""
+        """Kill the executor alone; its cleanup process gives everything back."""
         kill([executor.pid])
         executor.wait()
         return self._restored()
 
     def both(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str] | None:
-        """Kill it with its keeper and its reader; `heshare restore` cleans up."""
-        helpers = self.machine.pids("keeper") + self.machine.pids("reader_process")
+        """Kill it with its cleanup process and its reader; `heshare restore` cleans up."""
+        helpers = self.machine.pids("cleanup") + self.machine.pids("reader_process")
         if not helpers:
             return None
         kill([int(pid) for pid in self.rng.permutation([executor.pid, *helpers])])
@@ -63,9 +63,9 @@ class Drill:
         code = self.machine.start("restore").wait(RUN_S)
         return self._restored() + [f"heshare restore exits with {code}: {self.machine.printed()}"] * (code != 0)
 
-    def keeper(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str] | None:
-        """Kill the keeper alone, which is replaced."""
-        return self._replaced("keeper", executor)
+    def cleanup(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str] | None:
+        """Kill the cleanup process alone, which is replaced."""
+        return self._replaced("cleanup", executor)
 
     def reader(self, run: RunFolder, executor: subprocess.Popen[bytes]) -> list[str] | None:
         """Kill the process that calls NVML, which is replaced; before its session a run is refused without it."""

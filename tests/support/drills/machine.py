@@ -59,7 +59,7 @@ class Machine:
         return processes(self.folder)
 
     def pids(self, part: str) -> list[int]:
-        """Return the processes of a part: `keeper`, `reader_process`, `supervisor`."""
+        """Return the processes of a part: `cleanup`, `reader_process`, `supervisor`."""
         return [pid for pid, name, _ in self.processes() if name == part]
 
     def left_behind(self) -> list[str]:

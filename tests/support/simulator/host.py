@@ -14,7 +14,7 @@ from unittest import mock
 from support.simulator.machine import Card, Daemon, JobPlan, JobRun, Machine
 from support.simulator.process import SimProcess
 
-from heshare.ops import clocks, keeper, mps
+from heshare.ops import cleanup, clocks, mps
 from heshare.ops.executor import executor_device, gpu_lock, job_on_gpu, local_gpus
 from heshare.ops.executor.host import Host
 from heshare.ops.executor.job_process import AssignedJob
@@ -23,14 +23,14 @@ from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import NoReplyError, NoSuchGpuError, NvmlError, NvmlGpu
 from heshare.ops.nvml.card_survey import SurveyedCard
 from heshare.ops.nvml.reader_process import METHODS
-from heshare.ops.state import held_note
+from heshare.ops.state import state_file
 from heshare.ops.workers.launcher import Launcher, Worker
 from heshare.shared import file_lock, processes
 
 EPOCH = 1_900_000_000.0
 """The wall time at which a simulation begins: all real files are old by then."""
 _CALL_S, _START_S, _TICK_S = 0.001, 0.01, 1e-6
-_SUPERVISOR_S, _KEEPER_S = 2.0, 3.0
+_SUPERVISOR_S, _CLEANUP_S = 2.0, 3.0
 """How long a job may take to end after SIGTERM of a supervisor without an executor, and of a cleanup, s."""
 
 
@@ -56,9 +56,9 @@ class SimReader:
         self.process, self.deadline_s = process, deadline_s
         self.asked_s: dict[Card, float] = {}
 
-    def card(self, which: str) -> SimReadCard:
+    def card(self, which: str) -> SimRemoteCard:
         self.process.check()
-        return SimReadCard(self, which)
+        return SimRemoteCard(self, which)
 
     def hangs(self, card: Card, wait_s: float) -> bool:
         """Wait for a card, at most so long; return whether it has not replied then."""
@@ -82,8 +82,8 @@ class SimReader:
         self.close()
 
 
-class SimReadCard(NvmlGpu):
-    """A card with the methods of `ReadCard`."""
+class SimRemoteCard(NvmlGpu):
+    """A card with the methods of `RemoteCard`."""
 
     def __init__(self, reader: SimReader, uuid: str) -> None:
         self.label, self._reader, self._uuid = f"GPU {uuid}", reader, uuid
@@ -124,7 +124,7 @@ def _forwarded(name: str) -> Callable[..., Any]:
 
 
 for _name in METHODS:
-    setattr(SimReadCard, _name, _forwarded(_name))
+    setattr(SimRemoteCard, _name, _forwarded(_name))
 
 
 class SimMps(MpsSession):
@@ -160,18 +160,18 @@ class SimMps(MpsSession):
         return self.sharing != MPS or (self._own is not None and self._own.alive)
 
 
-class SimKeeper:
-    """The keeper of an executor: it has the locks too. The simulation lets it work once the executor has ended."""
+class SimCleanupProcess:
+    """The cleanup process of an executor, which has the locks too; it runs once the executor has ended."""
 
     def __init__(self, process: SimProcess, locks: Sequence[int]) -> None:
         self._process = process
         self.locks = [os.dup(lock) for lock in locks]
         self.dismissed = self.left = False
 
-    def dismiss(self, *, all_given_back: bool = True) -> None:
+    def dismiss(self, *, all_released: bool = True) -> None:
         self._process.check()
-        self.dismissed, self.left = True, not all_given_back
-        if all_given_back:
+        self.dismissed, self.left = True, not all_released
+        if all_released:
             self.close()
 
     def close(self) -> None:
@@ -247,7 +247,7 @@ class SimHost(Host):
 
     def __init__(self, process: SimProcess, plans: Mapping[str, JobPlan], *, mps_works: bool) -> None:
         self._process, self._machine, self._plans, self._mps_works = process, process.machine, plans, mps_works
-        self.keepers: list[SimKeeper] = []
+        self.cleanup_processes: list[SimCleanupProcess] = []
         self.waiting: Callable[[], None] = lambda: None
 
     def clock(self) -> SimClock:
@@ -259,10 +259,10 @@ class SimHost(Host):
     def reader(self, deadline_s: float) -> Any:
         return SimReader(self._process, deadline_s)
 
-    def keeper(self, locks: Sequence[int], tell: Callable[[str], object]) -> Any:
+    def cleanup_process(self, locks: Sequence[int], report: Callable[[str], object]) -> Any:
         self._process.check()
-        self.keepers.append(SimKeeper(self._process, locks))
-        return self.keepers[-1]
+        self.cleanup_processes.append(SimCleanupProcess(self._process, locks))
+        return self.cleanup_processes[-1]
 
     def mps(self, uuid: str) -> MpsSession:
         return SimMps(self._process, uuid, works=self._mps_works)
@@ -320,7 +320,7 @@ def end_marked(machine: Machine, token: str) -> int:
     """End the jobs of a run, as `processes.end_marked`."""
     process, found = machine.process, [run for run in machine.runs if run.alive and run.token == token]
     for run in found:
-        machine.ask_to_end(run, _KEEPER_S)
+        machine.ask_to_end(run, _CLEANUP_S)
     assert process is not None
     process.advance(math.inf, lambda: not any(run.alive for run in found))
     return len(found)
@@ -352,12 +352,12 @@ def linked(machine: Machine, wall_s: Callable[[], float]) -> Iterator[None]:
         mock.patch.object(clocks, "CardReader", reader),
         mock.patch.object(executor_device, "pidfd", pidfd),
         mock.patch.object(job_on_gpu, "Thread", SimThread),
-        mock.patch.object(keeper, "end_marked", side_effect=lambda token: end_marked(machine, token)),
+        mock.patch.object(cleanup, "end_marked", side_effect=lambda token: end_marked(machine, token)),
         mock.patch.object(mps, "sweep", side_effect=lambda: sweep(machine)),
         mock.patch.object(local_gpus, "uuid4", side_effect=lambda: SimpleNamespace(hex=f"{next(numbers):032x}")),
         mock.patch.object(run_journal, "time", SimpleNamespace(time=wall_s)),
     ]
-    patches += [mock.patch.object(module, "time", lock_time) for module in (file_lock, gpu_lock, held_note, clocks)]
+    patches += [mock.patch.object(module, "time", lock_time) for module in (file_lock, gpu_lock, state_file, clocks)]
     for patch in patches:
         patch.start()
     try:

@@ -28,7 +28,7 @@ class Crash(BaseException):
 
 
 class SimProcess:
-    """A process: an executor or a keeper.
+    """A process: an executor or a cleanup process.
 
     Args:
         environment: variables that differ from those of this process.

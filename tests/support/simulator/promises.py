@@ -1,7 +1,7 @@
 """What a run promises whatever fails: judged at each start of a job, after each session, and at the end.
 
 The report and the status, which the user reads, are compared with what really happened on the machine, before any
-`heshare restore`, unless the keeper was killed as well.
+`heshare restore`, unless the cleanup process was killed as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heshare.ops.jobs import entries, run_journal
 from heshare.ops.jobs.entries import Decision, End, Sample, Session
 from heshare.ops.jobs.report import RunReport, read_report
 from heshare.ops.jobs.run_state import MPS_ENDED, RunState
-from heshare.ops.jobs.run_view import RunView
+from heshare.ops.jobs.run_status import RunStatus
 from heshare.shared.errors import HeShareError
 
 _REPORT = {"journal.jsonl", "jobs.csv", "gpus.csv", "report.txt", "outputs"}
@@ -130,8 +130,8 @@ class Promises:
         if self._rng.random() < _LOOKS and self.begun(self._folder):
             SimProcess(self._machine, "status", {}).run(lambda: self._check_status(wall_s, alive=True))
 
-    def _check_status(self, wall_s: float, *, alive: bool) -> RunView:
-        view = RunView(self._folder)
+    def _check_status(self, wall_s: float, *, alive: bool) -> RunStatus:
+        view = RunStatus(self._folder)
         shown = view.as_dict(wall_s)
         if shown["alive"] is not alive:
             self._machine.violate(f"status says that the run {'lives' if shown['alive'] else 'has ended'}")
@@ -149,8 +149,8 @@ class Promises:
         self._left(process, "the session", clocks=not sick)
 
     def cleaned(self, process: SimProcess) -> None:
-        """Judge what is left once the keeper is done."""
-        self._left(process, "the keeper", clocks=True)
+        """Judge what is left once the cleanup process is done."""
+        self._left(process, "the cleanup process", clocks=True)
 
     def _left(self, process: SimProcess, who: str, *, clocks: bool) -> None:
         machine = self._machine

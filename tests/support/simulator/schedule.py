@@ -37,7 +37,7 @@ class SessionPlan:
         stop_in_release: it is asked to end while it gives back what it has.
         again_s: how long after that it is asked again, s; None for once.
         by_command: it is asked by `heshare jobs stop`.
-        keeper: whether its keeper outlives a crash; `keeper_crash` is where that one is killed in turn.
+        cleanup: whether its cleanup process outlives a crash; `cleanup_crash` is where that one is killed in turn.
         supervisors: whether the supervisors of its jobs outlive a crash.
         rival_s: when another run tries to get its cards, s; `stranger` is one of another user.
         rests_s: the time to the next session, s; `set_back_s` is by how much the wall clock is set back then, s.
@@ -51,8 +51,8 @@ class SessionPlan:
     stop_in_release: bool = False
     again_s: float | None = None
     by_command: bool = False
-    keeper: bool = True
-    keeper_crash: tuple[int, str] | None = None
+    cleanup: bool = True
+    cleanup_crash: tuple[int, str] | None = None
     supervisors: bool = True
     rival_s: float | None = None
     stranger: bool = False
@@ -102,8 +102,8 @@ class Schedule:
     def _session(self, rng: random.Random, *, sick: bool) -> SessionPlan:
         plan = SessionPlan(
             faults=tuple(self._fault(rng) for _ in range(rng.choice((1, 1, 2)))) if sick else (),
-            keeper=rng.random() < 0.7,
-            keeper_crash=(rng.randint(1, 3), rng.choice(WHERE)) if rng.random() < 0.4 else None,
+            cleanup=rng.random() < 0.7,
+            cleanup_crash=(rng.randint(1, 3), rng.choice(WHERE)) if rng.random() < 0.4 else None,
             supervisors=rng.random() < 0.6,
             rests_s=rng.choice((0.0, 0.3, 30.0)),
             set_back_s=rng.choice((0.0, 0.0, 0.0, 3600.0)),

@@ -20,11 +20,11 @@ from support.simulator.process import WHERE, Crash, SimProcess, WatchedFiles
 from support.simulator.promises import Promises
 from support.simulator.schedule import Schedule, SessionPlan, strike
 
-from heshare.ops import keeper
+from heshare.ops import cleanup
 from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError
-from heshare.ops.jobs import run_view
+from heshare.ops.jobs import run_status
 from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.jobs.report import RunReport
 from heshare.policies.policy import SetClock, Traits
@@ -142,9 +142,9 @@ class Simulation:
         machine.log("session", type(error).__name__, error if isinstance(error, HeShareError) else "")
         if error is not None and not isinstance(error, DeviceError | signals.Interrupted | Crash):
             machine.violate(f"the executor ended by {type(error).__name__}: {error}")
-        # Before it has a keeper, it has changed nothing, and may not have cleaned up yet after the one before.
-        if not process.killed and host.keepers:
-            promises.given_back(process, unreleased=host.keepers[-1].left)
+        # Before it has a cleanup process, it has changed nothing, and may not have cleaned up yet after the one before.
+        if not process.killed and host.cleanup_processes:
+            promises.given_back(process, unreleased=host.cleanup_processes[-1].left)
         self._end_what_is_left(plan, process, host)
         promises.after_session(ended=not process.killed, wall_s=self.wall_s())
         self._set_back_s += plan.set_back_s
@@ -208,8 +208,8 @@ class Simulation:
             sent.append(True)
             return True
 
-        with mock.patch.object(run_view, "signal_process", signal_process):
-            error = other.run(lambda: run_view.stop(self.folder))
+        with mock.patch.object(run_status, "signal_process", signal_process):
+            error = other.run(lambda: run_status.stop(self.folder))
         if error is not None and not isinstance(error, HeShareError):
             self.machine.violate(f"heshare jobs stop ended by {error!r}")
         if sent:
@@ -231,14 +231,14 @@ class Simulation:
     # After a session.
 
     def _end_what_is_left(self, plan: SessionPlan, process: SimProcess, host: SimHost) -> None:
-        """Let supervisors and the keeper do what they do after the end of an executor, however it came."""
+        """Let supervisors and the cleanup process do what they do after the end of an executor, however it came."""
         machine = self.machine
         for run in machine.runs:
             if run.process is process and process.killed:
                 run.supervised = plan.supervisors
         sim_host.orphan(machine, process)
-        for one in host.keepers:
-            if process.killed and not plan.keeper:
+        for one in host.cleanup_processes:
+            if process.killed and not plan.cleanup:
                 one.close()
             elif not one.dismissed or one.left:
                 if process.killed and plan.rival_s is not None:
@@ -247,17 +247,17 @@ class Simulation:
                 one.close()
 
     def _keep(self, plan: SessionPlan, process: SimProcess) -> None:
-        """Let the keeper give back, again and again until it could, as `keeper.main` does."""
-        machine, crash = self.machine, plan.keeper_crash
+        """Let the cleanup process give back, again and again until it could, as `cleanup.main` does."""
+        machine, crash = self.machine, plan.cleanup_crash
         for pause_s in (0.01, 0.2, 1.0, 5.0, 30.0, 60.0):
             machine.advance(machine.now_s + pause_s)
             refused: list[str] = []
-            cleaner = self._process("keeper", crash=crash)
-            error = cleaner.run(lambda: refused.extend(keeper.restore().refused))  # noqa: B023 (it runs at once)
+            cleaner = self._process("cleanup", crash=crash)
+            error = cleaner.run(lambda: refused.extend(cleanup.restore().refused))  # noqa: B023 (it runs at once)
             if cleaner.killed:
                 return
             if error is not None:
-                machine.violate(f"the keeper ended by {error!r}")
+                machine.violate(f"the cleanup process ended by {error!r}")
             if not refused:
                 self.promises.cleaned(process)
                 return
@@ -267,7 +267,7 @@ class Simulation:
         machine = self.machine
         machine.repair()
         machine.advance(machine.now_s + 100.0)
-        self._process("restore").run(keeper.restore)
+        self._process("restore").run(cleanup.restore)
         self.promises.nothing_left()
 
 

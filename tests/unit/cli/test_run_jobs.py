@@ -14,7 +14,7 @@ from support.command_runs import PATIENCE_S, CommandMachine
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.state.held_note import MachinePlace
+from heshare.ops.state.state_file import ProcessLocation
 from heshare.shared.processes import started_at
 
 RUN = CliRunner()
@@ -102,7 +102,7 @@ def test_run_refuses_options_that_exclude_each_other(tmp_path, monkeypatch, word
     assert done.stderr.count("\n") == 1
 
 
-def test_restore_cleans_up_after_a_run_without_a_keeper(tmp_path, monkeypatch):
+def test_restore_cleans_up_after_a_run_without_a_cleanup_process(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -111,7 +111,7 @@ def test_restore_cleans_up_after_a_run_without_a_keeper(tmp_path, monkeypatch):
     started = started_at(gone.pid)
     left = subprocess.Popen(["sleep", "600"], env={**os.environ, "HESHARE_RUN": token}, start_new_session=True)
     gone.wait()
-    place = {"place": asdict(MachinePlace.here()), "pid": gone.pid, "started": started, "locks": True}
+    place = {"place": asdict(ProcessLocation.here()), "pid": gone.pid, "started": started, "locks": True}
     path = tmp_path / "state" / "heshare" / f"run-{token}.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"token": token, "folder": "some-run", "gpus": [], **place}))

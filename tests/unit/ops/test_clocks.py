@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops import clocks
-from heshare.ops.clocks import ClockLeftLockedError, HeldClock, locked_clocks
+from heshare.ops.cleanup import restore
+from heshare.ops.clocks import ClockLeftLockedError, ClockLock, locked_clocks
 from heshare.ops.executor.operator_log import OperatorLog
-from heshare.ops.keeper import restore
 from heshare.ops.nvml.binding import NoPermissionError
 from heshare.ops.nvml.card_reader import CardReader
-from heshare.ops.state.held_note import Life, state_folder
+from heshare.ops.state.state_file import OwnerStatus, state_folder
 from heshare.shared.errors import DeviceError
 from heshare.shared.file_lock import is_locked
 
@@ -29,9 +29,9 @@ RESET, LOCK = "nvmlDeviceResetGpuLockedClocks", "nvmlDeviceSetGpuLockedClocks"
 JOBS = jobs_of(job("a", "sleep", "0.8", count=4))
 HOLD = """
 import sys, time
-from heshare.ops.clocks import HeldClock
+from heshare.ops.clocks import ClockLock
 from heshare.ops.nvml.card_reader import CardReader
-HeldClock(CardReader().card(sys.argv[1]), sys.argv[1]).lock(1170)
+ClockLock(CardReader().card(sys.argv[1]), sys.argv[1]).lock(1170)
 print("locked", flush=True)
 time.sleep(600)
 """
@@ -68,7 +68,7 @@ def test_a_clock_is_noted_before_it_is_locked_and_until_it_is_given_back(doubles
     seen = []
     monkeypatch.setattr(card, "lock_clock", lambda sm_mhz: seen.append((sm_mhz, notes())))
     monkeypatch.setattr(card, "unlock_clock", lambda: seen.append((None, notes())))
-    clock = HeldClock(card, UUID)
+    clock = ClockLock(card, UUID)
     clock.lock(1170)
     clock.lock(990)
     clock.close()
@@ -81,7 +81,7 @@ def test_a_clock_is_noted_before_it_is_locked_and_until_it_is_given_back(doubles
 def test_a_refusal_of_the_driver_leaves_no_note(doubles, card):
     """Nothing was changed; there is nothing to restore."""
     doubles.fake.set("may_lock", 0)
-    clock = HeldClock(card, UUID)
+    clock = ClockLock(card, UUID)
     with pytest.raises(NoPermissionError):
         clock.lock(1170)
     clock.close()
@@ -90,7 +90,7 @@ def test_a_refusal_of_the_driver_leaves_no_note(doubles, card):
 
 def test_a_clock_that_was_not_locked_is_not_unlocked(doubles, card):
     """Somebody else may have locked it."""
-    clock = HeldClock(card, UUID)
+    clock = ClockLock(card, UUID)
     clock.release()
     clock.close()
     assert doubles.fake.called(RESET) == 0
@@ -99,7 +99,7 @@ def test_a_clock_that_was_not_locked_is_not_unlocked(doubles, card):
 def test_a_clock_has_one_process_that_locks_it(doubles, card, holder, monkeypatch):
     """The second is refused as long as the first runs, and takes over from it once that was killed."""
     monkeypatch.setattr(clocks, "_TAKE_OVER_S", 0.1)
-    first, clock = holder(), HeldClock(card, UUID)
+    first, clock = holder(), ClockLock(card, UUID)
     with pytest.raises(DeviceError, match=rf"locked at 1170 MHz by process {first.pid} .* which runs"):
         clock.lock(990)
     assert doubles.fake.get("locked_mhz") == 1170
@@ -117,10 +117,10 @@ def test_restore_unlocks_what_a_killed_process_left_and_nothing_else(doubles, ho
     restored = restore()
     assert (restored.unlocked, doubles.fake.get("locked_mhz")) == ((), 1170)
     assert str(process.pid) in restored.left[0]
-    assert [clock.life for clock in locked_clocks()] == [Life.RUNS]
+    assert [clock.owner_status for clock in locked_clocks()] == [OwnerStatus.RUNNING]
     process.kill()
     process.wait()
-    assert [clock.life for clock in locked_clocks()] == [Life.ENDED]
+    assert [clock.owner_status for clock in locked_clocks()] == [OwnerStatus.ENDED]
     restored = restore()
     assert (restored.unlocked, restored.left, doubles.fake.get("locked_mhz")) == ((UUID,), (), 0)
     assert (notes(), restore().unlocked) == ([], ())
@@ -147,13 +147,13 @@ def test_a_damaged_note_is_named_and_hides_no_other(doubles, holder):
     (state_folder() / "gpu-0.json").write_text("{}")
     restored = restore()
     assert restored.unlocked == (UUID,)
-    assert "not a note of heshare" in restored.refused[0]
+    assert "not a state file of heshare" in restored.refused[0]
     assert [clock.uuid for clock in locked_clocks()] == [""]
 
 
 def test_a_clock_that_cannot_be_given_back_stays_noted(doubles, card):
     """As that of an ended process, so that others may undo it at once."""
-    clock = HeldClock(card, UUID)
+    clock = ClockLock(card, UUID)
     clock.lock(1170)
     doubles.fake.fail(RESET, 999)
     with pytest.raises(ClockLeftLockedError, match=r"may stay locked .* `heshare restore`"):
@@ -165,7 +165,7 @@ def test_a_clock_that_cannot_be_given_back_stays_noted(doubles, card):
 
 
 @pytest.mark.slow
-def test_a_run_whose_gpu_is_lost_with_a_locked_clock_reports_it_and_its_keeper_unlocks_it(doubles):
+def test_a_run_whose_gpu_is_lost_with_a_locked_clock_reports_it_and_its_cleanup_process_unlocks_it(doubles):
     """The outcome of its jobs stands, and its GPUs are free for other runs meanwhile."""
 
     def lose():
@@ -178,7 +178,7 @@ def test_a_run_whose_gpu_is_lost_with_a_locked_clock_reports_it_and_its_keeper_u
     assert result.complete
     report = (doubles.folder / "run" / "report.txt").read_text()
     for text in (report, lines.getvalue()):
-        assert text.count("its clock could not be given back and may stay locked") == 1
+        assert text.count("its clock could not be unlocked and may stay locked") == 1
     assert doubles.fake.get("locked1_mhz") > 0
     assert until(lambda: not any(map(is_locked, (doubles.folder / "locks").iterdir())))
     assert doubles.run(jobs_of(job("a", "true")), into="next").complete

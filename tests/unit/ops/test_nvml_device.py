@@ -185,7 +185,7 @@ def test_set_clock_is_refused_while_another_process_has_the_clock(doubles, monke
 
 
 def test_a_clock_that_close_cannot_give_back_is_given_back_later(doubles) -> None:
-    """By the keeper, as soon as the driver lets it."""
+    """By the cleanup process, as soon as the driver lets it."""
     reset = "nvmlDeviceResetGpuLockedClocks"
     device = NvmlDevice(0, ToyLauncher(), allow_clocks=True)
     device.set_clock(1200)

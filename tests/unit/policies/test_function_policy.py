@@ -10,9 +10,9 @@ from heshare.lab.sweeps.sweep import sweep
 from heshare.policies import registry
 from heshare.policies.function_policy import policy
 from heshare.policies.policy import Start, Traits
+from heshare.shared.disk_cache import NotCachedWarning
 from heshare.shared.errors import InputError
 from heshare.shared.files import root
-from heshare.shared.kept import NotKeptWarning
 from heshare.testing.policy_contract import PolicyContract
 
 PAGE = root() / "docs" / "policies.md"
@@ -78,6 +78,6 @@ def test_runs_of_a_function_without_a_file_are_not_kept(register_policy, tmp_pat
     cell = {"__name__": "__main__", "first_gpu": first_gpu}
     exec("def of_a_cell(event, view, predictions):\n    return first_gpu(event, view, predictions)", cell)
     register_policy("first", cell["of_a_cell"])
-    with pytest.warns(NotKeptWarning, match="of_a_cell"):
+    with pytest.warns(NotCachedWarning, match="of_a_cell"):
         assert len(sweep(make_grid("first", "T4", 2, seeds=1), folder=tmp_path)) == 1
     assert len(list(tmp_path.rglob("*.json"))) == 1

@@ -13,10 +13,10 @@ from support.kill_drill import UUID
 from support.run_entries import journal_lines
 from support.waiting import until
 
+from heshare.ops.cleanup import restore
 from heshare.ops.executor import executor_device
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
-from heshare.ops.keeper import restore
 from heshare.ops.mps import MpsSession
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.shared.errors import DeviceError, InputError
@@ -113,7 +113,7 @@ def test_resume_runs_without_a_gpu_that_is_missing(doubles, cards):
         assert set(result.jobs["gpu"]) == {0}
         assert any("no GPU was found" in note or "not found" in note for note in result.notes)
     else:
-        with pytest.raises(DeviceError, match="None of the run's GPUs can be used"):
+        with pytest.raises(DeviceError, match="None of the run's GPUs is usable"):
             doubles.resume()
 
 
@@ -222,7 +222,7 @@ def test_what_cannot_be_ended_at_the_end_of_a_run_is_told_and_given_back_later(d
         patch.setattr("heshare.ops.mps.processes_with", refuse)
         doubles.run(TRUE)
     assert any("hs-mps" in one for one in doubles.traces())
-    assert "not given back" in (doubles.folder / "run" / "report.txt").read_text()
+    assert "not released" in (doubles.folder / "run" / "report.txt").read_text()
     for session in sessions:
         session.stop()  # as the end of the process would let go of them
     restore()

@@ -11,7 +11,7 @@ from support.fakenvml import compiler
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "kills"), [("executor", 2), ("both", 2), ("keeper", 2), ("reader", 2), ("supervisor", 2), ("worker", 3)]
+    ("kind", "kills"), [("executor", 2), ("both", 2), ("cleanup", 2), ("reader", 2), ("supervisor", 2), ("worker", 3)]
 )
 def test_what_is_killed_is_restored_and_each_job_counts_once(kind, kills):
     """And each joule once, by the report of the run."""

@@ -23,7 +23,7 @@ class Gone(io.StringIO):
 def test_tell_writes_one_line_with_the_time_of_day():
     stream = io.StringIO()
     log = OperatorLog(stream, now=lambda: NOON)
-    log.tell("it has\nfallen off", gpu="GPU-1", job="a")
+    log.event("it has\nfallen off", gpu="GPU-1", job="a")
     log.show("3 s: 1 running")
     assert stream.getvalue() == "12:00:01 GPU-1, a: it has fallen off\n3 s: 1 running\n"
 
@@ -32,15 +32,15 @@ def test_tell_on_a_terminal_clears_the_progress_line_first():
     stream = Terminal()
     log = OperatorLog(stream, now=lambda: NOON)
     log.show("1 s")
-    log.tell("x")
+    log.event("x")
     log.show("2 s", last=True)
-    log.tell("y")
+    log.event("y")
     assert stream.getvalue() == "\r\033[K1 s\r\033[K12:00:01 x\n\r\033[K2 s\n12:00:01 y\n"
 
 
 def test_tell_drops_what_cannot_be_written():
     for stream in (Gone(), None):
-        OperatorLog(stream).tell("x")
+        OperatorLog(stream).event("x")
         OperatorLog(stream).show("x", last=True)
 
 
@@ -50,5 +50,5 @@ def test_a_note_has_the_time_of_the_session():
 
 def test_tell_writes_no_control_characters():
     stream = io.StringIO()
-    OperatorLog(stream, now=lambda: NOON).tell("dying \x1b]0;owned\x07\x9b2J \u202ebackwards", job="a\x1b[1m")
+    OperatorLog(stream, now=lambda: NOON).event("dying \x1b]0;owned\x07\x9b2J \u202ebackwards", job="a\x1b[1m")
     assert stream.getvalue().rstrip("\n").isprintable()

@@ -18,7 +18,7 @@ class Scene:
 
     def __init__(self):
         self.now_s, self.lines, self.told, self.entries = 0.0, [], [], []
-        log = SimpleNamespace(interactive=False, show=self._show, tell=self._tell)
+        log = SimpleNamespace(interactive=False, show=self._show, event=self._event)
         journal = SimpleNamespace(append=lambda entry, **_: self.entries.append(type(entry).__name__))
         self.devices = [LostDevice(gpu("T4"), f"GPU-{index}", "not found", lambda: self.now_s) for index in range(2)]
         jobs, state = {0: SimpleNamespace(key="a")}, state_of(run_of(1), session(0.0, 2))
@@ -30,7 +30,7 @@ class Scene:
         self.now_s += timeout_s
         return []
 
-    def _tell(self, text, *, gpu="", job=""):
+    def _event(self, text, *, gpu="", job=""):
         self.told.append((gpu, text))
 
     def _show(self, text, *, last):

@@ -39,7 +39,7 @@ def test_a_run_ends_in_order_before_its_slurm_job_and_the_next_one_completes_it(
     _, errors = first.communicate(timeout=PATIENCE_S)
     assert first.returncode == 128 + signal.SIGTERM, errors
     report = (machine.folder / "run" / "report.txt").read_text()
-    assert "SIGTERM: jobs are ended, the GPUs are given back" in report
+    assert "SIGTERM: jobs are ended, the GPUs are released" in report
     assert "sessions: 1" in report
     (machine.folder / "end").unlink()
 

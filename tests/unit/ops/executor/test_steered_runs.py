@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.jobs.report import read_report
-from heshare.ops.jobs.run_view import RunView
+from heshare.ops.jobs.run_status import RunStatus
 
 CLI = CliRunner()
 pytestmark = pytest.mark.slow
@@ -91,7 +91,7 @@ def test_status_and_stop_of_a_run_that_goes_on(machine):
 
     again = CLI.invoke(app, ["jobs", "stop", str(machine.run)])
     assert (again.exit_code, "a run without an executor" in again.stderr) == (2, True)
-    after = RunView(machine.run)
+    after = RunStatus(machine.run)
     assert (after.alive, after.state.counts()["waiting"], after.state.running) == (False, 1, [])
     assert "continue with: heshare jobs run --resume" in after.text(time.time())
 

@@ -13,7 +13,7 @@ from support.drills.machine import processes
 from support.job_rows import job, jobs_of
 from support.waiting import CONTAINER, can_unshare, until
 
-from heshare.ops.state.held_note import state_folder
+from heshare.ops.state.state_file import state_folder
 
 RUN = """
 import sys
@@ -91,7 +91,7 @@ def test_another_container_is_refused_the_gpu_of_a_run_and_changes_nothing_of_it
 
 
 def test_restore_in_another_container_lists_a_killed_run_and_leaves_it_to_its_own(doubles, first):
-    killed = [pid for pid, part, _ in processes(doubles.folder) if part == "keeper"]
+    killed = [pid for pid, part, _ in processes(doubles.folder) if part == "cleanup"]
     for number, pid in ((signal.SIGSTOP, first), (signal.SIGKILL, killed[0]), (signal.SIGKILL, first)):
         os.kill(pid, number)
     done = in_container("-m", "heshare", "restore")

@@ -106,7 +106,7 @@ BAD = [
         2,
         "120000",
     ),
-    ("jobs: [{name: a, workload: resnet50:8, like: low, iterations: 5}]", 1, "beside a workload"),
+    ("jobs: [{name: a, workload: resnet50:8, like: low, iterations: 5}]", 1, "with a workload"),
     ("jobs: [{name: a, workload: resnet50:8, environment: {A: 1}, iterations: 5}]", 1, "`environment` beside"),
     ("jobs: [{name: a, workload: resnet50:8, directory: ., iterations: 5}]", 1, "`directory` beside"),
     ("jobs: [{name: a, workload: medium, iterations: 5}]", 1, "'medium'"),

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from heshare.cli import app
 from heshare.ops.jobs.entries import Account, End, Sample, Session, SessionGpu
 from heshare.ops.jobs.report import read_report, run_report
-from heshare.ops.jobs.run_view import RunView
+from heshare.ops.jobs.run_status import RunStatus
 
 PARTS = ["completed_j", "lost_j", "idle_j"]
 REPORT = ["gpus.csv", "jobs.csv", "report.txt"]
@@ -65,7 +65,7 @@ def test_energies_of_jobs_sum_to_what_gpus_gave_to_jobs(seed):
 def test_status_and_report_agree(seed, tmp_path):
     """They are two views of one fold."""
     write_journal(tmp_path, RandomRun(seed, faults=True).entries)
-    shown, report = RunView(tmp_path).as_dict(0.0), read_report(tmp_path)
+    shown, report = RunStatus(tmp_path).as_dict(0.0), read_report(tmp_path)
     for name in ("energy_j", "idle_j", "lost_j"):
         assert [gpu[name] for gpu in shown["gpus"]] == report.gpus[name].tolist()
     counts, totals = shown["counts"], report.totals

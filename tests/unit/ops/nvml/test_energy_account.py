@@ -54,7 +54,7 @@ def test_energy_without_counter_and_power_is_unknown_and_not_invented() -> None:
 def test_energy_while_a_counter_stands_still_is_the_integral_of_power() -> None:
     """18,000 J in a minute at 300 W, not nothing; one note tells of it."""
     one, notes = account(*[(1e6, 300.0)] * 61, limit_w=700.0)
-    assert (one.energy_j, one.estimated_j, one.stands_still) == (18_000.0, 18_000.0, True)
+    assert (one.energy_j, one.estimated_j, one.stalled) == (18_000.0, 18_000.0, True)
     (note,) = notes
     assert "stood still" in note
 
@@ -62,10 +62,10 @@ def test_energy_while_a_counter_stands_still_is_the_integral_of_power() -> None:
 def test_a_counter_that_moves_again_is_believed_again() -> None:
     """If it caught up, its step is the energy of the whole time; else what it says from then on."""
     caught_up, _ = account(*[(1e6, 300.0)] * 31, (1e6 + 9_300.0, 300.0), limit_w=700.0)
-    assert (caught_up.energy_j, caught_up.estimated_j, caught_up.stands_still) == (9_300.0, 0.0, False)
+    assert (caught_up.energy_j, caught_up.estimated_j, caught_up.stalled) == (9_300.0, 0.0, False)
     went_on, _ = account(*[(1e6, 300.0)] * 31, (1e6 + 300.0, 300.0), (1e6 + 600.0, 300.0), limit_w=700.0)
     assert went_on.energy_j >= 9_000.0
-    assert not went_on.stands_still
+    assert not went_on.stalled
 
 
 def test_a_counter_that_is_updated_seldom_does_not_stand_still() -> None:

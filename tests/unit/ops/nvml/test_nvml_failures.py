@@ -12,7 +12,7 @@ import pytest
 from support.counting_worker import ToyLauncher
 from support.fakenvml import FakeNvml, functions
 
-from heshare.ops.clocks import HeldClock
+from heshare.ops.clocks import ClockLock
 from heshare.ops.nvml import binding
 from heshare.ops.nvml.binding import TABLE, NoPermissionError, NoReadingError, NotSupportedError, Nvml, NvmlError
 from heshare.ops.nvml.card_health import CardHealth
@@ -46,7 +46,7 @@ def session(fake: FakeNvml) -> list[float]:
             assert health.read() == ()
         finally:
             health.close()
-        clock = HeldClock(card, card.uuid())
+        clock = ClockLock(card, card.uuid())
         try:
             clock.lock(1200)
             clock.release()
@@ -70,7 +70,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heshare.ops.nvml.binding.WAITS_S", (0.0, 0.0))
     monkeypatch.setattr(binding.Gpm, "LEAST_S", 0.0)
     # A process for each of some thousand devices would take minutes.
-    monkeypatch.setattr("heshare.ops.nvml_device.Keeper", lambda: SimpleNamespace(dismiss=lambda **_: None))
+    monkeypatch.setattr("heshare.ops.nvml_device.CleanupProcess", lambda: SimpleNamespace(dismiss=lambda **_: None))
 
 
 def outcome(action: Callable[[], list[float]]) -> tuple[list[float], str | None]:

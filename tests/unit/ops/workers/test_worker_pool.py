@@ -83,7 +83,7 @@ def test_launcher_starts_another_process_for_another_share(launcher: MakeLaunche
         worker.stop()
         assert pids.setdefault(pct, worker.pid) == worker.pid
     assert len(set(pids.values())) == 3
-    one.shed()
+    one.end_idle_workers()
     assert all(map(has_ended, pids.values()))
 
 
@@ -173,7 +173,7 @@ def test_start_together_starts_all_tasks_or_none(fake: FakeNvml) -> None:
 
 def test_start_ends_warm_processes_if_memory_is_short(fake: FakeNvml) -> None:
     class WarmLauncher(ToyLauncher):
-        def shed(self) -> None:
+        def end_idle_workers(self) -> None:
             fake.set("free_mib", 40_000.0)
 
     fake.set("free_mib", 10.0)

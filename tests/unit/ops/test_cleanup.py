@@ -1,4 +1,4 @@
-"""The keeper: whatever ends a process that changed the machine, its child gives everything back."""
+"""The cleanup process: whatever ends a process that changed the machine, its child releases everything."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from support.drills.machine import left_behind, processes
 from support.kill_drill import UUID
 from support.waiting import end, until
 
-from heshare.ops import keeper
+from heshare.ops import cleanup
+from heshare.ops.cleanup import CleanupProcess, pauses_s
 from heshare.ops.executor.gpu_lock import GpuLock
-from heshare.ops.keeper import Keeper, pauses_s
-from heshare.ops.state.run_note import note_of_this_process, noted_runs
+from heshare.ops.state.run_state_file import find_runs, run_state_file_of_this_process
 from heshare.shared.errors import DeviceError
 from heshare.shared.file_lock import is_locked
 from heshare.shared.processes import is_running
@@ -29,28 +29,28 @@ from heshare.shared.processes import is_running
 HOLD = """
 import os, subprocess, sys, time
 from pathlib import Path
-from heshare.ops.clocks import HeldClock
+from heshare.ops.clocks import ClockLock
 from heshare.ops.executor.gpu_lock import GpuLock
-from heshare.ops.keeper import Keeper
+from heshare.ops.cleanup import CleanupProcess
 from heshare.ops.mps import MpsSession
 from heshare.ops.nvml.card_reader import CardReader
-from heshare.ops.state.run_note import note_of_this_process
+from heshare.ops.state.run_state_file import run_state_file_of_this_process
 from heshare.shared.processes import MARK
 
 folder, uuid, token = sys.argv[1:]
 lock = GpuLock(uuid)
-keeper = Keeper([lock.descriptor])
-note = note_of_this_process(Path(folder) / "run", token, [uuid])
-held = note.hold()
-note.publish(held)
+cleanup = CleanupProcess([lock.descriptor])
+run = run_state_file_of_this_process(Path(folder) / "run", token, [uuid])
+file = run.write()
+run.publish(file)
 os.environ[MARK] = token
 reader = CardReader(60.0)
-HeldClock(reader.card(uuid), uuid).lock(1170)
+ClockLock(reader.card(uuid), uuid).lock(1170)
 mps = MpsSession(uuid)
 mps.start()
 stray = ["sh", "-c", "trap '' TERM; setsid sleep 600 & sleep 600; sleep 600"]
 subprocess.Popen(stray, env={**os.environ, "HESHARE_JOB": "a"})
-print(keeper.pid, flush=True)
+print(cleanup.pid, flush=True)
 time.sleep(600)
 """
 RESET = "nvmlDeviceResetGpuLockedClocks"
@@ -79,7 +79,7 @@ def kill(*pids):
 
 
 @pytest.mark.slow
-def test_the_keeper_gives_back_what_a_killed_process_held(doubles, holder):
+def test_the_cleanup_process_gives_back_what_a_killed_process_held(doubles, holder):
     """Its jobs, those that ignore SIGTERM included, MPS, the clock, the note; and the lock last."""
     process, _ = holder()
     assert doubles.fake.get("locked_mhz") == 1170
@@ -105,7 +105,7 @@ def test_the_lock_is_held_until_no_job_runs_and_the_clock_is_tried_again(doubles
 
 
 @pytest.mark.slow
-def test_the_keeper_waits_for_a_note_that_another_process_has(doubles, holder):
+def test_the_cleanup_process_waits_for_a_note_that_another_process_has(doubles, holder):
     """That one may be restoring as well, and may not succeed."""
     process, pid = holder()
     note = doubles.folder / "state" / "heshare" / f"gpu-{UUID}.json"
@@ -115,43 +115,43 @@ def test_the_keeper_waits_for_a_note_that_another_process_has(doubles, holder):
         kill(process.pid)
         process.wait()
         taking.join()
-        assert until(lambda: noted_runs() == [])
+        assert until(lambda: find_runs() == [])
         time.sleep(0.5)
         assert (is_running(pid), doubles.fake.get("locked_mhz")) == (True, 1170)
     assert until(lambda: left_behind(doubles.folder, doubles.fake) == [])
 
 
 @pytest.mark.slow
-def test_restore_gives_back_what_is_left_where_the_keeper_was_killed_as_well(doubles, holder):
+def test_restore_gives_back_what_is_left_where_the_cleanup_process_was_killed_as_well(doubles, holder):
     """Once: a second call finds nothing to do."""
     process, pid = holder()
     kill(process.pid, pid)
     process.wait()
     assert until(lambda: not is_running(pid))
-    restored = keeper.restore()
+    restored = cleanup.restore()
     assert [(run.folder, run.ended > 0) for run in restored.runs] == [(str(doubles.folder / "run"), True)]
     assert (restored.unlocked, restored.refused, restored.left) == ((UUID,), (), ())
     assert until(lambda: left_behind(doubles.folder, doubles.fake) == [])
-    assert keeper.restore() == keeper.Restored()
+    assert cleanup.restore() == cleanup.Restored()
 
 
 def test_restore_leaves_alone_what_a_process_that_runs_holds(doubles, holder):
     """It may be called at any time, beside any run."""
     process, _ = holder()
-    restored = keeper.restore()
+    restored = cleanup.restore()
     assert (restored.runs, restored.unlocked) == ((), ())
     assert doubles.fake.get("locked_mhz") == 1170
     assert process.poll() is None
 
 
-def test_a_keeper_that_is_killed_is_replaced(doubles):
+def test_a_cleanup_process_that_is_killed_is_restarted(doubles):
     """By one with the same locks."""
     told, lock = [], GpuLock(UUID)
-    one = Keeper([lock.descriptor], tell=told.append)
+    one = CleanupProcess([lock.descriptor], report=told.append)
     first = one.pid
     kill(first)
     assert until(lambda: told)
-    assert told == ["the keeper ended (by SIGKILL) and was started again"]
+    assert told == ["the cleanup process ended (by SIGKILL) and was restarted"]
     assert one.pid != first
     inherited = {path.stat().st_ino for path in Path(f"/proc/{one.pid}/fd").iterdir()}
     assert lock.path.stat().st_ino in inherited
@@ -161,19 +161,19 @@ def test_a_keeper_that_is_killed_is_replaced(doubles):
     lock.close()
 
 
-def test_a_keeper_that_is_dismissed_with_something_left_goes_on_until_it_is_given_back(doubles):
+def test_a_cleanup_process_that_is_dismissed_with_something_left_goes_on_until_it_is_given_back(doubles):
     """Its parent runs on, and is not waited for."""
-    note = note_of_this_process(doubles.folder / "run", "0" * 32, [])
-    held = note.hold()
-    note.publish(held)
-    one = Keeper()
-    one.dismiss(all_given_back=False)
-    held.close()  # as a run leaves the note of what it could not give back
+    run = run_state_file_of_this_process(doubles.folder / "run", "0" * 32, [])
+    file = run.write()
+    run.publish(file)
+    one = CleanupProcess()
+    one.dismiss(all_released=False)
+    file.close()  # as a run leaves the note of what it could not give back
     assert until(lambda: not is_running(one.pid))
-    assert noted_runs() == []
+    assert find_runs() == []
 
 
-def test_a_keeper_that_is_killed_while_it_starts_is_started_again(tmp_path, monkeypatch):
+def test_a_cleanup_process_that_is_killed_while_it_starts_is_started_again(tmp_path, monkeypatch):
     """A few times; then the run is refused, since nothing would give the GPUs back."""
     program, count = tmp_path / "python", tmp_path / "count"
     program.write_text(
@@ -181,11 +181,11 @@ def test_a_keeper_that_is_killed_while_it_starts_is_started_again(tmp_path, monk
     )
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    Keeper().dismiss()
+    CleanupProcess().dismiss()
     assert len(count.read_text().splitlines()) == 3
     program.write_text("#!/bin/sh\nexit 3")
     with pytest.raises(DeviceError, match=r"does not start \(exit code 3\). Check this Python"):
-        Keeper()
+        CleanupProcess()
 
 
 def test_pauses_grow_up_to_a_longest_one():
@@ -196,9 +196,9 @@ def test_pauses_grow_up_to_a_longest_one():
     assert pauses[-1] == pauses[-2]
 
 
-def test_pauses_before_a_keeper_is_replaced_begin_again_after_one_that_lived_long(monkeypatch):
+def test_pauses_before_a_cleanup_process_is_restarted_begin_again_after_one_that_lived_long(monkeypatch):
     """One that ends again and again takes no time from the run."""
-    one = object.__new__(Keeper)
+    one = object.__new__(CleanupProcess)
     now_s, pauses, lives_s = [0.0], [], iter([0.0, 1.0, 1.0, 61.0, 1.0])
 
     def wait():
@@ -208,10 +208,10 @@ def test_pauses_before_a_keeper_is_replaced_begin_again_after_one_that_lived_lon
         return 1
 
     process = SimpleNamespace(wait=wait, stdin=SimpleNamespace(close=lambda: None))
-    parts = {"_turn": threading.Lock(), "_tell": lambda text: None, "_process": process, "_start": lambda: process}
+    parts = {"_turn": threading.Lock(), "_report": lambda text: None, "_process": process, "_start": lambda: process}
     vars(one).update(parts)
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=pauses.append))
-    one._replace()
+    monkeypatch.setattr(cleanup, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=pauses.append))
+    one._restart()
     assert pauses == [0.2, 0.4, 0.8, 0.2, 0.4]
 
 
@@ -220,7 +220,7 @@ def test_a_damaged_note_of_a_run_is_named_and_restores_nothing(doubles):
     folder = doubles.folder / "state" / "heshare"
     folder.mkdir(parents=True)
     (folder / "run-0.json").write_text('{"token": "x", "pid": 1}')
-    assert [run.text.count("not a note of heshare") for run in noted_runs()] == [1]
-    restored = keeper.restore()
+    assert [run.text.count("not a state file of heshare") for run in find_runs()] == [1]
+    restored = cleanup.restore()
     assert (restored.runs, len(restored.refused)) == ((), 1)
     (folder / "run-0.json").unlink()

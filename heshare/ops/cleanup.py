@@ -1,10 +1,7 @@
-"""Cleanup after a process that used GPUs: `restore`, and the child that calls it, `python -m heshare.ops.keeper`.
+"""Cleanup after a process that used GPUs: `restore`, and a child process that calls it when its parent has ended.
 
-A process that changes a card starts a keeper first. The keeper waits for the end of its standard input, whose other end
-only its parent holds: that end comes however the parent ends. Then it ends the processes that the parent left, its MPS
-daemons, and unlocks the clocks. It has inherited the locks of the parent's GPUs, so that no other run gets them while
-anything of this one runs there. A clock that cannot be unlocked, such as that of a lost GPU, keeps no other GPU from
-being used.
+The child, `python -m heshare.ops.cleanup`, waits for the end of its stdin, which closes however the parent ends. It
+inherits the locks of the parent's GPUs, so that no other run uses them before the cleanup.
 """
 
 import contextlib
@@ -16,23 +13,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from heshare.ops.state.held_note import discard_parts, found_note, noted_by, state_folder
-from heshare.ops.state.run_note import RunNote, noted_runs, run_notes
+from heshare.ops.state.run_state_file import RunStateFile, find_runs, run_state_paths
+from heshare.ops.state.state_file import delete_unpublished, has_state_file, open_state_file, state_folder
 from heshare.shared import signals
 from heshare.shared.errors import DeviceError, HeShareError
 from heshare.shared.processes import alive, end_marked, exit_text, start_module, started_at
 
-# What a cleanup needs of MPS and NVML is imported in `restore`: a run waits until its keeper has started.
+# MPS and NVML are imported in `restore`, not here: a run waits until its cleanup process has started.
 
 _DONE, _LEFT = b"done\n", b"left\n"
-"""The orders of a parent that has given everything back, and of one that could not."""
+"""Messages of a parent that has released everything, and of one that could not."""
 _STARTS = 3
 _FIRST_S, _AGAIN_S, _LONGEST_S = 0.01, 0.2, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class CleanedRun:
-    """A run that was killed and is cleaned up: its folder, and how many processes it had left."""
+    """A killed run after its cleanup: its folder, and the number of its processes that were ended."""
 
     folder: str
     ended: int
@@ -40,7 +37,7 @@ class CleanedRun:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was given back: runs, UUIDs of unlocked clocks; what could not be, and what was left alone, in words."""
+    """Result of a cleanup: runs and UUIDs of unlocked clocks; texts on what failed and on what was left unchanged."""
 
     runs: tuple[CleanedRun, ...] = ()
     unlocked: tuple[str, ...] = ()
@@ -49,18 +46,19 @@ class Restored:
 
 
 def restore() -> Restored:
-    """Give back what ended processes of this user hold: end their processes and MPS daemons, unlock their clocks.
+    """Clean up after ended processes of this user: end their child processes and MPS daemons, unlock their clocks.
 
-    What runs, or belongs to other hosts and containers, is left alone. May be repeated, also by several processes.
+    Running processes and those of other hosts and containers are left unchanged. Idempotent; several processes may
+    call it at the same time.
     """
     from heshare.ops import clocks, mps
 
     runs, refused = [], []
-    for path in run_notes():
+    for path in run_state_paths():
         try:
-            with found_note(path) as found:
-                if found.life.cleanable:
-                    runs.append(_clean_up(RunNote.of(found)))
+            with open_state_file(path) as found:
+                if found.owner_status.cleanable:
+                    runs.append(_clean_up(RunStateFile.of(found)))
         except FileNotFoundError:
             continue
         except (DeviceError, OSError) as error:
@@ -68,41 +66,42 @@ def restore() -> Restored:
 
     mps.sweep()
     restored = clocks.restore_clocks()
-    discard_parts(state_folder())
+    delete_unpublished(state_folder())
     return Restored(tuple(runs), restored.unlocked, (*refused, *restored.refused), restored.left)
 
 
-def _clean_up(note: RunNote) -> CleanedRun:
+def _clean_up(run: RunStateFile) -> CleanedRun:
     from heshare.ops import mps
 
-    ended = end_marked(note.token)
+    ended = end_marked(run.token)
     mps.sweep()
-    # Last, so that a cleanup that is killed itself is done again.
-    note.path.unlink(missing_ok=True)
-    return CleanedRun(note.folder, ended)
+    # Last, so that a cleanup that is killed itself is repeated.
+    run.path.unlink(missing_ok=True)
+    return CleanedRun(run.folder, ended)
 
 
-class Keeper:
-    """The keeper of this process, started with this object, and again whenever it ends before `dismiss`.
+class CleanupProcess:
+    """The cleanup process of this process: started here, and restarted whenever it ends before `dismiss`.
 
-    It keeps the descriptors `locks` open. `tell` is called, in another thread, with a text about a keeper that ended.
+    It inherits the descriptors `locks`. `report` is called, in another thread, with a text about each restart.
 
     Raises:
         DeviceError: it does not start.
     """
 
-    def __init__(self, locks: Sequence[int] = (), *, tell: Callable[[str], object] = lambda text: None) -> None:
-        self._locks, self._tell = tuple(locks), tell
+    def __init__(self, locks: Sequence[int] = (), *, report: Callable[[str], object] = lambda text: None) -> None:
+        self._locks = tuple(locks)
+        self._report = report
         self._turn, self._dismissed = threading.Lock(), False
         self._process = self._start_surely()
-        threading.Thread(target=self._replace, name="replaces the keeper", daemon=True).start()
+        threading.Thread(target=self._restart, name="restart-cleanup-process", daemon=True).start()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def dismiss(self, *, all_given_back: bool = True) -> None:
-        """End it: at once, or, where something could not be given back, once it has done that. May be repeated."""
+    def dismiss(self, *, all_released: bool = True) -> None:
+        """End it at once, or, if something could not be released, after it has released that. Idempotent."""
         with self._turn:
             self._dismissed = True
             stdin = self._process.stdin
@@ -110,8 +109,8 @@ class Keeper:
             if stdin.closed:
                 return
             with contextlib.suppress(BrokenPipeError), stdin:
-                stdin.write(_DONE if all_given_back else _LEFT)
-        if all_given_back:
+                stdin.write(_DONE if all_released else _LEFT)
+        if all_released:
             self._process.wait()
 
     def _start_surely(self) -> subprocess.Popen[bytes]:
@@ -123,7 +122,7 @@ class Keeper:
     def _start(self) -> subprocess.Popen[bytes]:
         pid = os.getpid()
         process = start_module(
-            "heshare.ops.keeper",
+            "heshare.ops.cleanup",
             str(pid),
             str(started_at(pid)),
             *map(str, self._locks),
@@ -138,12 +137,10 @@ class Keeper:
             if stdout.readline() != b"watching\n":
                 process.stdin.close()
                 ending = exit_text(process.wait())
-                raise DeviceError(
-                    f"The process that would give the GPUs back does not start ({ending}). Check this Python."
-                )
+                raise DeviceError(f"The cleanup process of the GPUs does not start ({ending}). Check this Python.")
         return process
 
-    def _replace(self) -> None:
+    def _restart(self) -> None:
         pauses, begun_s = pauses_s(_AGAIN_S), time.monotonic()
         while True:
             ending = exit_text(self._process.wait())
@@ -162,13 +159,13 @@ class Keeper:
                 try:
                     self._process = self._start()
                 except (OSError, DeviceError) as error:
-                    self._tell(f"the keeper ended ({ending}) and cannot be started again: {error}")
+                    self._report(f"the cleanup process ended ({ending}) and cannot be restarted: {error}")
                 else:
-                    self._tell(f"the keeper ended ({ending}) and was started again")
+                    self._report(f"the cleanup process ended ({ending}) and was restarted")
 
 
 def pauses_s(first_s: float) -> Iterator[float]:
-    """Yield growing pauses between tries, without end, s."""
+    """Yield doubling pauses between attempts, at most `_LONGEST_S`, without end, s."""
     while True:
         yield first_s
         first_s = min(2.0 * first_s, _LONGEST_S)
@@ -183,15 +180,15 @@ def main(pid: int, started: int, locks: Sequence[int]) -> None:
         return
 
     for pause_s in pauses_s(_FIRST_S):
-        # The end of the pipe comes a moment before the end of the process, which may hold its notes until then.
+        # The pipe closes a moment before the process has ended and released its state files.
         time.sleep(pause_s)
         if order != _LEFT and alive(pid, started):
             continue
         with contextlib.suppress(HeShareError, OSError):
-            # Another process that restores at this moment may have a note, and not succeed with it.
-            if not restore().refused and not noted_by(pid, started):
+            # Another process may restore at the same time, have a state file locked, and fail.
+            if not restore().refused and not has_state_file(pid, started):
                 return
-            if not any(run.life.cleanable for run in noted_runs()):
+            if not any(run.owner_status.cleanable for run in find_runs()):
                 _close(locks)
 
 

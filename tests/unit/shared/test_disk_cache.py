@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heshare.shared.kept import NotKeptWarning, kept, key_of
+from heshare.shared.disk_cache import NotCachedWarning, cached, key_of
 
 VALUE = {"numbers": [0.1, float("inf")], "names": ("T4", "A100")}
 
@@ -24,10 +24,10 @@ def refuse() -> None:
 
 
 def test_a_value_is_read_back_for_its_name_and_key_alone(folder: Path) -> None:
-    assert kept("some", "key", lambda: VALUE) == VALUE
-    assert kept("some", "key", refuse) == VALUE
-    assert kept("some", "new", lambda: 3) == kept("some", "new", refuse) == 3
-    assert kept("other", "key", lambda: 4) == 4
+    assert cached("some", "key", lambda: VALUE) == VALUE
+    assert cached("some", "key", refuse) == VALUE
+    assert cached("some", "new", lambda: 3) == cached("some", "new", refuse) == 3
+    assert cached("other", "key", lambda: 4) == 4
     assert sorted(path.name for path in folder.iterdir()) == [
         "other-key.pickle",
         "some-key.pickle",
@@ -36,33 +36,33 @@ def test_a_value_is_read_back_for_its_name_and_key_alone(folder: Path) -> None:
 
 
 def test_a_damaged_file_is_made_again(folder: Path) -> None:
-    kept("some", "key", lambda: VALUE)
+    cached("some", "key", lambda: VALUE)
     file = folder / "some-key.pickle"
     whole = file.read_bytes()
     for end in range(len(whole)):
         file.write_bytes(whole[:end])
-        assert kept("some", "key", lambda: 7) == 7
-    assert kept("some", "key", refuse) == 7
+        assert cached("some", "key", lambda: 7) == 7
+    assert cached("some", "key", refuse) == 7
 
 
 def test_where_nothing_can_be_written_it_is_made_and_the_path_is_named(folder: Path) -> None:
     folder.parent.touch()
     for _ in range(2):
-        with pytest.warns(NotKeptWarning, match=r"heshare/some-key\.pickle cannot be written \(Not a directory\)"):
-            assert kept("some", "key", lambda: VALUE) == VALUE
+        with pytest.warns(NotCachedWarning, match=r"heshare/some-key\.pickle cannot be written \(Not a directory\)"):
+            assert cached("some", "key", lambda: VALUE) == VALUE
 
 
 def test_values_are_read_whole_while_others_write_them(folder: Path) -> None:
     def write_often(value: int) -> None:
         for _ in range(20):
             (folder / "some-key.pickle").unlink(missing_ok=True)
-            kept("some", "key", lambda: np.full(10_000, value))
+            cached("some", "key", lambda: np.full(10_000, value))
 
-    kept("some", "key", lambda: np.full(10_000, 0))
+    cached("some", "key", lambda: np.full(10_000, 0))
     with ThreadPoolExecutor(3) as pool:
         writers = [pool.submit(write_often, value) for value in range(3)]
         while not all(writer.done() for writer in writers):
-            assert len(set(kept("some", "key", lambda: np.zeros(1)).tolist())) == 1
+            assert len(set(cached("some", "key", lambda: np.zeros(1)).tolist())) == 1
 
 
 def test_key_changes_with_the_bytes_of_files_and_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

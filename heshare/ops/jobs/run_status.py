@@ -1,4 +1,4 @@
-"""`heshare jobs status`: the state of a run, from its journal; and `heshare jobs stop`."""
+"""`heshare jobs status`, the state of a run from its journal, and `heshare jobs stop`."""
 
 import math
 import signal
@@ -9,8 +9,8 @@ import pandas as pd
 
 from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.run_state import RunState
-from heshare.ops.state.held_note import Life, MachinePlace, found_note
-from heshare.ops.state.run_note import note_path
+from heshare.ops.state.run_state_file import run_state_path
+from heshare.ops.state.state_file import OwnerStatus, ProcessLocation, open_state_file
 from heshare.shared import display
 from heshare.shared.errors import DeviceError, require
 from heshare.shared.file_lock import is_locked
@@ -20,29 +20,29 @@ MOST_NOTES = 5
 
 
 def is_alive(folder: Path) -> bool:
-    """Return whether an executor works on the run: it holds the lock of the journal as long as it lives."""
+    """Return whether an executor is running the run, which then holds the lock of the journal."""
     return is_locked(folder / run_journal.NAME)
 
 
 def stop(folder: Path) -> None:
-    """Ask the executor of a run to end it in order, by SIGTERM.
+    """Request an orderly end of a run, by SIGTERM to its executor.
 
     Raises:
-        InputError: no run in the folder, or none that goes on.
-        DeviceError: it runs where this process cannot signal it: as another user, on another host or in a container.
+        InputError: no run in the folder, or no executor is running it.
+        DeviceError: this process cannot signal the executor: another user's, on another host or in a container.
     """
     state = run_journal.read_state(folder)
     action = "There is nothing to end. `heshare jobs run --resume` continues it, `heshare jobs status` shows it."
-    require(None, "a run without an executor", is_alive(folder), "a run that goes on", action, file=folder)
+    require(None, "a run without an executor", is_alive(folder), "a run in progress", action, file=folder)
 
     session = state.sessions[-1].session if state.sessions else None
     sent = False
     if session is not None and session.token is not None:
         try:
-            with found_note(note_path(session.token)) as note:
-                here = note.life is Life.RUNS and note.place.same_processes(MachinePlace.here())
-                started = int(note.facts["started"])
-                sent = here and signal_process(note.pid, signal.SIGTERM, started=started)
+            with open_state_file(run_state_path(session.token)) as file:
+                here = file.owner_status is OwnerStatus.RUNNING and file.location.same_processes(ProcessLocation.here())
+                started = int(file.facts["started"])
+                sent = here and signal_process(file.pid, signal.SIGTERM, started=started)
         except FileNotFoundError:
             pass
     if not sent:
@@ -53,12 +53,12 @@ def stop(folder: Path) -> None:
         )
 
 
-class RunView:
-    """What `heshare jobs status` shows of the run in a folder.
+class RunStatus:
+    """The status of the run in a folder, as `heshare jobs status` shows it.
 
     Attributes:
         state: of the run.
-        alive: whether an executor works on it.
+        alive: whether an executor is running it.
 
     Raises:
         InputError: no run there, or a damaged journal.
@@ -74,7 +74,7 @@ class RunView:
         self._pid = sessions[-1].session.pid if sessions else None
 
     def as_dict(self, now_s: float) -> dict[str, Any]:
-        """Return everything as plain values; `now_s` is a Unix time, s."""
+        """Return the status as JSON values; `now_s` is a Unix time, s."""
         state = self.state
         running = [
             {
@@ -116,7 +116,7 @@ class RunView:
         }
 
     def text(self, now_s: float) -> str:
-        """Return everything as text; `now_s` is a Unix time, s."""
+        """Return the status as text; `now_s` is a Unix time, s."""
         parts = ["\n".join(self._head(now_s))]
         for rows in (self._gpu_rows(), self._job_rows(now_s)):
             if rows:

@@ -11,10 +11,10 @@ from support.run_entries import ended, run_of, sampled, session, started, write_
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.jobs import run_view
+from heshare.ops.jobs import run_status
 from heshare.ops.jobs.entries import Account, Decision, Note, Session, SessionGpu, Started
-from heshare.ops.jobs.run_view import RunView
-from heshare.ops.state.run_note import note_of_this_process
+from heshare.ops.jobs.run_status import RunStatus
+from heshare.ops.state.run_state_file import run_state_file_of_this_process
 from heshare.shared.errors import DeviceError
 from heshare.shared.journal import journal_line
 
@@ -39,8 +39,8 @@ def rows(text, *first):
 
 def test_status_shows_gpus_and_jobs_of_a_run_that_goes_on(run, monkeypatch):
     """The same as text and as values."""
-    monkeypatch.setattr(run_view, "is_alive", lambda folder: True)
-    view = RunView(run)
+    monkeypatch.setattr(run_status, "is_alive", lambda folder: True)
+    view = RunStatus(run)
     text = view.text(1065.0)
     assert "jobs: 1 waiting, 2 running, 0 completed, 0 failed" in text
     assert "power 60 W (limit 700 W), energy 900 J; last account 60 s ago" in text
@@ -67,7 +67,7 @@ def test_status_says_whether_a_run_that_has_ended_is_over(tmp_path, outcomes, ex
     """It is over if every job is, however that ended."""
     ends = [ended(f"a-{index}", outcome, charged=True) for index, outcome in enumerate(outcomes)]
     write_journal(tmp_path, [run_of(2), session(), started("a-0", "a-1"), *ends])
-    text = RunView(tmp_path).text(2000.0)
+    text = RunStatus(tmp_path).text(2000.0)
     assert f": {expected}; policy" in text
     assert ("--resume" in text) == (len(outcomes) < 2)
 
@@ -99,8 +99,8 @@ def test_stop_of_a_run_that_has_ended_says_so(run):
 def test_stop_refuses_a_run_that_it_cannot_signal(run, monkeypatch, tmp_path, where):
     """With one message that says where to send the signal; nobody is signalled instead."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(run_view, "is_alive", lambda folder: True)
-    note = note_of_this_process(run, "t", []).hold()
+    monkeypatch.setattr(run_status, "is_alive", lambda folder: True)
+    note = run_state_file_of_this_process(run, "t", []).write()
     if where != "no note":
         note.publish()
     if where == "another container":
@@ -108,24 +108,24 @@ def test_stop_refuses_a_run_that_it_cannot_signal(run, monkeypatch, tmp_path, wh
         facts = json.loads(path.read_text())
         path.write_text(json.dumps({**facts, "place": {**facts["place"], "pids": "1"}}))
     if where == "another user":
-        monkeypatch.setattr(run_view, "signal_process", lambda *_, **__: False)
+        monkeypatch.setattr(run_status, "signal_process", lambda *_, **__: False)
     with pytest.raises(DeviceError, match=rf"process {os.getpid()}\) was not found.*on its host or in its container"):
-        run_view.stop(run)
+        run_status.stop(run)
     note.remove()
 
 
 def test_stop_signals_the_process_that_the_note_names(run, monkeypatch, tmp_path):
     """Only as long as it is that process."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(run_view, "is_alive", lambda folder: True)
+    monkeypatch.setattr(run_status, "is_alive", lambda folder: True)
     with subprocess.Popen(["sleep", "60"]) as other:
-        note = note_of_this_process(run, "t", []).hold()
+        note = run_state_file_of_this_process(run, "t", []).write()
         note.publish()
         path = tmp_path / "state" / "heshare" / "run-t.json"
         facts = json.loads(path.read_text())
         path.write_text(json.dumps({**facts, "pid": other.pid}))  # it began at another time
         with pytest.raises(DeviceError):
-            run_view.stop(run)
+            run_status.stop(run)
         assert other.poll() is None
         other.kill()
     note.remove()
@@ -144,6 +144,6 @@ def test_nothing_of_a_journal_reaches_the_terminal_as_a_control_character(run):
     """Names and notes may be anybody's."""
     evil = "x\x1b]0;owned\x07\x9b2J"
     more = [Session(1001.0, (SessionGpu(evil, evil),)), Note(evil)]
-    shown = RunView(write_journal(run, [*ENTRIES, *more])).text(1002.0)
+    shown = RunStatus(write_journal(run, [*ENTRIES, *more])).text(1002.0)
     assert "owned" in shown
     assert all(line.isprintable() for line in shown.splitlines())

@@ -1,4 +1,4 @@
-"""What takes long to compute and depends on few files, kept in the user's cache from one process to the next."""
+"""Disk cache of pickled results in the user's cache folder, keyed by the files and versions that they depend on."""
 
 import hashlib
 import pickle
@@ -16,8 +16,8 @@ from heshare.shared.version import __version__
 _T = TypeVar("_T")
 
 
-class NotKeptWarning(UserWarning):
-    """Something that was computed is not kept on disk, so it is computed again the next time."""
+class NotCachedWarning(UserWarning):
+    """A result cannot be cached on disk, so it is computed again the next time."""
 
 
 def key_of(paths: Iterable[Path], libraries: Iterable[str]) -> str:
@@ -27,11 +27,11 @@ def key_of(paths: Iterable[Path], libraries: Iterable[str]) -> str:
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
-def kept(name: str, key: str, make: Callable[[], _T]) -> _T:
-    """Return what was kept under a name and a key, else what `make` returns, which is then kept.
+def cached(name: str, key: str, make: Callable[[], _T]) -> _T:
+    """Return the cached object of a name and a key; without one, call `make` and cache what it returns.
 
-    It is a pickle, `$XDG_CACHE_HOME/heshare/NAME-KEY.pickle` (`~/.cache/heshare`), which only the user may write. A
-    file that is damaged is made again; where no file can be written, a `NotKeptWarning` names it.
+    The file is a pickle, `$XDG_CACHE_HOME/heshare/NAME-KEY.pickle` (`~/.cache/heshare`), which only the user may write.
+    A damaged file is replaced; where no file can be written, a `NotCachedWarning` names it.
     """
     try:
         path = files.user_cache() / f"{name}-{key}.pickle"
@@ -48,9 +48,9 @@ def kept(name: str, key: str, make: Callable[[], _T]) -> _T:
         files.write_atomic(path, lambda temporary: temporary.write_bytes(pickle.dumps(made)), private=True)
     except OSError as error:
         warnings.warn(
-            f"{path} cannot be written ({error.strerror}), so it is made again every time; XDG_CACHE_HOME names "
+            f"{path} cannot be written ({error.strerror}), so it is computed again every time; set XDG_CACHE_HOME to "
             "another folder",
-            NotKeptWarning,
+            NotCachedWarning,
             stacklevel=2,
         )
     return made
