@@ -6,7 +6,6 @@ may be a name, a `Policy` or a `Plan`. `Task`, `TaskSet.of`, `Cluster` and `Sett
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
-from pathlib import Path
 from typing import Any
 
 import numpy as np

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from heshare.policies.kept_planning import PlansOnce
 from heshare.policies.plan_release import PlanReleasePolicy
+from heshare.policies.planning_cache import PlansOnce
 from heshare.policies.policy import ReusedPlanning, Traits
 from heshare.policies.random_placement import draw_gpus
 from heshare.policies.registry import Value, register
@@ -132,7 +132,7 @@ class HeShare(FrontPolicy):
         instance = make_instance(tasks, self.cluster, predictor)
 
         if self.placement == "heshare":
-            schemes = self.kept.search(instance, self.settings, predictor, self.rng)
+            schemes = self.cache.search(instance, self.settings, predictor, self.rng)
         else:
             drawn = draw_gpus(tasks, self.cluster, self.rng)
             gpus = np.array([[drawn[task.id] for task in tasks]])
@@ -175,7 +175,7 @@ class SchedOnly(PlansOnce, PlanReleasePolicy):
             rng=self.rng,
             settings=self.settings,
             all_at_once=self.all_at_once,
-            searched=lambda instance, rng: self.kept.search(instance, self.settings, self.predictor, rng),
+            searched=lambda instance, rng: self.cache.search(instance, self.settings, self.predictor, rng),
         )
 
 

@@ -8,7 +8,7 @@ from math import fsum
 import numpy as np
 
 from heshare.prediction.features import FeatureEncoder, ReferenceFeatures
-from heshare.prediction.known_sets import KnownSets
+from heshare.prediction.prediction_cache import PredictionCache
 from heshare.prediction.predictor import CodedSets, CoRuns, Predictor
 from heshare.prediction.set_table import SetTable
 from heshare.prediction.trees import SetModel
@@ -33,12 +33,12 @@ class Trained:
 
     model: SetModel
     references: ReferenceFeatures
-    known: dict[Gpu, KnownSets] = field(default_factory=dict)
+    known: dict[Gpu, PredictionCache] = field(default_factory=dict)
 
-    def sets_on(self, gpu: Gpu) -> KnownSets:
+    def sets_on(self, gpu: Gpu) -> PredictionCache:
         """Return the cached predictions for a GPU, or an `InputError` where the profiles do not hold it."""
         if gpu not in self.known:
-            self.known[gpu] = KnownSets(FeatureEncoder(gpu, self.references))
+            self.known[gpu] = PredictionCache(FeatureEncoder(gpu, self.references))
         return self.known[gpu]
 
 
@@ -123,7 +123,7 @@ class ProfilePredictor(Predictor):
         time_s[each, order] = known.times_s(numbers, members)
         return CoRuns(time_s, known.power_w(numbers))
 
-    def _predict(self, known: KnownSets, keys: list[bytes], members: IntArray, sm_mhz: IntArray) -> None:
+    def _predict(self, known: PredictionCache, keys: list[bytes], members: IntArray, sm_mhz: IntArray) -> None:
         # Add new sets to those known: nothing runs, or a reference row, or anything else.
         encoder = known.encoder
         sizes = (members >= 0).sum(axis=1)

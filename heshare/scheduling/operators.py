@@ -307,10 +307,15 @@ def migration_targets(scheme: IntArray, moved: BoolArray, solo: SoloCosts, load_
 
             added_s = own_s
             if load_aware:
-                # Its place in the queue of this GPU. A task that is there already does not delay itself.
+                # Its place in the queue of this GPU, by bisection. A task that is there already does not delay itself.
                 place = begin[gpu]
-                while place < begin[gpu + 1] and solo.spt_rank[kind, queue[place]] < solo.spt_rank[kind, task]:
-                    place += 1
+                end = begin[gpu + 1]
+                while place < end:
+                    middle = (place + end) // 2
+                    if solo.spt_rank[kind, queue[middle]] < solo.spt_rank[kind, task]:
+                        place = middle + 1
+                    else:
+                        end = middle
                 wait_s = done_s[place] - done_s[begin[gpu]] + solo.begin_s[gpu]
                 behind = begin[gpu + 1] - place
                 if scheme[task] == gpu:

@@ -25,7 +25,7 @@ from heshare.lab.limits import PowerLimit, within_limit
 from heshare.lab.sweeps.cell_cache import CellCache, NoSourceError, Row, described, plain_row
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.policies import registry
-from heshare.policies.kept_planning import KeptPlanning, SharesPlanning
+from heshare.policies.planning_cache import PlanningCache, SharesPlanning
 from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
@@ -180,11 +180,11 @@ def repetition(scenario: Scenario, policies: Iterable[Policy], streams: Repetiti
         The run of each policy, as soon as it is over. A run does not depend on earlier policies.
     """
     tasks = scenario.tasks(rng=streams.rng(TASKS)) if callable(scenario.tasks) else scenario.tasks
-    kept = KeptPlanning()
+    cache = PlanningCache()
 
     for policy in policies:
         if isinstance(policy, SharesPlanning):
-            policy.share_planning(kept)
+            policy.share_planning(cache)
         yield run(
             tasks,
             scenario.cluster,

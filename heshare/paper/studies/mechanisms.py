@@ -13,7 +13,7 @@ from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.paper.harness import ENERGY, JCT, REPETITION, TITLE, Comparable, change
 from heshare.policies import registry
 from heshare.policies.heshare import FrontPolicy, HeShare
-from heshare.policies.kept_planning import KeptPlanning
+from heshare.policies.planning_cache import PlanningCache
 from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.configuration import configure
@@ -97,12 +97,12 @@ def stated(
         streams = Repetition(number, seed)
         tasks = setting.draw(rng=streams.rng(TASKS))
         predictor = setting.make_predictor()
-        kept = KeptPlanning()
+        cache = PlanningCache()
 
         for title, given in systems.items():
             policy = registry.make(given) if isinstance(given, str) else given
             assert isinstance(policy, FrontPolicy)
-            policy.share_planning(kept)
+            policy.share_planning(cache)
             policy.reset(setting.gpus, predictor, streams.rng(POLICY))
             plan = policy.front(tasks).choose(policy.choice)
             about = {**setting.labels(), REPETITION: number, TITLE: title}

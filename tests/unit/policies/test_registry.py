@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from heshare.policies.heshare import HeShare, SchedOnly
-from heshare.policies.kept_planning import KeptPlanning
+from heshare.policies.planning_cache import PlanningCache
 from heshare.policies.policy import ReusedPlanning, Traits
 from heshare.policies.random_placement import Random, memory_batches
 from heshare.policies.registry import PUBLISHED, declared_traits, make, policies, register, table_1, title
@@ -33,8 +33,8 @@ def run_policy(policy, tasks=TASKS, predictor=None, seed=0):
     return run(tasks, CLUSTER, policy, predictor=predictor, rng=rng, devices=toy_devices(CLUSTER))
 
 
-def sharing(policy, kept):
-    policy.share_planning(kept)
+def sharing(policy, cache):
+    policy.share_planning(cache)
     return policy
 
 
@@ -113,8 +113,8 @@ def test_sched_only_takes_the_time_and_the_energy_of_its_plan_if_predictions_are
 
 def test_both_forms_of_sched_only_share_a_search_and_no_plan():
     alone, together = SchedOnly(QUICK), SchedOnly(QUICK, all_at_once=True)
-    kept = KeptPlanning()
-    first, second = (run_policy(sharing(policy, kept)) for policy in (alone, together))
+    cache = PlanningCache()
+    first, second = (run_policy(sharing(policy, cache)) for policy in (alone, together))
     placed = [{each.task: each.gpu for each in done.record.intervals} for done in (first, second)]
     assert placed[0] == placed[1]
     assert first.record != second.record
@@ -158,9 +158,9 @@ def test_memory_batches_keep_to_the_mps_clients():
     assert [len(batch.tasks) for batch in memory_batches(tasks, toy_gpu(memory_mib=1e9))] == [48, 2]
 
 
-def test_kept_planning_plans_once_and_counts_the_time_for_each_policy():
-    kept = KeptPlanning()
-    trade_off, en_opt = sharing(HeShare("trade-off", QUICK), kept), sharing(HeShare("en-opt", QUICK), kept)
+def test_planning_cache_plans_once_and_counts_the_time_for_each_policy():
+    cache = PlanningCache()
+    trade_off, en_opt = sharing(HeShare("trade-off", QUICK), cache), sharing(HeShare("en-opt", QUICK), cache)
     first, second = run_policy(trade_off), run_policy(en_opt)
     assert trade_off.reused.predictor_calls == 0
     assert en_opt.reused.predictor_calls == second.predictor_calls == first.predictor_calls > 0
@@ -168,9 +168,9 @@ def test_kept_planning_plans_once_and_counts_the_time_for_each_policy():
 
 
 def test_cached_front_advances_the_random_state_as_planning_does():
-    kept, streams, fronts = KeptPlanning(), [np.random.default_rng(5) for _ in range(2)], []
+    cache, streams, fronts = PlanningCache(), [np.random.default_rng(5) for _ in range(2)], []
     for rng in streams:
-        policy = sharing(HeShare("en-opt", QUICK), kept)
+        policy = sharing(HeShare("en-opt", QUICK), cache)
         policy.reset(CLUSTER, ToyPredictor(), rng)
         fronts.append(policy.front(TASKS))
     assert fronts[1] is fronts[0]
@@ -178,12 +178,12 @@ def test_cached_front_advances_the_random_state_as_planning_does():
 
 
 def test_policies_of_other_settings_reuse_the_search_alone_or_nothing():
-    kept = KeptPlanning()
-    run_policy(sharing(HeShare("trade-off", QUICK), kept))
-    other_search = sharing(HeShare("trade-off", replace(QUICK, generations=6)), kept)
+    cache = PlanningCache()
+    run_policy(sharing(HeShare("trade-off", QUICK), cache))
+    other_search = sharing(HeShare("trade-off", replace(QUICK, generations=6)), cache)
     run_policy(other_search)
     assert other_search.reused == ReusedPlanning()
-    same_search = sharing(HeShare("trade-off", replace(QUICK, batching="single")), kept)
+    same_search = sharing(HeShare("trade-off", replace(QUICK, batching="single")), cache)
     run_policy(same_search)
     assert same_search.reused.planning_s > 0
     assert same_search.reused.predictor_calls == 0

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from heshare.policies.kept_planning import KeptPlanning, PlansOnce, SharesPlanning
+from heshare.policies.planning_cache import PlanningCache, PlansOnce, SharesPlanning
 from heshare.policies.policy import Policy, ReusedPlanning
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.random_placement import RandomPlacement
@@ -61,7 +61,7 @@ class HeSharePlacement(PlansOnce):
 
     def _plan(self, tasks: Sequence[Task]) -> dict[int, int]:
         instance = make_instance(tasks, self._cluster, self._predictor)
-        schemes = self.kept.search(instance, self.settings, self._predictor, self._rng)
+        schemes = self.cache.search(instance, self.settings, self._predictor, self._rng)
         chosen = schemes.gpus[knee(schemes.objectives)].tolist()
         return {task.id: gpu for task, gpu in zip(tasks, chosen, strict=True)}
 
@@ -116,10 +116,10 @@ class PlacingPolicy(SharesPlanning, Policy):
     def __init__(self, placement: str) -> None:
         self.placement = make_placement(placement)
 
-    def share_planning(self, kept: KeptPlanning) -> None:
+    def share_planning(self, cache: PlanningCache) -> None:
         """Reuse the plans of other policies of the same repetition."""
         if isinstance(self.placement, SharesPlanning):
-            self.placement.share_planning(kept)
+            self.placement.share_planning(cache)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         super().reset(cluster, predictor, rng)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heshare.lab.systems.shared.placement import PLACEMENTS, HeSharePlacement, make_placement
-from heshare.policies.kept_planning import KeptPlanning
+from heshare.policies.planning_cache import PlanningCache
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.random_placement import RandomPlacement
 from heshare.policies.registry import make
@@ -54,10 +54,10 @@ def test_random_placement_of_a_task_does_not_change_with_later_arrivals():
 
 def test_heshare_placement_searches_once_and_charges_each_policy():
     moraks = [make("morak:heshare-placement"), make("mu-serve:heshare-placement")]
-    kept = KeptPlanning()
+    cache = PlanningCache()
     for one in moraks:
         one.placement.settings = QUICK
-        one.share_planning(kept)
+        one.share_planning(cache)
     first, second = (simulate(one) for one in moraks)
     assert placed(first) == placed(second)
     assert moraks[0].reused.predictor_calls == 0 < moraks[1].reused.predictor_calls

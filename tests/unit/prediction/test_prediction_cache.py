@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from heshare.prediction.features import FeatureEncoder, ReferenceFeatures
-from heshare.prediction.known_sets import KnownSets
+from heshare.prediction.prediction_cache import PredictionCache
 from heshare.profiles import store
 from heshare.world.catalogue import gpu
 
@@ -15,22 +15,22 @@ def test_keys_are_equal_for_equal_sets_alone_whatever_the_width() -> None:
     members = np.sort(rng.choice([-1, 0, 1, 255, 256, 65_535], size=(3000, 3)))[:, ::-1]
     clocks = rng.integers(1, 3, size=3000)
     wide = np.hstack((members, np.full((3000, 4), -1)))
-    keys = KnownSets.keys(clocks, members)
-    assert KnownSets.keys(clocks, wide) == keys
+    keys = PredictionCache.keys(clocks, members)
+    assert PredictionCache.keys(clocks, wide) == keys
     sets = [(clock, *row) for clock, row in zip(clocks.tolist(), members.tolist(), strict=True)]
     assert len(set(keys)) == len(set(sets)) < 3000
 
 
 def test_values_come_back_as_they_were_added_however_many() -> None:
     rng = np.random.default_rng(1)
-    known = KnownSets(FeatureEncoder(gpu("T4"), ReferenceFeatures(store.read_shipped())))
+    known = PredictionCache(FeatureEncoder(gpu("T4"), ReferenceFeatures(store.read_shipped())))
     members = np.sort(rng.integers(-1, 5, size=(9000, 6)))[:, ::-1]
     members = np.unique(members, axis=0)
     clocks = np.arange(len(members)) + 1
     time_s = rng.random(members.shape)
     power_w = rng.random(len(members))
     rows = (members >= 0).sum(axis=1)
-    keys = KnownSets.keys(clocks, members)
+    keys = PredictionCache.keys(clocks, members)
     for part in np.array_split(np.arange(len(members)), 40):
         known.add([keys[row] for row in part], members[part], time_s[part], power_w[part], rows[part])
     asked = rng.permutation(len(members))

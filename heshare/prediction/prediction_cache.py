@@ -12,7 +12,7 @@ Key = bytes
 """A set of residents at a clock."""
 
 
-class KnownSets:
+class PredictionCache:
     """The sets that were predicted on one type of GPU, by their clocks and the residents in them.
 
     The members of a set are ids of residents, by the encoder, the largest first, so that the order of a set's members
