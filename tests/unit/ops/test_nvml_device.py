@@ -200,7 +200,7 @@ def test_a_clock_that_close_cannot_give_back_is_given_back_later(doubles) -> Non
 def test_exclusive_mode_needs_mps(fake: FakeNvml, mps_mode) -> None:
     """A second task on the card would fail without it."""
     fake.set("compute_mode", 3)
-    with pytest.raises(DeviceError, match=r"exclusive process, and there is no MPS"):
+    with pytest.raises(DeviceError, match=r"exclusive process, and without MPS"):
         NvmlDevice(0, ToyLauncher())
     mps_mode("obeys")
     session = MpsSession("GPU-00000000-1111-2222-3333-444444444444")

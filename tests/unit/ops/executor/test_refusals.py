@@ -58,7 +58,7 @@ def test_commands_need_no_libraries(doubles):
 @pytest.mark.parametrize(
     ("figure", "value", "message"),
     [
-        ("compute_mode", 3, "exclusive process, and there is no MPS"),
+        ("compute_mode", 3, "exclusive process, and without MPS"),
         ("remap_failed", 1, "row could not be remapped"),
         ("compute_mode", 2, "prohibited"),
     ],
