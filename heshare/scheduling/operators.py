@@ -228,6 +228,10 @@ def random_reset(schemes: IntArray, instance: Instance, rate: float, rng: np.ran
     return np.where(moved, fitting[np.arange(instance.n), drawn], schemes)
 
 
+SptQueues = tuple[IntArray, IntArray, FloatArray]
+"""What `spt_queues` returns."""
+
+
 @njit(cache=True)
 def priority_mutation(
     schemes: IntArray, moved: BoolArray, solo: SoloCosts, usage: FloatArray, load_aware: bool, overload: float
@@ -257,7 +261,8 @@ def priority_mutation(
 
     for row in range(p):
         scheme = schemes[row]
-        migration_targets(scheme, moved[row], solo, load_aware, targets)
+        queues = spt_queues(scheme, solo)
+        migration_targets(scheme, moved[row], queues, solo, load_aware, targets)
 
         for goal in range(2):
             after = offspring[goal * p + row]
@@ -275,24 +280,25 @@ def priority_mutation(
             for task in range(n):
                 gpu = targets[goal, task]
                 if moved[row, task] and gpu != scheme[task] and busy_s[gpu] > limit_s:
-                    send_back(scheme, moved[row], task, gpu, solo, usage, after)
+                    send_back(scheme, moved[row], task, gpu, queues, solo, usage, after)
     return offspring
 
 
 @njit(cache=True)
-def migration_targets(scheme: IntArray, moved: BoolArray, solo: SoloCosts, load_aware: bool, targets: IntArray) -> None:
+def migration_targets(
+    scheme: IntArray, moved: BoolArray, queues: SptQueues, solo: SoloCosts, load_aware: bool, targets: IntArray
+) -> None:
     """Fill in the target GPU of each task that moves, for energy and for JCT, shape (2, n).
 
     For energy it is the GPU of least energy, and of equal ones the one of least degradation; for JCT that of least
     degradation. Degradation is what the task adds to the sum of JCTs: its own JCT there, and the delay of the tasks
-    behind it. Without `load_aware` it is the time of the task alone.
+    behind it. Without `load_aware` it is the time of the task alone. `queues` are the scheme's, by `spt_queues`.
     """
-    n = len(scheme)
     k = len(solo.kind_of)
-    queue, begin, done_s = spt_queues(scheme, solo)
+    queue, begin, done_s = queues
     least_s = np.empty(2)
 
-    for task in range(n):
+    for task in range(len(scheme)):
         if not moved[task]:
             continue
 
@@ -331,7 +337,7 @@ def migration_targets(scheme: IntArray, moved: BoolArray, solo: SoloCosts, load_
 
 
 @njit(cache=True)
-def spt_queues(scheme: IntArray, solo: SoloCosts) -> tuple[IntArray, IntArray, FloatArray]:
+def spt_queues(scheme: IntArray, solo: SoloCosts) -> SptQueues:
     """Return the queues of a scheme's GPUs, one behind the other.
 
     Returns:
@@ -366,31 +372,45 @@ def spt_queues(scheme: IntArray, solo: SoloCosts) -> tuple[IntArray, IntArray, F
 
 @njit(cache=True)
 def send_back(
-    scheme: IntArray, moved: BoolArray, arrival: int, gpu: int, solo: SoloCosts, usage: FloatArray, after: IntArray
+    scheme: IntArray,
+    moved: BoolArray,
+    arrival: int,
+    gpu: int,
+    queues: SptQueues,
+    solo: SoloCosts,
+    usage: FloatArray,
+    after: IntArray,
 ) -> None:
     """Task recovery (Section III-B 2c): an overloaded GPU sends tasks to the GPU that an arriving task came from.
 
     Of the tasks that were on the GPU and do not move themselves, those with the most similar resource usage leave (the
-    least sum of absolute differences), until they free as much time as the arriving task takes.
+    least sum of absolute differences, then the least index), until they free as much time as the arriving task takes.
     """
     source = scheme[arrival]
+    source_kind = solo.kind_of[source]
     kind = solo.kind_of[gpu]
-    difference = np.full(len(scheme), np.inf)
-    for task in range(len(scheme)):
-        fits_source = solo.time_s[task, solo.kind_of[source]] < np.inf
-        if scheme[task] == gpu and not moved[task] and fits_source:
-            difference[task] = 0.0
+    usage_there = usage[kind]
+    queue, begin, _ = queues
+    members = queue[begin[gpu] : begin[gpu + 1]]
+
+    difference = np.full(len(members), np.inf)
+    for place in range(len(members)):
+        task = members[place]
+        if not moved[task] and solo.time_s[task, source_kind] < np.inf:
+            total = 0.0
             for resource in range(usage.shape[2]):
-                difference[task] += abs(usage[kind, arrival, resource] - usage[kind, task, resource])
+                total += abs(usage_there[arrival, resource] - usage_there[task, resource])
+            difference[place] = total
 
     freed_s = 0.0
-    while freed_s < solo.time_s[arrival, kind]:
+    while len(members) > 0 and freed_s < solo.time_s[arrival, kind]:
         nearest = 0
-        for task in range(1, len(scheme)):
-            if difference[task] < difference[nearest]:
-                nearest = task
+        for place in range(1, len(members)):
+            is_equal = difference[place] == difference[nearest]
+            if difference[place] < difference[nearest] or (is_equal and members[place] < members[nearest]):
+                nearest = place
         if difference[nearest] == np.inf:
             break
-        after[nearest] = source
-        freed_s += solo.time_s[nearest, kind]
+        after[members[nearest]] = source
+        freed_s += solo.time_s[members[nearest], kind]
         difference[nearest] = np.inf

@@ -122,7 +122,8 @@ def test_environmental_selection_prefers_fronts_then_least_crowded() -> None:
 
 def targets_of(scheme: list[int], moved: list[bool], instance: Instance, *, load_aware: bool = True) -> IntArray:
     targets = np.full((2, len(scheme)), -1)
-    operators.migration_targets(np.array(scheme), np.array(moved), instance.solo, load_aware, targets)
+    queues = operators.spt_queues(np.array(scheme), instance.solo)
+    operators.migration_targets(np.array(scheme), np.array(moved), queues, instance.solo, load_aware, targets)
     return targets
 
 
@@ -153,7 +154,8 @@ def after_recovery(scheme: list[int], arrival: int, gpu: int, instance: Instance
     after = np.array(scheme)
     after[arrival] = gpu
     moved = np.arange(len(scheme)) == arrival
-    operators.send_back(np.array(scheme), moved, arrival, gpu, instance.solo, usage, after)
+    queues = operators.spt_queues(np.array(scheme), instance.solo)
+    operators.send_back(np.array(scheme), moved, arrival, gpu, queues, instance.solo, usage, after)
     found: list[int] = after.tolist()
     return found
 
