@@ -62,8 +62,8 @@ def results(stages: Sequence[str]) -> Iterator[list[Row]]:
 
     Each runs in a new process, so that no time depends on what an earlier stage left in memory.
     """
-    beside = [stage for stage in stages if stage in UNTIMED]
-    for at_once in [*([stage] for stage in stages if stage not in UNTIMED), *([beside] if beside else [])]:
+    untimed = [stage for stage in stages if stage in UNTIMED]
+    for at_once in [*([stage] for stage in stages if stage not in UNTIMED), *([untimed] if untimed else [])]:
         start_s = time.perf_counter()
         print(f"{' and '.join(at_once)} ...", end="", flush=True)
         with ProcessPoolExecutor(len(at_once), mp_context=get_context("spawn")) as processes:
@@ -72,7 +72,7 @@ def results(stages: Sequence[str]) -> Iterator[list[Row]]:
 
 
 def main() -> None:
-    """Run the stages one after the other, write their rows, and print them beside the last result."""
+    """Run the stages one after the other, write their rows, and print them with the last result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
     parser.add_argument("--only", nargs="+", choices=STAGES, default=STAGES, metavar="STAGE", help=", ".join(STAGES))

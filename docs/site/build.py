@@ -1,6 +1,6 @@
 """Build the site: `python docs/site/build.py [OUT [NAME ...]]`, by default into build/site.
 
-The pages of the checkout are copied beside the index and the API pages, in the checkout's own layout, so that their
+The pages of the checkout are copied next to the index and the API pages, in the checkout's own layout, so that their
 links work. Sphinx needs no network, takes warnings as errors, and writes the same bytes each time. What `make figures`
 wrote is copied and linked if it is there. Names of cards and workloads limit the page of estimates to these.
 """

@@ -37,7 +37,7 @@ _ATTRIBUTES: dict[str, list[str]] = {}
 
 
 def _before_napoleon(app: object, what: str, name: str, item: object, options: object, lines: list[str]) -> None:
-    """Keep an attribute's docstring: napoleon takes what stands before its first colon for a type."""
+    """Keep an attribute's docstring: napoleon takes the text before its first colon for a type."""
     if what in ("attribute", "data", "property"):
         _ATTRIBUTES[name] = list(lines)
 

@@ -10,7 +10,7 @@ late that every request finds its prompt done when its slot is free; a server wo
 step takes the mean time of a step in the interval of the timeline that it is in.
 
 Prefill and decode are two runs, on the same GPUs or on others: a task cannot wait for another one. Other tasks may run
-beside either.
+with either.
 """
 
 from __future__ import annotations
