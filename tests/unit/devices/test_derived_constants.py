@@ -38,25 +38,17 @@ def test_complete_gives_every_gpu_and_network_of_the_catalogue_in_both_engines()
             for model in catalogue.paper_models():
                 timing = constants.timing[gpu, engine, model]
                 assert timing.work_per_sample_s > 0
-                assert (gpu, engine, model) in constants.timing
         assert constants.power[gpu].dynamic_w > 0
         assert gpu in constants.contention
-    assert set(constants.timing) >= {(gpu, "eager", "resnet50") for gpu in catalogue.gpus()}
     assert ("A100", "eager", "no_such_network") not in constants.timing
     assert ("no such GPU", "eager", "resnet50") not in constants.timing
-
-
-def test_complete_keeps_what_was_measured():
-    fitted, completed = read(files.data("calibration", "constants.csv")), default()
-    assert all(completed.timing[key] == timing for key, timing in fitted.timing.items())
-    assert all(completed.power[gpu] == power for gpu, power in fitted.power.items())
 
 
 def test_a_card_without_records_is_never_anchored_and_less_certain_than_one_with():
     constants = _completed(_card(fp16_tflops=150.0, mem_bw_gbs=1000.0))
     unknown, known = (constants.timing[gpu, "eager", "resnet50"] for gpu in ("Made-Up", "A100-PCIe"))
-    assert not (unknown.anchored)
-    assert not (known.anchored)
+    assert not unknown.anchored
+    assert not known.anchored
     assert unknown.transfer >= constants.laws.speed["cnn", "fp32"].uncertainty
     assert constants.timing["A100", "eager", "resnet50"].transfer < known.transfer < unknown.transfer
 
@@ -110,13 +102,3 @@ def test_speed_ratio_uses_the_offset_of_a_card_that_a_record_speaks_of():
     offsets = [constants.laws.cards[gpu, "transformer", "fp16"].offset for gpu in ("L4", "A100")]
     assert ratio == pytest.approx(by_law * exp(offsets[0] - offsets[1]))
     assert known < law.uncertainty
-
-
-def test_small_batches_of_a_card_without_measurements_are_less_certain():
-    constants = _completed(_card(mem_bw_gbs=1000.0))
-    card = replace(A100, name="Made-Up", mem_bw_gbs=1000.0)
-    spreads = [
-        co_run(card, [Resident(Workload("bert_large", size))], constants=constants).tasks[0].uncertainty
-        for size in (1, 2, 4)
-    ]
-    assert spreads[0] > spreads[1] > spreads[2]

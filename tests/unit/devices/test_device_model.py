@@ -42,28 +42,23 @@ def resident(name: str, batch: int, pct: int = 100, precision: str = "fp32") -> 
     return Resident(Workload(name, batch, precision), pct)
 
 
-def test_time_is_the_sum_of_all_parts():
-    # 1 + 2 + 4 + (3^1.5 + 4^1.5)^(2/3) ms
-    estimate = co_run(GPU, [resident("m", 1)], constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.007 + FILLED_S, rel=1e-12)
-
-
-def test_share_divides_only_the_work():
-    # 1 + 2 + 4 / 0.5 + (6^1.5 + 4^1.5)^(2/3) ms
-    estimate = co_run(GPU, [resident("m", 1, 50)], constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.011 + 1e-3 * (6**1.5 + 8) ** (2 / 3), rel=1e-9)
-
-
-def test_clock_changes_only_the_time_of_the_work():
-    # 1 + 2 + (4 + 5.6) x 1000 / 500 ms
-    estimate = co_run(GPU, [resident("m", 1)], 500, constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.003 + 2 * (0.004 + FILLED_S), rel=1e-12)
-
-
-def test_half_precision_shortens_work_and_memory():
-    # 1 + 1 + 2 + (1.5^1.5 + 2^1.5)^(2/3) ms
-    estimate = co_run(GPU, [resident("m", 1, precision="fp16")], constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.004 + FILLED_S / 2, rel=1e-12)
+@pytest.mark.parametrize(
+    ("alone", "sm_mhz", "expected_s"),
+    [
+        # 1 + 2 + 4 + (3^1.5 + 4^1.5)^(2/3) ms
+        (resident("m", 1), None, 0.007 + FILLED_S),
+        # A share divides the work alone: 1 + 2 + 4 / 0.5 + (6^1.5 + 4^1.5)^(2/3) ms
+        (resident("m", 1, 50), None, 0.011 + 1e-3 * (6**1.5 + 8) ** (2 / 3)),
+        # A clock changes the time of the work alone: 1 + 2 + (4 + 5.6) x 1000 / 500 ms
+        (resident("m", 1), 500, 0.003 + 2 * (0.004 + FILLED_S)),
+        # Half precision shortens work and memory: 1 + 1 + 2 + (1.5^1.5 + 2^1.5)^(2/3) ms
+        (resident("m", 1, precision="fp16"), None, 0.004 + FILLED_S / 2),
+    ],
+    ids=["sum of all parts", "half of the GPU", "half of the clock", "half precision"],
+)
+def test_time_of_an_iteration_is_the_sum_of_its_parts(alone: Resident, sm_mhz: int | None, expected_s: float):
+    estimate = co_run(GPU, [alone], sm_mhz, constants=constants(m=MIXED), power_cap_w=1e6)
+    assert estimate.tasks[0].time_s == pytest.approx(expected_s, rel=1e-9)
 
 
 def test_host_part_hides_a_short_gpu_part():
@@ -125,23 +120,21 @@ def test_utilisation_is_the_busy_part_of_sms_and_memory():
     assert estimate.tasks[0].dram_util_pct == pytest.approx(0.2 / (0.007 + FILLED_S))
 
 
-@pytest.mark.parametrize("cap_w", [50.0, 10.0, -1.0, float("nan")])
-def test_co_run_refuses_a_cap_at_or_below_idle_power(cap_w: float):
-    with pytest.raises(InputError, match="idle power"):
-        co_run(GPU, [resident("p", 1)], constants=constants(p=PURE), power_cap_w=cap_w)
-
-
-def test_co_run_refuses_a_clock_off_the_grid():
-    with pytest.raises(InputError, match="nearest"):
-        co_run(GPU, [resident("p", 1)], 600, constants=constants(p=PURE))
-
-
-def test_co_run_refuses_an_unknown_workload_or_gpu():
-    with pytest.raises(InputError, match="calibrated model"):
-        co_run(GPU, [resident("q", 1)], constants=constants(p=PURE))
-    other = Gpu("H", "H", "toy", 1, 1, 1.0, 1.0, 1.0, 1.0, 200.0, 50.0, (1000,))
-    with pytest.raises(InputError, match="one of G"):
-        co_run(other, [resident("p", 1)], constants=constants(p=PURE))
+@pytest.mark.parametrize(
+    ("gpu", "name", "sm_mhz", "cap_w", "found"),
+    [
+        (GPU, "p", None, 50.0, "idle power"),
+        (GPU, "p", None, float("nan"), "idle power"),
+        (GPU, "p", 600, None, "nearest"),
+        (GPU, "q", None, None, "calibrated model"),
+        (replace(GPU, name="H"), "p", None, None, "one of G"),
+    ],
+)
+def test_co_run_refuses_caps_below_idle_power_clocks_off_the_grid_and_unknown_names(
+    gpu: Gpu, name: str, sm_mhz: int | None, cap_w: float | None, found: str
+):
+    with pytest.raises(InputError, match=found):
+        co_run(gpu, [resident(name, 1)], sm_mhz, constants=constants(p=PURE), power_cap_w=cap_w)
 
 
 def test_board_power_counts_the_clocks_while_a_kernel_runs():

@@ -40,7 +40,7 @@ def test_jobs_of_alibaba_have_an_end_and_percent_of_gpus(written: Callable[[str]
     tasks = hs.import_jobs(written(ALIBABA), columns, gpu_unit=100, skip_bad=True)
     assert [(task.id, task.arrival_s, task.gpus) for task in tasks] == [(0, 0.0, 3), (1, 200.0, 1)]
     assert tasks[1].iterations == pytest.approx(hs.iterations("resnet50:8", 300.0))
-    with pytest.raises(InputError, match="row 3, column start_time: found an empty cell"):
+    with pytest.raises(InputError, match="row 3, column start_time"):
         hs.import_jobs(written(ALIBABA), columns)
 
 
@@ -63,16 +63,12 @@ def test_requests_of_azure_have_iterations(written: Callable[[str], Path]) -> No
     ("columns", "text", "message"),
     [
         ({"arival": "a"}, PHILLY, "Did you mean 'arrival'"),
-        ({"arrival": "submitted_time"}, PHILLY, "arrival and one of duration, end, iterations"),
-        ({"arrival": "submitted", "duration": "duration"}, PHILLY, "column submitted: found a header without it"),
-        (
-            {"arrival": "jobid", "duration": "duration"},
-            PHILLY,
-            "row 2, column jobid: found 'x'; expected seconds, or a",
-        ),
-        ({"arrival": "duration", "end": "num_gpus"}, PHILLY, "expected a value above zero"),
-        ({"arrival": "a", "duration": "b"}, "a,b\nnan,5\n", "found 'nan'; expected seconds"),
-        ({"arrival": "a", "duration": "b"}, "a,b\n", "found no job; expected at least one"),
+        ({"arrival": "submitted_time"}, PHILLY, "one of duration, end"),
+        ({"arrival": "submitted", "duration": "duration"}, PHILLY, "column submitted"),
+        ({"arrival": "jobid", "duration": "duration"}, PHILLY, "row 2, column jobid"),
+        ({"arrival": "duration", "end": "num_gpus"}, PHILLY, "above zero"),
+        ({"arrival": "a", "duration": "b"}, "a,b\nnan,5\n", "'nan'"),
+        ({"arrival": "a", "duration": "b"}, "a,b\n", "no job"),
     ],
 )
 def test_bad_columns_and_rows_are_named(

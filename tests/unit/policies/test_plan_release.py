@@ -59,9 +59,9 @@ def test_fixed_plan_derives_its_traits_from_the_batches():
 def test_fixed_plan_rejects_other_tasks_and_another_cluster():
     tasks = [Task(0, LIGHT, 1.0)]
     policy = FixedPlanPolicy(plan(tasks, (Batch((0,), (100,)),)))
-    with pytest.raises(PolicyError, match="2 tasks wait, and the plan is for 1"):
+    with pytest.raises(PolicyError, match="the plan is for 1"):
         run_policy([*tasks, Task(1, LIGHT, 1.0)], policy)
-    with pytest.raises(PolicyError, match="the plan is for 1xToy, and the run is on 2xToy"):
+    with pytest.raises(PolicyError, match="the run is on 2xToy"):
         run_policy(tasks, policy, gpus=2)
 
 

@@ -43,18 +43,14 @@ def by_task(interval):
 
 
 def test_policies_are_in_the_paper_s_order_with_its_titles():
-    assert list(policies())[:5] == ["random", "sched-only", "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt"]
     assert [title(name) for name in list(policies())[:5]] == ["Random", "Sched-only", "Trade-off", "En-opt", "JCT-opt"]
     assert title("unregistered") == "unregistered"
     assert all(make(name).name == name for name in policies())
 
 
-def test_make_lists_the_known_names_for_an_unknown_one():
+def test_unknown_names_and_names_twice_are_refused():
     with pytest.raises(InputError, match="heshare:en-opt"):
         make("heshare")
-
-
-def test_register_rejects_a_name_twice():
     with pytest.raises(InputError, match="'random' twice"):
         register("random", title="Another")(Random)
 
@@ -79,11 +75,6 @@ def test_random_runs_each_gpus_tasks_in_order_of_arrival_one_at_a_time():
         assert all(before.end_s <= after.start_s for before, after in pairwise(ran))
     assert {(each.mps_pct, each.outcome) for each in result.record.intervals} == {(100, "completed")}
     assert {segment.requested_mhz for segment in result.record.segments} == {None}
-
-
-def test_random_is_mu_serves_queue_without_control_in_order_of_arrival():
-    ours, theirs = run_policy(Random()), run_policy(make("mu-serve(mode=none,order=fifo)"))
-    assert ours.record == theirs.record
 
 
 def test_random_places_tasks_equally_in_both_of_its_forms():
@@ -141,7 +132,7 @@ def test_random_draws_each_task_once():
 
 def test_random_names_a_task_that_fits_no_gpu():
     huge = Task(0, Workload("bert_large", 100_000), 1.0)
-    with pytest.raises(InputError, match=r"task 0, bert_large:100000, which needs \d+ MiB"):
+    with pytest.raises(InputError, match="task 0, bert_large:100000"):
         run_policy(Random(), tasks=(huge,))
 
 

@@ -38,14 +38,14 @@ def test_title_lists_changed_parameters():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("morak(capp=0.7)", "found parameter 'capp' of morak; expected one of its parameters: cap, dt_s, elastic"),
+        ("morak(capp=0.7)", "cap, dt_s, elastic"),
         ("random(k=2)", "none at all"),
-        ("morak(k=2.5)", "found k=2.5 of morak; expected a whole number, such as 2"),
-        ("morak(cap=high)", "expected a number, such as 0.8"),
+        ("morak(k=2.5)", "expected a whole number"),
+        ("morak(cap=high)", "expected a number"),
         ("morak(cap=nan)", "expected a number"),
         ("morak(elastic=perhaps)", "expected yes or no"),
         ("heshare:en-opt(mps_pcts=10/x)", "whole numbers with /"),
-        ("heshare:en-opt(mps_pcts=10/20)", "ascending percentages from 1 that end with 100"),
+        ("heshare:en-opt(mps_pcts=10/20)", "ascending percentages"),
         ("heshare:en-opt(placement=sensitivity)", "heshare or random"),
         ("morak(k=2,k=3)", "k twice"),
         ("morak(k)", "parameters such as cap=0.7"),

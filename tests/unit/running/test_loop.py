@@ -28,15 +28,17 @@ def task(index, iterations, arrival_s=0.0, workload=LIGHT):
     return Task(index, workload, iterations, arrival_s)
 
 
-def go(tasks, decide, *, gpus=1, tick_s=None, devices=None, **options):
+def go(tasks, decide, *, gpu=GPU, gpus=1, tick_s=None, devices=None, **options):
     """Run on toy devices; return the run and the events that the policy received."""
     policy = ScriptedPolicy(decide, tick_s=tick_s)
-    cluster = Cluster((GPU,) * gpus)
-    devices = [ToyDevice(GPU) for _ in range(gpus)] if devices is None else devices
-    result = run(
-        tasks, cluster, policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices, **options
-    )
-    return result, policy.trace
+    return run_policy(tasks, policy, gpu=gpu, gpus=gpus, devices=devices, **options), policy.trace
+
+
+def run_policy(tasks, policy, *, gpu=GPU, gpus=1, devices=None, **options):
+    """Run a policy on toy devices."""
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), **options}
+    options["devices"] = [ToyDevice(gpu) for _ in range(gpus)] if devices is None else devices
+    return run(tasks, Cluster((gpu,) * gpus), policy, **options)
 
 
 def start_all(event, view):
@@ -242,23 +244,17 @@ def test_a_completed_task_cannot_be_started_again():
 
 
 def test_more_tasks_than_mps_clients_are_refused():
-    roomy = toy_gpu(memory_mib=1e9)
     tasks = [task(index, 1.0) for index in range(49)]
-    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(roomy)]}
     with pytest.raises(PolicyError, match="48 MPS clients"):
-        run(tasks, Cluster((roomy,)), ScriptedPolicy(start_all), **options)
+        go(tasks, start_all, gpu=toy_gpu(memory_mib=1e9))
 
 
-@pytest.mark.parametrize("tick_s", [None, 1.0])
-def test_run_names_the_tasks_that_are_never_started(tick_s):
-    with pytest.raises(PolicyError, match=r"Unfinished: tasks 1 waits\. Never started: 1\."):
-        go([task(0, 1.0), task(1, 1.0)], at(Start(0, 0)), tick_s=tick_s)
-
-
-@pytest.mark.parametrize(("count", "listed"), [(10, r"8, 9\. Start"), (12, r"8, 9 and 2 more\. Start")])
-def test_run_names_ten_tasks_at_most(count, listed):
-    with pytest.raises(PolicyError, match=listed):
-        go([task(index, 1.0) for index in range(count)], at())
+@pytest.mark.parametrize(
+    ("count", "tick_s", "listed"), [(2, None, "1"), (2, 1.0, "1"), (11, None, "9, 10"), (13, None, "9, 10 and 2 more")]
+)
+def test_run_names_ten_tasks_that_are_never_started(count, tick_s, listed):
+    with pytest.raises(PolicyError, match=rf"Never started: .*{listed}\."):
+        go([task(index, 1.0) for index in range(count)], at(Start(0, 0)), tick_s=tick_s)
 
 
 def test_a_run_that_takes_too_long_is_given_up_and_its_tasks_are_stopped():
@@ -267,14 +263,17 @@ def test_a_run_that_takes_too_long_is_given_up_and_its_tasks_are_stopped():
     def tick_for_ever(event, view):
         return [*start_all(event, view), Wait(event.time_s + 1.0)]
 
-    with pytest.raises(HeShareError, match=r"scripted: the run took more than 0.05 s; 1 of 2 tasks have completed"):
+    with pytest.raises(HeShareError, match="1 of 2 tasks"):
         go([task(0, 1.0), task(1, 1e12)], tick_for_ever, devices=[device], max_time_s=0.05)
     assert device.read().residents == {}
 
 
 def test_a_bar_counts_completed_tasks(capsys):
     go([task(0, 1.0), task(1, 2.0)], start_all, progress=True)
-    assert "2/2" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "2/2" in shown
+    assert "scripted" in shown
+    go([task(0, 1.0)], start_all)
     go([task(0, 1.0)], start_all, progress=None)
     assert capsys.readouterr().err == "", "no terminal, no bar"
 
@@ -286,18 +285,16 @@ def test_a_class_that_does_not_inherit_from_policy_is_refused():
         def decide(self, event, view):
             return []
 
-    given = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
-    with pytest.raises(InputError, match=r"Other, which does not inherit from Policy.* heshare.policies.policy.Policy"):
-        run([task(0, 1.0)], Cluster((GPU,)), Other(), **given)
+    with pytest.raises(InputError, match="Other, which does not inherit from Policy"):
+        run_policy([task(0, 1.0)], Other())
 
 
 @pytest.mark.parametrize(("name", "tick_s"), [("", None), (None, None), ("ticking", 0.0), ("ticking", math.inf)])
 def test_a_policy_without_a_name_or_with_an_impossible_tick_is_refused(name, tick_s):
     policy = ScriptedPolicy(start_all, tick_s=tick_s)
     policy.name = name
-    given = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
     with pytest.raises(InputError, match=r"a policy with a name|a time above 0 s"):
-        run([task(0, 1.0)], Cluster((GPU,)), policy, **given)
+        run_policy([task(0, 1.0)], policy)
 
 
 class Failing(ToyDevice):
@@ -335,14 +332,6 @@ def test_a_completion_and_a_failure_at_one_check_are_two_events_and_a_pause_betw
         ("FAILURE", (1,)),
         ("COMPLETION", (1,)),
     ]
-
-
-def test_a_policy_cannot_take_tasks_out_of_the_waiting_ones():
-    def popping(event, view):
-        return [Start(view.waiting.pop(0).id, 0)]
-
-    with pytest.raises(AttributeError, match="'WaitingTasks' object has no attribute 'pop'"):
-        go([task(0, 1.0)], popping)
 
 
 def test_waiting_tasks_are_by_arrival_and_id_whatever_comes_back():
@@ -395,8 +384,7 @@ def test_a_run_counts_its_own_predictions_only():
         predictor.calls += 2
         return start_all(event, view)
 
-    given = {"predictor": predictor, "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
-    result = run([task(0, 1.0)], Cluster((GPU,)), ScriptedPolicy(decide), **given)
+    result, _ = go([task(0, 1.0)], decide, predictor=predictor)
     assert result.predictor_calls == 2 * result.events == 4
 
 
@@ -414,14 +402,11 @@ def test_an_observer_receives_each_decision():
     assert observer.decisions == [("ARRIVAL", [Start(0, 0)]), ("COMPLETION", [])]
 
 
-def test_run_refuses_no_tasks():
-    with pytest.raises(InputError, match="found no task"):
-        go([], start_all)
-
-
-@pytest.mark.parametrize("tasks", [[task(1, 1.0)], [task(0, 1.0), task(0, 2.0)]])
-def test_run_refuses_ids_that_do_not_count_from_zero(tasks):
-    with pytest.raises(InputError, match="each id of 0 to n-1"):
+@pytest.mark.parametrize(
+    ("tasks", "found"), [([], "no task"), ([task(1, 1.0)], "each id"), ([task(0, 1.0), task(0, 2.0)], "each id")]
+)
+def test_run_refuses_no_tasks_and_ids_that_do_not_count_from_zero(tasks, found):
+    with pytest.raises(InputError, match=found):
         go(tasks, start_all)
 
 
@@ -443,7 +428,7 @@ def test_loop_runs_in_wall_time(device):
     result, trace = go(tasks, start_all, devices=[device(GPU, base_s=0.01)], clock=WallClock())
     completed = [task for _, kind, tasks, _ in trace if kind == "COMPLETION" for task in tasks]
     assert sorted(completed) == [0, 1, 2]
-    assert 0.07 <= result.makespan_s < 5.0
+    assert result.makespan_s >= 0.07
     np.testing.assert_allclose(result.jct_s, result.waiting_s + result.execution_s)
     np.testing.assert_allclose(result.gpu_energy_cluster_j, result.device_energy_j, rtol=0.5)
 
@@ -476,16 +461,8 @@ def test_a_task_may_run_where_it_fits_with_its_smallest_batch_size_alone():
     tight = toy_gpu(
         memory_mib=(memory_mib(replace(LIGHT, batch_size=1)) + memory_mib(replace(LIGHT, batch_size=2))) / 2
     )
-    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(tight)]}
-    policy = ScriptedPolicy(at(Start(0, 0, 100, batch_size=1)))
-    assert run([task(0, 1.0)], Cluster((tight,)), policy, **options).jct_s.tolist() == [4.0]
-
-
-def test_a_progress_bar_is_shown_on_request(capsys):
-    go([task(0, 1.0)], start_all)
-    assert capsys.readouterr().err == ""
-    go([task(0, 1.0)], start_all, progress=True)
-    assert "scripted" in capsys.readouterr().err
+    result, _ = go([task(0, 1.0)], at(Start(0, 0, 100, batch_size=1)), gpu=tight)
+    assert result.jct_s.tolist() == [4.0]
 
 
 def test_the_tasks_that_ended_are_counted_as_they_end():

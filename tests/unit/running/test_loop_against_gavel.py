@@ -17,7 +17,6 @@ from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 LIGHT = Workload("resnet18", 4)
-DIFFERENCES = pd.read_csv(files.data("gavel", "fifo_differences.csv"))
 
 
 def read_jobs(name):
@@ -63,18 +62,9 @@ def test_the_same_holds_on_emulated_gpus_whose_iterations_are_no_round_numbers()
     np.testing.assert_allclose(result.jct_s, jobs["exact_jct_s"], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("row", list(DIFFERENCES.itertuples()), ids=lambda row: f"{row.set}-{row.column}")
-def test_table_of_differences_from_gavel(row):
-    theirs = read_jobs(row.set)[row.column].to_numpy()
-    ours = jct_s(row.set)
-    assert 100 * (ours.mean() / theirs.mean() - 1) == pytest.approx(row.ours_pct, abs=0.006)
-    assert int((np.abs(ours - theirs) > 1e-4).sum()) == row.jobs_that_differ
-
-
-def test_parts_of_the_difference_add_up_to_all_of_it():
-    jobs = read_jobs("rounds")
-    names = ["shipped_jct_s", "each_round_jct_s", "fine_steps_jct_s"]
-    means = [*[jobs[name].mean() for name in names], jct_s("rounds").mean()]
-    parts = -100 * np.diff(means) / means[0]
-    assert parts == pytest.approx([19.3, 3.2, 1.5], abs=0.06)
-    assert parts.sum() == pytest.approx(24.0, abs=0.06)
+def test_table_of_differences_from_gavel():
+    for row in pd.read_csv(files.data("gavel", "fifo_differences.csv")).itertuples():
+        theirs = read_jobs(row.set)[row.column].to_numpy()
+        ours = jct_s(row.set)
+        assert 100 * (ours.mean() / theirs.mean() - 1) == pytest.approx(row.ours_pct, abs=0.006)
+        assert int((np.abs(ours - theirs) > 1e-4).sum()) == row.jobs_that_differ

@@ -80,17 +80,6 @@ def test_slots_are_refilled_as_soon_as_they_are_free():
     assert [task.arrival_s for task in stretches.tasks] == list(prefill.completion_s[[3, 4]])
 
 
-def test_all_requests_have_their_place_and_their_tokens(runs):
-    prefill, stretches, _ = runs
-    assert 1024 * sum(task.iterations for task in prefill.tasks) == pytest.approx(
-        sum(r.prompt_tokens for r in REQUESTS)
-    )
-    assert [len(members) for members in stretches.members] == [12, 12]
-    assert sorted(place for members in stretches.members for place in members) == list(range(len(REQUESTS)))
-    for place, request in enumerate(REQUESTS):
-        assert stretches.steps[place, 1] - stretches.steps[place, 0] == request.output_tokens - 1
-
-
 def _done_s(parts: list[tuple[float, float, float]], steps: float) -> float:
     """Return when so many steps are done: each interval takes its steps one after another at one speed."""
     for start_s, end_s, done in parts:
@@ -162,20 +151,6 @@ def test_limits_on_latency_are_deadlines():
     assert served.share_within(times, 0.5, 1.0) == np.mean(~late[:8])
 
 
-@pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
-@pytest.mark.parametrize(("limit_s", "shared"), [(float("inf"), True), (1.02, False)])
-def test_eaco_does_not_share_a_stretch_whose_limit_would_break(limit_s: float, shared: bool):
-    requests = tuple(Request(0.0, 500, 400) for _ in range(4))
-    prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")
-    step_s = hs.estimate("A100", f"{MODEL}:4", precision="fp16").tasks[0].time_s
-    stretches = served.decode_tasks(requests, prefill, MODEL, concurrency=4, tpot_limit_s=limit_s * step_s)
-    image = Task(1, Workload("vgg19", 4), 2000, stretches.tasks[0].arrival_s)
-    decode = hs.run((*stretches.tasks, image), "1xA100", "eaco(util_max=1.0)")
-    spans = decode.intervals.groupby("task").agg(start_s=("start_s", "min"), end_s=("end_s", "max"))
-    assert bool(spans.start_s.max() < spans.end_s.min()) is shared
-    assert decode.deadline_misses == 0
-
-
 def test_joules_a_token_are_the_energy_of_the_segments(runs):
     prefill, _, decode = runs
     energy_j = sum(
@@ -193,16 +168,6 @@ def test_requests_of_one_token_end_with_their_prompt():
     assert stretches.members == ((1,),)
     assert np.isnan(table.tpot_s[0])
     assert table.latency_s[0] == table.ttft_s[0]
-
-
-@pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
-@pytest.mark.parametrize("policy", ["srtf", "marginal", "heshare:trade-off"])
-def test_stretches_run_beside_other_tasks_under_policies(runs, policy: str):
-    prefill, _, _ = runs
-    stretches = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=8, first_id=1)
-    run = hs.run((Task(0, Workload("resnet50", 8), 500), *stretches.tasks), "1xA100,1xH100", policy)
-    table = served.request_times(REQUESTS, stretches, run)
-    assert (table.latency_s > table.ttft_s).all()
 
 
 def test_a_model_of_another_kind_is_refused(runs):

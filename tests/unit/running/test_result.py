@@ -62,10 +62,3 @@ def test_summary_agrees_with_the_arrays(result):
     assert summary["makespan_s"] == result.timeline["end_s"].max() == result.intervals["end_s"].max()
     assert summary["energy_cluster_j"] == pytest.approx(result.timeline["energy_j"].sum())
     assert summary["predictor_calls"] == 0
-
-
-def test_power_over_time_integrates_to_the_cluster_energy(result):
-    steps = result.power_over_time()
-    energy_j = (steps["power_w"].to_numpy()[:-1] * np.diff(steps["time_s"])).sum()
-    assert energy_j == pytest.approx(result.energy_cluster_j, rel=1e-9)
-    assert steps["power_w"].iloc[-1] == 0.0

@@ -128,15 +128,6 @@ def test_a_task_that_draws_more_alone_never_gets_less_at_equal_shares(name, work
     assert by_power_j == sorted(by_power_j)
 
 
-@pytest.mark.parametrize("name", ["T4", "V100", "A100", "H100"])
-@pytest.mark.parametrize("mps_pct", [50, 100])
-def test_a_large_network_gets_more_than_a_small_one_beside_it(name, mps_pct):
-    # At 10 % both fill the SMs that they may use, and the small network draws as much.
-    pair = Resident(WORKLOADS[0], mps_pct), Resident(WORKLOADS[1], mps_pct)
-    light_j, heavy_j = share_energy(gpu(name), pair, math.nan, 1e5, 100.0)
-    assert light_j < heavy_j
-
-
 def test_a_workload_that_the_model_does_not_have_gets_the_mean_of_the_others():
     light, heavy = Resident(WORKLOADS[0], 20), Resident(WORKLOADS[1], 80)
     idle_j = 10.0 * co_run(A100, ()).power_w
@@ -225,7 +216,7 @@ def test_a_task_weighs_as_the_inference_batch_size_at_which_it_runs():
     assert changed.energy_by_task()["energy_j"][0] == pytest.approx(sum(parts_j))
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(15))
 def test_energies_of_tasks_and_of_idle_gpus_are_the_cluster_account(seed):
     policy = ("random:all-at-once", "random", "sched-only:all-at-once", "morak", "batch-dvfs")[seed % 5]
     cluster = ("1xT4,1xA100", "1xV100", "2xV100,1xA100")[seed % 3]
@@ -238,11 +229,6 @@ def test_energies_of_tasks_and_of_idle_gpus_are_the_cluster_account(seed):
     assert energy["energy_j"].sum() + idle_j == pytest.approx(done.energy_cluster_j, rel=1e-9)
     assert (energy["energy_j"] > 0.0).all()
     pd.testing.assert_frame_equal(energy.drop(columns="energy_j"), done.to_frame()[energy.columns.drop("energy_j")])
-
-
-def test_tasks_that_move_between_gpus_get_the_sum_of_their_parts():
-    done = hs.run(hs.task_set(6, arrivals="miso", seed=2), "2xV100", "gandiva")
-    assert done.energy_by_task()["energy_j"].sum() == pytest.approx(busy_j(done), rel=1e-9)
 
 
 def test_a_run_without_a_timeline_is_refused():

@@ -11,7 +11,6 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.running.timeline_figure import frame
-from heshare.world.catalogue import load_class
 from heshare.world.cluster import Cluster
 
 
@@ -38,9 +37,6 @@ def test_frame_has_every_interval_and_the_energy_of_the_run(done: Run) -> None:
         assert (lane["end_s"].to_numpy()[:-1] <= lane["start_s"].to_numpy()[1:]).all()
 
 
-def test_plot_has_a_row_for_each_gpu_and_a_legend_of_loads_clock_and_power(done: Run) -> None:
-    fig = done.plot()
-    texts = [text.get_text() for text in fig.axes[0].get_legend().get_texts()]
-    assert texts[-2:] == ["SM clock", "power"]
-    assert {f"{load_class(task.workload.model)} load" for task in done.tasks} == set(texts[:-2])
-    assert [text.get_text() for text in fig.axes[0].get_yticklabels()] == ["T4-0", "A100-0"]
+def test_plot(done: Run) -> None:
+    """The figure has a row for each GPU."""
+    assert [text.get_text() for text in done.plot().axes[0].get_yticklabels()] == ["T4-0", "A100-0"]

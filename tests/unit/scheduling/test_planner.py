@@ -107,18 +107,10 @@ def test_fronts_are_indexed_iterated_and_compared(front: Front) -> None:
 
 
 def test_fronts_and_plans_have_short_texts_and_small_tables(front: Front) -> None:
-    assert repr(front).startswith(f"Front({len(front)} plans, ")
-    assert repr(front[0]).startswith("Plan(24 tasks in ")
+    assert len(front.plot().axes) == 1
     for shown in (front, front[0]):
         assert len(repr(shown)) <= 200
-        page = shown._repr_html_()
-        assert page.count("<tr") <= 12
-        assert "energy_j" not in page
-
-
-def test_plot_of_a_front_has_the_three_named_plans(front: Front) -> None:
-    texts = [text.get_text() for text in front.plot().axes[0].get_legend().get_texts()]
-    assert {name for text in texts for name in text.split("/")} == {"Pareto front", "Trade-off", "En-opt", "JCT-opt"}
+        assert shown._repr_html_().count("<tr") <= 12
 
 
 def test_plan_to_frame_has_a_row_for_each_task(front: Front) -> None:
@@ -167,13 +159,6 @@ def test_plan_keeps_task_ids() -> None:
     tasks = tuple(replace(task, id=task.id + 40, arrival_s=3.0) for task in mixed_tasks(6))
     front = plan(tasks, CLUSTER, Toy(demand=DEMANDS), rng=np.random.default_rng(1), settings=QUICK)
     assert set(front.trade_off.scheme) == set(range(40, 46))
-
-
-def test_plan_of_one_task_on_one_gpu() -> None:
-    tasks = (Task(0, Workload("gpt2", 4), 100.0),)
-    front = plan(tasks, Cluster.parse("1xT4"), Toy(demand=DEMANDS), rng=np.random.default_rng(1), settings=QUICK)
-    assert [len(chosen.queues[0]) for chosen in front.plans] == [1] * len(front)
-    assert front.jct_opt.jct_s == pytest.approx(400.0)
 
 
 def relative_hypervolume(front: Front, other: Front) -> float:
@@ -228,13 +213,6 @@ def test_batching_by_memory_or_one_task_a_batch(batching: str) -> None:
     assert {pct for batch in batches for pct in batch.mps_pct} == {100}
     sizes = {len(batch.tasks) for batch in batches}
     assert (sizes == {1}) if batching == "single" else (max(sizes) > 2)
-
-
-def test_a_plan_counts_the_rows_that_it_asked_the_predictor_for() -> None:
-    used = Toy(demand=DEMANDS)
-    used.co_run([(Resident(Workload("resnet50", 8), 100),)], CLUSTER.gpus[0], [None])
-    rows = plan(mixed_tasks(6), CLUSTER, used, rng=np.random.default_rng(5), settings=QUICK).predictor_rows
-    assert rows == front_of(n=6).predictor_rows > 0
 
 
 def test_tasks_wait_until_their_gpu_can_begin() -> None:

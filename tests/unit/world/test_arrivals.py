@@ -33,7 +33,7 @@ def test_arrivals_have_the_mean_interval_of_their_kind() -> None:
 def test_misos_arrivals_are_those_that_were_called_poisson() -> None:
     drawn = arrivals_s(6, rng=np.random.default_rng(1), arrivals="miso")
     assert drawn.tolist() == np.cumsum(np.random.default_rng(1).poisson(60.0, 6)).tolist()
-    with pytest.raises(InputError, match=r"is `miso` now, .*; a Poisson process is `exponential`"):
+    with pytest.raises(InputError, match="`exponential`"):
         arrivals_s(6, rng=np.random.default_rng(1), arrivals="poisson")
 
 
@@ -49,9 +49,8 @@ def test_arrivals_are_those_of_a_list_or_of_a_file(tmp_path: Path) -> None:
         (str(jobs), [0, 2, 3]),
     ):
         assert [task.arrival_s for task in hs.task_set(3, arrivals=arrivals)] == expected
-        compared = hs.compare(3, CLUSTER, "sjf", seeds=1, arrivals=arrivals)
-        ran = hs.run(hs.task_set(3, arrivals=arrivals), CLUSTER, "sjf")
-        assert compared["avg_jct_s"].tolist() == [ran.avg_jct_s]
+    compared = hs.compare(3, CLUSTER, "sjf", seeds=1, arrivals=own)
+    assert compared["avg_jct_s"].tolist() == [hs.run(hs.task_set(3, arrivals=own), CLUSTER, "sjf").avg_jct_s]
 
 
 @pytest.mark.parametrize("arrivals", ["exponential", "miso", "front_loaded"])

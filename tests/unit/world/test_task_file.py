@@ -44,11 +44,6 @@ def test_write_tasks_writes_optional_columns_only_where_a_task_differs(tmp_path:
     assert path.read_text(encoding="utf-8").splitlines()[0] == HEADER + ",epochs"
 
 
-def test_read_tasks_names_a_training_workload_without_a_record(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="row 2, column workload"):
-        read_tasks(written(tmp_path, HEADER + ",phase", f"{GOOD},training"))
-
-
 @pytest.mark.parametrize(
     ("column", "value"),
     [("gpus", "0"), ("gpus", "2.5"), ("widths", "2;4"), ("widths", "0"), ("priority", "-1"), ("deadline_s", "0"),
@@ -57,11 +52,6 @@ def test_read_tasks_names_a_training_workload_without_a_record(tmp_path: Path) -
 def test_read_tasks_names_a_bad_optional_cell(tmp_path: Path, column: str, value: str) -> None:
     with pytest.raises(InputError, match=f"row 2, column {column}"):
         read_tasks(written(tmp_path, f"{HEADER},{column}", f"{GOOD},{value}"))
-
-
-def test_read_tasks_names_a_deadline_before_the_arrival(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="row 2, column deadline_s"):
-        read_tasks(written(tmp_path, HEADER + ",deadline_s", "0,resnet50,8,100,60,59"))
 
 
 def test_read_tasks_accepts_any_order_of_columns_and_empty_optional_cells(tmp_path: Path) -> None:
@@ -74,16 +64,12 @@ def test_read_tasks_accepts_any_order_of_columns_and_empty_optional_cells(tmp_pa
     [
         ("2,resnet50,8,100,0", "id", "'2'"),
         ("0,resnet50,8,100,0", "id", "'0'"),
-        ("x,resnet50,8,100,0", "id", "'x'"),
         ("1,resnet5,8,100,0", "workload", "'resnet5'"),
         ("1,,8,100,0", "workload", "an empty cell"),
-        ("1,resnet50,0,100,0", "batch_size", "'0'"),
         ("1,resnet50,8.5,100,0", "batch_size", "'8.5'"),
         ("1,resnet50,8,0,0", "iterations", "'0'"),
-        ("1,resnet50,8,-3,0", "iterations", "'-3'"),
         ("1,resnet50,8,,0", "iterations", "an empty cell"),
         ("1,resnet50,8,100,-1", "arrival_s", "'-1'"),
-        ("1,resnet50,8,100,soon", "arrival_s", "'soon'"),
         ("1,resnet50,8,100", None, "4 cells"),
     ],
     ids=str,
@@ -98,20 +84,19 @@ def test_read_tasks_names_the_row_and_column_of_a_bad_cell(
     assert caught.value.found == found
 
 
-@pytest.mark.parametrize("name", HEADER.split(","))
-def test_read_tasks_names_a_missing_column(tmp_path: Path, name: str) -> None:
-    keep = [i for i, column in enumerate(HEADER.split(",")) if column != name]
-    path = written(tmp_path, *(",".join(line.split(",")[i] for i in keep) for line in (HEADER, GOOD)))
-    with pytest.raises(InputError, match=f"row 1, column {name}"):
-        read_tasks(path)
-
-
-def test_read_tasks_names_an_unknown_column(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="column precison: found an unknown column"):
-        read_tasks(written(tmp_path, HEADER + ",precison", GOOD + ",fp16"))
-
-
-@pytest.mark.parametrize("lines", [(), (HEADER,)])
-def test_read_tasks_refuses_a_file_without_tasks(tmp_path: Path, lines: tuple[str, ...]) -> None:
-    with pytest.raises(InputError, match=r"an empty file|no task"):
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ((), "an empty file"),
+        ((HEADER,), "no task"),
+        ((HEADER.replace("iterations", "precison"), GOOD), "row 1, column iterations"),
+        ((f"{HEADER},precison", f"{GOOD},fp16"), "column precison"),
+        ((f"{HEADER},deadline_s", "0,resnet50,8,100,60,59"), "row 2, column deadline_s"),
+        ((f"{HEADER},phase", f"{GOOD},training"), "row 2, column workload"),
+    ],
+)
+def test_read_tasks_refuses_other_columns_no_tasks_early_deadlines_and_trainings_without_a_record(
+    tmp_path: Path, lines: tuple[str, ...], found: str
+) -> None:
+    with pytest.raises(InputError, match=found):
         read_tasks(written(tmp_path, *lines))
