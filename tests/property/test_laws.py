@@ -128,6 +128,28 @@ def test_energy(gpu: Gpu, steps: list[tuple]) -> None:
         assert in_one_step.read().energy_j == pytest.approx(spent_j, rel=1e-6)
 
 
+@given(
+    st.lists(st.tuples(residents(), st.floats(1, 500), st.floats(0, 0.5)), min_size=1, max_size=4),
+    st.sampled_from(["mps", "time-slice"]),
+)
+def test_held_tasks(tasks: list[tuple[Resident, float, float]], sharing: str) -> None:
+    """Energy is power over time also while tasks are held back to the pace of others, in both ways of sharing."""
+    device = EmulatedDevice(hs.Cluster.parse("1xH200").gpus[0])
+    for index, (resident, iterations, least_s) in enumerate(tasks):
+        device.start_as(index, Resident(resident.workload, 100, sharing), iterations)
+        device.hold(index, least_s)
+
+    spent_j, done = 0.0, 0
+    while device.read().residents:
+        before = device.read()
+        assert all(progress.time_s >= tasks[task][2] for task, progress in before.residents.items())
+        after_s = device.next_event_s()
+        done += len(device.advance(after_s))
+        spent_j += before.power_w * (after_s - before.time_s)
+        assert device.read().energy_j == pytest.approx(spent_j, rel=1e-9)
+    assert done == len(tasks)
+
+
 def random_queues(tasks: tuple[Task, ...], cluster: Cluster, rng: np.random.Generator) -> list[list[Batch]]:
     """Every task on a random GPU, in batches that fit, at random shares and clocks."""
     on_gpu: list[list[Task]] = [[] for _ in cluster.gpus]

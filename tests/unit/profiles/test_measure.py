@@ -69,13 +69,6 @@ def test_a_gpu_cools_down_before_the_first_visit_and_when_it_is_hot() -> None:
     assert bench.visit(ALONE, 3).took_s == pytest.approx(6.0 + 21.0)
 
 
-def test_the_wait_for_a_hot_gpu_is_limited() -> None:
-    device = Hot(90.0, floor_c=85.0)
-    visit = MeasurementBench(device, PROTOCOL).visit(ALONE, 1)
-    assert device.rested_s == pytest.approx(PROTOCOL.cool_limit_s)
-    assert visit.temperature_c == 85.0
-
-
 def test_tasks_continue_in_a_smaller_set_with_equal_results() -> None:
     device = Starts()
     bench = MeasurementBench(device, PROTOCOL)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from heshare.policies.registry import make
+from heshare.running.result import jct_summary
 from heshare.running.run import run
+from heshare.shared.errors import InputError
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ToyPredictor
 from heshare.world.catalogue import gpus
@@ -62,3 +64,10 @@ def test_summary_agrees_with_the_arrays(result):
     assert summary["makespan_s"] == result.timeline["end_s"].max() == result.intervals["end_s"].max()
     assert summary["energy_cluster_j"] == pytest.approx(result.timeline["energy_j"].sum())
     assert summary["predictor_calls"] == 0
+
+
+def test_jct_summary_is_average_median_and_99th_percentile():
+    expected = {"avg_jct_s": 3.0, "median_jct_s": 2.5, "p99_jct_s": pytest.approx(3.0 + 0.97 * 3.0)}
+    assert jct_summary([1.0, 2.0, 3.0, 6.0]) == expected
+    with pytest.raises(InputError, match="at least one"):
+        jct_summary([])

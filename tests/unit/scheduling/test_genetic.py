@@ -89,44 +89,15 @@ def test_search_beats_as_many_random_schemes(instance: Instance) -> None:
     assert non_dominated(union)[: len(schemes.objectives)].all()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("population", 1),
-        ("mutation_rate", 1.5),
-        ("segments", "total"),
-        ("mps_pcts", (50, 10, 100)),
-        ("mps_pcts", (10, 50)),
-        ("clocks", 0),
-    ],
-)
-def test_settings_reject_a_value_out_of_range(name: str, value: object) -> None:
-    with pytest.raises(InputError, match=f"argument {name}"):
-        Settings(**{name: value})  # type: ignore[arg-type]
-
-
-def test_literal_settings_reject_an_unknown_name() -> None:
+def test_literal_settings_mutate_each_task_and_take_other_parameters() -> None:
+    literal = Settings.literal(generations=7)
+    assert literal.mutation_rate == 1.0  # "for each task"
+    assert (literal.generations, literal.piecewise, literal.clock_scope) == (7, False, "plan")
     with pytest.raises(InputError, match="mutation_rat"):
         Settings.literal(mutation_rat=0.5)
 
 
-def test_literal_settings_differ_from_the_defaults_in_seven_parameters() -> None:
-    default, literal = Settings(), Settings.literal(generations=7)
-    changed = {name for name in Settings.__dataclass_fields__ if getattr(default, name) != getattr(literal, name)}
-    assert changed - {"generations"} == {
-        "mutation_rate",
-        "seed_mutation",
-        "segments",
-        "targets",
-        "mps_goal",
-        "clock_scope",
-        "piecewise",
-    }
-    assert literal.mutation_rate == 1.0  # "for each task"
-    assert literal.generations == 7
-
-
-def test_the_least_settings_are_accepted() -> None:
+def test_the_least_settings_are_accepted_and_others_refused() -> None:
     least = {"population": 2, "generations": 1, "archive": 2, "solutions": 2, "clocks": 1, "merge": 2, "front": 3}
     settings = Settings(**least, overload=0)  # type: ignore[arg-type]
     assert {name: getattr(settings, name) for name in least} == least
@@ -134,3 +105,7 @@ def test_the_least_settings_are_accepted() -> None:
         for bad in (value - 1, value + 0.5):
             with pytest.raises(InputError, match=f"{name}: .*a whole number of at least {value}"):
                 Settings(**{name: bad})  # type: ignore[arg-type]
+    others = {"mutation_rate": 1.5, "segments": "total", "mps_pcts": (10, 50)}
+    for name, value in [*others.items(), ("mps_pcts", (50, 10, 100))]:  # type: ignore[assignment]
+        with pytest.raises(InputError, match=f"argument {name}"):
+            Settings(**{name: value})  # type: ignore[arg-type]

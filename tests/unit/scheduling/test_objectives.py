@@ -94,13 +94,9 @@ def test_make_instance_is_infinite_where_a_task_does_not_fit() -> None:
     assert np.isinf(instance.energy_j[0, 0])
 
 
-def test_fit_mask_names_a_task_that_fits_no_gpu() -> None:
-    tasks = (Task(7, Workload("bert_large", 8), 10.0),)
-    with pytest.raises(InputError, match=r"task 7, bert_large:8, which needs.*fits no GPU"):
-        fit_mask(tasks, Cluster((_small_gpu(100.0),)))
-
-
-def test_fit_mask_rejects_an_empty_task_set() -> None:
+def test_fit_mask_refuses_a_task_that_fits_no_gpu_and_no_tasks() -> None:
+    with pytest.raises(InputError, match="task 7, bert_large:8"):
+        fit_mask((Task(7, Workload("bert_large", 8), 10.0),), Cluster((_small_gpu(100.0),)))
     with pytest.raises(InputError, match="at least one task"):
         fit_mask((), Cluster.parse("1xT4"))
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import moocore
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.plain_selection import crowding_distance, front_ranks
 
 from heshare.scheduling.front import Front
 from heshare.scheduling.pareto import (
@@ -49,27 +46,6 @@ def test_non_dominated_indices_are_in_order_of_energy_and_skip_gains_within_the_
     assert non_dominated_indices(energy_j, jct_s, 1e-12).tolist() == [1, 3, 0]
 
 
-def test_front_ranks_agree_with_moocore(rng: np.random.Generator) -> None:
-    for points in (rng.integers(1, 6, (60, 2)).astype(float), np.ones((9, 2)), rng.random((80, 2))):
-        _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
-        duplicate = first[inverse] != np.arange(len(points))
-        np.testing.assert_array_equal(front_ranks(points), moocore.pareto_rank(points) + duplicate * len(points))
-
-
-def test_crowding_distance_with_ties_and_flat_fronts(rng: np.random.Generator) -> None:
-    for points in (rng.integers(1, 6, (60, 2)).astype(float), np.ones((9, 2)), rng.random((80, 2))):
-        rank = front_ranks(points)
-        expected = np.zeros(len(points))
-        for column, front in product(range(2), np.unique(rank)):
-            members = np.flatnonzero(rank == front)
-            members = members[np.argsort(points[members, column], kind="stable")]
-            value = points[members, column]
-            gap = np.concatenate(([np.inf], value[2:] - value[:-2], [np.inf]))[: len(members)]
-            span = value[-1] - value[0]
-            expected[members] += gap / span if span > 0 else np.inf
-        np.testing.assert_array_equal(crowding_distance(points, rank), expected)
-
-
 def test_thin_keeps_both_ends_in_order_of_energy() -> None:
     x = np.linspace(0, 1, 101)
     front = np.column_stack((x, 1 - x))[::-1]
@@ -85,10 +61,6 @@ def test_ideal_nadir_and_normalised_points() -> None:
     np.testing.assert_allclose(normalised(np.array([[2.0, 3.0]])), [[0, 0]])
 
 
-def test_knee_is_the_point_nearest_to_the_ideal() -> None:
-    assert knee(POINTS[:3]) == 1  # distances 1, 0.60, 1
-
-
 def test_knee_does_not_depend_on_units() -> None:
     rng = np.random.default_rng(3)
     points = rng.random((50, 2))
@@ -96,7 +68,8 @@ def test_knee_does_not_depend_on_units() -> None:
     assert knee(front) == knee(front * np.array([1e6, 1e-3]))
 
 
-def test_knee_of_equally_near_points_has_the_least_energy() -> None:
+def test_knee_is_nearest_to_the_ideal_and_of_equally_near_points_that_of_the_least_energy() -> None:
+    assert knee(POINTS[:3]) == 1  # distances 1, 0.60, 1
     assert knee(np.array([[3.0, 1.0], [1.0, 3.0]])) == 1
 
 

@@ -21,17 +21,6 @@ def written(tmp_path: Path, *lines: str) -> Path:
     return path
 
 
-def test_read_tasks_returns_what_write_tasks_wrote(tmp_path: Path) -> None:
-    tasks = (Task(0, Workload("resnet50", 8), 1 / 3), Task(1, Workload("gpt2", 1), 2.5e7, 60.0))
-    path = write_tasks(tmp_path / "new" / "tasks.csv", tasks)
-    assert read_tasks(path) == tasks
-    assert path.read_text(encoding="utf-8").splitlines() == [
-        HEADER,
-        "0,resnet50,8,0.3333333333333333,0.0",
-        "1,gpt2,1,25000000.0,60.0",
-    ]
-
-
 def test_write_tasks_writes_optional_columns_only_where_a_task_differs(tmp_path: Path) -> None:
     tasks = (
         Task(0, Workload("vgg16", 4), 5.0, gpus=8, widths=(4, 16), priority=2),
