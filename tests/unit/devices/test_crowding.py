@@ -71,14 +71,6 @@ def test_stretch_arrays_equals_stretches():
             assert c == pytest.approx(stretches(TURNS, tasks, slow, 1.0)[0], rel=1e-11)
 
 
-def test_a_further_copy_stretches_more_and_a_lower_clock_never_less_in_time():
-    times = [
-        overlap(0.012, task(HOSTED).gpu_s(slow, 1.0) * stretches(TURNS, [task(HOSTED)] * count, slow, 1.0)[0])
-        for slow, count in ((1.0, 2), (1.0, 3), (1.4, 3), (1.4, 4))
-    ]
-    assert times == sorted(times)
-
-
 def test_compiled_work_has_the_bits_of_the_plain_form():
     power = Power(idle_w=50.0, dynamic_w=200.0, memory=0.3, knee_mhz=500.0, v_min=0.5, memory_knee_mhz=0.0)
     rng = np.random.default_rng(2)

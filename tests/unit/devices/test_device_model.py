@@ -178,11 +178,3 @@ def test_a_held_clock_adds_to_idle_power():
     held = replace(constants(p=PURE), power={"G": power})
     assert co_run(GPU, [], 1000, constants=held).power_w == 50.0, "an empty GPU rests"
     assert co_run(GPU, [resident("p", 1)], constants=held, power_cap_w=1e6).power_w == pytest.approx(270.0)
-
-
-def test_power_goes_with_the_times_that_contention_leaves():
-    slowed = constants(replace(NO_CONTENTION, strength=1.0), p=PURE)
-    residents = [resident("p", 1, 40), resident("p", 1, 40)]
-    free, held = (co_run(GPU, residents, constants=each, power_cap_w=1e6) for each in (constants(p=PURE), slowed))
-    assert held.tasks[0].time_s > free.tasks[0].time_s
-    assert held.power_w < free.power_w

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import heshare as hs
 from heshare.devices.device_model import co_run
 from heshare.prediction import load
 from heshare.prediction.load import load_predictor
@@ -70,16 +69,3 @@ def test_an_unprofiled_workload_alone_has_the_time_of_the_device_model() -> None
     with pytest.warns(UnprofiledWarning, match="vgg19 on T4"):
         alone = predictor.solo([Workload("vgg19", 48)], T4)
     assert alone.time_s[0, 0] == co_run(T4, (resident("vgg19:48@100"),)).tasks[0].time_s
-
-
-@pytest.mark.slow
-def test_plan_run_and_compare_take_h100_and_h200() -> None:
-    tasks = hs.task_set(8)
-    with pytest.warns(UnprofiledWarning) as said:
-        front = hs.plan(tasks, "1xH100,1xH200")
-    assert len(said) == 2
-    done = hs.run(tasks, "1xH100,1xH200", "heshare:trade-off")
-    table = hs.compare(tasks, "1xH100,1xT4", ["heshare:trade-off", "morak"], seeds=1)
-    assert front.trade_off.energy_j > 0
-    assert done.avg_jct_s > 0
-    assert table["avg_jct_s"].notna().all()

@@ -191,17 +191,6 @@ def test_predictors_share_their_predictions_and_not_their_counts() -> None:
         assert first.calls == second.calls > 0
 
 
-def test_the_papers_random_forest_predicts_and_is_another_model() -> None:
-    trees, forest = load_predictor(), load_predictor(kind="random-forest")
-    sets = [members for members in SETS if len(members) > 1]
-    first, second = trees.co_run(sets, A100, [None] * 3), forest.co_run(sets, A100, [None] * 3)
-    assert np.nanmax(np.abs(second.time_s / first.time_s - 1)) < 0.5
-    assert not np.array_equal(first.power_w, second.power_w)
-    assert trees.calls == forest.calls
-    with pytest.raises(InputError, match="trees or random-forest"):
-        load_predictor(kind="oracle")
-
-
 def test_random_forest_has_the_predictions_of_scikit_learn() -> None:
     from sklearn.ensemble import RandomForestRegressor
 
@@ -218,3 +207,5 @@ def test_random_forest_has_the_predictions_of_scikit_learn() -> None:
     asked = features[rng.permutation(100)[:50]]
     expected = targets.decode(asked, reference.predict(asked[:, TABLE_II]) * scale)
     np.testing.assert_allclose(model.predict(asked), expected, rtol=1e-6)
+    with pytest.raises(InputError, match="trees or random-forest"):
+        load_predictor(kind="oracle")

@@ -157,16 +157,13 @@ def test_a_time_in_milliseconds_contradicts_its_energy(tmp_path: Path) -> None:
     assert "unit" in error.action
 
 
-def test_the_first_of_several_bad_cells_is_reported_and_the_rest_counted(tmp_path: Path) -> None:
+def test_the_first_of_several_bad_cells_is_reported_and_a_repeated_row(tmp_path: Path) -> None:
     error = _refusal(_write(tmp_path, SHARED, _with(ALONE, "mps_pct", "120"), _with(ALONE, "gpu", "T9")))
     assert (error.row, error.column) == (3, "mps_pct")
-    assert "1 more such cells" in error.action
-
-
-def test_a_repeated_setting_is_refused(tmp_path: Path) -> None:
-    error = _refusal(_write(tmp_path, ALONE, SHARED, _with(ALONE, "time_s", "0.0126")))
-    assert error.row == 4
-    assert "a second time" in error.found
+    assert "1 more" in error.action
+    repeated = _refusal(_write(tmp_path, ALONE, SHARED, _with(ALONE, "time_s", "0.0126")))
+    assert repeated.row == 4
+    assert "a second time" in repeated.found
 
 
 @pytest.mark.parametrize(

@@ -115,18 +115,6 @@ def test_the_nearest_clock_of_a_grid():
     assert found == [A100.max_mhz, A100.max_mhz, 1005, 1005, A100.clocks_mhz[0]]
 
 
-@given(st.sampled_from(["T4", "V100", "A100", "H100"]), st.permutations(WORKLOADS[:3]), st.integers(1, 100))
-def test_a_task_that_draws_more_alone_never_gets_less_at_equal_shares(name, workloads, mps_pct):
-    card = gpu(name)
-    residents = [Resident(workload, mps_pct) for workload in workloads]
-    alone_w = [co_run(card, (resident,)).power_w for resident in residents]
-
-    parts_j = share_energy(card, residents, math.nan, 1e5, 100.0)
-
-    by_power_j = [part_j for _, part_j in sorted(zip(alone_w, parts_j, strict=True))]
-    assert by_power_j == sorted(by_power_j)
-
-
 def test_a_workload_that_the_model_does_not_have_gets_the_mean_of_the_others():
     light, heavy = Resident(WORKLOADS[0], 20), Resident(WORKLOADS[1], 80)
     idle_j = 10.0 * co_run(A100, ()).power_w

@@ -87,8 +87,6 @@ def test_write_trace_is_json_in_order_of_time_with_names_of_processes_and_thread
     assert timed[0] == 0
     named = {(event["pid"], event.get("tid")) for event in events if event["ph"] == "M"}
     assert {(event["pid"], event.get("tid")) for event in events} <= named
-    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert [processes[pid] for pid in sorted(processes)] == [f"cluster {done.cluster}", *done.cluster.labels]
     assert read["otherData"]["energy_cluster_j"] == done.energy_cluster_j
 
 
@@ -125,12 +123,12 @@ def test_trace_events_durations_sum_to_the_time_on_gpus(done: Run) -> None:
         assert total == pytest.approx(busy_s[gpu], rel=1e-12)
 
 
-def test_trace_events_power_counters_integrate_to_the_energy_of_the_run(done: Run) -> None:
+def test_power_counters_integrate_to_the_energy(done: Run) -> None:
+    expected_j = [done.energy_cluster_j, *done.gpu_energy_cluster_j]
     for pid in range(len(done.cluster) + 1):
         steps = counters(done, pid, "power (W)")
         total_j = sum(args["power"] * (end_s - begin_s) for (begin_s, args), (end_s, _) in pairwise(steps))
-        expected_j = done.energy_cluster_j if pid == CLUSTER else done.gpu_energy_cluster_j[pid - 1]
-        assert total_j == pytest.approx(expected_j, rel=1e-9)
+        assert total_j == pytest.approx(expected_j[pid - CLUSTER], rel=1e-9)
         assert steps[-1] == (pytest.approx(done.makespan_s), {"power": 0.0})
 
 

@@ -106,11 +106,6 @@ def test_task_set_takes_durations_from_a_trace(tmp_path: Path) -> None:
         assert {round(t.iterations * alone_s(t.workload), 6) for t in make(n=10, trace=trace)} == {300.0}
 
 
-def test_task_set_takes_durations_from_percentiles() -> None:
-    tasks = make(n=3, percentiles=[1.0, 2.0])
-    assert sorted(task.iterations * alone_s(task.workload) for task in tasks) == pytest.approx([1.0, 1.0, 2.0])
-
-
 @pytest.mark.parametrize(
     ("arguments", "column"),
     [
