@@ -38,7 +38,8 @@ def fake(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_rows_of_a_live_gpu_are_measured(fake, tmp_path):
+def test_live_gpu(fake, tmp_path):
+    """Rows of a live GPU are measured."""
     mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
     launcher = ProcessLauncher(mps, command=SPIN, period_s=0.02, warmup_s=0.02, log_dir=tmp_path)
     protocol = MeasurementProtocol(repeats=2, window_s=0.3, warmup_s=0.05, readings=2)
@@ -58,7 +59,8 @@ def test_rows_of_a_live_gpu_are_measured(fake, tmp_path):
     assert fake.get("open") == 0
 
 
-def test_without_mps_all_tasks_are_recorded_at_100_pct(fake, tmp_path, monkeypatch):
+def test_without_mps(fake, tmp_path, monkeypatch):
+    """Without MPS all tasks are recorded at 100 %."""
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
     launcher = ProcessLauncher(mps, command=SPIN, period_s=0.02, warmup_s=0.02, log_dir=tmp_path)

@@ -79,7 +79,8 @@ class RandomGangs:
     sharing=st.sampled_from(["mps", "time-slice"]),
     start_cost_s=st.sampled_from([0.0, 8.0]),
 )
-def test_runs_with_gangs_keep_the_invariants(tasks, cluster, seed, sharing, start_cost_s):
+def test_gangs(tasks, cluster, seed, sharing, start_cost_s):
+    """Runs with gangs keep the invariants."""
     devices = [EmulatedDevice(gpu) for gpu in cluster.gpus]
     policy = RandomGangs(seed, sharing).policy
     result = run(

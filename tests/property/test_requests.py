@@ -20,7 +20,8 @@ asked = st.lists(
 
 @settings(max_examples=15, deadline=None)
 @given(asked, st.integers(1, 5), st.integers(1, 4), st.booleans(), st.sampled_from(["fifo", "srtf"]))
-def test_slots_tokens_and_prompts(requests, concurrency: int, rounds: int, early: bool, policy: str):
+def test_slots(requests, concurrency: int, rounds: int, early: bool, policy: str):
+    """Slots, tokens and prompts of any requests are complete."""
     prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")
     batching = {"concurrency": concurrency, "rounds": rounds, "step_s": STEP_S if early else 0.0}
     stretches = served.decode_tasks(requests, prefill, MODEL, **batching)

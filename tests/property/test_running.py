@@ -119,21 +119,24 @@ options = {
 
 @settings(max_examples=30)
 @given(tasks=task_sets(max_size=20, online=True), **options)
-def test_runs_on_toy_devices_keep_the_invariants(tasks, cluster, seed, tick_s, start_cost_s):
+def test_toy_devices(tasks, cluster, seed, tick_s, start_cost_s):
+    """Runs on toy devices keep the invariants."""
     devices = [ToyDevice(gpu, base_s=0.1) for gpu in cluster.gpus]
     check(tasks, cluster, seed, tick_s, start_cost_s, devices)
 
 
 @settings(max_examples=25)
 @given(tasks=task_sets(max_size=12, online=True), **options)
-def test_runs_on_emulated_devices_keep_the_invariants(tasks, cluster, seed, tick_s, start_cost_s):
+def test_emulated_devices(tasks, cluster, seed, tick_s, start_cost_s):
+    """Runs on emulated devices keep the invariants."""
     devices = [EmulatedDevice(gpu) for gpu in cluster.gpus]
     check(tasks, cluster, seed, tick_s, start_cost_s, devices)
 
 
 @settings(max_examples=20)
 @given(tasks=task_sets(max_size=12), cluster=clusters(max_gpus=3), seed=st.integers(0, 2**32 - 1))
-def test_run_does_not_change_its_inputs(tasks, cluster, seed):
+def test_inputs(tasks, cluster, seed):
+    """Run does not change its inputs."""
     if not all(fits(task, cluster) for task in tasks):
         with pytest.raises(InputError, match="which needs"):
             fit_mask(tasks, cluster)

@@ -67,7 +67,8 @@ def check_gangs(result):
 
 @settings(max_examples=40, **CALM)
 @given(world=trainings(), jobs_max=st.integers(1, 4))
-def test_eaco_shares_within_its_limits_and_keeps_deadlines_that_can_be_met(world, jobs_max):
+def test_eaco(world, jobs_max):
+    """EaCO shares within its limits and keeps deadlines that can be met."""
     policy = Eaco(gpus_per_node=NODE, jobs_max=jobs_max)
     result = go(world, policy)
     check_run(result)
@@ -84,7 +85,8 @@ def test_eaco_shares_within_its_limits_and_keeps_deadlines_that_can_be_met(world
 
 @settings(max_examples=25, **CALM)
 @given(world=trainings(), start_cost_s=st.sampled_from([0.0, 10.0]))
-def test_gavels_policies_share_a_gpu_between_two_at_most(world, start_cost_s):
+def test_gavel(world, start_cost_s):
+    """Gavel's policies share a GPU between two at most."""
     for policy in (FifoPacked(gpus_per_node=NODE), Gandiva(gpus_per_node=NODE)):
         result = go(world, policy, start_cost_s)
         check_run(result)
@@ -98,7 +100,8 @@ def test_gavels_policies_share_a_gpu_between_two_at_most(world, start_cost_s):
     budget=st.floats(0.5, 2.0),
     start_cost_s=st.sampled_from([0.0, 10.0]),
 )
-def test_power_flow_never_shares_and_stays_within_nodes(world, budget, start_cost_s):
+def test_power_flow(world, budget, start_cost_s):
+    """PowerFlow never shares, and stays within nodes."""
     result = go(world, PowerFlow(budget=budget, gpus_per_node=NODE), start_cost_s)
     check_run(result)
     check_gangs(result)
@@ -107,7 +110,8 @@ def test_power_flow_never_shares_and_stays_within_nodes(world, budget, start_cos
 
 @settings(max_examples=15, **CALM)
 @given(world=trainings(elastic=True))
-def test_srtf_sets_no_clocks_and_keeps_the_number_of_gpus(world):
+def test_srtf(world):
+    """SRTF sets no clocks, and keeps the number of GPUs."""
     result = go(world, PowerFlow(clocks=1, elastic=False, gpus_per_node=NODE))
     check_run(result)
     assert {each.requested_mhz for each in result.record.segments} == {None}

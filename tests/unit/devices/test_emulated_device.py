@@ -18,14 +18,16 @@ T4 = catalogue.gpu("T4")
 SMALL, LARGE = Workload("mobilenet", 4), Workload("vgg19", 8)
 
 
-def test_tasks_that_complete_together_are_in_order_of_start():
+def test_order_of_ends():
+    """Tasks that complete together are in order of start."""
     device = EmulatedDevice(T4)
     for task in (5, 2, 9):
         device.start(task, SMALL, 30, 10)
     assert device.advance(device.next_event_s()) == [5, 2, 9]
 
 
-def test_stop_returns_the_iterations_done():
+def test_stop():
+    """Stopping returns the iterations done; time cannot go back."""
     device = EmulatedDevice(T4)
     device.start(0, LARGE, 100)
     assert device.next_event_s() == math.inf
@@ -37,7 +39,8 @@ def test_stop_returns_the_iterations_done():
         device.advance(4.0)
 
 
-def test_read_reports_clock_and_throttling():
+def test_throttling():
+    """A reading has the clock, and whether a power limit lowers it."""
     device = EmulatedDevice(T4)
     device.start(0, LARGE, 100)
     free = device.read()
@@ -50,7 +53,8 @@ def test_read_reports_clock_and_throttling():
         device.set_clock(586)
 
 
-def test_noise_has_its_size_and_does_not_change_progress():
+def test_noise():
+    """Noise has its size and does not change progress."""
     noisy = EmulatedDevice(T4, noise=NoiseModel(np.random.default_rng(3), time_cv=0.02, power_cv=0.01))
     noisy.start(0, LARGE, 100)
     exact = EmulatedDevice(T4)
@@ -67,7 +71,9 @@ def test_noise_has_its_size_and_does_not_change_progress():
     assert noisy.stop(0) == exact.stop(0)
 
 
-def test_noise_of_a_recording_is_determined_by_the_seed_and_its_label():
+def test_seed_of_noise():
+    """Noise of a recording is determined by the seed and its label."""
+
     def read(label: str, seed: int) -> float:
         device = EmulatedDevice(T4, noise=NoiseModel(np.random.default_rng(seed)))
         device.start(0, LARGE, 100)

@@ -43,7 +43,8 @@ def described(tmp_path: Path, rows: dict[str, tuple[str, str]]):
     return catalogue._read_models(path)["mine"]
 
 
-def test_llama_3_8b_on_an_a100_moves_weights_once_and_the_cache_of_every_sequence():
+def test_llama():
+    """Llama 3 8B on an A100 moves its weights once, and the cache of every sequence."""
     shape = catalogue.model(LLAMA).language
     assert shape.cache_bytes("fp16") == 2 * 32 * 8 * 128 * 2 * 1024
     assert shape.moved_bytes(32, "fp16") == pytest.approx(2 * (8030e6 - 525.3e6) + 32 * 134.2e6, rel=1e-3)
@@ -53,7 +54,8 @@ def test_llama_3_8b_on_an_a100_moves_weights_once_and_the_cache_of_every_sequenc
     assert times[-1] < 3 * times[0]
 
 
-def test_time_of_a_decode_step_is_server_and_longer_of_memory_and_operations():
+def test_decode_step():
+    """A decode step takes the time of the server and the longer of memory and operations."""
     law, gpu, shape = default_law(), catalogue.gpu("H100"), catalogue.model(LLAMA).language
     memory_s = shape.moved_bytes(16, "fp16") / (1e9 * gpu.mem_bw_gbs * law.bandwidth)
     compute_s = shape.operations(16) / (1e12 * gpu.fp16_tflops * law.compute)
@@ -61,7 +63,8 @@ def test_time_of_a_decode_step_is_server_and_longer_of_memory_and_operations():
     assert time_ms("H100", f"{LLAMA}:16") == pytest.approx(1e3 * expected_s, rel=1e-9)
 
 
-def test_memory_is_weights_by_precision_and_cache_by_context():
+def test_memory():
+    """Memory is weights by precision and cache by context."""
     fp16, fp32 = (catalogue.memory_mib(Workload(LLAMA, 32, precision)) for precision in ("fp16", "fp32"))
     assert fp16 == pytest.approx(540 + 2 * 8030e6 / 2**20 + 32 * 128)
     assert fp32 - 540 == pytest.approx(2 * (fp16 - 540))
@@ -69,7 +72,8 @@ def test_memory_is_weights_by_precision_and_cache_by_context():
         hs.estimate("T4", f"{LLAMA}:32", precision="fp16")
 
 
-def test_a_step_reads_the_experts_that_its_tokens_take():
+def test_experts():
+    """A step reads the experts that its tokens take."""
     shape = catalogue.model("qwen3_30b_a3b").language
     one, all_params = 1e6 * (shape.active_params_m - shape.embedding_m), 1e6 * (shape.params_m - shape.embedding_m)
     assert shape.read_params(1) == pytest.approx(one)
@@ -80,7 +84,8 @@ def test_a_step_reads_the_experts_that_its_tokens_take():
     assert dense.read_params(1) == dense.read_params(1e4)
 
 
-def test_a_prefill_computes_its_prompts():
+def test_prefill():
+    """A prefill computes its prompts."""
     one, eight = time_ms("H100", f"{LLAMA}_prefill:1"), time_ms("H100", f"{LLAMA}_prefill:8")
     assert 7.0 < eight / one < 8.0
     assert one > 2 * time_ms("H100", f"{LLAMA}:1")
@@ -103,7 +108,8 @@ def test_a_card_whose_limit_is_below_the_memory_traffic_moves_less(name: str, ba
     assert above_j == pytest.approx(sorted(above_j), rel=0.01)
 
 
-def test_a_large_decoder_without_a_shape_is_refused(tmp_path: Path, monkeypatch):
+def test_no_shape(tmp_path: Path, monkeypatch):
+    """A large decoder without a shape is refused."""
     known = {**catalogue.models(), "mine": hs_model(tmp_path, {**ROWS, **SIZES})}
     monkeypatch.setattr(catalogue, "models", lambda: known)
     with pytest.raises(InputError, match="without heads"):
@@ -114,7 +120,8 @@ def hs_model(tmp_path: Path, rows):
     return Model(name="mine", **described(tmp_path, rows))
 
 
-def test_a_shape_gives_the_other_fields_of_a_description(tmp_path: Path):
+def test_shape(tmp_path: Path):
+    """A shape gives the other fields of a description."""
     model = hs_model(tmp_path, {**ROWS, **SHAPE})
     assert model.gflops == pytest.approx(16.06 + 0.54, abs=0.1)
     assert model.memory_per_sample_mib == pytest.approx(128)
@@ -137,7 +144,8 @@ def test_a_shape_gives_the_other_fields_of_a_description(tmp_path: Path):
         ({"context": ("1024", "words")}, "expected tokens"),
     ],
 )
-def test_a_wrong_description_is_refused_with_what_is_missing(tmp_path: Path, changes, message: str):
+def test_refusals(tmp_path: Path, changes, message: str):
+    """A wrong description is refused with what is missing."""
     rows = {field: row for field, row in {**ROWS, **SHAPE, **changes}.items() if row is not None}
     with pytest.raises(InputError, match=message):
         described(tmp_path, rows)

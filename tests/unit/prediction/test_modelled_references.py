@@ -28,7 +28,8 @@ def said_again() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", load.PREDICTOR_KINDS)
-def test_a_gpu_without_a_profile_is_predicted_with_a_warning(kind: str) -> None:
+def test_warning(kind: str) -> None:
+    """A GPU without a profile is predicted with a warning."""
     predictor = load_predictor(kind=kind)
     with pytest.warns(UnprofiledWarning, match="no profile of H100"):
         predicted = predictor.co_run([PAIR, (), PAIR[:1]], H100, [1200, None, 1410])
@@ -54,7 +55,8 @@ def test_predictions_for_a_gpu_without_a_profile_are_near_the_device_model_s(nam
     assert power_errors.mean() < 0.13
 
 
-def test_only_sets_with_an_unprofiled_workload_rest_on_the_device_model() -> None:
+def test_unprofiled_workload() -> None:
+    """Only sets with an unprofiled workload rest on the device model."""
     large = resident("resnet50:64@50")
     predictor = load_predictor()
     with pytest.warns(UnprofiledWarning, match="no profile of resnet50 on T4"):
@@ -64,7 +66,8 @@ def test_only_sets_with_an_unprofiled_workload_rest_on_the_device_model() -> Non
     assert predicted.time_s[1] == pytest.approx(true, rel=0.25)
 
 
-def test_an_unprofiled_workload_alone_has_the_time_of_the_device_model() -> None:
+def test_unprofiled_alone() -> None:
+    """An unprofiled workload alone has the time of the device model."""
     predictor = load_predictor()
     with pytest.warns(UnprofiledWarning, match="vgg19 on T4"):
         alone = predictor.solo([Workload("vgg19", 48)], T4)

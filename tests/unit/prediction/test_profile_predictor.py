@@ -35,7 +35,8 @@ SETS = [
 ]
 
 
-def test_a_workload_alone_at_the_top_clock_is_its_reference_row(checkout: Path) -> None:
+def test_reference_row(checkout: Path) -> None:
+    """A workload alone at the top clock is its reference row."""
     table = store.read(checkout / "data" / "profiles" / "emulated" / "A100")
     row = table[is_reference(table)].iloc[7]
     predictor = load_predictor()
@@ -47,7 +48,8 @@ def test_a_workload_alone_at_the_top_clock_is_its_reference_row(checkout: Path) 
     assert predictor.calls == 0
 
 
-def test_sets_as_an_array_are_predicted_and_counted_as_tuples_are() -> None:
+def test_coded_sets() -> None:
+    """Sets as an array are predicted and counted as tuples are."""
     residents = sorted({resident for residents in SETS for resident in residents})
     members = np.full((len(SETS), 4), -1)
     for row, each in enumerate(SETS):
@@ -63,7 +65,8 @@ def test_sets_as_an_array_are_predicted_and_counted_as_tuples_are() -> None:
     assert by_tuples.calls == by_array.calls == sum(map(len, SETS))
 
 
-def test_co_run_takes_no_sets_and_empty_sets() -> None:
+def test_empty_sets() -> None:
+    """No sets and empty sets are predicted."""
     predictor = load_predictor()
     assert predictor.co_run([], A100, []).time_s.shape == (0, 0)
     empty = predictor.co_run([()], A100, [900])
@@ -71,7 +74,8 @@ def test_co_run_takes_no_sets_and_empty_sets() -> None:
     assert empty.power_w[0] == pytest.approx(A100.idle_w, rel=0.05)
 
 
-def test_calls_count_each_set_once() -> None:
+def test_calls() -> None:
+    """Each set counts once."""
     predictor = load_predictor()
     predictor.co_run(SETS[:2], A100, [900, 900])
     assert predictor.calls == 5
@@ -82,7 +86,8 @@ def test_calls_count_each_set_once() -> None:
     assert load_predictor().calls == 0
 
 
-def test_one_call_with_many_sets_equals_many_calls_in_another_order_to_the_bit(rng: np.random.Generator) -> None:
+def test_bulk(rng: np.random.Generator) -> None:
+    """One call with many sets equals many calls in another order to the bit."""
     names = sorted(paper_models())
     sets = [
         tuple(Resident(Workload(str(rng.choice(names)), 4), 10 * int(rng.integers(1, 11))) for _ in range(size))
@@ -96,7 +101,8 @@ def test_one_call_with_many_sets_equals_many_calls_in_another_order_to_the_bit(r
 
 
 @pytest.mark.parametrize("rows", [0, 1, 400])
-def test_trees_have_the_bits_of_the_trees_one_by_one(rows: int) -> None:
+def test_trees(rows: int) -> None:
+    """Trees have the bits of the trees one by one."""
     from sklearn.ensemble import ExtraTreesRegressor
 
     rng = np.random.default_rng(3)
@@ -110,7 +116,7 @@ def test_trees_have_the_bits_of_the_trees_one_by_one(rows: int) -> None:
     assert np.array_equal(Trees.of(model.estimators_).mean(asked), expected / len(model.estimators_))
 
 
-def test_errors_on_unrecorded_sets_are_small(rng: np.random.Generator) -> None:
+def test_errors(rng: np.random.Generator) -> None:
     """Pairs and triples that no profile holds, as planners need them."""
     names = sorted(paper_models())
     for name in ("T4", "V100", "A100"):
@@ -127,7 +133,8 @@ def test_errors_on_unrecorded_sets_are_small(rng: np.random.Generator) -> None:
         assert np.mean(np.abs(predicted.power_w / true.power_w - 1)) < 0.10
 
 
-def test_train_ignores_the_validation_rows(checkout: Path) -> None:
+def test_validation_rows(checkout: Path) -> None:
+    """Training ignores the validation rows."""
     table = store.read(checkout / "data" / "profiles" / "emulated" / "T4")
     samples = table[~is_reference(table)].reset_index(drop=True)
     fitted, validation = split_rows(len(samples), rng=np.random.default_rng(0))
@@ -140,7 +147,8 @@ def test_train_ignores_the_validation_rows(checkout: Path) -> None:
     assert sorted([*fitted, *validation]) == list(range(len(samples)))
 
 
-def test_co_run_refuses_clocks_sizes_and_gpus_outside_the_profiles(checkout: Path) -> None:
+def test_outside_profiles(checkout: Path) -> None:
+    """Clocks, batch sizes and GPUs outside the profiles are refused."""
     table = store.read(checkout / "data" / "profiles" / "emulated" / "T4")
     predictor, t4 = predictor_factory(table)(), gpu("T4")
     with pytest.raises(InputError, match="a clock of its grid"):
@@ -165,7 +173,8 @@ print(hashlib.sha256(answer.time_s.tobytes() + answer.power_w.tobytes()).hexdige
 
 
 @pytest.mark.slow
-def test_another_process_gives_the_same_bytes(checkout: Path) -> None:
+def test_other_process(checkout: Path) -> None:
+    """Another process gives the same bytes."""
     answer = load_predictor().co_run(SETS, A100, [None, 1200, 900, 1410])
     here = hashlib.sha256(answer.time_s.tobytes() + answer.power_w.tobytes()).hexdigest()
     program = PROGRAM.format(texts=["+".join(map(str, members)) for members in SETS])
@@ -174,7 +183,8 @@ def test_another_process_gives_the_same_bytes(checkout: Path) -> None:
     assert done.stdout.strip() == here
 
 
-def test_predictors_share_their_predictions_and_not_their_counts() -> None:
+def test_shared_predictions() -> None:
+    """Predictors share their predictions and not their counts."""
     sets = [
         (Resident(Workload("vgg19", 8), 40), Resident(Workload("resnet50", 4), 60)),
         (Resident(Workload("gpt2", 4)),),
@@ -191,7 +201,8 @@ def test_predictors_share_their_predictions_and_not_their_counts() -> None:
         assert first.calls == second.calls > 0
 
 
-def test_random_forest_has_the_predictions_of_scikit_learn() -> None:
+def test_random_forest() -> None:
+    """The random forest has the predictions of scikit-learn."""
     from sklearn.ensemble import RandomForestRegressor
 
     rng = np.random.default_rng(3)

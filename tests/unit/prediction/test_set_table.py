@@ -32,7 +32,8 @@ def predictor():
     return load_predictor()
 
 
-def test_co_run_predicts_a_set_with_an_error_that_the_set_determines(predictor):
+def test_error_of_a_set(predictor):
+    """A set is predicted with an error that the set determines."""
     pair = time_sliced(*eaco(0, 3))
     true = co_run(V100, pair)
     predicted = predictor.co_run([pair, pair[::-1]], V100, [None, V100.max_mhz])
@@ -43,7 +44,8 @@ def test_co_run_predicts_a_set_with_an_error_that_the_set_determines(predictor):
     assert SetTable().predict(V100, pair, None)[0] == predicted.time_s[0].tolist()
 
 
-def test_errors_have_the_stated_spread():
+def test_spread():
+    """Errors have the stated spread."""
     table = SetTable()
     pairs = [time_sliced(*pair) for pair in combinations_with_replacement(training.workloads("gavel"), 2)]
     ratios = [
@@ -55,7 +57,8 @@ def test_errors_have_the_stated_spread():
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.01)
 
 
-def test_co_run_predicts_profiled_and_training_sets_in_one_call(predictor):
+def test_mixed_call(predictor):
+    """Profiled sets and sets of trainings are predicted in one call."""
     asked = [(CNN, CNN), time_sliced(*eaco(0, 1, 3)), (CNN,), ()]
     calls = predictor.calls
     together = predictor.co_run(asked, V100, [None] * 4)

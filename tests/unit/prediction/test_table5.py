@@ -46,14 +46,15 @@ def table(samples: Samples) -> pd.DataFrame:
     return errors(samples)
 
 
-def test_both_is_the_mean_of_time_and_power(table: pd.DataFrame) -> None:
+def test_both(table: pd.DataFrame) -> None:
+    """The error of both is the mean of time and power, and each mean is within its interval."""
     assert (table["low_pct"] <= table["mean_pct"]).all()
     assert (table["mean_pct"] <= table["high_pct"]).all()
     wide = table.pivot_table(index=["split", "technique", "error"], columns="quantity", values="mean_pct")
     assert wide["both"].to_numpy() == pytest.approx((wide["time"] + wide["power"]).to_numpy() / 2, abs=0.011)
 
 
-def test_an_error_is_that_of_its_definition(samples: Samples) -> None:
+def test_definition(samples: Samples) -> None:
     """A technique that always answers the mean of the training rows has errors that follow from the split alone."""
 
     def mean_of_training(samples: Samples, seed: int):  # type: ignore[no-untyped-def]
@@ -68,7 +69,8 @@ def test_an_error_is_that_of_its_definition(samples: Samples) -> None:
     assert sizes["power", "relative"] == pytest.approx(100 * (gap[:, 1] / truth[:, 1]).mean(), abs=0.006)
 
 
-def test_a_record_without_power_has_errors_of_times_alone() -> None:
+def test_no_power() -> None:
+    """A record without power has errors of times alone."""
     rows = published_samples()
     assert np.isnan(rows.truth[:, 1]).all()
     published = errors(rows)
@@ -78,7 +80,8 @@ def test_a_record_without_power_has_errors_of_times_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", SPLITS)
-def test_folds_hold_out_rows_workloads_or_gpus(samples: Samples, kind: str) -> None:
+def test_folds(samples: Samples, kind: str) -> None:
+    """Folds hold out rows, workloads or GPUs."""
     splits = list(folds(kind, samples.rows, 0, False))
     assert len(splits) == {"row": 6, "workload": 5, "gpu": 3}[kind]
     for train, test in splits:
@@ -88,7 +91,8 @@ def test_folds_hold_out_rows_workloads_or_gpus(samples: Samples, kind: str) -> N
             assert not set(samples.rows[kind].iloc[train]) & set(samples.rows[kind].iloc[test])
 
 
-def test_unknown_splits_and_outputs_are_refused(samples: Samples) -> None:
+def test_unknown(samples: Samples) -> None:
+    """Unknown splits and outputs are refused."""
     for options, found in (
         ({"splits": ("column",)}, "row or workload or gpu"),
         ({"output": "speed"}, "time or throughput"),

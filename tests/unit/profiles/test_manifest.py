@@ -58,7 +58,8 @@ def _manifest(path: Path) -> dict[str, Any]:
     return content
 
 
-def test_a_manifest_holds_checksum_protocol_and_command(recorded: Path) -> None:
+def test_contents(recorded: Path) -> None:
+    """A manifest has checksum, protocol and command."""
     content = _manifest(recorded)
     assert content["sha256"] == hashlib.sha256(recorded.read_bytes()).hexdigest()
     assert (content["rows"], content["gpu"], content["provenance"]) == (94, "T4", "emulated")
@@ -67,7 +68,8 @@ def test_a_manifest_holds_checksum_protocol_and_command(recorded: Path) -> None:
     assert content["visits"]["count"] == 94
 
 
-def test_the_manifest_of_a_measured_device_holds_its_facts(tmp_path: Path) -> None:
+def test_facts(tmp_path: Path) -> None:
+    """The manifest of a measured device holds its facts."""
     content = _manifest(_record(tmp_path, Warm(gpu("T4"))))
     assert content["device"] == {"sharing": "time-slice", "driver": "600.1"}
     least, most = content["visits"]["temperature_c"].values()
@@ -75,7 +77,8 @@ def test_the_manifest_of_a_measured_device_holds_its_facts(tmp_path: Path) -> No
     assert str(content["recorded"]).endswith("+00:00")
 
 
-def test_an_edited_table_is_refused_until_it_is_accepted(path: Path) -> None:
+def test_edited_table(path: Path) -> None:
+    """An edited table is refused until it is accepted."""
     before = _manifest(path)["sha256"]
     assert len(store.read(path)) == 94
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -91,7 +94,8 @@ def test_an_edited_table_is_refused_until_it_is_accepted(path: Path) -> None:
     assert _manifest(path)["edited_from"] == [before]
 
 
-def test_a_bad_manifest_is_refused(path: Path) -> None:
+def test_bad_manifest(path: Path) -> None:
+    """A bad manifest is refused."""
     for text in ("", "[]", "{}", '{"table": "profile.csv"}'):
         path.with_name("manifest.json").write_text(text, encoding="utf-8")
         with pytest.raises(InputError, match="no manifest"):

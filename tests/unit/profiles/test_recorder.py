@@ -45,7 +45,8 @@ class Failing(EmulatedDevice):
         super().start(*arguments, **options)  # type: ignore[arg-type]
 
 
-def test_a_device_without_noise_is_recorded_exactly() -> None:
+def test_exact() -> None:
+    """A device without noise is recorded exactly."""
     points, device = _points(), EmulatedDevice(T4)
     table = record_points(device, points, protocol=QUICK)
     for point, row in zip(points, table.itertuples(index=False), strict=True):
@@ -62,7 +63,8 @@ def test_a_device_without_noise_is_recorded_exactly() -> None:
     assert (device.read().residents, device.read().requested_mhz) == ({}, None)
 
 
-def test_repeat_noise_has_the_stated_size() -> None:
+def test_repeat_noise() -> None:
+    """Repeat noise has the stated size."""
     points = design.references(T4)
     table = record_points(emulated("T4"), points, protocol=MeasurementProtocol(repeats=8))
     truth = np.array([co_run(T4, (point.target,), point.sm_mhz).tasks[0].time_s for point in points])
@@ -71,7 +73,8 @@ def test_repeat_noise_has_the_stated_size() -> None:
     assert 0.0028 < np.mean(table["power_std_w"] / table["power_w"]) < 0.0044
 
 
-def test_an_interrupted_recording_continues(tmp_path: Path) -> None:
+def test_interruption(tmp_path: Path) -> None:
+    """An interrupted recording continues; a failure leaves no task behind."""
     points, journal = _points(), tmp_path / "recording.jsonl"
     device = Failing(after=40)
     with pytest.raises(DeviceError, match="broken"):
@@ -89,7 +92,8 @@ def test_an_interrupted_recording_continues(tmp_path: Path) -> None:
     assert store.as_csv(record_points(again, points, protocol=QUICK, journal=journal)) == store.as_csv(table)
 
 
-def test_the_table_is_the_same_wherever_the_journal_is_torn(tmp_path: Path) -> None:
+def test_torn_journal(tmp_path: Path) -> None:
+    """The table is the same wherever the journal is torn."""
     points, journal = _points(3), tmp_path / "recording.jsonl"
     complete = record_points(emulated("T4"), points, protocol=QUICK, journal=journal)
     content = journal.read_bytes()
@@ -100,7 +104,8 @@ def test_the_table_is_the_same_wherever_the_journal_is_torn(tmp_path: Path) -> N
         assert journal.read_bytes() == content
 
 
-def test_a_journal_of_another_recording_is_refused(tmp_path: Path) -> None:
+def test_other_journal(tmp_path: Path) -> None:
+    """A journal of another recording is refused."""
     journal = tmp_path / "recording.jsonl"
     record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
     before = journal.read_bytes()
@@ -111,7 +116,8 @@ def test_a_journal_of_another_recording_is_refused(tmp_path: Path) -> None:
     assert journal.read_bytes() == before
 
 
-def test_a_repeated_visit_is_refused(tmp_path: Path) -> None:
+def test_repeated_visit(tmp_path: Path) -> None:
+    """A repeated visit is refused."""
     journal = tmp_path / "recording.jsonl"
     record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -120,7 +126,8 @@ def test_a_repeated_visit_is_refused(tmp_path: Path) -> None:
         record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
 
 
-def test_profile_writes_a_table_its_manifest_and_the_visits(tmp_path: Path) -> None:
+def test_profile(tmp_path: Path) -> None:
+    """A recording has a table, its manifest and its visits."""
     path = profile(EmulatedDevice(T4), tmp_path, samples=5, seed=1, protocol=QUICK)
     assert path == tmp_path / "T4" / "profile.csv"
     assert sorted(file.name for file in path.parent.iterdir()) == ["manifest.json", "profile.csv", "recording.jsonl"]
@@ -129,7 +136,8 @@ def test_profile_writes_a_table_its_manifest_and_the_visits(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_committed_profiles_are_reproduced(tmp_path: Path, checkout: Path) -> None:
+def test_committed_profiles(tmp_path: Path, checkout: Path) -> None:
+    """The committed profiles are reproduced."""
     kept = checkout / "data" / "profiles" / "emulated"
     for table in regenerate(tmp_path, progress=False):
         for path in (table, table.with_name("manifest.json")):
@@ -139,7 +147,9 @@ def test_the_committed_profiles_are_reproduced(tmp_path: Path, checkout: Path) -
     assert len(table) == design.SAMPLES + sum(len(design.references(gpu(name))) for name in ("T4", "V100", "A100"))
 
 
-def test_a_device_without_counters_is_refused() -> None:
+def test_no_counters() -> None:
+    """A device without counters is refused."""
+
     class Blind(EmulatedDevice):
         def read(self) -> Reading:
             full = super().read()
@@ -149,7 +159,8 @@ def test_a_device_without_counters_is_refused() -> None:
         record_points(Blind(T4), _points(1), protocol=QUICK)
 
 
-def test_windows_are_long_enough_for_slow_tasks(tmp_path: Path) -> None:
+def test_slow_tasks(tmp_path: Path) -> None:
+    """Windows are long enough for slow tasks."""
     slow = design.Point(parse_resident("bert_large:32@10"), (), T4.clocks_mhz[0])
     protocol = MeasurementProtocol(repeats=1, window_s=0.001, warmup_s=0.1, iterations=3)
     table = record_points(EmulatedDevice(T4), [slow], protocol=protocol, journal=tmp_path / "journal")
@@ -159,7 +170,8 @@ def test_windows_are_long_enough_for_slow_tasks(tmp_path: Path) -> None:
     assert visit["done"][0] == pytest.approx(3)
 
 
-def test_a_gpu_with_other_clocks_than_the_catalogue_is_refused_before_it_is_measured() -> None:
+def test_other_clocks() -> None:
+    """A GPU with other clocks than the catalogue is refused before it is measured."""
     other = EmulatedDevice(replace(T4, clocks_mhz=(300, 1605)))
     with pytest.raises(InputError, match="1605 MHz"):
         record_points(other, _points(1), protocol=QUICK)

@@ -51,7 +51,8 @@ def at(*actions):
     return lambda event, view: left.pop() if left else []
 
 
-def test_tasks_that_share_a_gpu_are_slower_until_one_completes():
+def test_two_tasks_share():
+    """Tasks that share a GPU are slower until one completes."""
     result, trace = go([task(0, 2.0), task(1, 4.0)], start_all)
     assert trace == [(0.0, "ARRIVAL", (0, 1), None), (4.0, "COMPLETION", (0,), 0), (6.0, "COMPLETION", (1,), 0)]
     assert result.jct_s.tolist() == [4.0, 6.0]
@@ -62,7 +63,8 @@ def test_tasks_that_share_a_gpu_are_slower_until_one_completes():
     assert result.energy_active_j == 6.0 * 110.0
 
 
-def test_loop_processes_a_completion_before_an_arrival_before_a_tick():
+def test_order_of_kinds():
+    """A completion comes before an arrival, an arrival before a tick."""
     _, trace = go([task(0, 5.0), task(1, 1.0, 5.0)], start_all, tick_s=5.0)
     assert trace == [
         (0.0, "ARRIVAL", (0,), None),
@@ -73,12 +75,14 @@ def test_loop_processes_a_completion_before_an_arrival_before_a_tick():
     ]
 
 
-def test_completions_at_one_time_on_two_gpus_are_in_the_order_of_their_starts():
+def test_order_of_completions():
+    """Completions at one time on two GPUs are in the order of their starts."""
     _, trace = go([task(0, 3.0), task(1, 3.0)], at(Start(1, 1), Start(0, 0)), gpus=2)
     assert trace[1:] == [(3.0, "COMPLETION", (1,), 1), (3.0, "COMPLETION", (0,), 0)]
 
 
-def test_simultaneous_arrivals_are_one_event_and_pending_decreases():
+def test_simultaneous_arrivals():
+    """Simultaneous arrivals are one event and pending decreases."""
     seen = []
 
     def decide(event, view):
@@ -89,7 +93,9 @@ def test_simultaneous_arrivals_are_one_event_and_pending_decreases():
     assert seen == [(0.0, [1], 2), (1.0, [], 2), (2.0, [0, 2], 0), (4.0, [], 0)]
 
 
-def test_a_paused_task_waits_and_keeps_its_progress():
+def test_pause():
+    """A paused task waits and keeps its progress."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0), Wait(1.0)]
@@ -110,7 +116,9 @@ def test_a_paused_task_waits_and_keeps_its_progress():
     assert result.energy_active_j == 4.0 * 110.0 + 2.0 * 10.0
 
 
-def test_a_migrated_task_continues_on_the_other_gpu():
+def test_migration():
+    """A migrated task continues on the other GPU."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [SetClock(1, 500), Start(0, 0), Wait(1.0)]
@@ -127,7 +135,9 @@ def test_a_migrated_task_continues_on_the_other_gpu():
     assert result.gpu_energy_cluster_j.tolist() == [1.0 * 110.0 + 6.0 * 10.0, 1.0 * 10.0 + 6.0 * 60.0]
 
 
-def test_a_new_clock_changes_speed_and_power_at_once():
+def test_clock():
+    """A new clock changes speed and power at once."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0)]
@@ -140,7 +150,9 @@ def test_a_new_clock_changes_speed_and_power_at_once():
     assert result.power_over_time().values.tolist() == [[0.0, 110.0], [2.0, 60.0], [6.0, 0.0]]
 
 
-def test_idle_gaps_count_and_the_cluster_account_runs_to_the_makespan():
+def test_idle_gaps():
+    """Idle gaps count and the cluster account runs to the makespan."""
+
     def decide(event, view):
         return [Start(waiting.id, waiting.id % 2) for waiting in view.waiting]
 
@@ -152,20 +164,24 @@ def test_idle_gaps_count_and_the_cluster_account_runs_to_the_makespan():
     assert (result.makespan_s, result.avg_jct_s) == (9.0, 4.0)
 
 
-def test_start_with_another_batch_size_keeps_the_number_of_samples():
+def test_batch_size():
+    """Start with another batch size keeps the number of samples."""
     result, trace = go([task(0, 6.0)], at(Start(0, 0, 100, batch_size=8)))
     assert trace[-1][0] == 3.0
     assert result.intervals[["batch_size", "iterations"]].values.tolist() == [[8, 6.0]]
 
 
-def test_start_cost_delays_progress():
+def test_start_cost():
+    """Start cost delays progress."""
     result, trace = go([task(0, 2.0)], start_all, start_cost_s=5.0)
     assert trace == [(0.0, "ARRIVAL", (0,), None), (7.0, "COMPLETION", (0,), 0)]
     assert result.execution_s[0] == 7.0
     assert result.energy_active_j == 5 * 10.0 + 2 * 110.0
 
 
-def test_a_task_paused_while_it_loads_loads_again():
+def test_pause_while_loading():
+    """A task paused while it loads loads again."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0), Wait(3.0)]
@@ -179,7 +195,8 @@ def test_a_task_paused_while_it_loads_loads_again():
     assert (result.waiting_s[0], result.execution_s[0]) == (1.0, 10.0)
 
 
-def test_view_shows_the_running_task_and_the_free_memory():
+def test_view():
+    """View shows the running task and the free memory."""
     seen = {}
 
     def decide(event, view):
@@ -196,7 +213,9 @@ def test_view_shows_the_running_task_and_the_free_memory():
     assert seen == {"mps_pct": 30, "time_s": 1.0, "remaining": 1.0, "power_w": 110.0, "free": True}
 
 
-def test_pause_of_a_task_that_has_just_completed_has_no_effect():
+def test_pause_after_completion():
+    """Pause of a task that has just completed has no effect."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0), Start(1, 1)]
@@ -230,12 +249,15 @@ HUGE = Workload("bert_large", 100_000)
         (["start"], "is a str"),
     ],
 )
-def test_run_refuses_impossible_actions(actions, message):
+def test_impossible_actions(actions, message):
+    """Run refuses impossible actions."""
     with pytest.raises(PolicyError, match=message):
         go([task(0, 1.0), task(1, 1.0, 9.0), task(2, 1.0, workload=HUGE)], at(*actions))
 
 
-def test_a_completed_task_cannot_be_started_again():
+def test_start_after_completion():
+    """A completed task cannot be started again."""
+
     def decide(event, view):
         return [Start(0, 0)]
 
@@ -243,7 +265,8 @@ def test_a_completed_task_cannot_be_started_again():
         go([task(0, 1.0), task(1, 1.0, 2.0)], decide)
 
 
-def test_more_tasks_than_mps_clients_are_refused():
+def test_mps_clients():
+    """More tasks than MPS clients are refused."""
     tasks = [task(index, 1.0) for index in range(49)]
     with pytest.raises(PolicyError, match="48 MPS clients"):
         go(tasks, start_all, gpu=toy_gpu(memory_mib=1e9))
@@ -252,12 +275,14 @@ def test_more_tasks_than_mps_clients_are_refused():
 @pytest.mark.parametrize(
     ("count", "tick_s", "listed"), [(2, None, "1"), (2, 1.0, "1"), (11, None, "9, 10"), (13, None, "9, 10 and 2 more")]
 )
-def test_run_names_ten_tasks_that_are_never_started(count, tick_s, listed):
+def test_never_started(count, tick_s, listed):
+    """Run names ten tasks that are never started."""
     with pytest.raises(PolicyError, match=rf"Never started: .*{listed}\."):
         go([task(index, 1.0) for index in range(count)], at(Start(0, 0)), tick_s=tick_s)
 
 
-def test_a_run_that_takes_too_long_is_given_up_and_its_tasks_are_stopped():
+def test_time_limit():
+    """A run that takes too long is given up and its tasks are stopped."""
     device = ToyDevice(GPU)
 
     def tick_for_ever(event, view):
@@ -268,7 +293,8 @@ def test_a_run_that_takes_too_long_is_given_up_and_its_tasks_are_stopped():
     assert device.read().residents == {}
 
 
-def test_a_bar_counts_completed_tasks(capsys):
+def test_progress_bar(capsys):
+    """A bar counts completed tasks; there is none without a terminal or a request."""
     go([task(0, 1.0), task(1, 2.0)], start_all, progress=True)
     shown = capsys.readouterr().err
     assert "2/2" in shown
@@ -278,7 +304,9 @@ def test_a_bar_counts_completed_tasks(capsys):
     assert capsys.readouterr().err == "", "no terminal, no bar"
 
 
-def test_a_class_that_does_not_inherit_from_policy_is_refused():
+def test_class_without_policy():
+    """A class that does not inherit from Policy is refused."""
+
     class Other:
         name = "other"
 
@@ -290,7 +318,8 @@ def test_a_class_that_does_not_inherit_from_policy_is_refused():
 
 
 @pytest.mark.parametrize(("name", "tick_s"), [("", None), (None, None), ("ticking", 0.0), ("ticking", math.inf)])
-def test_a_policy_without_a_name_or_with_an_impossible_tick_is_refused(name, tick_s):
+def test_name_and_tick(name, tick_s):
+    """A policy without a name or with an impossible tick is refused."""
     policy = ScriptedPolicy(start_all, tick_s=tick_s)
     policy.name = name
     with pytest.raises(InputError, match=r"a policy with a name|a time above 0 s"):
@@ -319,7 +348,9 @@ class Retrying(Observer):
         return True
 
 
-def test_a_completion_and_a_failure_at_one_check_are_two_events_and_a_pause_between_them_has_no_effect():
+def test_completion_and_failure():
+    """A completion and a failure at one check are two events; a pause between them has no effect."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0), Start(1, 0)]
@@ -334,7 +365,8 @@ def test_a_completion_and_a_failure_at_one_check_are_two_events_and_a_pause_betw
     ]
 
 
-def test_waiting_tasks_are_by_arrival_and_id_whatever_comes_back():
+def test_waiting_tasks():
+    """Waiting tasks are by arrival and id, whatever comes back."""
     waiting = WaitingTasks()
     tasks = [task(index, 1.0, arrival_s=float(index // 2)) for index in range(6)]
     for each in tasks[:5]:
@@ -353,7 +385,8 @@ def test_waiting_tasks_are_by_arrival_and_id_whatever_comes_back():
         waiting[6]
 
 
-def test_a_failed_run_stops_its_tasks():
+def test_failed_run():
+    """A failed run stops its tasks."""
     device = ToyDevice(GPU)
 
     def decide(event, view):
@@ -371,12 +404,14 @@ class Stuck(ToyDevice):
         return []
 
 
-def test_run_refuses_a_device_without_progress():
+def test_no_progress():
+    """Run refuses a device without progress."""
     with pytest.raises(DeviceError, match="nothing completes"):
         go([task(0, 1.0)], start_all, devices=[Stuck(GPU)])
 
 
-def test_a_run_counts_its_own_predictions_only():
+def test_own_predictions():
+    """A run counts its own predictions only."""
     predictor = ToyPredictor()
     predictor.calls = 7
 
@@ -396,7 +431,8 @@ class Listening(Observer):
         self.decisions.append((event.kind.name, actions))
 
 
-def test_an_observer_receives_each_decision():
+def test_observer_decisions():
+    """An observer receives each decision."""
     observer = Listening()
     go([task(0, 1.0)], start_all, observer=observer)
     assert observer.decisions == [("ARRIVAL", [Start(0, 0)]), ("COMPLETION", [])]
@@ -405,12 +441,14 @@ def test_an_observer_receives_each_decision():
 @pytest.mark.parametrize(
     ("tasks", "found"), [([], "no task"), ([task(1, 1.0)], "each id"), ([task(0, 1.0), task(0, 2.0)], "each id")]
 )
-def test_run_refuses_no_tasks_and_ids_that_do_not_count_from_zero(tasks, found):
+def test_task_ids(tasks, found):
+    """A run refuses no tasks, and ids that do not count from zero."""
     with pytest.raises(InputError, match=found):
         go(tasks, start_all)
 
 
-def test_run_refuses_devices_that_do_not_match_the_cluster():
+def test_devices_of_cluster():
+    """Run refuses devices that do not match the cluster."""
     with pytest.raises(InputError, match="one for each GPU"):
         go([task(0, 1.0)], start_all, gpus=2, devices=[ToyDevice(GPU)])
 
@@ -423,7 +461,8 @@ class Polled(ToyDevice):
 
 
 @pytest.mark.parametrize("device", [ToyDevice, Polled])
-def test_loop_runs_in_wall_time(device):
+def test_wall_time(device):
+    """Loop runs in wall time."""
     tasks = [task(0, 2.0), task(1, 4.0), task(2, 1.0, 0.03)]
     result, trace = go(tasks, start_all, devices=[device(GPU, base_s=0.01)], clock=WallClock())
     completed = [task for _, kind, tasks, _ in trace if kind == "COMPLETION" for task in tasks]
@@ -433,7 +472,8 @@ def test_loop_runs_in_wall_time(device):
     np.testing.assert_allclose(result.gpu_energy_cluster_j, result.device_energy_j, rtol=0.5)
 
 
-def test_view_shows_what_remains_in_iterations_of_the_batch_size_that_runs():
+def test_remaining():
+    """The view shows what remains in iterations of the batch size that runs."""
     shown = []
 
     def decide(event, view):
@@ -445,7 +485,8 @@ def test_view_shows_what_remains_in_iterations_of_the_batch_size_that_runs():
     assert shown == [2.0, 1.0]
 
 
-def test_an_observer_that_waits_is_asked_before_each_event():
+def test_observer_wait():
+    """An observer that waits is asked before each event."""
     waited = []
 
     class Waiting(Observer):
@@ -457,7 +498,8 @@ def test_an_observer_that_waits_is_asked_before_each_event():
     assert waited == [0.0, 4.0, 6.0]
 
 
-def test_a_task_may_run_where_it_fits_with_its_smallest_batch_size_alone():
+def test_smallest_batch_size():
+    """A task may run where it fits with its smallest batch size alone."""
     tight = toy_gpu(
         memory_mib=(memory_mib(replace(LIGHT, batch_size=1)) + memory_mib(replace(LIGHT, batch_size=2))) / 2
     )
@@ -465,7 +507,8 @@ def test_a_task_may_run_where_it_fits_with_its_smallest_batch_size_alone():
     assert result.jct_s.tolist() == [4.0]
 
 
-def test_the_tasks_that_ended_are_counted_as_they_end():
+def test_ended_tasks():
+    """The tasks that ended are counted as they end."""
     tasks, ended = [task(0, 1.0), task(1, 1.0), task(2, 1.0, 9.0)], []
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
     begun = BegunRun(tasks, Cluster((GPU,)), ScriptedPolicy(start_all), **options)
@@ -474,7 +517,8 @@ def test_the_tasks_that_ended_are_counted_as_they_end():
     assert ended == [(1, 0), (1, 2), (0, 2), (0, 3)]
 
 
-def test_events_within_a_nanosecond_are_one_moment_and_completions_come_first():
+def test_one_moment():
+    """Events within a nanosecond are one moment and completions come first."""
     # The tick of 3 s and the arrival at 3 s less a hair come before the completion at 3 s, but only by rounding.
     _, trace = go([task(0, 3.0), task(1, 1.0, 3.0 - 4e-10), task(2, 1.0, 3.0 - 2e-10)], start_all)
     assert [(kind, tasks) for _, kind, tasks, _ in trace] == [
@@ -485,7 +529,9 @@ def test_events_within_a_nanosecond_are_one_moment_and_completions_come_first():
     ]
 
 
-def test_a_policy_cannot_change_what_remains_of_a_task():
+def test_remaining_is_read_only():
+    """A policy cannot change what remains of a task."""
+
     def decide(event, view):
         with pytest.raises(TypeError, match="item assignment"):
             view.remaining[0] = 1.0

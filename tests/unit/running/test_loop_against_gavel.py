@@ -47,14 +47,16 @@ def jct_s(name):
 
 
 @pytest.mark.parametrize("name", ["single", "gangs"])
-def test_every_job_completes_when_it_does_in_gavel_where_rounds_cannot_matter(name):
+def test_exact_jobs(name):
+    """Every job completes when it does in Gavel, where rounds cannot matter."""
     jobs = read_jobs(name)
     assert len(jobs) == 200
     assert (jobs["exact_jct_s"] > jobs["duration_s"]).any(), "no job waits"
     np.testing.assert_allclose(jct_s(name), jobs["exact_jct_s"], rtol=0, atol=1e-9)
 
 
-def test_the_same_holds_on_emulated_gpus_whose_iterations_are_no_round_numbers():
+def test_emulated_gpus():
+    """The same holds on emulated GPUs, whose iterations are no round numbers."""
     jobs = read_jobs("gangs")
     iteration_s = DevicePredictor().solo([LIGHT], gpu("V100")).time_s[0, 0]
     options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
@@ -62,7 +64,8 @@ def test_the_same_holds_on_emulated_gpus_whose_iterations_are_no_round_numbers()
     np.testing.assert_allclose(result.jct_s, jobs["exact_jct_s"], rtol=0, atol=1e-6)
 
 
-def test_table_of_differences_from_gavel():
+def test_differences():
+    """The table of differences from Gavel holds."""
     for row in pd.read_csv(files.data("gavel", "fifo_differences.csv")).itertuples():
         theirs = read_jobs(row.set)[row.column].to_numpy()
         ours = jct_s(row.set)

@@ -25,13 +25,15 @@ def runs():
     return prefill, stretches, hs.run(stretches.tasks, "1xA100", "fifo")
 
 
-def test_shipped_requests_are_those_of_the_trace():
+def test_shipped():
+    """Shipped requests are those of the trace."""
     shipped = served.shipped_requests()
     assert (len(shipped), shipped[0]) == (300, Request(0.0, 374, 44))
     assert np.mean([request.output_tokens for request in shipped]) == pytest.approx(256, abs=1)
 
 
-def test_requests_of_the_azure_columns_are_read_with_their_fractions(tmp_path: Path):
+def test_azure_columns(tmp_path: Path):
+    """Requests of the Azure columns are read with their fractions."""
     path = tmp_path / "azure.csv"
     path.write_text(
         "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -52,13 +54,15 @@ def test_requests_of_the_azure_columns_are_read_with_their_fractions(tmp_path: P
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,5,5\n", "TIMESTAMP"),
     ],
 )
-def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str):
+def test_bad_file(tmp_path: Path, text: str, message: str):
+    """A bad file is refused."""
     (tmp_path / "bad.csv").write_text(text)
     with pytest.raises(InputError, match=message):
         served.read_requests(tmp_path / "bad.csv")
 
 
-def test_drawn_requests_arrive_by_a_poisson_process_of_their_rate():
+def test_drawn_requests():
+    """Drawn requests arrive by a Poisson process of their rate, and are the same for the same seed."""
     drawn = served.draw_requests(4000, 5.0, rng=np.random.default_rng(0))
     gaps_s = np.diff([request.arrival_s for request in drawn])
     assert gaps_s.mean() == pytest.approx(0.2, rel=0.05)
@@ -70,7 +74,8 @@ def test_drawn_requests_arrive_by_a_poisson_process_of_their_rate():
             served.draw_requests(n, rate, rng=np.random.default_rng(0))
 
 
-def test_slots_are_refilled_as_soon_as_they_are_free():
+def test_refilled_slots():
+    """Slots are refilled as soon as they are free."""
     requests = tuple(Request(0.0, 500, 1 + steps) for steps in (3, 5, 4, 1, 2))
     prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")
     stretches = served.decode_tasks(requests, prefill, MODEL, concurrency=2, rounds=2)
@@ -110,14 +115,16 @@ def _check_times(prefill, stretches, decode):
     return table
 
 
-def test_times_of_requests_are_those_of_the_timeline(runs):
+def test_times(runs):
+    """Times of requests are those of the timeline."""
     table = _check_times(*runs)
     estimated = hs.estimate("A100", f"{MODEL}:4", precision="fp16").tasks[0].time_s
     assert table.tpot_s.to_numpy() == pytest.approx(estimated, rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
-def test_times_of_requests_hold_the_pauses_of_their_stretch(runs):
+def test_pauses(runs):
+    """Times of requests hold the pauses of their stretch."""
     prefill, stretches, _ = runs
     short = Task(len(stretches.tasks), Workload("resnet50", 8), 50, stretches.tasks[0].arrival_s + 2.0)
     decode = hs.run((*stretches.tasks, short), "1xA100", "srtf")
@@ -126,7 +133,8 @@ def test_times_of_requests_hold_the_pauses_of_their_stretch(runs):
     assert table.tpot_s.max() > 1.01 * table.tpot_s.min()
 
 
-def test_a_step_time_above_that_of_the_run_is_refused():
+def test_step_time():
+    """A step time above that of the run is refused."""
     prefill = hs.run(served.prefill_tasks(REQUESTS, f"{MODEL}_prefill"), "1xH100", "fifo")
     stretches = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=8, step_s=3 * H100_STEP_S)
     decode = hs.run(stretches.tasks, "2xH100", "fifo")
@@ -134,7 +142,8 @@ def test_a_step_time_above_that_of_the_run_is_refused():
         served.request_times(REQUESTS, stretches, decode)
 
 
-def test_limits_on_latency_are_deadlines():
+def test_deadlines():
+    """Limits on latency are deadlines."""
     prompts = served.prefill_tasks(REQUESTS, f"{MODEL}_prefill", ttft_limit_s=0.5)
     prefill = hs.run(prompts, "1xH100", "fifo")
     late = prefill.completion_s - [request.arrival_s for request in REQUESTS] > 0.5
@@ -151,7 +160,8 @@ def test_limits_on_latency_are_deadlines():
     assert served.share_within(times, 0.5, 1.0) == np.mean(~late[:8])
 
 
-def test_joules_a_token_are_the_energy_of_the_segments(runs):
+def test_joules_per_token(runs):
+    """Joules per token are the energy of the segments over all tokens."""
     prefill, _, decode = runs
     energy_j = sum(
         row.power_w * (row.end_s - row.start_s) for run in (prefill, decode) for row in run.timeline.itertuples()
@@ -160,7 +170,8 @@ def test_joules_a_token_are_the_energy_of_the_segments(runs):
     assert served.joules_per_token(REQUESTS, prefill, decode) == pytest.approx(energy_j / tokens, rel=1e-6)
 
 
-def test_requests_of_one_token_end_with_their_prompt():
+def test_one_token():
+    """Requests of one token end with their prompt."""
     requests = (Request(0.0, 500, 1), Request(1.0, 500, 11))
     prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")
     stretches = served.decode_tasks(requests, prefill, MODEL, concurrency=8)
@@ -170,7 +181,8 @@ def test_requests_of_one_token_end_with_their_prompt():
     assert table.latency_s[0] == table.ttft_s[0]
 
 
-def test_a_model_of_another_kind_is_refused(runs):
+def test_other_kinds(runs):
+    """A model of another kind is refused."""
     for model in (MODEL, "resnet50"):
         with pytest.raises(InputError, match="a language model of the kind prefill"):
             served.prefill_tasks(REQUESTS, model)

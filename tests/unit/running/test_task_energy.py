@@ -44,7 +44,8 @@ def busy_j(done):
 
 
 @given(ENERGIES, ENERGIES, WEIGHTS)
-def test_parts_sum_to_the_energy_and_none_is_below_its_part_of_idle(energy_j, idle_j, weights):
+def test_sum_of_parts(energy_j, idle_j, weights):
+    """Parts sum to the energy, and none is below its part of idle."""
     parts_j = split_energy(energy_j, idle_j, weights)
 
     assert math.fsum(parts_j) == pytest.approx(energy_j, rel=1e-9, abs=1e-300)
@@ -53,7 +54,8 @@ def test_parts_sum_to_the_energy_and_none_is_below_its_part_of_idle(energy_j, id
 
 
 @given(ENERGIES, ENERGIES, WEIGHTS, st.randoms(use_true_random=False))
-def test_the_order_of_tasks_does_not_change_their_parts(energy_j, idle_j, weights, random):
+def test_order(energy_j, idle_j, weights, random):
+    """The order of tasks does not change their parts."""
     order = list(range(len(weights)))
     random.shuffle(order)
 
@@ -64,7 +66,8 @@ def test_the_order_of_tasks_does_not_change_their_parts(energy_j, idle_j, weight
 
 
 @given(ENERGIES, ENERGIES, WEIGHTS)
-def test_a_larger_weight_never_gets_less(energy_j, idle_j, weights):
+def test_larger_weight(energy_j, idle_j, weights):
+    """A task of a larger weight never gets less."""
     parts_j = split_energy(energy_j, idle_j, weights)
     known = sorted((weight, part_j) for weight, part_j in zip(weights, parts_j, strict=True) if weight == weight)
 
@@ -85,7 +88,8 @@ def test_a_larger_weight_never_gets_less(energy_j, idle_j, weights):
         (5.0, 0.0, [], []),
     ],
 )
-def test_split_energy_by_hand(energy_j, idle_j, weights, parts_j):
+def test_split_by_hand(energy_j, idle_j, weights, parts_j):
+    """Split energy by hand."""
     assert split_energy(energy_j, idle_j, weights) == pytest.approx(parts_j)
 
 
@@ -93,14 +97,16 @@ def test_split_energy_by_hand(energy_j, idle_j, weights, parts_j):
 
 
 @given(RESIDENTS, st.one_of(st.floats(1.0, 3000.0), st.just(math.nan)), ENERGIES, st.floats(0.0, 1e6))
-def test_shares_of_residents_sum_to_the_energy_of_the_gpu(residents, sm_mhz, energy_j, duration_s):
+def test_sum_of_shares(residents, sm_mhz, energy_j, duration_s):
+    """Shares of residents sum to the energy of the GPU."""
     parts_j = share_energy(A100, residents, sm_mhz, energy_j, duration_s)
 
     assert math.fsum(parts_j) == pytest.approx(energy_j, rel=1e-9, abs=1e-300)
     assert min(parts_j) >= 0.0
 
 
-def test_shares_are_by_the_power_of_each_alone_above_idle_at_the_nearest_clock():
+def test_shares_by_power():
+    """Shares are by the power of each alone above idle at the nearest clock."""
     idle_w = co_run(A100, ()).power_w
     light_w, heavy_w = (co_run(A100, (alone,), 1005).power_w - idle_w for alone in (LIGHT, HEAVY))
     light_j = 10.0 * idle_w / 2 + (3000.0 - 10.0 * idle_w) * light_w / (light_w + heavy_w)
@@ -110,12 +116,14 @@ def test_shares_are_by_the_power_of_each_alone_above_idle_at_the_nearest_clock()
         assert found_j == pytest.approx([light_j, 3000.0 - light_j])
 
 
-def test_the_nearest_clock_of_a_grid():
+def test_nearest_clock():
+    """The nearest clock of the grid is taken."""
     found = [nearest_clock(A100.clocks_mhz, asked) for asked in (math.nan, 1e9, 1005.0, 1006.9, 1.0)]
     assert found == [A100.max_mhz, A100.max_mhz, 1005, 1005, A100.clocks_mhz[0]]
 
 
-def test_a_workload_that_the_model_does_not_have_gets_the_mean_of_the_others():
+def test_unknown_workload():
+    """A workload that the model does not have gets the mean of the others."""
     light, heavy = Resident(WORKLOADS[0], 20), Resident(WORKLOADS[1], 80)
     idle_j = 10.0 * co_run(A100, ()).power_w
 
@@ -125,13 +133,15 @@ def test_a_workload_that_the_model_does_not_have_gets_the_mean_of_the_others():
     assert parts_j[0] < parts_j[1] < parts_j[2]
 
 
-def test_what_the_model_does_not_have_at_all_is_divided_equally():
+def test_nothing_known():
+    """What the model does not have at all is divided equally."""
     assert share_energy(UNKNOWN_GPU, (LIGHT, HEAVY), 1005.0, 100.0, 1.0) == pytest.approx([50.0, 50.0])
     assert share_energy(A100, (UNKNOWN, UNKNOWN), 1005.0, 100.0, 1.0) == pytest.approx([50.0, 50.0])
     assert share_energy(A100, (), 1005.0, 100.0, 1.0) == []
 
 
-def test_other_ways_of_sharing_weigh_as_under_mps():
+def test_time_slices():
+    """Other ways of sharing weigh as MPS does."""
     turns = [dataclasses.replace(each, sharing="time-slice") for each in (LIGHT, HEAVY)]
     assert share_energy(A100, turns, 1005.0, 3000.0, 10.0) == share_energy(A100, (LIGHT, HEAVY), 1005.0, 3000.0, 10.0)
 
@@ -173,7 +183,8 @@ SEGMENTS = st.lists(
 
 @settings(max_examples=60)
 @given(SEGMENTS)
-def test_energies_of_tasks_sum_to_that_of_busy_gpus(segments):
+def test_sum_of_tasks(segments):
+    """Energies of tasks sum to that of busy GPUs."""
     done = made_up(segments)
     energy = done.energy_by_task()
 
@@ -182,12 +193,14 @@ def test_energies_of_tasks_sum_to_that_of_busy_gpus(segments):
     assert set(energy["task"][energy["energy_j"] > 0.0]) == ran
 
 
-def test_a_task_alone_gets_all_and_energy_of_an_idle_gpu_is_no_tasks():
+def test_alone_and_idle():
+    """A task alone gets all the energy; that of an idle GPU is no task's."""
     done = made_up([(1, 10.0, 1410.0, 300.0, ((1, 50),)), (0, 5.0, 1590.0, 30.0, ())])
     assert done.energy_by_task()["energy_j"].tolist() == [0.0, 3000.0, 0.0, 0.0]
 
 
-def test_a_task_weighs_as_the_inference_batch_size_at_which_it_runs():
+def test_changed_batch_size():
+    """A task weighs as the inference batch size at which it runs."""
     done = made_up([(1, 10.0, 1410.0, 300.0, ((0, 50), (1, 50)))] * 2)
     half_s = done.record.segments[0].end_s
     larger = [Interval(0, 1, half_s, 2 * half_s, 50, 64, 1.0, "completed")]
@@ -203,7 +216,8 @@ def test_a_task_weighs_as_the_inference_batch_size_at_which_it_runs():
     assert changed.energy_by_task()["energy_j"][0] == pytest.approx(sum(parts_j))
 
 
-def test_a_run_without_a_timeline_is_refused():
+def test_no_timeline():
+    """A run without a timeline is refused."""
     done = made_up([(0, 1.0, 1000.0, 50.0, ((0, 50),))])
     empty = dataclasses.replace(done, record=Timeline(CLUSTER.labels, (), ()))
     with pytest.raises(InputError, match="found a run that kept only totals"):

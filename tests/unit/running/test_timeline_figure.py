@@ -23,7 +23,8 @@ def done() -> Run:
     )
 
 
-def test_frame_has_every_interval_and_the_energy_of_the_run(done: Run) -> None:
+def test_frame(done: Run) -> None:
+    """Frame has every interval and the energy of the run."""
     shown = frame(done)
     tasks, power = shown[shown["row"] == "task"], shown[shown["row"] == "power"]
     assert sorted(tasks["task"]) == list(range(9))

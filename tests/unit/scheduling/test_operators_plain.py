@@ -49,9 +49,8 @@ def half_fits(rng: np.random.Generator) -> Instance:
 @pytest.mark.parametrize("ready", [False, True])
 @pytest.mark.parametrize("cluster", CLUSTERS)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_search_returns_the_same_bytes_with_both(
-    cluster: str, variant: str, ready: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search(cluster: str, variant: str, ready: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search returns the same bytes with both."""
     gpus = Cluster.parse(cluster)
     ready_s = np.arange(len(gpus)) * 70.0 if ready else None
     instance = make_instance(mixed_tasks(30), gpus, Toy(demand=DEMANDS), ready_s)
@@ -62,9 +61,8 @@ def test_search_returns_the_same_bytes_with_both(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_search_returns_the_same_bytes_if_tasks_do_not_fit_or_are_equal(
-    variant: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_with_ties(variant: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both searches are the same if tasks do not fit or are equal."""
     instance = half_fits(rng)
     settings = replace(VARIANTS[variant], generations=30, population=20)
     compiled, numpy = searched(instance, settings), searched_plainly(instance, settings, monkeypatch)
@@ -72,7 +70,8 @@ def test_search_returns_the_same_bytes_if_tasks_do_not_fit_or_are_equal(
     assert instance.fits[np.arange(24), compiled.gpus].all()
 
 
-def test_each_compiled_operator_equals_the_plain_one(rng: np.random.Generator) -> None:
+def test_each_operator(rng: np.random.Generator) -> None:
+    """Each compiled operator equals the plain one."""
     instance, settings = half_fits(rng), Settings(overload=1.0)
     schemes = operators.random_schemes(instance.fits, 40, rng)
     costs = segment_costs(schemes, instance.solo)
@@ -97,7 +96,8 @@ def test_each_compiled_operator_equals_the_plain_one(rng: np.random.Generator) -
         assert (after != without[rows]).any(), "a task was sent back"
 
 
-def test_compiled_segments_equal_a_loop_over_tasks(rng: np.random.Generator) -> None:
+def test_segments(rng: np.random.Generator) -> None:
+    """Compiled segments equal a loop over tasks."""
     instance = make_instance(mixed_tasks(9), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS))
     scheme = operators.random_schemes(instance.fits, 1, rng)
     objectives = sum_segments(segment_costs(scheme, instance.solo), 9)[0]

@@ -24,12 +24,14 @@ def write(tmp_path: Path):
     return write_lines
 
 
-def test_read_trace_reads_an_extract(write) -> None:
+def test_extract(write) -> None:
+    """An extract is read."""
     path = write(SAMPLE, "765469,2020-09-01 00:00:52,102,1", "765470,2020-09-01 00:01:08,344.5,4")
     assert read_trace(path).jobs == (TraceJob(765469, 0.0, 102.0, 1), TraceJob(765470, 16.0, 344.5, 4))
 
 
-def test_read_trace_reads_the_published_log_with_jobs_without_gpus(write) -> None:
+def test_published_log(write) -> None:
+    """The published log is read, with jobs without GPUs."""
     path = write(
         LOG,
         "7,ua,vcb,1,1,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-10 04:55:09,36848,0",
@@ -39,7 +41,8 @@ def test_read_trace_reads_the_published_log_with_jobs_without_gpus(write) -> Non
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_read_trace_reads_files_of_other_systems(write, end: str) -> None:
+def test_other_systems(write, end: str) -> None:
+    """Files of other systems are read."""
     path = write("\ufeff" + SAMPLE, "", '"1", 2020-09-01T00:00:00 ,100,1.0', end=end)
     assert read_trace(path).jobs == (TraceJob(1, 0.0, 100.0, 1),)
 
@@ -61,9 +64,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("line", "column", "found", "reason"), BAD, ids=lambda part: str(part))
-def test_read_trace_names_or_skips_and_counts_a_bad_row(
-    write, line: str, column: str | None, found: str, reason: str
-) -> None:
+def test_bad_rows(write, line: str, column: str | None, found: str, reason: str) -> None:
+    """A bad row is named, or skipped and counted."""
     path = write(SAMPLE, GOOD, "", line)
     with pytest.raises(InputError) as caught:
         read_trace(path)
@@ -75,7 +77,8 @@ def test_read_trace_names_or_skips_and_counts_a_bad_row(
     assert "1 rows skipped" in trace.report()
 
 
-def test_errors_count_rows_as_an_editor_counts_lines(write) -> None:
+def test_lines(write) -> None:
+    """Errors count rows as an editor counts lines."""
     path = write(SAMPLE + ",note", GOOD + ',"two\nlines"', '2,2020-09-01 00:00:01,"-5",1,"also\ntwo"')
     with pytest.raises(InputError, match="row 4, column duration_s"):
         read_trace(path)
@@ -83,7 +86,8 @@ def test_errors_count_rows_as_an_editor_counts_lines(write) -> None:
 
 @pytest.mark.parametrize("missing", SAMPLE.split(","))
 @pytest.mark.parametrize("on_bad", ["raise", "skip"])
-def test_read_trace_names_a_missing_column(write, missing: str, on_bad: str) -> None:
+def test_missing_column(write, missing: str, on_bad: str) -> None:
+    """Read trace names a missing column."""
     keep = [i for i, name in enumerate(SAMPLE.split(",")) if name != missing]
     path = write(*(",".join(line.split(",")[i] for i in keep) for line in (SAMPLE, GOOD)))
     with pytest.raises(InputError) as caught:
@@ -96,12 +100,14 @@ def test_read_trace_names_a_missing_column(write, missing: str, on_bad: str) -> 
     ("lines", "found"),
     [((), "an empty file"), ((SAMPLE,), "no job|no row that could be used"), ((SAMPLE + ",gpu_num",), "twice")],
 )
-def test_read_trace_refuses_a_file_without_jobs(write, lines: tuple[str, ...], found: str, on_bad: str) -> None:
+def test_no_jobs(write, lines: tuple[str, ...], found: str, on_bad: str) -> None:
+    """A file without jobs is refused."""
     with pytest.raises(InputError, match=found):
         read_trace(write(*lines), on_bad=on_bad)
 
 
-def test_read_trace_refuses_absent_files_other_bytes_and_open_quotes(write, tmp_path: Path) -> None:
+def test_other_files(write, tmp_path: Path) -> None:
+    """Absent files, other bytes and open quotes are refused."""
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"job_id\xff\xfe\x00")
     open_quote = write(SAMPLE, GOOD, '2,"2020-09-01 00:00:01,100,1')
@@ -112,7 +118,8 @@ def test_read_trace_refuses_absent_files_other_bytes_and_open_quotes(write, tmp_
         read_trace(open_quote, on_bad="ignore")
 
 
-def test_a_skipped_row_does_not_affect_the_rows_after_it(write) -> None:
+def test_after_a_skipped_row(write) -> None:
+    """A skipped row does not affect the rows after it."""
     lines = (SAMPLE, GOOD, "2,2021-01-01 00:00:00,bad,1", "2,2020-09-01 00:00:09,1,1")
     trace = read_trace(write(*lines), on_bad="skip")
     assert [(job.id, job.submit_s) for job in trace.jobs] == [(1, 0.0), (2, 9.0)]

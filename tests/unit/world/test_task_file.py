@@ -21,7 +21,8 @@ def written(tmp_path: Path, *lines: str) -> Path:
     return path
 
 
-def test_write_tasks_writes_optional_columns_only_where_a_task_differs(tmp_path: Path) -> None:
+def test_optional_columns(tmp_path: Path) -> None:
+    """Optional columns are written only where a task differs, and read again."""
     tasks = (
         Task(0, Workload("vgg16", 4), 5.0, gpus=8, widths=(4, 16), priority=2),
         Task(1, Workload("vgg16", 4), 5.0, 7.5, deadline_s=90.25, epochs=3),
@@ -38,12 +39,14 @@ def test_write_tasks_writes_optional_columns_only_where_a_task_differs(tmp_path:
     [("gpus", "0"), ("gpus", "2.5"), ("widths", "2;4"), ("widths", "0"), ("priority", "-1"), ("deadline_s", "0"),
      ("epochs", "0"), ("phase", "sleep")],
 )  # fmt: skip
-def test_read_tasks_names_a_bad_optional_cell(tmp_path: Path, column: str, value: str) -> None:
+def test_optional_cells(tmp_path: Path, column: str, value: str) -> None:
+    """A bad optional cell is named."""
     with pytest.raises(InputError, match=f"row 2, column {column}"):
         read_tasks(written(tmp_path, f"{HEADER},{column}", f"{GOOD},{value}"))
 
 
-def test_read_tasks_accepts_any_order_of_columns_and_empty_optional_cells(tmp_path: Path) -> None:
+def test_order_of_columns(tmp_path: Path) -> None:
+    """Columns may be in any order, and optional cells empty."""
     path = written(tmp_path, "arrival_s,id,iterations,workload,batch_size,engine", "2.5,0,7,vgg19,4,")
     assert read_tasks(path) == (Task(0, Workload("vgg19", 4), 7.0, 2.5),)
 
@@ -63,9 +66,8 @@ def test_read_tasks_accepts_any_order_of_columns_and_empty_optional_cells(tmp_pa
     ],
     ids=str,
 )
-def test_read_tasks_names_the_row_and_column_of_a_bad_cell(
-    tmp_path: Path, line: str, column: str | None, found: str
-) -> None:
+def test_bad_cells(tmp_path: Path, line: str, column: str | None, found: str) -> None:
+    """A bad cell is named by row and column."""
     path = written(tmp_path, HEADER, GOOD, line)
     with pytest.raises(InputError) as caught:
         read_tasks(path)
@@ -84,8 +86,7 @@ def test_read_tasks_names_the_row_and_column_of_a_bad_cell(
         ((f"{HEADER},phase", f"{GOOD},training"), "row 2, column workload"),
     ],
 )
-def test_read_tasks_refuses_other_columns_no_tasks_early_deadlines_and_trainings_without_a_record(
-    tmp_path: Path, lines: tuple[str, ...], found: str
-) -> None:
+def test_refusals(tmp_path: Path, lines: tuple[str, ...], found: str) -> None:
+    """Other columns, no tasks, early deadlines and trainings without a record are refused."""
     with pytest.raises(InputError, match=found):
         read_tasks(written(tmp_path, *lines))
