@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.brute_force import executed
@@ -38,7 +39,7 @@ def toy() -> Toy:
     return Toy(speed={name: 1.0 + index for index, name in enumerate(gpus())}, demand=DEMANDS)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6)
 @given(task_sets(), clusters(max_gpus=4), SEEDS)
 def test_plans(tasks: tuple[Task, ...], cluster: Cluster, seed: int) -> None:
     """Every plan is valid and has the objectives of its batches."""
@@ -86,6 +87,7 @@ sys.stdout.write(front.objectives.tobytes().hex() + repr([plan.queues for plan i
 """
 
 
+@pytest.mark.slow
 def test_other_process() -> None:
     """The same seed gives the same bytes in another process that compiles nothing."""
     front = optimise(

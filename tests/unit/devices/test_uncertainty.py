@@ -41,14 +41,8 @@ def test_spreads():
     assert spreads.framework("cnn", tensor_cores=True) == pytest.approx(0.5)
 
 
-def test_every_workload():
-    """Every workload has an uncertainty of time and of power on every GPU, in both engines."""
-    for gpu in catalogue.gpus():
-        for model in catalogue.paper_models():
-            for engine in ("eager", "tensorrt"):
-                result = estimate(gpu, [f"{model}:4"], engine=engine)
-                assert 0.01 <= result.tasks[0].uncertainty_parts.within_framework <= result.tasks[0].uncertainty < 1.5
-                assert 0.01 < result.power_uncertainty < 0.6
+def test_idle_power():
+    """The power of an idle GPU is uncertain, too."""
     assert co_run(catalogue.gpu("T4"), []).power_uncertainty > 0
 
 

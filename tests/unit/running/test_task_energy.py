@@ -32,8 +32,6 @@ A100 = gpu("A100")
 UNKNOWN_GPU = dataclasses.replace(A100, name="a card that no file describes")
 CLUSTER = hs.Cluster.parse("1xT4,1xA100")
 
-RESIDENTS = st.lists(st.builds(Resident, st.sampled_from(WORKLOADS), st.integers(1, 100)), min_size=1, max_size=6)
-
 
 def busy_j(done):
     """The energy of every GPU while tasks ran on it, J."""
@@ -94,15 +92,6 @@ def test_split_by_hand(energy_j, idle_j, weights, parts_j):
 
 
 # The split by the device model
-
-
-@given(RESIDENTS, st.one_of(st.floats(1.0, 3000.0), st.just(math.nan)), ENERGIES, st.floats(0.0, 1e6))
-def test_sum_of_shares(residents, sm_mhz, energy_j, duration_s):
-    """Shares of residents sum to the energy of the GPU."""
-    parts_j = share_energy(A100, residents, sm_mhz, energy_j, duration_s)
-
-    assert math.fsum(parts_j) == pytest.approx(energy_j, rel=1e-9, abs=1e-300)
-    assert min(parts_j) >= 0.0
 
 
 def test_shares_by_power():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import moocore
 import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
@@ -75,18 +74,6 @@ def test_progress(instance: Instance) -> None:
     schemes = search(instance, SHORT, np.random.default_rng(1), stop_after_three)
     assert calls == [(1, 60), (2, 60), (3, 60)]
     assert schemes.evaluations == 150
-
-
-def relative_hypervolume(schemes: Schemes, others: list[Schemes]) -> float:
-    union = np.concatenate([front.objectives for front in [schemes, *others]])
-    low, high = union.min(axis=0), union[non_dominated(union)].max(axis=0)
-    return float(moocore.hypervolume((schemes.objectives - low) / (high - low), ref=np.array([1.1, 1.1])))
-
-
-def test_beats_literal(instance: Instance) -> None:
-    """Default settings beat the literal ones."""
-    default, literal = short_search(instance), short_search(instance, Settings.literal(generations=60))
-    assert relative_hypervolume(default, [literal]) > relative_hypervolume(literal, [default])
 
 
 def test_beats_random(instance: Instance) -> None:

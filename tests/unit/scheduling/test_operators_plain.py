@@ -11,7 +11,7 @@ from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_task
 
 from heshare.scheduling import genetic, operators
 from heshare.scheduling.genetic import Schemes, search
-from heshare.scheduling.objectives import Instance, make_instance, segment_costs, sum_segments
+from heshare.scheduling.objectives import Instance, make_instance, segment_costs
 from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
 
@@ -94,18 +94,3 @@ def test_each_operator(rng: np.random.Generator) -> None:
         after = plain.migrate(schemes, moved, expected[goal], instance.usage, instance, settings)
         np.testing.assert_array_equal(offspring[rows], after)
         assert (after != without[rows]).any(), "a task was sent back"
-
-
-def test_segments(rng: np.random.Generator) -> None:
-    """Compiled segments equal a loop over tasks."""
-    instance = make_instance(mixed_tasks(9), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS))
-    scheme = operators.random_schemes(instance.fits, 1, rng)
-    objectives = sum_segments(segment_costs(scheme, instance.solo), 9)[0]
-    energy_j, jct_s = 0.0, 0.0
-    for gpu in range(2):
-        now_s = 0.0
-        for task in sorted(np.flatnonzero(scheme[0] == gpu), key=lambda task: instance.time_s[task, gpu]):
-            now_s += instance.time_s[task, gpu]
-            energy_j += instance.energy_j[task, gpu]
-            jct_s += now_s
-    np.testing.assert_allclose(objectives, [energy_j, jct_s / 9])
