@@ -41,6 +41,7 @@ def test_complete():
                 assert timing.work_per_sample_s > 0
         assert constants.power[gpu].dynamic_w > 0
         assert gpu in constants.contention
+    assert {gpu for gpu, _, _ in constants.timing} == set(catalogue.gpus())
     assert ("A100", "eager", "no_such_network") not in constants.timing
     assert ("no such GPU", "eager", "resnet50") not in constants.timing
 

@@ -26,7 +26,7 @@ def test_values() -> None:
     """Values come back as they were added, however many."""
     rng = np.random.default_rng(1)
     known = KnownSets(FeatureEncoder(gpu("T4"), ReferenceFeatures(store.read_shipped())))
-    members = np.sort(rng.integers(-1, 5, size=(9000, 6)))[:, ::-1]
+    members = np.sort(rng.integers(-1, 9, size=(9000, 6)))[:, ::-1]
     members = np.unique(members, axis=0)
     clocks = np.arange(len(members)) + 1
     time_s = rng.random(members.shape)

@@ -59,9 +59,9 @@ def test_spread():
 
 def test_mixed_call(predictor):
     """Profiled sets and sets of trainings are predicted in one call."""
-    asked = [(CNN, CNN), time_sliced(*eaco(0, 1, 3)), (CNN,), ()]
+    asked = [(CNN, CNN), time_sliced(*eaco(0, 1, 3)), time_sliced(*eaco(2)), (CNN,), ()]
     calls = predictor.calls
-    together = predictor.co_run(asked, V100, [None] * 4)
+    together = predictor.co_run(asked, V100, [None] * len(asked))
     assert predictor.calls - calls >= 3
     for row, residents in enumerate(asked):
         own = predictor.co_run([residents], V100, [None])
@@ -69,5 +69,7 @@ def test_mixed_call(predictor):
         assert np.isnan(together.time_s[row, len(residents) :]).all()
         assert together.power_w[row] == own.power_w[0]
     before = predictor.calls
-    predictor.co_run(asked, V100, [None] * 4)
+    predictor.co_run(asked, V100, [None] * len(asked))
     assert predictor.calls == before
+    (alone,) = time_sliced(*eaco(2))
+    assert together.time_s[2, 0] == co_run(V100, [alone]).tasks[0].time_s

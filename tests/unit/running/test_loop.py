@@ -81,6 +81,35 @@ def test_order_of_completions():
     assert trace[1:] == [(3.0, "COMPLETION", (1,), 1), (3.0, "COMPLETION", (0,), 0)]
 
 
+def test_ticks_on_change():
+    """A policy that needs ticks only after changes gets no others in virtual time, and they count as received."""
+
+    def decide(event, view):
+        slower = event.kind is EventKind.TICK and event.time_s == 1.0
+        return [SetClock(0, 500)] if slower else start_all(event, view)
+
+    runs = []
+    for on_change in (False, True):
+        policy = ScriptedPolicy(decide, tick_s=1.0)
+        policy.ticks_on_change = on_change
+        runs.append(run_policy([task(0, 4.0), task(1, 1.0, 7.5)], policy))
+    assert runs[0] == runs[1]
+    assert runs[0].events == runs[1].events == 9 + 4
+
+    # The check at 4 s is void: the clock at 1 s has made the task slower.
+    assert [(time_s, kind) for time_s, kind, _, _ in policy.trace] == [
+        (0.0, "ARRIVAL"),
+        (1.0, "TICK"),
+        (2.0, "TICK"),
+        (7.0, "COMPLETION"),
+        (7.0, "TICK"),
+        (7.5, "ARRIVAL"),
+        (8.0, "TICK"),
+        (9.0, "TICK"),
+        (9.5, "COMPLETION"),
+    ]
+
+
 def test_simultaneous_arrivals():
     """Simultaneous arrivals are one event and pending decreases."""
     seen = []

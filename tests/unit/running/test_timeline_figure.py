@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.devices.task_sizes import draw
 from heshare.policies.registry import make
@@ -11,6 +12,8 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.running.timeline_figure import frame
+from heshare.scheduling.planner import plan
+from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
 
 
@@ -39,5 +42,9 @@ def test_frame(done: Run) -> None:
 
 
 def test_plot(done: Run) -> None:
-    """The figure has a row for each GPU."""
+    """The figure of a run has a row for each GPU; that of a front names its three plans."""
     assert [text.get_text() for text in done.plot().axes[0].get_yticklabels()] == ["T4-0", "A100-0"]
+    rng, quick = np.random.default_rng(0), Settings(generations=5, clocks=2, mps_pcts=(100,))
+    front = plan(mixed_tasks(4), done.cluster, Toy(demand=DEMANDS), rng=rng, settings=quick)
+    named = [text.get_text() for text in front.plot().axes[0].get_legend().get_texts()]
+    assert {name for text in named for name in text.split("/")} >= {"Trade-off", "En-opt", "JCT-opt"}

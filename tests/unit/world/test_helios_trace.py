@@ -114,6 +114,8 @@ def test_other_files(write, tmp_path: Path) -> None:
     for path, found in ((tmp_path / "absent.csv", "no such file"), (binary, "UTF-8"), (open_quote, "row 3")):
         with pytest.raises(InputError, match=found):
             read_trace(path)
+    with pytest.raises(InputError, match="column duration:"):
+        read_trace(write(LOG.replace("duration,", "")))
     with pytest.raises(InputError, match="argument on_bad"):
         read_trace(open_quote, on_bad="ignore")
 

@@ -92,9 +92,9 @@ def test_all_models(load: str) -> None:
 
 def test_iterations() -> None:
     """Iterations are durations over the time alone."""
-    tasks = make(n=100)
-    durations_s = [task.iterations * alone_s(task.workload) for task in tasks]
-    assert sorted(durations_s) == pytest.approx(helios_durations_s())
+    for options, expected_s in (({"n": 100}, helios_durations_s()), ({"n": 3, "percentiles": [1.0, 2.0]}, [1, 1, 2])):
+        durations_s = [task.iterations * alone_s(task.workload) for task in make(**options)]
+        assert sorted(durations_s) == pytest.approx(expected_s)
 
 
 def test_arrivals() -> None:
