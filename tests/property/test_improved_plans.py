@@ -51,7 +51,7 @@ def test_plans(tasks: tuple[Task, ...], cluster: Cluster, seed: int) -> None:
         np.testing.assert_allclose((plan.energy_j, plan.jct_s), executed(plan, world, toy()), rtol=1e-9)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(task_sets(max_size=5), clusters(max_gpus=3), SEEDS)
 def test_stage_2(tasks: tuple[Task, ...], cluster: Cluster, seed: int) -> None:
     """No plan of stage 2 on the same assignment is better, with all its clocks and percentages."""

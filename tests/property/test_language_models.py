@@ -23,7 +23,7 @@ sets = st.lists(residents, min_size=1, max_size=3)
 cards = st.sampled_from(["T4", "A100", "H100", "H200", "L40S"])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(cards, sets, st.data())
 def test_clock_and_cap(name: str, shared, data: st.DataObject):
     """A faster clock or a higher limit never slows a language model."""
@@ -35,7 +35,7 @@ def test_clock_and_cap(name: str, shared, data: st.DataObject):
         assert after.time_s <= before.time_s * (1 + ROUNDING)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(cards, sets)
 def test_bandwidth(name: str, shared):
     """Together they use at most the bandwidth."""

@@ -35,7 +35,7 @@ def of_the_run(row: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in row.items() if name not in NOT_OF_THE_RUN}
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(n=st.integers(1, 5), seed=st.integers(0, 2**32), repetition=st.integers(0, 2))
 @pytest.mark.parametrize("policy", ["random", "heshare:trade-off(generations=10)"])
 def test_runs(policy: str, n: int, seed: int, repetition: int) -> None:
@@ -58,7 +58,7 @@ def test_runs(policy: str, n: int, seed: int, repetition: int) -> None:
     assert of_the_run(rows[-1]) == of_the_run(own)
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 @given(n=st.integers(1, 5), seed=st.integers(0, 2**32), repetition=st.integers(0, 2))
 def test_plans(n: int, seed: int, repetition: int) -> None:
     """Plans of a seed are equal at every entry."""
@@ -77,7 +77,7 @@ def test_plans(n: int, seed: int, repetition: int) -> None:
         assert hs.read_plan(Path(folder) / "plan-trade-off.json") == front.trade_off
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(n=st.integers(1, 5), seed=st.integers(0, 2**32), arrivals=st.sampled_from(ARRIVALS))
 def test_compare(n: int, seed: int, arrivals: str) -> None:
     """How tasks are drawn is the same in task set and compare."""

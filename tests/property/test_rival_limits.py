@@ -58,7 +58,7 @@ def longest(segments, broken):
     return max((group[-1].end_s - group[0].start_s for group in runs), default=0.0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     TASKS,
     st.sampled_from(KINDS),
@@ -83,7 +83,7 @@ def test_morak_cap(drawn, name, k, cap, limit, dt_s, elastic):
     assert longest(segments, lambda one: one.power_w > HOLD * cap_w * CLOSE and could(one)) <= dt_s * CLOSE
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(TASKS, st.sampled_from(KINDS), st.integers(1, 4), st.floats(0.5, 1.0), st.floats(1.0, 2.5))
 def test_morak_limit(drawn, name, k, cap, limit):
     """Morak misses no limit that a clock within the cap would meet."""
@@ -106,7 +106,7 @@ def test_morak_limit(drawn, name, k, cap, limit):
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(TASKS, st.sampled_from(KINDS), st.floats(1.0, 2.5), st.sampled_from((0.5, 1.0, 3.0)))
 def test_mu_serve_period(drawn, name, limit, dt_s):
     """muServe misses a limit once a task, and for a period at most."""
@@ -120,7 +120,7 @@ def test_mu_serve_period(drawn, name, limit, dt_s):
     assert len(first) == len(set(first))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(TASKS, st.sampled_from(KINDS), st.floats(1.0, 2.5), st.sampled_from(("gpu", "task")))
 def test_mu_serve_oracle(drawn, name, limit, scope):
     """muServe with the device model never misses a limit."""

@@ -20,7 +20,6 @@ from heshare.testing.policy_contract import check_run
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
-POOL = workloads("gavel", "V100")
 NODE = 4
 CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
@@ -30,7 +29,7 @@ def trainings(draw, *, elastic=False):
     """Return up to ten trainings on 1, 2 or 4 GPUs, some with deadlines, and a cluster of one or two nodes."""
     made = []
     for number in range(draw(st.integers(1, 10))):
-        workload = draw(st.sampled_from(POOL))
+        workload = draw(st.sampled_from(workloads("gavel", "V100")))
         alone_s = draw(st.floats(60, 20_000))
         arrival_s = float(draw(st.integers(0, 10_000)))
         deadline = draw(st.sampled_from([math.inf, 1.05, 1.2, 2.0, 10.0]))

@@ -29,7 +29,7 @@ def _consistent(parts: Uncertainty) -> bool:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(gpus, st.lists(residents, min_size=1, max_size=5), st.data())
 def test_every_answer(gpu, shared, data):
     """Every answer states its uncertainty."""
@@ -41,7 +41,7 @@ def test_every_answer(gpu, shared, data):
     assert answer.power_uncertainty > 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(gpus, residents, residents)
 def test_co_runner(gpu, own, other):
     """A co-runner never makes the effect of others more certain."""
@@ -49,7 +49,7 @@ def test_co_runner(gpu, own, other):
     assert beside.contention > alone.contention
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(gpus, residents, st.integers(1, 4))
 def test_far_batch_size(gpu, own, factor):
     """A batch farther from the measured ones is never more certain."""

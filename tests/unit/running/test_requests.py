@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,23 @@ from heshare.running.requests import Request
 from heshare.shared.errors import InputError
 
 MODEL = "llama3_8b"
-REQUESTS = served.shipped_requests()[:24]
-H100_STEP_S = hs.estimate("H100", f"{MODEL}:1", precision="fp16").tasks[0].time_s
+
+
+@cache
+def some_requests() -> tuple[Request, ...]:
+    """The first shipped requests."""
+    return tuple(served.shipped_requests()[:24])
+
+
+def h100_step_s() -> float:
+    """The time of a decode step of one sequence on an H100, s."""
+    return hs.estimate("H100", f"{MODEL}:1", precision="fp16").tasks[0].time_s
 
 
 @pytest.fixture(scope="module")
 def runs():
-    prefill = hs.run(served.prefill_tasks(REQUESTS, f"{MODEL}_prefill"), "1xH100", "fifo")
-    stretches = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=4, rounds=3, step_s=H100_STEP_S)
+    prefill = hs.run(served.prefill_tasks(some_requests(), f"{MODEL}_prefill"), "1xH100", "fifo")
+    stretches = served.decode_tasks(some_requests(), prefill, MODEL, concurrency=4, rounds=3, step_s=h100_step_s())
     return prefill, stretches, hs.run(stretches.tasks, "1xA100", "fifo")
 
 
@@ -95,21 +105,21 @@ def _done_s(parts: list[tuple[float, float, float]], steps: float) -> float:
 
 
 def _check_times(prefill, stretches, decode):
-    table = served.request_times(REQUESTS, stretches, decode)
+    table = served.request_times(some_requests(), stretches, decode)
     ends = {row.task: row.end_s for row in prefill.intervals.itertuples()}
-    for place, request in enumerate(REQUESTS):
+    for place, request in enumerate(some_requests()):
         assert table.ttft_s[place] == pytest.approx(ends[place] - request.arrival_s)
     rows = list(decode.intervals.sort_values("start_s").itertuples())
     for task, members in zip(stretches.tasks, stretches.members, strict=True):
         parts = [(row.start_s, row.end_s, row.iterations) for row in rows if row.task == task.id]
         slots = [0] * task.workload.batch_size
         for place in members:
-            slot, own = slots.index(min(slots)), REQUESTS[place].output_tokens - 1
+            slot, own = slots.index(min(slots)), some_requests()[place].output_tokens - 1
             start_s, last_s = _done_s(parts, slots[slot]), _done_s(parts, slots[slot] + own)
             slots[slot] += own
             assert table.wait_s[place] == pytest.approx(start_s - ends[place], abs=1e-6)
             assert table.tpot_s[place] == pytest.approx((last_s - start_s) / own)
-            assert table.latency_s[place] == pytest.approx(last_s - REQUESTS[place].arrival_s)
+            assert table.latency_s[place] == pytest.approx(last_s - some_requests()[place].arrival_s)
         assert max(slots) == pytest.approx(task.iterations)
     assert table.wait_s.min() >= 0
     return table
@@ -135,26 +145,26 @@ def test_pauses(runs):
 
 def test_step_time():
     """A step time above that of the run is refused."""
-    prefill = hs.run(served.prefill_tasks(REQUESTS, f"{MODEL}_prefill"), "1xH100", "fifo")
-    stretches = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=8, step_s=3 * H100_STEP_S)
+    prefill = hs.run(served.prefill_tasks(some_requests(), f"{MODEL}_prefill"), "1xH100", "fifo")
+    stretches = served.decode_tasks(some_requests(), prefill, MODEL, concurrency=8, step_s=3 * h100_step_s())
     decode = hs.run(stretches.tasks, "2xH100", "fifo")
     with pytest.raises(InputError, match="before the prompt is done"):
-        served.request_times(REQUESTS, stretches, decode)
+        served.request_times(some_requests(), stretches, decode)
 
 
 def test_deadlines():
     """Limits on latency are deadlines."""
-    prompts = served.prefill_tasks(REQUESTS, f"{MODEL}_prefill", ttft_limit_s=0.5)
+    prompts = served.prefill_tasks(some_requests(), f"{MODEL}_prefill", ttft_limit_s=0.5)
     prefill = hs.run(prompts, "1xH100", "fifo")
-    late = prefill.completion_s - [request.arrival_s for request in REQUESTS] > 0.5
+    late = prefill.completion_s - [request.arrival_s for request in some_requests()] > 0.5
     assert prefill.deadline_misses == late.sum()
     for limit_s, missed in ((1.0, 0), (1e-4, 1)):
-        stretches = served.decode_tasks(REQUESTS[:8], prefill, MODEL, concurrency=4, tpot_limit_s=limit_s)
+        stretches = served.decode_tasks(some_requests()[:8], prefill, MODEL, concurrency=4, tpot_limit_s=limit_s)
         task = stretches.tasks[0]
         assert task.deadline_s == pytest.approx(task.arrival_s + limit_s * task.iterations)
         decode = hs.run(stretches.tasks, "1xH100", "fifo")
         assert decode.deadline_misses == missed
-        times = served.request_times(REQUESTS[:8], stretches, decode)
+        times = served.request_times(some_requests()[:8], stretches, decode)
         expected = np.mean((times.ttft_s <= 0.5) & (times.tpot_s <= limit_s))
         assert served.share_within(times, 0.5, limit_s) == expected
     assert served.share_within(times, 0.5, 1.0) == np.mean(~late[:8])
@@ -166,8 +176,8 @@ def test_joules_per_token(runs):
     energy_j = sum(
         row.power_w * (row.end_s - row.start_s) for run in (prefill, decode) for row in run.timeline.itertuples()
     )
-    tokens = sum(request.output_tokens for request in REQUESTS)
-    assert served.joules_per_token(REQUESTS, prefill, decode) == pytest.approx(energy_j / tokens, rel=1e-6)
+    tokens = sum(request.output_tokens for request in some_requests())
+    assert served.joules_per_token(some_requests(), prefill, decode) == pytest.approx(energy_j / tokens, rel=1e-6)
 
 
 def test_one_token():
@@ -185,14 +195,14 @@ def test_other_kinds(runs):
     """A model of another kind is refused."""
     for model in (MODEL, "resnet50"):
         with pytest.raises(InputError, match="a language model of the kind prefill"):
-            served.prefill_tasks(REQUESTS, model)
+            served.prefill_tasks(some_requests(), model)
     with pytest.raises(InputError, match="kind decode"):
-        served.decode_tasks(REQUESTS, runs[0], f"{MODEL}_prefill", concurrency=8)
+        served.decode_tasks(some_requests(), runs[0], f"{MODEL}_prefill", concurrency=8)
     with pytest.raises(InputError, match="sequence"):
-        served.decode_tasks(REQUESTS, runs[0], MODEL, concurrency=0)
+        served.decode_tasks(some_requests(), runs[0], MODEL, concurrency=0)
     with pytest.raises(InputError, match="round"):
-        served.decode_tasks(REQUESTS, runs[0], MODEL, concurrency=8, rounds=0)
+        served.decode_tasks(some_requests(), runs[0], MODEL, concurrency=8, rounds=0)
     with pytest.raises(InputError, match="step_s"):
-        served.decode_tasks(REQUESTS, runs[0], MODEL, concurrency=8, step_s=-1.0)
+        served.decode_tasks(some_requests(), runs[0], MODEL, concurrency=8, step_s=-1.0)
     with pytest.raises(InputError, match="deadline_s"):
-        served.prefill_tasks(REQUESTS, f"{MODEL}_prefill", ttft_limit_s=0.0)
+        served.prefill_tasks(some_requests(), f"{MODEL}_prefill", ttft_limit_s=0.0)
