@@ -58,7 +58,7 @@ def no_slower(before: Estimate, after: Estimate) -> bool:
     return all(two.time_s <= one.time_s * (1 + ROUNDING) for one, two in zip(before.tasks, after.tasks, strict=False))
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(every, st.floats(1.0, 3.0))
 def test_cap(question: Question, factor: float):
     """A higher power cap never slows a task."""
@@ -66,7 +66,7 @@ def test_cap(question: Question, factor: float):
     assert no_slower(*(co_run(gpu, shared, clock, power_cap_w=limit_w) for limit_w in (cap_w, cap_w * factor)))
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(every, st.data())
 def test_clock(question: Question, data: st.DataObject):
     """A higher clock never slows a task, and never lowers the clock that is reached or the power."""
@@ -119,7 +119,7 @@ def test_company_of_trainings(question: Question, further: Workload):
         assert slower or (before.sm_mhz > alone.sm_mhz and resident.sharing == "time-slice")
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(every)
 def test_limits(question: Question):
     """Power is between idle and the cap, clocks and utilisations within their ranges, times finite."""
