@@ -42,6 +42,7 @@ class WithoutIdleEnergy(ToyDevice):
             self._energy_j = 0.0
 
 
-def test_the_contract_fails_on_a_device_with_a_wrong_energy_counter():
+def test_wrong_counter():
+    """The contract fails on a device with a wrong energy counter."""
     with pytest.raises(AssertionError):
         DeviceContract().test_integrates_power(WithoutIdleEnergy(toy_gpu()))

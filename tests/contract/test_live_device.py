@@ -38,7 +38,8 @@ class TestNvmlDevice(DeviceContract):
         fake.close()
         assert fake.get("samples") == 0
 
-    def test_advances_in_wall_time(self, device):
+    def test_wall_time(self, device):
+        """It advances in wall time."""
         began_s, said_s = time.monotonic(), device.read().time_s
         assert device.advance(said_s + 0.1) == []
         assert time.monotonic() - began_s >= 0.1

@@ -86,7 +86,8 @@ def _entries(content: bytes) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
-def test_a_recording_that_is_killed_loses_and_repeats_nothing(library: Path, tmp_path: Path) -> None:
+def test_killed_recording(library: Path, tmp_path: Path) -> None:
+    """A recording that is killed loses and repeats nothing."""
     (tmp_path / "bin").mkdir()
     fake_mps.install(tmp_path / "bin")
     folder, mark = tmp_path / "out" / "H100", uuid.uuid4().hex

@@ -37,7 +37,8 @@ class TestPolicyOfOneFunction(PolicyContract):
         return policy
 
 
-def test_contract_fails_on_false_traits():
+def test_false_traits():
+    """Contract fails on false traits."""
     policy = make("random")
     policy.traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
     with pytest.raises(AssertionError):

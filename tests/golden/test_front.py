@@ -11,7 +11,8 @@ from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
 
 
-def test_front_of_a_small_world(num_regression: NumericRegressionFixture) -> None:
+def test_front(num_regression: NumericRegressionFixture) -> None:
+    """A front of a small task set is kept."""
     front = plan(
         mixed_tasks(24),
         Cluster.parse("2xT4,1xV100,1xA100"),

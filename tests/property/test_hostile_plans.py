@@ -54,9 +54,8 @@ class Hostile(Random):
 @pytest.mark.slow
 @given(st.lists(st.lists(actions, max_size=4), max_size=4), st.booleans())
 @settings(max_examples=1000)
-def test_run_completes_or_raises_one_message_for_random_actions(
-    actions_by_event: list[list[Any]], guarded: bool
-) -> None:
+def test_hostile_actions(actions_by_event: list[list[Any]], guarded: bool) -> None:
+    """Run completes or raises one message for random actions."""
     devices = [EmulatedDevice(card) for card in CARDS]
     policy = FaultTolerantPolicy(Hostile(actions_by_event)) if guarded else Hostile(actions_by_event)
     message = ""

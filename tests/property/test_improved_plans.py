@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.brute_force import executed
@@ -38,11 +39,10 @@ def toy() -> Toy:
     return Toy(speed={name: 1.0 + index for index, name in enumerate(gpus())}, demand=DEMANDS)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6)
 @given(task_sets(), clusters(max_gpus=4), SEEDS)
-def test_every_plan_is_valid_and_has_the_objectives_of_its_batches(
-    tasks: tuple[Task, ...], cluster: Cluster, seed: int
-) -> None:
+def test_plans(tasks: tuple[Task, ...], cluster: Cluster, seed: int) -> None:
+    """Every plan is valid and has the objectives of its batches."""
     front = optimise(tasks, cluster, toy(), rng=np.random.default_rng(seed), effort=TINY)
     assert non_dominated(front.objectives).all()
     world = make_instance(tasks, cluster, toy())
@@ -51,12 +51,10 @@ def test_every_plan_is_valid_and_has_the_objectives_of_its_batches(
         np.testing.assert_allclose((plan.energy_j, plan.jct_s), executed(plan, world, toy()), rtol=1e-9)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(task_sets(max_size=5), clusters(max_gpus=3), SEEDS)
-def test_no_plan_of_stage_2_on_the_same_assignment_is_better(
-    tasks: tuple[Task, ...], cluster: Cluster, seed: int
-) -> None:
-    """With all clocks and percentages that stage 2 may use, and batches as large as it may make them."""
+def test_stage_2(tasks: tuple[Task, ...], cluster: Cluster, seed: int) -> None:
+    """No plan of stage 2 on the same assignment is better, with all its clocks and percentages."""
     rng = np.random.default_rng(seed)
     world = make_instance(tasks, cluster, toy())
     allowed = np.array([rng.choice(np.flatnonzero(row)) for row in world.fits])
@@ -89,7 +87,9 @@ sys.stdout.write(front.objectives.tobytes().hex() + repr([plan.queues for plan i
 """
 
 
-def test_the_same_seed_gives_the_same_bytes_in_another_process_that_compiles_nothing() -> None:
+@pytest.mark.slow
+def test_other_process() -> None:
+    """The same seed gives the same bytes in another process that compiles nothing."""
     front = optimise(
         mixed_tasks(7), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS), rng=np.random.default_rng(5), effort=TINY
     )

@@ -45,25 +45,22 @@ def longest_s(trace: KernelTrace) -> float:
 
 
 @given(trace(own=True), trace(own=True), trace(own=True))
-def test_with_exact_predictions_the_urgent_task_runs_as_if_alone(
-    high: KernelTrace, low: KernelTrace, lower: KernelTrace
-) -> None:
+def test_exact_predictions(high: KernelTrace, low: KernelTrace, lower: KernelTrace) -> None:
+    """With exact predictions the urgent task runs as if alone."""
     found = share([Client(high, 4), Client(low, priority=1), Client(lower, priority=2)], FREE)
     assert found.jct_s[0] == pytest.approx([high.alone()[1]] * 4)
 
 
 @given(trace(), trace())
-def test_with_any_predictions_each_urgent_kernel_waits_for_one_filler_at_most(
-    high: KernelTrace, low: KernelTrace
-) -> None:
+def test_any_predictions(high: KernelTrace, low: KernelTrace) -> None:
+    """With any predictions each urgent kernel waits for one filler at most."""
     found = share([Client(high, 4), Client(low, priority=1)], FREE)
     assert found.jct_s[0].max() <= high.alone()[1] + len(high) * longest_s(low) + 1e-9
 
 
 @given(trace(), trace(), st.lists(st.integers(0, 80), min_size=3, max_size=3))
-def test_a_request_waits_for_its_predecessors_and_for_fillers(
-    high: KernelTrace, low: KernelTrace, steps: list[int]
-) -> None:
+def test_requests(high: KernelTrace, low: KernelTrace, steps: list[int]) -> None:
+    """A request waits for its predecessors and for fillers."""
     arrivals_s = tuple(np.cumsum(np.array(steps) / 8).tolist())
     found = share([Client(high, 3, 0, arrivals_s), Client(low, priority=1)], FREE)
     each_s = high.alone()[1] + len(high) * longest_s(low)
@@ -74,7 +71,8 @@ def test_a_request_waits_for_its_predecessors_and_for_fillers(
 
 
 @given(st.sampled_from(SERIAL), st.tuples(trace(), trace(), trace()))
-def test_one_kernel_at_a_time_and_nothing_is_lost(how: Sharing, traces: tuple[KernelTrace, ...]) -> None:
+def test_one_at_a_time(how: Sharing, traces: tuple[KernelTrace, ...]) -> None:
+    """One kernel runs at a time, and nothing is lost."""
     found = share([Client(one, 3, place) for place, one in enumerate(traces)], how, pieces=10_000)
     starts, ends = found.pieces[:, 1], found.pieces[:, 2]
     assert (starts[1:] >= ends[:-1] - 1e-9).all()
@@ -86,9 +84,8 @@ def test_one_kernel_at_a_time_and_nothing_is_lost(how: Sharing, traces: tuple[Ke
 
 
 @given(trace(), trace())
-def test_under_mps_no_client_is_faster_than_alone_and_two_that_fit_are_as_fast(
-    one: KernelTrace, other: KernelTrace
-) -> None:
+def test_mps(one: KernelTrace, other: KernelTrace) -> None:
+    """Under MPS no client is faster than alone, and two that fit are as fast."""
     found = share([Client(one, 3), Client(other, 3)], MpsRule())
     for place, each in enumerate((one, other)):
         assert found.jct_s[place].min() >= each.alone()[1] - 1e-9
@@ -99,7 +96,8 @@ def test_under_mps_no_client_is_faster_than_alone_and_two_that_fit_are_as_fast(
 
 
 @given(trace())
-def test_predictions_keep_the_sums(one: KernelTrace) -> None:
+def test_sums(one: KernelTrace) -> None:
+    """Predictions keep the sums."""
     duration_s, gap_s = predictions(one)
     assert duration_s.sum() == pytest.approx(one.busy_s)
     assert duration_s.sum() + gap_s.sum() == pytest.approx(one.alone()[1])

@@ -23,9 +23,10 @@ sets = st.lists(residents, min_size=1, max_size=3)
 cards = st.sampled_from(["T4", "A100", "H100", "H200", "L40S"])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(cards, sets, st.data())
-def test_a_faster_clock_or_a_higher_limit_never_slows_a_language_model(name: str, shared, data: st.DataObject):
+def test_clock_and_cap(name: str, shared, data: st.DataObject):
+    """A faster clock or a higher limit never slows a language model."""
     gpu = catalogue.gpu(name)
     low, high = sorted(data.draw(st.lists(st.sampled_from(gpu.clocks_mhz), min_size=2, max_size=2)))
     caps_w = sorted(data.draw(st.lists(st.floats(2 * gpu.idle_w, gpu.tdp_w), min_size=2, max_size=2)))
@@ -34,9 +35,10 @@ def test_a_faster_clock_or_a_higher_limit_never_slows_a_language_model(name: str
         assert after.time_s <= before.time_s * (1 + ROUNDING)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(cards, sets)
-def test_together_they_use_at_most_the_bandwidth(name: str, shared):
+def test_bandwidth(name: str, shared):
+    """Together they use at most the bandwidth."""
     iterations = [iteration_of(default(), name, resident) for resident in shared]
     waits_s = bandwidth_waits_s(iterations)
     used = sum(

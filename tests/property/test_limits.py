@@ -64,17 +64,20 @@ def check_random_run(seed, names, gpus=GPUS):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:no profile of")
 @pytest.mark.parametrize("part", range(10))
-def test_300_random_runs_keep_their_limits(part):
+def test_many_runs(part):
+    """300 random runs keep their limits."""
     for seed in range(30 * part, 30 * part + 30):
         check_random_run(seed, policy_names())
 
 
-def test_random_runs_of_quick_policies_keep_their_limits():
-    for seed in range(1000, 1024):
-        check_random_run(seed, QUICK, PROFILED)
+@pytest.mark.parametrize("seed", range(1000, 1010))
+def test_quick_policies(seed):
+    """Random runs of quick policies keep their limits."""
+    check_random_run(seed, QUICK, PROFILED)
 
 
-def test_without_a_limit_the_policy_is_the_same_object():
+def test_no_limit():
+    """Without a limit the policy is the same object."""
     for name in policy_names():
         policy = make(name)
         assert within_limit(policy, None) is policy

@@ -35,10 +35,11 @@ def of_the_run(row: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in row.items() if name not in NOT_OF_THE_RUN}
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(n=st.integers(1, 5), seed=st.integers(0, 2**32), repetition=st.integers(0, 2))
 @pytest.mark.parametrize("policy", ["random", "heshare:trade-off(generations=10)"])
-def test_tasks_and_runs_of_a_seed_are_equal_at_every_entry(policy: str, n: int, seed: int, repetition: int) -> None:
+def test_runs(policy: str, n: int, seed: int, repetition: int) -> None:
+    """Tasks and runs of a seed are equal at every entry."""
     tasks = hs.task_set(n, seed=seed, repetition=repetition)
     which = ("--seed", seed, "--repetition", repetition)
     own = hs.run(tasks, CLUSTER, policy, seed=seed, repetition=repetition).summary()
@@ -57,9 +58,10 @@ def test_tasks_and_runs_of_a_seed_are_equal_at_every_entry(policy: str, n: int, 
     assert of_the_run(rows[-1]) == of_the_run(own)
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 @given(n=st.integers(1, 5), seed=st.integers(0, 2**32), repetition=st.integers(0, 2))
-def test_plans_of_a_seed_are_equal_at_every_entry(n: int, seed: int, repetition: int) -> None:
+def test_plans(n: int, seed: int, repetition: int) -> None:
+    """Plans of a seed are equal at every entry."""
     tasks = hs.task_set(n, seed=seed, repetition=repetition)
     front = hs.plan(tasks, CLUSTER, seed=seed, repetition=repetition)
     again = hs.plan(n, CLUSTER, seed=seed, repetition=repetition)
@@ -75,9 +77,10 @@ def test_plans_of_a_seed_are_equal_at_every_entry(n: int, seed: int, repetition:
         assert hs.read_plan(Path(folder) / "plan-trade-off.json") == front.trade_off
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(n=st.integers(1, 5), seed=st.integers(0, 2**32), arrivals=st.sampled_from(ARRIVALS))
-def test_how_tasks_are_drawn_is_the_same_in_task_set_and_compare(n: int, seed: int, arrivals: str) -> None:
+def test_compare(n: int, seed: int, arrivals: str) -> None:
+    """How tasks are drawn is the same in task set and compare."""
     drawn = {"load": "high", "arrivals": arrivals, "batch_sizes": [2, 16]}
     drawn |= {"interval_s": 30} if arrivals in DRAWN else {}
     tasks = hs.task_set(n, seed=seed, **drawn)

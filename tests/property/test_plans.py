@@ -45,9 +45,8 @@ def toy() -> Toy:
 
 @settings(max_examples=25)
 @given(task_sets(), clusters(max_gpus=4), SETTINGS, SEEDS)
-def test_every_plan_runs_each_task_once_and_fits(
-    tasks: tuple[Task, ...], cluster: Cluster, chosen: Settings, seed: int
-) -> None:
+def test_plans(tasks: tuple[Task, ...], cluster: Cluster, chosen: Settings, seed: int) -> None:
+    """Every plan runs each task once and fits."""
     front = plan(tasks, cluster, toy(), rng=np.random.default_rng(seed), settings=chosen)
     alone, together = (
         sched_only(tasks, cluster, toy(), rng=np.random.default_rng(seed), settings=chosen, all_at_once=all_at_once)
@@ -63,7 +62,8 @@ def test_every_plan_runs_each_task_once_and_fits(
 
 @settings(max_examples=25)
 @given(task_sets(min_size=2), clusters(max_gpus=4), SEEDS)
-def test_elitism_selection_takes_each_gpu_from_a_parent(tasks: tuple[Task, ...], cluster: Cluster, seed: int) -> None:
+def test_elitism_selection(tasks: tuple[Task, ...], cluster: Cluster, seed: int) -> None:
+    """Elitism selection takes each GPU from a parent."""
     rng = np.random.default_rng(seed)
     instance = make_instance(tasks, cluster, toy())
     parents = operators.random_schemes(instance.fits, 20, rng)
@@ -78,9 +78,8 @@ def test_elitism_selection_takes_each_gpu_from_a_parent(tasks: tuple[Task, ...],
 
 @settings(max_examples=25)
 @given(task_sets(min_size=2), clusters(max_gpus=4), SEEDS)
-def test_priority_mutation_keeps_its_parents_and_puts_tasks_where_they_fit(
-    tasks: tuple[Task, ...], cluster: Cluster, seed: int
-) -> None:
+def test_priority_mutation(tasks: tuple[Task, ...], cluster: Cluster, seed: int) -> None:
+    """Priority mutation keeps its parents and puts tasks where they fit."""
     rng = np.random.default_rng(seed)
     instance = make_instance(tasks, cluster, toy())
     parents = operators.random_schemes(instance.fits, 6, rng)
@@ -106,7 +105,8 @@ print(hashlib.sha256(front.objectives.tobytes() + repr([chosen.queues for chosen
 
 
 @pytest.mark.slow
-def test_plan_returns_the_same_bytes_in_every_process() -> None:
+def test_other_process() -> None:
+    """The planner returns the same bytes in every process."""
     digests = {
         subprocess.run(
             [sys.executable, "-c", SCRIPT, str(Path(__file__).parent)],
@@ -121,7 +121,8 @@ def test_plan_returns_the_same_bytes_in_every_process() -> None:
 
 
 @pytest.mark.parametrize("choice", ["trade-off", "en-opt", "jct-opt"])
-def test_with_the_device_model_as_predictor_a_run_costs_what_the_plan_predicts(choice: str) -> None:
+def test_predicted_costs(choice: str) -> None:
+    """With the device model as predictor a run costs what the plan predicts."""
     tasks, cluster = mixed_tasks(20), Cluster.parse("2xT4,1xV100,1xA100")
     settings = Settings(generations=20, solutions=10)
     expected = plan(tasks, cluster, DevicePredictor(), rng=np.random.default_rng(8), settings=settings)

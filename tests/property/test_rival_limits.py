@@ -58,7 +58,7 @@ def longest(segments, broken):
     return max((group[-1].end_s - group[0].start_s for group in runs), default=0.0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     TASKS,
     st.sampled_from(KINDS),
@@ -68,7 +68,8 @@ def longest(segments, broken):
     st.sampled_from((0.5, 1.0, 3.0)),
     st.booleans(),
 )
-def test_morak_breaks_no_cap_for_longer_than_a_period(drawn, name, k, cap, limit, dt_s, elastic):
+def test_morak_cap(drawn, name, k, cap, limit, dt_s, elastic):
+    """Morak breaks no cap for longer than a period."""
     policy = Morak(k=k, cap=cap, limit=limit, dt_s=dt_s, elastic=elastic)
     kind, result, segments = go(policy, drawn, name)
     cap_w = cap * kind.tdp_w
@@ -82,9 +83,10 @@ def test_morak_breaks_no_cap_for_longer_than_a_period(drawn, name, k, cap, limit
     assert longest(segments, lambda one: one.power_w > HOLD * cap_w * CLOSE and could(one)) <= dt_s * CLOSE
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(TASKS, st.sampled_from(KINDS), st.integers(1, 4), st.floats(0.5, 1.0), st.floats(1.0, 2.5))
-def test_morak_misses_no_limit_that_a_clock_within_the_cap_would_meet(drawn, name, k, cap, limit):
+def test_morak_limit(drawn, name, k, cap, limit):
+    """Morak misses no limit that a clock within the cap would meet."""
     kind, result, segments = go(Morak(k=k, cap=cap, limit=limit), drawn, name)
     for mix, group in groupby(segments, key=lambda one: tuple((task, pct) for task, pct, _ in one.residents)):
         stretch = list(group)
@@ -104,9 +106,10 @@ def test_morak_misses_no_limit_that_a_clock_within_the_cap_would_meet(drawn, nam
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(TASKS, st.sampled_from(KINDS), st.floats(1.0, 2.5), st.sampled_from((0.5, 1.0, 3.0)))
-def test_mu_serve_misses_a_limit_once_a_task_and_for_a_period_at_most(drawn, name, limit, dt_s):
+def test_mu_serve_period(drawn, name, limit, dt_s):
+    """muServe misses a limit once a task, and for a period at most."""
     kind, result, segments = go(MuServe(limit=limit, dt_s=dt_s), drawn, name)
 
     def missed(segment):
@@ -117,9 +120,10 @@ def test_mu_serve_misses_a_limit_once_a_task_and_for_a_period_at_most(drawn, nam
     assert len(first) == len(set(first))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(TASKS, st.sampled_from(KINDS), st.floats(1.0, 2.5), st.sampled_from(("gpu", "task")))
-def test_mu_serve_with_the_device_model_never_misses_a_limit(drawn, name, limit, scope):
+def test_mu_serve_oracle(drawn, name, limit, scope):
+    """muServe with the device model never misses a limit."""
     kind, result, segments = go(MuServe(limit=limit, mode="oracle", scope=scope), drawn, name)
     for segment in segments:
         assert all(time_s <= limit_s(task, kind, limit, result) * CLOSE for task, _, time_s in segment.residents)

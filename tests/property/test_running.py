@@ -9,12 +9,16 @@ from support.strategies import clusters, task_sets
 
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
+from heshare.policies.registry import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running import timeline
 from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
 from heshare.shared.errors import InputError
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ToyDevice, ToyPredictor
 from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 PCTS = tuple(range(10, 101, 10))
@@ -115,21 +119,24 @@ options = {
 
 @settings(max_examples=30)
 @given(tasks=task_sets(max_size=20, online=True), **options)
-def test_runs_on_toy_devices_keep_the_invariants(tasks, cluster, seed, tick_s, start_cost_s):
+def test_toy_devices(tasks, cluster, seed, tick_s, start_cost_s):
+    """Runs on toy devices keep the invariants."""
     devices = [ToyDevice(gpu, base_s=0.1) for gpu in cluster.gpus]
     check(tasks, cluster, seed, tick_s, start_cost_s, devices)
 
 
 @settings(max_examples=25)
 @given(tasks=task_sets(max_size=12, online=True), **options)
-def test_runs_on_emulated_devices_keep_the_invariants(tasks, cluster, seed, tick_s, start_cost_s):
+def test_emulated_devices(tasks, cluster, seed, tick_s, start_cost_s):
+    """Runs on emulated devices keep the invariants."""
     devices = [EmulatedDevice(gpu) for gpu in cluster.gpus]
     check(tasks, cluster, seed, tick_s, start_cost_s, devices)
 
 
 @settings(max_examples=20)
 @given(tasks=task_sets(max_size=12), cluster=clusters(max_gpus=3), seed=st.integers(0, 2**32 - 1))
-def test_run_does_not_change_its_inputs(tasks, cluster, seed):
+def test_inputs(tasks, cluster, seed):
+    """Run does not change its inputs."""
     if not all(fits(task, cluster) for task in tasks):
         with pytest.raises(InputError, match="which needs"):
             fit_mask(tasks, cluster)
@@ -137,3 +144,32 @@ def test_run_does_not_change_its_inputs(tasks, cluster, seed):
     before = repr((tasks, cluster))
     check(tasks, cluster, seed, None, 0.0, [ToyDevice(gpu, base_s=0.1) for gpu in cluster.gpus])
     assert repr((tasks, cluster)) == before
+
+
+@settings(max_examples=20)
+@given(
+    task_sets(online=True),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["random", "random:all-at-once", "srtf", "gandiva", "morak"]),
+)
+def test_energy_of_a_run(tasks, seed, policy):
+    """Energy adds up over segments, GPUs, tasks with idle time, and the parts before and after a time."""
+    tasks = [Task(task.id, task.workload, task.iterations % 999 + 1, task.arrival_s) for task in tasks]
+    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(seed)}
+    done = run(tasks, Cluster.parse("2xV100,1xA100"), make(policy), **options)
+    segments = done.record.segments
+    spent_j = [each.power_w * (each.end_s - each.start_s) for each in segments]
+
+    assert done.energy_cluster_j == pytest.approx(sum(spent_j), rel=1e-9)
+    assert done.energy_cluster_j == pytest.approx(done.gpu_energy_cluster_j.sum(), rel=1e-9)
+    assert done.energy_cluster_j == pytest.approx(done.device_energy_j.sum(), rel=1e-6)
+
+    idle_j = sum(energy_j for each, energy_j in zip(segments, spent_j, strict=True) if not each.residents)
+    by_task_j = done.energy_by_task()["energy_j"].sum()
+    assert by_task_j + idle_j == pytest.approx(done.energy_cluster_j, rel=1e-9)
+
+    middle_s = done.makespan_s / 3
+    before_j = timeline.energy_j(segments, np.full(3, middle_s)).sum()
+    after = [each._replace(start_s=max(each.start_s, middle_s)) for each in segments if each.end_s > middle_s]
+    after_j = timeline.energy_j(after, np.full(3, np.inf)).sum()
+    assert before_j + after_j == pytest.approx(done.energy_cluster_j, rel=1e-9)

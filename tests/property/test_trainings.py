@@ -20,7 +20,6 @@ from heshare.testing.policy_contract import check_run
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
-POOL = workloads("gavel", "V100")
 NODE = 4
 CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
@@ -30,7 +29,7 @@ def trainings(draw, *, elastic=False):
     """Return up to ten trainings on 1, 2 or 4 GPUs, some with deadlines, and a cluster of one or two nodes."""
     made = []
     for number in range(draw(st.integers(1, 10))):
-        workload = draw(st.sampled_from(POOL))
+        workload = draw(st.sampled_from(workloads("gavel", "V100")))
         alone_s = draw(st.floats(60, 20_000))
         arrival_s = float(draw(st.integers(0, 10_000)))
         deadline = draw(st.sampled_from([math.inf, 1.05, 1.2, 2.0, 10.0]))
@@ -67,7 +66,8 @@ def check_gangs(result):
 
 @settings(max_examples=40, **CALM)
 @given(world=trainings(), jobs_max=st.integers(1, 4))
-def test_eaco_shares_within_its_limits_and_keeps_deadlines_that_can_be_met(world, jobs_max):
+def test_eaco(world, jobs_max):
+    """EaCO shares within its limits and keeps deadlines that can be met."""
     policy = Eaco(gpus_per_node=NODE, jobs_max=jobs_max)
     result = go(world, policy)
     check_run(result)
@@ -84,7 +84,8 @@ def test_eaco_shares_within_its_limits_and_keeps_deadlines_that_can_be_met(world
 
 @settings(max_examples=25, **CALM)
 @given(world=trainings(), start_cost_s=st.sampled_from([0.0, 10.0]))
-def test_gavels_policies_share_a_gpu_between_two_at_most(world, start_cost_s):
+def test_gavel(world, start_cost_s):
+    """Gavel's policies share a GPU between two at most."""
     for policy in (FifoPacked(gpus_per_node=NODE), Gandiva(gpus_per_node=NODE)):
         result = go(world, policy, start_cost_s)
         check_run(result)
@@ -98,7 +99,8 @@ def test_gavels_policies_share_a_gpu_between_two_at_most(world, start_cost_s):
     budget=st.floats(0.5, 2.0),
     start_cost_s=st.sampled_from([0.0, 10.0]),
 )
-def test_power_flow_never_shares_and_stays_within_nodes(world, budget, start_cost_s):
+def test_power_flow(world, budget, start_cost_s):
+    """PowerFlow never shares, and stays within nodes."""
     result = go(world, PowerFlow(budget=budget, gpus_per_node=NODE), start_cost_s)
     check_run(result)
     check_gangs(result)
@@ -107,7 +109,8 @@ def test_power_flow_never_shares_and_stays_within_nodes(world, budget, start_cos
 
 @settings(max_examples=15, **CALM)
 @given(world=trainings(elastic=True))
-def test_srtf_sets_no_clocks_and_keeps_the_number_of_gpus(world):
+def test_srtf(world):
+    """SRTF sets no clocks, and keeps the number of GPUs."""
     result = go(world, PowerFlow(clocks=1, elastic=False, gpus_per_node=NODE))
     check_run(result)
     assert {each.requested_mhz for each in result.record.segments} == {None}

@@ -29,9 +29,10 @@ def _consistent(parts: Uncertainty) -> bool:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(gpus, st.lists(residents, min_size=1, max_size=5), st.data())
-def test_every_answer_states_its_uncertainty(gpu, shared, data):
+def test_every_answer(gpu, shared, data):
+    """Every answer states its uncertainty."""
     clock = data.draw(st.none() | st.sampled_from(gpu.clocks_mhz))
     cap_w = gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * data.draw(st.floats(0.05, 1.2))
     answer = co_run(gpu, shared, clock, power_cap_w=cap_w)
@@ -40,16 +41,18 @@ def test_every_answer_states_its_uncertainty(gpu, shared, data):
     assert answer.power_uncertainty > 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(gpus, residents, residents)
-def test_a_co_runner_never_makes_the_effect_of_others_more_certain(gpu, own, other):
+def test_co_runner(gpu, own, other):
+    """A co-runner never makes the effect of others more certain."""
     alone, beside = (co_run(gpu, shared).tasks[0].uncertainty_parts for shared in ([own], [own, other]))
     assert beside.contention > alone.contention
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(gpus, residents, st.integers(1, 4))
-def test_a_batch_farther_from_the_measured_ones_is_never_more_certain(gpu, own, factor):
+def test_far_batch_size(gpu, own, factor):
+    """A batch farther from the measured ones is never more certain."""
     near = replace(own, workload=replace(own.workload, batch_size=512))
     far = replace(own, workload=replace(own.workload, batch_size=512 * 2**factor))
     free = 10 * gpu.tdp_w  # without a limit, which adds an uncertainty of its own

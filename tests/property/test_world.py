@@ -33,9 +33,9 @@ def alone_s(workload: Workload) -> float:
     interval_s=st.floats(0.1, 600),
     batch_sizes=st.lists(st.sampled_from([1, 4, 8, 16]), min_size=1, max_size=3),
 )
-def test_task_set_is_reproducible_and_within_its_ranges(
-    n: int, seed: int, load: str, arrivals: str, interval_s: float, batch_sizes: list[int]
-) -> None:
+def test_task_set(n: int, seed: int, load: str, arrivals: str, interval_s: float, batch_sizes: list[int]) -> None:
+    """Task set is reproducible and within its ranges."""
+
     def draw() -> tuple[Task, ...]:
         return task_set(
             n,
@@ -59,7 +59,8 @@ def test_task_set_is_reproducible_and_within_its_ranges(
 
 
 @given(seed=st.integers(0, 2**32), interval_s=st.floats(1.0, 600.0))
-def test_exponential_arrivals_are_a_poisson_process_and_misos_are_none(seed: int, interval_s: float) -> None:
+def test_arrivals(seed: int, interval_s: float) -> None:
+    """Exponential arrivals are a Poisson process, and MISO's are none."""
     for arrivals, variation in (("exponential", 1.0), ("miso", interval_s**-0.5)):
         times_s = arrivals_s(4000, rng=np.random.default_rng(seed), arrivals=arrivals, interval_s=interval_s)
         steps_s = np.diff(times_s)
@@ -68,7 +69,8 @@ def test_exponential_arrivals_are_a_poisson_process_and_misos_are_none(seed: int
 
 
 @given(st.lists(st.floats(0, 10**5), min_size=1, max_size=200))
-def test_recipe_durations_are_ascending_and_within_their_range(durations_s: list[float]) -> None:
+def test_recipe(durations_s: list[float]) -> None:
+    """Recipe durations are ascending and within their range."""
     jobs = [TraceJob(i, 0.0, duration_s, 1) for i, duration_s in enumerate([*durations_s, 300.0])]
     made_s = recipe_durations_s(jobs)
     assert made_s.shape == (100,)
@@ -79,7 +81,8 @@ def test_recipe_durations_are_ascending_and_within_their_range(durations_s: list
 
 
 @given(trace_rows(min_size=2), st.data())
-def test_read_trace_reads_or_counts_every_row(rows: list[tuple[int, datetime, int, int]], data: st.DataObject) -> None:
+def test_trace_rows(rows: list[tuple[int, datetime, int, int]], data: st.DataObject) -> None:
+    """Read trace reads or counts every row."""
     spoilt = data.draw(st.sets(st.integers(1, len(rows) - 1), max_size=len(rows) - 1))
     lines = [f"{i},{when},{'?' if row in spoilt else s},{gpus}" for row, (i, when, s, gpus) in enumerate(rows)]
     with tempfile.TemporaryDirectory() as folder:
@@ -91,13 +94,15 @@ def test_read_trace_reads_or_counts_every_row(rows: list[tuple[int, datetime, in
 
 
 @given(task_sets(online=True))
-def test_read_tasks_returns_what_write_tasks_wrote(tasks: tuple[Task, ...]) -> None:
+def test_task_file(tasks: tuple[Task, ...]) -> None:
+    """Read tasks returns what write tasks wrote."""
     with tempfile.TemporaryDirectory() as folder:
         assert read_tasks(write_tasks(Path(folder) / "tasks.csv", tasks)) == tasks
 
 
 @given(clusters())
-def test_cluster_parse_reads_the_text_of_a_cluster(cluster: Cluster) -> None:
+def test_cluster(cluster: Cluster) -> None:
+    """Cluster parse reads the text of a cluster."""
     again = Cluster.parse(str(cluster))
     assert sorted(card.name for card in again.gpus) == sorted(card.name for card in cluster.gpus)
     assert again.kinds == cluster.kinds
@@ -105,5 +110,6 @@ def test_cluster_parse_reads_the_text_of_a_cluster(cluster: Cluster) -> None:
 
 
 @given(residents())
-def test_resident_reads_the_text_of_a_resident(drawn: Resident) -> None:
+def test_resident(drawn: Resident) -> None:
+    """Resident reads the text of a resident."""
     assert resident(str(drawn)) == drawn

@@ -31,39 +31,35 @@ def _time_s(constants, card, workload: Workload) -> float:
     return co_run(card, [Resident(workload)], constants=constants).tasks[0].time_s
 
 
-def test_complete_gives_every_gpu_and_network_of_the_catalogue_in_both_engines():
+def test_complete():
+    """Every GPU and network of the catalogue has constants in both engines."""
     constants = default()
     for gpu in catalogue.gpus():
         for engine in ("eager", "tensorrt"):
             for model in catalogue.paper_models():
                 timing = constants.timing[gpu, engine, model]
                 assert timing.work_per_sample_s > 0
-                assert (gpu, engine, model) in constants.timing
         assert constants.power[gpu].dynamic_w > 0
         assert gpu in constants.contention
-    assert set(constants.timing) >= {(gpu, "eager", "resnet50") for gpu in catalogue.gpus()}
+    assert {gpu for gpu, _, _ in constants.timing} == set(catalogue.gpus())
     assert ("A100", "eager", "no_such_network") not in constants.timing
     assert ("no such GPU", "eager", "resnet50") not in constants.timing
 
 
-def test_complete_keeps_what_was_measured():
-    fitted, completed = read(files.data("calibration", "constants.csv")), default()
-    assert all(completed.timing[key] == timing for key, timing in fitted.timing.items())
-    assert all(completed.power[gpu] == power for gpu, power in fitted.power.items())
-
-
-def test_a_card_without_records_is_never_anchored_and_less_certain_than_one_with():
+def test_card_without_records():
+    """A card without records is never anchored and less certain than one with."""
     constants = _completed(_card(fp16_tflops=150.0, mem_bw_gbs=1000.0))
     unknown, known = (constants.timing[gpu, "eager", "resnet50"] for gpu in ("Made-Up", "A100-PCIe"))
-    assert not (unknown.anchored)
-    assert not (known.anchored)
+    assert not unknown.anchored
+    assert not known.anchored
     assert unknown.transfer >= constants.laws.speed["cnn", "fp32"].uncertainty
     assert constants.timing["A100", "eager", "resnet50"].transfer < known.transfer < unknown.transfer
 
 
 @pytest.mark.parametrize("engine", ["eager", "tensorrt"])
 @pytest.mark.parametrize("model", ["resnet50", "vgg19", "bert_large"])
-def test_the_ratio_of_full_cards_is_that_of_the_law_under_their_own_limits(model: str, engine: str):
+def test_ratio_of_cards(model: str, engine: str):
+    """The ratio of full cards is that of the law under their own limits."""
     card = _card(fp16_tflops=150.0, mem_bw_gbs=1000.0, tdp_w=250.0, idle_w=40.0)
     constants = _completed(card)
     ratio, _ = speed_ratio(constants, card, A100, catalogue.kind(model), "fp32")
@@ -72,7 +68,8 @@ def test_the_ratio_of_full_cards_is_that_of_the_law_under_their_own_limits(model
     assert slower == pytest.approx(1 / ratio, rel=0.05)  # latency stays
 
 
-def test_more_rate_and_bandwidth_never_slow_a_card_down():
+def test_faster_card():
+    """More rate and bandwidth never slow a card down."""
     cards = [_card(f"Card-{size}", fp16_tflops=100.0 * size, mem_bw_gbs=700.0 * size, tdp_w=1e4) for size in (1, 2, 4)]
     constants = _completed(*cards)
     for batch_size in (1, 8, 64):
@@ -80,7 +77,8 @@ def test_more_rate_and_bandwidth_never_slow_a_card_down():
         assert times == sorted(times, reverse=True)
 
 
-def test_nearest_by_takes_the_own_cells_then_those_of_the_generation():
+def test_nearest():
+    """The nearest card is the measured one itself, then one of its generation."""
     law = SpeedLaw(0.3, 0.6, 0.2)
     measured = [catalogue.gpu(name) for name in ("T4", "V100", "A100")]
     assert nearest_by(law, catalogue.gpu("V100"), measured) == "V100"
@@ -88,7 +86,8 @@ def test_nearest_by_takes_the_own_cells_then_those_of_the_generation():
     assert nearest_by(law, replace(catalogue.gpu("T4"), name="Older", mem_bw_gbs=300.0), measured) == "T4"
 
 
-def test_a_network_without_measurements_lies_between_its_neighbours():
+def test_network_between():
+    """A network without measurements lies between its neighbours."""
     between = replace(catalogue.model("resnet101"), name="resnet120", gflops=19.0, activations_m=19.0, layers=125)
     constants = _completed(models=[between])
     for gpu in ("T4", "V100", "A100", "L4"):
@@ -101,7 +100,8 @@ def test_a_network_without_measurements_lies_between_its_neighbours():
         assert timing.transfer >= constants.laws.workload.uncertainty
 
 
-def test_speed_ratio_uses_the_offset_of_a_card_that_a_record_speaks_of():
+def test_offset():
+    """The ratio of speeds uses the offset of a card that a record speaks of."""
     constants = default()
     l4 = catalogue.gpu("L4")
     ratio, known = speed_ratio(constants, l4, A100, "transformer", "fp16")
@@ -110,13 +110,3 @@ def test_speed_ratio_uses_the_offset_of_a_card_that_a_record_speaks_of():
     offsets = [constants.laws.cards[gpu, "transformer", "fp16"].offset for gpu in ("L4", "A100")]
     assert ratio == pytest.approx(by_law * exp(offsets[0] - offsets[1]))
     assert known < law.uncertainty
-
-
-def test_small_batches_of_a_card_without_measurements_are_less_certain():
-    constants = _completed(_card(mem_bw_gbs=1000.0))
-    card = replace(A100, name="Made-Up", mem_bw_gbs=1000.0)
-    spreads = [
-        co_run(card, [Resident(Workload("bert_large", size))], constants=constants).tasks[0].uncertainty
-        for size in (1, 2, 4)
-    ]
-    assert spreads[0] > spreads[1] > spreads[2]

@@ -42,44 +42,43 @@ def resident(name: str, batch: int, pct: int = 100, precision: str = "fp32") -> 
     return Resident(Workload(name, batch, precision), pct)
 
 
-def test_time_is_the_sum_of_all_parts():
-    # 1 + 2 + 4 + (3^1.5 + 4^1.5)^(2/3) ms
-    estimate = co_run(GPU, [resident("m", 1)], constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.007 + FILLED_S, rel=1e-12)
+@pytest.mark.parametrize(
+    ("alone", "sm_mhz", "expected_s"),
+    [
+        # 1 + 2 + 4 + (3^1.5 + 4^1.5)^(2/3) ms
+        (resident("m", 1), None, 0.007 + FILLED_S),
+        # A share divides the work alone: 1 + 2 + 4 / 0.5 + (6^1.5 + 4^1.5)^(2/3) ms
+        (resident("m", 1, 50), None, 0.011 + 1e-3 * (6**1.5 + 8) ** (2 / 3)),
+        # A clock changes the time of the work alone: 1 + 2 + (4 + 5.6) x 1000 / 500 ms
+        (resident("m", 1), 500, 0.003 + 2 * (0.004 + FILLED_S)),
+        # Half precision shortens work and memory: 1 + 1 + 2 + (1.5^1.5 + 2^1.5)^(2/3) ms
+        (resident("m", 1, precision="fp16"), None, 0.004 + FILLED_S / 2),
+    ],
+    ids=["sum of all parts", "half of the GPU", "half of the clock", "half precision"],
+)
+def test_time(alone: Resident, sm_mhz: int | None, expected_s: float):
+    """Time of an iteration is the sum of its parts."""
+    estimate = co_run(GPU, [alone], sm_mhz, constants=constants(m=MIXED), power_cap_w=1e6)
+    assert estimate.tasks[0].time_s == pytest.approx(expected_s, rel=1e-9)
 
 
-def test_share_divides_only_the_work():
-    # 1 + 2 + 4 / 0.5 + (6^1.5 + 4^1.5)^(2/3) ms
-    estimate = co_run(GPU, [resident("m", 1, 50)], constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.011 + 1e-3 * (6**1.5 + 8) ** (2 / 3), rel=1e-9)
-
-
-def test_clock_changes_only_the_time_of_the_work():
-    # 1 + 2 + (4 + 5.6) x 1000 / 500 ms
-    estimate = co_run(GPU, [resident("m", 1)], 500, constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.003 + 2 * (0.004 + FILLED_S), rel=1e-12)
-
-
-def test_half_precision_shortens_work_and_memory():
-    # 1 + 1 + 2 + (1.5^1.5 + 2^1.5)^(2/3) ms
-    estimate = co_run(GPU, [resident("m", 1, precision="fp16")], constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.004 + FILLED_S / 2, rel=1e-12)
-
-
-def test_host_part_hides_a_short_gpu_part():
+def test_host():
+    """Host part hides a short GPU part."""
     timing = Timing(0.0, 0.0, 0.0, 0.001, host_s=0.01)
     estimate = co_run(GPU, [resident("m", 1)], constants=constants(m=timing))
     assert estimate.tasks[0].time_s == pytest.approx(0.01, rel=1e-6)
 
 
-def test_power_of_a_full_gpu_at_the_top_clock_and_at_the_knee():
+def test_power():
+    """Power of a full GPU at the top clock and at the knee."""
     top = co_run(GPU, [resident("p", 1)], constants=constants(p=PURE), power_cap_w=1e6)
     low = co_run(GPU, [resident("p", 1)], 500, constants=constants(p=PURE), power_cap_w=1e6)
     assert top.power_w == pytest.approx(250.0)
     assert low.power_w == pytest.approx(50.0 + 200.0 * 0.5 * 0.25)
 
 
-def test_power_cap_lowers_the_clock_until_the_power_fits():
+def test_power_cap():
+    """A power cap lowers the clock until the power fits."""
     estimate = co_run(GPU, [resident("p", 1)], constants=constants(p=PURE))
     # 200 f (0.5 + 0.5 (1000 f - 500) / 500)^2 = 200 f^3 = 150
     assert estimate.sm_mhz == pytest.approx(1000 * 0.75 ** (1 / 3), rel=1e-9)
@@ -87,14 +86,16 @@ def test_power_cap_lowers_the_clock_until_the_power_fits():
     assert estimate.tasks[0].time_s == pytest.approx(0.01 / 0.75 ** (1 / 3), rel=1e-9)
 
 
-def test_two_residents_with_the_whole_gpu_take_turns():
+def test_take_turns():
+    """Two residents with the whole GPU take turns."""
     estimate = co_run(GPU, [resident("p", 1), resident("p", 1)], constants=constants(p=PURE), power_cap_w=1e6)
     # c^16 = 1 + 2^16 - 2
     assert [task.time_s for task in estimate.tasks] == pytest.approx([0.01 * (2**16 - 1) ** (1 / 16)] * 2, rel=1e-12)
     assert estimate.power_w == pytest.approx(250.0)
 
 
-def test_residents_within_100_pct_slow_down_by_contention_alone():
+def test_contention():
+    """Residents within 100 % slow down by contention alone."""
     contention = Contention(strength=0.1, wait_s=1e-5)
     timing = Timing(0.0, 0.002, 0.0, 0.01, kernels=100.0)
     sets = {pct: [resident("p", 1, pct), resident("p", 1, pct)] for pct in (30, 45)}
@@ -106,7 +107,8 @@ def test_residents_within_100_pct_slow_down_by_contention_alone():
         assert times_s[1] == pytest.approx(times_s[0] * 1.1 + 100 * 1e-5, rel=0.015 if pct == 45 else 1e-4)
 
 
-def test_contention_grows_with_the_share_of_the_co_runner_over_the_own():
+def test_larger_co_runner():
+    """Contention grows with the share of the co-runner over the own."""
     contention = Contention(strength=0.1, wait_s=0.0)
     timing = Timing(0.0, 0.02, 0.0, 0.001)
     run = co_run(GPU, [resident("p", 1, 10), resident("p", 1, 40)], constants=constants(contention, p=timing))
@@ -114,37 +116,37 @@ def test_contention_grows_with_the_share_of_the_co_runner_over_the_own():
     assert run.tasks[1].time_s == pytest.approx(1.025 * 0.0225, rel=1e-3)
 
 
-def test_an_idle_gpu_draws_idle_power():
+def test_idle():
+    """An idle GPU draws idle power."""
     estimate = co_run(GPU, [], constants=constants())
     assert (estimate.power_w, estimate.tasks) == (50.0, ())
 
 
-def test_utilisation_is_the_busy_part_of_sms_and_memory():
+def test_utilisation():
+    """Utilisation is the busy part of SMs and memory."""
     estimate = co_run(GPU, [resident("m", 1)], constants=constants(m=MIXED), power_cap_w=1e6)
     assert estimate.tasks[0].sm_util_pct == pytest.approx(0.7 / (0.007 + FILLED_S))
     assert estimate.tasks[0].dram_util_pct == pytest.approx(0.2 / (0.007 + FILLED_S))
 
 
-@pytest.mark.parametrize("cap_w", [50.0, 10.0, -1.0, float("nan")])
-def test_co_run_refuses_a_cap_at_or_below_idle_power(cap_w: float):
-    with pytest.raises(InputError, match="idle power"):
-        co_run(GPU, [resident("p", 1)], constants=constants(p=PURE), power_cap_w=cap_w)
+@pytest.mark.parametrize(
+    ("gpu", "name", "sm_mhz", "cap_w", "found"),
+    [
+        (GPU, "p", None, 50.0, "idle power"),
+        (GPU, "p", None, float("nan"), "idle power"),
+        (GPU, "p", 600, None, "nearest"),
+        (GPU, "q", None, None, "calibrated model"),
+        (replace(GPU, name="H"), "p", None, None, "one of G"),
+    ],
+)
+def test_refusals(gpu: Gpu, name: str, sm_mhz: int | None, cap_w: float | None, found: str):
+    """Caps below idle power, clocks off the grid and unknown names are refused."""
+    with pytest.raises(InputError, match=found):
+        co_run(gpu, [resident(name, 1)], sm_mhz, constants=constants(p=PURE), power_cap_w=cap_w)
 
 
-def test_co_run_refuses_a_clock_off_the_grid():
-    with pytest.raises(InputError, match="nearest"):
-        co_run(GPU, [resident("p", 1)], 600, constants=constants(p=PURE))
-
-
-def test_co_run_refuses_an_unknown_workload_or_gpu():
-    with pytest.raises(InputError, match="calibrated model"):
-        co_run(GPU, [resident("q", 1)], constants=constants(p=PURE))
-    other = Gpu("H", "H", "toy", 1, 1, 1.0, 1.0, 1.0, 1.0, 200.0, 50.0, (1000,))
-    with pytest.raises(InputError, match="one of G"):
-        co_run(other, [resident("p", 1)], constants=constants(p=PURE))
-
-
-def test_board_power_counts_the_clocks_while_a_kernel_runs():
+def test_clock_power():
+    """Clocks take power while a kernel runs."""
     alone = Iteration(0.0, 0.0, 0.0, 1e-3, 0.0, 0.1, 0.0, 0.0, 1, True, Uncertainty())
     with_clocks = replace(POWER, clock_w=30.0)
     for mhz in (500.0, 700.0, 1000.0):
@@ -154,7 +156,8 @@ def test_board_power_counts_the_clocks_while_a_kernel_runs():
     assert board_power_w(with_clocks, [], 1000.0, 1000.0) == POWER.idle_w
 
 
-def test_board_power_grows_with_the_intensity_and_never_falls_when_work_is_added():
+def test_intensity():
+    """Board power grows with the intensity, and never falls when work is added."""
     dense = Iteration(0.0, 0.0, 0.0, 1e-3, 0.0, 1.0, 0.0, 0.0, 1, True, Uncertainty(), work_power=WorkPower(1.5))
     light = replace(dense, work_power=WorkPower(0.4))
     dense_w, light_w = (board_power_w(POWER, [one], 1000.0, 1000.0) - POWER.idle_w for one in (dense, light))
@@ -163,7 +166,8 @@ def test_board_power_grows_with_the_intensity_and_never_falls_when_work_is_added
     assert board_power_w(POWER, [light, dense], 1000.0, 1000.0) >= board_power_w(POWER, [light], 1000.0, 1000.0)
 
 
-def test_operations_and_traffic_draw_power_by_their_rates():
+def test_rates():
+    """Operations and traffic draw power by their rates."""
     power = replace(POWER, cache_mb=100.0)
     one = Iteration(
         0.0, 0.0, 0.0, 1e-2, 0.0, 1.0, 0.0, 0.0, 1, True, Uncertainty(),
@@ -178,18 +182,11 @@ def test_operations_and_traffic_draw_power_by_their_rates():
     assert both_w == pytest.approx(50.0 + 2 * 200.0 * (2 + 4 * 2 / 3) / 10)
 
 
-def test_a_held_clock_adds_to_idle_power():
+def test_held_clock():
+    """A held clock adds to idle power."""
     power = replace(POWER, idle_clock_w=20.0)
     assert board_power.idle_power_w(power, 1000.0, 1000.0) == 70.0
     assert board_power.idle_power_w(power, 500.0, 1000.0) == pytest.approx(50.0 + 20.0 * 0.5 * 0.25)
     held = replace(constants(p=PURE), power={"G": power})
     assert co_run(GPU, [], 1000, constants=held).power_w == 50.0, "an empty GPU rests"
     assert co_run(GPU, [resident("p", 1)], constants=held, power_cap_w=1e6).power_w == pytest.approx(270.0)
-
-
-def test_power_goes_with_the_times_that_contention_leaves():
-    slowed = constants(replace(NO_CONTENTION, strength=1.0), p=PURE)
-    residents = [resident("p", 1, 40), resident("p", 1, 40)]
-    free, held = (co_run(GPU, residents, constants=each, power_cap_w=1e6) for each in (constants(p=PURE), slowed))
-    assert held.tasks[0].time_s > free.tasks[0].time_s
-    assert held.power_w < free.power_w

@@ -35,23 +35,26 @@ def written(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def test_jobs_of_alibaba_have_an_end_and_percent_of_gpus(written: Callable[[str], Path]) -> None:
+def test_alibaba(written: Callable[[str], Path]) -> None:
+    """Jobs of Alibaba have an end, and GPUs in per cent."""
     columns = {"arrival": "start_time", "end": "end_time", "gpus": "plan_gpu"}
     tasks = hs.import_jobs(written(ALIBABA), columns, gpu_unit=100, skip_bad=True)
     assert [(task.id, task.arrival_s, task.gpus) for task in tasks] == [(0, 0.0, 3), (1, 200.0, 1)]
     assert tasks[1].iterations == pytest.approx(hs.iterations("resnet50:8", 300.0))
-    with pytest.raises(InputError, match="row 3, column start_time: found an empty cell"):
+    with pytest.raises(InputError, match="row 3, column start_time"):
         hs.import_jobs(written(ALIBABA), columns)
 
 
-def test_jobs_of_philly_are_sorted_by_arrival(written: Callable[[str], Path]) -> None:
+def test_philly(written: Callable[[str], Path]) -> None:
+    """Jobs of Philly are sorted by arrival."""
     columns = {"arrival": "submitted_time", "duration": "duration", "gpus": "num_gpus"}
     tasks = hs.import_jobs(written(PHILLY), columns, workloads="vgg16:4", card="V100")
     assert [(task.arrival_s, task.gpus) for task in tasks] == [(0.0, 4), (10.0, 1)]
     assert tasks[0].iterations == pytest.approx(hs.iterations("vgg16:4", 120.0, "V100"))
 
 
-def test_requests_of_azure_have_iterations(written: Callable[[str], Path]) -> None:
+def test_azure(written: Callable[[str], Path]) -> None:
+    """Requests of Azure have iterations."""
     columns = {"arrival": "TIMESTAMP", "iterations": "GeneratedTokens"}
     tasks = hs.import_jobs(written(AZURE), columns, workloads=["gpt2:1", "gpt2:4"], seed=3)
     assert [task.arrival_s for task in tasks] == pytest.approx([0.0, 0.5])
@@ -63,20 +66,15 @@ def test_requests_of_azure_have_iterations(written: Callable[[str], Path]) -> No
     ("columns", "text", "message"),
     [
         ({"arival": "a"}, PHILLY, "Did you mean 'arrival'"),
-        ({"arrival": "submitted_time"}, PHILLY, "arrival and one of duration, end, iterations"),
-        ({"arrival": "submitted", "duration": "duration"}, PHILLY, "column submitted: found a header without it"),
-        (
-            {"arrival": "jobid", "duration": "duration"},
-            PHILLY,
-            "row 2, column jobid: found 'x'; expected seconds, or a",
-        ),
-        ({"arrival": "duration", "end": "num_gpus"}, PHILLY, "expected a value above zero"),
-        ({"arrival": "a", "duration": "b"}, "a,b\nnan,5\n", "found 'nan'; expected seconds"),
-        ({"arrival": "a", "duration": "b"}, "a,b\n", "found no job; expected at least one"),
+        ({"arrival": "submitted_time"}, PHILLY, "one of duration, end"),
+        ({"arrival": "submitted", "duration": "duration"}, PHILLY, "column submitted"),
+        ({"arrival": "jobid", "duration": "duration"}, PHILLY, "row 2, column jobid"),
+        ({"arrival": "duration", "end": "num_gpus"}, PHILLY, "above zero"),
+        ({"arrival": "a", "duration": "b"}, "a,b\nnan,5\n", "'nan'"),
+        ({"arrival": "a", "duration": "b"}, "a,b\n", "no job"),
     ],
 )
-def test_bad_columns_and_rows_are_named(
-    columns: dict[str, str], text: str, message: str, written: Callable[[str], Path]
-) -> None:
+def test_refusals(columns: dict[str, str], text: str, message: str, written: Callable[[str], Path]) -> None:
+    """Bad columns and rows are named."""
     with pytest.raises(InputError, match=message):
         hs.import_jobs(written(text), columns)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
 
 import heshare as hs
-from heshare import Task, Workload
+from heshare import Workload
 from heshare.devices.device_model import co_run
 from heshare.devices.language_models import default_law
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
-from heshare.world.workload import Resident
+from heshare.world.workload import Model, Resident
 
-LANGUAGE_MODELS = [name for name, model in catalogue.models().items() if model.language is not None]
 LLAMA = "llama3_8b"
 ROWS = {
     "title": ("Mine", ""),
@@ -45,22 +43,19 @@ def described(tmp_path: Path, rows: dict[str, tuple[str, str]]):
     return catalogue._read_models(path)["mine"]
 
 
-def test_llama_3_8b_on_an_a100_moves_weights_once_and_the_cache_of_every_sequence():
+def test_llama():
+    """Llama 3 8B on an A100 moves its weights once, and the cache of every sequence."""
     shape = catalogue.model(LLAMA).language
     assert shape.cache_bytes("fp16") == 2 * 32 * 8 * 128 * 2 * 1024
     assert shape.moved_bytes(32, "fp16") == pytest.approx(2 * (8030e6 - 525.3e6) + 32 * 134.2e6, rel=1e-3)
     assert shape.operations(1) == pytest.approx(2 * (8030e6 - 525.3e6), rel=0.05)
-    # 7.4 ms of weights and 2.1 ms of keys and values at 2,039 GB/s, of which 0.92 are reached.
-    assert time_ms("A100", f"{LLAMA}:32", engine="tensorrt") == pytest.approx(10.3, abs=0.3)
-    answer = hs.estimate("A100", f"{LLAMA}:32", precision="fp16")
-    low, high = answer.tasks[0].uncertainty_parts.interval(answer.tasks[0].time_s)
-    assert low < 10e-3 < 14.8e-3 < high < 25e-3
     times = [time_ms("A100", f"{LLAMA}:{size}") for size in (1, 8, 32, 128)]
     assert times == sorted(times)
     assert times[-1] < 3 * times[0]
 
 
-def test_time_of_a_decode_step_is_server_and_longer_of_memory_and_operations():
+def test_decode_step():
+    """A decode step takes the time of the server and the longer of memory and operations."""
     law, gpu, shape = default_law(), catalogue.gpu("H100"), catalogue.model(LLAMA).language
     memory_s = shape.moved_bytes(16, "fp16") / (1e9 * gpu.mem_bw_gbs * law.bandwidth)
     compute_s = shape.operations(16) / (1e12 * gpu.fp16_tflops * law.compute)
@@ -68,15 +63,17 @@ def test_time_of_a_decode_step_is_server_and_longer_of_memory_and_operations():
     assert time_ms("H100", f"{LLAMA}:16") == pytest.approx(1e3 * expected_s, rel=1e-9)
 
 
-def test_memory_is_weights_by_precision_and_cache_by_context():
+def test_memory():
+    """Memory is weights by precision and cache by context."""
     fp16, fp32 = (catalogue.memory_mib(Workload(LLAMA, 32, precision)) for precision in ("fp16", "fp32"))
     assert fp16 == pytest.approx(540 + 2 * 8030e6 / 2**20 + 32 * 128)
     assert fp32 - 540 == pytest.approx(2 * (fp16 - 540))
-    with pytest.raises(InputError, match="llama3_8b:32@100 on T4, which needs"):
+    with pytest.raises(InputError, match="on T4, which needs"):
         hs.estimate("T4", f"{LLAMA}:32", precision="fp16")
 
 
-def test_a_step_reads_the_experts_that_its_tokens_take():
+def test_experts():
+    """A step reads the experts that its tokens take."""
     shape = catalogue.model("qwen3_30b_a3b").language
     one, all_params = 1e6 * (shape.active_params_m - shape.embedding_m), 1e6 * (shape.params_m - shape.embedding_m)
     assert shape.read_params(1) == pytest.approx(one)
@@ -87,27 +84,14 @@ def test_a_step_reads_the_experts_that_its_tokens_take():
     assert dense.read_params(1) == dense.read_params(1e4)
 
 
-def test_a_prefill_computes_its_prompts():
+def test_prefill():
+    """A prefill computes its prompts."""
     one, eight = time_ms("H100", f"{LLAMA}_prefill:1"), time_ms("H100", f"{LLAMA}_prefill:8")
     assert 7.0 < eight / one < 8.0
     assert one > 2 * time_ms("H100", f"{LLAMA}:1")
 
 
-@pytest.mark.parametrize("name", LANGUAGE_MODELS)
-def test_every_card_that_holds_a_language_model_answers_within_its_limit(name: str):
-    for gpu in catalogue.gpus().values():
-        if catalogue.memory_mib(Workload(name, 8, "fp16")) <= gpu.memory_mib:
-            answer = hs.estimate(gpu.name, f"{name}:8", precision="fp16")
-            assert gpu.idle_w < answer.power_w <= gpu.tdp_w
-            assert 0.05 < answer.tasks[0].uncertainty < 0.6
-            slower = [
-                hs.estimate(gpu.name, f"{name}:8", mhz, "fp16") for mhz in gpu.clocks_mhz[:: len(gpu.clocks_mhz) - 1]
-            ]
-            assert slower[0].tasks[0].time_s >= slower[-1].tasks[0].time_s
-            assert slower[0].power_w < slower[-1].power_w
-
-
-@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+@pytest.mark.parametrize("name", [LLAMA, "qwen3_30b_a3b", f"{LLAMA}_prefill"])
 @pytest.mark.parametrize("batch", [1, 8])
 def test_a_card_whose_limit_is_below_the_memory_traffic_moves_less(name: str, batch: int):
     """A T4 at 70 W, where the traffic of a decode step at full bandwidth takes more than 70 W at every clock."""
@@ -124,35 +108,20 @@ def test_a_card_whose_limit_is_below_the_memory_traffic_moves_less(name: str, ba
     assert above_j == pytest.approx(sorted(above_j), rel=0.01)
 
 
-def test_language_models_share_the_bandwidth_of_a_gpu():
-    alone, pair = (hs.estimate("H100", [f"{LLAMA}:32@50"] * n, precision="fp16", engine="tensorrt") for n in (1, 2))
-    shape, law, gpu = catalogue.model(LLAMA).language, default_law(), catalogue.gpu("H100")
-    assert alone.tasks[0].time_s < pair.tasks[0].time_s
-    moved = sum(shape.moved_bytes(32, "fp16") / task.time_s for task in pair.tasks)
-    assert moved <= 1e9 * gpu.mem_bw_gbs * law.bandwidth * 1.001
-    beside = hs.estimate("H100", [f"{LLAMA}:32@50", "resnet50:8@50"], precision="fp16")
-    assert beside.tasks[1].time_s >= hs.estimate("H100", "resnet50:8@50", precision="fp16").tasks[0].time_s
-
-
-def test_a_large_decoder_without_a_shape_is_refused(tmp_path: Path, monkeypatch):
+def test_no_shape(tmp_path: Path, monkeypatch):
+    """A large decoder without a shape is refused."""
     known = {**catalogue.models(), "mine": hs_model(tmp_path, {**ROWS, **SIZES})}
     monkeypatch.setattr(catalogue, "models", lambda: known)
-    with pytest.raises(InputError, match="mine, which decodes with 8030 million parameters, without heads, kv_heads"):
+    with pytest.raises(InputError, match="without heads"):
         hs.estimate("A100", "mine:32", precision="fp16")
 
 
 def hs_model(tmp_path: Path, rows):
-    from heshare.world.workload import Model
-
     return Model(name="mine", **described(tmp_path, rows))
 
 
-def test_the_decoder_of_table_iv_keeps_its_law():
-    assert catalogue.shape("transformer") is catalogue.shape("gpt2") is catalogue.shape("no_such_network") is None
-    assert hs.estimate("V100", "transformer:8").tasks[0].anchored
-
-
-def test_a_shape_gives_the_other_fields_of_a_description(tmp_path: Path):
+def test_shape(tmp_path: Path):
+    """A shape gives the other fields of a description."""
     model = hs_model(tmp_path, {**ROWS, **SHAPE})
     assert model.gflops == pytest.approx(16.06 + 0.54, abs=0.1)
     assert model.memory_per_sample_mib == pytest.approx(128)
@@ -175,17 +144,8 @@ def test_a_shape_gives_the_other_fields_of_a_description(tmp_path: Path):
         ({"context": ("1024", "words")}, "expected tokens"),
     ],
 )
-def test_a_wrong_description_is_refused_with_what_is_missing(tmp_path: Path, changes, message: str):
+def test_refusals(tmp_path: Path, changes, message: str):
+    """A wrong description is refused with what is missing."""
     rows = {field: row for field, row in {**ROWS, **SHAPE, **changes}.items() if row is not None}
     with pytest.raises(InputError, match=message):
         described(tmp_path, rows)
-
-
-@pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
-@pytest.mark.parametrize("policy", ["srtf", "marginal", "heshare:trade-off"])
-def test_tasks_of_language_models_run_under_policies_beside_others(policy: str):
-    workloads = [Workload(LLAMA, 8, "fp16"), Workload(LLAMA, 32, "fp16"), Workload(f"{LLAMA}_prefill", 1, "fp16")]
-    tasks = [Task(i, workload, 200.0) for i, workload in enumerate([*workloads, Workload("resnet50", 8)])]
-    run = hs.run(tasks, "1xA100,1xH100", policy)
-    alone_s = [min(time_ms(gpu, f"{task.workload}") for gpu in ("A100", "H100")) / 5 for task in tasks[:3]]
-    assert all(found > 0.99 * least for found, least in itertools.zip_longest(run.execution_s[:3], alone_s))

@@ -15,10 +15,6 @@ from heshare.shared.errors import InputError
 from heshare.shared.files import root
 from heshare.testing.policy_contract import PolicyContract
 
-PAGE = root() / "docs" / "policies.md"
-SECTION = PAGE.read_text("utf-8").split("\n## Write a policy\n")[1].split("\n## ")[0]
-EXAMPLES = re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL)
-
 
 @pytest.fixture
 def register_policy():
@@ -39,11 +35,15 @@ def first_gpu(event, view, predictions):
     return [Start(task.id, 0) for task in view.waiting[:1] if free]
 
 
-def test_examples_of_the_page_run_and_keep_the_contract(capsys):
-    assert len(EXAMPLES) == 3
+def test_page(capsys):
+    """Examples of docs/policies.md run, and keep the contract."""
+    page = root() / "docs" / "policies.md"
+    section = page.read_text("utf-8").split("\n## Write a policy\n")[1].split("\n## ")[0]
+    examples = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    assert examples
     try:
-        for code in EXAMPLES:
-            exec(compile(code, str(PAGE), "exec"), {"__name__": "page"})
+        for code in examples:
+            exec(compile(code, str(page), "exec"), {"__name__": "page"})
     finally:
         registry.unregister("duo")
     printed = capsys.readouterr().out
@@ -51,7 +51,8 @@ def test_examples_of_the_page_run_and_keep_the_contract(capsys):
     assert printed.count("holds:") == sum(name.startswith("test_") for name in vars(PolicyContract))
 
 
-def test_policy_registers_a_function(register_policy):
+def test_registration(register_policy):
+    """A function is registered as a policy."""
     register_policy("first", first_gpu, title="First")
     assert registry.title("first") == "First"
     assert registry.make("first").traits == Traits(False, False, False)
@@ -61,7 +62,8 @@ def test_policy_registers_a_function(register_policy):
     assert (frame["avg_jct_s"] > 0).all()
 
 
-def test_policy_replaces_itself_but_no_policy_of_the_package(register_policy):
+def test_replacement(register_policy):
+    """A policy replaces itself, but none of the package."""
     register_policy("first", first_gpu)
     register_policy("first", first_gpu, title="Second")
     assert registry.title("first") == "Second"
@@ -71,7 +73,8 @@ def test_policy_replaces_itself_but_no_policy_of_the_package(register_policy):
     assert "random" in registry.policies()
 
 
-def test_runs_of_a_function_without_a_file_are_not_kept(register_policy, tmp_path, monkeypatch, kept_cells):
+def test_not_kept(register_policy, tmp_path, monkeypatch, kept_cells):
+    """Runs of a function without a file are not kept."""
     register_policy("first", first_gpu)
     assert len(sweep(make_grid("first", "T4", 2, seeds=1), folder=tmp_path)) == 1
     assert len(list(tmp_path.rglob("*.json"))) == 1

@@ -46,45 +46,45 @@ def run_ablation(name, predictor=None):
         ("/true-predictor", Traits(True, True, True)),
     ],
 )
-def test_traits_of_each_ablation(name, traits):
+def test_traits(name, traits):
+    """Traits of each ablation."""
     assert make(f"heshare:trade-off{name}").traits == traits
 
 
-def test_trade_off_uses_mps_clocks_and_batches():
+def test_trade_off():
+    """Trade-off uses MPS, clocks and batches."""
     result = run_ablation("heshare:trade-off")
     assert {interval.mps_pct for interval in result.record.intervals} - {100}
     assert not result.timeline["requested_mhz"].isna().any()
     assert result.timeline["tasks"].max() > 1
 
 
-def test_without_mps_all_tasks_have_100_percent():
-    result = run_ablation("heshare:trade-off/no-mps")
-    assert {interval.mps_pct for interval in result.record.intervals} == {100}
-    assert result.timeline["tasks"].max() > 1
-
-
-def test_without_clocks_none_is_requested():
+def test_missing_part():
+    """Each ablation lacks the part of its name."""
+    no_mps = run_ablation("heshare:trade-off/no-mps")
+    assert {interval.mps_pct for interval in no_mps.record.intervals} == {100}
+    assert no_mps.timeline["tasks"].max() > 1
     assert run_ablation("heshare:trade-off/no-clock").timeline["requested_mhz"].isna().all()
-
-
-def test_without_batches_no_tasks_share():
     assert run_ablation("heshare:trade-off/no-batches").timeline["tasks"].max() == 1
 
 
-def test_random_placement_equals_the_policy_random():
+def test_random_placement():
+    """Random placement equals the policy Random."""
     assert placement(run_ablation("heshare:trade-off/random-placement")) == placement(
         run(TASKS, CLUSTER, make("random"), predictor=DevicePredictor(), rng=np.random.default_rng(0))
     )
 
 
-def test_the_true_predictor_ignores_a_wrong_one():
+def test_true_predictor():
+    """The true predictor ignores a wrong one."""
     right, wrong = run_ablation("heshare:trade-off"), run_ablation("heshare:trade-off", WrongPredictor())
     true = run_ablation("heshare:trade-off/true-predictor", WrongPredictor())
     assert true.record == right.record != wrong.record
     assert true.predictor_calls == right.predictor_calls > 0
 
 
-def test_every_ablation_equals_trade_off_with_parameters():
+def test_parameters():
+    """Every ablation equals Trade-off with parameters."""
     for name, (_, preset) in ABLATIONS.items():
         parameters = ",".join(f"{key}={value}" for key, value in preset.items())
         short, long = make(f"heshare:trade-off/{name}"), make(f"heshare:trade-off({parameters})")

@@ -31,7 +31,8 @@ def timeline_rows(result):
     return [(row.gpu, row.start_s, row.end_s, row.residents) for row in result.timeline.itertuples()]
 
 
-def test_a_batch_starts_when_the_batch_before_has_ended():
+def test_next_batch():
+    """A batch starts when the batch before has ended."""
     tasks = [Task(index, LIGHT, iterations) for index, iterations in enumerate([1.0, 3.0, 2.0])]
     result = run_policy(tasks, FixedPlanPolicy(plan(tasks, (Batch((0, 1), (40, 60), 1000), Batch((2,), (100,), 500)))))
     assert timeline_rows(result) == [(0, 0.0, 2.0, "0@40+1@60"), (0, 2.0, 4.0, "1@60"), (0, 4.0, 8.0, "2@100")]
@@ -40,7 +41,8 @@ def test_a_batch_starts_when_the_batch_before_has_ended():
     assert result.energy_active_j == 4.0 * 110.0 + 4.0 * 60.0
 
 
-def test_gpus_release_their_batches_independently():
+def test_independent_gpus():
+    """GPUs release their batches independently."""
     tasks = [Task(0, LIGHT, 5.0), Task(1, LIGHT, 1.0), Task(2, LIGHT, 1.0)]
     result = run_policy(
         tasks, FixedPlanPolicy(plan(tasks, (Batch((0,), (100,)),), (Batch((1,), (100,)), Batch((2,), (100,))))), 2
@@ -49,19 +51,21 @@ def test_gpus_release_their_batches_independently():
     assert result.timeline["requested_mhz"].isna().all()
 
 
-def test_fixed_plan_derives_its_traits_from_the_batches():
+def test_traits():
+    """A fixed plan derives its traits from the batches."""
     tasks = [Task(0, LIGHT, 1.0), Task(1, LIGHT, 1.0)]
     assert FixedPlanPolicy(plan(tasks, (Batch((0, 1), (50, 50)),))).traits == Traits(False, True, False)
     clocked = plan(tasks, (Batch((0,), (100,), 500), Batch((1,), (100,))))
     assert FixedPlanPolicy(clocked).traits == Traits(True, False, False)
 
 
-def test_fixed_plan_rejects_other_tasks_and_another_cluster():
+def test_other_tasks():
+    """A fixed plan rejects other tasks and another cluster."""
     tasks = [Task(0, LIGHT, 1.0)]
     policy = FixedPlanPolicy(plan(tasks, (Batch((0,), (100,)),)))
-    with pytest.raises(PolicyError, match="2 tasks wait, and the plan is for 1"):
+    with pytest.raises(PolicyError, match="the plan is for 1"):
         run_policy([*tasks, Task(1, LIGHT, 1.0)], policy)
-    with pytest.raises(PolicyError, match="the plan is for 1xToy, and the run is on 2xToy"):
+    with pytest.raises(PolicyError, match="the run is on 2xToy"):
         run_policy(tasks, policy, gpus=2)
 
 
@@ -81,7 +85,8 @@ class LongestFirst(PlanReleasePolicy):
         return [[Batch((task.id,), (100,)) for task in longest]]
 
 
-def test_new_tasks_are_planned_together_with_those_not_started():
+def test_new_tasks():
+    """New tasks are planned together with those not started."""
     policy = LongestFirst()
     tasks = [Task(0, LIGHT, 4.0), Task(1, LIGHT, 1.0), Task(2, LIGHT, 2.0, 1.0), Task(3, LIGHT, 3.0, 2.0)]
     result = run_policy(tasks, policy)

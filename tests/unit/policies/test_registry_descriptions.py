@@ -23,13 +23,15 @@ from heshare.shared.errors import InputError
         ("heshare:trade-off/no-clock(population=10)", "heshare:trade-off/no-clock(population=10)"),
     ],
 )
-def test_canonical_description_is_the_name_of_the_policy(text, description):
+def test_canonical(text, description):
+    """The canonical description is the name of the policy."""
     assert canonical(text) == description
     assert make(text).name == description
     assert canonical(description) == description
 
 
-def test_title_lists_changed_parameters():
+def test_title():
+    """A title lists changed parameters."""
     assert title("morak(k=3,cap=0.7)") == "Morak (cap 0.7, k 3)"
     assert title("morak(k=2)") == "Morak"
     assert title("unregistered(k=2)") == "unregistered(k=2)"
@@ -38,14 +40,14 @@ def test_title_lists_changed_parameters():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("morak(capp=0.7)", "found parameter 'capp' of morak; expected one of its parameters: cap, dt_s, elastic"),
+        ("morak(capp=0.7)", "cap, dt_s, elastic"),
         ("random(k=2)", "none at all"),
-        ("morak(k=2.5)", "found k=2.5 of morak; expected a whole number, such as 2"),
-        ("morak(cap=high)", "expected a number, such as 0.8"),
+        ("morak(k=2.5)", "expected a whole number"),
+        ("morak(cap=high)", "expected a number"),
         ("morak(cap=nan)", "expected a number"),
         ("morak(elastic=perhaps)", "expected yes or no"),
         ("heshare:en-opt(mps_pcts=10/x)", "whole numbers with /"),
-        ("heshare:en-opt(mps_pcts=10/20)", "ascending percentages from 1 that end with 100"),
+        ("heshare:en-opt(mps_pcts=10/20)", "ascending percentages"),
         ("heshare:en-opt(placement=sensitivity)", "heshare or random"),
         ("morak(k=2,k=3)", "k twice"),
         ("morak(k)", "parameters such as cap=0.7"),
@@ -53,13 +55,15 @@ def test_title_lists_changed_parameters():
         ("morrak(k=2)", "Did you mean .morak."),
     ],
 )
-def test_make_raises_one_line_for_a_bad_description(text, message):
+def test_refusals(text, message):
+    """A bad description is refused in one line."""
     with pytest.raises(InputError, match=message) as error:
         make(text)
     assert "\n" not in str(error.value)
 
 
-def test_parameters_reach_the_settings():
+def test_parameters():
+    """Parameters reach the settings."""
     policy = make("heshare:jct-opt(population=12,recovery=no,overload=1)")
     assert isinstance(policy, HeShare)
     assert (policy.choice, policy.settings.population, policy.settings.recovery) == (
@@ -71,22 +75,23 @@ def test_parameters_reach_the_settings():
 
 
 @pytest.mark.parametrize("choice", ["trade-off", "en-opt", "jct-opt"])
-def test_plans_by_the_papers_words_have_the_literal_settings(choice: str) -> None:
+def test_literal(choice: str) -> None:
+    """Plans by the paper's words have the literal settings."""
     policy = make(f"heshare:{choice}/literal")
     assert isinstance(policy, HeShare)
     assert (policy.choice, policy.settings) == (choice, Settings.literal())
 
 
-def test_variants_are_registered_but_not_listed_as_systems():
-    assert set(policies()) < set(policies(variants=True))
-    assert {name for name, entry in policies(variants=True).items() if entry.variant} >= {
-        "morak:heshare-placement",
-        "heshare:trade-off/no-mps",
-    }
-    assert not any(":" in name for name in policies() if name.startswith(("morak", "mu-serve")))
+def test_variants():
+    """Variants are registered but not listed."""
+    variants = {name for name, entry in policies(variants=True).items() if entry.variant}
+    assert variants >= {"morak:heshare-placement", "heshare:trade-off/no-mps"}
+    assert not variants & set(policies())
 
 
-def test_parameters_of_takes_defaults_that_a_description_can_contain():
+def test_defaults():
+    """Parameters are the defaults that a description can contain."""
+
     def factory(*, k: int = 2, planner: object = None, shares: tuple[int, ...] = (1, 2), rest: tuple[str] = ("a",)):
         return k, planner, shares, rest
 

@@ -41,7 +41,8 @@ def in_a_new_process(seed: int = 0) -> Trained:
     return load._shipped("trees", seed)
 
 
-def test_a_kept_model_equals_the_trained_one_bit_for_bit(trained: Trained, trainings: list[int]) -> None:
+def test_kept_model(trained: Trained, trainings: list[int]) -> None:
+    """A kept model equals the trained one to the bit."""
     in_a_new_process()
     loaded = in_a_new_process()
     assert trainings == [0]
@@ -49,9 +50,8 @@ def test_a_kept_model_equals_the_trained_one_bit_for_bit(trained: Trained, train
     assert pickle.dumps(loaded.model) == pickle.dumps(trained.model)
 
 
-def test_a_damaged_model_and_that_of_another_key_or_seed_is_trained(
-    trainings: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_or_other(trainings: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged model, and that of another key or seed, is trained again."""
     in_a_new_process()
     (file,) = tmp_path.rglob("trees-0-*.pickle")
     file.write_bytes(file.read_bytes()[:-1000])
@@ -64,7 +64,8 @@ def test_a_damaged_model_and_that_of_another_key_or_seed_is_trained(
     assert trainings == [0, 0, 3, 0]
 
 
-def test_policies_that_do_not_predict_load_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_model_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Policies that do not predict load no model."""
     front = hs.plan(4, "1xT4,1xA100")
 
     def refuse(kind: str, seed: int) -> Trained:

@@ -15,7 +15,8 @@ V100 = gpu("V100")
 PAIR = (parse_resident("vgg19:8@50"), parse_resident("resnet50:4@30"))
 
 
-def test_co_run_returns_the_times_and_power_of_the_device_model() -> None:
+def test_co_run() -> None:
+    """The oracle returns the times and power of the device model."""
     answer = DevicePredictor().co_run([PAIR, PAIR[:1]], V100, [900, None])
     truth, alone = co_run(V100, PAIR, 900), co_run(V100, PAIR[:1], None)
     assert answer.time_s[0] == pytest.approx([task.time_s for task in truth.tasks])
@@ -24,7 +25,8 @@ def test_co_run_returns_the_times_and_power_of_the_device_model() -> None:
     assert answer.power_w == pytest.approx([truth.power_w, alone.power_w])
 
 
-def test_order_changes_no_bit_and_a_set_is_computed_once() -> None:
+def test_order() -> None:
+    """The order of a set changes no bit, and a set is computed once."""
     predictor = DevicePredictor()
     first = predictor.co_run([PAIR], V100, [None])
     second = predictor.co_run([PAIR[::-1]], V100, [None])
@@ -33,17 +35,20 @@ def test_order_changes_no_bit_and_a_set_is_computed_once() -> None:
     assert predictor.calls == 2
 
 
-def test_solo_predicts_each_workload_at_100_pct() -> None:
+def test_solo() -> None:
+    """Each workload alone is predicted at 100 %."""
     answer = DevicePredictor().solo([Workload("gpt2", 4), Workload("vgg19", 8)], V100, 1380)
     assert answer.time_s.shape == (2, 1)
     assert answer.time_s[1, 0] == co_run(V100, [parse_resident("vgg19:8@100")], 1380).tasks[0].time_s
 
 
-def test_co_run_refuses_a_clock_off_the_grid() -> None:
+def test_off_grid() -> None:
+    """A clock off the grid is refused."""
     with pytest.raises(InputError, match="a clock of its grid"):
         DevicePredictor().co_run([PAIR], V100, [901])
 
 
-def test_another_device_model_can_be_given() -> None:
+def test_other_model() -> None:
+    """Another device model can be given."""
     answer = DevicePredictor(lambda gpu, residents, clock: Rates(900.0, 42.0, [0.5, 0.5])).co_run([PAIR], V100, [None])
     assert (answer.time_s.tolist(), answer.power_w.tolist()) == ([[0.5, 0.5]], [42.0])

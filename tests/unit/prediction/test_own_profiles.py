@@ -23,14 +23,16 @@ def record() -> pd.DataFrame:
     return table[~(is_reference(table) & (table["workload"] == MISSING))].reset_index(drop=True)
 
 
-def test_covered_rows_exclude_tasks_without_reference_rows(record: pd.DataFrame) -> None:
+def test_covered_rows(record: pd.DataFrame) -> None:
+    """Covered rows exclude tasks without reference rows."""
     covered = covered_rows(record)
     named = (record["workload"] == MISSING) | record["co_runners"].str.contains(f"{MISSING}:")
     assert list(covered) == list(~named)
     assert named.any()
 
 
-def test_factory_trains_on_the_covered_rows_and_refuses_the_rest(record: pd.DataFrame) -> None:
+def test_factory(record: pd.DataFrame) -> None:
+    """The predictor is trained on the covered rows, and refuses the rest."""
     make = predictor_factory(record)
     predictor, unused = make(), make()
     sets = [(Resident(Workload("resnet50", 8), 50), Resident(Workload("gpt2", 8), 40))]
@@ -41,7 +43,8 @@ def test_factory_trains_on_the_covered_rows_and_refuses_the_rest(record: pd.Data
         predictor.solo([Workload(MISSING, 8)], gpu("A100"))
 
 
-def test_factory_refuses_too_few_samples(record: pd.DataFrame) -> None:
+def test_too_few_samples(record: pd.DataFrame) -> None:
+    """Factory refuses too few samples."""
     samples = record[~is_reference(record) & covered_rows(record)].head(LEAST_SAMPLES - 1)
     short = pd.concat([record[is_reference(record)], samples], ignore_index=True)
     with pytest.raises(InputError, match="Record for longer"):

@@ -15,7 +15,6 @@ from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
 
 V100 = gpu("V100")
-ALEXNET, RESNET, _, VGG = training.workloads("eaco")
 CNN = Resident(Workload("resnet50", 8), 50)
 
 
@@ -23,18 +22,19 @@ def time_sliced(*workloads):
     return tuple(Resident(one, 100, "time-slice") for one in workloads)
 
 
+def eaco(*places):
+    """Trainings of EaCO's record."""
+    return [training.workloads("eaco")[place] for place in places]
+
+
 @pytest.fixture(scope="module")
 def predictor():
     return load_predictor()
 
 
-def test_solo_predicts_a_training_workload_by_its_record(predictor):
-    answer = predictor.solo([ALEXNET, VGG], gpu("V100-SXM2"))
-    assert answer.time_s[:, 0].tolist() == pytest.approx([0.2778, 0.2889], rel=1e-3)
-
-
-def test_co_run_predicts_a_set_with_an_error_that_the_set_determines(predictor):
-    pair = time_sliced(ALEXNET, VGG)
+def test_error_of_a_set(predictor):
+    """A set is predicted with an error that the set determines."""
+    pair = time_sliced(*eaco(0, 3))
     true = co_run(V100, pair)
     predicted = predictor.co_run([pair, pair[::-1]], V100, [None, V100.max_mhz])
     assert predicted.time_s[0].tolist() == predicted.time_s[1].tolist()[::-1]
@@ -44,7 +44,8 @@ def test_co_run_predicts_a_set_with_an_error_that_the_set_determines(predictor):
     assert SetTable().predict(V100, pair, None)[0] == predicted.time_s[0].tolist()
 
 
-def test_errors_have_the_stated_spread():
+def test_spread():
+    """Errors have the stated spread."""
     table = SetTable()
     pairs = [time_sliced(*pair) for pair in combinations_with_replacement(training.workloads("gavel"), 2)]
     ratios = [
@@ -56,10 +57,11 @@ def test_errors_have_the_stated_spread():
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.01)
 
 
-def test_co_run_predicts_profiled_and_training_sets_in_one_call(predictor):
-    asked = [(CNN, CNN), time_sliced(ALEXNET, RESNET, VGG), (CNN,), ()]
+def test_mixed_call(predictor):
+    """Profiled sets and sets of trainings are predicted in one call."""
+    asked = [(CNN, CNN), time_sliced(*eaco(0, 1, 3)), time_sliced(*eaco(2)), (CNN,), ()]
     calls = predictor.calls
-    together = predictor.co_run(asked, V100, [None] * 4)
+    together = predictor.co_run(asked, V100, [None] * len(asked))
     assert predictor.calls - calls >= 3
     for row, residents in enumerate(asked):
         own = predictor.co_run([residents], V100, [None])
@@ -67,5 +69,7 @@ def test_co_run_predicts_profiled_and_training_sets_in_one_call(predictor):
         assert np.isnan(together.time_s[row, len(residents) :]).all()
         assert together.power_w[row] == own.power_w[0]
     before = predictor.calls
-    predictor.co_run(asked, V100, [None] * 4)
+    predictor.co_run(asked, V100, [None] * len(asked))
     assert predictor.calls == before
+    (alone,) = time_sliced(*eaco(2))
+    assert together.time_s[2, 0] == co_run(V100, [alone]).tasks[0].time_s

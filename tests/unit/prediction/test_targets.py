@@ -25,7 +25,8 @@ def _features(**cells: float) -> np.ndarray:
     return np.array([[float((values | cells)[name]) for name in names]])
 
 
-def test_decode_inverts_fit(rng: np.random.Generator) -> None:
+def test_round_trip(rng: np.random.Generator) -> None:
+    """Decoding inverts fitting."""
     rows = np.vstack([_features(mps_pct=pct, occupied_sm_pct=busy) for pct in (10, 60, 100) for busy in (0, 50, 300)])
     time_s, power_w = rng.uniform(0.01, 1, len(rows)), rng.uniform(25, 70, len(rows))
     targets = Targets()
@@ -34,7 +35,8 @@ def test_decode_inverts_fit(rng: np.random.Generator) -> None:
     assert decoded_w == pytest.approx(power_w)
 
 
-def test_targets_guess_time_and_power_from_clock_share_and_demand() -> None:
+def test_first_guess() -> None:
+    """Time and power are guessed from clock, share and demand."""
     targets = Targets()
     # a = min(0.8, 0.5) + 0.7 = 1.2; 0.01 (0.2 + 0.8 / (0.5 x 0.5) x 1.2) = 0.0404.
     learned = targets.fit(_features(), np.array([0.0404]), np.array([40.0]))
@@ -46,7 +48,8 @@ def test_targets_guess_time_and_power_from_clock_share_and_demand() -> None:
     assert targets.decode(_features(guessed_w=60, sm_count=7), np.zeros((1, 2)))[1] == pytest.approx([60.0])
 
 
-def test_targets_guess_no_shorter_time_for_more_demand() -> None:
+def test_more_demand() -> None:
+    """More demand never has a shorter guess."""
     rows = np.vstack([_features(occupied_sm_pct=busy) for busy in range(0, 2000, 50)])
     targets = Targets()
     targets.fit(rows, np.full(len(rows), 0.02), np.full(len(rows), 60.0))

@@ -58,7 +58,8 @@ class Starts(EmulatedDevice):
         return replace(reading, residents=still)
 
 
-def test_a_gpu_cools_down_before_the_first_visit_and_when_it_is_hot() -> None:
+def test_cooling() -> None:
+    """A GPU cools down before the first visit and when it is hot, within a limit."""
     device = Hot(70.0)
     bench = MeasurementBench(device, PROTOCOL)
     assert bench.visit(ALONE, 1).temperature_c == pytest.approx(60.0)
@@ -68,15 +69,13 @@ def test_a_gpu_cools_down_before_the_first_visit_and_when_it_is_hot() -> None:
     device.temperature_c = 81.0
     assert bench.visit(ALONE, 3).took_s == pytest.approx(6.0 + 21.0)
 
-
-def test_the_wait_for_a_hot_gpu_is_limited() -> None:
-    device = Hot(90.0, floor_c=85.0)
-    visit = MeasurementBench(device, PROTOCOL).visit(ALONE, 1)
-    assert device.rested_s == pytest.approx(PROTOCOL.cool_limit_s)
-    assert visit.temperature_c == 85.0
+    hot = Hot(90.0, floor_c=85.0)
+    assert MeasurementBench(hot, PROTOCOL).visit(ALONE, 1).temperature_c == 85.0
+    assert hot.rested_s == pytest.approx(PROTOCOL.cool_limit_s)
 
 
-def test_tasks_continue_in_a_smaller_set_with_equal_results() -> None:
+def test_smaller_set() -> None:
+    """Tasks continue in a smaller set with equal results."""
     device = Starts()
     bench = MeasurementBench(device, PROTOCOL)
     bench.visit(PAIR, 1)
@@ -90,13 +89,15 @@ def test_tasks_continue_in_a_smaller_set_with_equal_results() -> None:
     assert device.read().residents == {}
 
 
-def test_the_window_waits_for_the_last_task_and_its_warm_up() -> None:
+def test_late_task() -> None:
+    """The window waits for the last task and its warm up."""
     visit = MeasurementBench(Starts(late_s=3.2), PROTOCOL).visit(PAIR, 1)
     assert visit.took_s == pytest.approx(3.5 + 1.0 + 5.0)
     assert visit.window_s == pytest.approx(5.0)
 
 
-def test_tasks_without_progress_are_an_error() -> None:
+def test_no_progress() -> None:
+    """Tasks without progress are an error."""
     device = Starts(late_s=math.inf)
     bench = MeasurementBench(device, MeasurementProtocol(ready_limit_s=20.0))
     with pytest.raises(DeviceError, match=r"did an iteration within 20 s"):
@@ -105,18 +106,22 @@ def test_tasks_without_progress_are_an_error() -> None:
     assert device.read().residents == {}
 
 
-def test_a_task_that_ends_by_itself_is_an_error() -> None:
+def test_ended_task() -> None:
+    """A task that ends by itself is an error."""
+
     class Dying(EmulatedDevice):
         def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
             super().start(task_id, workload, mps_pct, 100.0)
 
     bench = MeasurementBench(Dying(T4), PROTOCOL)
-    with pytest.raises(DeviceError, match="mobilenet:4@50 ended while it was measured"):
+    with pytest.raises(DeviceError, match="ended while it was measured"):
         bench.visit(PAIR, 1)
     bench.release()
 
 
-def test_other_tasks_are_stopped_when_one_cannot_be() -> None:
+def test_stuck_task() -> None:
+    """Other tasks are stopped when one cannot be."""
+
     class Sticky(EmulatedDevice):
         def stop(self, task_id: int) -> float:
             done = super().stop(task_id)
@@ -133,12 +138,14 @@ def test_other_tasks_are_stopped_when_one_cannot_be() -> None:
     assert device.read().requested_mhz is None
 
 
-def test_throttled_visits_are_kept_and_marked() -> None:
+def test_throttled() -> None:
+    """Throttled visits are kept and marked."""
     assert MeasurementBench(EmulatedDevice(T4), PROTOCOL).visit(ALONE, 1).throttled
     assert not MeasurementBench(EmulatedDevice(gpu("A100")), PROTOCOL).visit(Setup(ALONE.residents, 1410), 1).throttled
 
 
-def test_a_visit_is_restored_from_json() -> None:
+def test_json() -> None:
+    """A visit is restored from JSON."""
     visit = MeasurementBench(EmulatedDevice(T4), PROTOCOL).visit(PAIR, 1)
     again = Visit.from_dict(visit.as_dict())
     assert math.isnan(again.temperature_c)
@@ -146,6 +153,7 @@ def test_a_visit_is_restored_from_json() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"repeats": 0}, {"window_s": 0.0}, {"warmup_s": -1.0}, {"readings": math.nan}])
-def test_a_bad_protocol_is_refused(wrong: dict[str, float]) -> None:
+def test_bad_protocol(wrong: dict[str, float]) -> None:
+    """A bad protocol is refused."""
     with pytest.raises(InputError, match=f"argument {next(iter(wrong))}"):
         MeasurementProtocol(**wrong)  # type: ignore[arg-type]

@@ -28,30 +28,34 @@ def table() -> pd.DataFrame:
     return record(EmulatedDevice(gpu("T4")), points, protocol=MeasurementProtocol(repeats=1))
 
 
-def test_a_complete_table_stays_as_it_is(table: pd.DataFrame) -> None:
+def test_complete_table(table: pd.DataFrame) -> None:
+    """A complete table stays as it is."""
     assert fill_missing(table) is table
 
 
-def test_only_missing_values_are_filled_with_a_warning(table: pd.DataFrame) -> None:
+def test_filled(table: pd.DataFrame) -> None:
+    """Only missing values are filled with a warning."""
     incomplete = table.assign(l2_util_pct=math.nan)
     incomplete.loc[3, "sm_util_pct"] = math.nan
-    with pytest.warns(ModelledUtilisationWarning, match="sm_util_pct of 1 rows of T4, l2_util_pct of 95 rows of T4"):
+    with pytest.warns(ModelledUtilisationWarning, match="sm_util_pct of 1 rows of T4, l2_util_pct of 95"):
         filled = fill_missing(incomplete)
     assert incomplete["l2_util_pct"].isna().all()
     pd.testing.assert_frame_equal(filled, table, rtol=1e-6)
 
 
-def test_reference_features_warn_of_filled_values(table: pd.DataFrame) -> None:
+def test_reference_features(table: pd.DataFrame) -> None:
+    """Reference features warn of filled values."""
     measured = check(table.assign(provenance="measured", l2_util_pct=math.nan))
     with pytest.warns(ModelledUtilisationWarning, match="l2_util_pct of 90 rows of T4"):
         features = ReferenceFeatures(measured).task("T4", Workload("vgg19", 8))
     assert features == pytest.approx(ReferenceFeatures(table).task("T4", Workload("vgg19", 8)), rel=1e-6)
 
 
-def test_only_measured_rows_may_lack_utilisations_on_disk(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_on_disk(table: pd.DataFrame, tmp_path: Path) -> None:
+    """Only measured rows may lack utilisations on disk."""
     incomplete = table.assign(provenance="measured", l2_util_pct=math.nan)
     path = store.write(incomplete, tmp_path / "profile.csv")
     assert store.read(path)["l2_util_pct"].isna().all()
     path.write_text(path.read_text(encoding="utf-8").replace("measured", "published", 1), encoding="utf-8")
-    with pytest.raises(InputError, match="row 2, column l2_util_pct: found nan; expected a percentage"):
+    with pytest.raises(InputError, match="row 2, column l2_util_pct"):
         store.read(path)

@@ -45,9 +45,10 @@ class Failing(EmulatedDevice):
         super().start(*arguments, **options)  # type: ignore[arg-type]
 
 
-def test_a_device_without_noise_is_recorded_exactly() -> None:
-    points = _points()
-    table = record_points(EmulatedDevice(T4), points, protocol=QUICK)
+def test_exact() -> None:
+    """A device without noise is recorded exactly."""
+    points, device = _points(), EmulatedDevice(T4)
+    table = record_points(device, points, protocol=QUICK)
     for point, row in zip(points, table.itertuples(index=False), strict=True):
         truth = co_run(T4, (point.target, *point.co_runners), point.sm_mhz)
         assert row.time_s == pytest.approx(truth.tasks[0].time_s)
@@ -59,9 +60,11 @@ def test_a_device_without_noise_is_recorded_exactly() -> None:
         assert row.time_std_s == pytest.approx(0, abs=1e-9)
     assert table["idle_w"].nunique() == 1
     assert (table["repeats"] == 3).all()
+    assert (device.read().residents, device.read().requested_mhz) == ({}, None)
 
 
-def test_repeat_noise_has_the_stated_size() -> None:
+def test_repeat_noise() -> None:
+    """Repeat noise has the stated size."""
     points = design.references(T4)
     table = record_points(emulated("T4"), points, protocol=MeasurementProtocol(repeats=8))
     truth = np.array([co_run(T4, (point.target,), point.sm_mhz).tasks[0].time_s for point in points])
@@ -70,26 +73,13 @@ def test_repeat_noise_has_the_stated_size() -> None:
     assert 0.0028 < np.mean(table["power_std_w"] / table["power_w"]) < 0.0044
 
 
-def test_the_device_is_idle_and_unlocked_afterwards() -> None:
-    device = EmulatedDevice(T4)
-    record_points(device, _points(3), protocol=QUICK)
-    reading = device.read()
-    assert reading.residents == {}
-    assert reading.requested_mhz is None
-
-
-def test_a_failure_leaves_no_task_behind() -> None:
-    device = Failing(after=1)
-    point = next(point for point in _points() if point.co_runners)
-    with pytest.raises(DeviceError, match="broken"):
-        record_points(device, [point], protocol=QUICK)
-    assert device.read().residents == {}
-
-
-def test_an_interrupted_recording_continues(tmp_path: Path) -> None:
+def test_interruption(tmp_path: Path) -> None:
+    """An interrupted recording continues; a failure leaves no task behind."""
     points, journal = _points(), tmp_path / "recording.jsonl"
-    with pytest.raises(DeviceError):
-        record_points(Failing(after=40), points, protocol=QUICK, journal=journal)
+    device = Failing(after=40)
+    with pytest.raises(DeviceError, match="broken"):
+        record_points(device, points, protocol=QUICK, journal=journal)
+    assert device.read().residents == {}
     kept = journal.read_text(encoding="utf-8").splitlines()
     assert 3 < len(kept) < 2 + 3 * len(points)
     journal.write_text(journal.read_text(encoding="utf-8") + '{"visit":{"setup":"mob', encoding="utf-8")
@@ -102,29 +92,32 @@ def test_an_interrupted_recording_continues(tmp_path: Path) -> None:
     assert store.as_csv(record_points(again, points, protocol=QUICK, journal=journal)) == store.as_csv(table)
 
 
-def test_the_table_is_the_same_wherever_the_journal_is_torn(tmp_path: Path) -> None:
+def test_torn_journal(tmp_path: Path) -> None:
+    """The table is the same wherever the journal is torn."""
     points, journal = _points(3), tmp_path / "recording.jsonl"
     complete = record_points(emulated("T4"), points, protocol=QUICK, journal=journal)
     content = journal.read_bytes()
-    for cut in range(0, len(content), 293):
+    for cut in range(0, len(content), 701):
         journal.write_bytes(content[:cut])
         table = record_points(emulated("T4"), points, protocol=QUICK, journal=journal)
         assert store.as_csv(table) == store.as_csv(complete)
         assert journal.read_bytes() == content
 
 
-def test_a_journal_of_another_recording_is_refused(tmp_path: Path) -> None:
+def test_other_journal(tmp_path: Path) -> None:
+    """A journal of another recording is refused."""
     journal = tmp_path / "recording.jsonl"
     record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
     before = journal.read_bytes()
-    with pytest.raises(InputError, match=r"row 1: found a recording with design=.*delete the journal"):
+    with pytest.raises(InputError, match="row 1"):
         record_points(EmulatedDevice(T4), _points(4)[1:], protocol=QUICK, journal=journal)
-    with pytest.raises(InputError, match="repeats=3; expected repeats=4"):
+    with pytest.raises(InputError, match="repeats=4"):
         record_points(EmulatedDevice(T4), _points(4), protocol=MeasurementProtocol(repeats=4), journal=journal)
     assert journal.read_bytes() == before
 
 
-def test_a_repeated_visit_is_refused(tmp_path: Path) -> None:
+def test_repeated_visit(tmp_path: Path) -> None:
+    """A repeated visit is refused."""
     journal = tmp_path / "recording.jsonl"
     record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -133,7 +126,8 @@ def test_a_repeated_visit_is_refused(tmp_path: Path) -> None:
         record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
 
 
-def test_profile_writes_a_table_its_manifest_and_the_visits(tmp_path: Path) -> None:
+def test_profile(tmp_path: Path) -> None:
+    """A recording has a table, its manifest and its visits."""
     path = profile(EmulatedDevice(T4), tmp_path, samples=5, seed=1, protocol=QUICK)
     assert path == tmp_path / "T4" / "profile.csv"
     assert sorted(file.name for file in path.parent.iterdir()) == ["manifest.json", "profile.csv", "recording.jsonl"]
@@ -142,31 +136,31 @@ def test_profile_writes_a_table_its_manifest_and_the_visits(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_committed_profiles_are_reproduced(tmp_path: Path, checkout: Path) -> None:
+def test_committed_profiles(tmp_path: Path, checkout: Path) -> None:
+    """The committed profiles are reproduced."""
     kept = checkout / "data" / "profiles" / "emulated"
     for table in regenerate(tmp_path, progress=False):
         for path in (table, table.with_name("manifest.json")):
             committed = kept / path.relative_to(tmp_path)
             assert path.read_bytes() == committed.read_bytes(), "run heshare calibrate --profiles"
     table = store.read(kept)
-    alone_at_the_top = (
-        (table["co_runners"] == "") & (table["mps_pct"] == 100) & table["sm_mhz"].isin([1590, 1380, 1410])
-    )
-    assert (~alone_at_the_top).sum() == design.SAMPLES
-    assert alone_at_the_top.sum() == 3 * 90
+    assert len(table) == design.SAMPLES + sum(len(design.references(gpu(name))) for name in ("T4", "V100", "A100"))
 
 
-def test_a_device_without_counters_is_refused() -> None:
+def test_no_counters() -> None:
+    """A device without counters is refused."""
+
     class Blind(EmulatedDevice):
         def read(self) -> Reading:
             full = super().read()
             return Reading(full.time_s, None, full.sm_mhz, full.power_w, full.energy_j, full.residents)
 
-    with pytest.raises(DeviceError, match="does not report sm_util_pct"):
+    with pytest.raises(DeviceError, match="sm_util_pct"):
         record_points(Blind(T4), _points(1), protocol=QUICK)
 
 
-def test_windows_are_long_enough_for_slow_tasks(tmp_path: Path) -> None:
+def test_slow_tasks(tmp_path: Path) -> None:
+    """Windows are long enough for slow tasks."""
     slow = design.Point(parse_resident("bert_large:32@10"), (), T4.clocks_mhz[0])
     protocol = MeasurementProtocol(repeats=1, window_s=0.001, warmup_s=0.1, iterations=3)
     table = record_points(EmulatedDevice(T4), [slow], protocol=protocol, journal=tmp_path / "journal")
@@ -176,7 +170,8 @@ def test_windows_are_long_enough_for_slow_tasks(tmp_path: Path) -> None:
     assert visit["done"][0] == pytest.approx(3)
 
 
-def test_a_gpu_with_other_clocks_than_the_catalogue_is_refused_before_it_is_measured() -> None:
+def test_other_clocks() -> None:
+    """A GPU with other clocks than the catalogue is refused before it is measured."""
     other = EmulatedDevice(replace(T4, clocks_mhz=(300, 1605)))
-    with pytest.raises(InputError, match="T4 clocks_mhz: found a top clock of 1590 MHz, where the GPU offers 1605 MHz"):
+    with pytest.raises(InputError, match="1605 MHz"):
         record_points(other, _points(1), protocol=QUICK)

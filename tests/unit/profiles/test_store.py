@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heshare.profiles import store
-from heshare.profiles.schema import COLUMNS, NAMES, RULES, parse_co_runners
+from heshare.profiles.schema import COLUMNS, NAMES, parse_co_runners
 from heshare.shared.errors import InputError
 
 
@@ -40,20 +40,14 @@ def _with(row: list[str], column: str, text: str) -> list[str]:
     return [text if name == column else cell for name, cell in zip(NAMES, row, strict=True)]
 
 
-def _read(path: Path) -> tuple[pd.DataFrame, InputError | None]:
-    try:
-        return store.read(path), None
-    except InputError as error:
-        return pd.DataFrame(), error
-
-
 def _refusal(path: Path) -> InputError:
-    _, error = _read(path)
-    assert error is not None
-    return error
+    with pytest.raises(InputError) as caught:
+        store.read(path)
+    return caught.value
 
 
-def test_read_returns_each_column_as_its_type(tmp_path: Path) -> None:
+def test_types(tmp_path: Path) -> None:
+    """Each column is read as its type."""
     table = store.read(_write(tmp_path, ALONE, SHARED))
     assert list(table.columns) == list(NAMES)
     assert table["co_runners"].tolist() == ["", "bert_large:4@20+resnet18:8@10"]
@@ -61,12 +55,8 @@ def test_read_returns_each_column_as_its_type(tmp_path: Path) -> None:
     assert table["time_s"].tolist() == [0.0125, 0.04]
 
 
-def test_every_column_has_a_meaning_and_a_rule() -> None:
-    assert all(column.meaning for column in COLUMNS)
-    assert {rule.column for rule in RULES} == set(NAMES) - {"throttled"}  # True and False are both right
-
-
-def test_write_sorts_rows_and_keeps_floats_exact(tmp_path: Path) -> None:
+def test_exact_floats(tmp_path: Path) -> None:
+    """Writing sorts rows and keeps floats exact."""
     table = store.read(_write(tmp_path, SHARED, _with(ALONE, "time_s", repr(0.1 + 0.2 - 0.2875))))
     once = store.write(table, tmp_path / "once" / "profile.csv")
     again = store.write(table.iloc[::-1], tmp_path / "again" / "profile.csv")
@@ -74,23 +64,19 @@ def test_write_sorts_rows_and_keeps_floats_exact(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(store.read(once), table, check_exact=True)
 
 
-def test_read_of_a_folder_returns_all_its_profiles(tmp_path: Path) -> None:
+def test_folder(tmp_path: Path) -> None:
+    """Reading a folder gives all its profiles."""
     for name, row in (("b", ALONE), ("a", SHARED)):
         (tmp_path / name).mkdir()
         _write(tmp_path / name, row)
     assert store.read(tmp_path)["gpu"].tolist() == ["T4", "V100"]
 
 
-def test_a_bad_table_is_not_written(tmp_path: Path) -> None:
-    table = store.read(_write(tmp_path, ALONE)).assign(time_s=-1.0)
-    with pytest.raises(InputError, match="column time_s: found -1"):
-        store.write(table, tmp_path / "out.csv")
-    assert not (tmp_path / "out.csv").exists()
-
-
-def test_a_table_of_other_types_or_with_empty_cells_is_not_written(tmp_path: Path) -> None:
+def test_not_written(tmp_path: Path) -> None:
+    """A table of other values or types, or with empty cells, is not written."""
     table = store.read(_write(tmp_path, ALONE, SHARED))
     for broken in (
+        table.assign(time_s=-1.0),
         table.assign(batch_size="four"),
         table.assign(time_s=[0.0125, np.nan]),
         table.assign(gpu=["T4", None]),
@@ -108,13 +94,10 @@ CELLS = [
     ("time_s", "", "an empty cell"),
     ("power_w", "NaN", "an empty cell"),
     ("power_w", "60000", "60000"),
-    ("energy_j", "750", "750"),
     ("idle_w", "20000", "20000"),
     ("gpu", "T5", "'T5'"),
     ("workload", "resnet51", "'resnet51'"),
     ("provenance", "guessed", "'guessed'"),
-    ("precision", "int8", "'int8'"),
-    ("engine", "onnx", "'onnx'"),
     ("batch_size", "0", "0"),
     ("mps_pct", "101", "101"),
     ("sm_mhz", "1583", "1583 MHz"),
@@ -130,13 +113,12 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("column", "text", "found"), CELLS)
-def test_a_bad_cell_is_reported_with_row_and_column(tmp_path: Path, column: str, text: str, found: str) -> None:
+def test_bad_cell(tmp_path: Path, column: str, text: str, found: str) -> None:
+    """A bad cell is reported with row and column."""
     path = _write(tmp_path, SHARED, _with(ALONE, column, text))
     error = _refusal(path)
     assert (error.file, error.row, error.column) == (str(path), 3, column)
     assert error.found.startswith(found)
-    assert error.expected
-    assert error.action
 
 
 ANYTHING = st.one_of(
@@ -151,13 +133,18 @@ ANYTHING = st.one_of(
 @settings(max_examples=250)
 @given(row=st.integers(0, 1), column=st.sampled_from(NAMES), text=ANYTHING)
 @pytest.mark.slow
-def test_any_text_in_any_cell_is_refused_or_read_as_its_value(tmp_path: Path, row: int, column: str, text: str) -> None:
+def test_any_text(tmp_path: Path, row: int, column: str, text: str) -> None:
+    """Any text in any cell is refused or read as its value."""
     rows = [list(ALONE), list(SHARED)]
     rows[row][NAMES.index(column)] = text
     path = tmp_path / "profile.csv"
     with path.open("w", encoding="utf-8", newline="") as stream:
         csv.writer(stream, lineterminator="\n").writerows([NAMES, *rows])
-    table, error = _read(path)
+    error = None
+    try:
+        table = store.read(path)
+    except InputError as caught:
+        error = caught
     if error is not None:
         assert error.row is None or error.row >= row + 2
         assert error.row is not None or "UTF-8" in error.expected
@@ -170,42 +157,41 @@ def test_any_text_in_any_cell_is_refused_or_read_as_its_value(tmp_path: Path, ro
     assert text == text.strip()
 
 
-def test_a_time_in_milliseconds_contradicts_its_energy(tmp_path: Path) -> None:
+def test_unit(tmp_path: Path) -> None:
+    """A time in milliseconds contradicts its energy."""
     error = _refusal(_write(tmp_path, _with(ALONE, "time_s", "12.5")))
     assert (error.row, error.column) == (2, "energy_j")
-    assert error.expected == "about power_w x time_s = 60 W x 12.5 s"
-    assert "another unit" in error.action
+    assert "unit" in error.action
 
 
-def test_the_first_of_several_bad_cells_is_reported_and_the_rest_counted(tmp_path: Path) -> None:
+def test_several_bad_cells(tmp_path: Path) -> None:
+    """The first of several bad cells is reported; a repeated row is refused."""
     error = _refusal(_write(tmp_path, SHARED, _with(ALONE, "mps_pct", "120"), _with(ALONE, "gpu", "T9")))
     assert (error.row, error.column) == (3, "mps_pct")
-    assert "1 more such cells" in error.action
-
-
-def test_a_repeated_setting_is_refused(tmp_path: Path) -> None:
-    error = _refusal(_write(tmp_path, ALONE, SHARED, _with(ALONE, "time_s", "0.0126")))
-    assert error.row == 4
-    assert "a second time" in error.found
+    assert "1 more" in error.action
+    repeated = _refusal(_write(tmp_path, ALONE, SHARED, _with(ALONE, "time_s", "0.0126")))
+    assert repeated.row == 4
+    assert "a second time" in repeated.found
 
 
 @pytest.mark.parametrize(
     ("old", "new", "column", "action"),
     [
-        ("time_s", "time_ms", "time_ms", "Rename it and convert its values to s."),
-        ("power_w", "power_mW", "power_mW", "Rename it and convert its values to W."),
-        ("sm_mhz", "sm_ghz", "sm_ghz", "Rename it and convert its values to MHz."),
-        ("workload", "workloads", "workloads", "Rename it."),
-        ("provenance", "x", "provenance", "Add the column"),
+        ("time_s", "time_ms", "time_ms", "to s."),
+        ("sm_mhz", "sm_ghz", "sm_ghz", "to MHz."),
+        ("workload", "workloads", "workloads", "Rename"),
+        ("provenance", "x", "provenance", "Add"),
     ],
 )
-def test_a_wrong_column_name_is_reported(tmp_path: Path, old: str, new: str, column: str, action: str) -> None:
+def test_column_names(tmp_path: Path, old: str, new: str, column: str, action: str) -> None:
+    """A wrong column name is reported."""
     error = _refusal(_write(tmp_path, ALONE, header=[new if name == old else name for name in NAMES]))
     assert (error.row, error.column) == (1, column)
-    assert error.action.startswith(action)
+    assert action in error.action
 
 
-def test_headers_of_other_columns_are_refused(tmp_path: Path) -> None:
+def test_headers(tmp_path: Path) -> None:
+    """Headers of other columns are refused."""
     assert _refusal(_write(tmp_path, [*ALONE, "1"], header=[*NAMES, "note"])).column == "note"
     assert "another order" in _refusal(_write(tmp_path, ALONE, header=[*NAMES[1:], NAMES[0]])).found
     assert "2 times" in _refusal(_write(tmp_path, ALONE, header=[*NAMES, "gpu"])).found
@@ -222,24 +208,28 @@ def test_headers_of_other_columns_are_refused(tmp_path: Path) -> None:
         ((",".join(NAMES) + "\n" + ",".join(ALONE[:-1]) + "\n").encode(), "20 cells"),
     ],
 )
-def test_files_that_are_no_profile_are_refused(tmp_path: Path, content: bytes, found: str) -> None:
+def test_no_profile(tmp_path: Path, content: bytes, found: str) -> None:
+    """Files that are no profile are refused."""
     (tmp_path / "profile.csv").write_bytes(content)
     assert _refusal(tmp_path / "profile.csv").found.startswith(found)
 
 
-def test_missing_files_are_refused(tmp_path: Path) -> None:
+def test_missing_files(tmp_path: Path) -> None:
+    """Missing files are refused."""
     assert _refusal(tmp_path / "none.csv").found == "no such file"
     assert _refusal(tmp_path).found.startswith("no profile.csv")
 
 
-def test_co_runners_have_one_spelling() -> None:
+def test_co_runners() -> None:
+    """Co-runners have one spelling."""
     assert parse_co_runners("") == ()
     assert [str(task) for task in parse_co_runners("bert_large:4@20+vgg19:8@50")] == ["bert_large:4@20", "vgg19:8@50"]
     with pytest.raises(InputError, match="in full and sorted"):
         parse_co_runners("vgg19:8")
 
 
-def test_the_committed_profiles_satisfy_the_schema(checkout: Path) -> None:
+def test_committed_profiles(checkout: Path) -> None:
+    """The committed profiles satisfy the schema."""
     table = store.read(checkout / "data" / "profiles" / "emulated")
     assert set(table["provenance"]) == {"emulated"}
     assert set(table["gpu"]) >= set(store.read_shipped()["gpu"]) == {"T4", "V100", "A100"}

@@ -21,11 +21,12 @@ LIGHT = Workload("resnet18", 4)
 def go(tasks, decide, *, gpus=2, base_s=None, devices=None, tick_s=None, **options):
     policy = ScriptedPolicy(decide, tick_s=tick_s)
     devices = devices or [ToyDevice(GPU, base_s=time_s) for time_s in base_s or [1.0] * gpus]
-    result = run(
-        tasks, Cluster((GPU,) * len(devices)), policy, predictor=ToyPredictor(), rng=np.random.default_rng(0),
-        devices=devices, **options,
-    )  # fmt: skip
-    return result, policy.trace
+    return run_policy(tasks, policy, devices, **options), policy.trace
+
+
+def run_policy(tasks, policy, devices, **options):
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": devices, **options}
+    return run(tasks, Cluster((GPU,) * len(devices)), policy, **options)
 
 
 def at(**actions):
@@ -33,7 +34,8 @@ def at(**actions):
     return lambda event, view: actions.get(f"t{event.time_s:g}", []) if event.kind is not EventKind.COMPLETION else []
 
 
-def test_a_gang_runs_at_the_pace_of_its_slowest_gpu():
+def test_gang_pace():
+    """A gang runs at the pace of its slowest GPU."""
     gang = Task(0, LIGHT, 3.0, gpus=2)
     result, trace = go([gang], at(t0=[Start(0, 0, also=(1,))]), base_s=[1.0, 2.0])
     assert trace == [(0.0, "ARRIVAL", (0,), None), (6.0, "COMPLETION", (0,), 0)]
@@ -47,7 +49,8 @@ def test_a_gang_runs_at_the_pace_of_its_slowest_gpu():
     check_run(result)
 
 
-def test_a_co_runner_on_one_gpu_slows_the_whole_gang_until_it_completes():
+def test_co_runner_slows_gang():
+    """A co-runner on one GPU slows the whole gang until it completes."""
     tasks = [Task(0, LIGHT, 10.0, gpus=2), Task(1, LIGHT, 2.0, arrival_s=4.0)]
     result, trace = go(tasks, at(t0=[Start(0, 1, also=(0,))], t4=[Start(1, 0)]))
     # 4 iterations alone, 4 s at half the pace, then 4 left.
@@ -69,7 +72,8 @@ def test_a_co_runner_on_one_gpu_slows_the_whole_gang_until_it_completes():
     check_run(result)
 
 
-def test_a_lower_clock_of_one_gpu_slows_the_whole_gang():
+def test_low_clock_slows_gang():
+    """A lower clock of one GPU slows the whole gang."""
     result, trace = go(
         [Task(0, LIGHT, 4.0, gpus=3)], at(t0=[Start(0, 0, also=(1, 2)), Wait(2.0)], t2=[SetClock(2, 500)]), gpus=3
     )
@@ -77,14 +81,16 @@ def test_a_lower_clock_of_one_gpu_slows_the_whole_gang():
     check_run(result)
 
 
-def test_two_gangs_that_share_one_gpu_both_run_at_its_pace():
+def test_two_gangs():
+    """Two gangs that share one GPU both run at its pace."""
     tasks = [Task(0, LIGHT, 2.0, gpus=2), Task(1, LIGHT, 4.0, gpus=2)]
     result, trace = go(tasks, at(t0=[Start(0, 0, also=(1,)), Start(1, 2, also=(1,))]), gpus=3)
     assert trace[1:] == [(4.0, "COMPLETION", (0,), 0), (6.0, "COMPLETION", (1,), 2)]
     check_run(result)
 
 
-def test_a_paused_gang_keeps_its_work_and_its_view_shows_its_pace():
+def test_paused_gang():
+    """A paused gang keeps its work and its view shows its pace."""
     seen = []
 
     def decide(event, view):
@@ -102,7 +108,8 @@ def test_a_paused_gang_keeps_its_work_and_its_view_shows_its_pace():
     check_run(result)
 
 
-def test_an_elastic_task_is_faster_on_more_gpus():
+def test_elastic_task():
+    """An elastic task is faster on more GPUs."""
     elastic = Task(0, LIGHT, 8.0, gpus=2, widths=(1, 4))
     moves = at(t0=[Start(0, 0), Wait(4.0)], t4=[Migrate(0, 0, also=(1, 2, 3))])
     result, trace = go([elastic], moves, gpus=4)
@@ -114,7 +121,9 @@ def test_an_elastic_task_is_faster_on_more_gpus():
 
 
 @pytest.mark.parametrize("take_off", [Pause(0), Migrate(0, 1)])
-def test_work_since_the_last_full_epoch_is_lost(take_off):
+def test_lost_epoch(take_off):
+    """Work since the last full epoch is lost."""
+
     def decide(event, view):
         if event.time_s == 0:
             return [Start(0, 0), Wait(5.0)]
@@ -126,7 +135,8 @@ def test_work_since_the_last_full_epoch_is_lost(take_off):
     check_run(result)
 
 
-def test_epochs_are_counted_over_all_starts():
+def test_epochs_over_starts():
+    """Epochs are counted over all starts."""
     moves = at(t0=[Start(0, 0), Wait(3.0)], t3=[Migrate(0, 1), Wait(6.0)], t6=[Migrate(0, 0)])
     result, trace = go([Task(0, LIGHT, 8.0, epochs=4)], moves)
     # 3 iterations, of which the first epoch's 2 count; 3 more, of which 2; then the last 4.
@@ -134,20 +144,23 @@ def test_epochs_are_counted_over_all_starts():
     assert trace[-1][0] == 10.0
 
 
-def test_a_task_taken_off_at_the_end_of_an_epoch_loses_nothing():
+def test_end_of_epoch():
+    """A task taken off at the end of an epoch loses nothing."""
     third = Task(0, LIGHT, 1.0, epochs=3)
     result, trace = go([third], at(t0=[Start(0, 0), Wait(1 / 3)], **{f"t{1 / 3:g}": [Migrate(0, 1)]}))
     assert trace[-1][0] == pytest.approx(1.0)
     check_run(result)
 
 
-def test_a_gang_loads_on_all_its_gpus():
+def test_gang_loads():
+    """A gang loads on all its GPUs."""
     result, trace = go([Task(0, LIGHT, 3.0, gpus=2)], at(t0=[Start(0, 0, also=(1,))]), start_cost_s=2.0)
     assert trace[-1] == (5.0, "COMPLETION", (0,), 0)
     assert result.gpu_energy_active_j.tolist() == [350.0, 350.0]
 
 
-def test_sharing_reaches_the_device_and_the_view():
+def test_sharing_kinds():
+    """The way of sharing reaches the device and the view."""
     seen = []
 
     def decide(event, view):
@@ -172,7 +185,8 @@ def test_sharing_reaches_the_device_and_the_view():
         ([Start(1, 0, sharing="time-slice"), Start(2, 0)], "shares it by time-slice"),
     ],
 )
-def test_run_refuses_impossible_gangs(actions, message):
+def test_impossible_gangs(actions, message):
+    """Run refuses impossible gangs."""
     tasks = [Task(0, LIGHT, 2.0, gpus=2, widths=(3,)), Task(1, LIGHT, 2.0), Task(2, LIGHT, 2.0)]
     with pytest.raises(PolicyError, match=message):
         go(tasks, at(t0=actions))
@@ -192,7 +206,8 @@ class MpsOnly(ToyDevice):
         (Start(1, 0, sharing="time-slice"), "sharing by time-slice is not possible"),
     ],
 )
-def test_a_device_with_mps_alone_refuses_gangs_and_other_sharing(action, message):
+def test_mps_only_device(action, message):
+    """A device with MPS alone refuses gangs and other ways of sharing."""
     devices = [MpsOnly(GPU) for _ in range(2)]
     with pytest.raises(DeviceError, match=message):
         go([Task(0, LIGHT, 2.0, gpus=2), Task(1, LIGHT, 2.0)], at(t0=[action]), devices=devices)
@@ -219,7 +234,8 @@ class Crashes(ToyDevice):
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_a_failure_on_one_gpu_ends_the_attempt_of_the_gang(bad):
+def test_gang_failure(bad):
+    """A failure on one GPU ends the attempt of the gang."""
     devices = [ToyDevice(GPU) for _ in range(2)]
     devices[bad] = Crashes(GPU)
     tasks = [Task(0, LIGHT, 9.0, gpus=2), Task(1, LIGHT, 4.0)]
@@ -230,23 +246,21 @@ def test_a_failure_on_one_gpu_ends_the_attempt_of_the_gang(bad):
     assert [interval.outcome for interval in result.record.intervals] == ["failed: crash", "failed: crash", "completed"]
 
 
-def test_a_language_model_on_several_gpus_is_refused():
+def test_language_model_gang():
+    """A language model on several GPUs is refused."""
     gang = Task(0, Workload("llama3_8b", 8, "fp16"), 3.0, gpus=2)
     with pytest.raises(InputError, match="no law for one that is split over several"):
         go([gang], at(t0=[Start(0, 0, also=(1,))]))
 
 
-def test_a_policy_without_gangs_gets_the_tasks_that_may_run_on_one_gpu():
+def test_policy_without_gangs():
+    """A policy without gangs gets the tasks that may run on one GPU."""
+
     class Single(ScriptedPolicy):
         gangs = False
 
-    options = {
-        "predictor": ToyPredictor(),
-        "rng": np.random.default_rng(0),
-        "devices": [ToyDevice(GPU), ToyDevice(GPU)],
-    }
-    policy = Single(at(t0=[Start(0, 0)]))
+    policy, devices = Single(at(t0=[Start(0, 0)])), [ToyDevice(GPU), ToyDevice(GPU)]
     elastic = Task(0, LIGHT, 3.0, gpus=2, widths=(1,))
-    assert run([elastic], Cluster((GPU, GPU)), policy, **options).record.intervals[0].outcome == "completed"
-    with pytest.raises(InputError, match="task 0, which runs on 2 GPUs, under scripted; expected tasks on one GPU"):
-        run([Task(0, LIGHT, 3.0, gpus=2)], Cluster((GPU, GPU)), policy, **options)
+    assert run_policy([elastic], policy, devices).record.intervals[0].outcome == "completed"
+    with pytest.raises(InputError, match="task 0, which runs on 2 GPUs"):
+        run_policy([Task(0, LIGHT, 3.0, gpus=2)], policy, devices)

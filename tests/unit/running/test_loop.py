@@ -28,15 +28,17 @@ def task(index, iterations, arrival_s=0.0, workload=LIGHT):
     return Task(index, workload, iterations, arrival_s)
 
 
-def go(tasks, decide, *, gpus=1, tick_s=None, devices=None, **options):
+def go(tasks, decide, *, gpu=GPU, gpus=1, tick_s=None, devices=None, **options):
     """Run on toy devices; return the run and the events that the policy received."""
     policy = ScriptedPolicy(decide, tick_s=tick_s)
-    cluster = Cluster((GPU,) * gpus)
-    devices = [ToyDevice(GPU) for _ in range(gpus)] if devices is None else devices
-    result = run(
-        tasks, cluster, policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices, **options
-    )
-    return result, policy.trace
+    return run_policy(tasks, policy, gpu=gpu, gpus=gpus, devices=devices, **options), policy.trace
+
+
+def run_policy(tasks, policy, *, gpu=GPU, gpus=1, devices=None, **options):
+    """Run a policy on toy devices."""
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), **options}
+    options["devices"] = [ToyDevice(gpu) for _ in range(gpus)] if devices is None else devices
+    return run(tasks, Cluster((gpu,) * gpus), policy, **options)
 
 
 def start_all(event, view):
@@ -49,7 +51,8 @@ def at(*actions):
     return lambda event, view: left.pop() if left else []
 
 
-def test_tasks_that_share_a_gpu_are_slower_until_one_completes():
+def test_two_tasks_share():
+    """Tasks that share a GPU are slower until one completes."""
     result, trace = go([task(0, 2.0), task(1, 4.0)], start_all)
     assert trace == [(0.0, "ARRIVAL", (0, 1), None), (4.0, "COMPLETION", (0,), 0), (6.0, "COMPLETION", (1,), 0)]
     assert result.jct_s.tolist() == [4.0, 6.0]
@@ -60,7 +63,8 @@ def test_tasks_that_share_a_gpu_are_slower_until_one_completes():
     assert result.energy_active_j == 6.0 * 110.0
 
 
-def test_loop_processes_a_completion_before_an_arrival_before_a_tick():
+def test_order_of_kinds():
+    """A completion comes before an arrival, an arrival before a tick."""
     _, trace = go([task(0, 5.0), task(1, 1.0, 5.0)], start_all, tick_s=5.0)
     assert trace == [
         (0.0, "ARRIVAL", (0,), None),
@@ -71,12 +75,43 @@ def test_loop_processes_a_completion_before_an_arrival_before_a_tick():
     ]
 
 
-def test_completions_at_one_time_on_two_gpus_are_in_the_order_of_their_starts():
+def test_order_of_completions():
+    """Completions at one time on two GPUs are in the order of their starts."""
     _, trace = go([task(0, 3.0), task(1, 3.0)], at(Start(1, 1), Start(0, 0)), gpus=2)
     assert trace[1:] == [(3.0, "COMPLETION", (1,), 1), (3.0, "COMPLETION", (0,), 0)]
 
 
-def test_simultaneous_arrivals_are_one_event_and_pending_decreases():
+def test_ticks_on_change():
+    """A policy that needs ticks only after changes gets no others in virtual time, and they count as received."""
+
+    def decide(event, view):
+        slower = event.kind is EventKind.TICK and event.time_s == 1.0
+        return [SetClock(0, 500)] if slower else start_all(event, view)
+
+    runs = []
+    for on_change in (False, True):
+        policy = ScriptedPolicy(decide, tick_s=1.0)
+        policy.ticks_on_change = on_change
+        runs.append(run_policy([task(0, 4.0), task(1, 1.0, 7.5)], policy))
+    assert runs[0] == runs[1]
+    assert runs[0].events == runs[1].events == 9 + 4
+
+    # The check at 4 s is void: the clock at 1 s has made the task slower.
+    assert [(time_s, kind) for time_s, kind, _, _ in policy.trace] == [
+        (0.0, "ARRIVAL"),
+        (1.0, "TICK"),
+        (2.0, "TICK"),
+        (7.0, "COMPLETION"),
+        (7.0, "TICK"),
+        (7.5, "ARRIVAL"),
+        (8.0, "TICK"),
+        (9.0, "TICK"),
+        (9.5, "COMPLETION"),
+    ]
+
+
+def test_simultaneous_arrivals():
+    """Simultaneous arrivals are one event and pending decreases."""
     seen = []
 
     def decide(event, view):
@@ -87,7 +122,9 @@ def test_simultaneous_arrivals_are_one_event_and_pending_decreases():
     assert seen == [(0.0, [1], 2), (1.0, [], 2), (2.0, [0, 2], 0), (4.0, [], 0)]
 
 
-def test_a_paused_task_waits_and_keeps_its_progress():
+def test_pause():
+    """A paused task waits and keeps its progress."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0), Wait(1.0)]
@@ -108,7 +145,9 @@ def test_a_paused_task_waits_and_keeps_its_progress():
     assert result.energy_active_j == 4.0 * 110.0 + 2.0 * 10.0
 
 
-def test_a_migrated_task_continues_on_the_other_gpu():
+def test_migration():
+    """A migrated task continues on the other GPU."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [SetClock(1, 500), Start(0, 0), Wait(1.0)]
@@ -125,7 +164,9 @@ def test_a_migrated_task_continues_on_the_other_gpu():
     assert result.gpu_energy_cluster_j.tolist() == [1.0 * 110.0 + 6.0 * 10.0, 1.0 * 10.0 + 6.0 * 60.0]
 
 
-def test_a_new_clock_changes_speed_and_power_at_once():
+def test_clock():
+    """A new clock changes speed and power at once."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0)]
@@ -138,7 +179,9 @@ def test_a_new_clock_changes_speed_and_power_at_once():
     assert result.power_over_time().values.tolist() == [[0.0, 110.0], [2.0, 60.0], [6.0, 0.0]]
 
 
-def test_idle_gaps_count_and_the_cluster_account_runs_to_the_makespan():
+def test_idle_gaps():
+    """Idle gaps count and the cluster account runs to the makespan."""
+
     def decide(event, view):
         return [Start(waiting.id, waiting.id % 2) for waiting in view.waiting]
 
@@ -150,20 +193,24 @@ def test_idle_gaps_count_and_the_cluster_account_runs_to_the_makespan():
     assert (result.makespan_s, result.avg_jct_s) == (9.0, 4.0)
 
 
-def test_start_with_another_batch_size_keeps_the_number_of_samples():
+def test_batch_size():
+    """Start with another batch size keeps the number of samples."""
     result, trace = go([task(0, 6.0)], at(Start(0, 0, 100, batch_size=8)))
     assert trace[-1][0] == 3.0
     assert result.intervals[["batch_size", "iterations"]].values.tolist() == [[8, 6.0]]
 
 
-def test_start_cost_delays_progress():
+def test_start_cost():
+    """Start cost delays progress."""
     result, trace = go([task(0, 2.0)], start_all, start_cost_s=5.0)
     assert trace == [(0.0, "ARRIVAL", (0,), None), (7.0, "COMPLETION", (0,), 0)]
     assert result.execution_s[0] == 7.0
     assert result.energy_active_j == 5 * 10.0 + 2 * 110.0
 
 
-def test_a_task_paused_while_it_loads_loads_again():
+def test_pause_while_loading():
+    """A task paused while it loads loads again."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0), Wait(3.0)]
@@ -177,7 +224,8 @@ def test_a_task_paused_while_it_loads_loads_again():
     assert (result.waiting_s[0], result.execution_s[0]) == (1.0, 10.0)
 
 
-def test_view_shows_the_running_task_and_the_free_memory():
+def test_view():
+    """View shows the running task and the free memory."""
     seen = {}
 
     def decide(event, view):
@@ -194,7 +242,9 @@ def test_view_shows_the_running_task_and_the_free_memory():
     assert seen == {"mps_pct": 30, "time_s": 1.0, "remaining": 1.0, "power_w": 110.0, "free": True}
 
 
-def test_pause_of_a_task_that_has_just_completed_has_no_effect():
+def test_pause_after_completion():
+    """Pause of a task that has just completed has no effect."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0), Start(1, 1)]
@@ -228,12 +278,15 @@ HUGE = Workload("bert_large", 100_000)
         (["start"], "is a str"),
     ],
 )
-def test_run_refuses_impossible_actions(actions, message):
+def test_impossible_actions(actions, message):
+    """Run refuses impossible actions."""
     with pytest.raises(PolicyError, match=message):
         go([task(0, 1.0), task(1, 1.0, 9.0), task(2, 1.0, workload=HUGE)], at(*actions))
 
 
-def test_a_completed_task_cannot_be_started_again():
+def test_start_after_completion():
+    """A completed task cannot be started again."""
+
     def decide(event, view):
         return [Start(0, 0)]
 
@@ -241,63 +294,65 @@ def test_a_completed_task_cannot_be_started_again():
         go([task(0, 1.0), task(1, 1.0, 2.0)], decide)
 
 
-def test_more_tasks_than_mps_clients_are_refused():
-    roomy = toy_gpu(memory_mib=1e9)
+def test_mps_clients():
+    """More tasks than MPS clients are refused."""
     tasks = [task(index, 1.0) for index in range(49)]
-    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(roomy)]}
     with pytest.raises(PolicyError, match="48 MPS clients"):
-        run(tasks, Cluster((roomy,)), ScriptedPolicy(start_all), **options)
+        go(tasks, start_all, gpu=toy_gpu(memory_mib=1e9))
 
 
-@pytest.mark.parametrize("tick_s", [None, 1.0])
-def test_run_names_the_tasks_that_are_never_started(tick_s):
-    with pytest.raises(PolicyError, match=r"Unfinished: tasks 1 waits\. Never started: 1\."):
-        go([task(0, 1.0), task(1, 1.0)], at(Start(0, 0)), tick_s=tick_s)
+@pytest.mark.parametrize(
+    ("count", "tick_s", "listed"), [(2, None, "1"), (2, 1.0, "1"), (11, None, "9, 10"), (13, None, "9, 10 and 2 more")]
+)
+def test_never_started(count, tick_s, listed):
+    """Run names ten tasks that are never started."""
+    with pytest.raises(PolicyError, match=rf"Never started: .*{listed}\."):
+        go([task(index, 1.0) for index in range(count)], at(Start(0, 0)), tick_s=tick_s)
 
 
-@pytest.mark.parametrize(("count", "listed"), [(10, r"8, 9\. Start"), (12, r"8, 9 and 2 more\. Start")])
-def test_run_names_ten_tasks_at_most(count, listed):
-    with pytest.raises(PolicyError, match=listed):
-        go([task(index, 1.0) for index in range(count)], at())
-
-
-def test_a_run_that_takes_too_long_is_given_up_and_its_tasks_are_stopped():
+def test_time_limit():
+    """A run that takes too long is given up and its tasks are stopped."""
     device = ToyDevice(GPU)
 
     def tick_for_ever(event, view):
         return [*start_all(event, view), Wait(event.time_s + 1.0)]
 
-    with pytest.raises(HeShareError, match=r"scripted: the run took more than 0.05 s; 1 of 2 tasks have completed"):
+    with pytest.raises(HeShareError, match="1 of 2 tasks"):
         go([task(0, 1.0), task(1, 1e12)], tick_for_ever, devices=[device], max_time_s=0.05)
     assert device.read().residents == {}
 
 
-def test_a_bar_counts_completed_tasks(capsys):
+def test_progress_bar(capsys):
+    """A bar counts completed tasks; there is none without a terminal or a request."""
     go([task(0, 1.0), task(1, 2.0)], start_all, progress=True)
-    assert "2/2" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "2/2" in shown
+    assert "scripted" in shown
+    go([task(0, 1.0)], start_all)
     go([task(0, 1.0)], start_all, progress=None)
     assert capsys.readouterr().err == "", "no terminal, no bar"
 
 
-def test_a_class_that_does_not_inherit_from_policy_is_refused():
+def test_class_without_policy():
+    """A class that does not inherit from Policy is refused."""
+
     class Other:
         name = "other"
 
         def decide(self, event, view):
             return []
 
-    given = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
-    with pytest.raises(InputError, match=r"Other, which does not inherit from Policy.* heshare.policies.policy.Policy"):
-        run([task(0, 1.0)], Cluster((GPU,)), Other(), **given)
+    with pytest.raises(InputError, match="Other, which does not inherit from Policy"):
+        run_policy([task(0, 1.0)], Other())
 
 
 @pytest.mark.parametrize(("name", "tick_s"), [("", None), (None, None), ("ticking", 0.0), ("ticking", math.inf)])
-def test_a_policy_without_a_name_or_with_an_impossible_tick_is_refused(name, tick_s):
+def test_name_and_tick(name, tick_s):
+    """A policy without a name or with an impossible tick is refused."""
     policy = ScriptedPolicy(start_all, tick_s=tick_s)
     policy.name = name
-    given = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
     with pytest.raises(InputError, match=r"a policy with a name|a time above 0 s"):
-        run([task(0, 1.0)], Cluster((GPU,)), policy, **given)
+        run_policy([task(0, 1.0)], policy)
 
 
 class Failing(ToyDevice):
@@ -322,7 +377,9 @@ class Retrying(Observer):
         return True
 
 
-def test_a_completion_and_a_failure_at_one_check_are_two_events_and_a_pause_between_them_has_no_effect():
+def test_completion_and_failure():
+    """A completion and a failure at one check are two events; a pause between them has no effect."""
+
     def decide(event, view):
         if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0), Start(1, 0)]
@@ -337,15 +394,8 @@ def test_a_completion_and_a_failure_at_one_check_are_two_events_and_a_pause_betw
     ]
 
 
-def test_a_policy_cannot_take_tasks_out_of_the_waiting_ones():
-    def popping(event, view):
-        return [Start(view.waiting.pop(0).id, 0)]
-
-    with pytest.raises(AttributeError, match="'WaitingTasks' object has no attribute 'pop'"):
-        go([task(0, 1.0)], popping)
-
-
-def test_waiting_tasks_are_by_arrival_and_id_whatever_comes_back():
+def test_waiting_tasks():
+    """Waiting tasks are by arrival and id, whatever comes back."""
     waiting = WaitingTasks()
     tasks = [task(index, 1.0, arrival_s=float(index // 2)) for index in range(6)]
     for each in tasks[:5]:
@@ -364,7 +414,8 @@ def test_waiting_tasks_are_by_arrival_and_id_whatever_comes_back():
         waiting[6]
 
 
-def test_a_failed_run_stops_its_tasks():
+def test_failed_run():
+    """A failed run stops its tasks."""
     device = ToyDevice(GPU)
 
     def decide(event, view):
@@ -382,12 +433,14 @@ class Stuck(ToyDevice):
         return []
 
 
-def test_run_refuses_a_device_without_progress():
+def test_no_progress():
+    """Run refuses a device without progress."""
     with pytest.raises(DeviceError, match="nothing completes"):
         go([task(0, 1.0)], start_all, devices=[Stuck(GPU)])
 
 
-def test_a_run_counts_its_own_predictions_only():
+def test_own_predictions():
+    """A run counts its own predictions only."""
     predictor = ToyPredictor()
     predictor.calls = 7
 
@@ -395,8 +448,7 @@ def test_a_run_counts_its_own_predictions_only():
         predictor.calls += 2
         return start_all(event, view)
 
-    given = {"predictor": predictor, "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
-    result = run([task(0, 1.0)], Cluster((GPU,)), ScriptedPolicy(decide), **given)
+    result, _ = go([task(0, 1.0)], decide, predictor=predictor)
     assert result.predictor_calls == 2 * result.events == 4
 
 
@@ -408,24 +460,24 @@ class Listening(Observer):
         self.decisions.append((event.kind.name, actions))
 
 
-def test_an_observer_receives_each_decision():
+def test_observer_decisions():
+    """An observer receives each decision."""
     observer = Listening()
     go([task(0, 1.0)], start_all, observer=observer)
     assert observer.decisions == [("ARRIVAL", [Start(0, 0)]), ("COMPLETION", [])]
 
 
-def test_run_refuses_no_tasks():
-    with pytest.raises(InputError, match="found no task"):
-        go([], start_all)
-
-
-@pytest.mark.parametrize("tasks", [[task(1, 1.0)], [task(0, 1.0), task(0, 2.0)]])
-def test_run_refuses_ids_that_do_not_count_from_zero(tasks):
-    with pytest.raises(InputError, match="each id of 0 to n-1"):
+@pytest.mark.parametrize(
+    ("tasks", "found"), [([], "no task"), ([task(1, 1.0)], "each id"), ([task(0, 1.0), task(0, 2.0)], "each id")]
+)
+def test_task_ids(tasks, found):
+    """A run refuses no tasks, and ids that do not count from zero."""
+    with pytest.raises(InputError, match=found):
         go(tasks, start_all)
 
 
-def test_run_refuses_devices_that_do_not_match_the_cluster():
+def test_devices_of_cluster():
+    """Run refuses devices that do not match the cluster."""
     with pytest.raises(InputError, match="one for each GPU"):
         go([task(0, 1.0)], start_all, gpus=2, devices=[ToyDevice(GPU)])
 
@@ -438,17 +490,19 @@ class Polled(ToyDevice):
 
 
 @pytest.mark.parametrize("device", [ToyDevice, Polled])
-def test_loop_runs_in_wall_time(device):
+def test_wall_time(device):
+    """Loop runs in wall time."""
     tasks = [task(0, 2.0), task(1, 4.0), task(2, 1.0, 0.03)]
     result, trace = go(tasks, start_all, devices=[device(GPU, base_s=0.01)], clock=WallClock())
     completed = [task for _, kind, tasks, _ in trace if kind == "COMPLETION" for task in tasks]
     assert sorted(completed) == [0, 1, 2]
-    assert 0.07 <= result.makespan_s < 5.0
+    assert result.makespan_s >= 0.07
     np.testing.assert_allclose(result.jct_s, result.waiting_s + result.execution_s)
     np.testing.assert_allclose(result.gpu_energy_cluster_j, result.device_energy_j, rtol=0.5)
 
 
-def test_view_shows_what_remains_in_iterations_of_the_batch_size_that_runs():
+def test_remaining():
+    """The view shows what remains in iterations of the batch size that runs."""
     shown = []
 
     def decide(event, view):
@@ -460,7 +514,8 @@ def test_view_shows_what_remains_in_iterations_of_the_batch_size_that_runs():
     assert shown == [2.0, 1.0]
 
 
-def test_an_observer_that_waits_is_asked_before_each_event():
+def test_observer_wait():
+    """An observer that waits is asked before each event."""
     waited = []
 
     class Waiting(Observer):
@@ -472,23 +527,17 @@ def test_an_observer_that_waits_is_asked_before_each_event():
     assert waited == [0.0, 4.0, 6.0]
 
 
-def test_a_task_may_run_where_it_fits_with_its_smallest_batch_size_alone():
+def test_smallest_batch_size():
+    """A task may run where it fits with its smallest batch size alone."""
     tight = toy_gpu(
         memory_mib=(memory_mib(replace(LIGHT, batch_size=1)) + memory_mib(replace(LIGHT, batch_size=2))) / 2
     )
-    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(tight)]}
-    policy = ScriptedPolicy(at(Start(0, 0, 100, batch_size=1)))
-    assert run([task(0, 1.0)], Cluster((tight,)), policy, **options).jct_s.tolist() == [4.0]
+    result, _ = go([task(0, 1.0)], at(Start(0, 0, 100, batch_size=1)), gpu=tight)
+    assert result.jct_s.tolist() == [4.0]
 
 
-def test_a_progress_bar_is_shown_on_request(capsys):
-    go([task(0, 1.0)], start_all)
-    assert capsys.readouterr().err == ""
-    go([task(0, 1.0)], start_all, progress=True)
-    assert "scripted" in capsys.readouterr().err
-
-
-def test_the_tasks_that_ended_are_counted_as_they_end():
+def test_ended_tasks():
+    """The tasks that ended are counted as they end."""
     tasks, ended = [task(0, 1.0), task(1, 1.0), task(2, 1.0, 9.0)], []
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(GPU)]}
     begun = BegunRun(tasks, Cluster((GPU,)), ScriptedPolicy(start_all), **options)
@@ -497,7 +546,8 @@ def test_the_tasks_that_ended_are_counted_as_they_end():
     assert ended == [(1, 0), (1, 2), (0, 2), (0, 3)]
 
 
-def test_events_within_a_nanosecond_are_one_moment_and_completions_come_first():
+def test_one_moment():
+    """Events within a nanosecond are one moment and completions come first."""
     # The tick of 3 s and the arrival at 3 s less a hair come before the completion at 3 s, but only by rounding.
     _, trace = go([task(0, 3.0), task(1, 1.0, 3.0 - 4e-10), task(2, 1.0, 3.0 - 2e-10)], start_all)
     assert [(kind, tasks) for _, kind, tasks, _ in trace] == [
@@ -508,7 +558,9 @@ def test_events_within_a_nanosecond_are_one_moment_and_completions_come_first():
     ]
 
 
-def test_a_policy_cannot_change_what_remains_of_a_task():
+def test_remaining_is_read_only():
+    """A policy cannot change what remains of a task."""
+
     def decide(event, view):
         with pytest.raises(TypeError, match="item assignment"):
             view.remaining[0] = 1.0

@@ -39,7 +39,8 @@ def estimate(workloads):
 
 @pytest.mark.parametrize("how", ["by_device", "by_job"])
 @pytest.mark.parametrize(("gpus", "load", "seed"), [(16, 0.5, 0), (16, 1.5, 1), (64, 1.0, 2)])
-def test_loop_gives_the_run_of_the_simpy_programs(program, how, gpus, load, seed):
+def test_simpy(program, how, gpus, load, seed):
+    """The loop gives the run of the SimPy programs."""
     tasks, _ = venus_tasks(300, rng=np.random.default_rng(seed), gpus=gpus, load=load)
     ours = run(
         tasks, Cluster.parse(f"{gpus}xV100"), make("fifo"), predictor=ToyPredictor(), rng=np.random.default_rng(0)

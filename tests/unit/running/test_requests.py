@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,24 +15,35 @@ from heshare.running.requests import Request
 from heshare.shared.errors import InputError
 
 MODEL = "llama3_8b"
-REQUESTS = served.shipped_requests()[:24]
-H100_STEP_S = hs.estimate("H100", f"{MODEL}:1", precision="fp16").tasks[0].time_s
+
+
+@cache
+def some_requests() -> tuple[Request, ...]:
+    """The first shipped requests."""
+    return tuple(served.shipped_requests()[:24])
+
+
+def h100_step_s() -> float:
+    """The time of a decode step of one sequence on an H100, s."""
+    return hs.estimate("H100", f"{MODEL}:1", precision="fp16").tasks[0].time_s
 
 
 @pytest.fixture(scope="module")
 def runs():
-    prefill = hs.run(served.prefill_tasks(REQUESTS, f"{MODEL}_prefill"), "1xH100", "fifo")
-    stretches = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=4, rounds=3, step_s=H100_STEP_S)
+    prefill = hs.run(served.prefill_tasks(some_requests(), f"{MODEL}_prefill"), "1xH100", "fifo")
+    stretches = served.decode_tasks(some_requests(), prefill, MODEL, concurrency=4, rounds=3, step_s=h100_step_s())
     return prefill, stretches, hs.run(stretches.tasks, "1xA100", "fifo")
 
 
-def test_shipped_requests_are_those_of_the_trace():
+def test_shipped():
+    """Shipped requests are those of the trace."""
     shipped = served.shipped_requests()
     assert (len(shipped), shipped[0]) == (300, Request(0.0, 374, 44))
     assert np.mean([request.output_tokens for request in shipped]) == pytest.approx(256, abs=1)
 
 
-def test_requests_of_the_azure_columns_are_read_with_their_fractions(tmp_path: Path):
+def test_azure_columns(tmp_path: Path):
+    """Requests of the Azure columns are read with their fractions."""
     path = tmp_path / "azure.csv"
     path.write_text(
         "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -52,13 +64,15 @@ def test_requests_of_the_azure_columns_are_read_with_their_fractions(tmp_path: P
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,5,5\n", "TIMESTAMP"),
     ],
 )
-def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str):
+def test_bad_file(tmp_path: Path, text: str, message: str):
+    """A bad file is refused."""
     (tmp_path / "bad.csv").write_text(text)
     with pytest.raises(InputError, match=message):
         served.read_requests(tmp_path / "bad.csv")
 
 
-def test_drawn_requests_arrive_by_a_poisson_process_of_their_rate():
+def test_drawn_requests():
+    """Drawn requests arrive by a Poisson process of their rate, and are the same for the same seed."""
     drawn = served.draw_requests(4000, 5.0, rng=np.random.default_rng(0))
     gaps_s = np.diff([request.arrival_s for request in drawn])
     assert gaps_s.mean() == pytest.approx(0.2, rel=0.05)
@@ -70,7 +84,8 @@ def test_drawn_requests_arrive_by_a_poisson_process_of_their_rate():
             served.draw_requests(n, rate, rng=np.random.default_rng(0))
 
 
-def test_slots_are_refilled_as_soon_as_they_are_free():
+def test_refilled_slots():
+    """Slots are refilled as soon as they are free."""
     requests = tuple(Request(0.0, 500, 1 + steps) for steps in (3, 5, 4, 1, 2))
     prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")
     stretches = served.decode_tasks(requests, prefill, MODEL, concurrency=2, rounds=2)
@@ -78,17 +93,6 @@ def test_slots_are_refilled_as_soon_as_they_are_free():
     assert stretches.steps.tolist() == [[0, 3], [0, 5], [3, 7], [5, 6], [0, 2]]
     assert [(task.iterations, task.workload.batch_size) for task in stretches.tasks] == [(7, 2), (2, 1)]
     assert [task.arrival_s for task in stretches.tasks] == list(prefill.completion_s[[3, 4]])
-
-
-def test_all_requests_have_their_place_and_their_tokens(runs):
-    prefill, stretches, _ = runs
-    assert 1024 * sum(task.iterations for task in prefill.tasks) == pytest.approx(
-        sum(r.prompt_tokens for r in REQUESTS)
-    )
-    assert [len(members) for members in stretches.members] == [12, 12]
-    assert sorted(place for members in stretches.members for place in members) == list(range(len(REQUESTS)))
-    for place, request in enumerate(REQUESTS):
-        assert stretches.steps[place, 1] - stretches.steps[place, 0] == request.output_tokens - 1
 
 
 def _done_s(parts: list[tuple[float, float, float]], steps: float) -> float:
@@ -101,34 +105,36 @@ def _done_s(parts: list[tuple[float, float, float]], steps: float) -> float:
 
 
 def _check_times(prefill, stretches, decode):
-    table = served.request_times(REQUESTS, stretches, decode)
+    table = served.request_times(some_requests(), stretches, decode)
     ends = {row.task: row.end_s for row in prefill.intervals.itertuples()}
-    for place, request in enumerate(REQUESTS):
+    for place, request in enumerate(some_requests()):
         assert table.ttft_s[place] == pytest.approx(ends[place] - request.arrival_s)
     rows = list(decode.intervals.sort_values("start_s").itertuples())
     for task, members in zip(stretches.tasks, stretches.members, strict=True):
         parts = [(row.start_s, row.end_s, row.iterations) for row in rows if row.task == task.id]
         slots = [0] * task.workload.batch_size
         for place in members:
-            slot, own = slots.index(min(slots)), REQUESTS[place].output_tokens - 1
+            slot, own = slots.index(min(slots)), some_requests()[place].output_tokens - 1
             start_s, last_s = _done_s(parts, slots[slot]), _done_s(parts, slots[slot] + own)
             slots[slot] += own
             assert table.wait_s[place] == pytest.approx(start_s - ends[place], abs=1e-6)
             assert table.tpot_s[place] == pytest.approx((last_s - start_s) / own)
-            assert table.latency_s[place] == pytest.approx(last_s - REQUESTS[place].arrival_s)
+            assert table.latency_s[place] == pytest.approx(last_s - some_requests()[place].arrival_s)
         assert max(slots) == pytest.approx(task.iterations)
     assert table.wait_s.min() >= 0
     return table
 
 
-def test_times_of_requests_are_those_of_the_timeline(runs):
+def test_times(runs):
+    """Times of requests are those of the timeline."""
     table = _check_times(*runs)
     estimated = hs.estimate("A100", f"{MODEL}:4", precision="fp16").tasks[0].time_s
     assert table.tpot_s.to_numpy() == pytest.approx(estimated, rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
-def test_times_of_requests_hold_the_pauses_of_their_stretch(runs):
+def test_pauses(runs):
+    """Times of requests hold the pauses of their stretch."""
     prefill, stretches, _ = runs
     short = Task(len(stretches.tasks), Workload("resnet50", 8), 50, stretches.tasks[0].arrival_s + 2.0)
     decode = hs.run((*stretches.tasks, short), "1xA100", "srtf")
@@ -137,55 +143,45 @@ def test_times_of_requests_hold_the_pauses_of_their_stretch(runs):
     assert table.tpot_s.max() > 1.01 * table.tpot_s.min()
 
 
-def test_a_step_time_above_that_of_the_run_is_refused():
-    prefill = hs.run(served.prefill_tasks(REQUESTS, f"{MODEL}_prefill"), "1xH100", "fifo")
-    stretches = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=8, step_s=3 * H100_STEP_S)
+def test_step_time():
+    """A step time above that of the run is refused."""
+    prefill = hs.run(served.prefill_tasks(some_requests(), f"{MODEL}_prefill"), "1xH100", "fifo")
+    stretches = served.decode_tasks(some_requests(), prefill, MODEL, concurrency=8, step_s=3 * h100_step_s())
     decode = hs.run(stretches.tasks, "2xH100", "fifo")
     with pytest.raises(InputError, match="before the prompt is done"):
-        served.request_times(REQUESTS, stretches, decode)
+        served.request_times(some_requests(), stretches, decode)
 
 
-def test_limits_on_latency_are_deadlines():
-    prompts = served.prefill_tasks(REQUESTS, f"{MODEL}_prefill", ttft_limit_s=0.5)
+def test_deadlines():
+    """Limits on latency are deadlines."""
+    prompts = served.prefill_tasks(some_requests(), f"{MODEL}_prefill", ttft_limit_s=0.5)
     prefill = hs.run(prompts, "1xH100", "fifo")
-    late = prefill.completion_s - [request.arrival_s for request in REQUESTS] > 0.5
+    late = prefill.completion_s - [request.arrival_s for request in some_requests()] > 0.5
     assert prefill.deadline_misses == late.sum()
     for limit_s, missed in ((1.0, 0), (1e-4, 1)):
-        stretches = served.decode_tasks(REQUESTS[:8], prefill, MODEL, concurrency=4, tpot_limit_s=limit_s)
+        stretches = served.decode_tasks(some_requests()[:8], prefill, MODEL, concurrency=4, tpot_limit_s=limit_s)
         task = stretches.tasks[0]
         assert task.deadline_s == pytest.approx(task.arrival_s + limit_s * task.iterations)
         decode = hs.run(stretches.tasks, "1xH100", "fifo")
         assert decode.deadline_misses == missed
-        times = served.request_times(REQUESTS[:8], stretches, decode)
+        times = served.request_times(some_requests()[:8], stretches, decode)
         expected = np.mean((times.ttft_s <= 0.5) & (times.tpot_s <= limit_s))
         assert served.share_within(times, 0.5, limit_s) == expected
     assert served.share_within(times, 0.5, 1.0) == np.mean(~late[:8])
 
 
-@pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
-@pytest.mark.parametrize(("limit_s", "shared"), [(float("inf"), True), (1.02, False)])
-def test_eaco_does_not_share_a_stretch_whose_limit_would_break(limit_s: float, shared: bool):
-    requests = tuple(Request(0.0, 500, 400) for _ in range(4))
-    prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")
-    step_s = hs.estimate("A100", f"{MODEL}:4", precision="fp16").tasks[0].time_s
-    stretches = served.decode_tasks(requests, prefill, MODEL, concurrency=4, tpot_limit_s=limit_s * step_s)
-    image = Task(1, Workload("vgg19", 4), 2000, stretches.tasks[0].arrival_s)
-    decode = hs.run((*stretches.tasks, image), "1xA100", "eaco(util_max=1.0)")
-    spans = decode.intervals.groupby("task").agg(start_s=("start_s", "min"), end_s=("end_s", "max"))
-    assert bool(spans.start_s.max() < spans.end_s.min()) is shared
-    assert decode.deadline_misses == 0
-
-
-def test_joules_a_token_are_the_energy_of_the_segments(runs):
+def test_joules_per_token(runs):
+    """Joules per token are the energy of the segments over all tokens."""
     prefill, _, decode = runs
     energy_j = sum(
         row.power_w * (row.end_s - row.start_s) for run in (prefill, decode) for row in run.timeline.itertuples()
     )
-    tokens = sum(request.output_tokens for request in REQUESTS)
-    assert served.joules_per_token(REQUESTS, prefill, decode) == pytest.approx(energy_j / tokens, rel=1e-6)
+    tokens = sum(request.output_tokens for request in some_requests())
+    assert served.joules_per_token(some_requests(), prefill, decode) == pytest.approx(energy_j / tokens, rel=1e-6)
 
 
-def test_requests_of_one_token_end_with_their_prompt():
+def test_one_token():
+    """Requests of one token end with their prompt."""
     requests = (Request(0.0, 500, 1), Request(1.0, 500, 11))
     prefill = hs.run(served.prefill_tasks(requests, f"{MODEL}_prefill"), "1xH100", "fifo")
     stretches = served.decode_tasks(requests, prefill, MODEL, concurrency=8)
@@ -195,27 +191,18 @@ def test_requests_of_one_token_end_with_their_prompt():
     assert table.latency_s[0] == table.ttft_s[0]
 
 
-@pytest.mark.filterwarnings("ignore::heshare.prediction.modelled_references.UnprofiledWarning")
-@pytest.mark.parametrize("policy", ["srtf", "marginal", "heshare:trade-off"])
-def test_stretches_run_beside_other_tasks_under_policies(runs, policy: str):
-    prefill, _, _ = runs
-    stretches = served.decode_tasks(REQUESTS, prefill, MODEL, concurrency=8, first_id=1)
-    run = hs.run((Task(0, Workload("resnet50", 8), 500), *stretches.tasks), "1xA100,1xH100", policy)
-    table = served.request_times(REQUESTS, stretches, run)
-    assert (table.latency_s > table.ttft_s).all()
-
-
-def test_a_model_of_another_kind_is_refused(runs):
+def test_other_kinds(runs):
+    """A model of another kind is refused."""
     for model in (MODEL, "resnet50"):
         with pytest.raises(InputError, match="a language model of the kind prefill"):
-            served.prefill_tasks(REQUESTS, model)
+            served.prefill_tasks(some_requests(), model)
     with pytest.raises(InputError, match="kind decode"):
-        served.decode_tasks(REQUESTS, runs[0], f"{MODEL}_prefill", concurrency=8)
+        served.decode_tasks(some_requests(), runs[0], f"{MODEL}_prefill", concurrency=8)
     with pytest.raises(InputError, match="sequence"):
-        served.decode_tasks(REQUESTS, runs[0], MODEL, concurrency=0)
+        served.decode_tasks(some_requests(), runs[0], MODEL, concurrency=0)
     with pytest.raises(InputError, match="round"):
-        served.decode_tasks(REQUESTS, runs[0], MODEL, concurrency=8, rounds=0)
+        served.decode_tasks(some_requests(), runs[0], MODEL, concurrency=8, rounds=0)
     with pytest.raises(InputError, match="step_s"):
-        served.decode_tasks(REQUESTS, runs[0], MODEL, concurrency=8, step_s=-1.0)
+        served.decode_tasks(some_requests(), runs[0], MODEL, concurrency=8, step_s=-1.0)
     with pytest.raises(InputError, match="deadline_s"):
-        served.prefill_tasks(REQUESTS, f"{MODEL}_prefill", ttft_limit_s=0.0)
+        served.prefill_tasks(some_requests(), f"{MODEL}_prefill", ttft_limit_s=0.0)

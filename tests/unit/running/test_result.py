@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from heshare.policies.registry import make
+from heshare.running.result import jct_summary
 from heshare.running.run import run
+from heshare.shared.errors import InputError
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ToyPredictor
 from heshare.world.catalogue import gpus
@@ -27,13 +29,15 @@ def result():
     return run(TASKS[::-1], Cluster.parse("T4,A100"), make("random"), predictor=ToyPredictor(), rng=rng, progress=True)
 
 
-def test_run_on_default_devices_keeps_the_invariants(result):
+def test_invariants(result):
+    """Run on default devices keeps the invariants."""
     check_run(result)
     assert result.provenance == "emulated"
     assert result.events == 6
 
 
-def test_to_frame_is_in_the_order_of_ids(result):
+def test_frame(result):
+    """The table is in the order of ids."""
     frame = result.to_frame()
     assert frame["task"].tolist() == [0, 1, 2]
     assert frame["arrival_s"].tolist() == [0.0, 1.0, 2.0]
@@ -41,7 +45,8 @@ def test_to_frame_is_in_the_order_of_ids(result):
     np.testing.assert_allclose(frame["jct_s"], frame["waiting_s"] + frame["execution_s"])
 
 
-def test_runs_are_equal_if_all_but_wall_times_are(result):
+def test_equality(result):
+    """Runs are equal if all but their wall times are."""
     slower = replace(result, planning_s=result.planning_s + 1)
     assert result == slower
     assert hash(result) == hash(slower)
@@ -49,14 +54,16 @@ def test_runs_are_equal_if_all_but_wall_times_are(result):
     assert result != replace(result, policy="other")
 
 
-def test_run_has_a_short_text_and_a_small_table(result):
+def test_short_text(result):
+    """Run has a short text and a small table."""
     assert repr(result).startswith("Run(random, 3 tasks on 1xT4,1xA100, ")
     assert result.provenance in repr(result)
     assert len(repr(replace(result, policy="morak(" + "9" * 300, cluster=Cluster.parse(EVERY_GPU)))) <= 200
     assert result._repr_html_().count("<tr") == 4
 
 
-def test_summary_agrees_with_the_arrays(result):
+def test_summary(result):
+    """Summary agrees with the arrays."""
     summary = result.summary()
     assert summary["avg_jct_s"] == pytest.approx(result.jct_s.mean())
     assert summary["makespan_s"] == result.timeline["end_s"].max() == result.intervals["end_s"].max()
@@ -64,8 +71,9 @@ def test_summary_agrees_with_the_arrays(result):
     assert summary["predictor_calls"] == 0
 
 
-def test_power_over_time_integrates_to_the_cluster_energy(result):
-    steps = result.power_over_time()
-    energy_j = (steps["power_w"].to_numpy()[:-1] * np.diff(steps["time_s"])).sum()
-    assert energy_j == pytest.approx(result.energy_cluster_j, rel=1e-9)
-    assert steps["power_w"].iloc[-1] == 0.0
+def test_jct_summary():
+    """The summary of JCTs is their average, median and 99th percentile."""
+    expected = {"avg_jct_s": 3.0, "median_jct_s": 2.5, "p99_jct_s": pytest.approx(3.0 + 0.97 * 3.0)}
+    assert jct_summary([1.0, 2.0, 3.0, 6.0]) == expected
+    with pytest.raises(InputError, match="at least one"):
+        jct_summary([])

@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,8 +32,6 @@ A100 = gpu("A100")
 UNKNOWN_GPU = dataclasses.replace(A100, name="a card that no file describes")
 CLUSTER = hs.Cluster.parse("1xT4,1xA100")
 
-RESIDENTS = st.lists(st.builds(Resident, st.sampled_from(WORKLOADS), st.integers(1, 100)), min_size=1, max_size=6)
-
 
 def busy_j(done):
     """The energy of every GPU while tasks ran on it, J."""
@@ -45,7 +42,8 @@ def busy_j(done):
 
 
 @given(ENERGIES, ENERGIES, WEIGHTS)
-def test_parts_sum_to_the_energy_and_none_is_below_its_part_of_idle(energy_j, idle_j, weights):
+def test_sum_of_parts(energy_j, idle_j, weights):
+    """Parts sum to the energy, and none is below its part of idle."""
     parts_j = split_energy(energy_j, idle_j, weights)
 
     assert math.fsum(parts_j) == pytest.approx(energy_j, rel=1e-9, abs=1e-300)
@@ -54,7 +52,8 @@ def test_parts_sum_to_the_energy_and_none_is_below_its_part_of_idle(energy_j, id
 
 
 @given(ENERGIES, ENERGIES, WEIGHTS, st.randoms(use_true_random=False))
-def test_the_order_of_tasks_does_not_change_their_parts(energy_j, idle_j, weights, random):
+def test_order(energy_j, idle_j, weights, random):
+    """The order of tasks does not change their parts."""
     order = list(range(len(weights)))
     random.shuffle(order)
 
@@ -65,7 +64,8 @@ def test_the_order_of_tasks_does_not_change_their_parts(energy_j, idle_j, weight
 
 
 @given(ENERGIES, ENERGIES, WEIGHTS)
-def test_a_larger_weight_never_gets_less(energy_j, idle_j, weights):
+def test_larger_weight(energy_j, idle_j, weights):
+    """A task of a larger weight never gets less."""
     parts_j = split_energy(energy_j, idle_j, weights)
     known = sorted((weight, part_j) for weight, part_j in zip(weights, parts_j, strict=True) if weight == weight)
 
@@ -86,22 +86,16 @@ def test_a_larger_weight_never_gets_less(energy_j, idle_j, weights):
         (5.0, 0.0, [], []),
     ],
 )
-def test_split_energy_by_hand(energy_j, idle_j, weights, parts_j):
+def test_split_by_hand(energy_j, idle_j, weights, parts_j):
+    """Split energy by hand."""
     assert split_energy(energy_j, idle_j, weights) == pytest.approx(parts_j)
 
 
 # The split by the device model
 
 
-@given(RESIDENTS, st.one_of(st.floats(1.0, 3000.0), st.just(math.nan)), ENERGIES, st.floats(0.0, 1e6))
-def test_shares_of_residents_sum_to_the_energy_of_the_gpu(residents, sm_mhz, energy_j, duration_s):
-    parts_j = share_energy(A100, residents, sm_mhz, energy_j, duration_s)
-
-    assert math.fsum(parts_j) == pytest.approx(energy_j, rel=1e-9, abs=1e-300)
-    assert min(parts_j) >= 0.0
-
-
-def test_shares_are_by_the_power_of_each_alone_above_idle_at_the_nearest_clock():
+def test_shares_by_power():
+    """Shares are by the power of each alone above idle at the nearest clock."""
     idle_w = co_run(A100, ()).power_w
     light_w, heavy_w = (co_run(A100, (alone,), 1005).power_w - idle_w for alone in (LIGHT, HEAVY))
     light_j = 10.0 * idle_w / 2 + (3000.0 - 10.0 * idle_w) * light_w / (light_w + heavy_w)
@@ -111,33 +105,14 @@ def test_shares_are_by_the_power_of_each_alone_above_idle_at_the_nearest_clock()
         assert found_j == pytest.approx([light_j, 3000.0 - light_j])
 
 
-def test_the_nearest_clock_of_a_grid():
+def test_nearest_clock():
+    """The nearest clock of the grid is taken."""
     found = [nearest_clock(A100.clocks_mhz, asked) for asked in (math.nan, 1e9, 1005.0, 1006.9, 1.0)]
     assert found == [A100.max_mhz, A100.max_mhz, 1005, 1005, A100.clocks_mhz[0]]
 
 
-@given(st.sampled_from(["T4", "V100", "A100", "H100"]), st.permutations(WORKLOADS[:3]), st.integers(1, 100))
-def test_a_task_that_draws_more_alone_never_gets_less_at_equal_shares(name, workloads, mps_pct):
-    card = gpu(name)
-    residents = [Resident(workload, mps_pct) for workload in workloads]
-    alone_w = [co_run(card, (resident,)).power_w for resident in residents]
-
-    parts_j = share_energy(card, residents, math.nan, 1e5, 100.0)
-
-    by_power_j = [part_j for _, part_j in sorted(zip(alone_w, parts_j, strict=True))]
-    assert by_power_j == sorted(by_power_j)
-
-
-@pytest.mark.parametrize("name", ["T4", "V100", "A100", "H100"])
-@pytest.mark.parametrize("mps_pct", [50, 100])
-def test_a_large_network_gets_more_than_a_small_one_beside_it(name, mps_pct):
-    # At 10 % both fill the SMs that they may use, and the small network draws as much.
-    pair = Resident(WORKLOADS[0], mps_pct), Resident(WORKLOADS[1], mps_pct)
-    light_j, heavy_j = share_energy(gpu(name), pair, math.nan, 1e5, 100.0)
-    assert light_j < heavy_j
-
-
-def test_a_workload_that_the_model_does_not_have_gets_the_mean_of_the_others():
+def test_unknown_workload():
+    """A workload that the model does not have gets the mean of the others."""
     light, heavy = Resident(WORKLOADS[0], 20), Resident(WORKLOADS[1], 80)
     idle_j = 10.0 * co_run(A100, ()).power_w
 
@@ -147,13 +122,15 @@ def test_a_workload_that_the_model_does_not_have_gets_the_mean_of_the_others():
     assert parts_j[0] < parts_j[1] < parts_j[2]
 
 
-def test_what_the_model_does_not_have_at_all_is_divided_equally():
+def test_nothing_known():
+    """What the model does not have at all is divided equally."""
     assert share_energy(UNKNOWN_GPU, (LIGHT, HEAVY), 1005.0, 100.0, 1.0) == pytest.approx([50.0, 50.0])
     assert share_energy(A100, (UNKNOWN, UNKNOWN), 1005.0, 100.0, 1.0) == pytest.approx([50.0, 50.0])
     assert share_energy(A100, (), 1005.0, 100.0, 1.0) == []
 
 
-def test_other_ways_of_sharing_weigh_as_under_mps():
+def test_time_slices():
+    """Other ways of sharing weigh as MPS does."""
     turns = [dataclasses.replace(each, sharing="time-slice") for each in (LIGHT, HEAVY)]
     assert share_energy(A100, turns, 1005.0, 3000.0, 10.0) == share_energy(A100, (LIGHT, HEAVY), 1005.0, 3000.0, 10.0)
 
@@ -195,7 +172,8 @@ SEGMENTS = st.lists(
 
 @settings(max_examples=60)
 @given(SEGMENTS)
-def test_energies_of_tasks_sum_to_that_of_busy_gpus(segments):
+def test_sum_of_tasks(segments):
+    """Energies of tasks sum to that of busy GPUs."""
     done = made_up(segments)
     energy = done.energy_by_task()
 
@@ -204,12 +182,14 @@ def test_energies_of_tasks_sum_to_that_of_busy_gpus(segments):
     assert set(energy["task"][energy["energy_j"] > 0.0]) == ran
 
 
-def test_a_task_alone_gets_all_and_energy_of_an_idle_gpu_is_no_tasks():
+def test_alone_and_idle():
+    """A task alone gets all the energy; that of an idle GPU is no task's."""
     done = made_up([(1, 10.0, 1410.0, 300.0, ((1, 50),)), (0, 5.0, 1590.0, 30.0, ())])
     assert done.energy_by_task()["energy_j"].tolist() == [0.0, 3000.0, 0.0, 0.0]
 
 
-def test_a_task_weighs_as_the_inference_batch_size_at_which_it_runs():
+def test_changed_batch_size():
+    """A task weighs as the inference batch size at which it runs."""
     done = made_up([(1, 10.0, 1410.0, 300.0, ((0, 50), (1, 50)))] * 2)
     half_s = done.record.segments[0].end_s
     larger = [Interval(0, 1, half_s, 2 * half_s, 50, 64, 1.0, "completed")]
@@ -225,27 +205,8 @@ def test_a_task_weighs_as_the_inference_batch_size_at_which_it_runs():
     assert changed.energy_by_task()["energy_j"][0] == pytest.approx(sum(parts_j))
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_energies_of_tasks_and_of_idle_gpus_are_the_cluster_account(seed):
-    policy = ("random:all-at-once", "random", "sched-only:all-at-once", "morak", "batch-dvfs")[seed % 5]
-    cluster = ("1xT4,1xA100", "1xV100", "2xV100,1xA100")[seed % 3]
-    arrivals = ("at_once", "miso")[seed % 2]
-    done = hs.run(hs.task_set(6, arrivals=arrivals, seed=seed), cluster, policy, seed=seed)
-
-    energy = done.energy_by_task()
-    idle_j = done.energy_cluster_j - busy_j(done)
-
-    assert energy["energy_j"].sum() + idle_j == pytest.approx(done.energy_cluster_j, rel=1e-9)
-    assert (energy["energy_j"] > 0.0).all()
-    pd.testing.assert_frame_equal(energy.drop(columns="energy_j"), done.to_frame()[energy.columns.drop("energy_j")])
-
-
-def test_tasks_that_move_between_gpus_get_the_sum_of_their_parts():
-    done = hs.run(hs.task_set(6, arrivals="miso", seed=2), "2xV100", "gandiva")
-    assert done.energy_by_task()["energy_j"].sum() == pytest.approx(busy_j(done), rel=1e-9)
-
-
-def test_a_run_without_a_timeline_is_refused():
+def test_no_timeline():
+    """A run without a timeline is refused."""
     done = made_up([(0, 1.0, 1000.0, 50.0, ((0, 50),))])
     empty = dataclasses.replace(done, record=Timeline(CLUSTER.labels, (), ()))
     with pytest.raises(InputError, match="found a run that kept only totals"):

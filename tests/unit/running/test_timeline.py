@@ -30,7 +30,8 @@ SEGMENTS = (
 RECORD = Timeline(("A-0", "A-1"), SEGMENTS, INTERVALS)
 
 
-def test_sum_up_gives_waiting_execution_and_completion_times():
+def test_times():
+    """Totals give waiting, execution and completion times."""
     sums = timeline.sum_up(RECORD, TASKS)
     assert sums.waiting_s.tolist() == [1.0 + 3.0, 0.0]
     assert sums.execution_s.tolist() == [3.0, 5.0]
@@ -39,37 +40,43 @@ def test_sum_up_gives_waiting_execution_and_completion_times():
     assert sums.busy_s.tolist() == [2.0, 6.0]
 
 
-def test_sum_up_gives_energy_until_the_last_task_and_until_the_makespan():
+def test_energy():
+    """Totals give energy until the last task and until the makespan."""
     sums = timeline.sum_up(RECORD, TASKS)
     assert sums.energy_active_j.tolist() == [20.0 + 200.0, 300.0 + 20.0 + 60.0]
     assert sums.energy_cluster_j.tolist() == [20.0 + 200.0 + 40.0, 380.0]
 
 
-def test_sum_up_keeps_the_cluster_account_open_until_the_last_interval_if_a_task_has_failed():
+def test_failed_task():
+    """If a task has failed, the cluster account stays open until the last interval."""
     failed = (*INTERVALS[:2], INTERVALS[2]._replace(outcome="failed: crash"))
     sums = timeline.sum_up(Timeline(RECORD.labels, SEGMENTS, failed), TASKS)
     assert np.isnan(sums.completion_s).tolist() == [True, False]
     assert sums.energy_cluster_j.tolist() == [20.0 + 200.0 + 40.0, 380.0]
 
 
-def test_sum_up_counts_a_task_on_several_gpus_once():
+def test_gang_counts_once():
+    """Totals count a task on several GPUs once."""
     gang = tuple(Interval(0, gpu, 1.0, 4.0, 100, 4, 1.5, "completed") for gpu in (0, 1))
     sums = timeline.sum_up(Timeline(RECORD.labels, (), gang), TASKS[:1])
     assert (sums.waiting_s.tolist(), sums.execution_s.tolist()) == ([0.0], [3.0])
 
 
-def test_sum_up_gives_a_gpu_without_tasks_no_active_energy():
+def test_idle_gpu():
+    """Totals give a GPU without tasks no active energy."""
     idle = Segment(2, 0.0, 8.0, None, 1000.0, 10.0, ())
     sums = timeline.sum_up(Timeline((*RECORD.labels, "A-2"), (*SEGMENTS, idle), INTERVALS), TASKS)
     assert sums.energy_active_j.tolist()[2] == 0.0
     assert timeline.energy_j((), np.zeros(3)).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_energy_ends_inside_a_segment():
+def test_end_inside_segment():
+    """Energy ends inside a segment."""
     assert timeline.energy_j(SEGMENTS, np.array([3.0, 0.0])).tolist() == [120.0, 0.0]
 
 
-def test_power_steps_integrate_to_the_energy():
+def test_power_steps():
+    """Power steps integrate to the energy."""
     times_s, power_w = timeline.power_steps(SEGMENTS)
     assert times_s.tolist() == [0.0, 2.0, 4.0, 5.0, 7.0, 8.0]
     assert power_w.tolist() == [70.0, 160.0, 70.0, 20.0, 70.0, 0.0]
@@ -81,7 +88,8 @@ def reading(time_s, power_w, *tasks):
     return Reading(time_s, None, 1000.0, power_w, 0.0, residents)
 
 
-def test_recorder_joins_equal_observations_and_drops_empty_segments():
+def test_recorder():
+    """Recorder joins equal observations and drops empty segments."""
     recorder = TimelineRecorder(("Toy-0",))
     recorder.observe(0, 0.0, reading(0.0, 10.0))
     recorder.observe(0, 1.0, reading(1.0, 10.0))

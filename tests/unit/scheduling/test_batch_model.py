@@ -25,7 +25,8 @@ def pair() -> Batches:
     return unconfigured_batches(np.array([0]), np.array([[0, 1]]))
 
 
-def test_execute_literally_runs_each_task_as_if_all_stayed(toy: Toy) -> None:
+def test_literal(toy: Toy) -> None:
+    """By Eq. 13 each task runs as if all stayed."""
     run = two_on_a_t4(toy).execute(pair())
     np.testing.assert_allclose(run.time_s, [[200, 600]])
     np.testing.assert_allclose(run.end_s, [600])
@@ -33,14 +34,16 @@ def test_execute_literally_runs_each_task_as_if_all_stayed(toy: Toy) -> None:
     np.testing.assert_allclose(run.jct_s(np.array([3])), [200 + 600 + 3 * 600])
 
 
-def test_execute_piecewise_speeds_the_last_task_up(toy: Toy) -> None:
+def test_piecewise(toy: Toy) -> None:
+    """Piecewise execution speeds the last task up."""
     run = two_on_a_t4(toy).execute(pair(), piecewise=True)
     np.testing.assert_allclose(run.time_s, [[200, 400]])  # 200 s shared, then 200 s of work alone
     np.testing.assert_allclose(run.end_s, [400])
     np.testing.assert_allclose(run.energy_j, [400 * 70])
 
 
-def test_execute_piecewise_adds_the_energy_of_each_piece() -> None:
+def test_piecewise_energy() -> None:
+    """Piecewise execution adds the energy of each piece."""
     toy = Toy(demand={"resnet50": 0.5, "vgg16": 0.25})
     tasks = (Task(0, Workload("resnet50", 4), 25.0), Task(1, Workload("vgg16", 4), 75.0))
     cluster = Cluster.parse("1xT4")
@@ -50,7 +53,8 @@ def test_execute_piecewise_adds_the_energy_of_each_piece() -> None:
     np.testing.assert_allclose(run.energy_j, [100 * (idle + 0.75 * (tdp - idle)) + 200 * (idle + 0.25 * (tdp - idle))])
 
 
-def test_execute_piecewise_is_never_slower_and_has_the_same_first_end() -> None:
+def test_piecewise_is_no_slower() -> None:
+    """Piecewise execution is never slower and has the same first end."""
     toy = Toy(demand=DEMANDS)
     model = BatchModel(make_instance(mixed_tasks(24), Cluster.parse("1xV100"), toy), toy)
     batches = unconfigured_batches(np.zeros(6, dtype=int), np.arange(24).reshape(6, 4))
@@ -60,7 +64,8 @@ def test_execute_piecewise_is_never_slower_and_has_the_same_first_end() -> None:
     np.testing.assert_allclose(piecewise.time_s.max(axis=1), piecewise.end_s)
 
 
-def test_execute_passes_percentages_and_clocks_to_the_predictor() -> None:
+def test_percentages_and_clocks() -> None:
+    """A batch passes percentages and clocks to the predictor."""
     toy = Toy(demand={"resnet50": 1.0, "vgg16": 1.0})
     model = two_on_a_t4(toy)
     batches = Batches(np.array([0]), np.array([[1, 0]]), np.array([[25, 50]]), np.array([795]))
@@ -70,7 +75,8 @@ def test_execute_passes_percentages_and_clocks_to_the_predictor() -> None:
     np.testing.assert_allclose(run.time_s, [[300 / 0.25 / relative_clock, 100 / 0.5 / relative_clock]])
 
 
-def test_execute_batches_of_different_sizes() -> None:
+def test_batch_sizes() -> None:
+    """Batches of different sizes are executed as each alone."""
     toy = Toy(demand=DEMANDS)
     model = BatchModel(make_instance(mixed_tasks(9), Cluster.parse("1xT4,1xA100"), toy), toy)
     batches = unconfigured_batches(np.array([0, 1, 0]), np.array([[4, 2, 7], [1, EMPTY, EMPTY], [3, 8, EMPTY]]))
@@ -82,7 +88,8 @@ def test_execute_batches_of_different_sizes() -> None:
         assert (together.time_s[row, size:] == 0).all()
 
 
-def test_each_set_is_asked_once_in_any_order() -> None:
+def test_asked_once() -> None:
+    """Each set is asked once in any order."""
     toy = Toy()
     tasks = tuple(Task(i, Workload("resnet50" if i % 2 else "vgg16", 4), 10.0 + i) for i in range(4))
     model = BatchModel(make_instance(tasks, Cluster.parse("1xT4"), toy), toy)
@@ -91,7 +98,8 @@ def test_each_set_is_asked_once_in_any_order() -> None:
     assert toy.calls - before == 2  # one set of two residents
 
 
-def test_a_batch_runs_alike_alone_and_among_many() -> None:
+def test_alone_or_among_many() -> None:
+    """A batch runs alike alone and among many."""
     toy = Toy(demand=DEMANDS)
     model = BatchModel(make_instance(mixed_tasks(9), Cluster.parse("1xA100"), toy), toy)
     mps_pct = np.stack(np.meshgrid(*[np.arange(10, 101, 10)] * 4), axis=-1).reshape(-1, 4)
@@ -111,7 +119,8 @@ def toy() -> Toy:
     return Toy()
 
 
-def test_batches_of_plans_have_the_clocks_of_the_plans() -> None:
+def test_clocks_of_plans() -> None:
+    """Batches of plans have the clocks of the plans."""
     toy, cluster, tasks = Toy(), Cluster.parse("1xT4"), tuple(mixed_tasks(2))
     lowest_mhz = cluster.gpus[0].clocks_mhz[0]
     plan = Plan(cluster, tasks, ((Batch((0,), (100,), None), Batch((1,), (100,), lowest_mhz)),), 0.0, 0.0)

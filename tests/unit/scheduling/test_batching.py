@@ -41,7 +41,8 @@ def split_for_memory(queues: Queues, instance: Instance) -> BatchedQueues:
     return split_into_batches(queues, BatchModel(instance, Toy()), Settings(batching="memory"))
 
 
-def test_queues_are_in_spt_order_and_common_to_equal_gpus() -> None:
+def test_spt_order() -> None:
+    """Queues are in SPT order, and common to equal GPUs."""
     instance = make_instance(mixed_tasks(6), Cluster.parse("2xT4,1xA100"), Toy(demand=DEMANDS))
     queues = spt_queues(np.array([[0, 0, 0, 2, 2, 2], [1, 1, 1, 2, 2, 0]]), instance)
     assert queues.of_gpu[0, 0] == queues.of_gpu[1, 1]  # the same tasks, on the other T4
@@ -52,21 +53,24 @@ def test_queues_are_in_spt_order_and_common_to_equal_gpus() -> None:
         assert (np.diff(instance.time_s[tasks, gpu]) >= 0).all()
 
 
-def test_split_for_jct_joins_tasks_that_leave_the_gpu_half_empty() -> None:
+def test_join() -> None:
+    """Split for JCT joins tasks that leave the GPU half empty."""
     toy = Toy(demand={"mobilenet": 0.3, "resnet18": 0.3})
     instance = t4_with([("mobilenet", 10), ("resnet18", 12)], toy)
     # Together 40 + 48 s; one after the other 40 + 88 s.
     assert batch_tasks(split_for_jct(queues_of(instance), BatchModel(instance, toy))) == [[0, 1]]
 
 
-def test_split_for_jct_splits_tasks_that_fill_the_gpu() -> None:
+def test_split() -> None:
+    """Split for JCT splits tasks that fill the GPU."""
     toy = Toy()
     instance = t4_with([("vgg16", 10), ("resnet50", 30)], toy)
     # Together 80 + 240 s; one after the other 40 + 160 s.
     assert batch_tasks(split_for_jct(queues_of(instance), BatchModel(instance, toy))) == [[0], [1]]
 
 
-def test_split_for_jct_counts_the_tasks_behind() -> None:
+def test_tasks_behind() -> None:
+    """The split for JCT counts the tasks behind."""
     toy = Toy(demand={"resnet50": 0.6, "vgg16": 0.6, "bert_large": 1.0})
     pair = [("resnet50", 10.0), ("vgg16", 20.0)]
     # Together 48 + 96 s; split 40 + 120 s: joined without tasks behind, and with them (96 s against 120 s).
@@ -80,7 +84,8 @@ def test_split_for_jct_counts_the_tasks_behind() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4, 12))
-def test_split_for_jct_takes_the_better_choice_at_each_task(seed: int) -> None:
+def test_greedy_choice(seed: int) -> None:
+    """The split for JCT takes the better choice at each task."""
     toy = Toy(demand=DEMANDS)
     instance = make_instance(mixed_tasks(14, seed=seed), Cluster.parse("1xV100"), toy)
     model = BatchModel(instance, toy)
@@ -100,7 +105,8 @@ def test_split_for_jct_takes_the_better_choice_at_each_task(seed: int) -> None:
     assert 1 < len(expected) < 14
 
 
-def test_splits_keep_to_memory_and_mps_clients() -> None:
+def test_memory_and_clients() -> None:
+    """Splits keep to memory and MPS clients."""
     toy = Toy(demand={"mobilenet": 0.01})
     tasks = [("mobilenet", 10.0 + i) for i in range(9)]
     free = t4_with(tasks, toy)
@@ -116,7 +122,8 @@ def test_splits_keep_to_memory_and_mps_clients() -> None:
             assert sorted(chain(*batch_tasks(split))) == list(range(9))
 
 
-def test_a_batch_may_fill_the_memory_exactly() -> None:
+def test_full_memory() -> None:
+    """A batch may fill the memory exactly."""
     toy = Toy(demand={"mobilenet": 0.01})
     free = t4_with([("mobilenet", 10.0 + i) for i in range(4)], toy)
     exact = t4_with([("mobilenet", 10.0 + i) for i in range(4)], toy, memory_mib=2 * free.needs_mib[0])
@@ -124,7 +131,8 @@ def test_a_batch_may_fill_the_memory_exactly() -> None:
     assert [len(batch) for batch in batch_tasks(split)] == [2, 2]
 
 
-def test_split_for_memory_makes_the_fewest_batches_in_order() -> None:
+def test_fewest_batches() -> None:
+    """Split for memory makes the fewest batches in order."""
     toy = Toy()
     instance = make_instance(mixed_tasks(30), Cluster.parse("1xA100"), toy)
     batches = batch_tasks(split_for_memory(queues_of(instance), instance))
@@ -135,7 +143,8 @@ def test_split_for_memory_makes_the_fewest_batches_in_order() -> None:
         assert instance.needs_mib[[*batch, following[0]]].sum() > memory_mib
 
 
-def test_split_every_task_counts_the_tasks_behind() -> None:
+def test_single() -> None:
+    """Splitting every task counts the tasks behind."""
     instance = make_instance(mixed_tasks(5), Cluster.parse("1xT4"), Toy())
     split = split_into_batches(queues_of(instance), BatchModel(instance, Toy()), Settings(batching="single"))
     assert split.behind.tolist() == [4, 3, 2, 1, 0]

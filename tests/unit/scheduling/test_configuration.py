@@ -44,7 +44,8 @@ def one_by_one(instance: Instance, toy: Toy) -> BatchedQueues:
     return split_into_batches(queues, BatchModel(instance, toy), replace(SETTINGS, batching="single"))
 
 
-def test_mps_percentages_minimise_the_own_jct_or_that_of_the_batch() -> None:
+def test_own_or_batch() -> None:
+    """MPS percentages minimise the own JCT or that of the batch."""
     toy = Toy()
     instance, split = short_and_long(toy)
     model = BatchModel(instance, toy)
@@ -54,7 +55,8 @@ def test_mps_percentages_minimise_the_own_jct_or_that_of_the_batch() -> None:
     assert mps_percentages(split, model, SETTINGS).tolist()[0][0] == 10
 
 
-def test_mps_percentages_for_the_queue_count_the_tasks_behind() -> None:
+def test_queue_goal() -> None:
+    """MPS percentages for the queue count the tasks behind."""
     toy = Toy()
     tasks = (Task(0, Workload("resnet50", 4), 10.0), Task(1, Workload("vgg16", 4), 100.0))
     instance = make_instance(tasks, Cluster.parse("1xT4"), toy)
@@ -65,7 +67,8 @@ def test_mps_percentages_for_the_queue_count_the_tasks_behind() -> None:
     assert mps_percentages(split, model, replace(SETTINGS, mps_goal="queue"))[0, 0] == 10
 
 
-def test_mps_percentages_for_both_goals_minimise_energy_times_jcts() -> None:
+def test_both_goals() -> None:
+    """MPS percentages for both goals minimise energy times JCTs."""
     toy = Toy(demand=DEMANDS)
     instance = make_instance(mixed_tasks(3), Cluster.parse("1xT4"), toy)
     model = BatchModel(instance, toy)
@@ -82,14 +85,16 @@ def test_mps_percentages_for_both_goals_minimise_energy_times_jcts() -> None:
     assert chosen[0, 0] == SETTINGS.mps_pcts[int(np.argmin(scores))]
 
 
-def test_mps_percentages_of_a_task_alone_is_100() -> None:
+def test_alone() -> None:
+    """MPS percentages of a task alone is 100."""
     toy = Toy(demand=DEMANDS)
     instance = make_instance(mixed_tasks(5), Cluster.parse("1xT4"), toy)
     split = one_by_one(instance, toy)
     assert (mps_percentages(split, BatchModel(instance, toy), SETTINGS) == 100).all()
 
 
-def test_clock_candidates_are_clocks_of_the_gpu_with_both_ends() -> None:
+def test_clock_candidates() -> None:
+    """Clock candidates are clocks of the GPU with both ends."""
     instance = make_instance(mixed_tasks(3), Cluster.parse("1xT4,1xV100,1xA100"), Toy())
     clocks = clock_candidates(instance, SETTINGS)
     assert clocks.shape == (3, 12)
@@ -101,7 +106,8 @@ def test_clock_candidates_are_clocks_of_the_gpu_with_both_ends() -> None:
     assert top.tolist() == [gpu.max_mhz for gpu in instance.kinds]
 
 
-def test_costs_at_clocks_of_two_tasks_at_half_and_full_clock() -> None:
+def test_costs_at_clocks() -> None:
+    """Costs at clocks of two tasks at half and full clock."""
     toy = Toy()
     tasks = (Task(0, Workload("resnet50", 4), 25.0), Task(1, Workload("vgg16", 4), 75.0))
     instance = make_instance(tasks, Cluster.parse("1xT4"), toy)
@@ -112,7 +118,8 @@ def test_costs_at_clocks_of_two_tasks_at_half_and_full_clock() -> None:
     np.testing.assert_allclose(energy_j, [[800 * (idle + (tdp - idle) / 8), 400 * tdp]])
 
 
-def test_costs_at_clocks_follow_eq_13_or_piecewise_execution() -> None:
+def test_literal_or_piecewise() -> None:
+    """Costs at clocks follow Eq. 13 or piecewise execution."""
     toy = Toy()
     instance, split = short_and_long(toy)
     clocks = np.array([[1590]])
@@ -128,7 +135,8 @@ def random_curves(seed: int, queues: int = 4, clocks: int = 5) -> tuple[FloatArr
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_combine_clocks_returns_the_front_of_all_combinations(seed: int) -> None:
+def test_combine_clocks(seed: int) -> None:
+    """Combining clocks gives the front of all combinations."""
     (energy_j, jct_s), queue_of_gpu = random_curves(seed), np.array([2, EMPTY, 0, 1, 2])
     points, clock_index = combine_clocks(queue_of_gpu, energy_j, jct_s, replace(SETTINGS, merge=10_000))
     used = np.flatnonzero(queue_of_gpu != EMPTY)
@@ -147,7 +155,8 @@ def test_combine_clocks_returns_the_front_of_all_combinations(seed: int) -> None
     np.testing.assert_allclose(points, recomputed)
 
 
-def test_combine_clocks_bounds_partial_plans_and_keeps_both_ends() -> None:
+def test_bounded_plans() -> None:
+    """Combine clocks bounds partial plans and keeps both ends."""
     (energy_j, jct_s), queue_of_gpu = random_curves(1, queues=8, clocks=12), np.arange(8)
     exact, _ = combine_clocks(queue_of_gpu, energy_j, jct_s, replace(SETTINGS, merge=100_000))
     bounded, _ = combine_clocks(queue_of_gpu, energy_j, jct_s, replace(SETTINGS, merge=10))
@@ -155,7 +164,8 @@ def test_combine_clocks_bounds_partial_plans_and_keeps_both_ends() -> None:
     np.testing.assert_allclose(bounded.min(axis=0), exact.min(axis=0))
 
 
-def test_combine_clocks_takes_one_step_for_all_gpus_with_scope_plan() -> None:
+def test_one_clock_step() -> None:
+    """With one clock for the plan all GPUs take the same step."""
     (energy_j, jct_s), queue_of_gpu = random_curves(2), np.array([0, 1, 3])
     points, clock_index = combine_clocks(queue_of_gpu, energy_j, jct_s, replace(SETTINGS, clock_scope="plan"))
     assert (clock_index == clock_index[:, :1]).all()

@@ -35,7 +35,8 @@ def loop_over_tasks(scheme: list[int], instance: Instance) -> tuple[float, float
     return energy_j, sum(jcts_s) / instance.n
 
 
-def test_evaluate_schemes_of_two_tasks_on_two_gpus() -> None:
+def test_two_tasks() -> None:
+    """Objectives of all schemes of two tasks on two GPUs."""
     instance = instance_from_tables([[10, 4], [30, 6]], [[100, 200], [300, 250]], "1xT4,1xA100")
     schemes = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
     # Shortest first: 10 and 10 + 30 on the T4, 4 and 4 + 6 on the A100.
@@ -43,14 +44,16 @@ def test_evaluate_schemes_of_two_tasks_on_two_gpus() -> None:
     np.testing.assert_allclose(evaluate_schemes(schemes, instance), expected)
 
 
-def test_segment_costs_are_energy_and_sum_of_jcts_of_each_gpu() -> None:
+def test_segment_costs() -> None:
+    """Segment costs are energy and sum of JCTs of each GPU."""
     instance = instance_from_tables([[10, 4], [30, 6], [20, 5]], [[100, 200], [300, 250], [50, 60]], "1xT4,1xA100")
     costs = segment_costs(np.array([[0, 0, 1]]), instance.solo)
     np.testing.assert_allclose(costs, [[[400, 10 + 40], [60, 5]]])
 
 
 @pytest.mark.parametrize("cluster", ["1xT4", "2xT4,1xA100", "3xT4,2xV100,2xA100"])
-def test_evaluate_schemes_equals_a_loop_over_tasks(cluster: str, rng: np.random.Generator) -> None:
+def test_loop_over_tasks(cluster: str, rng: np.random.Generator) -> None:
+    """Objectives of schemes equal a loop over tasks."""
     gpus = Cluster.parse(cluster)
     k = len(gpus)
     kind_of = [gpus.kinds.index(gpu) for gpu in gpus.gpus]
@@ -62,7 +65,8 @@ def test_evaluate_schemes_equals_a_loop_over_tasks(cluster: str, rng: np.random.
     )
 
 
-def test_make_instance_multiplies_power_and_time() -> None:
+def test_power_times_time() -> None:
+    """An instance has energies of power times time."""
     tasks = (Task(0, Workload("resnet50", 8), 100.0), Task(1, Workload("vgg16", 4), 50.0))
     cluster = Cluster.parse("1xT4,1xA100")
     toy = Toy()
@@ -73,7 +77,8 @@ def test_make_instance_multiplies_power_and_time() -> None:
     np.testing.assert_allclose(instance.energy_j, [[800 * t4.tdp_w, 200 * quarter], [200 * t4.tdp_w, 50 * quarter]])
 
 
-def test_make_instance_predicts_each_type_of_gpu_once() -> None:
+def test_asked_once() -> None:
+    """An instance predicts each type of GPU once."""
     toy = Toy(demand=DEMANDS)
     tasks = mixed_tasks(30)
     make_instance(tasks, Cluster.parse("4xT4,2xA100"), toy)
@@ -84,7 +89,8 @@ def _small_gpu(memory_mib: float) -> Gpu:
     return Gpu("T4", "small", "turing", 40, 2560, memory_mib, 320.0, 4.0, 8.1, 70.0, 10.0, (300, 1590))
 
 
-def test_make_instance_is_infinite_where_a_task_does_not_fit() -> None:
+def test_does_not_fit() -> None:
+    """An instance is infinite where a task does not fit."""
     big, small = Workload("bert_large", 8), Workload("mobilenet", 1)
     cluster = Cluster((_small_gpu((memory_mib(big) + memory_mib(small)) / 2), Cluster.parse("1xA100").gpus[0]))
     tasks = (Task(0, big, 10.0), Task(1, small, 10.0))
@@ -94,18 +100,16 @@ def test_make_instance_is_infinite_where_a_task_does_not_fit() -> None:
     assert np.isinf(instance.energy_j[0, 0])
 
 
-def test_fit_mask_names_a_task_that_fits_no_gpu() -> None:
-    tasks = (Task(7, Workload("bert_large", 8), 10.0),)
-    with pytest.raises(InputError, match=r"task 7, bert_large:8, which needs.*fits no GPU"):
-        fit_mask(tasks, Cluster((_small_gpu(100.0),)))
-
-
-def test_fit_mask_rejects_an_empty_task_set() -> None:
+def test_fit_mask() -> None:
+    """A task that fits no GPU, and no tasks, are refused."""
+    with pytest.raises(InputError, match="task 7, bert_large:8"):
+        fit_mask((Task(7, Workload("bert_large", 8), 10.0),), Cluster((_small_gpu(100.0),)))
     with pytest.raises(InputError, match="at least one task"):
         fit_mask((), Cluster.parse("1xT4"))
 
 
-def test_usage_is_log_time_power_over_tdp_and_memory_over_capacity() -> None:
+def test_usage() -> None:
+    """Usage is log time, power over TDP and memory over capacity."""
     tasks = (Task(0, Workload("resnet50", 8), 10.0), Task(1, Workload("bert_large", 100_000), 10.0))
     cluster = Cluster((Cluster.parse("1xT4").gpus[0], replace(Cluster.parse("1xA100").gpus[0], memory_mib=1e9)))
     instance = make_instance(tasks, cluster, Toy(demand=DEMANDS))

@@ -25,21 +25,22 @@ def instance() -> Instance:
     return make_instance(mixed_tasks(20), Cluster.parse("2xT4,1xV100,1xA100"), Toy(demand=DEMANDS))
 
 
-def test_average_ranks_of_one_task() -> None:
+def test_average_ranks() -> None:
+    """Average ranks of one task."""
     instance = instance_from_tables([[10, 10, 4, 1]], [[5, 5, 8, 6]], "2xT4,1xV100,1xA100")
     # Energy ranks 1 1 4 3, time ranks 3 3 2 1.
     assert operators.average_ranks(instance).tolist() == [[2.0, 2.0, 3.0, 2.0]]
 
 
-def test_ranks_by_energy_and_time_are_those_of_scipy(rng: np.random.Generator) -> None:
+def test_ranks(rng: np.random.Generator) -> None:
+    """Ranks by energy and time are those of SciPy."""
     values = rng.integers(0, 5, (40, 7)).astype(float)
     values[rng.random(values.shape) < 0.2] = np.inf
     np.testing.assert_array_equal(operators._ranks(values), rankdata(values, method="min", axis=1))
 
 
-def test_initialise_puts_each_task_of_the_first_individual_on_a_best_ranked_gpu(
-    instance: Instance, rng: np.random.Generator
-) -> None:
+def test_initialise(instance: Instance, rng: np.random.Generator) -> None:
+    """Each task of the first individual is on a GPU of its best rank."""
     schemes = operators.initialise(instance, SETTINGS, rng)
     rank = operators.average_ranks(instance)
     assert schemes.shape == (50, 20)
@@ -47,16 +48,16 @@ def test_initialise_puts_each_task_of_the_first_individual_on_a_best_ranked_gpu(
     assert len(np.unique(schemes, axis=0)) > 25
 
 
-def test_initialise_without_seed_mutation_draws_among_equal_ranks_only(
-    instance: Instance, rng: np.random.Generator
-) -> None:
+def test_no_seed_mutation(instance: Instance, rng: np.random.Generator) -> None:
+    """Initialise without seed mutation draws among equal ranks only."""
     schemes = operators.initialise(instance, replace(SETTINGS, seed_mutation=0.0), rng)
     rank = operators.average_ranks(instance)
     assert (rank[np.arange(20), schemes] == rank.min(axis=1)).all()
     assert len(np.unique(schemes, axis=0)) > 1  # the two T4s are equal
 
 
-def test_tournament_prefers_front_then_crowding(rng: np.random.Generator) -> None:
+def test_tournament(rng: np.random.Generator) -> None:
+    """Tournament prefers front then crowding."""
     rank, distance = np.array([1, 0, 0]), np.array([9.0, 1.0, 2.0])
     winners = tournament(rank, distance, 3000, rng)
     counts = np.bincount(winners, minlength=3) / 3000
@@ -70,7 +71,8 @@ def scores_of(schemes: IntArray, instance: Instance) -> FloatArray:
     return scores
 
 
-def test_subsets_are_compared_over_the_least_that_their_tasks_need() -> None:
+def test_subset_scores() -> None:
+    """Subsets are compared over the least that their tasks need."""
     instance = instance_from_tables([[10, 5], [20, 40], [8, 4]], [[100, 200], [300, 150], [80, 100]], "1xT4,1xA100")
     # Energy 480 of at least 100 + 150 + 80; JCTs 8 + 18 + 38 of at least 5 + 20 + 4. The A100 is empty.
     level = [480 / 330, 64 / 29]
@@ -86,7 +88,8 @@ def crossed(first: list[int], second: list[int], costs: list[list[float]], insta
     return found
 
 
-def test_elitism_selection_inherits_the_better_segment_of_each_gpu() -> None:
+def test_better_segment() -> None:
+    """Elitism selection inherits the better segment of each GPU."""
     instance = instance_from_tables(np.ones((2, 3)), np.ones((2, 3)), "1xT4,1xV100,1xA100")
     # The first parent's subset is inherited on the T4 and the V100, so task 0 stays on the T4. Task 1 is in both
     # inherited subsets, and the second parent's A100 is better by more.
@@ -95,7 +98,8 @@ def test_elitism_selection_inherits_the_better_segment_of_each_gpu() -> None:
     assert crossed([1, 2], [0, 0], [better_second, better_first], instance) == [0, 2]
 
 
-def test_elitism_selection_resolves_a_conflict_by_the_better_subset() -> None:
+def test_conflict() -> None:
+    """Elitism selection resolves a conflict by the better subset."""
     instance = instance_from_tables(np.ones((1, 2)), np.ones((1, 2)), "1xT4,1xA100")
     # 1 : 3 on the A100 is better than 1 : 2 on the T4.
     assert crossed([0], [1], [[1.0, 3.0], [2.0, 1.0]], instance) == [1]
@@ -103,12 +107,14 @@ def test_elitism_selection_resolves_a_conflict_by_the_better_subset() -> None:
     assert crossed([0], [1], [[1.0, 3.0], [3.0, 1.0]], instance) == [0]
 
 
-def test_elitism_selection_puts_an_omitted_task_on_the_better_gpu() -> None:
+def test_omitted_task() -> None:
+    """Elitism selection puts an omitted task on the better GPU."""
     instance = instance_from_tables([[1.0, 5.0]], [[1.0, 5.0]], "1xT4,1xA100")
     assert crossed([0], [1], [[3.0, 1.0], [1.0, 3.0]], instance) == [0]
 
 
-def test_environmental_selection_prefers_fronts_then_least_crowded() -> None:
+def test_environmental_selection() -> None:
+    """Environmental selection prefers fronts then least crowded."""
     front = [[0.0, 10.0], [1.0, 6.0], [1.5, 5.5], [10.0, 0.0]]
     behind = [[2.0, 12.0], [20.0, 1.0]]
     points = np.array(behind + front)
@@ -127,7 +133,8 @@ def targets_of(scheme: list[int], moved: list[bool], instance: Instance, *, load
     return targets
 
 
-def test_targets_for_jct_add_least_to_the_sum_of_jcts(instance: Instance, rng: np.random.Generator) -> None:
+def test_jct_targets(instance: Instance, rng: np.random.Generator) -> None:
+    """Targets for JCT add least to the sum of JCTs."""
     for scheme in rng.integers(4, size=(6, 20)):
         for task in range(0, 20, 7):
             _, for_jct = targets_of(scheme.tolist(), [each == task for each in range(20)], instance)
@@ -137,14 +144,16 @@ def test_targets_for_jct_add_least_to_the_sum_of_jcts(instance: Instance, rng: n
             assert total_s[for_jct[task]] <= total_s.min() * (1 + 1e-12)
 
 
-def test_load_aware_targets_avoid_a_long_queue() -> None:
+def test_load_aware_targets() -> None:
+    """Load-aware targets avoid a long queue."""
     instance = instance_from_tables([[8.0, 5.0], *[[20.0, 4.0]] * 5], [[1.0, 2.0], *[[9.0, 9.0]] * 5], "1xT4,1xA100")
     moved = [True] + [False] * 5
     assert targets_of([1] * 6, moved, instance, load_aware=False)[1, 0] == 1
     assert targets_of([1] * 6, moved, instance)[1, 0] == 0
 
 
-def test_targets_of_equal_energy_are_chosen_by_load() -> None:
+def test_equal_energy() -> None:
+    """Targets of equal energy are chosen by load."""
     instance = instance_from_tables([[8.0, 8.0]] * 4, [[1.0, 1.0]] * 4, "2xT4")
     assert targets_of([0, 0, 0, 1], [True, False, False, False], instance)[0, 0] == 1
 
@@ -160,14 +169,16 @@ def after_recovery(scheme: list[int], arrival: int, gpu: int, instance: Instance
     return found
 
 
-def test_recovery_sends_the_most_similar_task_back() -> None:
+def test_similar_task_back() -> None:
+    """Recovery sends the most similar task back."""
     time_s = [[10.0, 10.0], [10.5, 10.5], [50.0, 50.0], [1.0, 1.0]]
     instance = instance_from_tables(time_s, np.full((4, 2), 100.0), "2xT4")
     # Task 1 frees the 10 s that task 0 brings.
     assert after_recovery([0, 1, 1, 0], 0, 1, instance, instance.usage) == [1, 0, 1, 0]
 
 
-def test_recovery_begins_when_a_gpu_is_overloaded() -> None:
+def test_overload() -> None:
+    """Recovery begins when a GPU is overloaded."""
     # All energies are less on the second GPU, where task 0 joins tasks 1 and 2: 70.5 s of 71.5 s in all.
     time_s = [[10.0, 10.0], [10.5, 10.5], [50.0, 50.0], [1.0, 1.0]]
     instance = instance_from_tables(time_s, [[100.0, 50.0]] * 4, "1xT4,1xA100")
@@ -184,22 +195,23 @@ def test_recovery_begins_when_a_gpu_is_overloaded() -> None:
     assert schemes.tolist() == [[0, 1, 1, 0]]
 
 
-def test_recovery_sends_several_small_tasks_back_for_a_long_one() -> None:
+def test_several_back() -> None:
+    """Recovery sends several small tasks back for a long one."""
     time_s = [[30.0] * 2, [10.0] * 2, [10.0] * 2, [10.0] * 2, [90.0] * 2]
     instance = instance_from_tables(time_s, np.full((5, 2), 100.0), "2xT4")
     usage = np.stack((np.arange(5.0), np.zeros(5), np.zeros(5)), axis=1)[None]
     assert after_recovery([0, 1, 1, 1, 1], 0, 1, instance, usage) == [1, 0, 0, 0, 1]
 
 
-def test_recovery_sends_one_task_back_if_it_is_as_long_as_the_arriving_one() -> None:
+def test_one_back() -> None:
+    """Recovery sends one task back if it is as long as the arriving one."""
     # Of three equal tasks on the target one makes room; rounding must not send a second one.
     instance = instance_from_tables(np.full((5, 2), 0.1 + 0.2), np.full((5, 2), 100.0), "2xT4")
     assert after_recovery([0, 1, 1, 1, 0], 0, 1, instance, instance.usage) == [1, 0, 1, 1, 0]
 
 
-def test_priority_mutation_makes_an_offspring_for_energy_and_one_for_jct(
-    instance: Instance, rng: np.random.Generator
-) -> None:
+def test_two_offspring(instance: Instance, rng: np.random.Generator) -> None:
+    """Priority mutation makes an offspring for energy and one for JCT."""
     schemes = rng.integers(4, size=(10, 20))
     settings = replace(SETTINGS, mutation_rate=1.0, targets="static", overload=1e9)
     objectives = evaluate_schemes(operators.mutate(schemes, instance, settings, rng), instance)

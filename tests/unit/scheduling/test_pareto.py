@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import moocore
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.plain_selection import crowding_distance, front_ranks
 
 from heshare.scheduling.front import Front
 from heshare.scheduling.pareto import (
@@ -29,48 +26,32 @@ from heshare.shared.errors import InputError
 POINTS = np.array([[1.0, 5.0], [2.0, 3.0], [4.0, 1.0], [3.0, 4.0], [5.0, 5.0]])
 
 
-def test_non_dominated_of_five_points() -> None:
+def test_five_points() -> None:
+    """Non-dominated of five points."""
     assert non_dominated(POINTS).tolist() == [True, True, True, False, False]
 
 
-def test_non_dominated_keeps_the_first_of_equal_points() -> None:
+def test_equal_points() -> None:
+    """Of equal points the first is kept."""
     assert non_dominated(np.array([[1.0, 2.0], [1.0, 2.0], [1.0 + 1e-13, 2.0]])).tolist() == [True, False, False]
 
 
-def test_non_dominated_agrees_with_moocore(rng: np.random.Generator) -> None:
+def test_moocore(rng: np.random.Generator) -> None:
+    """Non-dominated agrees with moocore."""
     for points in (rng.integers(1, 6, (60, 2)).astype(float), np.ones((9, 2)), rng.random((80, 2)), np.zeros((0, 2))):
         expected = moocore.is_nondominated(points) if len(points) else np.zeros(0, dtype=bool)
         np.testing.assert_array_equal(non_dominated(points), expected)
 
 
-def test_non_dominated_indices_are_in_order_of_energy_and_skip_gains_within_the_tolerance() -> None:
+def test_tolerance() -> None:
+    """Non-dominated indices are in order of energy and skip gains within the tolerance."""
     energy_j, jct_s = np.array([3.0, 1.0, 2.0, 2.0, 4.0]), np.array([2.0, 5.0, 4.0, 3.0, 2.0 * (1 - 1e-13)])
     assert non_dominated_indices(energy_j, jct_s).tolist() == [1, 3, 0, 4]
     assert non_dominated_indices(energy_j, jct_s, 1e-12).tolist() == [1, 3, 0]
 
 
-def test_front_ranks_agree_with_moocore(rng: np.random.Generator) -> None:
-    for points in (rng.integers(1, 6, (60, 2)).astype(float), np.ones((9, 2)), rng.random((80, 2))):
-        _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
-        duplicate = first[inverse] != np.arange(len(points))
-        np.testing.assert_array_equal(front_ranks(points), moocore.pareto_rank(points) + duplicate * len(points))
-
-
-def test_crowding_distance_with_ties_and_flat_fronts(rng: np.random.Generator) -> None:
-    for points in (rng.integers(1, 6, (60, 2)).astype(float), np.ones((9, 2)), rng.random((80, 2))):
-        rank = front_ranks(points)
-        expected = np.zeros(len(points))
-        for column, front in product(range(2), np.unique(rank)):
-            members = np.flatnonzero(rank == front)
-            members = members[np.argsort(points[members, column], kind="stable")]
-            value = points[members, column]
-            gap = np.concatenate(([np.inf], value[2:] - value[:-2], [np.inf]))[: len(members)]
-            span = value[-1] - value[0]
-            expected[members] += gap / span if span > 0 else np.inf
-        np.testing.assert_array_equal(crowding_distance(points, rank), expected)
-
-
-def test_thin_keeps_both_ends_in_order_of_energy() -> None:
+def test_thin() -> None:
+    """Thin keeps both ends in order of energy."""
     x = np.linspace(0, 1, 101)
     front = np.column_stack((x, 1 - x))[::-1]
     kept = front[thin(front, 5)]
@@ -78,29 +59,30 @@ def test_thin_keeps_both_ends_in_order_of_energy() -> None:
     assert thin(front, 200).tolist() == list(range(100, -1, -1))
 
 
-def test_ideal_nadir_and_normalised_points() -> None:
+def test_ideal_and_nadir() -> None:
+    """Ideal, nadir and normalised points."""
     np.testing.assert_allclose(ideal(POINTS), [1, 1])
     np.testing.assert_allclose(nadir(POINTS), [4, 5])
     np.testing.assert_allclose(normalised(POINTS)[:3], [[0, 1], [1 / 3, 0.5], [1, 0]])
     np.testing.assert_allclose(normalised(np.array([[2.0, 3.0]])), [[0, 0]])
 
 
-def test_knee_is_the_point_nearest_to_the_ideal() -> None:
-    assert knee(POINTS[:3]) == 1  # distances 1, 0.60, 1
-
-
-def test_knee_does_not_depend_on_units() -> None:
+def test_units() -> None:
+    """Knee does not depend on units."""
     rng = np.random.default_rng(3)
     points = rng.random((50, 2))
     front = points[non_dominated(points)]
     assert knee(front) == knee(front * np.array([1e6, 1e-3]))
 
 
-def test_knee_of_equally_near_points_has_the_least_energy() -> None:
+def test_knee() -> None:
+    """Knee is nearest to the ideal and of equally near points that of the least energy."""
+    assert knee(POINTS[:3]) == 1  # distances 1, 0.60, 1
     assert knee(np.array([[3.0, 1.0], [1.0, 3.0]])) == 1
 
 
-def test_values_that_differ_behind_the_tenth_digit_are_rounded_alike() -> None:
+def test_rounding() -> None:
+    """Values that differ behind the tenth digit are rounded alike."""
     values = np.array([123456.0, 0.0, np.inf, 1e-7, 1e300, 5e-324])
     near = values * (1 + 1e-13)
     assert round_significant(near).tolist() == round_significant(values).tolist()
@@ -110,10 +92,12 @@ def test_values_that_differ_behind_the_tenth_digit_are_rounded_alike() -> None:
 
 
 @given(st.lists(st.integers(0, 9), max_size=70))
-def test_ascending_is_a_stable_sort(values: list[int]) -> None:
+def test_ascending(values: list[int]) -> None:
+    """Ascending is a stable sort."""
     np.testing.assert_array_equal(ascending(np.array(values, dtype=float)), np.argsort(values, kind="stable"))
 
 
-def test_front_rejects_no_plans() -> None:
+def test_no_plans() -> None:
+    """Front rejects no plans."""
     with pytest.raises(InputError, match="at least one plan"):
         Front((), np.zeros((0, 2)))

@@ -68,19 +68,22 @@ def simulate(plan: Plan) -> tuple[float, float]:
     return energy_j, float(np.mean(jcts_s))
 
 
-def test_plan_objectives_equal_a_simulation(front: Front) -> None:
+def test_simulation(front: Front) -> None:
+    """Plan objectives equal a simulation."""
     for chosen, value in zip(front.plans, front.objectives, strict=True):
         assert (chosen.energy_j, chosen.jct_s) == tuple(value)
         assert simulate(chosen) == pytest.approx(tuple(value), rel=1e-9)
 
 
-def test_plan_returns_non_dominated_plans_in_order_of_energy(front: Front) -> None:
+def test_order(front: Front) -> None:
+    """Plan returns non-dominated plans in order of energy."""
     assert len(front) > 10
     assert non_dominated(front.objectives).all()
     assert (np.diff(front.objectives[:, 0]) > 0).all()
 
 
-def test_front_names_both_ends_and_the_knee(front: Front) -> None:
+def test_named_plans(front: Front) -> None:
+    """Front names both ends and the knee."""
     assert front.en_opt.energy_j == front.objectives[:, 0].min()
     assert front.jct_opt.jct_s == front.objectives[:, 1].min()
     assert front.en_opt.energy_j < front.trade_off.energy_j < front.jct_opt.energy_j
@@ -90,7 +93,8 @@ def test_front_names_both_ends_and_the_knee(front: Front) -> None:
     assert (table.choice == "Trade-off").sum() == 1
 
 
-def test_fronts_are_indexed_iterated_and_compared(front: Front) -> None:
+def test_sequence(front: Front) -> None:
+    """Fronts are indexed, iterated and compared."""
     again = front_of()
     assert front == again
     assert hash(front) == hash(again)
@@ -106,34 +110,17 @@ def test_fronts_are_indexed_iterated_and_compared(front: Front) -> None:
         front[4:4]
 
 
-def test_fronts_and_plans_have_short_texts_and_small_tables(front: Front) -> None:
-    assert repr(front).startswith(f"Front({len(front)} plans, ")
-    assert repr(front[0]).startswith("Plan(24 tasks in ")
+def test_short_texts(front: Front) -> None:
+    """Fronts and plans have short texts and small tables."""
+    assert sorted(front.trade_off.to_frame()["task"]) == [task.id for task in front.trade_off.tasks]
     for shown in (front, front[0]):
         assert len(repr(shown)) <= 200
-        page = shown._repr_html_()
-        assert page.count("<tr") <= 12
-        assert "energy_j" not in page
-
-
-def test_plot_of_a_front_has_the_three_named_plans(front: Front) -> None:
-    texts = [text.get_text() for text in front.plot().axes[0].get_legend().get_texts()]
-    assert {name for text in texts for name in text.split("/")} == {"Pareto front", "Trade-off", "En-opt", "JCT-opt"}
-
-
-def test_plan_to_frame_has_a_row_for_each_task(front: Front) -> None:
-    chosen = front.trade_off
-    table = chosen.to_frame()
-    assert sorted(table["task"]) == [task.id for task in chosen.tasks]
-    labels = dict(zip(table["task"], table["gpu"], strict=True))
-    assert labels == {task: chosen.cluster.labels[gpu] for task, gpu in chosen.scheme.items()}
-    first = next(queue[0] for queue in chosen.queues if queue)
-    assert tuple(table["mps_pct"].iloc[: len(first.tasks)]) == first.mps_pct
-    assert table["sm_mhz"].iloc[0] == first.sm_mhz
+        assert shown._repr_html_().count("<tr") <= 12
 
 
 @pytest.mark.parametrize("all_at_once", [False, True])
-def test_sched_only_has_no_configuration_and_right_objectives(all_at_once: bool) -> None:
+def test_sched_only_objectives(all_at_once: bool) -> None:
+    """Sched-only has no configuration and right objectives."""
     tasks, rng = mixed_tasks(24), np.random.default_rng(5)
     planned = sched_only(tasks, CLUSTER, Toy(demand=DEMANDS), rng=rng, settings=QUICK, all_at_once=all_at_once)
     batches = [batch for queue in planned.queues for batch in queue]
@@ -143,7 +130,8 @@ def test_sched_only_has_no_configuration_and_right_objectives(all_at_once: bool)
     assert simulate(planned) == pytest.approx((planned.energy_j, planned.jct_s), rel=1e-9)
 
 
-def test_sched_only_is_the_knee_of_stage_1_in_spt_order_one_task_at_a_time() -> None:
+def test_sched_only_is_the_knee() -> None:
+    """Sched-only is the knee of stage 1 in SPT order one task at a time."""
     tasks, toy = mixed_tasks(24), Toy(demand=DEMANDS)
     instance = make_instance(tasks, CLUSTER, toy)
     schemes = search(instance, QUICK, np.random.default_rng(5))
@@ -157,23 +145,18 @@ def test_sched_only_is_the_knee_of_stage_1_in_spt_order_one_task_at_a_time() -> 
         assert [batch.tasks for batch in queue] == [(tasks[task].id,) for task in on_gpu]
 
 
-def test_plan_counts_predictor_rows() -> None:
+def test_rows() -> None:
+    """Plan counts predictor rows."""
     toy = Toy(demand=DEMANDS)
     front = plan(mixed_tasks(8), CLUSTER, toy, rng=np.random.default_rng(1), settings=QUICK)
     assert front.predictor_rows == toy.calls > 0
 
 
-def test_plan_keeps_task_ids() -> None:
+def test_task_ids() -> None:
+    """Plan keeps task ids."""
     tasks = tuple(replace(task, id=task.id + 40, arrival_s=3.0) for task in mixed_tasks(6))
     front = plan(tasks, CLUSTER, Toy(demand=DEMANDS), rng=np.random.default_rng(1), settings=QUICK)
     assert set(front.trade_off.scheme) == set(range(40, 46))
-
-
-def test_plan_of_one_task_on_one_gpu() -> None:
-    tasks = (Task(0, Workload("gpt2", 4), 100.0),)
-    front = plan(tasks, Cluster.parse("1xT4"), Toy(demand=DEMANDS), rng=np.random.default_rng(1), settings=QUICK)
-    assert [len(chosen.queues[0]) for chosen in front.plans] == [1] * len(front)
-    assert front.jct_opt.jct_s == pytest.approx(400.0)
 
 
 def relative_hypervolume(front: Front, other: Front) -> float:
@@ -187,7 +170,8 @@ def relative_hypervolume(front: Front, other: Front) -> float:
     [{"mps_pcts": (100,)}, {"clocks": 1}, {"clock_scope": "plan"}, {"solutions": 2}],
     ids=["no MPS", "no DVFS", "one clock for all", "two schemes"],
 )
-def test_each_choice_of_stage_2_improves_the_front(front: Front, change: dict[str, object]) -> None:
+def test_each_choice_helps(front: Front, change: dict[str, object]) -> None:
+    """Each choice of stage 2 improves the front."""
     restricted = front_of(replace(QUICK, **change))  # type: ignore[arg-type]
     assert relative_hypervolume(front, restricted) >= relative_hypervolume(restricted, front)
 
@@ -201,7 +185,8 @@ class Boosting(Toy):
         return CoRuns(answer.time_s / boost[:, None], answer.power_w)
 
 
-def test_schemes_of_stage_1_stay_in_the_front_if_not_dominated() -> None:
+def test_stage_1_schemes() -> None:
+    """Schemes of stage 1 stay in the front if not dominated."""
     front = plan(mixed_tasks(12), CLUSTER, Boosting(), rng=np.random.default_rng(2), settings=QUICK)
     batches = [batch for queue in front.jct_opt.queues for batch in queue]
     assert {len(batch.tasks) for batch in batches} == {1}
@@ -209,11 +194,13 @@ def test_schemes_of_stage_1_stay_in_the_front_if_not_dominated() -> None:
     assert front.jct_opt.jct_s == front.objectives[-1, 1]
 
 
-def test_front_size_is_bounded() -> None:
+def test_front_size() -> None:
+    """Front size is bounded."""
     assert len(front_of(replace(QUICK, front=6))) <= 6
 
 
-def test_plan_and_sched_only_reject_a_task_that_fits_no_gpu() -> None:
+def test_task_too_large() -> None:
+    """Plan and Sched-only reject a task that fits no GPU."""
     tasks = (*mixed_tasks(3), Task(3, Workload("bert_large", 100_000), 1.0))
     for call in (plan, sched_only):
         with pytest.raises(InputError, match="task 3"):
@@ -221,7 +208,8 @@ def test_plan_and_sched_only_reject_a_task_that_fits_no_gpu() -> None:
 
 
 @pytest.mark.parametrize("batching", ["memory", "single"])
-def test_batching_by_memory_or_one_task_a_batch(batching: str) -> None:
+def test_batching(batching: str) -> None:
+    """Batching by memory or one task a batch."""
     front = front_of(replace(QUICK, batching=batching, mps_goal="none", clock_scope="none"))  # type: ignore[arg-type]
     batches = [batch for chosen in front.plans for queue in chosen.queues for batch in queue]
     assert {batch.sm_mhz for batch in batches} == {None}
@@ -230,14 +218,8 @@ def test_batching_by_memory_or_one_task_a_batch(batching: str) -> None:
     assert (sizes == {1}) if batching == "single" else (max(sizes) > 2)
 
 
-def test_a_plan_counts_the_rows_that_it_asked_the_predictor_for() -> None:
-    used = Toy(demand=DEMANDS)
-    used.co_run([(Resident(Workload("resnet50", 8), 100),)], CLUSTER.gpus[0], [None])
-    rows = plan(mixed_tasks(6), CLUSTER, used, rng=np.random.default_rng(5), settings=QUICK).predictor_rows
-    assert rows == front_of(n=6).predictor_rows > 0
-
-
-def test_tasks_wait_until_their_gpu_can_begin() -> None:
+def test_ready_times() -> None:
+    """Tasks wait until their GPU can begin."""
     tasks = mixed_tasks(6)
     cluster = Cluster.parse("1xA100")
     given = {"rng": np.random.default_rng(5), "settings": QUICK}
@@ -248,7 +230,8 @@ def test_tasks_wait_until_their_gpu_can_begin() -> None:
     assert later.objectives[:, 1] == pytest.approx(at_once.objectives[:, 1] + 70.0)
 
 
-def test_of_large_task_sets_fewer_schemes_are_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of large task sets fewer schemes are configured."""
     schemes = search(make_instance(mixed_tasks(24), CLUSTER, Toy(demand=DEMANDS)), QUICK, np.random.default_rng(5))
     monkeypatch.setattr(configuration, "LEAST_SCHEMES", 1)
     monkeypatch.setattr(configuration, "MOST_PLACED", 3 * 24)
@@ -274,7 +257,8 @@ def test_of_large_task_sets_fewer_schemes_are_configured(monkeypatch: pytest.Mon
         ((50, 50), 1.0, "MiB"),
     ],
 )
-def test_a_batch_may_fill_the_memory_and_percentages_are_up_to_100(pcts, mib, message) -> None:
+def test_full_memory(pcts, mib, message) -> None:
+    """A batch may fill the memory and percentages are up to 100."""
     tasks = mixed_tasks(2)
     full = sum(memory_mib(task.workload) for task in tasks)
     gpu = replace(CLUSTER.gpus[0], memory_mib=full - mib)

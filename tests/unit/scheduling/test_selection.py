@@ -23,7 +23,8 @@ def points(rng: np.random.Generator, size: int, *, values: int) -> tuple[FloatAr
 
 
 @given(SEEDS, st.integers(1, 90), st.sampled_from([3, 12, 400]))
-def test_environmental_selection_equals_its_plain_form(seed: int, size: int, values: int) -> None:
+def test_environmental_selection(seed: int, size: int, values: int) -> None:
+    """Environmental selection equals its plain form."""
     rng = np.random.default_rng(seed)
     objectives, rounded = points(rng, size, values=values)
     count = int(rng.integers(1, size + 1))
@@ -33,7 +34,8 @@ def test_environmental_selection_equals_its_plain_form(seed: int, size: int, val
 
 
 @given(SEEDS, st.sampled_from([4, 30, 900]), st.sampled_from([3, 200]))
-def test_archive_holds_what_a_filter_of_all_points_keeps(seed: int, values: int, limit: int) -> None:
+def test_archive(seed: int, values: int, limit: int) -> None:
+    """Archive holds what a filter of all points keeps."""
     rng = np.random.default_rng(seed)
     archive = Archive.empty(1)
     for _ in range(6):

@@ -17,7 +17,8 @@ from heshare.world.arrivals import arrivals_s, split_load
 CLUSTER = hs.Cluster.parse("2xT4,1xA100")
 
 
-def test_arrivals_have_the_mean_interval_of_their_kind() -> None:
+def test_mean_interval() -> None:
+    """Arrivals have the mean interval of their kind."""
     rng = np.random.default_rng(0)
     assert arrivals_s(5, rng=rng).tolist() == [0.0] * 5
     miso = arrivals_s(3000, rng=rng, arrivals="miso", interval_s=60.0)
@@ -30,14 +31,16 @@ def test_arrivals_have_the_mean_interval_of_their_kind() -> None:
     assert front[1000:].mean() == pytest.approx(60.0, rel=0.02)
 
 
-def test_misos_arrivals_are_those_that_were_called_poisson() -> None:
+def test_miso() -> None:
+    """MISO's arrivals are those that were called Poisson."""
     drawn = arrivals_s(6, rng=np.random.default_rng(1), arrivals="miso")
     assert drawn.tolist() == np.cumsum(np.random.default_rng(1).poisson(60.0, 6)).tolist()
-    with pytest.raises(InputError, match=r"is `miso` now, .*; a Poisson process is `exponential`"):
+    with pytest.raises(InputError, match="`exponential`"):
         arrivals_s(6, rng=np.random.default_rng(1), arrivals="poisson")
 
 
-def test_arrivals_are_those_of_a_list_or_of_a_file(tmp_path: Path) -> None:
+def test_list_or_file(tmp_path: Path) -> None:
+    """Arrivals are those of a list or of a file."""
     own, jobs = tmp_path / "own.csv", tmp_path / "jobs.csv"
     own.write_text("arrival_s,user\n0,a\n2.5,b\n2.5,c\n9,d\n")
     lines = [f"{i},2020-09-01 00:00:0{second},300,1" for i, second in enumerate((1, 3, 4, 9))]
@@ -49,14 +52,14 @@ def test_arrivals_are_those_of_a_list_or_of_a_file(tmp_path: Path) -> None:
         (str(jobs), [0, 2, 3]),
     ):
         assert [task.arrival_s for task in hs.task_set(3, arrivals=arrivals)] == expected
-        compared = hs.compare(3, CLUSTER, "sjf", seeds=1, arrivals=arrivals)
-        ran = hs.run(hs.task_set(3, arrivals=arrivals), CLUSTER, "sjf")
-        assert compared["avg_jct_s"].tolist() == [ran.avg_jct_s]
+    compared = hs.compare(3, CLUSTER, "sjf", seeds=1, arrivals=own)
+    assert compared["avg_jct_s"].tolist() == [hs.run(hs.task_set(3, arrivals=own), CLUSTER, "sjf").avg_jct_s]
 
 
 @pytest.mark.parametrize("arrivals", ["exponential", "miso", "front_loaded"])
 @pytest.mark.parametrize("load", [0.3, 1.2])
-def test_a_load_is_the_rate_of_arrivals_over_that_of_the_cluster(arrivals: str, load: float) -> None:
+def test_load(arrivals: str, load: float) -> None:
+    """A load is the rate of arrivals over that of the cluster."""
     tasks = hs.task_set(30, arrivals=f"{arrivals}@{load}", cluster=CLUSTER)
     assert offered_load(tasks, CLUSTER) == pytest.approx(load)
     drawn = hs.task_set(30, arrivals=arrivals)
@@ -67,7 +70,8 @@ def test_a_load_is_the_rate_of_arrivals_over_that_of_the_cluster(arrivals: str, 
     assert offered_load(drawn, CLUSTER) == pytest.approx(29 / span_s / rate)
 
 
-def test_the_notation_of_a_load_leaves_other_texts_alone(tmp_path: Path) -> None:
+def test_notation(tmp_path: Path) -> None:
+    """The notation of a load leaves other texts alone."""
     assert split_load("exponential@0.8") == ("exponential", 0.8)
     assert split_load("user@host.csv") == ("user@host.csv", None)
     odd = tmp_path / "trace@2"
@@ -75,7 +79,8 @@ def test_the_notation_of_a_load_leaves_other_texts_alone(tmp_path: Path) -> None
     assert split_load(str(odd)) == (str(odd), None)
 
 
-def test_grids_take_arrivals_with_loads_files_and_seconds(tmp_path: Path, kept_cells: None) -> None:
+def test_grids(tmp_path: Path, kept_cells: None) -> None:
+    """Grids take arrivals with loads, files and seconds."""
     trace, grid = tmp_path / "trace.csv", tmp_path / "grid.yaml"
     trace.write_text("arrival_s\n0\n40\n")
     text = f"arrivals: [exponential@0.8, {trace}, {trace}@0.5, [0, 40]]\ntasks: 2\nseeds: 1\nclusters: 1xA100\n"
@@ -90,7 +95,8 @@ def test_grids_take_arrivals_with_loads_files_and_seconds(tmp_path: Path, kept_c
         make_grid("sjf", arrivals="none.csv")
 
 
-def test_iterations_are_a_duration_over_the_time_alone() -> None:
+def test_iterations() -> None:
+    """Iterations are a duration over the time alone."""
     whole = hs.estimate("A100", ["resnet50:8"])
     assert hs.iterations("resnet50:8", 60.0) == pytest.approx(60.0 / whole.tasks[0].time_s)
     assert hs.iterations(hs.Workload("resnet50", 8), 60.0, "T4") < hs.iterations("resnet50:8", 60.0)

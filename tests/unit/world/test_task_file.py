@@ -21,18 +21,8 @@ def written(tmp_path: Path, *lines: str) -> Path:
     return path
 
 
-def test_read_tasks_returns_what_write_tasks_wrote(tmp_path: Path) -> None:
-    tasks = (Task(0, Workload("resnet50", 8), 1 / 3), Task(1, Workload("gpt2", 1), 2.5e7, 60.0))
-    path = write_tasks(tmp_path / "new" / "tasks.csv", tasks)
-    assert read_tasks(path) == tasks
-    assert path.read_text(encoding="utf-8").splitlines() == [
-        HEADER,
-        "0,resnet50,8,0.3333333333333333,0.0",
-        "1,gpt2,1,25000000.0,60.0",
-    ]
-
-
-def test_write_tasks_writes_optional_columns_only_where_a_task_differs(tmp_path: Path) -> None:
+def test_optional_columns(tmp_path: Path) -> None:
+    """Optional columns are written only where a task differs, and read again."""
     tasks = (
         Task(0, Workload("vgg16", 4), 5.0, gpus=8, widths=(4, 16), priority=2),
         Task(1, Workload("vgg16", 4), 5.0, 7.5, deadline_s=90.25, epochs=3),
@@ -44,27 +34,19 @@ def test_write_tasks_writes_optional_columns_only_where_a_task_differs(tmp_path:
     assert path.read_text(encoding="utf-8").splitlines()[0] == HEADER + ",epochs"
 
 
-def test_read_tasks_names_a_training_workload_without_a_record(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="row 2, column workload"):
-        read_tasks(written(tmp_path, HEADER + ",phase", f"{GOOD},training"))
-
-
 @pytest.mark.parametrize(
     ("column", "value"),
     [("gpus", "0"), ("gpus", "2.5"), ("widths", "2;4"), ("widths", "0"), ("priority", "-1"), ("deadline_s", "0"),
      ("epochs", "0"), ("phase", "sleep")],
 )  # fmt: skip
-def test_read_tasks_names_a_bad_optional_cell(tmp_path: Path, column: str, value: str) -> None:
+def test_optional_cells(tmp_path: Path, column: str, value: str) -> None:
+    """A bad optional cell is named."""
     with pytest.raises(InputError, match=f"row 2, column {column}"):
         read_tasks(written(tmp_path, f"{HEADER},{column}", f"{GOOD},{value}"))
 
 
-def test_read_tasks_names_a_deadline_before_the_arrival(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="row 2, column deadline_s"):
-        read_tasks(written(tmp_path, HEADER + ",deadline_s", "0,resnet50,8,100,60,59"))
-
-
-def test_read_tasks_accepts_any_order_of_columns_and_empty_optional_cells(tmp_path: Path) -> None:
+def test_order_of_columns(tmp_path: Path) -> None:
+    """Columns may be in any order, and optional cells empty."""
     path = written(tmp_path, "arrival_s,id,iterations,workload,batch_size,engine", "2.5,0,7,vgg19,4,")
     assert read_tasks(path) == (Task(0, Workload("vgg19", 4), 7.0, 2.5),)
 
@@ -74,23 +56,18 @@ def test_read_tasks_accepts_any_order_of_columns_and_empty_optional_cells(tmp_pa
     [
         ("2,resnet50,8,100,0", "id", "'2'"),
         ("0,resnet50,8,100,0", "id", "'0'"),
-        ("x,resnet50,8,100,0", "id", "'x'"),
         ("1,resnet5,8,100,0", "workload", "'resnet5'"),
         ("1,,8,100,0", "workload", "an empty cell"),
-        ("1,resnet50,0,100,0", "batch_size", "'0'"),
         ("1,resnet50,8.5,100,0", "batch_size", "'8.5'"),
         ("1,resnet50,8,0,0", "iterations", "'0'"),
-        ("1,resnet50,8,-3,0", "iterations", "'-3'"),
         ("1,resnet50,8,,0", "iterations", "an empty cell"),
         ("1,resnet50,8,100,-1", "arrival_s", "'-1'"),
-        ("1,resnet50,8,100,soon", "arrival_s", "'soon'"),
         ("1,resnet50,8,100", None, "4 cells"),
     ],
     ids=str,
 )
-def test_read_tasks_names_the_row_and_column_of_a_bad_cell(
-    tmp_path: Path, line: str, column: str | None, found: str
-) -> None:
+def test_bad_cells(tmp_path: Path, line: str, column: str | None, found: str) -> None:
+    """A bad cell is named by row and column."""
     path = written(tmp_path, HEADER, GOOD, line)
     with pytest.raises(InputError) as caught:
         read_tasks(path)
@@ -98,20 +75,18 @@ def test_read_tasks_names_the_row_and_column_of_a_bad_cell(
     assert caught.value.found == found
 
 
-@pytest.mark.parametrize("name", HEADER.split(","))
-def test_read_tasks_names_a_missing_column(tmp_path: Path, name: str) -> None:
-    keep = [i for i, column in enumerate(HEADER.split(",")) if column != name]
-    path = written(tmp_path, *(",".join(line.split(",")[i] for i in keep) for line in (HEADER, GOOD)))
-    with pytest.raises(InputError, match=f"row 1, column {name}"):
-        read_tasks(path)
-
-
-def test_read_tasks_names_an_unknown_column(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="column precison: found an unknown column"):
-        read_tasks(written(tmp_path, HEADER + ",precison", GOOD + ",fp16"))
-
-
-@pytest.mark.parametrize("lines", [(), (HEADER,)])
-def test_read_tasks_refuses_a_file_without_tasks(tmp_path: Path, lines: tuple[str, ...]) -> None:
-    with pytest.raises(InputError, match=r"an empty file|no task"):
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ((), "an empty file"),
+        ((HEADER,), "no task"),
+        ((HEADER.replace("iterations", "precison"), GOOD), "row 1, column iterations"),
+        ((f"{HEADER},precison", f"{GOOD},fp16"), "column precison"),
+        ((f"{HEADER},deadline_s", "0,resnet50,8,100,60,59"), "row 2, column deadline_s"),
+        ((f"{HEADER},phase", f"{GOOD},training"), "row 2, column workload"),
+    ],
+)
+def test_refusals(tmp_path: Path, lines: tuple[str, ...], found: str) -> None:
+    """Other columns, no tasks, early deadlines and trainings without a record are refused."""
+    with pytest.raises(InputError, match=found):
         read_tasks(written(tmp_path, *lines))
