@@ -1,6 +1,7 @@
 """Gaps of HeShare+ to the optimum: exact fronts of small task sets, the proven bound of large ones.
 
-The instances are divided among two processes, while other stages run. So `bound_per_weight`, the only time, is CPU time.
+The instances are divided between two processes while other stages run, so `bound_per_weight`, the
+only time, is CPU time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cost of a power limit for the policy: processor time per event on 64 GPUs, compared with the same run without a limit.
+"""Cost of a power limit for the policy: CPU time per event on 64 GPUs, with and without a limit.
 
 `python benchmarks/power_limit.py` prints the rows. The limit is so high that the runs are the same; one that binds adds
 the predictions of other clocks.
