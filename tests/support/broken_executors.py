@@ -36,14 +36,10 @@ from heshare.shared.journal import Journal
 from heshare.shared.signals import InterruptHandler
 
 NOT_SIMULATED = {
-    "the cleanup process is never restarted": "tests/unit/ops/test_cleanup.py"
-    "::test_a_cleanup_process_that_is_killed_is_restarted",
-    "a process of NVML that hangs is never replaced": "tests/unit/ops/nvml/test_card_reader.py"
-    "::test_a_call_that_hangs_ends_at_its_deadline_and_the_process_is_replaced",
-    "a job that ignores SIGTERM is not killed after the grace": "tests/unit/ops/workers/test_supervisor.py"
-    "::test_stop_ends_a_job_that_ignores_sigterm_with_all_its_strays",
-    "jobs start above the power limit": "tests/unit/ops/executor/test_power_limit.py"
-    "::test_while_power_is_read_above_the_limit_nothing_starts_and_no_clock_rises",
+    "the cleanup process is never restarted": "tests/unit/ops/test_cleanup.py::test_restarted",
+    "a process of NVML that hangs is never replaced": "tests/unit/ops/nvml/test_card_reader.py::test_hanging_call",
+    "a job that ignores SIGTERM is not killed after the grace": "tests/unit/ops/workers/test_supervisor.py::test_stop",
+    "jobs start above the power limit": "tests/unit/ops/executor/test_power_limit.py::test_above_limit",
 }
 """Faults of what a simulation replaces, and the tests over real processes that find them."""
 

@@ -70,8 +70,8 @@ def strays(folder):
 
 
 @pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
-def test_strays_end_with_their_job(tmp_path, stray):
-    """Its exit code is that of the command."""
+def test_strays(tmp_path, stray):
+    """Processes that a job leaves behind end with it; its exit code is that of the command."""
     process = start(tmp_path, "sh", "-c", f"{stray} until [ -e go ]; do sleep 0.02; done; exit 3")
     assert until(lambda: any(SECONDS.encode() in command and b"sh" not in command for command in strays(tmp_path)))
     (tmp_path / "go").touch()
@@ -79,8 +79,8 @@ def test_strays_end_with_their_job(tmp_path, stray):
     assert strays(tmp_path) == []
 
 
-def test_stop_ends_a_job_that_ignores_sigterm_with_all_its_strays(tmp_path):
-    """After the grace, whatever it did to get away."""
+def test_stop(tmp_path):
+    """`stop` ends a job that ignores SIGTERM after the grace, with all its descendants."""
     everything = " ".join(STRAYS.values())
     process = start(tmp_path, "sh", "-c", f"trap '' TERM; {everything} echo up; sleep 60; sleep 60")
     assert up(tmp_path)
@@ -89,8 +89,8 @@ def test_stop_ends_a_job_that_ignores_sigterm_with_all_its_strays(tmp_path):
     assert strays(tmp_path) == []
 
 
-def test_a_command_dies_with_its_supervisor(tmp_path):
-    """The kernel kills it, as nobody else is left who could."""
+def test_supervisor_killed(tmp_path):
+    """A command dies with its supervisor."""
     process = start(tmp_path, "sh", "-c", f"trap '' TERM; echo $$; echo up; exec sleep {SECONDS}")
     assert up(tmp_path)
     os.kill(process.pid, signal.SIGKILL)
@@ -98,18 +98,8 @@ def test_a_command_dies_with_its_supervisor(tmp_path):
     assert until(lambda: strays(tmp_path) == [])
 
 
-@pytest.mark.slow
-def test_a_request_to_end_is_followed_by_sigkill(tmp_path):
-    """A supervisor that gets SIGTERM itself, or whose executor has gone, asks for nothing more than that."""
-    process = start(tmp_path, "sh", "-c", f"trap '' TERM; echo up; sleep {SECONDS}; sleep {SECONDS}")
-    assert up(tmp_path)
-    os.kill(process.pid, signal.SIGTERM)
-    assert end_of(process) == -signal.SIGKILL
-    assert strays(tmp_path) == []
-
-
-def test_stop_lets_a_job_end_by_itself(tmp_path):
-    """It may clean up after SIGTERM, and choose its exit code."""
+def test_grace(tmp_path):
+    """`stop` lets a job end by itself, with its own exit code."""
     process = start(tmp_path, "sh", "-c", "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
     assert up(tmp_path)
     process.stop(20.0)
@@ -118,8 +108,8 @@ def test_stop_lets_a_job_end_by_itself(tmp_path):
 
 
 @pytest.mark.slow
-def test_strays_end_when_the_executor_is_killed(tmp_path):
-    """Nobody asks for it then but the end of a pipe."""
+def test_executor_killed(tmp_path):
+    """Descendants of a job end when the executor is killed."""
     everything = " ".join(STRAYS.values())
     words = (str(tmp_path), f"trap '' TERM; {everything} echo up; sleep 60; sleep 60")
     executor = subprocess.Popen([sys.executable, "-c", EXECUTOR, *words])
@@ -130,8 +120,8 @@ def test_strays_end_when_the_executor_is_killed(tmp_path):
     assert until(lambda: strays(tmp_path) == [])
 
 
-def test_a_command_has_its_own_environment_session_and_no_input(tmp_path):
-    """Whatever is in its arguments."""
+def test_command(tmp_path):
+    """A command has its arguments, environment and session, and no input."""
     check = "import os, sys; print(os.environ['X'], sys.stdin.read() == '', os.getsid(0) == os.getpid(), sys.argv[1:])"
     long = "y" * 100_000
     process = start(tmp_path, sys.executable, "-c", check, "a b", "", "ü", X="1=2", LONG=long)
@@ -139,8 +129,8 @@ def test_a_command_has_its_own_environment_session_and_no_input(tmp_path):
     assert (tmp_path / "log").read_text() == "1=2 True True ['a b', '', 'ü']\n"
 
 
-def test_a_command_ends_as_it_did(tmp_path):
-    """By a signal, by its code, or without a start."""
+def test_exit_code(tmp_path):
+    """A command ends by a signal, by its code, or without a start."""
     assert end_of(start(tmp_path, "sh", "-c", "kill -SEGV $$")) == -signal.SIGSEGV
     assert end_of(start(tmp_path, "no-such-program")) == 127
     assert "no-such-program does not start: No such file" in (tmp_path / "log").read_text()
