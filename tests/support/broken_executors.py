@@ -235,7 +235,7 @@ def _failure_is_success() -> Any:
 # Energy.
 
 
-def _counter_jump_believed() -> Any:
+def _counter_jump_counts() -> Any:
     return mock.patch.object(energy_account, "HEADROOM", math.inf)
 
 
@@ -285,7 +285,7 @@ def _end_without_its_energy() -> Any:
     return mock.patch.object(JobOnGpu, "attempt", attempted)
 
 
-# Sick cards.
+# Faulty cards.
 
 
 def _lost_gpu_ignored() -> Any:
@@ -328,7 +328,7 @@ BROKEN: dict[str, Callable[[], Any]] = {
     "attempts are counted from one in each session": _attempts_from_one_again,
     "one retry too many": _one_retry_too_many,
     "a failure counts as a success": _failure_is_success,
-    "a jump of the counter is believed": _counter_jump_believed,
+    "a jump of the counter counts": _counter_jump_counts,
     "jobs of a killed session lose no energy": _killed_jobs_lose_nothing,
     "energy between sessions is counted from the begin": _between_from_the_begin,
     "a session has no last account": _no_last_account,

@@ -74,16 +74,6 @@ def kill(*pids):
 
 
 @pytest.mark.slow
-def test_killed_process(doubles, holder):
-    """The cleanup process gives back what a killed process held: jobs, MPS, clock, note and lock."""
-    process, _ = holder()
-    assert doubles.fake.get("locked_mhz") == 1170
-    kill(process.pid)
-    process.wait()
-    assert until(lambda: left_behind(doubles.folder, doubles.fake) == [])
-
-
-@pytest.mark.slow
 def test_restore(doubles, holder):
     """`restore` gives back what is left where the cleanup process was killed as well, once."""
     process, pid = holder()

@@ -140,12 +140,12 @@ def test_forbidden_mode(fake: FakeNvml, figure: str, value: int, found: str) -> 
     assert fake.get("open") == 0
 
 
-@pytest.mark.parametrize("doom", ["unborn", "silent", "crashes"])
-def test_worker_fails(fake: FakeNvml, doom: str) -> None:
+@pytest.mark.parametrize("failure", ["fails-at-start", "silent", "crashes"])
+def test_worker_fails(fake: FakeNvml, failure: str) -> None:
     """A worker that fails raises its error and gives no reading."""
-    launcher = ToyLauncher(doom=doom)
+    launcher = ToyLauncher(failure=failure)
     with NvmlDevice(0, launcher, start_timeout_s=0.3) as device:
-        if doom == "crashes":
+        if failure == "crashes":
             device.start(0, MOBILENET, 100)
             with pytest.raises(DeviceError, match="device-side assert"):
                 device.advance(device.read().time_s + 5.0)
@@ -153,7 +153,9 @@ def test_worker_fails(fake: FakeNvml, doom: str) -> None:
                 device.read()
             assert device.stop(0) == 5.0
         else:
-            with pytest.raises(DeviceError, match="out of memory" if doom == "unborn" else "did nothing within"):
+            with pytest.raises(
+                DeviceError, match="out of memory" if failure == "fails-at-start" else "did nothing within"
+            ):
                 device.start(0, MOBILENET, 100)
         assert device.read().residents == {}
     assert all(worker._process.returncode is not None for worker in launcher.started)
@@ -190,7 +192,7 @@ def test_exclusive_mode(fake: FakeNvml, mps_mode) -> None:
     fake.set("compute_mode", 3)
     with pytest.raises(DeviceError, match="without MPS"):
         NvmlDevice(0, ToyLauncher())
-    mps_mode("obeys")
+    mps_mode("works")
     session = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
     with NvmlDevice(0, ToyLauncher(), mps=session) as device:
         assert device.sharing == "mps"

@@ -128,13 +128,13 @@ def test_resume_without_gpu(doubles, cards):
 def test_suspect_alone(doubles):
     """A job that may have failed its co-runners runs alone; they are charged no attempt."""
     once = 'if [ "$HESHARE_ATTEMPT" = 1 ]; then sleep {}; exit 1; fi; sleep 0.1'
-    culprit = job("culprit", "sh", "-c", once.format(0.2), retries=1)
-    assert doubles.run(jobs_of(culprit, job("victim", "sh", "-c", once.format(0.4), count=2))).complete
+    suspect = job("suspect", "sh", "-c", once.format(0.2), retries=1)
+    assert doubles.run(jobs_of(suspect, job("corunner", "sh", "-c", once.format(0.4), count=2))).complete
     ends = ends_of(doubles)
     last = {end["job"]: end for end in ends}
-    assert all(last["culprit"]["start_s"] >= last[f"victim-{index}"]["end_s"] for index in range(2))
+    assert all(last["suspect"]["start_s"] >= last[f"corunner-{index}"]["end_s"] for index in range(2))
     shared = {(end["job"], end["charged"]) for end in ends if end["outcome"] == "failed: shared"}
-    assert shared == {("victim-0", False), ("victim-1", False)}
+    assert shared == {("corunner-0", False), ("corunner-1", False)}
 
 
 @pytest.mark.parametrize("clocks", [False, True])

@@ -23,21 +23,21 @@ POLICIES = ["random", "random:all-at-once", "sched-only:all-at-once", "morak", "
 
 
 class FailingDevice(ToyDevice):
-    """A toy device on which the tasks of `doom`, (time, task, failure), fail, or the GPU is lost at a time.
+    """A toy device on which the tasks of `faults`, (time, task, failure), fail, or the GPU is lost at a time.
 
     From the first time of `drained_s` to the second nothing new may start on it.
     """
 
-    def __init__(self, gpu, doom=(), lost_s=None, drained_s=()):
+    def __init__(self, gpu, faults=(), lost_s=None, drained_s=()):
         super().__init__(gpu)
         self._drained_s = drained_s
-        self._doom = sorted(doom)
+        self._faults = sorted(faults)
         self._lost_s = lost_s
         self._failed = []
         self.lost = ""
 
     def next_event_s(self):
-        moments = [when for when, task, _ in self._doom if task in self._running]
+        moments = [when for when, task, _ in self._faults if task in self._running]
         if self._lost_s is not None and not self.lost:
             moments.append(self._lost_s)
         moments += [moment for moment in self._drained_s if moment > self._now_s]
@@ -45,10 +45,10 @@ class FailingDevice(ToyDevice):
 
     def advance(self, to_s):
         done = super().advance(to_s)
-        for doom in [doom for doom in self._doom if doom[0] <= to_s and doom[1] in self._running]:
-            self._doom.remove(doom)
-            self.stop(doom[1])
-            self._failed.append(doom[2])
+        for fault in [fault for fault in self._faults if fault[0] <= to_s and fault[1] in self._running]:
+            self._faults.remove(fault)
+            self.stop(fault[1])
+            self._failed.append(fault[2])
         if self._lost_s is not None and to_s >= self._lost_s and not self.lost:
             self.lost = "fell off the bus"
             for task in list(self._running):

@@ -21,7 +21,7 @@ from heshare.testing.toy import ToyPredictor
 TIMES = Timeouts(poll_s=0.05, grace_s=0.5, settle_s=0.2)
 
 
-class GloomyPredictor(ToyPredictor):
+class TdpPredictor(ToyPredictor):
     """A predictor that takes every GPU for one at its TDP."""
 
     def co_run(self, sets, gpu, sm_mhz):
@@ -50,7 +50,7 @@ def actions(doubles, kind):
 @pytest.mark.slow
 def test_start_waits(doubles):
     """A start waits until readings show that there is power for it."""
-    result = run(doubles, ("sleep 0.6", "sleep 0.6"), PowerLimit.parse(850.0), predictor=GloomyPredictor())
+    result = run(doubles, ("sleep 0.6", "sleep 0.6"), PowerLimit.parse(850.0), predictor=TdpPredictor())
     assert result.complete
     (first_s, first, *_), (second_s, second, *_) = actions(doubles, "start")
     assert (first, second) == ("j0", "j1")

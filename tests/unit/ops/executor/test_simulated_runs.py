@@ -16,20 +16,20 @@ MOST_SEEDS = 200
 
 
 def first_found(name: str) -> int | None:
-    """Return the first seed under which a broken executor breaks a promise."""
+    """Return the first seed under which a broken executor violates an invariant."""
     return next((seed for seed in range(MOST_SEEDS) if simulate(seed, name).violations), None)
 
 
 @pytest.mark.parametrize("first", range(0, 40, 5))
-def test_promises(first):
-    """No seed breaks a promise."""
+def test_invariants(first):
+    """No seed violates an invariant."""
     for seed in range(first, first + 5):
         assert not simulate(seed).violations, seed
 
 
 @pytest.mark.slow
-def test_promises_400_seeds():
-    """400 more seeds break no promise."""
+def test_invariants_400_seeds():
+    """400 more seeds violate no invariant."""
     for seed in range(40, 440):
         assert not simulate(seed).violations, seed
 

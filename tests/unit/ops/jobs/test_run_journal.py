@@ -86,19 +86,10 @@ def test_flipped_bit(tmp_path_factory, place):
     try:
         entries = read(folder)
     except InputError:
+        assert (folder / NAME).read_bytes() == content
         return
     assert entries == [RUN, *ENTRIES][: len(entries)]
     assert len(entries) >= len(ENTRIES)
-
-
-def test_damaged_line(tmp_path):
-    """A damaged line is refused with its row, and the file stays as it was."""
-    (tmp_path / NAME).write_bytes(b"".join([WHOLE[0], WHOLE[1].replace(b"at", b"et"), *WHOLE[2:]]))
-    before = (tmp_path / NAME).read_bytes()
-    for reading in (lambda: RunJournal(tmp_path, None), lambda: read(tmp_path)):
-        with pytest.raises(InputError, match="row 2"):
-            reading()
-    assert (tmp_path / NAME).read_bytes() == before
 
 
 @pytest.mark.parametrize(

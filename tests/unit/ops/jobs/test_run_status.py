@@ -124,8 +124,8 @@ def test_stop_other_process(run, monkeypatch, tmp_path):
 
 def test_printable(run):
     """Nothing of a journal reaches the terminal as a control character."""
-    evil = "x\x1b]0;owned\x07\x9b2J"
-    more = [Session(1001.0, (SessionGpu(evil, evil),)), Note(evil)]
+    control = "x\x1b]0;owned\x07\x9b2J"
+    more = [Session(1001.0, (SessionGpu(control, control),)), Note(control)]
     shown = RunStatus(write_journal(run, [*ENTRIES, *more])).text(1002.0)
     assert "owned" in shown
     assert all(line.isprintable() for line in shown.splitlines())

@@ -121,7 +121,7 @@ def test_not_kept(launcher: MakeLauncher) -> None:
 
 def test_start_together(fake: FakeNvml, mps_mode: Callable[[str], Path], launcher: MakeLauncher) -> None:
     """Tasks that are started together begin when the last is ready."""
-    mps_mode("obeys")
+    mps_mode("works")
     mps = MpsSession(GPU)
     one = launcher("--load-s", "0.3")
     one._sharing = mps
@@ -144,7 +144,7 @@ def test_start_together(fake: FakeNvml, mps_mode: Callable[[str], Path], launche
 def test_all_or_none(fake: FakeNvml) -> None:
     """Tasks that are started together all start, or none does."""
     wanted = {n: resident("mobilenet:4@100") for n in range(3)}
-    toys = ToyLauncher(doom="unborn")
+    toys = ToyLauncher(failure="fails-at-start")
     with NvmlDevice(0, toys) as device:
         with pytest.raises(DeviceError, match="out of memory"):
             device.start_together(wanted)

@@ -1,4 +1,4 @@
-"""Runs on GPUs that are sick: sensors that fail for good, Xid events, calls that block."""
+"""Runs on faulty GPUs: sensors that fail for good, Xid events, calls that block."""
 
 from __future__ import annotations
 
