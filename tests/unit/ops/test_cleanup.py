@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.drills.machine import left_behind, processes
@@ -146,6 +148,25 @@ def test_pauses():
     assert pauses == sorted(pauses)
     assert pauses[1] == 2.0 * pauses[0]
     assert pauses[-1] == pauses[-2]
+
+
+def test_restart_pauses(monkeypatch):
+    """Pauses before restarts begin again after a process that lived long."""
+    one = object.__new__(CleanupProcess)
+    now_s, pauses, lives_s = [0.0], [], iter([0.0, 1.0, 1.0, 61.0, 1.0])
+
+    def wait():
+        life_s = next(lives_s, None)
+        one._dismissed = life_s is None
+        now_s[0] += life_s or 0.0
+        return 1
+
+    process = SimpleNamespace(wait=wait, stdin=SimpleNamespace(close=lambda: None))
+    parts = {"_turn": threading.Lock(), "_report": lambda text: None, "_process": process, "_start": lambda: process}
+    vars(one).update(parts)
+    monkeypatch.setattr(cleanup, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=pauses.append))
+    one._restart()
+    assert pauses == [0.2, 0.4, 0.8, 0.2, 0.4]
 
 
 def test_damaged_note(doubles):

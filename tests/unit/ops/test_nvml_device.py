@@ -90,6 +90,7 @@ def test_match(name: str, like: str) -> None:
     ("name", "memory_mib", "cores"),
     [
         ("NVIDIA GeForce RTX 3080", 10_240, 8_704),
+        ("NVIDIA H100 80GB HBM3", 81_559, 1),
         ("NVIDIA A100-SXM-64GB", 65_536, 6_912),
         ("NVIDIA H100 NVL", 95_830, 16_896),
     ],

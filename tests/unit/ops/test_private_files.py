@@ -79,6 +79,28 @@ def test_writable(tmp_path):
     RunJournal(folder, Run("random")).close()
 
 
+def test_own_group(tmp_path):
+    """A folder that the own group of its owner can write is used; one of another group is refused."""
+    import grp
+    import pwd
+
+    me = pwd.getpwuid(os.geteuid())
+    group = grp.getgrgid(me.pw_gid)
+    if group.gr_name != me.pw_name or set(group.gr_mem) - {me.pw_name}:
+        pytest.skip("this user has no group of its own")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    os.chown(folder, -1, me.pw_gid)
+    folder.chmod(0o775)
+    make_private_folder(folder)
+
+    if os.geteuid() == 0:
+        os.chown(folder, -1, 54321)
+        folder.chmod(0o775)
+        with pytest.raises(InputError, match="chmod go-w"):
+            make_private_folder(folder)
+
+
 @root_only
 @pytest.mark.parametrize("what", ["folder", "link to a folder", "file"])
 def test_other_user(tmp_path, what):

@@ -185,6 +185,13 @@ def test_no_service_tokens(doubles, monkeypatch):
     assert [name for name in tokens if name in seen] == []
 
 
+def test_missing_folder(doubles):
+    """A job whose output has no folder any more fails with the name of the folder."""
+    remove = job("a", "sh", "-c", f"rm -rf {doubles.folder / 'run' / 'outputs'}; sleep 0.3")
+    result = doubles.run(jobs_of(remove, job("b", "true", arrival_s=0.2, retries=0)))
+    assert "outputs" in by_job(result)["b"]["reason"]
+
+
 def test_release_later(doubles, monkeypatch):
     """What cannot be ended at the end of a run is reported, and `restore` ends it later."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -196,6 +197,20 @@ def test_close(doubles, gpu, reader, monkeypatch) -> None:
     pid = child(reader)
     reader.close()
     assert until(lambda: not is_running(pid))
+
+
+def test_no_descriptors(gpu, reader, monkeypatch) -> None:
+    """Where no process can be started a card is silent, until it can."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    reader.close()
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.socketpair", refuse)
+        with pytest.raises(NoReplyError):
+            gpu.uuid()
+    assert gpu.uuid() == UUID
 
 
 def test_survey(doubles) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from support.job_rows import job, jobs_of
 
@@ -68,14 +70,17 @@ JOBS = jobs_of(job("a", "sleep", "0.3", count=2))
 
 @pytest.mark.parametrize(("figure", "value", "why"), [("mig", 2, "MIG"), ("lost1", 1, "lost")])
 def test_left_out(doubles, figure, value, why):
-    """A run leaves a card that cannot be used out, with a note."""
+    """A run leaves a card that cannot be used out, and notes processes of others, on the one that it uses."""
     doubles.fake.set(figure, value)
+    doubles.fake.set("process_pid", os.getpid())
     result = doubles.run(JOBS, devices="nvml")
     assert result.complete
     assert set(result.jobs["gpu"]) == {0}
     assert len(result.gpus) == 1
     assert any("is left out" in note and why in note for note in result.notes)
+    assert any(f"processes of others run on it: {os.getpid()}" in note for note in result.notes)
     doubles.fake.set(figure, 0)
+    doubles.fake.set("process_pid", 0)
 
 
 def test_choice():
