@@ -1,10 +1,9 @@
-"""The cleanup process: whatever ends a process that changed the machine, its child releases everything."""
+"""The cleanup process: restarts, pauses, dismissal and damaged notes; killed runs are restored in the drills."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from itertools import islice
@@ -12,9 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.drills.machine import left_behind, processes
 from support.kill_drill import UUID
-from support.waiting import end, until
+from support.waiting import until
 
 from heshare.ops import cleanup
 from heshare.ops.cleanup import CleanupProcess, pauses_s
@@ -23,87 +21,13 @@ from heshare.ops.state.run_state_file import find_runs, run_state_file_of_this_p
 from heshare.shared.errors import DeviceError
 from heshare.shared.processes import is_running
 
-HOLD = """
-import os, subprocess, sys, time
-from pathlib import Path
-from heshare.ops.clocks import ClockLock
-from heshare.ops.executor.gpu_lock import GpuLock
-from heshare.ops.cleanup import CleanupProcess
-from heshare.ops.mps import MpsSession
-from heshare.ops.nvml.card_reader import CardReader
-from heshare.ops.state.run_state_file import run_state_file_of_this_process
-from heshare.shared.processes import MARK
-
-folder, uuid, token = sys.argv[1:]
-lock = GpuLock(uuid)
-cleanup = CleanupProcess([lock.descriptor])
-run = run_state_file_of_this_process(Path(folder) / "run", token, [uuid])
-file = run.write()
-run.publish(file)
-os.environ[MARK] = token
-reader = CardReader(60.0)
-ClockLock(reader.card(uuid), uuid).lock(1170)
-mps = MpsSession(uuid)
-mps.start()
-stray = ["sh", "-c", "trap '' TERM; setsid sleep 600 & sleep 600; sleep 600"]
-subprocess.Popen(stray, env={**os.environ, "HESHARE_JOB": "a"})
-print(cleanup.pid, flush=True)
-time.sleep(600)
-"""
-RESET = "nvmlDeviceResetGpuLockedClocks"
-
-
-@pytest.fixture
-def holder(doubles):
-    """A function that starts a process with a lock, a clock, MPS, a note and a job; it is killed at the end."""
-    started = []
-
-    def start():
-        words = [str(doubles.folder), UUID, f"{os.getpid():032d}"]
-        started.append(subprocess.Popen([sys.executable, "-c", HOLD, *words], stdout=subprocess.PIPE))
-        pid = int(started[-1].stdout.readline())
-        assert until(lambda: len([job for _, _, job in processes(doubles.folder) if job]) == 3)
-        return started[-1], pid
-
-    yield start
-    for process in started:
-        end(process)
-
-
-def kill(*pids):
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-
-
-@pytest.mark.slow
-def test_restore(doubles, holder):
-    """`restore` gives back what is left where the cleanup process was killed as well, once."""
-    process, pid = holder()
-    kill(process.pid, pid)
-    process.wait()
-    assert until(lambda: not is_running(pid))
-    restored = cleanup.restore()
-    assert [(run.folder, run.ended > 0) for run in restored.runs] == [(str(doubles.folder / "run"), True)]
-    assert (restored.unlocked, restored.refused, restored.left) == ((UUID,), (), ())
-    assert until(lambda: left_behind(doubles.folder, doubles.fake) == [])
-    assert cleanup.restore() == cleanup.Restored()
-
-
-def test_leaves_running(doubles, holder):
-    """`restore` leaves alone what a process that runs holds."""
-    process, _ = holder()
-    restored = cleanup.restore()
-    assert (restored.runs, restored.unlocked) == ((), ())
-    assert doubles.fake.get("locked_mhz") == 1170
-    assert process.poll() is None
-
 
 def test_restarted(doubles):
     """A cleanup process that is killed is restarted, with the same locks."""
     told, lock = [], GpuLock(UUID)
     one = CleanupProcess([lock.descriptor], report=told.append)
     first = one.pid
-    kill(first)
+    os.kill(first, signal.SIGKILL)
     assert until(lambda: told)
     assert "SIGKILL" in told[0]
     assert one.pid != first

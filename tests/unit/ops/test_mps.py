@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import fcntl
 import math
-import os
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.run_entries import journal_lines
 from support.waiting import until
 
-from heshare.ops.jobs.run_journal import read_state
 from heshare.ops.mps import CALM_S, MOST_RESTARTS, DaemonRestarts, MpsSession, sweep
 from heshare.shared.errors import DeviceError
 from heshare.shared.processes import is_running, started_at
 
 GPU = "GPU-00000000-1111-2222-3333-444444444444"
 _PROGRAM = """
-import sys, time
-from heshare.ops.jobs.run_journal import read_state
+import time
 from heshare.ops.mps import MpsSession
 session = MpsSession("GPU-1")
 session.start()
 pipe = session.environment()["CUDA_MPS_PIPE_DIRECTORY"]
 print(open(pipe + "/nvidia-cuda-mps-control.pid").read(), end="", flush=True)
-if sys.argv[1] == "end":
-    sys.exit(3)
 time.sleep(60)
 """
 
@@ -47,9 +38,9 @@ def has_ended(pid: int) -> bool:
     return until(lambda: not is_running(pid))
 
 
-def program(how: str) -> tuple[subprocess.Popen[str], int]:
+def program() -> tuple[subprocess.Popen[str], int]:
     """Start a process with a session; return it and the number of its daemon."""
-    words = [sys.executable, "-c", _PROGRAM, how]
+    words = [sys.executable, "-c", _PROGRAM]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     return process, int(process.stdout.readline())
@@ -141,7 +132,7 @@ def test_failed_start(mps_mode, mode: str, why: str) -> None:
 def test_left_daemon(mps_mode, alone) -> None:
     """A new session ends the daemon that a killed one left, and none of one that runs."""
     mps_mode("works")
-    process, daemon = program("wait")
+    process, daemon = program()
     with process:
         with MpsSession(GPU):
             assert is_running(daemon)  # its process runs, so it is not ended
@@ -184,13 +175,6 @@ def test_held_session(other) -> None:
     assert not folder.exists()
 
 
-# With a share an attempt does not end by itself.
-JOBS = """jobs:
-  - {name: a, like: medium, expected_time_s: 9, count: 2,
-     command: [sh, -c, "while [ $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE ]; do sleep 0.1; done; echo"]}
-"""
-
-
 def test_pauses():
     """Pauses between restarts grow, and then the restarts end."""
     restarts = DaemonRestarts((1.0, 4.0))
@@ -203,31 +187,3 @@ def test_calm_time():
     step_s = CALM_S + 1.0
     pauses = [restarts.pause_s(number * step_s) for number in range(MOST_RESTARTS + 1)]
     assert pauses == [1.0] * MOST_RESTARTS + [math.inf]
-
-
-@pytest.mark.slow
-def test_daemon_killed(doubles):
-    """Where the daemon is killed again and again, jobs complete by time-slicing and are charged nothing."""
-    over = threading.Event()
-
-    def kill_daemons():
-        while not over.wait(0.1):
-            if not any((doubles.folder / "run").glob("outputs/*.log")):
-                continue  # a daemon that ends while the run begins is another case: the run has no MPS at all
-            for note in (doubles.folder / "tmp").glob("hs-mps-*/pipe/*.pid"):
-                with suppress(OSError, ValueError):
-                    os.kill(int(note.read_text()), signal.SIGKILL)
-
-    killer = threading.Thread(target=kill_daemons, daemon=True)
-    killer.start()
-    result = doubles.run(JOBS)
-    over.set()
-    killer.join()
-    assert result.complete
-    ends = [entry["end"] for entry in journal_lines(doubles.folder / "run") if "end" in entry]
-    assert {end["outcome"] for end in ends} <= {"completed", "failed: mps"}
-    assert all(job.free == job.charged == 0 for job in read_state(doubles.folder / "run").jobs.values())
-    assert any("time-slicing" in note for note in result.notes)
-    logs = sorted((doubles.folder / "run" / "outputs").glob("a-*.log"))
-    assert logs[-1].read_text() == "\n"  # the last attempts had no share
-    assert doubles.traces() == []

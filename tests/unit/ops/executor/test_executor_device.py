@@ -1,4 +1,4 @@
-"""GPUs of a run: what one that runs jobs refuses, a job that has no process yet, and a GPU that is missing."""
+"""GPUs of a run: what is refused, jobs without a process, failures of co-runners, and a GPU that is missing."""
 
 from __future__ import annotations
 

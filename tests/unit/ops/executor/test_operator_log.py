@@ -1,4 +1,4 @@
-"""What an operator is told while a run goes on: lines of text, of which none can harm a terminal or the run."""
+"""Events of a run for the operator: one line of plain text each, on a terminal or any other stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real GPUs cannot run, and states of cards in which jobs would fail: refused or told before anything starts."""
+"""What real GPUs cannot run, and states of cards in which jobs would fail: refused or noted before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a run: nothing in it, and nothing of its jobs, is for others to read; none that others made is used."""
+"""The folder of a run: others can read nothing in it, and the output of a job has a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live runs: kept and reused, and their times and energies by the journal."""
+"""Live runs: which are complete, and their times and energies by the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every NVML call fails with every code: the device does not hang, reads no zero, and raises one message."""
+"""Every NVML call fails with every code: the device reads no zero and raises one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes under file locks: whether the process that wrote one still runs, also from other containers and hosts."""
+"""State files under file locks: whether the process that wrote one still runs, also from other containers and hosts."""
 
 from __future__ import annotations
 

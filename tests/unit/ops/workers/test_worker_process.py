@@ -1,4 +1,4 @@
-"""Worker processes and their launcher, with real processes of a program that only lets time pass."""
+"""Worker processes and their launcher, with real processes of a program that only sleeps."""
 
 from __future__ import annotations
 

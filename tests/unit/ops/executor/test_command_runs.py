@@ -1,4 +1,4 @@
-"""Runs as an operator sees and steers them: lost and closed streams, events, status, the end by `stop`."""
+"""Runs on the command line: closed streams, status, `stop` and signals."""
 
 from __future__ import annotations
 
