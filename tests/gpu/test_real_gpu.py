@@ -66,7 +66,8 @@ def idle(uuid, state):
         yield device
 
 
-def test_readings_are_those_of_a_gpu(idle):
+def test_readings(idle):
+    """Readings are those of a GPU."""
     reading = idle.read()
     assert idle.power_kind in ("instant", "average")
     assert 5 < reading.power_w <= 1.2 * idle.gpu.tdp_w
@@ -76,7 +77,8 @@ def test_readings_are_those_of_a_gpu(idle):
     assert idle.provenance == "measured"
 
 
-def test_energy_is_mean_power_times_time(idle):
+def test_energy(idle):
+    """Energy is mean power times time."""
     before = idle.read()
     powers = []
     while idle.read().time_s - before.time_s < 5.0:
@@ -87,7 +89,8 @@ def test_energy_is_mean_power_times_time(idle):
     assert mean_w == pytest.approx(sum(powers) / len(powers), rel=0.15)
 
 
-def test_gpm_metrics_are_percentages_or_not_there(idle):
+def test_gpm(idle):
+    """GPM metrics are percentages or missing."""
     idle.read()
     time.sleep(0.3)
     reading = idle.read()
@@ -96,12 +99,14 @@ def test_gpm_metrics_are_percentages_or_not_there(idle):
     assert idle.facts()["gpm"] == (not math.isnan(reading.sm_util_pct))
 
 
-def test_clocks_are_refused_unless_allowed(idle):
+def test_clocks_refused(idle):
+    """Clocks are refused unless they are allowed."""
     with pytest.raises(DeviceError, match="not allowed"):
         idle.set_clock(idle.gpu.clocks_mhz[0])
 
 
-def test_doctor_reports_the_gpu(uuid, state):
+def test_doctor(uuid, state):
+    """`doctor` reports the GPU."""
     found = probe()
     assert found["gpus"][0]["uuid"] == uuid
     assert found["gpus"][0]["catalogue"] is not None

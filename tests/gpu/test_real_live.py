@@ -12,8 +12,8 @@ from heshare.paper.studies import live_results
 pytestmark = pytest.mark.gpu
 
 
-def test_measured_and_simulated_are_of_one_size(torch_uuid: str, tmp_path: Path) -> None:
-    """The recording is far too short for the aim of 10 %; twice as much or half would be another mistake."""
+def test_comparison(torch_uuid: str, tmp_path: Path) -> None:
+    """Measured and simulated values are of one size; the recording is far too short for the aim of 10 %."""
     config = live_comparison.LiveComparisonConfig(
         devices=f"nvml:{torch_uuid}", policies=("random", "heshare:trade-off"), tasks=12, minutes=1.5, budget_s=300.0
     )

@@ -36,7 +36,8 @@ def _until(worker: ProcessWorker, true: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("model", list(RECIPES))
-def test_every_model_runs(model: str, precision: str, launcher: ProcessLauncher, torch_uuid: str) -> None:
+def test_models(model: str, precision: str, launcher: ProcessLauncher, torch_uuid: str) -> None:
+    """Every model runs in every precision."""
     worker = launcher.start(0, Workload(model, 4, precision), 100, None, gpu_uuid=torch_uuid)
     worker.go()
     _until(worker, lambda: worker.done >= 20)
@@ -55,14 +56,16 @@ def test_every_model_runs(model: str, precision: str, launcher: ProcessLauncher,
     assert worker.failure is None
 
 
-def test_running_out_of_memory_is_reported(launcher: ProcessLauncher, torch_uuid: str) -> None:
+def test_out_of_memory(launcher: ProcessLauncher, torch_uuid: str) -> None:
+    """Running out of memory is reported."""
     worker = launcher.start(0, Workload("vgg19", 1_000_000), 100, None, gpu_uuid=torch_uuid)
     with pytest.raises(AssertionError, match="out of GPU memory"):
         _until(worker, lambda: False)
     worker.stop()
 
 
-def test_a_trace_has_the_kernels_of_every_layer(torch_uuid: str, tmp_path: Path) -> None:
+def test_kernel_trace(torch_uuid: str, tmp_path: Path) -> None:
+    """A trace has the kernels of every layer."""
     with closing(Tracer("A100", gpu_uuid=torch_uuid, timeout_s=600.0)) as trace:
         rows = trace(Workload("resnet18", 4))
     assert len(rows) >= 40

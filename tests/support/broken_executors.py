@@ -36,14 +36,10 @@ from heshare.shared.journal import Journal
 from heshare.shared.signals import InterruptHandler
 
 NOT_SIMULATED = {
-    "the cleanup process is never restarted": "tests/unit/ops/test_cleanup.py"
-    "::test_a_cleanup_process_that_is_killed_is_restarted",
-    "a process of NVML that hangs is never replaced": "tests/unit/ops/nvml/test_card_reader.py"
-    "::test_a_call_that_hangs_ends_at_its_deadline_and_the_process_is_replaced",
-    "a job that ignores SIGTERM is not killed after the grace": "tests/unit/ops/workers/test_supervisor.py"
-    "::test_stop_ends_a_job_that_ignores_sigterm_with_all_its_strays",
-    "jobs start above the power limit": "tests/unit/ops/executor/test_power_limit.py"
-    "::test_while_power_is_read_above_the_limit_nothing_starts_and_no_clock_rises",
+    "the cleanup process is never restarted": "tests/unit/ops/test_cleanup.py::test_restarted",
+    "a process of NVML that hangs is never replaced": "tests/unit/ops/nvml/test_card_reader.py::test_hanging_call",
+    "a job that ignores SIGTERM is not killed after the grace": "tests/unit/ops/workers/test_supervisor.py::test_stop",
+    "jobs start above the power limit": "tests/unit/ops/executor/test_power_limit.py::test_above_limit",
 }
 """Faults of what a simulation replaces, and the tests over real processes that find them."""
 
@@ -239,7 +235,7 @@ def _failure_is_success() -> Any:
 # Energy.
 
 
-def _counter_jump_believed() -> Any:
+def _counter_jump_counts() -> Any:
     return mock.patch.object(energy_account, "HEADROOM", math.inf)
 
 
@@ -289,7 +285,7 @@ def _end_without_its_energy() -> Any:
     return mock.patch.object(JobOnGpu, "attempt", attempted)
 
 
-# Sick cards.
+# Faulty cards.
 
 
 def _lost_gpu_ignored() -> Any:
@@ -332,7 +328,7 @@ BROKEN: dict[str, Callable[[], Any]] = {
     "attempts are counted from one in each session": _attempts_from_one_again,
     "one retry too many": _one_retry_too_many,
     "a failure counts as a success": _failure_is_success,
-    "a jump of the counter is believed": _counter_jump_believed,
+    "a jump of the counter counts": _counter_jump_counts,
     "jobs of a killed session lose no energy": _killed_jobs_lose_nothing,
     "energy between sessions is counted from the begin": _between_from_the_begin,
     "a session has no last account": _no_last_account,

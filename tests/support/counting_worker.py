@@ -14,10 +14,10 @@ from heshare.world.workload import Workload
 # Prints "ready", then a line for each completed iteration; the third argument selects a failure.
 _PROGRAM = """
 import sys, time
-period_s, iterations, doom = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-if doom == "silent":
+period_s, iterations, failure = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+if failure == "silent":
     time.sleep(3600)
-if doom == "unborn":
+if failure == "fails-at-start":
     sys.exit("out of memory")
 print("ready", flush=True)
 sys.stdin.read(1)
@@ -26,7 +26,7 @@ while done < iterations:
     done += 1
     time.sleep(max(0.0, began_s + done * period_s - time.perf_counter()))
     print(done, flush=True)
-    if doom == "crashes" and done == 5:
+    if failure == "crashes" and done == 5:
         sys.exit("device-side assert")
 """
 
@@ -34,10 +34,10 @@ while done < iterations:
 class ToyWorker:
     """A process that counts an iteration every `period_s`."""
 
-    def __init__(self, period_s: float, iterations: float | None, doom: str, environment: dict[str, str]) -> None:
+    def __init__(self, period_s: float, iterations: float | None, failure: str, environment: dict[str, str]) -> None:
         self._wanted = math.inf if iterations is None else iterations
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _PROGRAM, repr(period_s), repr(self._wanted), doom],
+            [sys.executable, "-S", "-E", "-c", _PROGRAM, repr(period_s), repr(self._wanted), failure],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -99,8 +99,8 @@ class ToyLauncher(Launcher):
     Args:
         period_s: seconds per iteration, for any workload and any co-runners.
         environment: returns a client's environment for a share in %, as `MpsSession.environment` does.
-        doom: how the workers fail: `unborn` ends before it is ready, `silent` is never ready, `crashes` ends at the
-            fifth iteration; empty is no failure.
+        failure: how the workers fail: `fails-at-start` ends before it is ready, `silent` is never ready, `crashes` ends
+            at the fifth iteration; empty is no failure.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class ToyLauncher(Launcher):
         period_s: float = 0.005,
         *,
         environment: Callable[[int], dict[str, str]] | None = None,
-        doom: str = "",
+        failure: str = "",
     ) -> None:
-        self._period_s, self._environment, self.doom = period_s, environment, doom
+        self._period_s, self._environment, self.failure = period_s, environment, failure
         self.started: list[ToyWorker] = []
         self.environments: list[dict[str, str]] = []
 
@@ -119,6 +119,6 @@ class ToyLauncher(Launcher):
     ) -> ToyWorker:
         extra = {"CUDA_VISIBLE_DEVICES": gpu_uuid} if self._environment is None else self._environment(mps_pct)
         self.environments.append(extra)
-        worker = ToyWorker(self._period_s, iterations, self.doom, extra)
+        worker = ToyWorker(self._period_s, iterations, self.failure, extra)
         self.started.append(worker)
         return worker

@@ -25,7 +25,7 @@ class Drill:
     def __init__(self, folder: Path, seed: int) -> None:
         self.machine, self.rng = Machine(folder), np.random.default_rng(seed)
 
-    def strike(self, kind: str, kills: int) -> list[str]:
+    def run(self, kind: str, kills: int) -> list[str]:
         """Kill so often; return what was wrong after a kill or at the end of a run."""
         hit: Callable[[RunFolder, subprocess.Popen[bytes]], list[str] | None] = getattr(self, kind)
         faults, runs = [], 0
@@ -115,7 +115,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        faults = Drill(Path(name), given.seed).strike(given.kind, given.kills)
+        faults = Drill(Path(name), given.seed).run(given.kind, given.kills)
     sys.stdout.write("".join(f"{fault}\n" for fault in faults))
     return bool(faults)
 

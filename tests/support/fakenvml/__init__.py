@@ -94,9 +94,6 @@ class FakeNvml:
         """A figure of the card, such as `locked_mhz`, or `calls`, `samples` (GPM samples not freed), `open`."""
         return float(self._library.fakenvml_get(name.encode()))
 
-    def name(self, text: str) -> None:
-        self._library.fakenvml_name(text.encode())
-
     def called(self, function: str) -> int:
         return int(self._library.fakenvml_called(function.encode()))
 

@@ -276,7 +276,6 @@ EXPORT double fakenvml_get(const char *name) {
 }
 
 EXPORT int fakenvml_called(const char *name) { fault_t *one = fault_of(name); return one == NULL ? 0 : one->called; }
-EXPORT void fakenvml_name(const char *name) { snprintf(card_name, sizeof card_name, "%s", name); }
 
 /* NVML. */
 EXPORT int nvmlInitWithFlags(unsigned flags) { (void)flags; BEGIN(); *value("open") += 1; return SUCCESS; }

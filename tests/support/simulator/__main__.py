@@ -1,4 +1,4 @@
-"""Simulated runs: `python -m support.simulator --seeds 0:1000 --jobs 2` prints each broken promise with its seed."""
+"""Simulated runs: `python -m support.simulator --seeds 0:1000 --jobs 2` prints violated invariants with their seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK = 20
 
 
 def run_seeds(seeds: range) -> list[tuple[int, list[str]]]:
-    """Simulate these seeds; return those with broken promises, and what was broken."""
+    """Simulate these seeds; return those with violated invariants, and what was found."""
     found = []
     for seed in seeds:
         try:
@@ -49,7 +49,7 @@ def main() -> int:
                 broken += 1
                 sys.stdout.write(f"seed {seed}: {'; '.join(texts[:4])}\n")
                 sys.stdout.flush()
-    sys.stdout.write(f"{last - first} seeds in {time.monotonic() - began_s:.0f} s: {broken} with broken promises\n")
+    sys.stdout.write(f"{last - first} seeds in {time.monotonic() - began_s:.0f} s: {broken} with violated invariants\n")
     return bool(broken)
 
 

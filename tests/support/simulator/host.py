@@ -326,7 +326,7 @@ def end_marked(machine: Machine, token: str) -> int:
     return len(found)
 
 
-def orphan(machine: Machine, process: SimProcess) -> None:
+def end_orphans(machine: Machine, process: SimProcess) -> None:
     """The supervisors of a process's jobs notice that it has ended."""
     for run in machine.runs:
         if run.alive and run.process is process and run.supervised:

@@ -137,7 +137,7 @@ class JobPlan:
 
     duration_s: float
     codes: tuple[int, ...] = ()
-    deaf_s: float = 0.0
+    ignores_sigterm_s: float = 0.0
     power_w: float = 150.0
     stuck: bool = False
 
@@ -193,7 +193,7 @@ class Machine:
         self.history.append(f"{self.now_s:.6f} {' '.join(map(str, words))}")
 
     def violate(self, text: str) -> None:
-        """Note that a promise was broken."""
+        """Note that an invariant was violated."""
         if text not in self.violations:
             self.violations.append(text)
             self.log("VIOLATION", text)
@@ -249,7 +249,10 @@ class Machine:
         if run.alive and not run.asked:
             run.asked = True
             self.later(
-                min(grace_s, max(0.05, run.plan.deaf_s)), self.end, run, -9 if run.plan.deaf_s > grace_s else -15
+                min(grace_s, max(0.05, run.plan.ignores_sigterm_s)),
+                self.end,
+                run,
+                -9 if run.plan.ignores_sigterm_s > grace_s else -15,
             )
 
     def _notice_loss(self, run: JobRun) -> None:

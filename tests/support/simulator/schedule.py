@@ -11,7 +11,7 @@ from support.simulator.process import WHERE
 NVML_FAULTS = (
     "hung", "lost", "xid", "jump", "still", "without-counter", "without-power", "without-clock", "memory", "mps-dies",
 )  # fmt: skip
-LIES = ("jump", "still", "without-counter", "without-power")
+UNTRUE_READINGS = ("jump", "still", "without-counter", "without-power")
 """Faults by which the energy of a card can only be estimated."""
 _LONG_S = 300.0
 
@@ -39,7 +39,7 @@ class SessionPlan:
         by_command: it is asked by `heshare jobs stop`.
         cleanup: whether its cleanup process outlives a crash; `cleanup_crash` is where that one is killed in turn.
         supervisors: whether the supervisors of its jobs outlive a crash.
-        rival_s: when another run tries to get its cards, s; `stranger` is one of another user.
+        second_run_s: when another run tries to get its cards, s; `other_user` is one of another user.
         rests_s: the time to the next session, s; `set_back_s` is by how much the wall clock is set back then, s.
     """
 
@@ -54,8 +54,8 @@ class SessionPlan:
     cleanup: bool = True
     cleanup_crash: tuple[int, str] | None = None
     supervisors: bool = True
-    rival_s: float | None = None
-    stranger: bool = False
+    second_run_s: float | None = None
+    other_user: bool = False
     rests_s: float = 0.0
     set_back_s: float = 0.0
 
@@ -85,7 +85,7 @@ class Schedule:
             jobs[name] = JobPlan(
                 _LONG_S if long and index == 0 else round(rng.uniform(0.5, 12.0), 3),
                 codes=(rng.choice((1, 3, -9)),) * rng.randint(1, 3) if fails else (),
-                deaf_s=rng.choice((0.5, 30.0)) if rng.random() < 0.15 else 0.0,
+                ignores_sigterm_s=rng.choice((0.5, 30.0)) if rng.random() < 0.15 else 0.0,
                 power_w=round(rng.uniform(30.0, 120.0), 1),
                 stuck=rng.random() < 0.3,
             )
@@ -95,13 +95,13 @@ class Schedule:
 
         schedule = cls(seed, rng.randint(1, 2), rng.random() < 0.6, rng.random() < 0.8, jobs, retries, timeouts_s)
         schedule.unprivileged = schedule.clocks and rng.random() < 0.1
-        sick = rng.random() < 0.5
-        schedule.sessions = [schedule._session(rng, sick=sick) for _ in range(rng.choice((1, 1, 2, 3)))]
+        faulty = rng.random() < 0.5
+        schedule.sessions = [schedule._session(rng, faulty=faulty) for _ in range(rng.choice((1, 1, 2, 3)))]
         return schedule
 
-    def _session(self, rng: random.Random, *, sick: bool) -> SessionPlan:
+    def _session(self, rng: random.Random, *, faulty: bool) -> SessionPlan:
         plan = SessionPlan(
-            faults=tuple(self._fault(rng) for _ in range(rng.choice((1, 1, 2)))) if sick else (),
+            faults=tuple(self._fault(rng) for _ in range(rng.choice((1, 1, 2)))) if faulty else (),
             cleanup=rng.random() < 0.7,
             cleanup_crash=(rng.randint(1, 3), rng.choice(WHERE)) if rng.random() < 0.4 else None,
             supervisors=rng.random() < 0.6,
@@ -117,7 +117,7 @@ class Schedule:
             case draw if draw < 0.75:
                 changes |= self._stop(rng)
         if rng.random() < 0.2:
-            changes |= {"rival_s": rng.uniform(0.0, 8.0), "stranger": rng.random() < 0.5}
+            changes |= {"second_run_s": rng.uniform(0.0, 8.0), "other_user": rng.random() < 0.5}
         return SessionPlan(**{**vars(plan), **changes})  # type: ignore[arg-type]
 
     def _stop(self, rng: random.Random) -> dict[str, object]:
@@ -148,7 +148,7 @@ class Schedule:
         return any(fault.kind in kinds for session in self.sessions for fault in session.faults)
 
 
-def strike(machine: Machine, fault: Fault) -> None:
+def apply_fault(machine: Machine, fault: Fault) -> None:
     """Have a fault happen now."""
     card = list(machine.cards.values())[fault.card]
     until_s = machine.now_s + fault.lasts_s

@@ -1,4 +1,4 @@
-"""A seed: a run under its faults, resumed until it is over, and judged as its user sees it."""
+"""A seed: a run under its faults, resumed until it is over, and checked as its user sees it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from unittest import mock
 from support.broken_executors import BROKEN
 from support.simulator import host as sim_host
 from support.simulator.host import EPOCH, SimHost
+from support.simulator.invariants import Invariants
 from support.simulator.machine import Machine
 from support.simulator.process import WHERE, Crash, SimProcess, WatchedFiles
-from support.simulator.promises import Promises
-from support.simulator.schedule import Schedule, SessionPlan, strike
+from support.simulator.schedule import Schedule, SessionPlan, apply_fault
 
 from heshare.ops import cleanup
 from heshare.ops.executor import execute
@@ -77,7 +77,7 @@ def spec(name: str, folder: Path, *, retries: int = 0, timeout_s: float | None =
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run showed: the promises that were broken, all that happened, and the number of sessions."""
+    """What a run showed: the invariants that were violated, all that happened, and the number of sessions."""
 
     violations: list[str]
     history: list[str]
@@ -104,7 +104,7 @@ class Simulation:
             spec(name, root, retries=schedule.retries.get(name, 0), timeout_s=schedule.timeouts_s.get(name))
             for name in schedule.jobs
         )
-        self.promises = Promises(machine, schedule, self.files, self.folder, root / "state")
+        self.invariants = Invariants(machine, schedule, self.files, self.folder, root / "state")
         self._set_back_s = 0.0
         self._sessions = 0
 
@@ -112,28 +112,28 @@ class Simulation:
         return EPOCH + self.machine.now_s - self._set_back_s
 
     def run(self, broken: str = "") -> Outcome:
-        """Run sessions until all jobs are over, and judge them; `broken` is a name of `support.broken_executors`."""
+        """Run sessions until all jobs are over, and check them; `broken` is a name of `support.broken_executors`."""
         with (
             self.files.watched(),
             sim_host.linked(self.machine, self.wall_s),
             mock.patch.object(execute, "read_jobs", return_value=self.specs),
             mock.patch.object(execute, "make", side_effect=lambda name: Clocked()),
-            # Its tables as text take longer to make than all else here; what they show is judged.
+            # Its tables as text take longer to make than all else here; what they show is checked.
             mock.patch.object(RunReport, "text", return_value=""),
             BROKEN[broken]() if broken else nullcontext(),
         ):
-            while self._sessions < MOST_SESSIONS and not self.promises.over():
+            while self._sessions < MOST_SESSIONS and not self.invariants.over():
                 planned = self._sessions < len(self.schedule.sessions)
                 plan = self.schedule.sessions[self._sessions] if planned else SessionPlan()
                 if not planned:
                     self.machine.repair()
                 self._session(plan)
-            self.promises.at_the_end()
+            self.invariants.at_the_end()
             self._restore_late()
         return Outcome(self.machine.violations, self.machine.history, self._sessions)
 
     def _session(self, plan: SessionPlan) -> None:
-        machine, promises = self.machine, self.promises
+        machine, invariants = self.machine, self.invariants
         process = self._process("executor", crash=plan.crash, signal_at=plan.stop_at)
         host = SimHost(process, self.schedule.jobs, mps_works=self.schedule.mps)
         self._plan_events(plan, process, host)
@@ -144,9 +144,9 @@ class Simulation:
             machine.violate(f"the executor ended by {type(error).__name__}: {error}")
         # Before it has a cleanup process, it has changed nothing, and may not have cleaned up yet after the one before.
         if not process.killed and host.cleanup_processes:
-            promises.given_back(process, unreleased=host.cleanup_processes[-1].left)
+            invariants.given_back(process, unreleased=host.cleanup_processes[-1].left)
         self._end_what_is_left(plan, process, host)
-        promises.after_session(ended=not process.killed, wall_s=self.wall_s())
+        invariants.after_session(ended=not process.killed, wall_s=self.wall_s())
         self._set_back_s += plan.set_back_s
         machine.advance(machine.now_s + plan.rests_s)
 
@@ -156,7 +156,7 @@ class Simulation:
 
     def _execute(self, host: SimHost, folder: Path) -> None:
         options = execute.ExecutorOptions(timeouts=TIMEOUTS, host=host)
-        if self.promises.begun(folder):
+        if self.invariants.begun(folder):
             execute.resume(folder, predictor=ToyPredictor(), options=options)
         else:
             execute.execute(
@@ -169,7 +169,7 @@ class Simulation:
     def _plan_events(self, plan: SessionPlan, process: SimProcess, host: SimHost) -> None:
         machine = self.machine
         for fault in plan.faults:
-            machine.later(fault.at_s, self._while_alive, process, strike, machine, fault)
+            machine.later(fault.at_s, self._while_alive, process, apply_fault, machine, fault)
         if plan.crash_s is not None:
             machine.later(plan.crash_s, self._have, process, process.kill)
         if plan.stop_s is not None:
@@ -182,9 +182,11 @@ class Simulation:
         late = "a run that was asked to end goes on"
         process.asked = lambda: machine.later(STOP_S, self._late, process, late)
         machine.later(LONGEST_S, self._late, process, "a run does not end")
-        if plan.rival_s is not None:
-            machine.later(plan.rival_s, self._have, process, lambda: self._rival(process, stranger=plan.stranger))
-        host.waiting = lambda: self.promises.status(self.wall_s())
+        if plan.second_run_s is not None:
+            machine.later(
+                plan.second_run_s, self._have, process, lambda: self._second_run(process, other_user=plan.other_user)
+            )
+        host.waiting = lambda: self.invariants.status(self.wall_s())
 
     def _while_alive(self, process: SimProcess, call: Callable[..., None], *arguments: Any) -> None:
         if process.alive and not process.killed:
@@ -214,17 +216,17 @@ class Simulation:
             self.machine.violate(f"heshare jobs stop ended by {error!r}")
         if sent:
             process.terminate()
-        elif self.promises.session_begun():
+        elif self.invariants.session_begun():
             self.machine.violate("heshare jobs stop does not reach a run that goes on")
 
-    def _rival(self, process: SimProcess, *, stranger: bool) -> None:
+    def _second_run(self, process: SimProcess, *, other_user: bool) -> None:
         """Have another run try to get the same cards."""
-        if not process.killed and not self.promises.session_begun():
+        if not process.killed and not self.invariants.session_begun():
             return
-        rival = self._process("rival", "others" if stranger else "state")
-        host = SimHost(rival, self.schedule.jobs, mps_works=self.schedule.mps)
-        self.machine.log("rival")
-        error = rival.run(lambda: self._execute(host, self.root / "rival"))
+        second = self._process("second", "others" if other_user else "state")
+        host = SimHost(second, self.schedule.jobs, mps_works=self.schedule.mps)
+        self.machine.log("second")
+        error = second.run(lambda: self._execute(host, self.root / "second"))
         if not isinstance(error, GpuInUseError):
             self.machine.violate(f"a second run gets the cards of a run that goes on ({type(error).__name__}: {error})")
 
@@ -236,13 +238,13 @@ class Simulation:
         for run in machine.runs:
             if run.process is process and process.killed:
                 run.supervised = plan.supervisors
-        sim_host.orphan(machine, process)
+        sim_host.end_orphans(machine, process)
         for one in host.cleanup_processes:
             if process.killed and not plan.cleanup:
                 one.close()
             elif not one.dismissed or one.left:
-                if process.killed and plan.rival_s is not None:
-                    self._rival(process, stranger=plan.stranger)
+                if process.killed and plan.second_run_s is not None:
+                    self._second_run(process, other_user=plan.other_user)
                 self._keep(plan, process)
                 one.close()
 
@@ -259,7 +261,7 @@ class Simulation:
             if error is not None:
                 machine.violate(f"the cleanup process ended by {error!r}")
             if not refused:
-                self.promises.cleaned(process)
+                self.invariants.cleaned(process)
                 return
 
     def _restore_late(self) -> None:
@@ -268,7 +270,7 @@ class Simulation:
         machine.repair()
         machine.advance(machine.now_s + 100.0)
         self._process("restore").run(cleanup.restore)
-        self.promises.nothing_left()
+        self.invariants.nothing_left()
 
 
 def simulate(seed: int, broken: str = "") -> Outcome:
@@ -296,7 +298,7 @@ def crash_at_every_write(step: int = 1) -> int:
     """Kill a run at each change of a file, or every `step`-th: before, amid and after it. Return how many there were.
 
     Raises:
-        AssertionError: a promise was broken.
+        AssertionError: an invariant was violated.
     """
     crashes = 0
     for where in WHERE:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typer.testing import CliRunner
 from heshare.cli import app
 from heshare.ops import clocks
 from heshare.ops.cleanup import restore
-from heshare.ops.clocks import ClockLeftLockedError, ClockLock, locked_clocks
+from heshare.ops.clocks import ClockLock, locked_clocks
 from heshare.ops.executor.operator_log import OperatorLog
 from heshare.ops.nvml.binding import NoPermissionError
 from heshare.ops.nvml.card_reader import CardReader
@@ -63,8 +62,8 @@ def notes():
     return sorted(path.name for path in state_folder().glob("*"))
 
 
-def test_a_clock_is_noted_before_it_is_locked_and_until_it_is_given_back(doubles, card, monkeypatch):
-    """So a kill at any moment leaves a note of it."""
+def test_noted_first(doubles, card, monkeypatch):
+    """A clock is noted before it is locked and until it is given back."""
     seen = []
     monkeypatch.setattr(card, "lock_clock", lambda sm_mhz: seen.append((sm_mhz, notes())))
     monkeypatch.setattr(card, "unlock_clock", lambda: seen.append((None, notes())))
@@ -78,29 +77,22 @@ def test_a_clock_is_noted_before_it_is_locked_and_until_it_is_given_back(doubles
     assert notes() == []
 
 
-def test_a_refusal_of_the_driver_leaves_no_note(doubles, card):
-    """Nothing was changed; there is nothing to restore."""
+def test_refused(doubles, card):
+    """A refusal of the driver leaves no note and unlocks nothing."""
     doubles.fake.set("may_lock", 0)
     clock = ClockLock(card, UUID)
+    clock.release()  # it is not locked, and may be another process's
     with pytest.raises(NoPermissionError):
         clock.lock(1170)
     clock.close()
     assert (notes(), doubles.fake.get("locked_mhz"), doubles.fake.called(RESET)) == ([], 0, 0)
 
 
-def test_a_clock_that_was_not_locked_is_not_unlocked(doubles, card):
-    """Somebody else may have locked it."""
-    clock = ClockLock(card, UUID)
-    clock.release()
-    clock.close()
-    assert doubles.fake.called(RESET) == 0
-
-
-def test_a_clock_has_one_process_that_locks_it(doubles, card, holder, monkeypatch):
-    """The second is refused as long as the first runs, and takes over from it once that was killed."""
+def test_one_process(doubles, card, holder, monkeypatch):
+    """A second process is refused the clock while the first runs, and takes over once that was killed."""
     monkeypatch.setattr(clocks, "_TAKE_OVER_S", 0.1)
     first, clock = holder(), ClockLock(card, UUID)
-    with pytest.raises(DeviceError, match=rf"locked at 1170 MHz by process {first.pid} .* which runs"):
+    with pytest.raises(DeviceError, match=f"process {first.pid}"):
         clock.lock(990)
     assert doubles.fake.get("locked_mhz") == 1170
     first.kill()
@@ -111,8 +103,8 @@ def test_a_clock_has_one_process_that_locks_it(doubles, card, holder, monkeypatc
     assert (notes(), doubles.fake.get("locked_mhz")) == ([], 0)
 
 
-def test_restore_unlocks_what_a_killed_process_left_and_nothing_else(doubles, holder):
-    """The clock of a process that runs is listed and left alone."""
+def test_restore(doubles, holder):
+    """`restore` unlocks what a killed process left, and leaves the clock of one that runs."""
     process = holder()
     restored = restore()
     assert (restored.unlocked, doubles.fake.get("locked_mhz")) == ((), 1170)
@@ -126,8 +118,8 @@ def test_restore_unlocks_what_a_killed_process_left_and_nothing_else(doubles, ho
     assert (notes(), restore().unlocked) == ([], ())
 
 
-def test_restore_says_why_a_clock_cannot_be_given_back(doubles, holder, monkeypatch):
-    """The note stays: it is tried again."""
+def test_restore_fails(doubles, holder, monkeypatch):
+    """`restore` says why a clock cannot be given back; the note stays."""
     holder().kill()
     doubles.fake.fail(RESET, 999)
     (refused,) = restore().refused
@@ -136,13 +128,13 @@ def test_restore_says_why_a_clock_cannot_be_given_back(doubles, holder, monkeypa
     monkeypatch.setattr(clocks, "_READ_BACK_S", 0.1)
     doubles.fake.set("sm_mhz", 1170)  # as if somebody else held it there
     (refused,) = restore().refused
-    assert "was unlocked, but it still reads 1170 MHz" in refused
+    assert "1170 MHz" in refused
     doubles.fake.set("sm_mhz", 1980)
     assert restore().unlocked == (UUID,)
 
 
-def test_a_damaged_note_is_named_and_hides_no_other(doubles, holder):
-    """It stays until somebody deletes it."""
+def test_damaged_note(doubles, holder):
+    """A damaged note is named and hides no other."""
     holder().kill()
     (state_folder() / "gpu-0.json").write_text("{}")
     restored = restore()
@@ -151,22 +143,9 @@ def test_a_damaged_note_is_named_and_hides_no_other(doubles, holder):
     assert [clock.uuid for clock in locked_clocks()] == [""]
 
 
-def test_a_clock_that_cannot_be_given_back_stays_noted(doubles, card):
-    """As that of an ended process, so that others may undo it at once."""
-    clock = ClockLock(card, UUID)
-    clock.lock(1170)
-    doubles.fake.fail(RESET, 999)
-    with pytest.raises(ClockLeftLockedError, match=r"may stay locked .* `heshare restore`"):
-        clock.close()
-    facts = json.loads((state_folder() / f"gpu-{UUID}.json").read_text())
-    assert (facts["uuid"], facts["sm_mhz"], facts["before_mhz"]) == (UUID, 1170, 1980)
-    doubles.fake.fail(RESET, 0)
-    assert restore().unlocked == (UUID,)
-
-
 @pytest.mark.slow
-def test_a_run_whose_gpu_is_lost_with_a_locked_clock_reports_it_and_its_cleanup_process_unlocks_it(doubles):
-    """The outcome of its jobs stands, and its GPUs are free for other runs meanwhile."""
+def test_lost_gpu(doubles):
+    """A run whose GPU is lost with a locked clock reports it; its cleanup process unlocks it later."""
 
     def lose():
         assert until(lambda: doubles.fake.get("locked1_mhz"))
@@ -178,7 +157,7 @@ def test_a_run_whose_gpu_is_lost_with_a_locked_clock_reports_it_and_its_cleanup_
     assert result.complete
     report = (doubles.folder / "run" / "report.txt").read_text()
     for text in (report, lines.getvalue()):
-        assert text.count("its clock could not be unlocked and may stay locked") == 1
+        assert text.count("may stay locked") == 1
     assert doubles.fake.get("locked1_mhz") > 0
     assert until(lambda: not any(map(is_locked, (doubles.folder / "locks").iterdir())))
     assert doubles.run(jobs_of(job("a", "true")), into="next").complete
@@ -190,8 +169,8 @@ def test_a_run_whose_gpu_is_lost_with_a_locked_clock_reports_it_and_its_cleanup_
 
 
 @pytest.mark.slow
-def test_a_run_at_a_clock_that_a_killed_process_left_locked_says_so_and_is_planned_for_it(doubles, holder):
-    """Where it cannot be unlocked the plan must be for the clock at which jobs will run."""
+def test_left_locked(doubles, holder):
+    """A run at a clock that was left locked notes it and is planned for it."""
     process = holder()
     doubles.fake.fail(RESET, 999)
     process.send_signal(signal.SIGKILL)
@@ -200,6 +179,6 @@ def test_a_run_at_a_clock_that_a_killed_process_left_locked_says_so_and_is_plann
     doubles.fake.fail(RESET, 0)
     assert result.complete
     assert list(result.gpus["planned_mhz"]) == ["1170 (the card's own)"]
-    assert any("left its clock locked at 1170 MHz. Run `heshare restore`" in note for note in result.notes)
+    assert any("1170 MHz" in note for note in result.notes)
     restore()
     assert until(lambda: doubles.traces() == [])

@@ -7,7 +7,6 @@ import stat
 
 import pytest
 
-from heshare.ops.executor.job_process import CommandWorker
 from heshare.ops.jobs.entries import Run
 from heshare.ops.jobs.run_journal import NAME, RunJournal
 from heshare.ops.private_files import make_private_folder, open_private
@@ -31,13 +30,15 @@ def write(path):
     os.close(open_private(path, os.O_WRONLY | os.O_APPEND))
 
 
-def test_new_folders_and_files_are_private_whatever_the_umask(tmp_path, umask):
+def test_umask(tmp_path, umask):
+    """New folders and files are private whatever the umask."""
     folder = make_private_folder(tmp_path / "run")
     write(folder / "a.log")
     assert (mode(folder), mode(folder / "a.log")) == (0o700, 0o600)
 
 
-def test_a_folder_or_link_of_the_user_is_used_as_it_is_and_its_files_become_private(tmp_path):
+def test_own_folder(tmp_path):
+    """A folder of the user is used as it is; its files become private."""
     folder = tmp_path / "disk"
     folder.mkdir()
     folder.chmod(0o755)
@@ -48,39 +49,38 @@ def test_a_folder_or_link_of_the_user_is_used_as_it_is_and_its_files_become_priv
 
 
 @pytest.mark.parametrize("target", ["there", "missing"])
-def test_open_private_refuses_a_link_and_leaves_its_target_as_it_was(tmp_path, target):
+def test_link(tmp_path, target):
+    """A link is refused, and its target stays as it was."""
     (tmp_path / "there").write_text("before")
     (tmp_path / "a.log").symlink_to(tmp_path / target)
-    with pytest.raises(InputError, match=r"a.log: found a link of .*Remove it"):
+    with pytest.raises(InputError, match=r"a\.log: found a link"):
         write(tmp_path / "a.log")
     assert (tmp_path / "there").read_text() == "before"
     assert not (tmp_path / "missing").exists()
 
 
-def test_open_private_refuses_a_pipe_without_waiting_for_its_reader(tmp_path):
+def test_pipe(tmp_path):
+    """A pipe is refused without waiting for its reader."""
     os.mkfifo(tmp_path / "a.log")
     for flags in (os.O_WRONLY, os.O_RDWR):
         with pytest.raises(InputError, match="a device or pipe"):
             open_private(tmp_path / "a.log", flags)
 
 
-@pytest.mark.parametrize("kind", ["world", "group"])
-def test_a_folder_that_others_can_write_is_refused_with_the_command_that_mends_it(tmp_path, kind):
+def test_writable(tmp_path):
+    """A folder that others can write is refused."""
     folder = tmp_path / "run"
     folder.mkdir()
-    if kind == "group":
-        if os.geteuid() != 0:
-            pytest.skip("only root can give files to another group")
-        os.chown(folder, -1, 54321)
-    folder.chmod(0o775 if kind == "group" else 0o757)
-    with pytest.raises(InputError, match=r"others can write \(mode 07\d\d\).*chmod go-w"):
+    folder.chmod(0o757)
+    with pytest.raises(InputError, match="chmod go-w"):
         RunJournal(folder, Run("random"))
     assert list(folder.iterdir()) == []
     folder.chmod(0o755)
     RunJournal(folder, Run("random")).close()
 
 
-def test_a_folder_that_the_own_group_of_its_owner_can_write_is_accepted(tmp_path):
+def test_own_group(tmp_path):
+    """A folder that the own group of its owner can write is used; one of another group is refused."""
     import grp
     import pwd
 
@@ -88,15 +88,23 @@ def test_a_folder_that_the_own_group_of_its_owner_can_write_is_accepted(tmp_path
     group = grp.getgrgid(me.pw_gid)
     if group.gr_name != me.pw_name or set(group.gr_mem) - {me.pw_name}:
         pytest.skip("this user has no group of its own")
-    (tmp_path / "run").mkdir()
-    os.chown(tmp_path / "run", -1, me.pw_gid)
-    (tmp_path / "run").chmod(0o775)
-    make_private_folder(tmp_path / "run")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    os.chown(folder, -1, me.pw_gid)
+    folder.chmod(0o775)
+    make_private_folder(folder)
+
+    if os.geteuid() == 0:
+        os.chown(folder, -1, 54321)
+        folder.chmod(0o775)
+        with pytest.raises(InputError, match="chmod go-w"):
+            make_private_folder(folder)
 
 
 @root_only
 @pytest.mark.parametrize("what", ["folder", "link to a folder", "file"])
-def test_what_another_user_prepared_is_refused(tmp_path, what):
+def test_other_user(tmp_path, what):
+    """A folder, link or file of another user is refused."""
     folder, own = tmp_path / "run", tmp_path / "own"
     own.mkdir()
     if what == "link to a folder":
@@ -106,16 +114,6 @@ def test_what_another_user_prepared_is_refused(tmp_path, what):
         folder.mkdir()
         (folder / NAME).touch()
         os.chown(folder if what == "folder" else folder / NAME, 54321, 54321)
-    with pytest.raises(InputError, match=rf"found a {what.split()[0]} of user 54321; expected .* root, who runs this"):
+    with pytest.raises(InputError, match=f"found a {what.split()[0]} of user 54321"):
         RunJournal(folder, Run("random"))
     assert list(own.iterdir()) == []
-
-
-def test_a_job_whose_output_is_a_link_does_not_start(tmp_path):
-    (tmp_path / "a.1.log").symlink_to(tmp_path / "secret")
-    with pytest.raises(Exception, match=r"a: sh does not start: .*found a link of"):
-        CommandWorker(
-            "a", ["sh", "-c", "echo hello"], directory=tmp_path, environment={}, log=tmp_path / "a.1.log",
-            iterations=1, grace_s=1.0, output_mib=1,
-        )  # fmt: skip
-    assert not (tmp_path / "secret").exists()

@@ -104,9 +104,9 @@ class VirtualHost(Host):
         return []
 
 
-@pytest.mark.parametrize("policy", ["heshare", "random", "random:all-at-once"])
-def test_execute_decides_as_the_event_loop_does_in_virtual_time(doubles, monkeypatch, policy):
-    """The executor is the same loop over other devices."""
+@pytest.mark.parametrize("policy", [pytest.param("heshare", marks=pytest.mark.slow), "random"])
+def test_same_decisions(doubles, monkeypatch, policy):
+    """The executor decides as the event loop does in virtual time: it is the same loop over other devices."""
     factory = small_heshare if policy == "heshare" else make
     monkeypatch.setattr(execute, "make", factory)
     tasks, _ = remaining_tasks(job_states(read_jobs(doubles.write(JOBS))))

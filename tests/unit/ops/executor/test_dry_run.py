@@ -12,7 +12,6 @@ from heshare.cli import app
 from heshare.ops.executor.dry_run import dry_run
 from heshare.ops.executor.gpu_lock import GpuLock
 from heshare.ops.nvml.card_reader import CardReader
-from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor
 
 FIRST = job("a", "sleep", "0.5", like="medium", expected_time_s=60, count=3)
@@ -27,16 +26,14 @@ def plan(doubles, **changes):
     return dry_run(doubles.write(jobs()), doubles.folder / "run", predictor=ToyPredictor(), **arguments)
 
 
-def test_dry_run_plans_every_job_and_changes_nothing(doubles):
-    """With the times of their arrivals."""
+def test_plans_every_job(doubles):
+    """A dry run plans every job at its arrival and changes nothing on the machine."""
     before = sorted(doubles.folder.rglob("*"))
     found = plan(doubles, allow_clocks=True)
     assert list(found.jobs["job"]) == ["a-0", "a-1", "a-2", "late"]
     assert (found.jobs["end_s"] > found.jobs["start_s"]).all()
     assert found.jobs["start_s"].iloc[-1] >= 500
     assert found.totals["energy_active_j"] > 0
-    assert any("would be locked by" in note for note in found.notes)
-    assert any("MPS daemon would be started" in note for note in found.notes)
     for call in ("nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"):
         assert doubles.fake.called(call) == 0
     assert doubles.traces() == []
@@ -45,7 +42,8 @@ def test_dry_run_plans_every_job_and_changes_nothing(doubles):
 
 
 @pytest.mark.slow
-def test_dry_run_plans_as_the_run_decides_and_each_surveys_the_cards_once(doubles, monkeypatch):
+def test_plans_as_run(doubles, monkeypatch):
+    """A dry run places jobs as the run then does; each surveys the cards once."""
     asked, ask = [], CardReader.ask
 
     def spy(reader, which, name, *given):
@@ -62,16 +60,8 @@ def test_dry_run_plans_as_the_run_decides_and_each_surveys_the_cards_once(double
     assert first == {row["job"]: row["gpu"] for row in found.jobs.to_dict("records") if row["job"] != "late"}
 
 
-def test_dry_run_refuses_what_the_run_would_refuse(doubles):
-    doubles.fake.set("cores", 1)
-    with pytest.raises(InputError, match="with 1 cores"):
-        plan(doubles)
-    done = CliRunner().invoke(app, ["jobs", "run", "--resume", "x", "--dry-run"])
-    assert done.exit_code == 2
-    assert "--dry-run" in done.stderr
-
-
-def test_dry_run_names_rights_and_users_that_are_in_the_way(doubles, monkeypatch):
+def test_obstacles(doubles, monkeypatch):
+    """A dry run names missing rights, another run and processes of others."""
     lock = GpuLock(plan(doubles).jobs["gpu"].iloc[0])
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setattr("heshare.ops.executor.dry_run.may_set_clocks", lambda: False)
@@ -79,29 +69,19 @@ def test_dry_run_names_rights_and_users_that_are_in_the_way(doubles, monkeypatch
     notes = "\n".join(plan(doubles, allow_clocks=True).notes)
     lock.close()
     doubles.fake.set("process_pid", 0)
-    for text in (
-        "another run has it now",
-        "No MPS",
-        "Clocks can be locked here only as root",
-        "processes of others run on it: 1 (",
-    ):
+    for text in ("another run", "No MPS", "only as root", "processes of others"):
         assert text in notes
 
 
-def test_dry_run_on_the_command_line(doubles):
-    words = [
-        "jobs",
-        "run",
-        str(doubles.write(jobs())),
-        "--devices",
-        "nvml:1",
-        "--policy",
-        "random",
-        "--dry-run",
-        "--json",
-    ]
-    done = CliRunner().invoke(app, words)
+def test_command_line(doubles):
+    """`jobs run --dry-run --json` prints the plan; with `--resume` it is refused."""
+    options = ["--devices", "nvml:1", "--policy", "random", "--dry-run", "--json"]
+    done = CliRunner().invoke(app, ["jobs", "run", str(doubles.write(jobs())), *options])
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
     assert {row["gpu"] for row in result["jobs_list"]} == {"GPU-00000000-1111-2222-3333-444444444445"}
-    assert "--allow-clocks was not given" in " ".join(result["notes"])
+    assert "--allow-clocks" in " ".join(result["notes"])
+
+    refused = CliRunner().invoke(app, ["jobs", "run", "--resume", "x", "--dry-run"])
+    assert refused.exit_code == 2
+    assert "--dry-run" in refused.stderr

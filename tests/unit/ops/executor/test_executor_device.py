@@ -1,4 +1,4 @@
-"""GPUs of a run: what one that runs jobs refuses, a job that has no process yet, and a GPU that is missing."""
+"""GPUs of a run: what is refused, jobs without a process, failures of co-runners, and a GPU that is missing."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def device_of(residents, **more):
     return device
 
 
-def test_a_gpu_takes_as_many_jobs_as_mps_has_clients():
-    """And each of them once."""
+def test_mps_clients():
+    """A GPU takes as many jobs as MPS has clients, and each of them once."""
     device = device_of({task_id: job(task_id) for task_id in range(48)})
     with pytest.raises(DeviceError, match="48 jobs on it already"):
         device.start(48, WORKLOAD, 10, 1.0)
@@ -41,14 +41,14 @@ def test_a_gpu_takes_as_many_jobs_as_mps_has_clients():
         device.start(7, WORKLOAD, 10, 1.0)
 
 
-def test_a_gpu_shares_by_mps_alone():
-    """MIG and other ways are for emulated ones."""
+def test_mps_alone():
+    """A real GPU shares by MPS alone; MIG is for emulated ones."""
     with pytest.raises(DeviceError, match="sharing by mig is not possible"):
         device_of({}).start_as(0, SimpleNamespace(sharing="mig"))
 
 
-def test_a_job_without_a_process_has_nothing_to_stop():
-    """Its time has not begun."""
+def test_no_process():
+    """A job without a process has nothing to stop, and its time has not begun."""
     waiting = job(0)
     waiting.begin_stop("timeout", "5 s are over")
     assert (waiting.stopping, waiting.failure, waiting.ended_failure()) == (None, None, None)
@@ -56,15 +56,15 @@ def test_a_job_without_a_process_has_nothing_to_stop():
 
 
 @pytest.mark.parametrize(("time_s", "shown_s"), [(math.nan, math.inf), (0.0, math.inf), (0.5, 0.5)])
-def test_a_job_that_has_shown_no_time_takes_for_ever(time_s, shown_s):
-    """It has never done more than was asked of it."""
+def test_no_time_shown(time_s, shown_s):
+    """A job whose iteration time is unknown takes for ever, and has done no more than was asked."""
     running = job(0)
     running.worker = SimpleNamespace(time_s=time_s, done=3.0)
     assert (running.progress().done, running.progress().time_s) == (1.0, shown_s)
 
 
-def test_jobs_of_a_missing_gpu_fail_without_a_charge():
-    """They run again elsewhere."""
+def test_missing_gpu():
+    """Jobs of a missing GPU fail at once and uncharged, to run again elsewhere."""
     device = LostDevice(gpu("T4"), "GPU-0", "GPU-0: not found", lambda: 3.0)
     assert (device.state, device.next_event_s(), device.read().power_w) == ("lost", math.inf, 0.0)
     assert device.notes == ["3.0 s: lost: GPU-0: not found"]
@@ -84,8 +84,8 @@ def test_jobs_of_a_missing_gpu_fail_without_a_charge():
     [(103.0, 50.0, "shared"), (103.0, 101.0, "crash"), (110.0, 50.0, "crash")],
     ids=["soon after its neighbour", "started after that", "long after that"],
 )
-def test_a_failure_is_shared_if_it_follows_that_of_a_neighbour(now_s, began_s, kind):
-    """The first to fail is the suspect."""
+def test_shared_failure(now_s, began_s, kind):
+    """A failure soon after that of a co-runner is shared; the first to fail is the suspect."""
     device = device_of({}, _timeouts=Timeouts(shared_s=5.0), _first_failure=(100.0, 0), _now_s=lambda: now_s)
     neighbour = job(1)
     neighbour.began_s = began_s
@@ -93,8 +93,8 @@ def test_a_failure_is_shared_if_it_follows_that_of_a_neighbour(now_s, began_s, k
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_clients_fail_with_their_mps_daemon(jobs):
-    """A job that was alone is suspected of it."""
+def test_mps_daemon_ends(jobs):
+    """Clients fail with their MPS daemon; a job that was alone is suspected of it."""
     residents = {task_id: job(task_id) for task_id in range(jobs)}
     for one in residents.values():
         one.worker = SimpleNamespace(stop=lambda: 0.0, failure=None)
@@ -106,8 +106,8 @@ def test_clients_fail_with_their_mps_daemon(jobs):
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
-def test_an_exclusive_card_takes_no_jobs_once_mps_is_given_up(exclusive):
-    """Those that would take turns there would fail; what runs is left alone."""
+def test_exclusive_without_mps(exclusive):
+    """An exclusive card without MPS takes no new jobs; what runs is left alone."""
     sampler, mps = SimpleNamespace(silent_s=0.0, drained=""), SimpleNamespace(sharing=TIME_SLICE)
     device = device_of({}, _card=SimpleNamespace(exclusive=exclusive), _sampler=sampler, _mps=mps)
     device._update_drained()

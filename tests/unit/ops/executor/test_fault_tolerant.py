@@ -19,24 +19,25 @@ from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 GPU = toy_gpu()
+POLICIES = ["random", "random:all-at-once", "sched-only:all-at-once", "morak", "mu-serve"]
 
 
 class FailingDevice(ToyDevice):
-    """A toy device on which the tasks of `doom`, (time, task, failure), fail, or the GPU is lost at a time.
+    """A toy device on which the tasks of `faults`, (time, task, failure), fail, or the GPU is lost at a time.
 
     From the first time of `drained_s` to the second nothing new may start on it.
     """
 
-    def __init__(self, gpu, doom=(), lost_s=None, drained_s=()):
+    def __init__(self, gpu, faults=(), lost_s=None, drained_s=()):
         super().__init__(gpu)
         self._drained_s = drained_s
-        self._doom = sorted(doom)
+        self._faults = sorted(faults)
         self._lost_s = lost_s
         self._failed = []
         self.lost = ""
 
     def next_event_s(self):
-        moments = [when for when, task, _ in self._doom if task in self._running]
+        moments = [when for when, task, _ in self._faults if task in self._running]
         if self._lost_s is not None and not self.lost:
             moments.append(self._lost_s)
         moments += [moment for moment in self._drained_s if moment > self._now_s]
@@ -44,10 +45,10 @@ class FailingDevice(ToyDevice):
 
     def advance(self, to_s):
         done = super().advance(to_s)
-        for doom in [doom for doom in self._doom if doom[0] <= to_s and doom[1] in self._running]:
-            self._doom.remove(doom)
-            self.stop(doom[1])
-            self._failed.append(doom[2])
+        for fault in [fault for fault in self._faults if fault[0] <= to_s and fault[1] in self._running]:
+            self._faults.remove(fault)
+            self.stop(fault[1])
+            self._failed.append(fault[2])
         if self._lost_s is not None and to_s >= self._lost_s and not self.lost:
             self.lost = "fell off the bus"
             for task in list(self._running):
@@ -107,7 +108,8 @@ def all_on_first(event, view):
     return [Start(task.id, 0) for task in view.waiting]
 
 
-def test_fault_tolerant_retries_a_failed_task_from_its_beginning():
+def test_retry():
+    """A failed task is retried from its beginning."""
     done, observer = simulate(
         [FailingDevice(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])], ScriptedPolicy(all_on_first), tasks(10.0)
     )
@@ -126,21 +128,24 @@ def test_fault_tolerant_retries_a_failed_task_from_its_beginning():
     ],
     ids=["once nothing else waits", "nothing starts beside it"],
 )
-def test_fault_tolerant_runs_a_suspect_alone(more, pending, attempts):
+def test_suspect_alone(more, pending, attempts):
+    """A suspect runs alone: once nothing else waits, and nothing starts beside it."""
     device = FailingDevice(GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True)), *more])
     done, _ = simulate([device], ScriptedPolicy(all_on_first), pending)
     assert [(one.task, one.start_s, one.end_s) for one in completed(done)] == attempts
 
 
-@pytest.mark.parametrize("name", ["random", "random:all-at-once", "sched-only:all-at-once", "morak", "mu-serve"])
-def test_fault_tolerant_starts_what_it_refused_beside_a_suspect_when_that_fails_again(name):
+@pytest.mark.parametrize("name", POLICIES)
+def test_refused_starts_later(name):
+    """Tasks that were refused beside a suspect start after it has failed again."""
     again = [(when, 0, TaskFailure(0, "crash", "x", alone=True)) for when in (2.0, 5.0)]
     done, _ = simulate([FailingDevice(GPU, again)], make(name), [*tasks(10.0), task(1, 5.0, 4.0)])
     assert sorted(one.task for one in completed(done)) == [0, 1]
 
 
-@pytest.mark.parametrize("name", ["random", "random:all-at-once", "sched-only:all-at-once", "morak", "mu-serve"])
-def test_fault_tolerant_starts_nothing_on_a_drained_gpu_and_its_tasks_run_on(name):
+@pytest.mark.parametrize("name", POLICIES)
+def test_drained_gpu(name):
+    """Nothing starts on a drained GPU, whose tasks run on."""
     devices = [FailingDevice(GPU, drained_s=(3.0, 40.0)), FailingDevice(GPU)]
     pending = [*[task(index, 8.0, float(max(0, index - 7))) for index in range(16)], task(16, 8.0, 100.0)]
     done, _ = simulate(devices, make(name), pending)
@@ -150,7 +155,8 @@ def test_fault_tolerant_starts_nothing_on_a_drained_gpu_and_its_tasks_run_on(nam
     assert not [interval for interval in on_drained if 3.0 < interval.start_s < 40.0]
 
 
-def test_fault_tolerant_places_on_a_drained_gpu_again_once_that_takes_tasks():
+def test_drained_gpu_returns():
+    """A GPU that is no longer drained gets tasks again."""
     devices = [FailingDevice(GPU, drained_s=(1.0, 3.0)), FailingDevice(GPU)]
     pending = [task(index, 9.0, 2.0 * index) for index in range(3)]
     done, _ = simulate(devices, ScriptedPolicy(all_on_first), pending)
@@ -159,8 +165,8 @@ def test_fault_tolerant_places_on_a_drained_gpu_again_once_that_takes_tasks():
 
 @pytest.mark.parametrize("name", ["random", "morak", "mu-serve"])
 @pytest.mark.parametrize("expected", [True, False])
-def test_a_task_waits_for_a_gpu_that_is_expected_to_take_tasks_again(name, expected):
-    """Nothing runs and nothing arrives meanwhile, also under a policy that ticks."""
+def test_expected_gpu(name, expected):
+    """A task waits for a GPU that is expected to take tasks again, also under a policy that ticks."""
     device = FailingDevice(GPU, drained_s=(1.0, 30.0))
     policy = FaultTolerantPolicy(make(name), lambda: expected and bool(device.drained))
 
@@ -178,12 +184,14 @@ def test_a_task_waits_for_a_gpu_that_is_expected_to_take_tasks_again(name, expec
             simulated()
 
 
-def test_fault_tolerant_raises_if_all_gpus_are_lost():
+def test_all_gpus_lost():
+    """Without any GPU a run ends with an error that names its unfinished tasks."""
     with pytest.raises(PolicyError, match=r"Unfinished: tasks 0, 1 waits"):
         simulate([FailingDevice(GPU, lost_s=5.0)], make("random:all-at-once"), tasks(8.0, 8.0))
 
 
-def test_gpus_of_running_tasks_are_numbered_without_the_lost_one():
+def test_numbers_without_lost():
+    """The wrapped policy sees GPUs numbered without the lost one."""
     seen = []
 
     def decide(event, view):
@@ -203,7 +211,8 @@ def test_gpus_of_running_tasks_are_numbered_without_the_lost_one():
 
 
 @pytest.mark.parametrize("name", ["random", "random:all-at-once", "sched-only"])
-def test_fault_tolerant_without_failures_decides_as_the_wrapped_policy(name):
+def test_no_failures(name):
+    """Without failures the decisions are those of the wrapped policy."""
     decisions = []
     for wrap in (FaultTolerantPolicy, lambda policy: policy):
         observer = RetryingObserver()
@@ -217,8 +226,9 @@ def test_fault_tolerant_without_failures_decides_as_the_wrapped_policy(name):
     assert decisions[0] == decisions[1]
 
 
-@pytest.mark.parametrize("name", ["random", "random:all-at-once", "sched-only:all-at-once", "morak", "mu-serve"])
-def test_policies_complete_every_task_in_spite_of_all_kinds_of_failures(name):
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_task_completes(name):
+    """Every policy completes each task once in spite of all kinds of failures."""
     crashes = [(3.0, task, TaskFailure(task, "crash", "x", alone=task == 1)) for task in range(6)]
     shared = [(11.0, task, TaskFailure(task, "shared", "x", charged=False)) for task in range(6)]
     devices = [FailingDevice(GPU, lost_s=7.0), FailingDevice(GPU, crashes), FailingDevice(GPU, shared)]

@@ -18,8 +18,8 @@ def spec_of(command, *, arrival_s=30.0, folder=Path("/"), gpus=1):
 
 
 @pytest.mark.parametrize(("elapsed_s", "arrival_s"), [(0.0, 30.0), (10.0, 20.0), (50.0, 0.0)])
-def test_a_later_session_has_what_is_left(elapsed_s, arrival_s):
-    """Jobs that are not over, without the iterations that paused attempts completed."""
+def test_remaining(elapsed_s, arrival_s):
+    """A later session has the jobs that are not over, without iterations that were completed."""
     over, left = job_states([spec_of(("true",))])
     over.outcome, left.iterations, left.attempts = "completed", 4.0, 2
     tasks, assigned = remaining_tasks([over, left], elapsed_s=elapsed_s)
@@ -27,8 +27,8 @@ def test_a_later_session_has_what_is_left(elapsed_s, arrival_s):
     assert [(job.key, job.index, job.attempts) for job in assigned.values()] == [("a-1", 1, 2)]
 
 
-def test_programs_and_folders_of_commands_must_exist(tmp_path):
-    """Those of workloads are the package's own."""
+def test_programs_exist(tmp_path):
+    """Programs and folders of commands must exist; those of workloads are the package's own."""
     check_jobs([spec_of(("true",))], tmp_path)
     check_jobs([spec_of((), folder=tmp_path / "none")], tmp_path)
     with pytest.raises(InputError, match="the program 'no-such-program'"):
@@ -37,8 +37,8 @@ def test_programs_and_folders_of_commands_must_exist(tmp_path):
         check_jobs([spec_of(("true",), folder=tmp_path / "none")], tmp_path)
 
 
-def test_real_gpus_run_no_gang_and_no_workload_without_its_libraries(tmp_path):
-    """Emulated ones run both."""
+def test_real_gpus(tmp_path):
+    """Real GPUs run no gang, and no workload whose libraries are missing."""
     gang, workload, command = spec_of(("true",), gpus=2), spec_of(()), spec_of(("true",))
     lack = "torch missing: pip install 'heshare[live]'"
     for spec, models_lack, message in ((gang, "", "2 GPUs for one job; expected one"), (workload, lack, lack)):

@@ -13,8 +13,8 @@ from support.fakenvml import compiler
 @pytest.mark.parametrize(
     ("kind", "kills"), [("executor", 2), ("both", 2), ("cleanup", 2), ("reader", 2), ("supervisor", 2), ("worker", 3)]
 )
-def test_what_is_killed_is_restored_and_each_job_counts_once(kind, kills):
-    """And each joule once, by the report of the run."""
+def test_kill_drill(kind, kills):
+    """Whatever is killed, the machine is restored, and each job and each joule counts once."""
     if compiler() is None:
         pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
     command = [sys.executable, "-m", "support.drills", kind, "--kills", str(kills), "--seed", "3"]

@@ -1,4 +1,4 @@
-"""What an operator is told while a run goes on: lines of text, of which none can harm a terminal or the run."""
+"""Events of a run for the operator: one line of plain text each, on a terminal or any other stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-def test_tell_writes_one_line_with_the_time_of_day():
+def test_event_line():
+    """An event is one line with the time of day, the GPU and the job."""
     stream = io.StringIO()
     log = OperatorLog(stream, now=lambda: NOON)
     log.event("it has\nfallen off", gpu="GPU-1", job="a")
@@ -28,7 +29,8 @@ def test_tell_writes_one_line_with_the_time_of_day():
     assert stream.getvalue() == "12:00:01 GPU-1, a: it has fallen off\n3 s: 1 running\n"
 
 
-def test_tell_on_a_terminal_clears_the_progress_line_first():
+def test_terminal():
+    """On a terminal an event clears the progress line first."""
     stream = Terminal()
     log = OperatorLog(stream, now=lambda: NOON)
     log.show("1 s")
@@ -38,17 +40,20 @@ def test_tell_on_a_terminal_clears_the_progress_line_first():
     assert stream.getvalue() == "\r\033[K1 s\r\033[K12:00:01 x\n\r\033[K2 s\n12:00:01 y\n"
 
 
-def test_tell_drops_what_cannot_be_written():
+def test_closed_stream():
+    """What cannot be written is dropped."""
     for stream in (Gone(), None):
         OperatorLog(stream).event("x")
         OperatorLog(stream).show("x", last=True)
 
 
-def test_a_note_has_the_time_of_the_session():
+def test_timed_note():
+    """A note begins with the time of the session."""
     assert timed(1.25, "lost") == "1.2 s: lost"
 
 
-def test_tell_writes_no_control_characters():
+def test_printable():
+    """No control character reaches the operator's terminal."""
     stream = io.StringIO()
     OperatorLog(stream, now=lambda: NOON).event("dying \x1b]0;owned\x07\x9b2J \u202ebackwards", job="a\x1b[1m")
     assert stream.getvalue().rstrip("\n").isprintable()

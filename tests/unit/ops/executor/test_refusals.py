@@ -1,4 +1,4 @@
-"""What real GPUs cannot run, and states of cards in which jobs would fail: refused or told before anything starts."""
+"""What real GPUs cannot run, and states of cards in which jobs would fail: refused or noted before anything starts."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def nothing_started(doubles):
     [(WORKLOAD, LACK), (jobs_of(job("pair", "true", gpus=2)), "2 GPUs for one job")],
     ids=["a workload without its libraries", "a job on several GPUs"],
 )
-def test_jobs_that_cannot_run_here_are_refused_by_the_run_and_the_dry_run(doubles, text, message):
-    """With the row of the file, before a card is asked."""
+def test_jobs_refused(doubles, text, message):
+    """Run and dry run refuse jobs that cannot run here, with their row, before a card is asked."""
     host = BareHost()
     for attempt in (lambda: doubles.run(text, host=host), lambda: plan(doubles, text, host)):
         with pytest.raises(InputError, match="row 2") as refused:
@@ -50,21 +50,16 @@ def test_jobs_that_cannot_run_here_are_refused_by_the_run_and_the_dry_run(double
     assert doubles.fake.get("calls") == 0
 
 
-def test_commands_need_no_libraries(doubles):
-    """They may be anything."""
-    assert doubles.run(TRUE, host=BareHost()).complete
-
-
 @pytest.mark.parametrize(
     ("figure", "value", "message"),
     [
-        ("compute_mode", 3, "exclusive process, and without MPS"),
-        ("remap_failed", 1, "row could not be remapped"),
+        ("compute_mode", 3, "without MPS"),
+        ("remap_failed", 1, "remapped"),
         ("compute_mode", 2, "prohibited"),
     ],
 )
-def test_a_card_on_which_jobs_would_fail_is_refused(doubles, figure, value, message):
-    """No job is charged with it; the dry run says the same."""
+def test_card_refused(doubles, figure, value, message):
+    """Run and dry run refuse a card on which jobs would fail; no job is charged with it."""
     (doubles.folder / "bin" / "nvidia-cuda-mps-control").unlink()
     doubles.fake.set(figure, value)
     for attempt in (lambda: doubles.run(TRUE), lambda: plan(doubles, TRUE)):
@@ -73,15 +68,15 @@ def test_a_card_on_which_jobs_would_fail_is_refused(doubles, figure, value, mess
         assert nothing_started(doubles)
 
 
-def test_exclusive_mode_is_no_obstacle_with_mps(doubles):
-    """All jobs are then clients of one server."""
+def test_exclusive_with_mps(doubles):
+    """With MPS an exclusive card is used: all jobs are clients of one server; commands need no libraries."""
     doubles.fake.set("compute_mode", 3)
-    assert doubles.run(TRUE).complete
+    assert doubles.run(TRUE, host=BareHost()).complete
 
 
 @pytest.mark.parametrize(("reasons", "told"), [(0, 1), (1, 0), (4, 0)], ids=["held", "idle", "at its power limit"])
-def test_a_clock_that_somebody_holds_low_is_told_at_the_start(doubles, reasons, told):
-    """Once, though not where the card itself has a reason for it."""
+def test_held_clock(doubles, reasons, told):
+    """A clock that is held low is noted once, unless the card has a reason for it."""
     doubles.fake.set("sm_mhz", 210)
     doubles.fake.set("reasons", reasons)
     notes = doubles.run(TRUE).notes
@@ -89,8 +84,8 @@ def test_a_clock_that_somebody_holds_low_is_told_at_the_start(doubles, reasons, 
 
 
 @pytest.mark.slow
-def test_a_clock_that_stays_low_under_load_is_told_once(doubles):
-    """It may have been idle at the start."""
+def test_held_under_load(doubles):
+    """A clock that stays low under load is noted once."""
     doubles.fake.set("sm_mhz", 210)
     doubles.fake.set("reasons", 1)
     raised = doubles.once_started(lambda: doubles.fake.set("reasons", 0))

@@ -42,23 +42,23 @@ def scene():
     return Scene()
 
 
-def test_progress_is_written_every_half_minute_and_at_the_end(scene):
-    """On a stream that is no terminal."""
+def test_progress(scene):
+    """Progress is written every half minute and at the end, on a stream that is no terminal."""
     scene.observer.wait(65.0)
     scene.observer.finish()
     assert scene.lines == [(1.0, False), (31.0, False), (61.0, False), (65.0, True)]
 
 
-def test_accounts_are_journalled_again_and_again_and_at_the_end(scene):
-    """So that a kill loses little of them."""
+def test_samples(scene):
+    """Accounts are journalled regularly and at the end, so that a kill loses little of them."""
     scene.observer.wait(3.5 * SAMPLE_S)
     assert scene.entries.count("Sample") == 3
     scene.observer.finish()
     assert scene.entries.count("Sample") == 4
 
 
-def test_energy_is_journalled_before_the_first_action_alone(scene):
-    """What was spent until then is no job's."""
+def test_first_action(scene):
+    """Accounts are journalled before the first action alone: what was spent until then is no job's."""
     scene.observer.wait(0.0)
     scene.entries.clear()
     for actions in ((), (Wait(1.0),), (Start(0, 0),), (Start(0, 1),)):
@@ -66,8 +66,8 @@ def test_energy_is_journalled_before_the_first_action_alone(scene):
     assert scene.entries == ["Decision", "Sample", "Decision", "Decision", "Decision"]
 
 
-def test_notes_of_devices_are_told_and_journalled_once(scene):
-    """As soon as somebody waits."""
+def test_notes(scene):
+    """Notes of devices are told and journalled once."""
     scene.observer.wait(0.0)
     scene.observer.wait(0.0)
     assert scene.told == [(f"GPU-{index}", "0.0 s: lost: not found") for index in range(2)]

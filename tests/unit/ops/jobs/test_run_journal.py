@@ -32,7 +32,8 @@ def line_of(entry):
     return journal_line(encode(entry))
 
 
-def test_append_writes_entries_that_a_resumed_journal_reads(tmp_path):
+def test_append(tmp_path):
+    """A resumed journal reads the entries that were appended."""
     journal = RunJournal(tmp_path, RUN)
     for entry in ENTRIES:
         journal.append(entry)
@@ -47,15 +48,16 @@ def over(*entries):
     return {job.key: job.outcome for job in state_of(*entries).jobs.values() if job.over}
 
 
-def test_the_fold_counts_every_attempt_and_each_finished_job_once():
-    """Over both sessions of the run."""
+def test_attempts():
+    """Every attempt and each finished job counts once over both sessions."""
     jobs = state_of(RUN, *ENTRIES).jobs
     assert over(RUN, *ENTRIES) == {"a-0": "completed", "a-1": "completed", "a-2": "failed"}
     assert [job.attempts for job in jobs.values()] == [1, 3, 2]
     assert [(job.charged, job.free) for job in jobs.values()] == [(0, 0), (1, 0), (1, 0)]
 
 
-def test_run_journal_begins_anew_only_if_nothing_was_decided(tmp_path):
+def test_begins_anew(tmp_path):
+    """A journal begins anew only if nothing was decided."""
     first = RunJournal(tmp_path, RUN)
     first.append(ENTRIES[0])
     first.close()
@@ -65,7 +67,7 @@ def test_run_journal_begins_anew_only_if_nothing_was_decided(tmp_path):
     assert read(tmp_path) == [Run("morak"), ENTRIES[1]]
     with pytest.raises(InputError, match="--resume"):
         RunJournal(tmp_path, RUN)
-    with pytest.raises(InputError, match="no journal of a run"):
+    with pytest.raises(InputError, match="journal"):
         RunJournal(tmp_path / "none", None)
     assert not (tmp_path / "none").exists()
 
@@ -74,8 +76,8 @@ WHOLE = [line_of(entry) for entry in [RUN, *ENTRIES]]
 
 
 @given(place=st.integers(0, 10**9))
-def test_a_flipped_bit_is_found_or_is_in_the_last_line(tmp_path_factory, place):
-    """Nothing is made up: the journal is refused, or reads as it was without a torn end."""
+def test_flipped_bit(tmp_path_factory, place):
+    """A flipped bit is refused, or is in the last line, which is then taken for torn."""
     folder = tmp_path_factory.mktemp("flip")
     content = bytearray(b"".join(WHOLE))
     bit = place % (len(content) * 8)
@@ -84,26 +86,18 @@ def test_a_flipped_bit_is_found_or_is_in_the_last_line(tmp_path_factory, place):
     try:
         entries = read(folder)
     except InputError:
+        assert (folder / NAME).read_bytes() == content
         return
     assert entries == [RUN, *ENTRIES][: len(entries)]
     assert len(entries) >= len(ENTRIES)
 
 
-def test_a_damaged_line_is_refused_and_the_file_stays(tmp_path):
-    (tmp_path / NAME).write_bytes(b"".join([WHOLE[0], WHOLE[1].replace(b"at", b"et"), *WHOLE[2:]]))
-    before = (tmp_path / NAME).read_bytes()
-    for reading in (lambda: RunJournal(tmp_path, None), lambda: read(tmp_path)):
-        with pytest.raises(InputError, match=r"row 2: .*Restore the file from a copy"):
-            reading()
-    assert (tmp_path / NAME).read_bytes() == before
-
-
 @pytest.mark.parametrize(
     ("version", "message"),
-    [("99.0.0", r"the journal of heshare 99.0.0.*pip install heshare==99.0.0"), (__version__, "that no run writes")],
+    [("99.0.0", "heshare==99.0.0"), (__version__, "no run writes")],
 )
-def test_an_entry_that_this_version_does_not_write_is_refused(tmp_path, version, message):
-    """With the version that wrote it, if that is another one: no copy mends it."""
+def test_unknown_entry(tmp_path, version, message):
+    """An unknown entry is refused, with the version that wrote it if that is another one."""
     write_journal(tmp_path, [run_of(1, version=version)])
     with (tmp_path / NAME).open("ab") as stream:
         stream.write(journal_line({"hibernate": {}}))
@@ -113,7 +107,8 @@ def test_an_entry_that_this_version_does_not_write_is_refused(tmp_path, version,
 
 
 @pytest.mark.parametrize(("now", "expected"), [(50.0, (109.5, 59.5)), (86400.0, (86400.0, 0.0))])
-def test_session_start_is_never_before_the_last_entry(monkeypatch, now, expected):
+def test_session_start(monkeypatch, now, expected):
+    """A session never starts before the last entry of the one before."""
     entries = [
         RUN, session(0.0), started("a-0", t=4.0), session(100.0), ended("a-0", end_s=9.5), sampled(2.0), Note(""),
     ]  # fmt: skip

@@ -19,8 +19,8 @@ def end(state, job, energy_j=1.0, outcome="completed", **more):
     state.add(ended(job, outcome, energy_j=energy_j, **more))
 
 
-def test_jobs_are_counted_by_state():
-    """Each is in one of them, also a job that waits for its next attempt."""
+def test_counts():
+    """Jobs are counted by state, also one that waits for its next attempt."""
     state = begin()
     state.add(started("a-0", "a-1", lasted_s=0.5))
     assert state.counts() == {"waiting": 1, "running": 2, "completed": 0, "failed": 0}
@@ -34,8 +34,8 @@ def test_jobs_are_counted_by_state():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_job_is_in_one_state(seed):
-    """Whatever happened to it, at every moment of a run."""
+def test_one_state(seed):
+    """Every job is in one state at every moment of a run."""
     state = state_of()
     for entry in RandomRun(seed, jobs=25).entries:
         state.add(entry)
@@ -43,8 +43,8 @@ def test_every_job_is_in_one_state(seed):
         assert len(state.running) == len({job.key for job in state.running})
 
 
-def test_energy_of_a_job_is_that_of_its_attempts():
-    """Those that failed are lost; the present one is in the account of its GPU."""
+def test_job_energy():
+    """The energy of a job is that of its attempts: failed ones are lost, the present one is in its GPU's account."""
     state = begin()
     state.add(started("a-0"))
     end(state, "a-0", 12.0, "failed: crash", again=True)
@@ -55,8 +55,8 @@ def test_energy_of_a_job_is_that_of_its_attempts():
     assert (gpu.energy_j, gpu.idle_j, gpu.lost_j) == (30.0, 10.0, 12.0)
 
 
-def test_what_a_killed_session_ran_is_lost_and_totals_go_on():
-    """And it waits again."""
+def test_killed_session():
+    """What a killed session ran is lost and waits again; totals go on."""
     state = begin()
     state.add(started("a-0"))
     state.add(sampled(1.0, Account(50.0, 20.0, {"a-0": 30.0}, power_w=80.0, sm_mhz=900.0, counter_j=50.0)))
@@ -71,8 +71,8 @@ def test_what_a_killed_session_ran_is_lost_and_totals_go_on():
     assert (job.attempts, job.lost_j, state.started_s, state.at) == (2, 30.0, 1000.0, 2000.0)
 
 
-def test_end_session_may_be_repeated():
-    """What ran is lost once."""
+def test_end_session():
+    """What ran at the end of a session is lost once."""
     state = begin()
     state.add(started("a-0"))
     state.add(sampled(1.0, Account(50.0, 20.0, {"a-0": 30.0})))
@@ -81,8 +81,8 @@ def test_end_session_may_be_repeated():
     assert (state.gpus[0].lost_j, state.jobs["a-0"].lost_j) == (30.0, 30.0)
 
 
-def test_attempts_are_charged_by_what_they_failed_of():
-    """The end of an MPS daemon is charged to nobody and counts as no free attempt."""
+def test_charged():
+    """Attempts are charged by what they failed of; the end of an MPS daemon is charged to nobody."""
     state = begin(1)
     for outcome, charged in (("failed: crash", True), ("failed: shared", False), (f"failed: {MPS_ENDED}", False)):
         state.add(started("a"))
@@ -91,8 +91,8 @@ def test_attempts_are_charged_by_what_they_failed_of():
     assert (job.attempts, job.charged, job.free, job.over) == (3, 1, 1, False)
 
 
-def test_a_pause_that_keeps_iterations_is_no_loss():
-    """One that keeps none was for nothing."""
+def test_pause():
+    """A pause that keeps iterations is no loss; one that keeps none is."""
     state = begin(1)
     end(state, "a", 5.0, "paused", iterations=4.0, start_s=0.0, end_s=2.0)
     end(state, "a", 7.0, "paused", iterations=0.0)
@@ -100,16 +100,16 @@ def test_a_pause_that_keeps_iterations_is_no_loss():
     assert (job.iterations, job.energy_j, job.lost_j, job.execution_s) == (4.0, 5.0, 7.0, 2.0)
 
 
-def test_a_lost_gpu_has_no_power_and_no_clock():
-    """Its account stays as it was."""
+def test_lost_gpu():
+    """A lost GPU has no power and no clock."""
     state = begin()
     state.add(sampled(1.0, Account(10.0, 10.0, state="lost", requested_mhz=900)))
     account = state.gpus[0].account
     assert (account.state, account.power_w, account.sm_mhz) == ("lost", None, None)
 
 
-def test_the_first_action_has_the_accounts_before_it():
-    """Energy before it, that of planning included, is no job's work."""
+def test_first_action():
+    """The first action has the accounts before it: energy until then is no job's work."""
     state = begin()
     state.add(started())
     state.add(sampled(2.0, Account(10.0, 10.0)))
@@ -119,8 +119,8 @@ def test_the_first_action_has_the_accounts_before_it():
     assert (decision.t, [account.energy_j for account in accounts]) == (2.0, [10.0])
 
 
-def test_notes_are_kept_by_session():
-    """A note before any session is nobody's."""
+def test_notes():
+    """Notes are kept by session."""
     state = begin()
     state.add(Note("one"))
     state.add(session(2000.0))
@@ -129,15 +129,15 @@ def test_notes_are_kept_by_session():
 
 
 @pytest.mark.parametrize("entry", [ended("a-9"), ended("a-0", gpu=9), started("a-9"), sampled(0.0)])
-def test_an_entry_that_does_not_fit_is_an_error(entry):
-    """A job, a GPU or a number of GPUs that the run does not have."""
+def test_misfit(entry):
+    """An entry of a job, a GPU or a number of GPUs that the run does not have is an error."""
     state = begin()
     with pytest.raises((LookupError, ValueError)):
         state.add(entry)
 
 
-def test_a_state_without_a_session_has_no_time():
-    """The journal of a run that was refused has only its description."""
+def test_no_session():
+    """The state of a run that was refused has no time."""
     state = state_of(run_of(2))
     assert math.isnan(state.started_s)
     assert math.isnan(state.at)

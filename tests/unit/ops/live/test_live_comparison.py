@@ -50,7 +50,8 @@ def rehearsed(tmp_path_factory):
         tempfile.tempdir = None
 
 
-def test_live_comparison_holds_what_ran_against_what_was_simulated(rehearsed):
+def test_compared(rehearsed):
+    """What ran is compared with what was simulated; energies and times add up."""
     first, _, _, written, _ = rehearsed
     table = live_results.comparison(first)
     assert set(table["policy"]) == {"random", "sched-only"}
@@ -66,14 +67,16 @@ def test_live_comparison_holds_what_ran_against_what_was_simulated(rehearsed):
         assert 0.0 < active <= cluster * 1.001
 
 
-def test_live_comparison_reuses_all_runs_in_a_second_call(rehearsed):
+def test_reused(rehearsed):
+    """A second call reuses all runs."""
     first, again, kept, _, locked_mhz = rehearsed
     assert kept
     assert locked_mhz == 0.0
     assert live_results.comparison(again).equals(live_results.comparison(first))
 
 
-def test_live_task_set_has_tasks_of_six_models_with_loading_times(rehearsed):
+def test_task_set(rehearsed):
+    """A live task set has tasks of six models, with loading times."""
     first, _, _, written, _ = rehearsed
     assert len({one.workload.model for one in first.tasks}) >= MIN_MODELS
     table = written.tables["jobs"]
@@ -81,7 +84,8 @@ def test_live_task_set_has_tasks_of_six_models_with_loading_times(rehearsed):
     assert (table["loading_s"] > 0).all()
 
 
-def test_results_of_a_stand_in_gpu_are_marked_and_test_no_claim(rehearsed):
+def test_stand_in(rehearsed):
+    """Results of a stand-in GPU are marked and test no claim."""
     _, _, _, written, _ = rehearsed
     assert written.manifest["stand_in"] is True
     assert written.kind == "emulated"
@@ -94,7 +98,8 @@ def test_results_of_a_stand_in_gpu_are_marked_and_test_no_claim(rehearsed):
     assert set(written.tables["runs"]["sharing"]) == {"mps"}
 
 
-def test_live_results_that_were_changed_or_are_missing_are_refused(rehearsed, tmp_path):
+def test_changed(rehearsed, tmp_path):
+    """Results that were changed or are missing are refused."""
     _, _, _, written, _ = rehearsed
     copy = shutil.copytree(written.folder, tmp_path / "copy")
     (copy / "comparison.csv").write_text("policy\n")

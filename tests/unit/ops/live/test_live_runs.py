@@ -1,4 +1,4 @@
-"""Live runs: kept and reused, and their times and energies by the journal."""
+"""Live runs: which are complete, and their times and energies by the journal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ END = ended("task-0", end_s=2.0, released_s=1.0, energy_j=5.0)
 SESSION = session(0.0)
 
 
-def test_complete_runs_are_uninterrupted_and_have_a_report(tmp_path):
+def test_complete(tmp_path):
+    """A complete run is uninterrupted and has a report."""
     file = tmp_path / "jobs.yaml"
     file.write_text(job_file_text([Task(0, Workload("resnet50", 8), 3)]))
     run = Run("random", read_jobs(file))
@@ -51,7 +52,8 @@ def journal(*ends, sample_j=(700.0, 60.0)):
     return state_of(run_of(), Session(0.0, gpus), sampled(0.0, *before), first, *ends, sampled(20.0, *after))
 
 
-def test_live_journal_counts_times_and_energies_from_the_first_decision():
+def test_from_first_decision():
+    """Times and energies count from the first decision."""
     entries = journal(end("a-0", 3.0, 5.0, 10.0, 400.0), end("a-1", 3.0, 5.0, 13.0, 600.0))
     run = measured_run(entries, {"a-0": 0.0, "a-1": 0.0})
     assert run.avg_jct_s == pytest.approx((7.0 + 10.0) / 2)
@@ -64,7 +66,8 @@ def test_live_journal_counts_times_and_energies_from_the_first_decision():
     assert list(run.jobs["loading_s"]) == [2.0, 2.0]
 
 
-def test_live_journal_refuses_an_incomplete_or_interrupted_run():
+def test_incomplete():
+    """An incomplete or interrupted run is refused."""
     entries = journal(end("a-0", 3.0, 5.0, 10.0, 400.0, outcome="failed: crash"))
     with pytest.raises(DeviceError, match="did not complete a-0: x"):
         measured_run(entries, {"a-0": 0.0})
@@ -74,7 +77,8 @@ def test_live_journal_refuses_an_incomplete_or_interrupted_run():
         measured_run(complete, {"a-0": 0.0})
 
 
-def test_live_journal_gives_jobs_released_together_one_loading_time():
+def test_loaded_together():
+    """Jobs that were released together have one loading time."""
     entries = journal(
         end("a-0", 3.0, 5.0, 10.0, 1.0), end("a-1", 3.0, 5.0, 11.0, 1.0), end("a-2", 11.0, 12.0, 13.0, 1.0)
     )

@@ -22,7 +22,8 @@ def idle_power_w():
     return EmulatedDevice(H100).read().power_w
 
 
-def test_loading_device_begins_tasks_together_that_load_together():
+def test_begin_together():
+    """Tasks that load together begin together."""
     device = loading_device(one_s=2.0, more_s=0.5)
     device.start(0, RESNET, 100, 10)
     device.start(1, RESNET, 100, 10)
@@ -35,7 +36,8 @@ def test_loading_device_begins_tasks_together_that_load_together():
     assert sorted(device.advance(device.next_event_s() + 1e-9)) == [0, 1]
 
 
-def test_loading_device_loads_a_task_end_s_after_the_end_of_another():
+def test_after_end():
+    """A task loads `end_s` after the end of another."""
     device = loading_device(one_s=1.0, end_s=0.5)
     device.start(0, RESNET, 100, 1)
     ended_s = device.advance(1.0) or device.next_event_s()
@@ -44,7 +46,8 @@ def test_loading_device_loads_a_task_end_s_after_the_end_of_another():
     assert device.next_event_s() == pytest.approx(ended_s + 1.5)
 
 
-def test_loading_device_keeps_a_task_resident_until_its_process_has_ended():
+def test_process_end():
+    """A task stays resident until its process has ended."""
     device = loading_device(exit_s=0.5)
     device.start(0, RESNET, 100, 1)
     last_s = device.next_event_s()
@@ -56,7 +59,8 @@ def test_loading_device_keeps_a_task_resident_until_its_process_has_ended():
     assert device.read().residents == {}
 
 
-def test_loading_device_draws_power_in_warm_up_and_counts_no_iterations():
+def test_warm_up():
+    """Warm-up draws power and counts no iterations."""
     device = loading_device(one_s=2.0, warm_s=0.5)
     device.start(0, RESNET, 100, 1000)
     assert device.next_event_s() == 1.5
@@ -68,7 +72,8 @@ def test_loading_device_draws_power_in_warm_up_and_counts_no_iterations():
     assert device.next_event_s() - 2.0 == pytest.approx(plain.next_event_s())
 
 
-def test_loading_device_stops_a_task_that_loads():
+def test_stop():
+    """A task that loads is stopped without an iteration."""
     device = loading_device(one_s=2.0, warm_s=0.5)
     device.start(0, RESNET, 100, 10)
     device.advance(1.8)
@@ -80,6 +85,7 @@ def test_loading_device_stops_a_task_that_loads():
 
 
 @pytest.mark.parametrize("bad", [{"one_s": -1.0}, {"more_s": float("nan")}])
-def test_loading_device_refuses_loading_times_that_are_negative_or_not_finite(bad):
+def test_bad_times(bad):
+    """Loading times that are negative or not finite are refused."""
     with pytest.raises(InputError):
         LoadingTimes(**bad)

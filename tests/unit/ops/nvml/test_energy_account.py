@@ -24,43 +24,47 @@ def account(*readings, limit_w=100.0):
     return one, notes
 
 
-def test_energy_is_the_counters_while_its_steps_can_be() -> None:
+def test_counter() -> None:
+    """Energy is the counter's while its steps are possible."""
     one, notes = account((1e6, 50.0), (1e6 + 60, 50.0), (1e6 + 60, 90.0), (1e6 + 200, 90.0))
     assert (one.energy_j, one.estimated_j, one.unknown_s, notes) == (200.0, 0.0, 0.0, [])
 
 
 @pytest.mark.parametrize("jump_j", [1e9, -4400.0, -1e6])
-def test_a_jump_of_the_counter_is_replaced_by_the_integral_of_power(jump_j) -> None:
+def test_jump(jump_j) -> None:
+    """A jump of the counter is replaced by the integral of power."""
     one, notes = account((1e6, 50.0), (1e6 + 50, 50.0), (1e6 + jump_j, 70.0), (1e6 + jump_j + 40, 50.0))
     assert (one.energy_j, one.estimated_j) == (50 + 60 + 40, 60.0)
     (note,) = notes
     assert "the integral of the power readings is used" in note
 
 
-def test_energy_without_a_counter_for_a_while_is_the_counters_afterwards() -> None:
+def test_counter_returns() -> None:
+    """After a gap the counter corrects what was estimated."""
     one, _ = account((1e6, 50.0), (MISSING, 50.0), (MISSING, 50.0))
     assert (one.energy_j, one.estimated_j) == (100.0, 100.0)
     one.add(3.0, 1e6 + 170.0, 50.0)
     assert (one.energy_j, one.estimated_j) == (170.0, 0.0)
 
 
-def test_energy_without_counter_and_power_is_unknown_and_not_invented() -> None:
+def test_unknown() -> None:
+    """Energy without counter and power is unknown and not invented."""
     one, notes = account((1e6, 50.0), (MISSING, MISSING), (MISSING, MISSING), (MISSING, MISSING))
     assert (one.energy_j, one.unknown_s, notes) == (50.0, 2.0, [])  # the power of its beginning counts for 1 s
     one.add(4.0, 1e6 + 200.0, MISSING)
     assert (one.energy_j, one.unknown_s) == (200.0, 0.0)
 
 
-def test_energy_while_a_counter_stands_still_is_the_integral_of_power() -> None:
-    """18,000 J in a minute at 300 W, not nothing; one note tells of it."""
+def test_stalled() -> None:
+    """While a counter stands still energy is the integral of power: 18,000 J in a minute at 300 W."""
     one, notes = account(*[(1e6, 300.0)] * 61, limit_w=700.0)
     assert (one.energy_j, one.estimated_j, one.stalled) == (18_000.0, 18_000.0, True)
     (note,) = notes
     assert "stood still" in note
 
 
-def test_a_counter_that_moves_again_is_believed_again() -> None:
-    """If it caught up, its step is the energy of the whole time; else what it says from then on."""
+def test_moves_again() -> None:
+    """A counter that moves again is used again: by its step if it caught up, else from then on."""
     caught_up, _ = account(*[(1e6, 300.0)] * 31, (1e6 + 9_300.0, 300.0), limit_w=700.0)
     assert (caught_up.energy_j, caught_up.estimated_j, caught_up.stalled) == (9_300.0, 0.0, False)
     went_on, _ = account(*[(1e6, 300.0)] * 31, (1e6 + 300.0, 300.0), (1e6 + 600.0, 300.0), limit_w=700.0)
@@ -68,19 +72,20 @@ def test_a_counter_that_moves_again_is_believed_again() -> None:
     assert not went_on.stalled
 
 
-def test_a_counter_that_is_updated_seldom_does_not_stand_still() -> None:
-    """Several samples may fall between two of its steps."""
+def test_seldom_updated() -> None:
+    """A counter that is updated seldom does not stand still."""
     one, notes = account(*[(1e6 + 300.0 * (second // 5 * 5), 300.0) for second in range(31)], limit_w=700.0)
     assert (one.energy_j, one.estimated_j, notes) == (9_000.0, 0.0, [])
 
 
-def test_idle_readings_of_no_power_are_no_stand_still() -> None:
-    """Without any power reading nothing says that the counter should move."""
+def test_no_power() -> None:
+    """Without a reading of power nothing says that the counter should move."""
     one, notes = account(*[(1e6, MISSING)] * 61)
     assert (one.energy_j, notes) == (0.0, [])
 
 
-def test_notes_on_a_counter_that_always_jumps_are_few() -> None:
+def test_few_notes() -> None:
+    """Notes on a counter that always jumps are few."""
     _, notes = account(*[(1e6 * (index % 2), 50.0) for index in range(100)])
     assert len(notes) == 5
     assert "further ones are not noted" in notes[-1]
@@ -92,7 +97,8 @@ readings = st.tuples(
 
 
 @given(st.lists(readings, max_size=30))
-def test_energy_never_goes_down_and_never_exceeds_what_a_card_can_draw(rows) -> None:
+def test_bounded(rows) -> None:
+    """Energy never falls, and never exceeds what a card can draw."""
     one, energies = EnergyAccount(100.0, lambda note: None), [0.0]
     for time_s, (counter_j, power_w) in enumerate(rows):
         one.add(float(time_s), counter_j, power_w)
@@ -103,8 +109,8 @@ def test_energy_never_goes_down_and_never_exceeds_what_a_card_can_draw(rows) -> 
 
 
 @pytest.mark.parametrize(("limit_w", "power_w", "plausible"), [(175.0, 593.0, False), (400.0, 450.0, True)])
-def test_power_that_no_card_of_its_limits_can_draw_is_no_reading(fake, limit_w, power_w, plausible) -> None:
-    """Power overshoots its limit, though not by so much."""
+def test_implausible_power(fake, limit_w, power_w, plausible) -> None:
+    """Power far above the card's limit is no reading."""
     for figure in ("limit_mw", "most_mw"):
         fake.set(figure, 1e3 * limit_w)
     fake.set("power_mw", 1e3 * power_w)
@@ -133,8 +139,8 @@ class Answers:
 
 
 @pytest.mark.parametrize("last", [(None, 300.0), (1e6, 300.0)], ids=["missing", "stands still"])
-def test_a_sample_has_the_counter_only_where_the_account_ends_at_it(last) -> None:
-    """A later session counts on from it: what was estimated since would count twice."""
+def test_sample_counter(last) -> None:
+    """A sample has the counter only where the account ends at it: else a later session would count twice."""
     now_s, notes = [0.0], []
     card = Answers(*[(1e6, 300.0)] * 2, *[last] * 20, (1e6 + 6_300.0, 300.0))
     sampler = CardSampler(card, "usage_power_w", 700.0, notes.append, lambda: now_s[0])

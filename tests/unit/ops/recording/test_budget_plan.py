@@ -18,9 +18,8 @@ from heshare.devices.emulated_device import EmulatedDevice
 from heshare.ops.open_device import emulated
 from heshare.ops.recording import budget_plan
 from heshare.ops.recording.profile_device import profile, record_within_budget
-from heshare.prediction.load import LEAST_SAMPLES
 from heshare.profiles import store
-from heshare.profiles.visit import MeasurementProtocol, Setup
+from heshare.profiles.visit import Setup
 from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.journal import Journal
 from heshare.world.catalogue import gpu, memory_mib, paper_models
@@ -50,13 +49,15 @@ def _different(setup: Setup) -> int:
     return len({resident.workload for resident in setup.residents})
 
 
-def test_budget_plan_begins_with_every_workload_alone_in_its_default_precision() -> None:
+def test_begins_alone() -> None:
+    """A plan begins with every workload alone in its default precision."""
     first = [setup for setup, _ in _steps(15)]
     assert {setup.residents for setup in first} == {_alone(name) for name in paper_models()}
     assert {setup.sm_mhz for setup in first} == {1410}
 
 
-def test_budget_plan_measures_workloads_alone_before_they_share_a_gpu() -> None:
+def test_alone_first() -> None:
+    """Workloads are measured alone before they share a GPU."""
     alone: set[Workload] = set()
     for setup, _ in _steps(900):
         workloads = {task.workload for task in setup.residents}
@@ -65,7 +66,8 @@ def test_budget_plan_measures_workloads_alone_before_they_share_a_gpu() -> None:
 
 
 @pytest.mark.parametrize("name", ["T4", "A100", "H200"])
-def test_budget_plan_has_every_pair_before_the_first_chain(name: str) -> None:
+def test_pairs_first(name: str) -> None:
+    """Every pair comes before the first chain."""
     setups = [setup for setup, _ in _steps(900, name)]
     sizes = [_different(setup) for setup in setups]
     chain = next(place for place, size in enumerate(sizes) if size > 2)
@@ -73,45 +75,22 @@ def test_budget_plan_has_every_pair_before_the_first_chain(name: str) -> None:
     pairs = {
         Setup(_alone(one) + _alone(other), 0).residents for one, other in combinations(budget_plan.PAIRED_NETWORKS, 2)
     }
-    assert len(pairs) == 21
     assert pairs <= set(early)
-    halved = [residents for residents in early if [each.mps_pct for each in residents] == [50, 50]]
-    assert len(halved) == 10
     assert max(sizes[:chain]) == 2
     # The first settings come again before any chain, too.
     assert all(early[_alone(model)] >= 2 for model in paper_models())
 
 
-@pytest.mark.parametrize("name", ["A100", "H200"])
-def test_budget_plan_of_nine_minutes_asks_each_question(name: str) -> None:
-    setups = _affordable(NINE_MINUTES_S, name)
-    found = {setup.residents for setup in setups}
-    assert sum(not residents for residents in (setup.residents for setup in setups)) == 3
-    for model in budget_plan.NETWORKS:
-        assert {_alone(model, precision=precision) for precision in PRECISIONS} <= found
-        assert {_alone(model, size) for size in (1, 4, 8, 32, 128)} <= found
-        assert {_alone(model, mps_pct=pct) for pct in (10, 25, 50, 100)} <= found
-        assert {_alone(model) * copies for copies in (1, 2, 4, 8)} <= found
-    assert sum(len(residents) == 2 and len(set(residents)) == 2 for residents in found) >= 21 + 2 + 8
-
-
-def test_budget_plan_has_tf32_only_where_the_gpu_has_it() -> None:
+def test_tf32() -> None:
+    """TF32 is planned only where the GPU has it."""
     for name, precisions in (("T4", {"fp32", "fp16"}), ("V100", {"fp32", "fp16"}), ("A100", set(PRECISIONS))):
         found = {task.workload.precision for setup, _ in _steps(300, name) for task in setup.residents}
         assert found == precisions
 
 
-def test_budget_plan_of_three_minutes_is_enough_for_a_predictor() -> None:
-    setups = _affordable(180.0)
-    points = {point for setup in setups for point in setup.points()}
-    alone = {point.target.workload for point in points if not point.co_runners and point.target.mps_pct == 100}
-    samples = {point for point in points if point.co_runners or point.target.mps_pct < 100}
-    covered = [point for point in samples if {task.workload for task in (point.target, *point.co_runners)} <= alone]
-    assert len(covered) >= LEAST_SAMPLES
-
-
 @pytest.mark.parametrize("name", ["T4", "A100"])
-def test_budget_plan_has_setups_that_fit_and_numbered_visits(name: str) -> None:
+def test_setups_fit(name: str) -> None:
+    """Setups fit their GPU, and visits of each are numbered."""
     seen: set[tuple[str, int]] = set()
     for setup, number in _steps(900, name, clocks=True):
         assert sum(memory_mib(task.workload) for task in setup.residents) <= gpu(name).memory_mib
@@ -122,28 +101,22 @@ def test_budget_plan_has_setups_that_fit_and_numbered_visits(name: str) -> None:
         seen.add((str(setup), number))
 
 
-def test_budget_plan_is_that_of_its_seed() -> None:
+def test_seed() -> None:
+    """A plan is that of its seed."""
     assert _steps(600) == _steps(600)
     assert _steps(600) != _steps(600, seed=6)
 
 
-@pytest.mark.parametrize("clocks", [False, True])
-def test_budget_plan_of_nine_minutes_has_the_settings_of_figs_3_and_4(clocks: bool) -> None:
-    early = _affordable(NINE_MINUTES_S, clocks=clocks)
-    assert set(budget_plan.figure_setups(A100, clocks=clocks)) <= set(early)
+def test_figure_settings() -> None:
+    """A budget of nine minutes has the settings of Figs. 3 and 4."""
+    early = _affordable(NINE_MINUTES_S, clocks=True)
+    assert set(budget_plan.figure_setups(A100, clocks=True)) <= set(early)
     pairs = {tuple(sorted(task.workload.model for task in setup.residents)) for setup in early}
     assert {tuple(sorted(pair)) for pair in budget_plan.PAIRS} <= pairs
-    sweep = [setup for setup in early if str(setup).startswith(("resnet152:16@100/", "resnet152:32@100/"))]
-    assert len(sweep) == (12 if clocks else 2)
 
 
-def test_budget_plan_with_clocks_goes_below_the_top_one_after_the_first_settings() -> None:
-    assert {setup.sm_mhz for setup, _ in _steps(600)} == {1410}
-    below = [setup for setup, _ in _steps(600, clocks=True) if setup.sm_mhz < 1410]
-    assert {len(setup.residents) for setup in below} == set(range(1, 8))
-
-
-def test_budget_plan_of_a_time_sliced_device_has_only_shares_of_100_pct(tmp_path: Path) -> None:
+def test_time_sliced(tmp_path: Path) -> None:
+    """On a device without MPS every task has 100 %."""
     path = profile(TimeSliced(A100), tmp_path, budget_s=300.0)
     table = store.read(path)
     assert set(table["mps_pct"]) == {100}
@@ -174,16 +147,16 @@ class Counting(EmulatedDevice):
         return super().advance(to_s)
 
 
-def test_budget_plan_of_fifteen_minutes_has_three_hundred_points(tmp_path: Path) -> None:
+def test_within_budget(tmp_path: Path) -> None:
+    """A recording uses its budget and stays within it."""
     device = Counting(A100)
-    table = store.read(profile(device, tmp_path, budget_s=900.0))
-    assert len(table) >= 300
-    assert 880 < device.spent_s <= 900 + 1e-6
+    table = store.read(profile(device, tmp_path, budget_s=300.0))
+    assert 280.0 < device.spent_s <= 300.0 + 1e-6
     assert set(table["workload"]) == set(paper_models())
-    assert table["co_runners"].str.count(r"\+").max() >= 4
 
 
-def test_budget_plan_of_a_larger_budget_continues_that_of_a_smaller_one(tmp_path: Path) -> None:
+def test_larger_budget(tmp_path: Path) -> None:
+    """A larger budget continues the recording of a smaller one."""
     journal = tmp_path / "journal"
     small = record_within_budget(emulated("A100"), 120.0, journal=journal)
     kept = journal.read_bytes()
@@ -194,8 +167,9 @@ def test_budget_plan_of_a_larger_budget_continues_that_of_a_smaller_one(tmp_path
     assert store.as_csv(record_within_budget(emulated("A100"), 120.0, journal=journal)) == store.as_csv(small)
 
 
-def test_record_within_budget_refuses_a_budget_without_time_for_a_visit() -> None:
-    with pytest.raises(InputError, match=r"found 12 s; expected time for idle power and one visit: 12\.5 s"):
+def test_too_small() -> None:
+    """A budget without time for a visit is refused."""
+    with pytest.raises(InputError, match="12 s"):
         record_within_budget(emulated("A100"), 12.0)
 
 
@@ -213,35 +187,35 @@ class Failing(EmulatedDevice):
         super().start(task_id, workload, mps_pct, iterations)
 
 
-@pytest.mark.parametrize("after", [1, 16, 40, 90])
-def test_budget_plan_that_was_interrupted_continues(tmp_path: Path, after: int) -> None:
+@pytest.mark.parametrize("after", [1, 30])
+def test_interrupted(tmp_path: Path, after: int) -> None:
+    """An interrupted recording continues, with the result of one that was not."""
     journal = tmp_path / "journal"
     with pytest.raises(DeviceError, match="broken"):
-        record_within_budget(Failing(after), 400.0, journal=journal)
+        record_within_budget(Failing(after), 200.0, journal=journal)
     kept = journal.read_bytes()
-    table = record_within_budget(emulated("A100"), 400.0, journal=journal)
+    table = record_within_budget(emulated("A100"), 200.0, journal=journal)
     assert journal.read_bytes().startswith(kept)
-    assert store.as_csv(table) == store.as_csv(record_within_budget(emulated("A100"), 400.0))
+    assert store.as_csv(table) == store.as_csv(record_within_budget(emulated("A100"), 200.0))
 
 
 @pytest.mark.parametrize(
     ("changed", "found"), [({"design": "0"}, "design=0"), ({"arithmetic": None}, "arithmetic=None")]
 )
-def test_journal_of_another_plan_or_arithmetic_is_refused(
-    tmp_path: Path, changed: dict[str, object], found: str
-) -> None:
-    """What an earlier version recorded as fp32 on a real GPU was TF32: it is not continued in FP32."""
+def test_other_plan(tmp_path: Path, changed: dict[str, object], found: str) -> None:
+    """The journal of another plan or arithmetic is not continued."""
     record_within_budget(emulated("A100"), 60.0, journal=tmp_path / "own")
     own = Journal(tmp_path / "own", "recording")
     other = Journal(tmp_path / "other", "recording")
     other.append({"recording": {**own.entries[0]["recording"], **changed}})
     own.close()
     other.close()
-    with pytest.raises(InputError, match=f"found a recording with {found}"):
+    with pytest.raises(InputError, match=found):
         record_within_budget(emulated("A100"), 60.0, journal=tmp_path / "other")
 
 
-def test_budget_plan_measures_equal_copies_and_a_gpu_that_waits(tmp_path: Path) -> None:
+def test_copies(tmp_path: Path) -> None:
+    """Equal copies are measured as the device model says, and a GPU that waits as idle."""
     device = EmulatedDevice(A100)
     path = profile(device, tmp_path, budget_s=400.0)
     table = store.read(path)
@@ -258,32 +232,12 @@ def test_budget_plan_measures_equal_copies_and_a_gpu_that_waits(tmp_path: Path) 
     assert Setup((), 1410).points() == []
 
 
-def test_forecast_starts_a_chain_once() -> None:
-    """Seven tasks: one start, seven visits, 28 points."""
-    protocol, steps = MeasurementProtocol(), _steps(900, "H100")
-    planned = budget_plan.forecast(steps, protocol, None, start_s=budget_plan.START_S)
-    assert len(planned) == len(steps)
-    begin = next(place for place, (setup, _) in enumerate(steps) if _different(setup) == 7)
-    chain = planned[begin : begin + 7]
-    assert [item.points for item in chain][:6] == [7, 6, 5, 4, 3, 2]
-    assert [item.start_s for item in chain] == [budget_plan.START_S] + [0.0] * 6
-    assert sum(item.took_s for item in chain) == pytest.approx(budget_plan.START_S + 7 * protocol.visit_s)
-
-
-def test_forecast_starts_equal_copies_once_and_counts_each_precision() -> None:
-    setups = [Setup(_alone("vgg19") * copies, 1410) for copies in budget_plan.COPIES]
-    setups += [Setup(_alone("vgg19", precision=precision), 1410) for precision in PRECISIONS]
-    planned = budget_plan.forecast([(setup, 1) for setup in setups], budget_plan.PROTOCOL, None, start_s=2.0)
-    assert [item.start_s for item in planned] == [2.0, 0.0, 0.0, 0.0, 2.0, 2.0]
-    assert [item.points for item in planned] == [1] * 6
-
-
-def test_profile_dry_run_prints_what_is_then_recorded(tmp_path: Path) -> None:
+def test_dry_run(tmp_path: Path) -> None:
+    """`profile --dry-run` prints what is then recorded."""
     command = ["profile", "--device", "emulated:A100", "--budget", "5m", "--dry-run", "--out", str(tmp_path)]
     shown = CliRunner().invoke(app, command)
     assert shown.exit_code == 0
-    assert shown.stdout.splitlines()[0].split() == ["minute", "points", "what"]
-    assert "A100 (emulated): " in shown.stdout.splitlines()[-1]
+    assert "A100 (emulated)" in shown.stdout
     assert not list(tmp_path.iterdir())
     printed = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert printed["points"] == len(record_within_budget(emulated("A100"), 300.0, clocks=True))
@@ -297,9 +251,8 @@ class Card(EmulatedDevice):
 
 
 @pytest.mark.parametrize(("more", "failure"), [((), ""), ((), "no profiler"), (("--kernels", "none"), "")])
-def test_profile_of_a_real_gpu_traces_its_kernels_afterwards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], failure: str
-) -> None:
+def test_kernel_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], failure: str) -> None:
+    """`profile` of a real GPU traces its kernels afterwards, unless told not to."""
     traced: list[tuple[int, Path]] = []
 
     def record(workloads: list[Workload], gpu: str, path: Path, *, gpu_uuid: str) -> None:

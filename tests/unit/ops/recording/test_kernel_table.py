@@ -58,19 +58,14 @@ def rows(events: tuple[KernelEvent, ...]) -> tuple[KernelRow, ...]:
     return summarise([events, events], RESNET, "A100")
 
 
-def test_parse_trace_returns_kernels_in_order_of_their_start(events: tuple[KernelEvent, ...]) -> None:
+def test_parse(events: tuple[KernelEvent, ...]) -> None:
+    """Kernels of a trace are in the order of their start."""
     first, second, copy = events
     assert first.kernel.startswith("void cudnn::ops::nchwToNhwcKernel<float")
     assert len(first.kernel) == kernel_table.NAME_LENGTH
     assert first.kernel[-9] == "#"
     assert second == KernelEvent("sgemm_128x64", "16x4x1", "128x1x1", 112.5, 20.0)
     assert (copy.kernel, copy.grid, copy.block) == ("Memcpy DtoD", "", "")
-
-
-def test_parse_trace_keeps_shortened_names_different(tmp_path: Path) -> None:
-    trace = {"traceEvents": [{**TRACE["traceEvents"][2], "name": "k" * 200 + end} for end in "ab"]}
-    first, second = parse_trace(_file(tmp_path / "trace.json", trace))
-    assert first.kernel != second.kernel
 
 
 @pytest.mark.parametrize(
@@ -84,14 +79,16 @@ def test_parse_trace_keeps_shortened_names_different(tmp_path: Path) -> None:
         (None, "FileNotFoundError"),
     ],
 )
-def test_parse_trace_refuses_a_file_without_gpu_events(text: str | None, message: str, tmp_path: Path) -> None:
+def test_no_trace(text: str | None, message: str, tmp_path: Path) -> None:
+    """A file without events of a GPU is refused."""
     if text is not None:
         (tmp_path / "trace.json").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         parse_trace(tmp_path / "trace.json")
 
 
-def test_summarise_returns_means_and_deviations_over_the_repeats(events: tuple[KernelEvent, ...]) -> None:
+def test_means(events: tuple[KernelEvent, ...]) -> None:
+    """Times are means and deviations over the repeats."""
     slower = tuple(
         replace(event, start_us=event.start_us + 3.0 * n, duration_us=event.duration_us + 2.0)
         for n, event in enumerate(events)
@@ -107,14 +104,16 @@ def test_summarise_returns_means_and_deviations_over_the_repeats(events: tuple[K
     assert first.provenance == "measured"
 
 
-def test_summarise_leaves_out_an_iteration_with_other_kernels(events: tuple[KernelEvent, ...]) -> None:
+def test_other_kernels(events: tuple[KernelEvent, ...]) -> None:
+    """An iteration with other kernels is left out; without a majority there is no table."""
     assert [row.repeats for row in summarise([events, events[:2], events], RESNET, "A100")] == [2, 2, 2]
     for keep in ((), (3, 2), (3, 2, 1)):  # no majority
         with pytest.raises(InputError, match="same kernels in the same order"):
             summarise([events[:count] for count in keep], RESNET, "A100")
 
 
-def test_kernel_table_is_written_sorted_and_read_back_equal(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+def test_round_trip(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+    """A table is written sorted and read back equal."""
     other = tuple(replace(row, batch_size=1) for row in rows)
     path = kernel_table.write([*rows, *other], tmp_path / "kernels.csv")
     assert kernel_table.read(path) == (*other, *rows)
@@ -122,7 +121,8 @@ def test_kernel_table_is_written_sorted_and_read_back_equal(rows: tuple[KernelRo
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_write_refuses_a_bad_row_of_kernels(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+def test_bad_row(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+    """A bad row is not written."""
     path = tmp_path / "kernels.csv"
     for bad in (replace(rows[0], gpu="A101"), replace(rows[0], duration_us=-1.0), replace(rows[0], position=5)):
         with pytest.raises(InputError):
@@ -131,17 +131,15 @@ def test_write_refuses_a_bad_row_of_kernels(rows: tuple[KernelRow, ...], tmp_pat
 
 
 BAD = {
-    "gpu": ["A101"], "provenance": ["measurd"], "workload": ["resnet51"], "batch_size": ["0", "1.5"],
-    "precision": ["fp8"], "position": ["7", "x"], "kernels": ["2"], "kernel": [""], "grid": ["80x1", "0x1x1"],
-    "block": ["256"], "duration_us": ["-1", "nan"], "duration_std_us": ["-1"], "gap_us": ["-inf"],
-    "gap_std_us": ["-1"], "repeats": ["0"],
+    "gpu": "A101", "provenance": "measurd", "workload": "resnet51", "batch_size": "1.5", "precision": "fp8",
+    "position": "7", "kernels": "2", "kernel": "", "grid": "80x1", "block": "256",
+    "duration_us": "nan", "duration_std_us": "-1", "gap_us": "-inf", "gap_std_us": "-1", "repeats": "0",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("column", "cell"), [(column, cell) for column, cells in BAD.items() for cell in cells])
-def test_kernel_table_with_a_bad_cell_is_refused_with_its_row_and_column(
-    column: str, cell: str, rows: tuple[KernelRow, ...], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("column", "cell"), BAD.items())
+def test_bad_cell(column: str, cell: str, rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+    """A bad cell is refused with its row and column."""
     path = kernel_table.write(rows, tmp_path / "kernels.csv")
     lines = list(csv.reader(path.read_text("utf-8").splitlines()))
     lines[2][COLUMNS.index(column)] = cell
@@ -152,9 +150,8 @@ def test_kernel_table_with_a_bad_cell_is_refused_with_its_row_and_column(
     assert (caught.value.row, caught.value.column) == (3, column)
 
 
-def test_kernel_table_with_a_repeated_or_incomplete_workload_is_refused(
-    rows: tuple[KernelRow, ...], tmp_path: Path
-) -> None:
+def test_incomplete(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+    """A repeated or incomplete workload is refused."""
     path = kernel_table.write(rows, tmp_path / "kernels.csv")
     head, *lines = path.read_text("utf-8").splitlines(keepends=True)
     for wrong, column in (([*lines, *lines], "workload"), (lines[1:], "position"), (lines[::-1], "position")):
@@ -168,7 +165,8 @@ def test_kernel_table_with_a_repeated_or_incomplete_workload_is_refused(
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 1e6), st.floats(0.0, 1e3)), min_size=1, max_size=30))
-def test_kernel_durations_and_gaps_sum_to_the_iteration_time(spans: list[tuple[float, float]]) -> None:
+def test_adds_up(spans: list[tuple[float, float]]) -> None:
+    """Durations and gaps of kernels sum to the time of the iteration."""
     events, now_us = [], 0.0
     for duration_us, gap_us in spans:
         events.append(KernelEvent("k", "1x1x1", "1x1x1", now_us, duration_us))
@@ -200,7 +198,8 @@ def _tracer(folder: Path) -> tuple[str, ...]:
     return sys.executable, "-c", text
 
 
-def test_record_continues_where_it_stopped(tmp_path: Path) -> None:
+def test_continues(tmp_path: Path) -> None:
+    """A recording continues where it stopped."""
     path = tmp_path / "A100" / "kernels.csv"
     workloads = [Workload("resnet18", 1), Workload("vgg19", 8)]
     options: dict[str, Any] = {"gpu_uuid": "GPU-0", "repeats": 2, "command": _tracer(tmp_path)}
@@ -215,7 +214,8 @@ def test_record_continues_where_it_stopped(tmp_path: Path) -> None:
     assert rows == [(workload.model, workload.batch_size, n, 2) for workload in workloads for n in range(3)]
 
 
-def test_record_raises_the_reason_of_a_failed_trace_and_keeps_earlier_ones(tmp_path: Path) -> None:
+def test_failed_trace(tmp_path: Path) -> None:
+    """A failed trace raises its reason, and earlier ones are kept."""
     path = tmp_path / "kernels.csv"
     kernel_recorder.record([RESNET], "A100", path, gpu_uuid="GPU-0", command=_tracer(tmp_path))
     before = path.read_bytes()
@@ -231,8 +231,8 @@ def test_record_raises_the_reason_of_a_failed_trace_and_keeps_earlier_ones(tmp_p
         trace(RESNET)
 
 
-def test_kernel_profiler_reports_a_missing_library_or_gpu() -> None:
-    """No PyTorch, or no GPU of this name: a message, no empty table."""
+def test_missing_gpu() -> None:
+    """Without PyTorch or the GPU there is a message and no empty table."""
     with (
         closing(Tracer("A100", gpu_uuid="GPU-none")) as trace,
         pytest.raises(DeviceError, match=r"heshare\[live\]|CUDA"),
@@ -240,8 +240,8 @@ def test_kernel_profiler_reports_a_missing_library_or_gpu() -> None:
         trace(RESNET)
 
 
-def test_keep_last_keeps_the_second_of_two_iterations(tmp_path: Path) -> None:
-    """The first may have lost its beginning, as here."""
+def test_keep_last(tmp_path: Path) -> None:
+    """Of two iterations the second is kept: the first may have lost its beginning."""
 
     def kernel(ts: float) -> dict[str, Any]:
         return {"cat": "kernel", "ph": "X", "name": "k", "ts": ts, "dur": 5.0}

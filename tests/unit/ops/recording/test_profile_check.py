@@ -56,30 +56,33 @@ def errors(folder: Path) -> list[Finding]:
 
 
 @pytest.mark.parametrize("name", ["emulated/T4", "emulated/V100", "emulated/A100", "measured"])
-def test_shipped_and_recorded_profiles_have_no_errors(checkout: Path, name: str) -> None:
+def test_shipped(checkout: Path, name: str) -> None:
+    """Shipped profiles have no errors."""
     assert errors(checkout / "data" / "profiles" / name) == []
 
 
 @pytest.mark.parametrize(
     ("column", "value", "text"),
     [
-        ("gpu", "A31", "found 'A31'; expected one of T4"),
+        ("gpu", "A31", "'A31'"),
         ("time_s", "fast", "a finite number"),
-        ("time_s", "0", "above 0 and at most 3600"),
+        ("time_s", "0", "0"),
         ("power_w", "150000", "the limit of A30"),
-        ("sm_mhz", "1441", "a clock of the grid of A30"),
+        ("sm_mhz", "1441", "1441"),
         ("sm_util_pct", "nan", "a percentage from 0 to 100"),
         ("throttled", "no", "True or False"),
     ],
 )
-def test_a_bad_cell_is_named_by_row_and_column(folder: Path, column: str, value: str, text: str) -> None:
+def test_bad_cell(folder: Path, column: str, value: str, text: str) -> None:
+    """A bad cell is named by row and column."""
     edit(folder, 40, column, value)
     first = next(finding for finding in errors(folder) if finding.column == column)
     assert (first.row, first.file) == (40, str(folder / "profile.csv"))
     assert text in str(first)
 
 
-def test_all_bad_cells_are_listed_and_many_of_one_kind_are_counted(folder: Path) -> None:
+def test_many_bad_cells(folder: Path) -> None:
+    """All bad cells are listed; many of one kind are counted."""
     for row in range(10, 20):
         edit(folder, row, "mps_pct", "0")
     edit(folder, 30, "batch_size", "0")
@@ -89,36 +92,40 @@ def test_all_bad_cells_are_listed_and_many_of_one_kind_are_counted(folder: Path)
     assert [finding.row for finding in found if finding.column == "batch_size"] == [30]
 
 
-def test_times_that_fall_with_more_work_are_errors(folder: Path) -> None:
+def test_faster_with_more_work(folder: Path) -> None:
+    """A time that falls with more work is an error."""
     table = store.read(folder)
     alone = table[is_reference(table) & (table["workload"] == "vgg19")].sort_values("batch_size")
     row = quicken(folder, int(alone.index[-1]), 20)
     first = next(finding for finding in errors(folder) if finding.row == row)
     assert first.column == "time_s"
-    assert "with a smaller batch; expected no less" in first.text
+    assert "batch" in first.text
 
 
-def test_a_shared_run_faster_than_the_task_alone_is_an_error_unless_the_host_sets_its_time(folder: Path) -> None:
+def test_faster_when_shared(folder: Path) -> None:
+    """A shared run faster than the task alone is an error, unless the host sets its time."""
     table = store.read(folder)
     row = int(table.index[table["co_runners"] != ""][0])
     edited = quicken(folder, row, 50)
-    assert any(f.row == edited and "the whole GPU alone at the top clock" in f.text for f in errors(folder))
+    assert any(f.row == edited and "alone" in f.text for f in errors(folder))
     same = table[is_reference(table) & (table["workload"] == table.loc[row, "workload"])]
     for reference in same.index:
         edit(folder, int(reference) + 2, "sm_util_pct", "9")
     assert errors(folder) == []
-    assert any("faster than alone: the host sets their time" in each.text for each in check_profile(folder))
+    assert any("host" in each.text for each in check_profile(folder))
 
 
-def test_rows_of_another_provenance_or_that_are_not_the_manifest_s_are_errors(folder: Path) -> None:
+def test_provenance(folder: Path) -> None:
+    """Rows of another provenance, or changed after the manifest, are errors."""
     edit(folder, 5, "provenance", "measured")
     assert [(finding.row, finding.column) for finding in errors(folder)] == [(5, "provenance")]
     path = folder / "profile.csv"
     path.write_text(path.read_text("utf-8").replace(",False\n", ",True\n", 1), "utf-8")
-    assert "changed after it was recorded" in str(errors(folder)[0])
+    assert "changed" in str(errors(folder)[0])
 
 
-def test_what_is_missing_is_noted_and_too_few_samples_are_an_error(folder: Path) -> None:
+def test_missing(folder: Path) -> None:
+    """What is missing is noted; too few samples are an error."""
     table = store.read(folder)
     kept = table[is_reference(table) & (table["workload"] != "gpt2")]
     store.write(pd.DataFrame(kept), folder / "profile.csv")
@@ -126,20 +133,18 @@ def test_what_is_missing_is_noted_and_too_few_samples_are_an_error(folder: Path)
     found = check_profile(folder)
     assert [finding.level for finding in found] == sorted(finding.level for finding in found)
     texts = "\n".join(map(str, found))
-    assert "found 0 samples" in texts
-    assert "6 of 90 workloads not recorded alone: gpt2:1, gpt2:2" in texts
-    assert "no manifest" in texts
-    assert "one clock only" in texts
-    assert "no row with co-runners" in texts
+    for text in ("0 samples", "gpt2:1, gpt2:2", "no manifest", "one clock", "co-runners"):
+        assert text in texts
 
 
-def test_profile_check_exits_with_0_or_2(folder: Path) -> None:
+def test_exit_code(folder: Path) -> None:
+    """`profile --check` exits with 0 or 2."""
     refused = CliRunner().invoke(app, ["profile", "--check", str(folder / "none")])
     assert refused.exit_code == 2
-    assert "a folder with a profile" in refused.stderr
+    assert "profile" in refused.stderr
     good = CliRunner().invoke(app, ["profile", "--check", str(folder)])
     assert good.exit_code == 0
-    assert good.stdout.splitlines()[-1].endswith("rows of A30 (emulated)")
+    assert "A30 (emulated)" in good.stdout
     edit(folder, 7, "time_s", "-1")
     bad = CliRunner().invoke(app, ["profile", "--check", str(folder), "--json"])
     assert bad.exit_code == 2
@@ -149,7 +154,8 @@ def test_profile_check_exits_with_0_or_2(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "gpu,workload\nT4,resnet50\n", "{}"])
-def test_a_file_that_is_no_profile_is_one_error(folder: Path, text: str) -> None:
+def test_no_profile(folder: Path, text: str) -> None:
+    """A file that is no profile is one error."""
     (folder / "profile.csv").write_text(text, "utf-8")
     (folder / "manifest.json").unlink()
     assert len(errors(folder)) == 1

@@ -19,7 +19,8 @@ from heshare.shared import files
 from heshare.shared.errors import InputError
 
 
-def test_recordings_are_read_by_folder(made_up_h100: Path) -> None:
+def test_by_folder(made_up_h100: Path) -> None:
+    """Recordings are read by folder."""
     assert recordings.read("emulated") == ()
     (recording,) = recordings.read(f"recorded:{made_up_h100}")
     assert (recording.gpu, recording.label, recording.sharing) == ("H100", "H100 (measured)", "mps")
@@ -27,9 +28,8 @@ def test_recordings_are_read_by_folder(made_up_h100: Path) -> None:
     assert recording.path == made_up_h100 / "profile.csv"
 
 
-def test_recordings_are_read_by_gpu_and_all(
-    made_up_h100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_gpu(made_up_h100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recordings are read by GPU, or all of them."""
     monkeypatch.setattr(recordings, "folder", lambda: tmp_path)
     assert recordings.read("recorded:all") == ()
     shutil.copytree(made_up_h100, tmp_path / "H100")
@@ -41,7 +41,8 @@ def test_recordings_are_read_by_gpu_and_all(
         recordings.read("recorded:H100,H100")
 
 
-def test_sharing_of_a_recording_is_read_from_the_manifest(made_up_h100: Path, tmp_path: Path) -> None:
+def test_sharing(made_up_h100: Path, tmp_path: Path) -> None:
+    """The sharing of a recording is read from its manifest."""
     shutil.copytree(made_up_h100, tmp_path / "H100")
     path = tmp_path / "H100" / "manifest.json"
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -51,7 +52,8 @@ def test_sharing_of_a_recording_is_read_from_the_manifest(made_up_h100: Path, tm
     assert recordings.read(f"recorded:{tmp_path / 'H100'}")[0].sharing == "mps"
 
 
-def test_recordings_of_an_emulated_device_are_refused(tmp_path: Path) -> None:
+def test_emulated(tmp_path: Path) -> None:
+    """A recording of an emulated device is refused."""
     profile(emulated("A100"), tmp_path, budget_s=120.0, command="heshare profile --device emulated:A100")
     with pytest.raises(InputError, match="never shown as measured") as refused:
         recordings.read(f"recorded:{tmp_path}/A100")
@@ -59,7 +61,8 @@ def test_recordings_of_an_emulated_device_are_refused(tmp_path: Path) -> None:
     assert refused.value.exit_code == 2
 
 
-def test_recordings_that_are_missing_or_unknown_are_refused() -> None:
+def test_missing() -> None:
+    """Missing and unknown recordings are refused."""
     with pytest.raises(InputError) as refused:
         recordings.read("recorded:NoSuchGpu")
     assert str(recordings.folder() / "NoSuchGpu") in str(refused.value)
@@ -69,7 +72,8 @@ def test_recordings_that_are_missing_or_unknown_are_refused() -> None:
             recordings.read(source)
 
 
-def test_repeat_cv_is_unbiased_for_few_repeats(rng: np.random.Generator) -> None:
+def test_repeat_cv(rng: np.random.Generator) -> None:
+    """The coefficient of variation is unbiased for few repeats."""
     for count in (2, 5):
         draws = rng.normal(1.0, 0.02, size=(20_000, count))
         cv = draws.std(axis=1, ddof=1) / draws.mean(axis=1)
@@ -79,14 +83,16 @@ def test_repeat_cv_is_unbiased_for_few_repeats(rng: np.random.Generator) -> None
     assert np.isnan(repeat_cv([0.0], [1]))
 
 
-def test_noise_of_the_emulated_profiles_equals_the_public_record() -> None:
+def test_emulated_noise() -> None:
+    """The noise of emulated profiles is that of the public record."""
     for name in ("T4", "V100", "A100"):
         time_cv, power_cv = regenerate_profiles.time_and_power_cv(store.read(files.data("profiles", "emulated", name)))
         assert time_cv == pytest.approx(TIME_CV, rel=0.1)
         assert power_cv == pytest.approx(POWER_CV, rel=0.1)
 
 
-def test_repeat_cv_by_workload(made_up_h100: Path) -> None:
+def test_by_workload(made_up_h100: Path) -> None:
+    """The noise of a recording is known by workload."""
     table = recordings.read(f"recorded:{made_up_h100}")[0].table
     noise = regenerate_profiles.noise_by_workload(table).set_index("workload")
     assert len(noise) == 16
@@ -95,14 +101,16 @@ def test_repeat_cv_by_workload(made_up_h100: Path) -> None:
     assert noise.loc["all", "power_pct"] == pytest.approx(1.0, rel=0.5)
 
 
-def test_repeat_noise_of_a_recording_without_repeats_is_none(made_up_h100: Path) -> None:
+def test_no_repeats(made_up_h100: Path) -> None:
+    """A recording without repeats has no noise."""
     table = recordings.read(f"recorded:{made_up_h100}")[0].table.assign(repeats=1)
     assert regenerate_profiles.noise_by_workload(table)["time_pct"].isna().all()
     with pytest.raises(InputError, match="no setting was visited twice"):
         regenerate_profiles.time_and_power_cv(table)
 
 
-def test_emulated_profiles_can_use_a_recordings_noise(made_up_h100: Path, tmp_path: Path) -> None:
+def test_noise_of(made_up_h100: Path, tmp_path: Path) -> None:
+    """Emulated profiles can use the noise of a recording."""
     (path,) = regenerate(tmp_path, gpus=("T4",), samples=40, noise_of=str(made_up_h100), progress=False)
     table = store.read(path)
     expected = regenerate_profiles.time_and_power_cv(recordings.read(f"recorded:{made_up_h100}")[0].table)

@@ -1,4 +1,4 @@
-"""Notes under file locks: whether the process that wrote one still runs, also from other containers and hosts."""
+"""State files under file locks: whether the process that wrote one still runs, also from other containers and hosts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def moved(**facts):
     return asdict(replace(ProcessLocation.here(), **facts))
 
 
-def test_a_note_is_seen_whole_private_and_held_until_it_is_removed(path):
+def test_publish(path):
+    """A state file is seen whole, is private, and is held until it is removed."""
     file = StateFile(path, {"what": "x"})
     assert not path.exists()
     file.publish()
@@ -94,7 +95,8 @@ def test_a_note_is_seen_whole_private_and_held_until_it_is_removed(path):
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_note_that_was_closed_or_whose_process_was_killed_is_of_an_ended_one(path, holder):
+def test_ended(path, holder):
+    """A file that was closed, or whose process was killed, is of an ended process."""
     process = holder()
     assert life(path) is OwnerStatus.RUNNING
     kill(process)
@@ -108,7 +110,8 @@ def test_a_note_that_was_closed_or_whose_process_was_killed_is_of_an_ended_one(p
     assert life(path) is OwnerStatus.ENDED
 
 
-def test_a_note_of_an_earlier_start_of_the_host_is_of_an_ended_process_whatever_its_number_means_now(path, holder):
+def test_rebooted(path, holder):
+    """A file of an earlier boot is of an ended process, whatever its number means now."""
     process = holder()
     change(path, place=moved(boot="earlier"))
     assert life(path) is OwnerStatus.RUNNING  # its lock is held, so its place cannot be right
@@ -120,7 +123,8 @@ def test_a_note_of_an_earlier_start_of_the_host_is_of_an_ended_process_whatever_
 
 
 @pytest.mark.parametrize("facts", [{"host": "other", "boot": "other"}, {"machine": "other", "boot": "other"}])
-def test_a_note_of_another_host_is_left_alone_and_says_where_to_go(path, holder, facts):
+def test_other_host(path, holder, facts):
+    """A file of another host is left alone and says where to restore it."""
     process = holder()
     change(path, place=moved(**facts))
     assert life(path) is OwnerStatus.RUNNING
@@ -132,7 +136,9 @@ def test_a_note_of_another_host_is_left_alone_and_says_where_to_go(path, holder,
         assert "Run `heshare restore` there" in file.elsewhere()
 
 
-def test_without_file_locks_the_process_decides_and_notes_of_others_are_left_alone(path, monkeypatch):
+def test_no_locks(path, monkeypatch):
+    """Without file locks the process decides; files of other places are left alone."""
+
     def refuse(*_):
         raise OSError(errno.ENOLCK, "no locks")
 
@@ -151,7 +157,8 @@ def test_without_file_locks_the_process_decides_and_notes_of_others_are_left_alo
 
 
 @pytest.mark.skipif(not can_unshare(), reason="no right to make a pid namespace")
-def test_a_note_of_another_container_is_live_as_long_as_its_process(path, holder):
+def test_container(path, holder):
+    """A file of another container is live as long as its process."""
     process = holder(*CONTAINER)
     facts = json.loads(path.read_text())
     assert facts["pid"] == 1
@@ -168,7 +175,8 @@ def test_a_note_of_another_container_is_live_as_long_as_its_process(path, holder
     assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "hidden\n"
 
 
-def test_found_note_refuses_links_and_damaged_notes(path):
+def test_damaged(path):
+    """Links and damaged files are refused."""
     path.parent.mkdir()
     target = path.with_name("target")
     target.write_text("{}")
@@ -184,7 +192,8 @@ def test_found_note_refuses_links_and_damaged_notes(path):
             pass
 
 
-def test_discard_parts_deletes_old_notes_without_a_name(path):
+def test_unpublished(path):
+    """Old files that were never published are deleted."""
     file = StateFile(path, {})
     (part,) = path.parent.iterdir()
     delete_unpublished(path.parent)

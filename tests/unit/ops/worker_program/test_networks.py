@@ -20,18 +20,21 @@ ALL = [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for on
 SHAPES = {"bert_large": (2, 128, 1024), "gpt2": (2, 128, 50257), "transformer": (8, 37_000)}
 
 
-def test_recipes_have_every_model_of_table_iv() -> None:
+def test_recipes() -> None:
+    """There is a recipe for every model of Table IV."""
     assert set(networks.RECIPES) >= set(paper_models())
 
 
-def test_build_refuses_an_unknown_model_before_importing_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown model is refused before PyTorch is imported."""
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(InputError, match="resnet50"):
         networks.build("resnet51", 1)
 
 
 @pytest.mark.parametrize("name", ["torch", "torchvision.models", "transformers"])
-def test_library_names_the_extra_that_installs_a_missing_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing library is named with the extra that installs it."""
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, name.partition(".")[0], None)
     with pytest.raises(DeviceError, match=r"pip install 'heshare\[live\]'") as caught:
@@ -47,7 +50,8 @@ def _built(name: str, batch_size: int, **how: Any) -> tuple[Any, networks.Networ
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_built_network_has_the_parameters_and_operations_of_the_catalogue(name: str) -> None:
+def test_built(name: str) -> None:
+    """A network has the parameters and operations of the catalogue."""
     torch, network = _built(name, 2)
     counter = pytest.importorskip("torch.utils.flop_counter").FlopCounterMode(display=False)
     torch.backends.mha.set_fastpath_enabled(False)  # fused layers are not counted
@@ -65,7 +69,8 @@ def test_built_network_has_the_parameters_and_operations_of_the_catalogue(name: 
     assert bool(output.isfinite().all())
 
 
-def test_built_network_has_finite_outputs_in_half_precision() -> None:
+def test_half_precision() -> None:
+    """A network has finite outputs in half precision."""
     torch, network = _built("densenet121", 1, precision="fp16")
     with torch.inference_mode():
         output = network()
@@ -73,7 +78,8 @@ def test_built_network_has_finite_outputs_in_half_precision() -> None:
     assert bool(output.isfinite().all())
 
 
-def test_built_network_has_the_same_outputs_for_the_same_seed() -> None:
+def test_seed() -> None:
+    """A network has the same outputs for the same seed."""
     torch, network = _built("mobilenet", 1)
     _, again = _built("mobilenet", 1)
     _, other = _built("mobilenet", 1, seed=1)
@@ -136,22 +142,23 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_network_runs_in_the_precision_that_was_asked_for_on_every_back_end(
-    precision: str, stand_in: StandIn
-) -> None:
+def test_precision(precision: str, stand_in: StandIn) -> None:
+    """A network runs in its precision on every back end."""
     program = Inference("resnet18", 8, precision)
     assert stand_in.settings() == ["tf32" if precision == "tf32" else "ieee"] * 5
     assert stand_in.halved == (precision == "fp16")
     assert f"resnet18:8 {precision} on a stand-in" in program.title
 
 
-def test_a_process_that_is_kept_changes_the_precision_with_its_task(stand_in: StandIn) -> None:
+def test_precision_changes(stand_in: StandIn) -> None:
+    """A process that is kept changes the precision with its task."""
     for precision, arithmetic in (("tf32", "tf32"), ("fp32", "ieee"), ("tf32", "tf32"), ("fp16", "ieee")):
         Inference("resnet18", 8, precision).close()
         assert set(stand_in.settings()) == {arithmetic}
 
 
-def test_tf32_is_refused_on_a_gpu_without_it(stand_in: StandIn) -> None:
+def test_no_tf32(stand_in: StandIn) -> None:
+    """TF32 is refused on a GPU without it."""
     stand_in.cuda.get_device_capability = lambda: (7, 5)
     with pytest.raises(DeviceError, match=r"no TF32 for resnet18:8\. Use fp32 or fp16"):
         Inference("resnet18", 8, "tf32")

@@ -52,12 +52,14 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 MESSAGES = st.builds(
     Message, st.sampled_from(KINDS), done=st.integers(0, 10**12), at_s=st.floats(0, 1e9),
-    time_s=st.floats(1e-9, 1e3), finished=st.booleans(), text=st.text(),
+    time_s=st.floats(1e-9, 1e3), finished=st.booleans(),
+    text=st.text('ab \n"\\é\U0001f525', max_size=400),
 )  # fmt: skip
 
 
 @given(MESSAGES)
-def test_message_line_is_one_short_line_that_parse_reads(message: Message) -> None:
+def test_message_line(message: Message) -> None:
+    """A message is one short line that `parse` reads."""
     line = message.line()
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -67,19 +69,21 @@ def test_message_line_is_one_short_line_that_parse_reads(message: Message) -> No
     assert replace(read, text="") == replace(message, text="")
 
 
-def test_message_line_cuts_a_long_text_to_the_longest_line() -> None:
-    """A character beyond the 16-bit plane takes 12 bytes in JSON."""
+def test_long_text() -> None:
+    """A long text is cut to the longest line, also where a character takes 12 bytes."""
     for one in ("x", "é", "\U0001f525"):
         assert len(Message("failure", text=one * 10_000).line()) <= LONGEST
 
 
 @pytest.mark.parametrize("line", [b"", b"hello", b"[]", b"{}", b'{"kind": "end"}', b'{"kind": "other"}', b"\xff"])
-def test_parse_refuses_a_line_that_is_no_message(line: bytes) -> None:
+def test_no_message(line: bytes) -> None:
+    """A line that is no message is refused."""
     with pytest.raises(ValueError):  # noqa: PT011 (JSON's own errors are ValueErrors)
         parse(line)
 
 
-def test_channel_drops_progress_on_a_full_pipe_and_waits_a_limited_time_for_the_end(pipe: tuple[int, int]) -> None:
+def test_full_pipe(pipe: tuple[int, int]) -> None:
+    """On a full pipe progress is dropped, and the end waits a limited time."""
     reading, writing = pipe
     channel = Channel(writing, patience_s=0.1)
     sent = 0
@@ -94,7 +98,8 @@ def test_channel_drops_progress_on_a_full_pipe_and_waits_a_limited_time_for_the_
     assert not channel.send(Message("end", sent))
 
 
-def test_run_counts_only_completed_iterations() -> None:
+def test_completed_iterations() -> None:
+    """Only completed iterations count."""
     program, messages = Queue(), []
     last = run(program, messages.append, iterations=500, stop=StopFlag(), period_s=0.0)
     assert (last.done, last.finished, program.complete) == (500, True, 500)
@@ -102,7 +107,8 @@ def test_run_counts_only_completed_iterations() -> None:
     assert all(one.time_s > 0 for one in messages)
 
 
-def test_run_reports_progress_at_most_once_a_period() -> None:
+def test_period() -> None:
+    """Progress is reported at most once a period."""
     messages: list[Message] = []
     begun = monotonic()
     run(Spin(0.001), messages.append, iterations=200, stop=StopFlag(), period_s=0.05)
@@ -112,7 +118,8 @@ def test_run_reports_progress_at_most_once_a_period() -> None:
     assert counts == sorted(set(counts))
 
 
-def test_run_returns_the_count_when_stopped_between_iterations() -> None:
+def test_stopped() -> None:
+    """A run that is stopped returns its count."""
     stop = StopFlag()
     program = Queue()
 
@@ -125,12 +132,14 @@ def test_run_returns_the_count_when_stopped_between_iterations() -> None:
     assert run(Queue(), report, iterations=None, stop=stop).done == 0
 
 
-def test_run_stops_when_the_parent_process_has_changed() -> None:
+def test_parent_changed() -> None:
+    """A run stops when its parent process has changed."""
     last = run(Queue(), lambda message: None, iterations=None, stop=StopFlag(parent=-1), period_s=0.0)
     assert last.done == 2
 
 
-def test_warm_up_lasts_long_enough_and_times_the_last_iterations() -> None:
+def test_warm_up() -> None:
+    """Warm-up lasts long enough and times the last iterations."""
     program = Queue()
     assert warm_up(program, iterations=4, least_s=0.0) > 0
     assert program.complete == 7
@@ -140,7 +149,8 @@ def test_warm_up_lasts_long_enough_and_times_the_last_iterations() -> None:
     assert time_s >= 0.01
 
 
-def test_describe_returns_one_line_for_an_error() -> None:
+def test_describe() -> None:
+    """An error is described in one line."""
     assert describe(DeviceError("no card")) == "no card"
     assert describe(OutOfMemoryError("it is\nfull")) == "out of GPU memory: OutOfMemoryError: it is full"
     assert describe(ValueError()) == "ValueError: no message"
@@ -163,8 +173,8 @@ def _runner(module: str, order: Order) -> tuple[list[Message], subprocess.Comple
     return messages, subprocess.CompletedProcess(command, code, stderr=errors)
 
 
-def test_worker_without_pytorch_or_a_gpu_reports_what_to_install() -> None:
-    """A CPU is never used in the place of a requested GPU."""
+def test_no_gpu() -> None:
+    """A worker without PyTorch or a GPU says what to install; a CPU is never used instead."""
     with contextlib.suppress(ImportError):
         import torch
 
@@ -177,7 +187,8 @@ def test_worker_without_pytorch_or_a_gpu_reports_what_to_install() -> None:
     assert b"Traceback" in process.stderr
 
 
-def test_inference_runs_on_a_cpu_on_request() -> None:
+def test_cpu() -> None:
+    """Inference runs on a CPU on request."""
     pytest.importorskip("torch", reason="needs the extra `live`")
     program = Inference("mobilenet", 1, "fp32", "cpu")
     last = run(program, lambda message: None, iterations=3, stop=StopFlag())

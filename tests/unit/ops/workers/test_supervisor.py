@@ -1,4 +1,4 @@
-"""What jobs leave behind ends with them, whatever it did to get away: a group, a session, an environment of its own."""
+"""Descendants of a job end with it: those in another group, session or environment, and daemons."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from support.waiting import until
 from heshare.ops.executor.job_process import SupervisedProcess
 
 SECONDS = str(30_000_000 + os.getpid())
-"""How long strays sleep; no other run of these tests looks for it."""
-STRAYS = {
+"""How long descendants sleep; no other run of these tests looks for it."""
+DESCENDANTS = {
     "a group of its own": f"set -m; sleep {SECONDS} &",
     "a session of its own": f"setsid sleep {SECONDS} &",
     "no environment": f"env -i $(command -v setsid) sleep {SECONDS} &",
@@ -28,7 +28,7 @@ import os, sys, time
 from pathlib import Path
 from heshare.ops.executor.job_process import SupervisedProcess
 folder = Path(sys.argv[1])
-environment = {**os.environ, "HS_STRAY": str(folder)}
+environment = {**os.environ, "HS_JOB": str(folder)}
 with (folder / "log").open("ab") as output:
     SupervisedProcess(("sh", "-c", sys.argv[2]), directory=folder, environment=environment, output=output.fileno())
 time.sleep(60)
@@ -41,7 +41,7 @@ def start(folder, *arguments, **environment):
         return SupervisedProcess(
             arguments,
             directory=folder,
-            environment={**os.environ, "HS_STRAY": str(folder), **environment},
+            environment={**os.environ, "HS_JOB": str(folder), **environment},
             output=output.fileno(),
         )
 
@@ -55,13 +55,13 @@ def up(folder):
     return until(lambda: (folder / "log").exists() and "up" in (folder / "log").read_text())
 
 
-def strays(folder):
+def descendants(folder):
     """Processes that sleep for our number of seconds, or have our mark."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes()
-            marked = f"HS_STRAY={folder}".encode() in (process / "environ").read_bytes()
+            marked = f"HS_JOB={folder}".encode() in (process / "environ").read_bytes()
         except OSError:
             continue
         if (marked or f"sleep\0{SECONDS}\0".encode() in command) and int(process.name) != os.getpid():
@@ -69,47 +69,37 @@ def strays(folder):
     return found
 
 
-@pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
-def test_strays_end_with_their_job(tmp_path, stray):
-    """Its exit code is that of the command."""
-    process = start(tmp_path, "sh", "-c", f"{stray} until [ -e go ]; do sleep 0.02; done; exit 3")
-    assert until(lambda: any(SECONDS.encode() in command and b"sh" not in command for command in strays(tmp_path)))
+@pytest.mark.parametrize("descendant", DESCENDANTS.values(), ids=DESCENDANTS)
+def test_descendants(tmp_path, descendant):
+    """Processes that a job leaves behind end with it; its exit code is that of the command."""
+    process = start(tmp_path, "sh", "-c", f"{descendant} until [ -e go ]; do sleep 0.02; done; exit 3")
+    assert until(lambda: any(SECONDS.encode() in command and b"sh" not in command for command in descendants(tmp_path)))
     (tmp_path / "go").touch()
     assert end_of(process) == 3
-    assert strays(tmp_path) == []
+    assert descendants(tmp_path) == []
 
 
-def test_stop_ends_a_job_that_ignores_sigterm_with_all_its_strays(tmp_path):
-    """After the grace, whatever it did to get away."""
-    everything = " ".join(STRAYS.values())
+def test_stop(tmp_path):
+    """`stop` ends a job that ignores SIGTERM after the grace, with all its descendants."""
+    everything = " ".join(DESCENDANTS.values())
     process = start(tmp_path, "sh", "-c", f"trap '' TERM; {everything} echo up; sleep 60; sleep 60")
     assert up(tmp_path)
     process.stop(0.2)
     assert process.returncode == -signal.SIGKILL
-    assert strays(tmp_path) == []
+    assert descendants(tmp_path) == []
 
 
-def test_a_command_dies_with_its_supervisor(tmp_path):
-    """The kernel kills it, as nobody else is left who could."""
+def test_supervisor_killed(tmp_path):
+    """A command dies with its supervisor."""
     process = start(tmp_path, "sh", "-c", f"trap '' TERM; echo $$; echo up; exec sleep {SECONDS}")
     assert up(tmp_path)
     os.kill(process.pid, signal.SIGKILL)
     assert end_of(process) == -signal.SIGKILL
-    assert until(lambda: strays(tmp_path) == [])
+    assert until(lambda: descendants(tmp_path) == [])
 
 
-@pytest.mark.slow
-def test_a_request_to_end_is_followed_by_sigkill(tmp_path):
-    """A supervisor that gets SIGTERM itself, or whose executor has gone, asks for nothing more than that."""
-    process = start(tmp_path, "sh", "-c", f"trap '' TERM; echo up; sleep {SECONDS}; sleep {SECONDS}")
-    assert up(tmp_path)
-    os.kill(process.pid, signal.SIGTERM)
-    assert end_of(process) == -signal.SIGKILL
-    assert strays(tmp_path) == []
-
-
-def test_stop_lets_a_job_end_by_itself(tmp_path):
-    """It may clean up after SIGTERM, and choose its exit code."""
+def test_grace(tmp_path):
+    """`stop` lets a job end by itself, with its own exit code."""
     process = start(tmp_path, "sh", "-c", "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
     assert up(tmp_path)
     process.stop(20.0)
@@ -118,20 +108,20 @@ def test_stop_lets_a_job_end_by_itself(tmp_path):
 
 
 @pytest.mark.slow
-def test_strays_end_when_the_executor_is_killed(tmp_path):
-    """Nobody asks for it then but the end of a pipe."""
-    everything = " ".join(STRAYS.values())
+def test_executor_killed(tmp_path):
+    """Descendants of a job end when the executor is killed."""
+    everything = " ".join(DESCENDANTS.values())
     words = (str(tmp_path), f"trap '' TERM; {everything} echo up; sleep 60; sleep 60")
     executor = subprocess.Popen([sys.executable, "-c", EXECUTOR, *words])
     assert up(tmp_path)
-    assert len(strays(tmp_path)) > len(STRAYS)
+    assert len(descendants(tmp_path)) > len(DESCENDANTS)
     executor.kill()
     executor.wait()
-    assert until(lambda: strays(tmp_path) == [])
+    assert until(lambda: descendants(tmp_path) == [])
 
 
-def test_a_command_has_its_own_environment_session_and_no_input(tmp_path):
-    """Whatever is in its arguments."""
+def test_command(tmp_path):
+    """A command has its arguments, environment and session, and no input."""
     check = "import os, sys; print(os.environ['X'], sys.stdin.read() == '', os.getsid(0) == os.getpid(), sys.argv[1:])"
     long = "y" * 100_000
     process = start(tmp_path, sys.executable, "-c", check, "a b", "", "ü", X="1=2", LONG=long)
@@ -139,8 +129,8 @@ def test_a_command_has_its_own_environment_session_and_no_input(tmp_path):
     assert (tmp_path / "log").read_text() == "1=2 True True ['a b', '', 'ü']\n"
 
 
-def test_a_command_ends_as_it_did(tmp_path):
-    """By a signal, by its code, or without a start."""
+def test_exit_code(tmp_path):
+    """A command ends by a signal, by its code, or without a start."""
     assert end_of(start(tmp_path, "sh", "-c", "kill -SEGV $$")) == -signal.SIGSEGV
     assert end_of(start(tmp_path, "no-such-program")) == 127
     assert "no-such-program does not start: No such file" in (tmp_path / "log").read_text()

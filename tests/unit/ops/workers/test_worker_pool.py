@@ -55,8 +55,8 @@ def finished(*given: Any, **more: Any) -> ProcessWorker:
     return worker
 
 
-def test_launcher_keeps_a_process_for_the_next_tasks_of_its_share(launcher: MakeLauncher) -> None:
-    """The count of each task is exact, whether it finished or was stopped."""
+def test_kept_process(launcher: MakeLauncher) -> None:
+    """A process is kept for the next tasks of its MPS percentage, and the count of each task is exact."""
     one = launcher()
     pids = set()
     for number in range(1, 5):
@@ -74,8 +74,8 @@ def test_launcher_keeps_a_process_for_the_next_tasks_of_its_share(launcher: Make
     assert has_ended(pid)
 
 
-def test_launcher_starts_another_process_for_another_share(launcher: MakeLauncher) -> None:
-    """A share is fixed with the CUDA context; the process used longest ago is ended for a third share."""
+def test_other_percentage(launcher: MakeLauncher) -> None:
+    """Another MPS percentage needs another process; the one used longest ago is ended."""
     one = launcher()
     pids: dict[int, int] = {}
     for pct in (100, 30, 100, 30, 50):
@@ -87,7 +87,8 @@ def test_launcher_starts_another_process_for_another_share(launcher: MakeLaunche
     assert all(map(has_ended, pids.values()))
 
 
-def test_stop_after_the_end_does_not_end_the_next_task(launcher: MakeLauncher) -> None:
+def test_late_stop(launcher: MakeLauncher) -> None:
+    """A stop after the end of a task does not end the next one."""
     one = launcher()
     for number in range(20):
         worker = begun(one, "spin:0.01", iterations=1 + number % 3)
@@ -99,7 +100,8 @@ def test_stop_after_the_end_does_not_end_the_next_task(launcher: MakeLauncher) -
         assert not number % 2 or worker.done == 1 + number % 3
 
 
-def test_launcher_does_not_keep_a_worker_that_failed_was_loading_or_has_ended(launcher: MakeLauncher) -> None:
+def test_not_kept(launcher: MakeLauncher) -> None:
+    """A worker that failed, was loading or has ended is not kept."""
     failed = begun(launcher("--fail-after", "20"), iterations=None)
     poll_until(failed, lambda: failed.failure)
     failed.stop()
@@ -117,23 +119,9 @@ def test_launcher_does_not_keep_a_worker_that_failed_was_loading_or_has_ended(la
     assert finished(one).pid != ended.pid
 
 
-def test_launcher_uses_a_spare_if_no_warm_process_has_the_share(launcher: MakeLauncher) -> None:
-    one = launcher(spares=1)
-    first = begun(one)
-    spare = one._spares[0].process.pid
-    second = begun(one, pct=40)
-    assert second.pid == spare
-    for worker in (first, second):
-        poll_until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
-        worker.stop()
-    assert finished(one, pct=40).pid == spare
-
-
-def test_start_together_begins_all_tasks_when_the_last_is_ready(
-    fake: FakeNvml, mps_mode: Callable[[str], Path], launcher: MakeLauncher
-) -> None:
-    """No iteration is counted before the last task is ready."""
-    mps_mode("obeys")
+def test_start_together(fake: FakeNvml, mps_mode: Callable[[str], Path], launcher: MakeLauncher) -> None:
+    """Tasks that are started together begin when the last is ready."""
+    mps_mode("works")
     mps = MpsSession(GPU)
     one = launcher("--load-s", "0.3")
     one._sharing = mps
@@ -153,9 +141,10 @@ def test_start_together_begins_all_tasks_when_the_last_is_ready(
         assert len(device.read().residents) == 2
 
 
-def test_start_together_starts_all_tasks_or_none(fake: FakeNvml) -> None:
+def test_all_or_none(fake: FakeNvml) -> None:
+    """Tasks that are started together all start, or none does."""
     wanted = {n: resident("mobilenet:4@100") for n in range(3)}
-    toys = ToyLauncher(doom="unborn")
+    toys = ToyLauncher(failure="fails-at-start")
     with NvmlDevice(0, toys) as device:
         with pytest.raises(DeviceError, match="out of memory"):
             device.start_together(wanted)
@@ -171,7 +160,9 @@ def test_start_together_starts_all_tasks_or_none(fake: FakeNvml) -> None:
         assert toys.started == []
 
 
-def test_start_ends_warm_processes_if_memory_is_short(fake: FakeNvml) -> None:
+def test_short_memory(fake: FakeNvml) -> None:
+    """Warm processes are ended if memory is short."""
+
     class WarmLauncher(ToyLauncher):
         def end_idle_workers(self) -> None:
             fake.set("free_mib", 40_000.0)
@@ -182,9 +173,8 @@ def test_start_ends_warm_processes_if_memory_is_short(fake: FakeNvml) -> None:
         assert set(device.read().residents) == {0}
 
 
-def test_stand_by_starts_the_spares_before_the_first_task(
-    fake: FakeNvml, launcher: MakeLauncher, tmp_path: Path
-) -> None:
+def test_stand_by(fake: FakeNvml, launcher: MakeLauncher, tmp_path: Path) -> None:
+    """`stand_by` starts the spares before the first task."""
     one = launcher(spares=3)
     with NvmlDevice(0, one) as device:
         device.stand_by()

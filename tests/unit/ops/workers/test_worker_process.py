@@ -1,4 +1,4 @@
-"""Worker processes and their launcher, with real processes of a program that only lets time pass."""
+"""Worker processes and their launcher, with real processes of a program that only sleeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.waiting import until
-from support.worker_checks import GPU, SPIN, ClientEnvironments, descriptors, has_ended, poll_until
+from support.worker_checks import GPU, SPIN, ClientEnvironments, has_ended, poll_until
 
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.ops.workers.worker_process import ProcessWorker
@@ -51,7 +51,8 @@ def begin(
     return worker
 
 
-def test_worker_runs_to_its_end_and_leaves_no_process(start: Start) -> None:
+def test_end(start: Start) -> None:
+    """A worker runs to its end and leaves no process."""
     worker = start(iterations=19.5)
     poll_until(worker, lambda: worker.finished)
     assert worker.ready
@@ -64,8 +65,8 @@ def test_worker_runs_to_its_end_and_leaves_no_process(start: Start) -> None:
     assert worker.stop() == 19.5
 
 
-def test_stop_returns_the_exact_count_of_iterations(start: Start) -> None:
-    """Reports come every 100 ms; the last message has the iterations since then."""
+def test_exact_count(start: Start) -> None:
+    """`stop` returns the exact count of iterations, not that of the last report."""
     worker = start(period_s=60.0)
     poll_until(worker, lambda: worker.ready)
     assert worker.done == 0
@@ -76,19 +77,6 @@ def test_stop_returns_the_exact_count_of_iterations(start: Start) -> None:
     assert (worker.failure, worker.finished) == (None, False)
     assert has_ended(worker.pid)
     assert worker.stop() == done
-
-
-def test_worker_begins_its_iterations_only_after_go(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0, "period_s": 0.01}
-    with ProcessLauncher(ClientEnvironments(), **how) as launcher:
-        worker = launcher.start(1, Workload("spin:2", 1), 50, None, gpu_uuid=GPU)
-        poll_until(worker, lambda: worker.ready)
-        time.sleep(0.05)
-        worker.poll()
-        assert worker.done == 0
-        worker.go()
-        poll_until(worker, lambda: worker.done > 0)
-    assert has_ended(worker.pid)
 
 
 def python(code: str) -> dict[str, Any]:
@@ -110,9 +98,8 @@ NO_MESSAGE = "import os,sys; os.write(int(sys.argv[sys.argv.index('--report-fd')
         (("--load-s", "60"), {"start_timeout_s": 0.3}, "not ready after 0.3 s"),
     ],
 )
-def test_failure_names_the_task_the_error_and_the_log(
-    start: Start, options: tuple[str, ...], how: dict[str, Any], message: str
-) -> None:
+def test_failure(start: Start, options: tuple[str, ...], how: dict[str, Any], message: str) -> None:
+    """A failure names the task, the error and the log."""
     worker = start(*options, **how)
     poll_until(worker, lambda: worker.failure)
     assert worker.failure is not None
@@ -132,7 +119,8 @@ def handles(pid: int, number: signal.Signals) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-def test_stop_kills_a_worker_that_does_not_react(start: Start) -> None:
+def test_stop_kills(start: Start) -> None:
+    """`stop` kills a worker that does not react."""
     worker = start(model="spin:60000", warmup=1, grace_s=0.2)
     # Warm-up takes a minute here. A stopped process cannot react once it has a handler; without one SIGTERM ends it.
     assert until(lambda: handles(worker.pid, signal.SIGTERM))
@@ -142,7 +130,8 @@ def test_stop_kills_a_worker_that_does_not_react(start: Start) -> None:
     assert has_ended(worker.pid)
 
 
-def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
+def test_parent_killed(tmp_path: Path) -> None:
+    """A worker ends with its parent."""
     code = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
@@ -168,40 +157,15 @@ def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("workload", "mps_pct", "iterations", "message"),
     [
-        (RESNET, 50, None, "50 % of the SMs requested, but without MPS"),
-        *[(RESNET, 100, bad, "iterations requested") for bad in (0.0, -1.0, math.nan, math.inf)],
+        (RESNET, 50, None, "without MPS"),
+        *[(RESNET, 100, bad, "iterations") for bad in (0.0, math.nan, math.inf)],
         (Workload("resnet50", 1, engine="tensorrt"), 100, None, "tensorrt"),
     ],
 )
-def test_start_refuses_what_cannot_be_run(
-    workload: Workload, mps_pct: int, iterations: float | None, message: str
-) -> None:
+def test_refused(workload: Workload, mps_pct: int, iterations: float | None, message: str) -> None:
+    """What cannot be run is refused."""
     with pytest.raises(DeviceError, match=message):
         ProcessLauncher().start(1, workload, mps_pct, iterations, gpu_uuid=GPU)
-
-
-def test_start_of_a_missing_command_leaves_no_descriptor_open(tmp_path: Path) -> None:
-    before = descriptors()
-    launcher = ProcessLauncher(command=("/no/such/program",), log_dir=tmp_path)
-    with pytest.raises(DeviceError, match="does not start"):
-        launcher.start(1, RESNET, 100, None, gpu_uuid=GPU)
-    assert descriptors() == before
-
-
-def test_spare_takes_an_order_with_its_environment(tmp_path: Path) -> None:
-    """The share is set after the start of the process, and before it has a CUDA context."""
-    before = descriptors()
-    how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0}
-    with ProcessLauncher(ClientEnvironments(), spares=2, **how) as launcher:
-        workers = [begin(launcher, n, Workload(f"spin:{n + 1}", 1), 30, 5) for n in range(4)]
-        for n, one in enumerate(workers):
-            poll_until(one, lambda one=one: one.closed)  # type: ignore[misc]
-            assert (one.done, one.failure, one.title) == (5, None, f"spin of {n + 1} ms")
-        spares = [one.process.pid for one in launcher._spares]
-        assert len(spares) == 2
-        assert not set(spares) & {one.pid for one in workers}
-    assert all(map(has_ended, [*spares, *(one.pid for one in workers)]))
-    assert descriptors() == before
 
 
 ORDERED = """
@@ -215,7 +179,8 @@ sys.exit(main(sys.argv[1:], make, prepare=lambda: print('ready to take an order'
 
 
 @pytest.mark.parametrize("spares", [0, 1])
-def test_order_changes_the_environment_of_a_running_process(spares: int, tmp_path: Path) -> None:
+def test_spare_environment(spares: int, tmp_path: Path) -> None:
+    """A spare takes the environment of its order, with the MPS percentage, before it has a CUDA context."""
     how: dict[str, Any] = {**python(ORDERED), "log_dir": tmp_path, "spares": spares}
     with ProcessLauncher(ClientEnvironments(), **how) as launcher:
         for share in (30, 60):

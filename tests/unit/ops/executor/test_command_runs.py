@@ -1,4 +1,4 @@
-"""Runs as an operator sees and steers them: lost and closed streams, events, status, the end by `stop`."""
+"""Runs on the command line: closed streams, status, `stop` and signals."""
 
 from __future__ import annotations
 
@@ -34,45 +34,18 @@ def write_jobs(machine, *commands):
     (machine.folder / "jobs.yaml").write_text(jobs_of(*rows))
 
 
-def test_a_run_goes_on_when_nobody_reads_its_output_any_more(machine):
-    """A terminal that was closed ends nothing."""
-    write_jobs(machine, "sleep 1.5", "sleep 1.5")
-    run = machine.start_run()
-    machine.wait_for(machine.started(2))
-    run.stderr.close()
-    run.stdout.close()
-    assert run.wait(PATIENCE_S) == 0
-
-
-@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
-def test_a_run_with_closed_streams_completes(machine, closed) -> None:
-    """As under a supervisor that gives it none."""
+def test_closed_streams(machine) -> None:
+    """A run without standard streams completes."""
     write_jobs(machine, "true", "true")
-    shell = ("sh", "-c", f'"$@" {closed}', "sh")
+    shell = ("sh", "-c", '"$@" <&- >&- 2>&-', "sh")
     run = machine.start_run(before=shell, stdin=subprocess.DEVNULL)
     _, errors = run.communicate(timeout=PATIENCE_S)
     assert (run.returncode, b"Traceback" in errors) == (0, False), errors
     assert (machine.run / "jobs.csv").read_text().count(",completed,") == 2
 
 
-def test_the_operator_hears_of_failures_lost_gpus_and_refused_clocks(machine):
-    """A line each, with the GPU or the job; none is missing at the end."""
-    write_jobs(machine, "until [ -e lost ]; do sleep 0.1; done", "exit 3")
-    machine.environment["FAKENVML_FAIL"] = "nvmlDeviceSetGpuLockedClocks=4,set:count=2"
-    run = machine.start_run("--allow-clocks")
-    machine.wait_for(machine.started(2))
-    machine.set("lost0", 1)
-    machine.set("lost1", 1)
-    _, errors = run.communicate(timeout=PATIENCE_S)
-    lines = errors.decode().splitlines()
-    assert any("--allow-clocks is refused on every GPU" in line for line in lines)
-    assert any(kill_drill.UUID in line and "lost:" in line for line in lines)
-    assert any(" j1: " in line and "exit code 3" in line for line in lines)
-    assert run.returncode == 1
-
-
-def test_status_and_stop_of_a_run_that_goes_on(machine):
-    """`stop` is SIGTERM: the run ends in order, writes its report, and can be continued."""
+def test_status_and_stop(machine):
+    """`status` shows a run; `stop` ends it in order, with a report, to be continued."""
     write_jobs(machine, "true", "sleep 600")
     run = machine.start_run()
     machine.wait_for(lambda: machine.entries("end"))
@@ -80,25 +53,23 @@ def test_status_and_stop_of_a_run_that_goes_on(machine):
     assert (found["alive"], found["pid"]) == (True, run.pid)
     assert found["counts"] == {"waiting": 0, "running": 1, "completed": 1, "failed": 0}
     assert [(row["job"], row["gpu"]) for row in found["running"]] == [("j1", kill_drill.UUID)]
-    assert f"runs, process {run.pid}" in CLI.invoke(app, ["jobs", "status", str(machine.run)]).stdout
 
     assert CLI.invoke(app, ["jobs", "stop", str(machine.run)]).exit_code == 0
     _, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 128 + signal.SIGTERM
-    assert b"SIGTERM: jobs are ended" in errors
+    assert b"SIGTERM" in errors
     assert (machine.run / "report.txt").read_text() == read_report(machine.run).text()
     assert (machine.run / "jobs.csv").read_text().count(",completed,") == 1
 
     again = CLI.invoke(app, ["jobs", "stop", str(machine.run)])
-    assert (again.exit_code, "a run without an executor" in again.stderr) == (2, True)
+    assert again.exit_code == 2
     after = RunStatus(machine.run)
     assert (after.alive, after.state.counts()["waiting"], after.state.running) == (False, 1, [])
-    assert "continue with: heshare jobs run --resume" in after.text(time.time())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_other_signals_end_a_run_in_order_as_well(machine, number):
-    """Also where two of them come in a row: the GPUs are given back all the same."""
+def test_signals(machine, number):
+    """SIGINT and SIGHUP end a run in order, also if two come in a row."""
     write_jobs(machine, "trap '' TERM; touch up; sleep 600 & wait; wait")
     run = machine.start_run(stdout=subprocess.DEVNULL)
     machine.wait_for((machine.folder / "up").exists)
@@ -107,6 +78,6 @@ def test_other_signals_end_a_run_in_order_as_well(machine, number):
     run.send_signal(number)
     _, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 128 + number
-    assert f"ended by {number.name}; continue with: heshare jobs run --resume jobs-run".encode() in errors
+    assert number.name.encode() in errors
     assert (machine.run / "report.txt").exists()
     assert list((machine.folder / "state" / "heshare").glob("*.json")) == []

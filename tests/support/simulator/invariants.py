@@ -1,4 +1,4 @@
-"""What a run promises whatever fails: judged at each start of a job, after each session, and at the end.
+"""Invariants of a run, whatever fails: checked at each start of a job, after each session, and at the end.
 
 The report and the status, which the user reads, are compared with what really happened on the machine, before any
 `heshare restore`, unless the cleanup process was killed as well.
@@ -16,7 +16,7 @@ from typing import Any
 
 from support.simulator.machine import LIMIT_W, Card, JobRun, Machine
 from support.simulator.process import SimProcess, WatchedFiles
-from support.simulator.schedule import LIES, Schedule
+from support.simulator.schedule import UNTRUE_READINGS, Schedule
 
 from heshare.ops.executor.job_tasks import FREE_ATTEMPTS
 from heshare.ops.jobs import entries, run_journal
@@ -46,7 +46,7 @@ def _entry(line: bytes) -> Any:
         return None
 
 
-class Promises:
+class Invariants:
     """Watches a machine and the folder of a run, and notes on the machine what is broken."""
 
     def __init__(self, machine: Machine, schedule: Schedule, files: WatchedFiles, folder: Path, state: Path) -> None:
@@ -59,7 +59,7 @@ class Promises:
         machine.starting, machine.locking = self._job_starts, self._clock_is_locked
         files.removing = self._file_goes
 
-    # The journal, read independently of the code that is judged.
+    # The journal, read independently of the code that is checked.
 
     def entries(self, folder: Path | None = None, *, synced: bool = False) -> list[Any]:
         path = (folder or self._folder) / run_journal.NAME
@@ -93,7 +93,7 @@ class Promises:
 
     def _job_starts(self, run: JobRun) -> None:
         machine, card = self._machine, run.card
-        if run.process.name == "rival":
+        if run.process.name == "second":
             machine.violate(f"{card.uuid} has jobs of two runs")
             run.process.kill()
         placed: Counter[str] = Counter()
@@ -143,10 +143,10 @@ class Promises:
 
     def given_back(self, process: SimProcess, *, unreleased: bool) -> None:
         """Judge what a session that ended in order has left, before anybody else looks after it."""
-        sick = self._schedule.has("hung", "lost")
-        if unreleased and not sick:
+        faulty = self._schedule.has("hung", "lost")
+        if unreleased and not faulty:
             self._machine.violate("something could not be given back, although every card replies")
-        self._left(process, "the session", clocks=not sick)
+        self._left(process, "the session", clocks=not faulty)
 
     def cleaned(self, process: SimProcess) -> None:
         """Judge what is left once the cleanup process is done."""
@@ -221,16 +221,16 @@ class Promises:
         """Compare the energy of a GPU with what it really drew, from its first reading to its last account."""
         card = self._machine.cards[row["uuid"]]
         windows = self._windows(card)
-        lies = self._schedule.has(*LIES)
-        if not windows or (lies and len(windows) > 1):
+        untrue = self._schedule.has(*UNTRUE_READINGS)
+        if not windows or (untrue and len(windows) > 1):
             return
         drawn_j = sum(card.energy_at(last_s) - card.energy_at(first_s) for first_s, last_s in windows)
         all_j = card.energy_at(windows[-1][1]) - card.energy_at(windows[0][0])
         for what, said_j, true_j in (("energy", "energy_j", drawn_j), ("between", "between_j", all_j - drawn_j)):
-            if abs(row[said_j] - true_j) > 1e-3 + 1e-6 * all_j + (estimated_j if lies else 0.0):
+            if abs(row[said_j] - true_j) > 1e-3 + 1e-6 * all_j + (estimated_j if untrue else 0.0):
                 found = f"{row[said_j]:.3f} J where it drew {true_j:.3f} J"
                 self._machine.violate(f"{what} of {card.uuid}: {found} ({len(windows)} sessions)")
-        if lies or self._schedule.has("hung", "lost"):
+        if untrue or self._schedule.has("hung", "lost"):
             return
 
         idle_j = sum(card.idle_at(last_s) - card.idle_at(first_s) for first_s, last_s in windows)
