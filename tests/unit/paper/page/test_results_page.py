@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from support.made_once import made_once
 from support.made_up_outputs import NOTEBOOK, write_outputs
 
 from heshare.paper.claims import claim_table
@@ -37,21 +38,25 @@ class Parsed(HTMLParser):
         self.links += [str(known[name]) for name in ("href", "src") if known.get(name)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page") / "figures"
-    copies = write_outputs(folder)
-    results_page.write(folder, claim_table.write(folder), copies)
-    return folder
+    return made_once(tmp_path_factory, "results_page", write_pages) / "figures"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pages of a folder in which nothing has been made."""
-    folder = tmp_path_factory.mktemp("empty") / "figures"
-    folder.mkdir()
-    results_page.write(folder, claim_table.write(folder), folder)
-    return folder
+    return made_once(tmp_path_factory, "empty_page", write_empty_pages) / "figures"
+
+
+def write_pages(top: Path) -> None:
+    copies = write_outputs(top / "figures")
+    results_page.write(top / "figures", claim_table.write(top / "figures"), copies)
+
+
+def write_empty_pages(top: Path) -> None:
+    (top / "figures").mkdir()
+    results_page.write(top / "figures", claim_table.write(top / "figures"), top / "figures")
 
 
 def test_same_bytes(folder: Path) -> None:
