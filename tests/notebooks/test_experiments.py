@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -13,7 +12,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from heshare.shared.files import PACKAGE, root
 
@@ -108,94 +106,90 @@ def clone(shared: Checkout) -> Checkout:
     return shared
 
 
-def test_the_papers_run_writes_to_figures_the_same_twice(clone: Checkout) -> None:
+def test_papers_run(clone: Checkout) -> None:
+    """The paper's run writes to `figures/`, the same bytes twice; saved outputs of a notebook change no code."""
     write_notebook(clone.source, PARAMETERS, BEGIN, WORK, ran=True)
     words = ("notebook", "run", NAME)
     assert clone.heshare(*words).returncode == 0
     said, first = clone.sidecar("figures"), clone.figures()
     assert said["profile"] == "paper"
     assert said["run"] == {"by": "heshare notebook run", "changed_parameters": {}, "edited": False}
-    assert said["notebook_sha256"] == hashlib.sha256(clone.source.read_bytes()).hexdigest()
-    assert (said["git_commit"], said["heshare_sha256"]) == (f"{clone.commit}+", None), "saved outputs change no code"
+    assert (said["git_commit"], said["heshare_sha256"]) == (f"{clone.commit}+", None)
     assert clone.heshare(*words, "--out", "figures").returncode == 0
     assert clone.figures() == first
     assert str(clone.top) not in json.dumps(said)
 
 
-def test_a_kernel_as_of_jupyterlab_leaves_figures_as_they_are(clone: Checkout) -> None:
-    """In the notebooks' folder, of a copy, in which a parameter and a cell are other ones."""
+def test_by_hand(clone: Checkout) -> None:
+    """A notebook run by hand, as in JupyterLab, with a changed parameter, writes to `build/mine`."""
+    from nbclient import NotebookClient
+
     changed = PARAMETERS.replace("10", "12")
     book = nbformat.v4.new_notebook()
-    own = "tasks = tasks + 1"
-    book.cells = [nbformat.v4.new_code_cell(source) for source in (changed, BEGIN, own, WORK)]
+    book.cells = [nbformat.v4.new_code_cell(source) for source in (changed, BEGIN, "tasks = tasks + 1", WORK)]
     folder = {"metadata": {"path": str(clone.source.parent)}}
     NotebookClient(book, kernel_name="python3", resources=folder, timeout=600).execute(env=clone.environment())
     assert clone.untouched()
     said = clone.sidecar()
-    assert "outputs go to build/mine/01_toy/" in book.cells[1].outputs[0].text
+    assert f"build/mine/{NAME}/" in book.cells[1].outputs[0].text
     assert (said["profile"], said["notebook_sha256"]) == ("custom", None)
     assert said["run"] == {"by": "hand", "changed_parameters": {"tasks": 12}}
-    assert said["parameters"]["tasks"] == 12
     rows = json.loads((clone.top / f"build/mine/{NAME}/claims/{NAME}.json").read_text())
     assert {row["profile"] for row in rows} == {"custom"}
 
 
-def test_the_runner_with_other_parameters_leaves_figures_as_they_are(clone: Checkout) -> None:
+def test_other_parameters(clone: Checkout) -> None:
+    """The runner with other parameters writes to `build/mine`; `figures/` is refused for them."""
     done = clone.heshare("notebook", "run", "01", "-p", "tasks=8")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"1 notebook, 4 files in build/mine/{NAME}/, with the profile custom\n"
     assert clone.untouched()
     said = clone.sidecar()
     assert said["profile"] == "custom"
     assert said["run"] == {"by": "heshare notebook run", "changed_parameters": {"tasks": 8}, "edited": False}
-    assert said["notebook_sha256"] == hashlib.sha256(clone.source.read_bytes()).hexdigest()
     assert not (clone.top / "build/notebooks/paper").exists(), "the executed copies of the paper's run stay"
-    listed = clone.heshare("notebook", "claims", "--out", f"build/mine/{NAME}")
-    assert "1 reproduced" in listed.stdout
+
     for words in (["-p", "tasks=8"], ["--profile", "smoke"]):
         refused = clone.heshare("notebook", "run", "01", *words, "--out", "figures")
         assert refused.returncode == 2
-        assert refused.stderr.count("\n") == 1
         assert f"build/mine/{NAME}/" in refused.stderr
     assert clone.untouched()
 
 
-def test_an_edited_notebook_leaves_figures_as_they_are(clone: Checkout) -> None:
+def test_edited_notebook(clone: Checkout) -> None:
+    """An edited notebook writes to `build/mine`; `figures/` is refused for it."""
     write_notebook(clone.source, PARAMETERS.replace("10", "9"), BEGIN, WORK)
-    refused = clone.heshare("notebook", "run", "--group", "all", "--out", "figures")
-    assert refused.returncode == 2
-    assert "code that differs from the commit's" in refused.stderr
+    assert clone.heshare("notebook", "run", "--group", "all", "--out", "figures").returncode == 2
     assert clone.heshare("notebook", "run", NAME).returncode == 0
     assert clone.untouched()
     said = clone.sidecar()
     assert said["profile"] == "custom"
     assert said["run"] == {"by": "heshare notebook run", "changed_parameters": {}, "edited": True}
-    assert said["notebook_sha256"] == hashlib.sha256(clone.source.read_bytes()).hexdigest()
 
 
-def test_changed_code_of_the_package_is_named_and_needs_out_for_figures(clone: Checkout) -> None:
+def test_changed_package(clone: Checkout) -> None:
+    """Changed code of the package is in the provenance, and needs `--out` to write to `figures/`."""
     (clone.top / "heshare/own.py").write_text('"""Mine."""\n')
     assert clone.heshare("notebook", "run", NAME).returncode == 0
     assert clone.untouched()
     said = clone.sidecar()
     assert said["git_commit"] == f"{clone.commit}+"
     assert len(said["heshare_sha256"]) == 64
+
     done = clone.heshare("notebook", "run", NAME, "--out", "figures")
     assert done.returncode == 0, "the author at work, by make figures"
     again = clone.sidecar("figures")
     assert (again["profile"], again["heshare_sha256"]) == ("paper", said["heshare_sha256"])
 
 
-def test_copies_and_new_notebooks_are_run_by_name_only(clone: Checkout) -> None:
+def test_copied_notebook(clone: Checkout) -> None:
+    """Copies and new notebooks are in no group and are run by their name."""
     copy = clone.source.with_name(f"{NAME}-Copy1.ipynb")
     write_notebook(copy, PARAMETERS, BEGIN, WORK.replace("[tasks]", "[tasks * 2]"))
     nbformat.write(nbformat.v4.new_notebook(), clone.source.with_name("Untitled.ipynb"))
     listed = clone.heshare("notebook", "list")
-    assert listed.returncode == 0, listed.stderr
     assert listed.stdout.splitlines()[0] == NAME
-    assert f"run by name only: {NAME}-Copy1, Untitled" in listed.stdout
-    done = clone.heshare("notebook", "run", "--group", "all", "--profile", "smoke")
-    assert (done.returncode, done.stdout) == (0, "1 notebook, 4 files in build/smoke/\n"), done.stderr
+    assert f"{NAME}-Copy1, Untitled" in listed.stdout
+
     assert clone.heshare("notebook", "run", copy.stem).returncode == 0
     assert clone.untouched()
     said = clone.sidecar(f"build/mine/{copy.stem}")

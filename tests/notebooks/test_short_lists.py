@@ -24,7 +24,8 @@ SHORT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHORT)
-def test_a_notebook_runs_with_short_lists(name: str, tmp_path: Path) -> None:
+def test_short_lists(name: str, tmp_path: Path) -> None:
+    """A notebook runs with each of its lists cut to one entry."""
     found = parameters.find([name])
     run_notebooks.run(found, profile="smoke", given=SHORT[name], out=tmp_path, jobs=1, quiet=True)
     assert set(parameters.read(found[0]).outputs) <= {path.stem for path in tmp_path.glob("*.json")}

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import nbformat
 import pandas as pd
 
@@ -17,7 +16,6 @@ from heshare.paper import tables
 from heshare.paper.claims.claim_table import evaluate_claim
 from heshare.paper.claims.factorial import AXES
 from heshare.paper.claims.paper_claims import paper_claims
-from heshare.paper.figures import style
 from heshare.paper.page import fig6_plans
 from heshare.paper.page.first_screen import CELLS, RANGES
 from heshare.paper.provenance import sidecar
@@ -60,6 +58,10 @@ def _sidecar(folder: Path, name: str, suffixes: tuple[str, ...], profile: str) -
 
 
 def _figure(folder: Path, name: str, profile: str) -> None:
+    import matplotlib.pyplot as plt
+
+    from heshare.paper.figures import style
+
     with style.using():
         fig, ax = plt.subplots(figsize=(style.PAGE_IN, 2.4) if name in WIDE else (style.COLUMN_IN, 1.8))
         ax.plot([0, 1], [0, 1])

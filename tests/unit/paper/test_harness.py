@@ -34,13 +34,6 @@ def test_every_system_of_a_repetition_gets_the_tasks_of_that_repetition() -> Non
     assert {task.arrival_s for task in drawn} == {0.0}
 
 
-def test_equal_tasks_have_one_duration_and_the_models_of_the_recipe() -> None:
-    recipe = SMALL.draw(rng=np.random.default_rng(1))
-    (equal,) = harness.vary(SMALL, durations=["equal"])
-    same = equal.draw(rng=np.random.default_rng(1))
-    assert [task.workload for task in same] == [task.workload for task in recipe]
-
-
 def test_a_change_pairs_repetitions_and_averages_settings() -> None:
     values = {("A", 0): (2.0, 8.0), ("B", 0): (4.0, 16.0), ("A", 1): (3.0, 3.0), ("B", 1): (3.0, 3.0)}
     rows = [

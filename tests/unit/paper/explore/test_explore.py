@@ -131,20 +131,6 @@ def test_explore_refuses_runs_of_other_tasks(front: hs.Front) -> None:
         hs.explore(front, runs={"fifo": hs.run(3, CLUSTER, "fifo")})
 
 
-def test_colours_of_lines_and_texts_follow_the_page(front: hs.Front) -> None:
-    html = hs.explore(front).html
-    assert "prefers-color-scheme: dark" in html
-    config = data_of(html)["timeline"]["config"]
-    assert config["axis"]["labelColor"] == "var(--ink)"
-    plus = hs.explore(front, series="HeShare+")
-    assert "#000000" not in json.dumps(data_of(plus.html)["front"]), "black marks could not be seen on a dark page"
-
-
-def test_explore_refuses_a_folder(front: hs.Front, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="Name a file"):
-        hs.explore(front, tmp_path)
-
-
 def test_no_text_of_a_card_ends_or_opens_a_script_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front_page, "_vega", lambda: "")
     evil = {"about": {"0": "<!--<script></script>"}}

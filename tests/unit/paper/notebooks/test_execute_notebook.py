@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -36,22 +35,8 @@ def toy_notebook(folder: Path, *cells: str, name: str = "toy", cell: str | None 
 
 
 @pytest.mark.slow
-def test_execute_moves_outputs_and_runs_this_interpreter_in_the_checkout(tmp_path: Path) -> None:
-    kernel = (
-        "import sys, os, json\n(Path(out_dir) / 'kernel.json').write_text(json.dumps([sys.executable, os.getcwd()]))"
-    )
-    book = toy_notebook(tmp_path, WRITE, kernel)
-    done = execute(book, {"seed": 7, "profile": "smoke"}, tmp_path / "out", tmp_path / "copies")
-    assert (tmp_path / "out/fig01_toy.csv").read_text() == "7 smoke"
-    executable, folder = json.loads((tmp_path / "out/kernel.json").read_text())
-    assert Path(executable) == Path(sys.executable)
-    assert Path(folder) == parameters.folder().parent
-    assert done.executed.is_file()
-    assert not list((tmp_path / "out").glob(".*")), "the staging folder is gone"
-
-
-@pytest.mark.slow
-def test_execute_does_not_use_a_users_kernel_of_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each notebook runs in a new process of this Python, in the checkout, whatever kernels the user has."""
     spec = tmp_path / "jupyter" / "kernels" / "python3"
     spec.mkdir(parents=True)
     (spec / "kernel.json").write_text(
@@ -59,8 +44,27 @@ def test_execute_does_not_use_a_users_kernel_of_the_same_name(tmp_path: Path, mo
     )
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
-    execute(toy_notebook(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
-    assert (tmp_path / "out/fig01_toy.pdf").is_file()
+    cell = (
+        "import json, os, sys\n"
+        "about = [os.getpid(), sys.executable, os.getcwd(), os.environ['TZ'], os.getsid(0)]\n"
+        "(Path(out_dir) / 'kernel.json').write_text(json.dumps(about))"
+    )
+
+    kernels = []
+    for name in ("a", "b"):
+        book = toy_notebook(tmp_path, WRITE, cell, name=name)
+        done = execute(book, {"seed": 7, "profile": "smoke"}, tmp_path / name, tmp_path / "copies")
+        assert done.executed.is_file()
+        assert (tmp_path / name / "fig01_toy.csv").read_text() == "7 smoke"
+        assert not list((tmp_path / name).glob(".*")), "the staging folder is gone"
+        kernels.append(json.loads((tmp_path / name / "kernel.json").read_text()))
+
+    assert kernels[0][0] != kernels[1][0]
+    for _, executable, folder, zone, session in kernels:
+        assert Path(executable) == Path(sys.executable)
+        assert Path(folder) == parameters.folder().parent
+        assert zone == "UTC"
+        assert session != os.getsid(0), "Ctrl-C is for the runner, which ends its kernels"
 
 
 @pytest.mark.slow
@@ -69,14 +73,13 @@ def test_execute_does_not_use_a_users_kernel_of_the_same_name(tmp_path: Path, mo
     [
         ((WRITE, "raise SystemExit(0)", "late = 1"), "ended early"),
         ((WRITE, "1 / 0"), "ZeroDivisionError"),
-        (("pass",), "declared but not written: fig01_toy.pdf"),
-        ((WRITE, "(Path(out_dir) / 'fig01_toy.png').write_text('')"), "not written: fig01_toy.png"),
+        (("pass",), "fig01_toy.pdf"),
+        ((WRITE, "(Path(out_dir) / 'fig01_toy.png').write_text('')"), "fig01_toy.png"),
     ],
     ids=["system exit", "error", "missing output", "empty output"],
 )
-def test_execute_of_a_failed_notebook_leaves_the_old_outputs(
-    tmp_path: Path, cells: tuple[str, ...], message: str
-) -> None:
+def test_failed_notebook(tmp_path: Path, cells: tuple[str, ...], message: str) -> None:
+    """A notebook that fails, or lacks an output, leaves the old outputs as they were."""
     out = tmp_path / "out"
     out.mkdir()
     (out / "fig01_toy.csv").write_text("before")
@@ -89,72 +92,62 @@ def test_execute_of_a_failed_notebook_leaves_the_old_outputs(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"sed": "7"}, "Did you mean 'seed'"),
-        ({"seed": "seven"}, "a whole number"),
-        ({"seed": 1.5}, "a whole number"),
-        ({"seed": True}, "a whole number"),
-        ({"fast": "1"}, "a truth value"),
-        ({"sizes": "4"}, "a list"),
-        ({"sizes": "['a']"}, "a list"),
+        ({"sed": "7"}, "'seed'"),
+        ({"seed": "seven"}, "whole number"),
+        ({"seed": 1.5}, "whole number"),
+        ({"seed": True}, "whole number"),
+        ({"fast": "1"}, "truth value"),
+        ({"sizes": "4"}, "list"),
+        ({"sizes": "['a']"}, "list"),
         ({"profile": "smoke"}, "--profile"),
         ({"out_dir": "x"}, "--out"),
     ],
 )
-def test_run_refuses_bad_parameters_before_a_notebook_runs(
-    tmp_path: Path, given: dict[str, object], message: str
-) -> None:
+def test_bad_parameters(tmp_path: Path, given: dict[str, object], message: str) -> None:
+    """Bad parameters are refused before a notebook runs."""
     book = toy_notebook(tmp_path, WRITE)
     with pytest.raises(InputError, match=message):
         run_notebooks.run([book.path], profile="smoke", given=given, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_check_parses_text_as_the_type_of_the_default(tmp_path: Path) -> None:
+def test_parameters_from_text(tmp_path: Path) -> None:
+    """Text is read as the type of the default."""
     given = {"seed": "7", "rate": "1e-3", "fast": "true", "sizes": "[1, 2]"}
-    assert parameters.check(toy_notebook(tmp_path), given) == {
-        "seed": 7,
-        "rate": 1e-3,
-        "fast": True,
-        "sizes": [1, 2],
-    }
+    read = {"seed": 7, "rate": 1e-3, "fast": True, "sizes": [1, 2]}
+    assert parameters.check(toy_notebook(tmp_path), given) == read
     assert parameters.check(toy_notebook(tmp_path), {"rate": 2}) == {"rate": 2.0}
 
 
 @pytest.mark.parametrize("cell", ["seed = 0\ndoubled = seed * 2", "seed: int = 0", "import os", "seed = max(1, 2)"])
-def test_read_refuses_a_parameters_cell_with_other_code_than_literals(tmp_path: Path, cell: str) -> None:
-    with pytest.raises(InputError, match=r"literal"):
+def test_parameters_cell(tmp_path: Path, cell: str) -> None:
+    """A cell of parameters has literals alone; a file that is no notebook is refused."""
+    with pytest.raises(InputError, match="literal"):
         toy_notebook(tmp_path, cell=cell)
-
-
-def test_read_refuses_a_file_that_is_no_notebook(tmp_path: Path) -> None:
     (tmp_path / "x.ipynb").write_text("hello")
     with pytest.raises(InputError, match="no notebook"):
         parameters.read(tmp_path / "x.ipynb")
 
 
 @pytest.mark.slow
-def test_run_reports_every_failure_and_keeps_the_other_outputs(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_failures_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A run names every failure and keeps the outputs of the other notebooks."""
     books = [toy_notebook(tmp_path, WRITE, name="a"), toy_notebook(tmp_path, "1 / 0", name="b")]
-    with pytest.raises(NotebookError, match=r"(?s)b: cell .* ZeroDivisionError.*others are in place: a\."):
+    with pytest.raises(NotebookError, match=r"(?s)b: cell .* ZeroDivisionError"):
         run_notebooks.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out", jobs=1)
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 smoke"
-    told = capfd.readouterr().err
-    assert {"a: started", "b: started"} <= set(told.splitlines())
-    assert re.search(r"(?m)^\[[12]/2\] a: \d+\.\d s, 4 files$", told)
-    assert re.search(r"(?m)^\[[12]/2\] b: failed$", told)
+    assert "b: failed" in capfd.readouterr().err
 
 
-def test_folder_for_refuses_an_unknown_profile() -> None:
-    with pytest.raises(InputError, match="Did you mean 'paper'"):
+def test_unknown_profile() -> None:
+    """An unknown profile is refused with the nearest known one."""
+    with pytest.raises(InputError, match="'paper'"):
         output_folders.folder_for("papr")
 
 
-def test_execute_starts_a_kernel_once_more_that_ends_before_it_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As one does whose port another process has taken."""
+@pytest.mark.slow
+def test_second_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that ends before it is ready, as one does whose port another process has taken, is started again."""
     interpreter, first = tmp_path / "interpreter", tmp_path / "first"
     interpreter.write_text(f'#!/bin/sh\n[ -e {first} ] && exec {sys.executable} "$@"\ntouch {first}; exit 1\n')
     interpreter.chmod(0o755)
@@ -162,19 +155,3 @@ def test_execute_starts_a_kernel_once_more_that_ends_before_it_is_ready(
     execute(toy_notebook(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
     assert first.exists()
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 paper"
-
-
-@pytest.mark.slow
-def test_execute_runs_each_kernel_in_a_process_with_pinned_variables(tmp_path: Path) -> None:
-    cell = (
-        "import json, os, math\n"
-        "before, math.left_behind = getattr(math, 'left_behind', ''), 'here'\n"
-        "(Path(out_dir) / 'kernel.json').write_text(json.dumps([os.getpid(), before, os.environ['TZ'], os.getsid(0)]))"
-    )
-    kernels = []
-    for name in ("a", "b"):
-        execute(toy_notebook(tmp_path, WRITE, cell, name=name), {}, tmp_path / name, tmp_path / "copies")
-        kernels.append(json.loads((tmp_path / name / "kernel.json").read_text()))
-    assert kernels[0][0] != kernels[1][0]
-    assert [kernel[1:3] for kernel in kernels] == [["", "UTC"]] * 2
-    assert os.getsid(0) not in {kernel[3] for kernel in kernels}, "Ctrl-C is for the runner, which ends its kernels"

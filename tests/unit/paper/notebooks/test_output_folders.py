@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heshare.paper.figures import style
-from heshare.paper.notebooks import notebook, output_folders, parameters
+from heshare.paper.notebooks import output_folders, parameters
 from heshare.paper.provenance import commit
 from heshare.paper.provenance.run_record import RunRecord
 from heshare.shared.errors import InputError
@@ -47,13 +46,16 @@ def test_figures_is_refused_for_what_is_not_the_papers(package: str | None, fold
 
 @pytest.mark.parametrize("name", ["02_system", "90_live"])
 def test_setup_by_hand_chooses_build_mine(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from heshare.paper.figures import style
+    from heshare.paper.notebooks import notebook
+
     values = dict(parameters.read(parameters.find([name])[0]).defaults)
     with style.using():
         ctx = notebook.setup(name, values, outputs=["x02z_own"])
     assert ctx.out == root() / "build/mine" / name
     assert (ctx.profile, ctx.run.by_hand, ctx.notebook.outputs) == ("custom", True, ("x02z_own",))
     assert f"build/mine/{name}/" in capsys.readouterr().out
-    with pytest.raises(InputError, match="outside figures/"):
+    with pytest.raises(InputError, match="figures/"):
         notebook.setup(name, {**values, "out_dir": str(root() / "figures")}, outputs=[])
-    with pytest.raises(InputError, match="found no seed"):
+    with pytest.raises(InputError, match="seed"):
         notebook.setup(name, {key: value for key, value in values.items() if key != "seed"}, outputs=[])

@@ -95,12 +95,6 @@ def test_policies_do_not_change_each_others_runs() -> None:
     )
 
 
-def test_fewer_image_tasks_are_a_part_of_more() -> None:
-    runs = language_study.serve(SERVING, [1, 4], {"one": "fifo"}, seeds=1)
-    energy_j = runs["energy_active_j"].tolist()
-    assert energy_j[0] < energy_j[1]
-
-
 def test_worth_is_the_change_against_one_task_at_a_time() -> None:
     rows = [
         {"repetition": number, "images": 4, "title": title, **dict.fromkeys(language_study.MEASURES, value)}

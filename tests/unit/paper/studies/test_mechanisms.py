@@ -23,16 +23,6 @@ REMOVED: dict[str, Any] = {
 PLANS = {"Trade-off": "heshare:trade-off(generations=10)", **REMOVED}
 
 
-def test_without_order_tasks_run_as_they_are_numbered() -> None:
-    streams = Repetition(0, 0)
-    policy = mechanisms.WithoutOrder()
-    cluster = Cluster.parse("1xT4,1xA100")
-    policy.reset(cluster, DevicePredictor(), streams.rng(POLICY))
-    for queue in policy.plan(streams.task_set(6)):
-        order = [task for batch in queue for task in batch.tasks]
-        assert order == sorted(order)
-
-
 def test_a_plan_takes_what_it_states_if_the_predictor_is_never_wrong() -> None:
     runs = harness.run(SETTING, PLANS, seeds=2)
     stated = mechanisms.stated([SETTING], PLANS, seeds=2)

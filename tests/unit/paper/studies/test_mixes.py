@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 
 import heshare as hs
 from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.paper import harness
 from heshare.paper.claims.paper_claims import paper_claims
-from heshare.paper.figures import mix_panels, style
 from heshare.paper.harness import JCT
 from heshare.paper.studies import mixes
-
-TITLES = ["Morak", "Trade-off"]
 
 
 def runs(values: dict[tuple[str, str], float]) -> pd.DataFrame:
@@ -77,41 +70,3 @@ def test_the_papers_ratio_is_that_of_its_reduction() -> None:
     reduction = paper_claims()["G1", "Morak"].value
     assert 100 * (1 / mixes.implied("G1", "Morak") - 1) == pytest.approx(reduction)
     assert mixes.implied("G1", "Morak", 0.9) == pytest.approx(0.9 * mixes.implied("G1", "Morak"))
-
-
-@pytest.fixture
-def figures() -> Iterator[list[Figure]]:
-    with style.using():
-        made: list[Figure] = []
-        yield made
-        for figure in made:
-            plt.close(figure)
-
-
-def test_mixes_are_bars_with_ratios_and_the_papers_values_below(figures: list[Figure]) -> None:
-    clusters = ["2xT4,2xV100", "1xA100"]
-    frame = pd.concat([SMALL.assign(cluster=cluster) for cluster in clusters])
-    over = pd.concat(
-        [mixes.ratios(frame, "Trade-off", JCT, ["load"]), mixes.ratios(frame, "Trade-off", JCT).assign(load="all")]
-    )
-    figures.append(mix_panels.over_mixes(frame, over, JCT, systems=TITLES, paper={("all", "Morak"): 1.5}))
-    low, high, below = figures[0].axes
-    assert [ax.get_title() for ax in (low, high)] == ["low load", "high load"]
-    assert [label.get_text() for label in low.get_xticklabels()] == ["2 T4\n2 V100", "1 A100"]
-    assert [bar.get_height() for bar in below.containers[0]] == pytest.approx([2.0, 8.0, 4.0])
-    (tick,) = [
-        line for line in below.collections if isinstance(line, LineCollection) and line.get_label() == "the paper"
-    ]
-    start, end = tick.get_segments()[0]
-    bar = below.containers[0][2]
-    assert (start[0], end[0], start[1]) == pytest.approx((bar.get_x(), bar.get_x() + bar.get_width(), 1.5))
-
-
-def test_one_type_of_gpu_has_lines_over_the_number_of_tasks(figures: list[Figure]) -> None:
-    frame = pd.concat([SMALL[SMALL["load"] == "low"].assign(cluster="2xT4", tasks=tasks) for tasks in (4, 8)])
-    over = mixes.ratios(frame, "Trade-off", JCT, ["cluster", "tasks"])
-    figures.append(mix_panels.over_tasks(frame, over, JCT, systems=TITLES, paper={("2xT4", "Morak"): 30.0}))
-    top, below = figures[0].axes
-    assert top.get_title() == "2 T4"
-    assert below.get_xlabel() == "Number of tasks"
-    assert below.get_ylim()[1] > 30.0, "the paper's mark lies inside"

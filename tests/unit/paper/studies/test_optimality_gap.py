@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from support.brute_force import SMALL
@@ -54,6 +53,8 @@ def test_bound_points_are_the_plans_with_their_gaps_and_the_bound_over_their_ene
 
 
 def test_panels_draw_a_line_for_each_front_and_the_bound(fronts: dict[str, Front]) -> None:
+    import matplotlib.pyplot as plt
+
     bound = bound_along(fronts["HeShare+"], load_predictor(), tolerance=1e-3)
     points = optimality_gap.bound_points(fronts, bound)
     figure, axes = plt.subplots(1, 2)

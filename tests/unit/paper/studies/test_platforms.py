@@ -49,12 +49,6 @@ def test_a_platform_at_an_end_has_the_end_of_the_range(platform: str, gpu: str, 
     assert getattr(platforms.constants(platform).power[gpu], name) == power_range(gpu, name)[end]
 
 
-def test_the_t4s_dynamic_power_follows_from_what_is_assumed_of_it() -> None:
-    usual, moved = default().power["T4"], platforms.constants("idle power, low").power["T4"]
-    assert moved.dynamic_w != usual.dynamic_w
-    assert (moved.sharing, moved.knee_mhz, moved.memory) == (usual.sharing, usual.knee_mhz, usual.memory)
-
-
 def test_the_t4_of_fig_2_has_the_papers_ratio() -> None:
     alone = (Resident(Workload("resnet50", 8)),)
     known = platforms.constants(platforms.T4_OF_FIG_2)

@@ -131,13 +131,6 @@ def test_planner_of_whole_plans_is_judged_as_the_searches_are() -> None:
     assert change(final, "HeShare", "Alone", "hypervolume").value < lead.value, "sharing costs more on the device"
 
 
-def test_difference_is_paired_by_repetition(study: search_fronts.Study) -> None:
-    extents = {title: part["extent"].to_numpy() for title, part in study.final.groupby("title")}
-    found = difference(study.final, "HeShare", "SPEA2", "extent")
-    assert found.value == pytest.approx(np.median(extents["HeShare"] - extents["SPEA2"]))
-    assert found.n == len(SEEDS)
-
-
 def test_plan_objectives_are_those_that_plans_were_chosen_by() -> None:
     toy = Toy(demand=DEMANDS)
     world = make_instance(mixed_tasks(12, 3), CLUSTER, toy)

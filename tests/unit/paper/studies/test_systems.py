@@ -58,11 +58,6 @@ class TestPowerFlow:
         found = power_flow.gain_at_equal_energy(runs, "FIFO")
         assert (found.low, found.value, found.high, found.n) == (1.0, 1.5, 2.0, 2)
 
-    def test_jobs_are_elastic_and_lose_no_work_when_they_are_stopped(self) -> None:
-        tasks = power_flow.PowerFlowSetting(jobs=40).draw(rng=np.random.default_rng(0))
-        assert {task.widths for task in tasks} == {(1, 2, 4, 8)}
-        assert {task.epochs for task in tasks} == {None}
-
 
 class TestMiso:
     def test_best_static_is_the_partition_of_its_code_with_the_least_mean_jct(self) -> None:

@@ -29,11 +29,3 @@ def test_a_load_is_a_share_of_what_the_gpus_can_do() -> None:
     assert half.interval_s() == pytest.approx(2 * whole.interval_s(), rel=1e-4)
     one, two = harness.vary(whole, cluster=["1xA100", "2xA100"])
     assert one.interval_s() == pytest.approx(2 * two.interval_s(), rel=1e-4)
-
-
-def test_the_harness_runs_it() -> None:
-    settings = harness.vary(SMALL, cluster=["1xA100"], load=[0.3, 1.2])
-    runs = harness.run(settings, {"FIFO": "fifo", "Marginal": "marginal"}, seeds=1)
-    assert runs["load"].tolist() == [0.3, 0.3, 1.2, 1.2]
-    jct_s = runs[runs["title"] == "FIFO"][JCT].tolist()
-    assert jct_s[0] <= jct_s[1], "tasks wait longer where more arrive"
