@@ -53,17 +53,5 @@ def test_task_set_divides_durations_by_the_time_alone_on_an_a100() -> None:
     assert np.isclose(helios_durations_s(), task.iterations * alone_s).any()
 
 
-def test_policy_names_have_the_papers_order() -> None:
-    assert hs.policy_names()[:2] == ["random", "sched-only"]
 
 
-@pytest.mark.slow
-def test_load_predictor_predicts_time_slices_when_nothing_else_was_imported() -> None:
-    code = (
-        "import heshare as hs; predictor = hs.load_predictor()\n"
-        "from heshare.world.catalogue import gpu; from heshare.world.workload import parse_resident\n"
-        "pair = (parse_resident('resnet50:8@time-slice'), parse_resident('vgg19:8@time-slice'))\n"
-        "print(predictor.co_run([pair], gpu('V100'), [None]).time_s.min() > 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "True", done.stderr

@@ -43,17 +43,6 @@ def test_make_lists_every_target(checkout: Path, makefile: str) -> None:
     assert {"help", "figures", "test", "smoke", "bench", "live", "calibrate", "lint", "lock", "clean"} <= set(listed)
 
 
-def test_make_help_lists_targets_in_groups(checkout: Path) -> None:
-    done = make(checkout, "help")
-    assert done.returncode == 0, done.stderr
-
-    titled = re.findall(r"(?m)^(\S.*)\n((?:  make .*\n)+)", done.stdout)
-    groups = {title: re.findall(r"(?m)^  make (\S+)", lines) for title, lines in titled}
-    users, contributors, integration = groups
-    assert (users, contributors, integration) == ("For users", "For contributors", "For continuous integration")
-    assert {"headline", "figures", "beyond", "all", "verify", "notebook", "live"} <= set(groups[users])
-    assert {"test", "test-all", "lint", "bench", "mutants", "reference", "lock"} <= set(groups[contributors])
-    assert groups[integration] == ["env"]
 
 
 def test_make_does_not_use_a_conda_environment_without_heshare(checkout: Path, tmp_path: Path) -> None:
@@ -94,6 +83,3 @@ def test_make_without_a_python_reports_it(makefile: str, tmp_path: Path) -> None
     assert not (tmp_path / ".venv").exists()
 
 
-def test_make_pins_what_notebooks_and_calibrate_pin(makefile: str) -> None:
-    exported = dict(re.findall(r"(?m)^export (\w+) := (.+)$", makefile))
-    assert exported.items() >= SAME_BYTES.items()
