@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -51,7 +48,3 @@ def test_task_set_divides_durations_by_the_time_alone_on_an_a100() -> None:
     task = hs.task_set(1, seed=5)[0]
     alone_s = hs.estimate("A100", [str(task.workload)]).tasks[0].time_s
     assert np.isclose(helios_durations_s(), task.iterations * alone_s).any()
-
-
-
-

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -75,8 +74,6 @@ def _calls(page: Path) -> Iterator[list[str]]:
         match = re.match(r"\s*(?:\$ )?heshare (.+)", line)
         if match:
             yield match[1].split("#")[0].split("|")[0].split()
-
-
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in EXAMPLES])
@@ -186,8 +183,6 @@ def test_paper_map_has_every_equation_table_and_figure() -> None:
     assert set(range(1, 20)) | {23} == lines
 
 
-
-
 def test_numbers_of_the_readme_are_those_of_the_reference() -> None:
     text = (CHECKOUT / "README.md").read_text("utf-8")
     table = pd.read_csv(CHECKOUT / "reference/x04a_changes.csv.gz").query("ours == 'Trade-off'")
@@ -199,9 +194,3 @@ def test_numbers_of_the_readme_are_those_of_the_reference() -> None:
         found = re.findall(r"(-?\d+) % \[(-?\d+), (-?\d+)\]", line)
         expected = [sizes.loc[(rival, metric)].tolist() for metric in ("energy_active_j", "avg_jct_s")]
         assert [[int(number) for number in size] for size in found] == expected
-
-
-
-
-
-

@@ -11,7 +11,9 @@ import pytest
 import heshare
 
 PACKAGE = Path(heshare.__file__).parent
-SOURCES = [path.relative_to(PACKAGE.parent) for path in sorted(PACKAGE.rglob("*.py")) if ">>> " in path.read_text("utf-8")]
+SOURCES = [
+    path.relative_to(PACKAGE.parent) for path in sorted(PACKAGE.rglob("*.py")) if ">>> " in path.read_text("utf-8")
+]
 MODULES = [".".join(path.with_suffix("").parts) for path in SOURCES]
 WITHOUT_EXAMPLE = {"HeShareError", "InputError", "__version__"}
 

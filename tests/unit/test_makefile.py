@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from heshare.shared.processes import SAME_BYTES
-
 
 @pytest.fixture(scope="module")
 def makefile(checkout: Path) -> str:
@@ -41,8 +39,6 @@ def test_make_lists_every_target(checkout: Path, makefile: str) -> None:
     listed = re.findall(r"(?m)^  make ([a-z-]+) +\S", done.stdout)
     assert sorted(listed) == sorted(set(phony.split()) - {"FORCE"})
     assert {"help", "figures", "test", "smoke", "bench", "live", "calibrate", "lint", "lock", "clean"} <= set(listed)
-
-
 
 
 def test_make_does_not_use_a_conda_environment_without_heshare(checkout: Path, tmp_path: Path) -> None:
@@ -81,5 +77,3 @@ def test_make_without_a_python_reports_it(makefile: str, tmp_path: Path) -> None
     assert done.returncode == 2
     assert "found no Python 3.11 or later" in done.stderr
     assert not (tmp_path / ".venv").exists()
-
-

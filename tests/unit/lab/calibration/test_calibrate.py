@@ -10,21 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.devices import iteration_time
 from heshare.devices.constants import Contention, Power, Timing, default
 from heshare.devices.noise import NoiseModel
-from heshare.lab.calibration import calibrate, contention_fit, time_fit, timing_constants
+from heshare.lab.calibration import calibrate, contention_fit, time_fit
 from heshare.lab.calibration.measurements import (
-    EAGER_RECORD,
-    IMAGE_MODELS,
-    MPS_MODELS,
     TimeRows,
     table,
-    time_rows,
 )
-from heshare.lab.calibration.power_fit import extend_voltage, sweep
-from heshare.lab.calibration.validation.left_out import TARGETS
-from heshare.lab.calibration.validation.points import LEAST_GROUP, coverage
+from heshare.lab.calibration.power_fit import extend_voltage
 from heshare.shared import files
 from heshare.world import catalogue
 
@@ -50,20 +43,6 @@ def test_constants_csv_is_the_committed_file(calibration_errors):
         assert float(new["value"]) == pytest.approx(float(old["value"]), rel=2e-2, abs=2e-7)
         assert float(new["low"]) <= float(new["value"]) <= float(new["high"])
         assert new["source"]
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 
 
 def test_constants_cover_every_gpu_engine_and_workload_of_the_catalogue():
@@ -115,5 +94,3 @@ def test_default_time_noise_is_the_median_spread_of_the_measured_pairs():
     pairs = table("pairs")
     spread = np.concatenate([pairs.std_1_s / pairs.time_1_s, pairs.std_2_s / pairs.time_2_s])
     assert NoiseModel(np.random.default_rng(0)).time_cv == pytest.approx(np.median(spread), abs=1e-4)
-
-

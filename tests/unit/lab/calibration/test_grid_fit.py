@@ -10,7 +10,6 @@ from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.lab.calibration import grid_fit
 from heshare.lab.calibration.copies_fit import copies_s
-from heshare.lab.calibration.grid_fit import GridRows
 from heshare.lab.calibration.time_fit import constants_of
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
@@ -21,8 +20,6 @@ CONTENTION = default().contention["A100"]
 @cache
 def fitted() -> dict:
     return grid_fit.fit_grid_timings(CONTENTION)
-
-
 
 
 @pytest.mark.parametrize("copies", [1, 2, 5])
@@ -65,9 +62,3 @@ def test_energies_are_found_again_in_powers_that_they_made():
         assert found.clock_w == pytest.approx(20.0, rel=1e-3)
         assert found.operations_j == pytest.approx(2.0e-3, rel=1e-3)
         assert found.traffic_j == pytest.approx(0.5, rel=1e-3)
-
-
-
-
-
-

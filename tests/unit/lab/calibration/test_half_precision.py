@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.lab.calibration.half_precision_fit import BERT_CARDS, bert_rows
-from heshare.shared.errors import InputError
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 
@@ -29,7 +27,3 @@ def test_bert_in_half_precision_is_as_measured(gpu: str):
 def test_half_precision_never_slows_bert_down(gpu: str):
     for batch in (1, 8, 64):
         assert time_s(gpu, "bert_large", batch, "fp16") < time_s(gpu, "bert_large", batch, "fp32")
-
-
-
-

@@ -11,7 +11,6 @@ from heshare.devices.constants import default
 from heshare.devices.language_models import FITTED_ON, default_law
 from heshare.lab.calibration import language_fit
 from heshare.lab.calibration.validation import law_points
-from heshare.shared import files
 from heshare.world import catalogue
 
 
@@ -53,7 +52,3 @@ def test_errors_of_models_left_out_meet_the_targets(power):
         assert np.median(errors) < middle
         assert np.quantile(errors, 0.9) < most
         assert 0.85 <= np.mean(inside) <= 0.96
-
-
-
-

@@ -7,8 +7,6 @@ import pytest
 
 from heshare.devices.constants import default, fitted
 from heshare.lab.calibration import training_fit
-from heshare.lab.systems.shared import training
-from heshare.lab.systems.shared.time_slicing import time_slice_slowdown
 
 
 def errors(points) -> pd.Series:
@@ -45,9 +43,3 @@ def test_left_out_instances_are_without_bias_in_every_size():
     points = pd.DataFrame(training_fit.left_out_instances(default()))
     bias = errors(points).groupby(points["setting"].str[-2:]).mean()
     assert bias.abs().max() < 0.06
-
-
-
-
-
-

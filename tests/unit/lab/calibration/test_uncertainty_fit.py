@@ -39,8 +39,6 @@ def test_fit_framework_spreads_recovers_the_spread_of_made_up_tables():
     assert inside.mean() == pytest.approx(0.9, abs=0.02)
 
 
-
-
 def test_interval_score_is_the_width_and_twenty_times_what_lies_outside():
     errors, half_widths = np.array([0.1, 0.2, 0.5]), np.array([0.2, 0.2, 0.3])
     assert interval_score(errors, half_widths) == pytest.approx([0.4, 0.4, 0.6 + 20 * 0.2])

@@ -5,7 +5,7 @@ import pytest
 
 from heshare.lab.systems.fikit.kernel_rules import Client, FikitRule, share
 from heshare.lab.systems.fikit.kernel_table import KernelRow
-from heshare.lab.systems.fikit.kernel_trace import KernelTrace, trace_of, traces
+from heshare.lab.systems.fikit.kernel_trace import KernelTrace, trace_of
 
 
 def hosted(duration_s, host_s, waits):
@@ -33,8 +33,6 @@ def test_a_host_that_waits_launches_only_after_the_kernel_has_ended():
 def test_with_waits_spreads_waits_evenly_up_to_the_last_kernel(waits, places):
     made = hosted([1.0] * 8, 0.5, [0] * 7 + [1]).with_waits(waits)
     assert np.flatnonzero(made.waits).tolist() == places
-
-
 
 
 def row(position, duration_us, gap_us, *, kernels=3, grid="54x2x1", kernel="gemm", size=4):

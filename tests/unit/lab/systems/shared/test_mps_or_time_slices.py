@@ -14,8 +14,6 @@ def residents(text: str, engine: str = "eager"):
     return [catalogue.resident(one, precision="fp16", engine=engine) for one in text.split()]
 
 
-
-
 def test_the_model_gives_stand_ins_more_under_mps_in_every_case_and_so_misses_the_flip():
     # Other networks than the measured ones: the direction is what can be compared.
     for row in measured().itertuples():

@@ -24,8 +24,6 @@ def test_every_training_step_is_complete_and_fits_its_gpu(workload):
     assert resident(str(workload)).workload == workload
 
 
-
-
 def test_step_refuses_an_unknown_batch_size_and_names_the_recorded_ones():
     with pytest.raises(InputError, match=r"\[64, 128, 256, 512\]"):
         memory_mib(Workload("miso_resnet", 7, phase="training"))
@@ -49,8 +47,6 @@ def test_scaling_efficiency_by_hand():
     assert training.scaling_efficiency(vgg, 8) == pytest.approx(one.step_s / (one.step_s + waits_s))
     assert training.scaling_efficiency(vgg, 1) == 1.0
     assert training.scaling_efficiency(Workload("resnet50", 8), 4) == 1.0
-
-
 
 
 @pytest.mark.parametrize("way", ["time-slice", "mig-1g", "mig-7g", "priority-3"])
