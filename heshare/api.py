@@ -329,10 +329,10 @@ def problem(
 
     Example:
         >>> import heshare as hs
-        >>> from pymoo.algorithms.moo.age import AGEMOEA
+        >>> from pymoo.algorithms.moo.nsga2 import NSGA2
         >>> from pymoo.optimize import minimize
         >>> problem = hs.problem(4, "1xT4,1xA100")
-        >>> found = minimize(problem, AGEMOEA(pop_size=20), ("n_gen", 10), seed=1)
+        >>> found = minimize(problem, NSGA2(pop_size=20), ("n_gen", 10), seed=1)
         >>> problem.front(found.X)
         Front(16 plans, 382 to 441 kJ, average JCT 1,515 to 1,760 s)
     """

@@ -13,20 +13,17 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import memory_mib, resident
 
-pytest.importorskip("gymnasium")
-from gymnasium.error import ResetNeeded
-from gymnasium.utils.env_checker import check_env
-
-from heshare.gym import SchedulingEnv
-
 CLUSTER = "1xT4,1xV100,1xA100"
 
 
-def make(*arguments: Any, **how: Any) -> SchedulingEnv:
+def make(*arguments: Any, **how: Any) -> Any:
+    pytest.importorskip("gymnasium")
+    from heshare.gym import SchedulingEnv
+
     return SchedulingEnv(*arguments, predictor=DevicePredictor(), **how)
 
 
-def play(env: SchedulingEnv, seed: int | None, choose: np.random.Generator) -> tuple[list[Any], float, Any]:
+def play(env: Any, seed: int | None, choose: np.random.Generator) -> tuple[list[Any], float, Any]:
     """Play one episode with random valid actions; return what was seen, the sum of rewards, and the run."""
     observation, info = env.reset(seed=seed)
     seen, total, ended = [observation], 0.0, False
@@ -42,11 +39,16 @@ def play(env: SchedulingEnv, seed: int | None, choose: np.random.Generator) -> t
 
 
 @pytest.mark.parametrize("arrivals", ["at_once", "exponential"])
-def test_gymnasium_accepts_it(arrivals: str) -> None:
+def test_env_checker(arrivals: str) -> None:
+    """The checker of Gymnasium accepts the environment."""
+    pytest.importorskip("gymnasium")
+    from gymnasium.utils.env_checker import check_env
+
     check_env(make(6, arrivals=arrivals), skip_render_check=True)
 
 
-def test_rewards_of_an_episode_are_energy_and_jct_of_its_run() -> None:
+def test_rewards() -> None:
+    """The rewards of an episode are the energy and the JCTs of its run."""
     env = make(12, CLUSTER, arrivals="exponential", energy_weight=1e-6, time_weight=1e-3)
     for seed in range(4):
         _, total, run = play(env, seed, np.random.default_rng(seed))
@@ -55,7 +57,8 @@ def test_rewards_of_an_episode_are_energy_and_jct_of_its_run() -> None:
         assert run.energy_cluster_j == pytest.approx(run.device_energy_j.sum(), rel=1e-12)
 
 
-def test_same_seed_and_actions_give_the_same_episode_and_no_seed_another() -> None:
+def test_seeds() -> None:
+    """The same seed and actions give the same episode; without a seed another one follows."""
     one, other = (play(make(8, CLUSTER), 5, np.random.default_rng(1)) for _ in range(2))
     np.testing.assert_equal(one[0], other[0])
     assert one[2] == other[2]
@@ -91,7 +94,8 @@ class SameDecisions(Policy):
 
 
 @pytest.mark.parametrize("arrivals", ["at_once", "exponential", "exponential@1.5"])
-def test_episode_is_the_run_of_a_policy_with_the_same_decisions(arrivals: str) -> None:
+def test_same_decisions(arrivals: str) -> None:
+    """An episode is the run of a policy with the same decisions."""
     env = make(14, CLUSTER, arrivals=arrivals)
     for seed in range(3):
         _, info = env.reset(seed=seed)
@@ -111,7 +115,8 @@ def test_episode_is_the_run_of_a_policy_with_the_same_decisions(arrivals: str) -
         assert info["run"] == hs.run(tasks, CLUSTER, SameDecisions(), predictor=DevicePredictor())
 
 
-def test_action_that_is_not_valid_counts_as_the_first_valid_one() -> None:
+def test_invalid_action() -> None:
+    """An action that is not valid counts as the first valid one."""
     env = make(1, "1xT4", percentages=[30], clocks=[None])
     _, info = env.reset(seed=0)
     assert info["action_mask"].tolist() == [0, 1, *[0] * 7]
@@ -120,11 +125,14 @@ def test_action_that_is_not_valid_counts_as_the_first_valid_one() -> None:
     assert ended
     assert reward < 0
     assert info["run"].intervals["mps_pct"].tolist() == [30]
-    with pytest.raises(ResetNeeded, match="reset"):
+    from gymnasium.error import ResetNeeded
+
+    with pytest.raises(ResetNeeded):
         env.step(0)
 
 
-def test_mask_respects_memory_and_shares() -> None:
+def test_mask() -> None:
+    """The mask of actions respects memory and free places."""
     large = hs.Task(0, resident("resnet152:256").workload, 10.0)
     env = make([large, *(hs.Task(n, large.workload, 10.0) for n in (1, 2))], "1xT4,1xA100", most=3)
     _, info = env.reset(seed=0)
@@ -135,27 +143,30 @@ def test_mask_respects_memory_and_shares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("how", "found"),
     [
-        ({"percentages": (0, 50)}, "percentages: found .*1 to 100"),
+        ({"percentages": (0, 50)}, "percentages: found"),
         ({"percentages": ()}, "percentages: found"),
-        ({"clocks": (1.2,)}, "clocks: found .*parts of the top clock"),
+        ({"clocks": (1.2,)}, "clocks: found"),
         ({"slots": 0}, "slots: found 0"),
         ({"most": 0}, "most: found 0"),
     ],
 )
-def test_bad_arguments_are_refused(how: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_bad_arguments(how: dict[str, Any], found: str) -> None:
+    with pytest.raises(InputError, match=found):
         make(2, "1xT4", **how)
 
 
-def test_bad_tasks_and_actions_are_refused() -> None:
+def test_bad_tasks_and_actions() -> None:
+    """Gangs, tasks that no GPU can hold, and actions outside of the space are refused."""
     gang = [hs.Task(0, resident("resnet50:8").workload, 10.0, gpus=2)]
     with pytest.raises(InputError, match="gpus"):
         make(gang, "2xT4").reset(seed=0)
+
     huge = [hs.Task(0, resident("resnet152:2048").workload, 10.0)]
     with pytest.raises(InputError, match="can hold"):
         make(huge, "1xT4").reset(seed=0)
+
     env = make(2, "1xT4")
     env.reset(seed=0)
     with pytest.raises(InputError, match="Discrete"):

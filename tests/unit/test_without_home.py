@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,59 +18,75 @@ from heshare.shared import files
 # This user may read everything, as the Python of the tests may be in root's home, and write nothing.
 NOBODY = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "--inh-caps=+dac_read_search")
 NOBODY += ("--ambient-caps=+dac_read_search",)
-CACHE = "from heshare.devices.crowding import _overlap; _overlap(1.0, 2.0); print(_overlap._cache.cache_path)"
+PROGRAM = """
+import json, os, sys
+from typer.testing import CliRunner
+from heshare.cli import app
+from heshare.devices.crowding import _overlap
 
+def say(command):
+    done = CliRunner().invoke(app, [command])
+    return done.exit_code, done.stdout, done.stderr
 
-@cache
-def can_be_nobody():
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        return False
-    return subprocess.run([*NOBODY, "true"], capture_output=True, check=False).returncode == 0
-
-
-def as_nobody(*words, **environment):
-    """Run Python as a user without a home, in a folder that it cannot write."""
-    given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(files.PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [*NOBODY, sys.executable, *words]
-    return subprocess.run(command, env={**given, **environment}, cwd="/", capture_output=True, text=True, check=False)
+said = {"restore": say("restore"), "doctor": say("doctor")}
+os.environ["XDG_STATE_HOME"] = os.environ["TMPDIR"]
+said["with a folder"] = say("restore")
+_overlap(1.0, 2.0)
+said["compiled"] = _overlap._cache.cache_path
+print(json.dumps(said))
+"""
 
 
 @pytest.fixture
-def folder():
-    """A folder that every user may enter."""
+def folder() -> Iterator[Path]:
+    """A folder that every user may enter and write; skips the test where this one may not be another user."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("no right to be another user")
+    if subprocess.run([*NOBODY, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no right to be another user")
+
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o1777)
         yield Path(name)
 
 
-@pytest.mark.skipif(not can_be_nobody(), reason="no right to be another user")
-def test_commands_without_a_home_say_what_to_set(folder):
-    restore = as_nobody("-m", "heshare", "restore")
-    assert restore.returncode == 2
-    assert restore.stderr.startswith("heshare: User 12345 has no home folder")
-    assert "Set XDG_STATE_HOME to a folder that it can write" in restore.stderr
-    assert restore.stderr.count("\n") == 1
-    doctor = as_nobody("-m", "heshare", "doctor")
-    assert doctor.returncode in (0, 1)  # 1 where there is no GPU
-    assert "Set XDG_STATE_HOME" in doctor.stdout
-    assert doctor.stderr == ""
-    restore = as_nobody("-m", "heshare", "restore", XDG_STATE_HOME=str(folder))
-    assert (restore.returncode, restore.stderr) == (0, "")
+def as_nobody(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python as a user without a home, in a folder that it cannot write."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(files.PACKAGE.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": str(folder),
+    }
+    command = [*NOBODY, sys.executable, *words]
+    done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
-@pytest.mark.skipif(not can_be_nobody(), reason="no right to be another user")
-def test_compiled_functions_without_a_home_are_kept_in_a_folder_of_the_process(folder):
-    done = as_nobody("-c", CACHE, TMPDIR=str(folder))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{folder}/heshare-numba-")
-    assert list(folder.iterdir()) == [], "it goes with the process"
+def test_commands(folder: Path) -> None:
+    """Commands that need a state folder name the variable to set; compiled functions lie in a temporary folder."""
+    said = json.loads(as_nobody(folder, "-c", PROGRAM).stdout)
+
+    code, _, errors = said["restore"]
+    assert code == 2
+    assert "XDG_STATE_HOME" in errors
+    assert errors.count("\n") == 1
+
+    code, output, errors = said["doctor"]
+    assert code in (0, 1)  # 1 where there is no GPU
+    assert "XDG_STATE_HOME" in output
+    assert errors == ""
+
+    assert said["with a folder"][0] == 0
+    assert said["compiled"].startswith(f"{folder}/heshare-numba-")
+    assert not list(folder.glob("heshare-numba-*")), "removed at the end of the process"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not can_be_nobody(), reason="no right to be another user")
-def test_a_plan_without_a_home_says_that_the_model_is_trained_every_time(folder):
+def test_plan_warns_once(folder: Path) -> None:
+    """A plan whose trained model cannot be cached warns once and names the variable to set."""
     words = ("-m", "heshare", "plan", "--tasks", "2", "--cluster", "1xT4", "--quiet")
-    done = as_nobody(*words, TMPDIR=str(folder))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("cannot be written") == 1
-    assert "XDG_CACHE_HOME names another folder" in done.stderr
+    errors = as_nobody(folder, *words).stderr
+    assert errors.count("cannot be written") == 1
+    assert "XDG_CACHE_HOME" in errors

@@ -10,7 +10,6 @@ from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.lab.calibration import grid_fit
 from heshare.lab.calibration.copies_fit import copies_s
-from heshare.lab.calibration.grid_fit import GridRows
 from heshare.lab.calibration.time_fit import constants_of
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
@@ -21,12 +20,6 @@ CONTENTION = default().contention["A100"]
 @cache
 def fitted() -> dict:
     return grid_fit.fit_grid_timings(CONTENTION)
-
-
-def test_the_grid_has_four_networks_on_two_cards():
-    assert list(grid_fit.networks()) == ["efficientnetv2_m", "mnasnet", "mobilenetv2", "resnet50"]
-    sizes = {gpu: [len(grid_fit.grid_rows(gpu, name).batch) for name in grid_fit.networks()] for gpu in grid_fit.GPUS}
-    assert sizes == {gpu: [263] * 4 for gpu in grid_fit.GPUS}
 
 
 @pytest.mark.parametrize("copies", [1, 2, 5])
@@ -69,25 +62,3 @@ def test_energies_are_found_again_in_powers_that_they_made():
         assert found.clock_w == pytest.approx(20.0, rel=1e-3)
         assert found.operations_j == pytest.approx(2.0e-3, rel=1e-3)
         assert found.traffic_j == pytest.approx(0.5, rel=1e-3)
-
-
-def test_power_of_many_processes_is_less_than_that_of_each_times_their_number():
-    gpu = catalogue.gpu("A100-40GB")
-    one = Resident(Workload("resnet50", 16, "fp16"), 20)
-    rest_w = grid_fit.held_w(gpu.name)
-    alone_w, five_w = (co_run(gpu, [one] * copies).power_w - rest_w for copies in (1, 5))
-    assert 0.5 * 5 * alone_w < five_w < 0.9 * 5 * alone_w
-
-
-def test_copies_of_inputs_lengthen_each_sample():
-    rows = grid_fit.grid_rows("A100-40GB", "resnet50").where(np.arange(263) < 5)
-    assert isinstance(rows, GridRows)
-    constants = constants_of(default().half_timing["A100-40GB", "eager", "resnet50"])
-    more = rows.modelled_s(constants, CONTENTION, copy_s=1e-3) - rows.modelled_s(constants, CONTENTION)
-    assert (more <= 1e-3 * rows.batch * 1.05 * rows.processes).all()
-    assert (more >= 0).all()
-
-
-def test_networks_outside_table_iv_have_their_features():
-    model = grid_fit.networks()["mnasnet"]
-    assert (model.gflops, model.activations_m, model.layers, model.load) == (0.66, 5.46, 53, "none")

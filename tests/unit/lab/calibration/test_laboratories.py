@@ -7,7 +7,7 @@ import pytest
 
 from heshare.lab.calibration import contention_fit, laws_fit, measurements
 from heshare.lab.calibration.measurements import rows_of, table, without
-from heshare.lab.calibration.validation.laboratories import RECORDS, errors_by_laboratory
+from heshare.lab.calibration.validation.laboratories import errors_by_laboratory
 from heshare.shared import files
 
 IGNITER, LAMBDA = "icloud-ecnu/igniter", "lambdal/deeplearning-benchmark"
@@ -52,14 +52,6 @@ def test_records_left_out_inside_each_other_come_back_one_by_one():
             assert not len(rows_left(LAMBDA))
         assert len(rows_left(LAMBDA)) == len(rows_of(LAMBDA, "cards"))
         assert len(table("pairs")) == 0
-
-
-def test_every_record_says_what_stands_in_its_place_and_every_source_of_a_table_is_a_record():
-    described = table("records")
-    assert described.record.tolist() == list(RECORDS)
-    assert not described.without.isna().any()
-    for name in (*PUBLISHED, "power_limits", "gemm_power"):
-        assert table(name).source.str.startswith(tuple(RECORDS)).all()
 
 
 @pytest.mark.slow

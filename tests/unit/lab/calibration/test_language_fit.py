@@ -11,7 +11,6 @@ from heshare.devices.constants import default
 from heshare.devices.language_models import FITTED_ON, default_law
 from heshare.lab.calibration import language_fit
 from heshare.lab.calibration.validation import law_points
-from heshare.shared import files
 from heshare.world import catalogue
 
 
@@ -53,26 +52,3 @@ def test_errors_of_models_left_out_meet_the_targets(power):
         assert np.median(errors) < middle
         assert np.quantile(errors, 0.9) < most
         assert 0.85 <= np.mean(inside) <= 0.96
-
-
-@pytest.mark.parametrize("factor", [0.5, 1.5])
-def test_the_assumed_prompts_decide_no_target(monkeypatch, power, factor: float):
-    prompts = {name: factor * tokens for name, tokens in language_fit.PROMPT_TOKENS.items()}
-    monkeypatch.setattr(language_fit, "PROMPT_TOKENS", prompts)
-    language_fit.server_rows.cache_clear()
-    try:
-        rows, laws = language_fit.server_rows(), language_fit.left_out_laws(power)
-        for quantity, (middle, most) in {"time": (15, 30), "power": (12, 25), "joules": (15, 35)}.items():
-            found = {model: language_fit.predicted(law, power, rows)[quantity] for model, law in laws.items()}
-            errors = (
-                np.array([found[model][row] for row, model in enumerate(rows.models)]) / rows.measured[quantity] - 1
-            )
-            assert 100 * np.median(np.abs(errors)) < middle
-            assert 100 * np.quantile(np.abs(errors), 0.9) < most
-    finally:
-        language_fit.server_rows.cache_clear()
-
-
-def test_left_out_errors_stand_in_the_table():
-    table = files.data("calibration", "errors.csv").read_text("utf-8")
-    assert all(name in table for name in law_points.LANGUAGE.values())

@@ -39,14 +39,6 @@ def test_fit_framework_spreads_recovers_the_spread_of_made_up_tables():
     assert inside.mean() == pytest.approx(0.9, abs=0.02)
 
 
-def test_framework_rows_are_of_no_record_that_times_were_fitted_to():
-    rows = uncertainty_fit.framework_rows()
-    fitted = rows[rows.framework.isin(["TensorRT 8.0", "Paddle Inference with TensorRT", "PyTorch 21.11"])]
-    assert set(fitted.workload) <= {"bert_large"}
-    assert len(rows) > 200
-    assert not rows.source.isna().any()
-
-
 def test_interval_score_is_the_width_and_twenty_times_what_lies_outside():
     errors, half_widths = np.array([0.1, 0.2, 0.5]), np.array([0.2, 0.2, 0.3])
     assert interval_score(errors, half_widths) == pytest.approx([0.4, 0.4, 0.6 + 20 * 0.2])

@@ -5,7 +5,7 @@ import pytest
 
 from heshare.lab.systems.fikit.kernel_rules import Client, FikitRule, share
 from heshare.lab.systems.fikit.kernel_table import KernelRow
-from heshare.lab.systems.fikit.kernel_trace import KernelTrace, trace_of, traces
+from heshare.lab.systems.fikit.kernel_trace import KernelTrace, trace_of
 
 
 def hosted(duration_s, host_s, waits):
@@ -33,22 +33,6 @@ def test_a_host_that_waits_launches_only_after_the_kernel_has_ended():
 def test_with_waits_spreads_waits_evenly_up_to_the_last_kernel(waits, places):
     made = hosted([1.0] * 8, 0.5, [0] * 7 + [1]).with_waits(waits)
     assert np.flatnonzero(made.waits).tolist() == places
-
-
-def test_traces_have_the_kernels_and_times_of_their_source():
-    # Kernels of an iteration and their time in ms, as the source's own summary has them.
-    expected = {
-        "bert": (572, 48.6253),
-        "mobilenetv2": (152, 2.2630),
-        "resnet101": (345, 11.5671),
-        "resnet50": (175, 6.4984),
-        "transformer_xl": (459, 16.6712),
-    }
-    found = {name: (len(one), 1e3 * one.busy_s) for name, one in traces().items()}
-    assert found.keys() == expected.keys()
-    for name, (kernels, busy_ms) in expected.items():
-        assert found[name] == (kernels, pytest.approx(busy_ms, abs=1e-4))
-    assert {int(one.waits.sum()) for one in traces().values()} == {1}
 
 
 def row(position, duration_us, gap_us, *, kernels=3, grid="54x2x1", kernel="gemm", size=4):

@@ -14,13 +14,6 @@ def residents(text: str, engine: str = "eager"):
     return [catalogue.resident(one, precision="fp16", engine=engine) for one in text.split()]
 
 
-def test_the_better_way_of_sharing_was_measured_to_depend_on_cuda_graphs():
-    ratio = measured().set_index(["gpu", "cuda_graphs", "replicas"]).ratio
-    assert ratio["H200", "yes", 2] == pytest.approx(23003 / 24294)
-    assert ratio["H200", "no", 2] == pytest.approx(10279 / 9885)
-    assert ratio["H100", "", 3] == pytest.approx(24.67 / 12.68)
-
-
 def test_the_model_gives_stand_ins_more_under_mps_in_every_case_and_so_misses_the_flip():
     # Other networks than the measured ones: the direction is what can be compared.
     for row in measured().itertuples():

@@ -24,18 +24,6 @@ def test_every_training_step_is_complete_and_fits_its_gpu(workload):
     assert resident(str(workload)).workload == workload
 
 
-def test_workloads_of_each_record():
-    assert {str(one) for one in training.workloads("eaco")} == {
-        "eaco_alexnet-train:32",
-        "eaco_resnet18-train:32",
-        "eaco_resnet50-train:32",
-        "eaco_vgg16-train:32",
-    }
-    assert len(training.workloads("gavel", gpu="V100")) == 26
-    assert len(training.workloads("miso", gpu="A100")) == 32
-    assert training.workloads("miso", gpu="V100") == ()
-
-
 def test_step_refuses_an_unknown_batch_size_and_names_the_recorded_ones():
     with pytest.raises(InputError, match=r"\[64, 128, 256, 512\]"):
         memory_mib(Workload("miso_resnet", 7, phase="training"))
@@ -59,11 +47,6 @@ def test_scaling_efficiency_by_hand():
     assert training.scaling_efficiency(vgg, 8) == pytest.approx(one.step_s / (one.step_s + waits_s))
     assert training.scaling_efficiency(vgg, 1) == 1.0
     assert training.scaling_efficiency(Workload("resnet50", 8), 4) == 1.0
-
-
-def test_measured_slowdown_is_that_of_the_published_hours():
-    slowdowns = [100 * (training.measured_slowdown(one) - 1) for one in training.measured_sets()]
-    assert [round(each, 1) for each in slowdowns] == [3.5, 3.0, 3.9, 8.4, 8.3, 24.5]
 
 
 @pytest.mark.parametrize("way", ["time-slice", "mig-1g", "mig-7g", "priority-3"])

@@ -9,7 +9,7 @@ import pytest
 
 from heshare.devices.device_model import co_run
 from heshare.lab.systems.shared import training
-from heshare.lab.systems.shared.training_pairs import members, pair_slowdown, pair_uncertainty, record, similar_slowdown
+from heshare.lab.systems.shared.training_pairs import pair_slowdown, pair_uncertainty, record, similar_slowdown
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
 
@@ -37,14 +37,6 @@ def test_co_run_of_measured_pairs_under_mps_has_at_least_the_measured_slowdowns(
         known += [max(1.0, value) for value in measured]
     assert all(own >= least * (1 - 1e-9) for own, least in zip(modelled, known, strict=True))
     assert np.mean(modelled) == pytest.approx(np.mean(known), rel=0.05)
-
-
-def test_pairs_keep_the_mean_of_the_record():
-    known = list(record().values())
-    assert len(members()) == 26
-    assert np.mean(known) == pytest.approx(1.906, abs=0.001)
-    assert pair_slowdown("A100", SMALL, LM) == pytest.approx(np.mean(known), rel=1e-3)
-    assert slowdowns(A100, SMALL, LM) == pytest.approx([np.mean(known)] * 2, rel=1e-3)
 
 
 def test_pair_that_was_not_measured_is_near_the_same_networks_at_the_next_size():

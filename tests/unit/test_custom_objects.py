@@ -16,10 +16,8 @@ from typer.testing import CliRunner
 import heshare as hs
 from heshare.cli import app
 from heshare.lab.sweeps.cell_cache import _hash
-from heshare.policies import registry
 from heshare.policies.random_placement import Random
 from heshare.shared.disk_cache import NotCachedWarning
-from heshare.shared.errors import InputError
 
 CLUSTER = "1xT4,1xA100"
 MODULE = """
@@ -44,7 +42,8 @@ def make():
 """
 
 
-def test_compare_takes_policies_beside_names() -> None:
+def test_policies_and_names() -> None:
+    """Objects stand beside names; equal names get a number."""
     own, other = Random(), Random()
     table = hs.compare(3, CLUSTER, [own, "random", other], seeds=2)
     assert table["policy"].tolist() == ["random#2", "random", "random#3"] * 2
@@ -54,7 +53,8 @@ def test_compare_takes_policies_beside_names() -> None:
     assert "random#2" not in hs.policy_names()
 
 
-def test_compare_takes_a_predictor_and_counts_its_rows_for_each_run() -> None:
+def test_predictor() -> None:
+    """One predictor serves all runs, and its rows are counted for each."""
     forest = hs.load_predictor(kind="random-forest")
     table = hs.compare(4, CLUSTER, ["heshare:trade-off", "morak"], seeds=2, predictor=forest)
     other = hs.load_predictor(kind="random-forest")  # one for all runs, since it remembers what it has predicted
@@ -67,7 +67,9 @@ def test_compare_takes_a_predictor_and_counts_its_rows_for_each_run() -> None:
     assert table["predictor_calls"].tolist() == [run.predictor_calls for run in own]
 
 
-def test_compare_adds_metrics_of_ones_own() -> None:
+def test_metrics() -> None:
+    """Metrics of one's own are columns."""
+
     def late_pct(run: hs.Run) -> float:
         return 100 * float(np.mean(run.jct_s > 1500))
 
@@ -92,7 +94,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(path.stem, None)
 
 
-def test_a_policy_of_a_module_is_in_grids_and_in_the_shell(folder: Path, kept_cells: None) -> None:
+def test_policy_of_module(folder: Path, kept_cells: None) -> None:
+    """A policy of a module in the current folder is compared by the shell and cached until its module changes."""
     (folder / "late_policy.py").write_text(MODULE)
     words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "2", "--cells", "cells", "--json"]
     names = ["late_policy:make", "late_policy:Late(first=random)", "sjf"]
@@ -109,7 +112,8 @@ def test_a_policy_of_a_module_is_in_grids_and_in_the_shell(folder: Path, kept_ce
     assert len(list(folder.rglob("*.json"))) == 10
 
 
-def test_objects_are_kept_by_their_fields_and_sent_to_other_processes(tmp_path: Path, kept_cells: None) -> None:
+def test_cached_objects(tmp_path: Path, kept_cells: None) -> None:
+    """Runs of objects are cached by their fields and can be sent to other processes."""
     own, metrics = Random(all_at_once=True), {"p95_s": p95_s}
     first = hs.compare(3, CLUSTER, [own, "sjf"], seeds=2, metrics=metrics, cells=tmp_path)
     again = hs.compare(3, CLUSTER, [own, "sjf"], seeds=2, metrics=metrics, cells=tmp_path)
@@ -121,9 +125,8 @@ def test_objects_are_kept_by_their_fields_and_sent_to_other_processes(tmp_path: 
     assert two.drop(columns="planning_s").equals(first.drop(columns="planning_s"))
 
 
-def test_an_object_without_a_source_file_is_compared_and_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
-) -> None:
+def test_object_without_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None) -> None:
+    """An object without a source file is compared and not cached."""
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     cell: dict[str, Any] = {"__name__": "__main__", "Random": Random}
     exec("class Own(Random):\n    name = 'own'", cell)  # as a notebook's cell defines it
@@ -134,27 +137,30 @@ def test_an_object_without_a_source_file_is_compared_and_not_kept(
     assert len(list(tmp_path.rglob("*.json"))) == 2
 
 
-def test_nothing_is_kept_of_code_that_differs_from_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is cached of a package that differs from its commit."""
     monkeypatch.setattr("heshare.lab.sweeps.sweep.package_version", lambda: "0.1 abc+")
     with pytest.warns(NotCachedWarning, match="differs from its commit"):
         assert len(hs.compare(3, CLUSTER, "sjf", seeds=1, cells=tmp_path)) == 1
     assert not list(tmp_path.iterdir())
 
 
-def test_errors_of_own_code_are_one_line_of_the_shell_with_their_place(folder: Path) -> None:
+def test_errors(folder: Path) -> None:
+    """Errors of own code are one line of the shell with their place."""
     (folder / "broken.py").write_text("def make():\n    return [][0]\n\n\ndef five():\n    return 5\n")
     said = []
     for name in ("broken:make", "broken:five"):
         run = CliRunner().invoke(app, ["run", "--tasks", "2", "--cluster", CLUSTER, "--policy", name])
         assert (run.exit_code, run.stderr.count("\n")) == (2, 1)
         said.append(run.stderr)
-    assert said[0] == f"heshare: {folder / 'broken.py'}, line 2, in make: IndexError: list index out of range\n"
-    assert "found int from broken:five; expected a policy" in said[1]
+    assert f"{folder / 'broken.py'}, line 2, in make: IndexError" in said[0]
+    assert "found int from broken:five" in said[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_errors_of_own_code_in_a_sweep_are_one_line_with_their_place(tmp_path: Path, jobs: str) -> None:
+def test_errors_in_sweep(tmp_path: Path, jobs: str) -> None:
+    """Errors of own code in a sweep are one line with their place."""
     broken = MODULE.replace("own.decide", "fail") + "\n\ndef fail(event, view):\n    return [][0]\n"
     (tmp_path / "broken.py").write_text(broken)
     line = len(broken.splitlines())
@@ -162,12 +168,6 @@ def test_errors_of_own_code_in_a_sweep_are_one_line_with_their_place(tmp_path: P
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "heshare", *words, "broken:Late"]
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    said = f"heshare: {tmp_path / 'broken.py'}, line {line}, in fail: IndexError: list index out of range\n"
-    assert (run.returncode, run.stderr.removeprefix("heshare compare: working\n")) == (2, said)
-
-
-def test_a_name_of_a_policy_stays_one_of_the_registry() -> None:
-    with pytest.raises(InputError, match="Did you mean 'heshare:trade-off'"):
-        registry.make("heshare:tradeoff")
-    with pytest.raises(InputError, match="No module named 'own_module'"):
-        registry.make("own_module:make")
+    assert run.returncode == 2
+    assert f"{tmp_path / 'broken.py'}, line {line}, in fail: IndexError" in run.stderr
+    assert "Traceback" not in run.stderr

@@ -47,7 +47,8 @@ def interrupting(call: Callable[..., Any], after: int, error: type[BaseException
 
 
 @pytest.mark.parametrize("finished", [1, 2, 4])
-def test_compare_returns_the_rows_so_far(finished: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compare(finished: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`compare` returns the rows so far."""
     whole = hs.compare(3, CLUSTER, POLICIES, seeds=2)
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, finished))
     with pytest.warns(InterruptedWarning, match=rf"interrupted: {finished} of 6 runs had finished") as told:
@@ -56,16 +57,16 @@ def test_compare_returns_the_rows_so_far(finished: int, monkeypatch: pytest.Monk
     assert table.drop(columns="planning_s").equals(whole.head(finished).drop(columns="planning_s"))
 
 
-def test_compare_that_finished_nothing_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compare_without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`compare` without a row is interrupted."""
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, 0))
     with pytest.raises(KeyboardInterrupt) as caught:
         hs.compare(3, CLUSTER, POLICIES, seeds=1)
     assert type(caught.value) is KeyboardInterrupt
 
 
-def test_stored_runs_continue_after_an_interrupt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
-) -> None:
+def test_cached_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None) -> None:
+    """The next comparison continues with the cached runs."""
     with monkeypatch.context() as patched:
         patched.setattr(SWEEP_RUN, interrupting(run, 2))
         with pytest.warns(InterruptedWarning):
@@ -74,18 +75,19 @@ def test_stored_runs_continue_after_an_interrupt(
     assert len(hs.compare(3, CLUSTER, POLICIES, seeds=1, cells=tmp_path)) == 3
 
 
-def test_the_shell_says_where_the_finished_runs_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
-) -> None:
+def test_shell_with_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None) -> None:
+    """The shell says where the finished runs are."""
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
     words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "2", "-q", "--policy", "random"]
     done = RUN.invoke(app, [*words, "--cells", str(tmp_path)])
-    assert f"1 of 2 runs had finished. Finished runs are in {tmp_path}; the same command continues" in done.stderr
+    assert "1 of 2 runs" in done.stderr
+    assert str(tmp_path) in done.stderr
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
     assert RUN.invoke(app, [*words, "--cells", str(tmp_path)]).exit_code == 0
 
 
-def test_the_shell_prints_the_rows_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell prints the rows so far and writes no file."""
     words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "1", "-q", "--out", str(tmp_path / "out")]
     words += [word for policy in POLICIES for word in ("--policy", policy)]
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, 2))
@@ -93,7 +95,7 @@ def test_the_shell_prints_the_rows_so_far(tmp_path: Path, monkeypatch: pytest.Mo
     assert done.exit_code == 130
     assert "SJF" in done.stdout
     assert "FIFO" not in done.stdout
-    assert done.stderr == "heshare: interrupted: 2 of 3 runs had finished. No run was cached (see --cells).\n"
+    assert "2 of 3 runs" in done.stderr
     assert not (tmp_path / "out").exists(), "a part looks like the whole"
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
     done = RUN.invoke(app, [*words, "--json"])
@@ -103,7 +105,8 @@ def test_the_shell_prints_the_rows_so_far(tmp_path: Path, monkeypatch: pytest.Mo
     assert (done.exit_code, done.stdout) == (130, "")
 
 
-def test_plan_returns_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`plan` returns the front so far."""
     expected = hs.plan(4, CLUSTER, settings=Settings(generations=2))
     monkeypatch.setattr("heshare.scheduling.genetic.tournament", _after(2))
     with pytest.warns(InterruptedWarning, match="the search so far") as told:
@@ -113,14 +116,16 @@ def test_plan_returns_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (front.objectives == expected.objectives).all()
 
 
-def test_plan_in_its_second_stage_returns_the_front_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its second stage `plan` returns the front of the first one."""
     monkeypatch.setattr("heshare.scheduling.planner.configure", _interrupted_once(configuration.configure))
     with pytest.warns(InterruptedWarning, match="stage 1, without sharing"):
         front = hs.plan(4, CLUSTER)
     assert all(len(batch.tasks) == 1 for plan in front for queue in plan.queues for batch in queue)
 
 
-def test_optimise_returns_the_front_so_far() -> None:
+def test_optimise() -> None:
+    """`optimise` returns the front so far."""
     seen: list[np.ndarray] = []
 
     def interrupt(rounds: int, front: np.ndarray) -> None:
@@ -135,7 +140,8 @@ def test_optimise_returns_the_front_so_far() -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--improved",)])
-def test_the_shell_prints_the_front_so_far(more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_front(more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell prints the front so far."""
     monkeypatch.setattr("heshare.scheduling.genetic.tournament", _after(2))
     from heshare.lab.plus.heshare_plus import PlusSearch
 
@@ -143,10 +149,12 @@ def test_the_shell_prints_the_front_so_far(more: tuple[str, ...], monkeypatch: p
     done = RUN.invoke(app, ["plan", "--tasks", "4", "--cluster", CLUSTER, "-q", *more])
     assert done.exit_code == 130
     assert "Trade-off" in done.stdout
-    assert done.stderr == "heshare: interrupted: the plans are those of the search so far\n"
+    assert "the search so far" in done.stderr
 
 
-def test_other_endings_of_a_search_are_not_taken_for_a_result() -> None:
+def test_other_exceptions() -> None:
+    """Other exceptions are not taken for a result."""
+
     class Ended(KeyboardInterrupt):
         pass
 
@@ -158,7 +166,8 @@ def test_other_endings_of_a_search_are_not_taken_for_a_result() -> None:
         search(world, Settings(), np.random.default_rng(0), ended)
 
 
-def test_stopped_crosses_processes_and_promises_nothing() -> None:
+def test_pickled() -> None:
+    """The exception keeps its result between processes."""
     stop = pickle.loads(pickle.dumps(InterruptedWithResult("2 runs", {"a": 1})))
     assert (stop.text, stop.result, str(stop)) == ("2 runs", {"a": 1}, "")
 
@@ -170,7 +179,8 @@ def _configured(solutions: int = 200) -> Any:
     return configuration.configure(schemes, world, BatchModel(world, Toy(demand=DEMANDS)), settings)
 
 
-def test_blocks_change_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configuring in blocks changes no front."""
     plans, objectives = _configured()
     monkeypatch.setattr(configuration, "MOST_PLACES", 24)
     in_blocks = _configured()
@@ -178,7 +188,8 @@ def test_blocks_change_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (in_blocks[1] == objectives).all()
 
 
-def test_fewer_schemes_of_large_task_sets_are_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of large task sets fewer schemes are configured."""
     every, four, eight = _configured(), _configured(4), _configured(8)
     monkeypatch.setattr(configuration, "LEAST_SCHEMES", 2)
     for placed, expected in ((4 * 12 + 11, four), (8 * 12, eight), (1, four)):
@@ -194,9 +205,8 @@ class _Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("stderr", "shown"), [(_Terminal, True), (io.StringIO, False)])
-def test_a_bar_appears_by_itself_on_a_terminal(
-    stderr: type[io.StringIO], shown: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bar(stderr: type[io.StringIO], shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar appears by itself on a terminal, after a time."""
     made: list[_Timer] = []
 
     class _Timer:
