@@ -100,8 +100,9 @@ def test_environment(mps_mode) -> None:
 def test_stop_kills(mps_mode) -> None:
     """`stop` kills a daemon that does not react, and its server."""
     server = mps_mode("ignores-stop").with_name("nvidia-cuda-mps-server.pid")
-    with MpsSession(GPU, timeout_s=1.0) as session:
+    with MpsSession(GPU, timeout_s=60.0) as session:
         pid = pid_of(session)
+        session._timeout_s = 1.0
     assert has_ended(pid)
     assert has_ended(int(server.read_text()))
 
@@ -118,13 +119,14 @@ def test_no_mps(tmp_path: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "why"),
-    [("refuses", "exit code 1"), ("hangs", "did not start"), ("no-pid", "no process id")],
+    ("mode", "timeout_s", "why"),
+    [("refuses", 60.0, "exit code 1"), ("hangs", 0.3, "did not start"), ("no-pid", 60.0, "no process id")],
 )
-def test_failed_start(mps_mode, mode: str, why: str) -> None:
+def test_failed_start(mps_mode, monkeypatch, mode: str, timeout_s: float, why: str) -> None:
     """A session whose daemon does not start is time-slicing."""
     mps_mode(mode)
-    with MpsSession(GPU, timeout_s=0.3) as session:
+    monkeypatch.setattr(MpsSession, "_wait", lambda *_: False)  # the time is over
+    with MpsSession(GPU, timeout_s=timeout_s) as session:
         assert session.sharing == "time-slice"
         assert why in session.reason
 

@@ -25,7 +25,7 @@ HOT = (("temperature_c",), ("sm_mhz",))
 
 @pytest.fixture
 def reader(doubles):
-    with CardReader(1.5) as one:
+    with CardReader(60.0) as one:
         one.card(UUID).uuid()
         yield one
     doubles.fake.fail(TEMPERATURE, 0)
@@ -83,9 +83,11 @@ def test_hanging_call(doubles, gpu, reader) -> None:
     """A call that hangs ends at its deadline; the process is replaced, and other calls work."""
     first = child(reader)
     doubles.fake.block(TEMPERATURE)
+    reader._deadline_s = 0.5
     with pytest.raises(NoReplyError, match="temperature_c"):
         gpu.temperature_c()
     assert gpu.silent_s > 0
+    reader._deadline_s = 60.0
     assert gpu.sm_mhz() == 1980
     assert gpu.silent_s == 0
     assert child(reader) != first
@@ -96,7 +98,6 @@ def test_other_cards(doubles, gpu, reader) -> None:
     """A card that hangs stops neither readings nor calls of another one."""
     first, other = child(reader), reader.card(OTHER)
     doubles.fake.block(TEMPERATURE, card=0)
-    reader._deadline_s = 300.0  # nothing is given up in this test
     assert gpu.poll(HOT, wait_s=0.0) is None
     assert answered(other, HOT) == [41.0, 1980.0]
     assert other.temperature_c() == 41.0
@@ -111,8 +112,10 @@ def test_asked_again(doubles, gpu, reader) -> None:
     other.uuid()
     doubles.fake.block(TEMPERATURE)
     assert other.poll(HOT, wait_s=0.0) is None
+    reader._deadline_s = 0.5
     with pytest.raises(NoReplyError):
         gpu.temperature_c()
+    reader._deadline_s = 60.0
     doubles.fake.fail(TEMPERATURE, 0)
     assert answered(other, HOT) == [41.0, 1980.0]
     assert other.silent_s == 0.0
@@ -122,6 +125,7 @@ def test_asked_again(doubles, gpu, reader) -> None:
 def test_growing_pauses(doubles, gpu, reader, monkeypatch):
     """A card that hangs is asked again after growing pauses, each time by a new process, until it replies."""
     monkeypatch.setattr(card_reader, "_PAUSES_S", (0.1, 0.3))
+    reader._deadline_s = 0.5
     doubles.fake.block(TEMPERATURE)
     assert gpu.poll(HOT, wait_s=0.05) is None
     children = set()
@@ -133,16 +137,19 @@ def test_growing_pauses(doubles, gpu, reader, monkeypatch):
 
     assert until(third_try)
     assert gpu.silent_s > 0.4
+    reader._deadline_s = 60.0
     doubles.fake.fail(TEMPERATURE, 0)
     assert answered(gpu, HOT) == [41.0, 1980.0]
     assert gpu.silent_s == 0
 
 
-def test_late_reading(doubles, gpu) -> None:
+def test_late_reading(doubles, gpu, reader) -> None:
     """A late reading is kept for the next poll: it may hold events, which no later one has."""
     doubles.fake.block(TEMPERATURE)
     assert gpu.poll((("temperature_c",),), wait_s=0.0) is None
+    reader._deadline_s = 5.0  # of which half is for the reading
     gpu.unlock_clock()  # in a new process: the old one hangs
+    reader._deadline_s = 60.0
     doubles.fake.fail(TEMPERATURE, 0)
     assert gpu.poll((("temperature_c",),), wait_s=60.0) is not None
     doubles.fake.block(TEMPERATURE)
@@ -171,7 +178,6 @@ def test_first_call(doubles) -> None:
 
 def test_signal(doubles, gpu, reader) -> None:
     """A signal ends the wait for a call that hangs."""
-    reader._deadline_s = 300.0
     doubles.fake.block(TEMPERATURE)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
     with pytest.raises(Interrupted), handling(InterruptHandler()):
