@@ -40,9 +40,8 @@ def verdict(claim: Claim, *near: Mapping[str, str], shipped: float = FAR, n: int
         (H1, [SMALL, {SIZES: "4"}]),
     ],
 )
-def test_two_near_cells_that_differ_in_one_axis_leave_a_number_undetermined(
-    claim: Claim, near: list[Mapping[str, str]]
-) -> None:
+def test_undetermined(claim: Claim, near: list[Mapping[str, str]]) -> None:
+    """Two near cells that differ in one axis leave a number undetermined."""
     assert verdict(claim, *near)
     assert verdict(claim, *near, width=1000.0)
 
@@ -59,14 +58,14 @@ def test_two_near_cells_that_differ_in_one_axis_leave_a_number_undetermined(
         (EN_OPT, [EQUAL, EQUAL | AT_ONCE, EQUAL | LIGHT]),
     ],
 )
-def test_near_cells_that_are_alone_apart_or_equal_runs_determine_nothing(
-    claim: Claim, near: list[Mapping[str, str]]
-) -> None:
+def test_determined(claim: Claim, near: list[Mapping[str, str]]) -> None:
+    """Near cells that are alone apart or equal runs determine nothing."""
     assert not verdict(claim, *near)
     assert not verdict(claim, *near, width=1000.0)
 
 
-def test_a_shipped_value_that_holds_is_determined() -> None:
+def test_shipped_value_holds() -> None:
+    """A shipped value that holds is determined."""
     near = [EQUAL, EQUAL | LIGHT]
     assert not verdict(H1, *near, shipped=1.25)
     assert not verdict(H1, *near, shipped=0.75)
@@ -74,11 +73,13 @@ def test_a_shipped_value_that_holds_is_determined() -> None:
     assert verdict(H1, *near, shipped=0.0)
 
 
-def test_cells_of_fewer_than_ten_seeds_do_not_count() -> None:
+def test_few_seeds() -> None:
+    """Cells of fewer than ten seeds do not count."""
     assert not verdict(H1, EQUAL, EQUAL | LIGHT, n=9)
 
 
-def test_what_is_written_is_current_until_code_or_data_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_current_factorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written is current until code or data change."""
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     assert factorial.read() is None
 
@@ -97,7 +98,8 @@ def test_what_is_written_is_current_until_code_or_data_change(tmp_path: Path, mo
     assert not found.is_current
 
 
-def test_the_committed_factorial_is_whole_and_equal_runs_have_equal_values() -> None:
+def test_committed_factorial() -> None:
+    """The committed factorial is whole and equal runs have equal values."""
     found = factorial.read()
     assert found is not None
     table = found.cells
@@ -113,7 +115,8 @@ def test_the_committed_factorial_is_whole_and_equal_runs_have_equal_values() -> 
         assert (equal["min"] == equal["max"]).all()
 
 
-def test_words_of_the_code_do_not_make_the_factorial_an_older_one() -> None:
+def test_code_hash() -> None:
+    """Words of the code do not make the factorial an older one."""
     source = 'def double(x):\n    """Return it twice."""\n    return 2 * x  # twice\n'
     other_words = 'def double(x):\n    """Return twice\n    the value.\n    """\n\n    # A comment.\n    return 2 * x\n'
     assert factorial.code_hash(source) == factorial.code_hash(other_words)
