@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,10 @@ import heshare as hs
 from heshare.world import catalogue
 
 if TYPE_CHECKING:
-    from conftest import Open
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.slow
+Open = Callable[..., "Page"]
 QUESTIONS = 100
 SECONDS, JOULES, WATTS = ((0, "s"), (-3, "ms"), (-6, "µs")), ((3, "kJ"), (0, "J"), (-3, "mJ"), (-6, "µJ")), ((0, "W"),)
 ANSWERS = """() => Object.fromEntries(
@@ -82,7 +83,7 @@ def expected(answer: hs.Estimate) -> dict[str, str]:
 
 
 def test_answers(page: Page, site: Path) -> None:
-    """Answers are those of estimate in python."""
+    """Answers of the page are those of `heshare.estimate`."""
     rng, asked = np.random.default_rng(0), {}
     tables = [card(site, name) for name in cards(site)]
     for _ in range(QUESTIONS):
@@ -105,7 +106,7 @@ def test_answers(page: Page, site: Path) -> None:
 
 
 def test_python_line(page: Page, site: Path) -> None:
-    """Line of python asks the same."""
+    """The line of Python on the page gives the same answer."""
     for found in ask(page, "A100/llama3_8b:32@50/810", "T4/bert_large:16@100"):
         names: dict[str, Any] = {}
         exec(found["python"], names)
@@ -115,7 +116,7 @@ def test_python_line(page: Page, site: Path) -> None:
 
 
 def test_least_energy(page: Page) -> None:
-    """Least energy is that of the clocks."""
+    """The least energy is the least over all clocks, and its clock is named."""
     found, under_limit = ask(page, "A100/resnet50:16@50", "T4/bert_large:16@100")
     clocks_mhz = catalogue.gpu("A100").clocks_mhz
     answers = [hs.estimate("A100", "resnet50:16@50", clock_mhz) for clock_mhz in clocks_mhz]
@@ -128,7 +129,7 @@ def test_least_energy(page: Page) -> None:
 
 
 def test_controls(page: Page) -> None:
-    """Controls ask and the address keeps the question."""
+    """Controls ask a question, and the address keeps it."""
     for label, value in (("Card", "T4"), ("Workload", "bert_large"), ("Batch size", "64"), ("MPS share, %", "70")):
         page.get_by_label(label, exact=True).select_option(value)
         page.wait_for_function("value => document.body.dataset.answered.includes(value)", arg=value)
@@ -143,7 +144,7 @@ def test_controls(page: Page) -> None:
 
 
 def test_unknown_question(page: Page) -> None:
-    """A question that the page does not hold is not answered as such."""
+    """A question without an answer on the page gets the nearest one, with a note."""
     page.evaluate("() => { location.hash = 'T4/resnet50:7@50/301'; }")
     page.wait_for_function("() => location.hash === '#T4/resnet50:128@50'")
     assert "resnet50:128@50" in page.locator("#python").inner_text()
@@ -157,7 +158,7 @@ def test_unknown_question(page: Page) -> None:
 
 
 def test_missing_table_or_script(browser: Browser, site: Path) -> None:
-    """Missing table and missing script are said."""
+    """A missing table, or no JavaScript, gets a message."""
     opened = browser.new_page()
     opened.route("**/T4.js", lambda route: route.abort())
     opened.goto((site / "estimate.html").as_uri() + "#T4/resnet50:8@50")

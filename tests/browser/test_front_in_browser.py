@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Open
     from playwright.sync_api import Page
 
 pytestmark = pytest.mark.slow
+Open = Callable[..., "Page"]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ import pytest
 from heshare.paper.page.claim_rows import rows
 
 if TYPE_CHECKING:
-    from conftest import Open
+    from playwright.sync_api import Page
 
 pytestmark = pytest.mark.slow
+Open = Callable[..., "Page"]
 ROWS = "table.claims tbody tr:visible"
 
 

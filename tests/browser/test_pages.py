@@ -5,16 +5,17 @@ The fixture `visit` fails where a page asks for anything off the disk, writes to
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Open
     from playwright.sync_api import Page
 
 pytestmark = pytest.mark.slow
+Open = Callable[..., "Page"]
 PHONE, SCREEN = 360, 1280
 RESULTS = ("index", "beyond", "notebooks/04_comparison")
 SITE = ("index", "README", "estimate", "docs/paper_map", "docs/tasks", "docs/policies", "api/heshare", "api/policies")

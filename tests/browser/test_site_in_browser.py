@@ -38,7 +38,7 @@ def addresses(site: Path) -> dict[Path, Addresses]:
 
 
 def test_links(site: Path, addresses: dict[Path, Addresses]) -> None:
-    """Every link inside the site has its file and its anchor."""
+    """Every link inside the site leads to a file and an anchor that exist."""
     assert len(addresses) > 30
     broken = []
     for page, found in addresses.items():
@@ -54,7 +54,7 @@ def test_links(site: Path, addresses: dict[Path, Addresses]) -> None:
 
 
 def test_no_other_host(site: Path, addresses: dict[Path, Addresses]) -> None:
-    """Site asks no other host for anything."""
+    """No page of the site loads anything from another host."""
     for page in addresses:
         text = page.read_text("utf-8")
         loaded = re.findall(r"<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=\"(\w+:)?//[^\"]*\"", text)
@@ -65,7 +65,7 @@ def test_no_other_host(site: Path, addresses: dict[Path, Addresses]) -> None:
 
 
 def test_every_name(checkout: Path, addresses: dict[Path, Addresses]) -> None:
-    """Site has every public name every guide and every stage."""
+    """The site has every public name, every guide and every stage."""
     anchors = set().union(*(found.anchors for found in addresses.values()))
     functions = {f"heshare.{name}" for name in heshare.__all__ if not name.startswith("_")}
     pages = {page.relative_to(page.parents[1]).as_posix() for page in addresses}
@@ -79,7 +79,7 @@ def test_every_name(checkout: Path, addresses: dict[Path, Addresses]) -> None:
 
 
 def test_same_bytes(checkout: Path, site: Path, tmp_path: Path) -> None:
-    """Site has the same bytes twice."""
+    """Two builds of the site give the same bytes."""
     build_site(checkout, tmp_path / "site", PYTHONHASHSEED="7")
     first, second = (
         {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

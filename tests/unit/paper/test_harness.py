@@ -69,7 +69,7 @@ def test_paired_ratios() -> None:
 
 
 def test_start_cost() -> None:
-    """A start cost delays every task and measures are more columns."""
+    """A start cost delays every task; measures are further columns."""
     measures = {"longest_s": lambda run: float(run.execution_s.max())}
     free, costly = (
         harness.run(SMALL, {"FIFO": "fifo"}, seeds=1, measures=measures, start_cost_s=cost_s) for cost_s in (0.0, 10.0)

@@ -8,7 +8,7 @@ from heshare.paper import paper_tables, tables
 
 
 def test_to_markdown() -> None:
-    """To markdown aligns numbers and escapes bars."""
+    """A table in Markdown aligns numbers, escapes bars and shows noise as zero."""
     frame = pd.DataFrame({"name": ["a|b", "c"], "size": [1.23456, 12345.6], "fits": [True, False], "gap": [1.0, None]})
     lines = tables.to_markdown(frame).splitlines()
     assert len({len(line) for line in lines}) == 1
@@ -23,7 +23,7 @@ def test_to_markdown() -> None:
 
 
 def test_table_1() -> None:
-    """Table 1 has the papers rows and names each difference."""
+    """Table I has the paper's rows, and each difference is named."""
     frame, notes = paper_tables.table_1()
     paper = list(paper_tables.TRAITS.values())
     assert frame["Solution"].tolist()[:5] == ["BatchDVFS", "PWR", "μ-Serve", "Morak", "HeShare"]
@@ -35,7 +35,7 @@ def test_table_1() -> None:
 
 
 def test_table_2() -> None:
-    """Table 2 has the papers words with the features."""
+    """Table II has the paper's words with the features."""
     frame = paper_tables.table_2()
     assert frame["Name"].ne("").sum() == 5
     rows = dict(zip(frame["Description"], frame["Meaning here"], strict=True))
@@ -44,7 +44,7 @@ def test_table_2() -> None:
 
 
 def test_table_4() -> None:
-    """Table 4 has 15 workloads each with what a sample is."""
+    """Table IV has 15 workloads, and memory that grows with the batch size."""
     frame = paper_tables.table_4(8)
     assert len(frame) == 15
     assert frame["A sample here"].str.len().gt(0).all()
@@ -53,7 +53,7 @@ def test_table_4() -> None:
 
 
 def test_table_5() -> None:
-    """Table 5 has the papers two columns and ours."""
+    """Table V has the paper's two columns and two of this package."""
     errors = paper_tables.paper_errors()
     shown = paper_tables.table_5(errors.assign(mean_pct=errors["paper_pct"] + 1)).set_index("Model")
     assert shown.index.tolist() == ["SVR", "DT", "LR", "MLP", "RF"]

@@ -46,7 +46,7 @@ def test_failed_parts() -> None:
     [("ordering", None), ("reduction", None), ("reduction", ConfidenceInterval(-30.0, -20.0, -10.0, 10))],
 )
 def test_refused_numbers(kind: str, size: ConfidenceInterval | None) -> None:
-    """Evaluate claim refuses missing or unordered numbers."""
+    """A claim without its number, or with a value outside its interval, is refused."""
     with pytest.raises(InputError, match="claim X1"):
         evaluate_claim(claim(kind, -26), size, profile="paper")
 
@@ -61,14 +61,14 @@ def test_no_verdict() -> None:
 
 
 def test_forms_of_baseline() -> None:
-    """Forms of a rival have verdicts of their own."""
+    """Forms of a baseline have verdicts of their own."""
     forms = {"placed": ConfidenceInterval(-2.0, -5.0, 1.0, 10), "best": GOOD}
     row = evaluate_claim(claim("reduction", -31), GOOD, forms=forms, profile="paper")
     assert (row["placed"], row["placed_verdict"], row["best_verdict"]) == (-2.0, "not reproduced", "reproduced")
 
 
 def test_every_claim(tmp_path: Path) -> None:
-    """The table has every claim and the rest is not made yet."""
+    """The table has every claim; those without a result are not made yet."""
     row = evaluate_claim(paper_claims()["H3", "Random"], GOOD, profile="paper")
     table = claim_table.write(written(tmp_path, "04_comparison", row))
 
@@ -110,7 +110,7 @@ def test_an_unknown_claim_is_refused(tmp_path: Path) -> None:
 def test_older_factorial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_current: bool, verdict: str, reason: str
 ) -> None:
-    """The factorial counts only for the platform that made it."""
+    """The factorial counts only for the code and data that made it."""
     common = {"queueing": "queues", "throttle": "as shipped", "t4_over_a100": "as fitted", "batch_sizes": "4+8"}
     cells = pd.DataFrame(
         [

@@ -11,18 +11,21 @@ import pytest
 
 from heshare.paper.claims import factorial
 from heshare.paper.claims.factorial import DURATIONS, QUEUEING, RATIO, SHIPPED, SIZES, THROTTLE, cells_of
-from heshare.paper.claims.paper_claims import Claim, paper_claims
+from heshare.paper.claims.paper_claims import paper_claims
 from heshare.shared import files
 
-H1, H3, EN_OPT = (paper_claims()[key] for key in (("H1", "energy"), ("H3", "Random"), ("H4", "En-opt")))
+H1, H3, EN_OPT = ("H1", "energy"), ("H3", "Random"), ("H4", "En-opt")
 FAR = 2.0
 """Times the paper's value: a value that does not hold."""
 EQUAL, OTHER_T4, LIGHT = {DURATIONS: "equal"}, {RATIO: "T4 as in Fig. 2"}, {THROTTLE: "cap 1.0, limit 1.2"}
 AT_ONCE, SMALL = {QUEUEING: "all at once"}, {SIZES: "2"}
 
 
-def verdict(claim: Claim, *near: Mapping[str, str], shipped: float = FAR, n: int = 10, width: float = 0.0) -> bool:
+def verdict(
+    key: tuple[str, str], *near: Mapping[str, str], shipped: float = FAR, n: int = 10, width: float = 0.0
+) -> bool:
     """Return the rule's answer where these cells have the paper's value, and the shipped one `shipped` times it."""
+    claim = paper_claims()[key]
     rows = [{**SHIPPED, "value": shipped * claim.value}]
     rows += [{**SHIPPED, **changed, "value": claim.value} for changed in near]
     table = pd.DataFrame(rows).assign(id=claim.id, part=claim.part, n=n)
@@ -31,7 +34,7 @@ def verdict(claim: Claim, *near: Mapping[str, str], shipped: float = FAR, n: int
 
 
 @pytest.mark.parametrize(
-    ("claim", "near"),
+    ("key", "near"),
     [
         (H1, [EQUAL, EQUAL | LIGHT]),
         (H1, [SMALL, SMALL | OTHER_T4]),
@@ -40,14 +43,14 @@ def verdict(claim: Claim, *near: Mapping[str, str], shipped: float = FAR, n: int
         (H1, [SMALL, {SIZES: "4"}]),
     ],
 )
-def test_undetermined(claim: Claim, near: list[Mapping[str, str]]) -> None:
+def test_undetermined(key: tuple[str, str], near: list[Mapping[str, str]]) -> None:
     """Two near cells that differ in one axis leave a number undetermined."""
-    assert verdict(claim, *near)
-    assert verdict(claim, *near, width=1000.0)
+    assert verdict(key, *near)
+    assert verdict(key, *near, width=1000.0)
 
 
 @pytest.mark.parametrize(
-    ("claim", "near"),
+    ("key", "near"),
     [
         (H1, []),
         (H1, [EQUAL]),
@@ -58,10 +61,10 @@ def test_undetermined(claim: Claim, near: list[Mapping[str, str]]) -> None:
         (EN_OPT, [EQUAL, EQUAL | AT_ONCE, EQUAL | LIGHT]),
     ],
 )
-def test_determined(claim: Claim, near: list[Mapping[str, str]]) -> None:
-    """Near cells that are alone apart or equal runs determine nothing."""
-    assert not verdict(claim, *near)
-    assert not verdict(claim, *near, width=1000.0)
+def test_determined(key: tuple[str, str], near: list[Mapping[str, str]]) -> None:
+    """Near cells that are alone, differ in more than one axis, or are equal runs leave the verdict as it is."""
+    assert not verdict(key, *near)
+    assert not verdict(key, *near, width=1000.0)
 
 
 def test_shipped_value_holds() -> None:
@@ -79,7 +82,7 @@ def test_few_seeds() -> None:
 
 
 def test_current_factorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written is current until code or data change."""
+    """A factorial is current until code or data change."""
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     assert factorial.read() is None
 
@@ -99,7 +102,7 @@ def test_current_factorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_committed_factorial() -> None:
-    """The committed factorial is whole and equal runs have equal values."""
+    """The committed factorial has every cell, and equal runs have equal values."""
     found = factorial.read()
     assert found is not None
     table = found.cells
@@ -116,7 +119,7 @@ def test_committed_factorial() -> None:
 
 
 def test_code_hash() -> None:
-    """Words of the code do not make the factorial an older one."""
+    """Comments and docstrings do not change the hash of the code."""
     source = 'def double(x):\n    """Return it twice."""\n    return 2 * x  # twice\n'
     other_words = 'def double(x):\n    """Return twice\n    the value.\n    """\n\n    # A comment.\n    return 2 * x\n'
     assert factorial.code_hash(source) == factorial.code_hash(other_words)

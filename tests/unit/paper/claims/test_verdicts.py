@@ -109,7 +109,7 @@ def test_lead(value: float, same_start: bool, expected: str) -> None:
 
 
 def test_near() -> None:
-    """A value is near within a quarter of the papers effect."""
+    """A value is near within a quarter of the paper's effect."""
     one = claim("reduction", -20)
     assert [is_near(one, value) for value in (-15, -25, -14.9, -25.1, 20, math.nan)] == [True, True] + [False] * 4
     assert not is_near(claim("ratio", 1.4), 1.6)

@@ -27,7 +27,7 @@ def data_of(html: str) -> dict:
 
 
 def test_predicted_timelines(front: hs.Front) -> None:
-    """Predicted timelines give the plans own average jct."""
+    """Predicted timelines give the plan's own average JCT."""
     for plan, timeline in zip(front, predicted_timelines(front.plans, load_predictor()), strict=True):
         assert timeline["end_s"].mean() == pytest.approx(plan.jct_s, rel=1e-9)
         assert (timeline["end_s"] <= timeline["batch_end_s"] + 1e-9).all()
@@ -35,7 +35,7 @@ def test_predicted_timelines(front: hs.Front) -> None:
 
 
 def test_task_differs(front: hs.Front) -> None:
-    """A task differs in gpu batch share or clock."""
+    """A task differs where its GPU, batch, MPS percentage or SM clock differs."""
     (one,) = predicted_timelines([front[0]], load_predictor())
     assert not differs(one, one.iloc[::-1]).any()
     for column, task in (("gpu", 2), ("batch", 3), ("mps_pct", 4), ("sm_mhz", 5)):
@@ -46,7 +46,7 @@ def test_task_differs(front: hs.Front) -> None:
 
 
 def test_run_boxes() -> None:
-    """Boxes of a run are its intervals and clocks without idle time."""
+    """Boxes of a run are its intervals, and strips are its clocks without idle time."""
     done = hs.run(hs.task_set(4, seed=0), "1xT4,1xA100", "fifo")
     tasks, clocks = run_boxes([done, done])
     first = tasks[tasks["plan"] == 0]
@@ -65,7 +65,7 @@ def test_run_boxes() -> None:
 
 @pytest.mark.slow
 def test_same_bytes(front: hs.Front, tmp_path: Path) -> None:
-    """Explore writes the same bytes twice without any address."""
+    """`explore` writes the same bytes twice, and a page that loads nothing."""
     page = hs.explore(front, tmp_path / "front.html")
     assert (tmp_path / "front.html").read_text("utf-8") == page.html == hs.explore(front).html
     assert len(repr(page)) <= 200
@@ -75,7 +75,7 @@ def test_same_bytes(front: hs.Front, tmp_path: Path) -> None:
 
 
 def test_plans_on_page(front: hs.Front) -> None:
-    """Explore page has each plan with its timeline."""
+    """The page has each plan with its timeline."""
     front = front[:4]
     data = data_of(hs.explore(front).html)
     assert list(map(int, data["about"])) == list(range(len(front)))
@@ -92,7 +92,7 @@ def test_plans_on_page(front: hs.Front) -> None:
 
 
 def test_large_front(front: hs.Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Explore shows some plans of a large front."""
+    """Of a large front some plans are shown, among them the named ones."""
     monkeypatch.setattr("heshare.paper.explore.front_page.MOST_PLANS", 7)
     html = hs.explore(front).html
     shown = set(map(int, data_of(html)["about"]))
@@ -103,7 +103,7 @@ def test_large_front(front: hs.Front, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_on_page(front: hs.Front) -> None:
-    """Explore shows runs of other policies and a link home."""
+    """The page shows runs of other policies, and a link home."""
     runs = {title: hs.run(front[0].tasks, CLUSTER, title) for title in ("random", "fifo")}
     html = hs.explore(front, runs=runs, home="index.html").html
     data = data_of(html)
@@ -121,13 +121,13 @@ def test_runs_on_page(front: hs.Front) -> None:
 
 
 def test_other_tasks(front: hs.Front) -> None:
-    """Explore refuses runs of other tasks."""
+    """Runs of other tasks are refused."""
     with pytest.raises(InputError, match="runs of the tasks and GPUs of the front"):
         hs.explore(front, runs={"fifo": hs.run(3, CLUSTER, "fifo")})
 
 
 def test_escaped_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No text of a card ends or opens a script of the page."""
+    """No text of the data ends or opens a script of the page."""
     monkeypatch.setattr(front_page, "_vega", lambda: "")
     evil = {"about": {"0": "<!--<script></script>"}}
     html = front_page._html("t", evil)

@@ -28,7 +28,7 @@ def package(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_chosen_folder(package: str | None) -> None:
-    """Without a folder what is not the papers goes to build mine."""
+    """Without a folder, what is not the paper's goes to `build/mine`."""
     assert output_folders.choose(record(), None) == (root() / "figures" if package is None else MINE)
     assert output_folders.choose(record(tasks=8), None) == MINE
     assert output_folders.choose(record(edited=True), None) == MINE
@@ -38,7 +38,7 @@ def test_chosen_folder(package: str | None) -> None:
 
 @pytest.mark.parametrize("folder", [root() / "figures", root() / "build/../figures", root() / "figures/mine"])
 def test_refused_folder(package: str | None, folder: Path) -> None:
-    """Figures is refused for what is not the papers."""
+    """`figures/` is refused for what is not the paper's."""
     assert output_folders.choose(record(), folder) == folder, "a changed package is the author at work"
     for one, words in ((record(tasks=8), "tasks = 8"), (record(edited=True), "code"), (record("smoke"), "smoke")):
         with pytest.raises(InputError, match=words):
@@ -48,7 +48,7 @@ def test_refused_folder(package: str | None, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["02_system", "90_live"])
 def test_setup_by_hand(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Setup by hand chooses build mine."""
+    """Set up by hand, a notebook writes to `build/mine`."""
     from heshare.paper.figures import style
     from heshare.paper.notebooks import notebook
 

@@ -17,7 +17,7 @@ def notebook(tmp_path: Path) -> Path:
 
 
 def test_stamp(notebook: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stamp changes with notebook parameters package and data."""
+    """The stamp changes with notebook, parameters, package and data, not with the folder."""
     first = stamps.stamp(notebook, {"seed": 0, "out_dir": "one"})
     assert stamps.stamp(notebook, {"seed": 0, "out_dir": "other"}) == first, "where outputs go changes nothing"
 

@@ -42,7 +42,7 @@ def test_answers(questions: Path, tmp_path: Path) -> None:
 
 
 def test_provenance(questions: Path, tmp_path: Path) -> None:
-    """Answers say which model gave them."""
+    """Answers have the version and the hashes of questions and constants."""
     _, path = answer(questions, tmp_path / "out")
     about = json.loads((tmp_path / "out" / "answers.json").read_text())
     assert about["questions_sha256"] == files.sha256(questions)
@@ -74,7 +74,7 @@ def test_never_replaced(questions: Path, tmp_path: Path) -> None:
     ],
 )
 def test_bad_question(questions: Path, tmp_path: Path, row: str, column: str) -> None:
-    """A bad question is named and nothing is written."""
+    """A bad question is named by row and column, and nothing is written."""
     questions.write_text(questions.read_text() + row + "\n")
     with pytest.raises(InputError, match=rf"row 4, column {column}"):
         answer(questions, tmp_path / "out")

@@ -45,14 +45,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_same_run(run: Path) -> None:
-    """Compare finds no difference in the run that is the reference."""
+    """The run that is the reference has no difference."""
     compared = reference_results.compare(run)
     assert compared.same
     assert (compared.compared, compared.versions) == (2, ())
 
 
 def test_difference_named(run: Path) -> None:
-    """Compare names file row column values and their difference."""
+    """A difference has its file, row, column, values and relative size."""
     write(run, "fig01_one", TEXT.replace("2.5", "2.0"))
     (found,) = reference_results.compare(run).differences
     assert found == Difference("fig01_one.csv", 3, "value", "2.5", "2.0", 0.2)
@@ -61,7 +61,7 @@ def test_difference_named(run: Path) -> None:
 
 @pytest.mark.parametrize("text", [TEXT + "c,3.5,\n", TEXT.replace("value", "value_j"), TEXT.replace("b,2.5,\n", "")])
 def test_other_shape(run: Path, text: str) -> None:
-    """Compare names the first row of tables of different shape."""
+    """Of tables of different shape the first row that differs is named."""
     write(run, "fig01_one", text)
     (found,) = reference_results.compare(run).differences
     assert (found.file, found.column) == ("fig01_one.csv", "")
@@ -89,7 +89,7 @@ def test_claims_not_made(run: Path) -> None:
 
 
 def test_other_versions(run: Path) -> None:
-    """Compare lets values but no columns move under other versions."""
+    """Under other versions of packages values may move, columns may not."""
     write(run, "fig01_one", TEXT.replace("2.5", "3.5").replace("1.5,", "1.5000000001,"), numpy="2.5.0")
     compared = reference_results.compare(run)
     assert compared.same
@@ -111,7 +111,7 @@ def test_other_versions(run: Path) -> None:
     ],
 )
 def test_claims_of_other_versions(run: Path, tmp_path: Path, now: str, columns: list[str]) -> None:
-    """Compare holds claims to their intervals under other versions."""
+    """Under other versions a claim's value stays in its interval and keeps its verdict."""
     head = "id,part,value,low,high,verdict\n"
     write(run, "claims", f"{head}M1,,1.5,1.0,2.0,direction\n")
     reference_results.update(run)
@@ -120,7 +120,7 @@ def test_claims_of_other_versions(run: Path, tmp_path: Path, now: str, columns: 
 
 
 def test_update(run: Path, tmp_path: Path) -> None:
-    """Update changes only files that differ and keeps the minutes."""
+    """An update writes only files that differ, and keeps the run times."""
     kept = tmp_path / "reference" / "x05a_two.csv.gz"
     before = kept.read_bytes()
     write(run, "fig01_one", TEXT.replace("2.5", "2.0"))
@@ -134,7 +134,7 @@ def test_update(run: Path, tmp_path: Path) -> None:
 
 
 def test_refused_update(run: Path) -> None:
-    """Update refuses a run that lacks an output other profiles and mixed versions."""
+    """An update is refused for a missing output, another profile and mixed versions."""
     (run / "fig01_one.csv").unlink()
     with pytest.raises(InputError, match="make all"):
         reference_results.update(run)
@@ -148,7 +148,7 @@ def test_refused_update(run: Path) -> None:
 
 
 def test_verify_command(run: Path) -> None:
-    """Verify command prints differences and exits with 1."""
+    """`heshare notebook verify` prints differences and exits with 1."""
     command = ["notebook", "verify", "--out", str(run)]
     good = CliRunner().invoke(app, command)
     assert (good.exit_code, good.stdout.count("\n")) == (0, 1)
@@ -167,7 +167,7 @@ def test_verify_command(run: Path) -> None:
 
 
 def test_committed_reference(checkout: Path) -> None:
-    """Committed reference is small and has the outputs of the notebooks."""
+    """The committed reference is small and has every output of the notebooks."""
     files = list((checkout / "reference").iterdir())
     assert sum(path.stat().st_size for path in files) < MOST_BYTES
     kept = {name.removesuffix(".csv") for name in reference_results.names()}
@@ -175,5 +175,5 @@ def test_committed_reference(checkout: Path) -> None:
 
 
 def test_artefact_page(checkout: Path) -> None:
-    """Artefact page is up to date."""
+    """The artefact page is up to date."""
     assert (checkout / artefact_page.NAME).read_text("utf-8") == artefact_page.page(), "run `make reference`"

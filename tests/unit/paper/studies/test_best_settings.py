@@ -17,7 +17,7 @@ from heshare.shared.errors import InputError
 
 @pytest.mark.parametrize("study", list(best_settings.STUDIES))
 def test_committed_table(study: str) -> None:
-    """The table has what the script tries and chooses the least."""
+    """The committed table has every setting that is tried, and the best is chosen."""
     table = best_settings.read()
     rows = table[table["study"] == study]
     for system, policies in best_settings.candidates(study).items():
@@ -40,7 +40,7 @@ def test_own_task_sets() -> None:
 
 
 def test_least_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The setting with the least energy times jct is chosen."""
+    """The setting with the least energy times average JCT is chosen."""
 
     def run(settings: object, systems: Mapping[str, str], *, seeds: int, seed: int) -> pd.DataFrame:
         # One of SRTF's clocks takes less energy, another less time; the first setting is four times as large.

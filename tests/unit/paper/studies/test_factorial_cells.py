@@ -53,7 +53,7 @@ def test_policies_of_cell(runs: pd.DataFrame) -> None:
 
 
 def test_counts(runs: pd.DataFrame) -> None:
-    """Counts are of near medians and the nearest cell is first."""
+    """A cell counts the medians that are near the paper's; the cell with most is first."""
     table = factorial_cells.cells(runs, QUEUEING, THROTTLE)
     found = factorial_cells.counts(table)
     assert found["held"].is_monotonic_decreasing
@@ -81,7 +81,7 @@ def test_effects(runs: pd.DataFrame) -> None:
 
 
 def test_h5(runs: pd.DataFrame) -> None:
-    """H5 needs random to be poorest."""
+    """H5 needs Random to be the worst."""
     found = factorial_cells.h5_holds(runs, QUEUEING, THROTTLE).set_index(["queueing", "throttle"])["h5"]
     assert found["queueing", "cap 0.8, limit 1.5"].all()
     assert not found["all at once", "cap 0.8, limit 1.5"].any()

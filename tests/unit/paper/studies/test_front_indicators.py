@@ -14,7 +14,7 @@ REFERENCE = np.array([8.0, 8.0])
 
 
 def test_hypervolume() -> None:
-    """Hypervolume of two fronts."""
+    """Hypervolume of two fronts, by hand."""
     indicators = FrontIndicators.of([ONE, OTHER], REFERENCE)
     np.testing.assert_allclose(indicators.union, [[0.0, 0.5], [0.25, 0.25], [0.5, 0.0]])
     square = 1 - 0.5 * 0.25 - 0.25 * 0.25  # the unit square without two strips
@@ -24,7 +24,7 @@ def test_hypervolume() -> None:
 
 
 def test_ratio_of_hypervolumes() -> None:
-    """Ratio of hypervolumes does not depend on other fronts."""
+    """The ratio of hypervolumes does not depend on other fronts."""
     alone = FrontIndicators.of([ONE, OTHER], REFERENCE)
     beside = FrontIndicators.of([ONE, OTHER, np.array([[-1.0, 1.0]])], REFERENCE)
     ratios = [each.hypervolume(ONE) / each.hypervolume(OTHER) for each in (alone, beside)]
@@ -32,7 +32,7 @@ def test_ratio_of_hypervolumes() -> None:
 
 
 def test_igd_plus() -> None:
-    """Igd plus of two fronts."""
+    """IGD+ of two fronts, by hand."""
     indicators = FrontIndicators.of([ONE, OTHER], REFERENCE)
     # The point (4, 0) of the union is 2 of 8 better in JCT than (2, 2); the others are reached.
     assert indicators.igd_plus(ONE) == pytest.approx(0.25 / 3)
@@ -63,6 +63,6 @@ def test_extent_and_spacing() -> None:
 
 
 def test_random_plan_mean() -> None:
-    """Random plan mean of one task."""
+    """The mean of random plans of one task is that of its two GPUs."""
     instance = instance_from_tables([[10.0, 30.0]], [[100.0, 50.0]], "1xT4,1xA100")
     np.testing.assert_allclose(random_plan_mean(instance, np.random.default_rng(0), 4000), [75.0, 20.0], rtol=0.03)

@@ -32,7 +32,7 @@ def _spans(run: Run) -> pd.DataFrame:
 
 @pytest.mark.parametrize("policy", ["fifo", "morak"])
 def test_row_from_timelines(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row is recomputed from the timelines."""
+    """Latencies, energy and JCT of a row follow from the timelines of its runs."""
     done: list[Run] = []
     kept = language_study._run
     monkeypatch.setattr(language_study, "_run", lambda *given: done.append(kept(*given)) or done[-1])
@@ -67,7 +67,7 @@ def test_row_from_timelines(policy: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_energy_of_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Energy a token is that of the segments in which the language model runs."""
+    """Energy of a token is that of the segments in which the language model runs."""
     done: list[Run] = []
     kept = language_study._run
     monkeypatch.setattr(language_study, "_run", lambda *given: done.append(kept(*given)) or done[-1])

@@ -8,7 +8,7 @@ from heshare.policies.registry import make
 
 
 def test_coverage():
-    """Coverage depends on gpus and clocks."""
+    """Which claims are tested depends on GPUs and clocks."""
     h100 = live_results.coverage({"H100"}, POLICIES, clocks=False, emulated=False)
     tested = h100.set_index("id")["tested"]
     assert set(live_results.untested_for_clocks(h100)) >= {"M5", "H1", "H5", "O3"}
@@ -22,7 +22,7 @@ def test_coverage():
 
 
 def test_needs():
-    """Needs name known claims and policies."""
+    """Requirements name known claims and policies."""
     assert set(live_results.NEEDS) <= {claim.id for claim in live_results.paper_claims().values()}
     for need in live_results.NEEDS.values():
         assert all(make(name).name == name for name in need.policies)

@@ -24,7 +24,7 @@ PLANS = {"Trade-off": "heshare:trade-off(generations=10)", **REMOVED}
 
 
 def test_stated_is_delivered() -> None:
-    """A plan takes what it states if the predictor is never wrong."""
+    """With a predictor that is never wrong, a run takes what its plan predicts."""
     runs = harness.run(SETTING, PLANS, seeds=2)
     stated = mechanisms.stated([SETTING], PLANS, seeds=2)
     assert stated["stated_j"].to_numpy() == pytest.approx(runs[ENERGY].to_numpy())
@@ -38,7 +38,7 @@ def test_stated_is_delivered() -> None:
 
 
 def test_other_en_opt() -> None:
-    """The other en opt is the fastest plan of nearly the least energy."""
+    """The other En-opt is the fastest plan within a share of the least energy."""
     streams = Repetition(0, 0)
     tasks = streams.task_set(12)
     cluster = Cluster.parse("1xT4,1xA100")

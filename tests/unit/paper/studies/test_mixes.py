@@ -62,7 +62,7 @@ def test_smallest_gain() -> None:
 
 
 def test_share_on_gpu() -> None:
-    """Shares of tasks on types of gpu sum up and a missing type has none."""
+    """Shares of tasks by GPU type sum to 100 %; a missing type has none."""
     run = hs.run(6, "1xT4,1xA100", "heshare:en-opt", seed=1)
     shares = [mixes.share_on(gpu, run) for gpu in ("T4", "A100")]
     assert sum(shares) == pytest.approx(100.0)
@@ -72,7 +72,7 @@ def test_share_on_gpu() -> None:
 
 
 def test_implied_ratio() -> None:
-    """The papers ratio is that of its reduction."""
+    """The paper's ratio is that of its reduction."""
     reduction = paper_claims()["G1", "Morak"].value
     assert 100 * (1 / mixes.implied("G1", "Morak") - 1) == pytest.approx(reduction)
     assert mixes.implied("G1", "Morak", 0.9) == pytest.approx(0.9 * mixes.implied("G1", "Morak"))

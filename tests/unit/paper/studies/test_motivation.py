@@ -15,7 +15,7 @@ def alone() -> pd.DataFrame:
 
 
 def test_by_weight(alone: pd.DataFrame) -> None:
-    """Rows are by load class and then by the longest time."""
+    """Rows are in order of load class, then of time."""
     drawn = motivation.by_weight(alone[alone["batch_size"] == 8])
     assert len(drawn) == 15 * 3
     rows = drawn[drawn["gpu"] == "T4"]

@@ -24,7 +24,7 @@ def fronts() -> dict[str, Front]:
 
 
 def test_against_exact() -> None:
-    """Against exact compares a search with the exact front."""
+    """A search's front is compared with the exact one."""
     from heshare.paper.studies import optimality_gap
 
     row = optimality_gap.against_exact(
@@ -40,7 +40,7 @@ def test_against_exact() -> None:
 
 
 def test_bound_points(fronts: dict[str, Front]) -> None:
-    """Bound points are the plans with their gaps and the bound over their energy."""
+    """Points are the plans with their gaps, and the bound over their range of energy."""
     from heshare.paper.studies import optimality_gap
 
     plan = fronts["HeShare"][:2]

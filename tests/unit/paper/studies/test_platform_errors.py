@@ -22,7 +22,7 @@ COVERAGE = pd.DataFrame(
     ],
 )
 def test_kind_of_test(test: str, kind: str) -> None:
-    """The first kind with a word counts."""
+    """A test is of the first kind of question that has one of its words."""
     from heshare.paper.studies import platform_errors
 
     assert platform_errors.question(test) == kind

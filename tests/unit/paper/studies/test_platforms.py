@@ -18,7 +18,7 @@ from heshare.world.workload import Resident, Workload
 
 @pytest.mark.parametrize("platform", sorted(PLATFORMS))
 def test_changed_gpus(platform: str) -> None:
-    """A platform changes the gpus that it names."""
+    """A platform changes the GPUs that it names, and no other."""
     known, other = default(), platforms.constants(platform)
     # Together they ask for more than all SMs, so that taking turns matters, too.
     pair = tuple(Resident(Workload(model, 8), 90) for model in ("gpt2", "resnet50"))
@@ -53,7 +53,7 @@ def test_end_of_range(platform: str, gpu: str, name: str, end: int) -> None:
 
 
 def test_t4_of_fig_2() -> None:
-    """The t4 of fig 2 has the papers ratio."""
+    """The T4 of Fig. 2 has the paper's ratio."""
     alone = (Resident(Workload("resnet50", 8)),)
     known = platforms.constants(platforms.T4_OF_FIG_2)
     t4, a100 = (co_run(catalogue.gpu(name), alone, constants=known).tasks[0].time_s for name in ("T4", "A100"))

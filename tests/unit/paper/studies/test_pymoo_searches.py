@@ -42,7 +42,7 @@ def found(
 
 @pytest.mark.parametrize("name", pymoo_searches.TITLES)
 def test_checkpoints(name: str, instance: Instance) -> None:
-    """Search checkpoints have the evaluations and a front."""
+    """A checkpoint has its number of evaluations and a Pareto front, which grows."""
     first, last = pymoo_searches.search_checkpoints(
         name, instance, pymoo_searches.RANDOM_START, np.random.default_rng(1), (200, 600)
     )
@@ -60,7 +60,7 @@ def test_checkpoints(name: str, instance: Instance) -> None:
 
 @pytest.mark.parametrize("name", pymoo_searches.TITLES)
 def test_same_seed(name: str, instance: Instance) -> None:
-    """Search with the same seed returns the same bytes."""
+    """The same seed gives the same bytes."""
     # An algorithm of pymoo must not keep state of the run before, as SPEA2 does with its default survival.
     first, same, other = (found(name, instance, np.random.default_rng(seed), 300) for seed in (1, 1, 2))
     assert first.gpus.tobytes() == same.gpus.tobytes()
@@ -69,7 +69,7 @@ def test_same_seed(name: str, instance: Instance) -> None:
 
 @pytest.mark.parametrize("name", pymoo_searches.TITLES)
 def test_only_gpus_that_fit(name: str, rng: np.random.Generator) -> None:
-    """Search puts tasks only on gpus that they fit."""
+    """Tasks are put only on GPUs with enough memory."""
     fits = np.ones((12, 4), dtype=bool)
     fits[:6, :3] = False
     costs = rng.uniform(1, 9, (2, 12, 2))[:, :, [0, 0, 0, 1]]
@@ -94,14 +94,14 @@ def test_genetic_checkpoints(instance: Instance) -> None:
 
 
 def test_greedy_scale(instance: Instance) -> None:
-    """Greedy scale is ordered and begins at the least energy."""
+    """The scale goes from the least energy to something worse."""
     best, worst = pymoo_searches.greedy_scale(instance)
     assert (best < worst).all()
     assert best[0] == pytest.approx(instance.best_j.sum())
 
 
 def test_batched_moead(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The quicker moead replaces as pymoos does."""
+    """The batched MOEA/D replaces as pymoo's does."""
     from pymoo.algorithms.moo.moead import ParallelMOEAD
 
     def gpus() -> bytes:
@@ -114,7 +114,7 @@ def test_batched_moead(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("chance", [0.9, 0.0])
 def test_quick_children(instance: Instance, chance: float) -> None:
-    """The quicker children are those of pymoos operators."""
+    """The quicker operators give the children of pymoo's."""
     from pymoo.core.mutation import Mutation
     from pymoo.core.population import Population
     from pymoo.operators.crossover.ux import UniformCrossover

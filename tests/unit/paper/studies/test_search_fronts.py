@@ -68,7 +68,7 @@ def study() -> search_fronts.Study:
 
 
 def test_every_task_set(study: search_fronts.Study) -> None:
-    """Compare measures every search on every task set."""
+    """Every search is measured on every task set."""
     assert study.final.groupby("title", sort=False)["repetition"].apply(tuple).to_dict() == dict.fromkeys(
         SEARCHES, SEEDS
     )
@@ -77,14 +77,14 @@ def test_every_task_set(study: search_fronts.Study) -> None:
 
 
 def test_curves(study: search_fronts.Study) -> None:
-    """Curves have the checkpoints that end a generation and never fall."""
+    """Curves have the checkpoints that end a generation, and never fall."""
     for _, one in study.curves.groupby(["title", "repetition"]):
         assert one["evaluations"].tolist() == [500, 1000]
         assert one["hypervolume"].is_monotonic_increasing
 
 
 def test_fronts(study: search_fronts.Study) -> None:
-    """Fronts are of plans as run and have the reported hypervolume."""
+    """Fronts are of plans as run, and have the reported hypervolume."""
     once = study.fronts[study.fronts["repetition"] == SEEDS[0]]
     fronts = {title: part[["energy_j", "jct_s"]].to_numpy() for title, part in once.groupby("title")}
     assert all(non_dominated(front).all() for front in fronts.values())
@@ -105,7 +105,7 @@ def test_run_and_predicted(study: search_fronts.Study) -> None:
 
 
 def test_same_start() -> None:
-    """Rivals with heshares start begin with its initial population."""
+    """Searches with HeShare's start begin with its initial population."""
     once = replace(SETTINGS, generations=1)
     searches = {
         "HeShare": search_fronts.genetic(once),
@@ -126,7 +126,7 @@ def test_same_start() -> None:
 
 
 def test_planner() -> None:
-    """Planner of whole plans is judged as the searches are."""
+    """A planner of whole plans is judged as the searches are."""
 
     def everything_alone(tasks: Any, cluster: Any, predictor: Any, *, rng: Any) -> tuple[Plan, ...]:
         world = make_instance(tasks, cluster, predictor)
@@ -139,7 +139,7 @@ def test_planner() -> None:
 
 
 def test_plan_objectives() -> None:
-    """Plan objectives are those that plans were chosen by."""
+    """Objectives of plans are those that they were chosen by."""
     toy = Toy(demand=DEMANDS)
     world = make_instance(mixed_tasks(12, 3), CLUSTER, toy)
     for settings in (SETTINGS, replace(SETTINGS, clock_scope="plan")):

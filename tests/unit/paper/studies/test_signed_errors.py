@@ -27,7 +27,7 @@ class TooFast(DevicePredictor):
 
 
 def test_signed_errors() -> None:
-    """Signed errors are those of each class and keep their sign."""
+    """Errors keep their sign, by how tasks share."""
     rng = np.random.default_rng(0)
     sets = {kind: drawn_sets(kind, "V100", 6, (4, 8), rng) for kind in SHARES}
     sums = {kind: [sum(task.mps_pct for task in each) for _, each, _ in own] for kind, own in sets.items()}
@@ -42,7 +42,7 @@ def test_signed_errors() -> None:
 
 
 def test_sets_of_plans() -> None:
-    """Sets of plans are the batches in which tasks share."""
+    """Sets of plans are the batches in which tasks share a GPU."""
     tasks = tuple(Task(at, Workload("resnet50", 8), 100) for at in range(3))
     queue = (Batch((0, 1), (100, 40), None), Batch((2,), (100,), None))
     (found,) = sets_of_plans([Plan(Cluster.parse("1xT4"), tasks, (queue,), 1.0, 1.0)])

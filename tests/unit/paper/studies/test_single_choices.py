@@ -39,7 +39,7 @@ def test_choice_of_morak(table: pd.DataFrame) -> None:
 
 
 def test_fp16(table: pd.DataFrame) -> None:
-    """Fp16 is compared with the predictor that it has."""
+    """fp16 is compared with the predictor that it has."""
     values = table.set_index(["axis", "id", "part"])
     fp16, never_wrong = values.loc["precision"], values.loc["predictor"]
     of_fig_6 = fp16[fp16.index.get_level_values("id").str.startswith("H")]
@@ -47,7 +47,7 @@ def test_fp16(table: pd.DataFrame) -> None:
 
 
 def test_section_2() -> None:
-    """Section 2 depends on the platform and the largest batch size."""
+    """Section II depends on the platform and on the largest inference batch size."""
     usual = single_choices.section_2(SETTING).set_index("id")["value"]
     other = single_choices.section_2(replace(SETTING, platform=platforms.T4_OF_FIG_2)).set_index("id")["value"]
     assert other["M2"] == pytest.approx(2.5)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from heshare.lab.systems.fikit.kernel_rules import FikitRule, TimeSliceRule
-from heshare.lab.systems.fikit.kernel_trace import traces
+from heshare.lab.systems.fikit.kernel_trace import KernelTrace, traces
 from heshare.lab.systems.shared.training import step
 from heshare.paper.harness import ratios
 from heshare.paper.studies.systems import batch_dvfs, eaco, fikit, miso, morak, mu_serve, power_flow, pwr
@@ -20,12 +20,12 @@ def frame(columns: list[str], *rows: tuple[object, ...]) -> pd.DataFrame:
 
 class TestEaco:
     def test_host_power(self) -> None:
-        """Host power is the measured power less that of the gpus."""
+        """Host power is the measured power less that of the GPUs."""
         # 712, 959, 1330 and 1533 W less eight times 56.4, 81.1, 133.7 and 159.1 W.
         assert eaco.host_w() == pytest.approx(260.5, abs=0.5)
 
     def test_deadlines_and_load(self) -> None:
-        """Draw sets deadlines and meets the load."""
+        """Drawn tasks have their deadlines and offer the load."""
         tasks = eaco.EacoSetting(nodes=2, jobs=60, load=0.5, deadline=1.5).draw(rng=np.random.default_rng(0))
         alone_s = np.array([task.iterations * step(task.workload).step_s for task in tasks])
         wide = np.array([task.gpus for task in tasks])
@@ -49,7 +49,7 @@ class TestEaco:
 
 class TestPowerFlow:
     def test_gain_at_equal_energy(self) -> None:
-        """Gain at equal energy takes the fastest budget within and 1 where there is none."""
+        """The gain at equal energy is of the fastest budget within it, and 1 where there is none."""
         runs = frame(
             ["repetition", "title", "energy_running_j", "avg_jct_s"],
             (0, "FIFO", 10.0, 100.0),
@@ -65,7 +65,7 @@ class TestPowerFlow:
 
 class TestMiso:
     def test_best_static(self) -> None:
-        """Best static is the partition of its code with the least mean jct."""
+        """The best static partition has the least mean JCT of those in MISO's code."""
         runs = frame(
             ["repetition", "title", "avg_jct_s"],
             (0, "Static 3/3", 10.0),
@@ -78,31 +78,32 @@ class TestMiso:
         assert miso.best_static(runs) == "Static 3/2/2", "4/3 is not in MISO's code"
 
 
-MODELS = {name: traces()[name] for name in ("mobilenetv2", "resnet50")}
-
-
 class TestFikit:
-    def test_no_faster_than_alone(self) -> None:
+    @pytest.fixture
+    def models(self) -> dict[str, KernelTrace]:
+        return {name: traces()[name] for name in ("mobilenetv2", "resnet50")}
+
+    def test_no_faster_than_alone(self, models: dict[str, KernelTrace]) -> None:
         """Runs have every case once and no task is faster than alone."""
         ways = {"FIKIT": FikitRule(), "time slices": TimeSliceRule()}
-        runs = fikit.runs(ways, MODELS, [0.0, 0.3], requests=5, seed=1, seeds=2)
+        runs = fikit.runs(ways, models, [0.0, 0.3], requests=5, seed=1, seeds=2)
         assert len(runs) == 2 * 4 * 2 * 2
         assert not runs.duplicated(["repetition", *fikit.CASE, "title"]).any()
         assert (runs["low_speed"] <= 1.02).all()
         never_idle = runs[(runs["title"] == "FIKIT") & (runs["load"] == 0)]
         assert never_idle["low_speed"].max() < 1e-6, "gaps between kernels are too short to be filled"
 
-    def test_overhead(self) -> None:
+    def test_overhead(self, models: dict[str, KernelTrace]) -> None:
         """Overhead is one interception a launch where the host bounds a model."""
-        found = fikit.overhead_pct(MODELS, FikitRule(launch_s=1e-6))
-        alone_s = MODELS["mobilenetv2"].alone()[1]
+        found = fikit.overhead_pct(models, FikitRule(launch_s=1e-6))
+        alone_s = models["mobilenetv2"].alone()[1]
         assert found["mobilenetv2"] == pytest.approx(100 * 152e-6 / alone_s)
         assert found["resnet50"] < 0.1
 
 
 class TestMorak:
     def test_limits(self) -> None:
-        """A server without control has one rate and morak keeps its limits."""
+        """The card keeps its power limit, and Morak its caps and latency."""
         servers = {
             "Morak": morak.Server("morak(elastic=yes,sizes=256,k=2,cap={cap},limit={limit})", 2, 96),
             "uncontrolled": morak.Server("mu-serve:no-control", 1, morak.LARGE, limited=True),
@@ -144,7 +145,7 @@ class TestMuServe:
 
 
 def test_batch_dvfs() -> None:
-    """Batch dvfs runs the same jobs and a low clock takes longer."""
+    """All systems run the same jobs, and a batch of 1 has less throughput."""
     systems = {"BatchDVFS": "batch-dvfs(cap={cap})", "batch of 1": "batch-dvfs:dvfs-only(cap={cap},fixed=1)"}
     runs = batch_dvfs.runs(systems, "V100", jobs=3, seed=0, seeds=1)
     assert runs.groupby("job")["network"].nunique().eq(1).all()
@@ -154,7 +155,7 @@ def test_batch_dvfs() -> None:
 
 class TestPwr:
     def test_filling(self) -> None:
-        """Filling raises power grants no gpu twice and is the same for equal placers."""
+        """Filling raises power, grants no GPU twice, and is the same for equal placers."""
         placers = {"FGD": 0.0, "FGD again": 0.0, "PWR": 1.0}
         fills = pwr.runs(placers, scale=0.01, seed=3, seeds=2)
         for _, own in fills.groupby(["repetition", "title"]):

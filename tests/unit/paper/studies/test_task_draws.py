@@ -13,7 +13,9 @@ from heshare.shared.errors import InputError
 from heshare.world.task import Task
 from heshare.world.task_set import helios_durations_s
 
-USUAL = recipe(40, rng=np.random.default_rng(1))
+
+def usual() -> tuple[Task, ...]:
+    return tuple(recipe(40, rng=np.random.default_rng(1)))
 
 
 def drawn(kind: str) -> tuple[Task, ...]:
@@ -26,9 +28,9 @@ def alone_s(task: Task) -> float:
 
 def test_one_property_differs() -> None:
     """Helios is the recipe; other sizes and arrivals keep its workloads; equal tasks take its mean."""
-    assert list(drawn(HELIOS)) == list(USUAL)
+    assert list(drawn(HELIOS)) == list(usual())
     for kind in (EQUAL, HEAVY, BURSTS):
-        assert [task.workload for task in drawn(kind)] == [task.workload for task in USUAL]
+        assert [task.workload for task in drawn(kind)] == [task.workload for task in usual()]
     assert [alone_s(task) for task in drawn(EQUAL)] == pytest.approx([helios_durations_s().mean()] * 40)
 
 
@@ -47,11 +49,11 @@ def test_bursts() -> None:
 
 
 def test_without_gpt2() -> None:
-    """Without gpt2 tasks take as long."""
+    """Without GPT-2 tasks take as long."""
     found = drawn(WITHOUT_GPT2)
-    assert {"gpt2"} <= {task.workload.model for task in USUAL}
+    assert {"gpt2"} <= {task.workload.model for task in usual()}
     assert "gpt2" not in {task.workload.model for task in found}
-    assert [alone_s(task) for task in found] == pytest.approx([alone_s(task) for task in USUAL])
+    assert [alone_s(task) for task in found] == pytest.approx([alone_s(task) for task in usual()])
 
 
 def test_unknown_kind() -> None:

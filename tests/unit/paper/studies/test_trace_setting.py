@@ -13,7 +13,7 @@ SMALL = TraceSetting(cluster="1xT4,1xA100", tasks=6)
 
 
 def test_tasks_and_arrivals() -> None:
-    """Tasks are those of the recipe and arrive on average at the load."""
+    """Tasks are those of the recipe, and arrive on average at the load."""
     tasks = SMALL.draw(rng=np.random.default_rng(1))
     recipe = draw(6, rng=np.random.default_rng(1), batch_sizes=(4, 8))
     assert [(task.workload, task.iterations) for task in tasks] == [(task.workload, task.iterations) for task in recipe]
@@ -25,7 +25,7 @@ def test_tasks_and_arrivals() -> None:
 
 
 def test_load() -> None:
-    """A load is a share of what the gpus can do."""
+    """A load is a share of what the GPUs can do."""
     half, whole = harness.vary(SMALL, load=[0.5, 1.0])
     assert half.interval_s() == pytest.approx(2 * whole.interval_s(), rel=1e-4)
     one, two = harness.vary(whole, cluster=["1xA100", "2xA100"])
