@@ -179,19 +179,3 @@ def test_changed_package(clone: Checkout) -> None:
     assert done.returncode == 0, "the author at work, by make figures"
     again = clone.sidecar("figures")
     assert (again["profile"], again["heshare_sha256"]) == ("paper", said["heshare_sha256"])
-
-
-def test_copied_notebook(clone: Checkout) -> None:
-    """Copies and new notebooks are in no group and are run by their name."""
-    copy = clone.source.with_name(f"{NAME}-Copy1.ipynb")
-    write_notebook(copy, PARAMETERS, BEGIN, WORK.replace("[tasks]", "[tasks * 2]"))
-    nbformat.write(nbformat.v4.new_notebook(), clone.source.with_name("Untitled.ipynb"))
-    listed = clone.heshare("notebook", "list")
-    assert listed.stdout.splitlines()[0] == NAME
-    assert f"{NAME}-Copy1, Untitled" in listed.stdout
-
-    assert clone.heshare("notebook", "run", copy.stem).returncode == 0
-    assert clone.untouched()
-    said = clone.sidecar(f"build/mine/{copy.stem}")
-    assert (said["notebook"], said["profile"]) == (f"notebooks/{copy.name}", "custom")
-    assert said["run"]["edited"]

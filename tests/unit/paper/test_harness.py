@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -13,14 +12,16 @@ from heshare.paper.harness import ENERGY, JCT, Setting
 SMALL = Setting(cluster="1xT4,1xA100", tasks=3)
 
 
-def test_vary_has_every_combination() -> None:
+def test_vary() -> None:
+    """Vary has every combination."""
     both = harness.vary(SMALL, tasks=[3, 4], durations=["helios", "equal"])
     assert [(each.tasks, each.durations) for each in both] == [
         (3, "helios"), (3, "equal"), (4, "helios"), (4, "equal")
     ]  # fmt: skip
 
 
-def test_every_system_of_a_repetition_gets_the_tasks_of_that_repetition() -> None:
+def test_same_tasks() -> None:
+    """Every system of a repetition gets the tasks of that repetition."""
     runs = harness.run(SMALL, {"Random": "random", "SJF": "sjf"}, seeds=2, seed=5)
     assert runs[["repetition", "title"]].to_numpy().tolist() == [[0, "Random"], [0, "SJF"], [1, "Random"], [1, "SJF"]]
     assert (runs["cluster"] == "1xT4,1xA100").all()
@@ -34,7 +35,8 @@ def test_every_system_of_a_repetition_gets_the_tasks_of_that_repetition() -> Non
     assert {task.arrival_s for task in drawn} == {0.0}
 
 
-def test_a_change_pairs_repetitions_and_averages_settings() -> None:
+def test_paired_change() -> None:
+    """A change pairs repetitions and averages settings."""
     values = {("A", 0): (2.0, 8.0), ("B", 0): (4.0, 16.0), ("A", 1): (3.0, 3.0), ("B", 1): (3.0, 3.0)}
     rows = [
         {"title": title, "repetition": number, "tasks": tasks, JCT: value, ENERGY: 1.0}
@@ -52,19 +54,22 @@ def test_a_change_pairs_repetitions_and_averages_settings() -> None:
     ]  # fmt: skip
 
 
-def test_medians_have_a_row_for_each_system_and_metric() -> None:
+def test_medians() -> None:
+    """Medians have a row for each system and metric."""
     runs = pd.DataFrame({"title": ["A"] * 3, "repetition": range(3), JCT: [1.0, 2.0, 9.0]})
     assert harness.medians(runs, [JCT])[["title", "metric", "median", "n"]].to_numpy().tolist() == [["A", JCT, 2.0, 3]]
 
 
-def test_ratios_are_paired_by_repetition_and_case() -> None:
+def test_paired_ratios() -> None:
+    """Ratios are paired by repetition and case."""
     rows = [(0, "A", "x", 2.0), (0, "A", "y", 9.0), (0, "B", "y", 3.0), (0, "B", "x", 4.0)]
     runs = pd.DataFrame(rows, columns=["repetition", "title", "network", "rate"])
     found = harness.ratios(runs, "A", "B", "rate", ["network"])
     assert found.to_dict() == {(0, "x"): 0.5, (0, "y"): 3.0}
 
 
-def test_a_start_cost_delays_every_task_and_measures_are_more_columns() -> None:
+def test_start_cost() -> None:
+    """A start cost delays every task; measures are further columns."""
     measures = {"longest_s": lambda run: float(run.execution_s.max())}
     free, costly = (
         harness.run(SMALL, {"FIFO": "fifo"}, seeds=1, measures=measures, start_cost_s=cost_s) for cost_s in (0.0, 10.0)

@@ -7,7 +7,8 @@ import pandas as pd
 from heshare.paper import paper_tables, tables
 
 
-def test_to_markdown_aligns_numbers_and_escapes_bars() -> None:
+def test_to_markdown() -> None:
+    """A table in Markdown aligns numbers, escapes bars and shows noise as zero."""
     frame = pd.DataFrame({"name": ["a|b", "c"], "size": [1.23456, 12345.6], "fits": [True, False], "gap": [1.0, None]})
     lines = tables.to_markdown(frame).splitlines()
     assert len({len(line) for line in lines}) == 1
@@ -21,7 +22,8 @@ def test_to_markdown_aligns_numbers_and_escapes_bars() -> None:
     assert [line.strip("| ") for line in noise] == ["Gap (%)", noise[1].strip("| "), "0", "0.5", "-1e-06"]
 
 
-def test_table_1_has_the_papers_rows_and_names_each_difference() -> None:
+def test_table_1() -> None:
+    """Table I has the paper's rows, and each difference is named."""
     frame, notes = paper_tables.table_1()
     paper = list(paper_tables.TRAITS.values())
     assert frame["Solution"].tolist()[:5] == ["BatchDVFS", "PWR", "μ-Serve", "Morak", "HeShare"]
@@ -32,7 +34,8 @@ def test_table_1_has_the_papers_rows_and_names_each_difference() -> None:
     assert notes.count("in the paper") == 1
 
 
-def test_table_2_has_the_papers_words_with_the_features() -> None:
+def test_table_2() -> None:
+    """Table II has the paper's words with the features."""
     frame = paper_tables.table_2()
     assert frame["Name"].ne("").sum() == 5
     rows = dict(zip(frame["Description"], frame["Meaning here"], strict=True))
@@ -40,7 +43,8 @@ def test_table_2_has_the_papers_words_with_the_features() -> None:
     assert rows["SM count"].startswith("Streaming multiprocessors")
 
 
-def test_table_4_has_15_workloads_each_with_what_a_sample_is() -> None:
+def test_table_4() -> None:
+    """Table IV has 15 workloads, and memory that grows with the batch size."""
     frame = paper_tables.table_4(8)
     assert len(frame) == 15
     assert frame["A sample here"].str.len().gt(0).all()
@@ -48,7 +52,8 @@ def test_table_4_has_15_workloads_each_with_what_a_sample_is() -> None:
     assert (frame[name.format(8)] > paper_tables.table_4(4)[name.format(4)]).all()
 
 
-def test_table_5_has_the_papers_two_columns_and_ours() -> None:
+def test_table_5() -> None:
+    """Table V has the paper's two columns and two of this package."""
     errors = paper_tables.paper_errors()
     shown = paper_tables.table_5(errors.assign(mean_pct=errors["paper_pct"] + 1)).set_index("Model")
     assert shown.index.tolist() == ["SVR", "DT", "LR", "MLP", "RF"]

@@ -35,7 +35,8 @@ def no_factorial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factorial, "read", lambda: None)
 
 
-def test_an_ordering_names_the_parts_that_fail() -> None:
+def test_failed_parts() -> None:
+    """An ordering names the parts that fail."""
     row = evaluate_claim(claim("ordering", math.nan), None, holds={"one": True, "two": False}, profile="paper")
     assert (row["verdict"], row["holds"]) == ("not reproduced", "1 of 2 hold; not: two")
 
@@ -44,28 +45,30 @@ def test_an_ordering_names_the_parts_that_fail() -> None:
     ("kind", "size"),
     [("ordering", None), ("reduction", None), ("reduction", ConfidenceInterval(-30.0, -20.0, -10.0, 10))],
 )
-def test_evaluate_claim_refuses_missing_or_unordered_numbers(kind: str, size: ConfidenceInterval | None) -> None:
+def test_refused_numbers(kind: str, size: ConfidenceInterval | None) -> None:
+    """A claim without its number, or with a value outside its interval, is refused."""
     with pytest.raises(InputError, match="claim X1"):
         evaluate_claim(claim(kind, -26), size, profile="paper")
 
 
-def test_what_the_platform_lacks_needs_no_value() -> None:
-    row = evaluate_claim(claim("ordering", math.nan), None, testable=False, profile="paper")
-    assert row["verdict"] == "not testable"
+def test_no_verdict() -> None:
+    """What the platform lacks is not testable, another reading of a sentence is not scored."""
+    lacking = evaluate_claim(claim("ordering", math.nan), None, testable=False, profile="paper")
+    assert lacking["verdict"] == "not testable"
 
-
-def test_another_reading_of_a_sentence_is_not_scored() -> None:
     one = replace(claim("reduction", -26), reading="Read otherwise.")
     assert evaluate_claim(one, GOOD, profile="paper")["verdict"] == "not scored"
 
 
-def test_forms_of_a_rival_have_verdicts_of_their_own() -> None:
+def test_forms_of_baseline() -> None:
+    """Forms of a baseline have verdicts of their own."""
     forms = {"placed": ConfidenceInterval(-2.0, -5.0, 1.0, 10), "best": GOOD}
     row = evaluate_claim(claim("reduction", -31), GOOD, forms=forms, profile="paper")
     assert (row["placed"], row["placed_verdict"], row["best_verdict"]) == (-2.0, "not reproduced", "reproduced")
 
 
-def test_the_table_has_every_claim_and_the_rest_is_not_made_yet(tmp_path: Path) -> None:
+def test_every_claim(tmp_path: Path) -> None:
+    """The table has every claim; those without a result are not made yet."""
     row = evaluate_claim(paper_claims()["H3", "Random"], GOOD, profile="paper")
     table = claim_table.write(written(tmp_path, "04_comparison", row))
 
@@ -81,7 +84,8 @@ def test_the_table_has_every_claim_and_the_rest_is_not_made_yet(tmp_path: Path) 
     assert json.loads((tmp_path / "claims.json").read_text())["provenance"] == {"emulated": 1}
 
 
-def test_results_of_another_profile_are_not_made(tmp_path: Path) -> None:
+def test_other_profile(tmp_path: Path) -> None:
+    """Results of another profile are not made."""
     mine = evaluate_claim(paper_claims()["H3", "Random"], GOOD, profile="custom")
     written(tmp_path, "04_comparison", mine)
     assert claim_table.reported_profile(tmp_path) == "custom"
@@ -103,9 +107,10 @@ def test_an_unknown_claim_is_refused(tmp_path: Path) -> None:
     ("is_current", "verdict", "reason"),
     [(True, "not determined by the text", ""), (False, "larger than published", claim_table.OLDER)],
 )
-def test_the_factorial_counts_only_for_the_platform_that_made_it(
+def test_older_factorial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_current: bool, verdict: str, reason: str
 ) -> None:
+    """The factorial counts only for the code and data that made it."""
     common = {"queueing": "queues", "throttle": "as shipped", "t4_over_a100": "as fitted", "batch_sizes": "4+8"}
     cells = pd.DataFrame(
         [

@@ -11,18 +11,21 @@ import pytest
 
 from heshare.paper.claims import factorial
 from heshare.paper.claims.factorial import DURATIONS, QUEUEING, RATIO, SHIPPED, SIZES, THROTTLE, cells_of
-from heshare.paper.claims.paper_claims import Claim, paper_claims
+from heshare.paper.claims.paper_claims import paper_claims
 from heshare.shared import files
 
-H1, H3, EN_OPT = (paper_claims()[key] for key in (("H1", "energy"), ("H3", "Random"), ("H4", "En-opt")))
+H1, H3, EN_OPT = ("H1", "energy"), ("H3", "Random"), ("H4", "En-opt")
 FAR = 2.0
 """Times the paper's value: a value that does not hold."""
 EQUAL, OTHER_T4, LIGHT = {DURATIONS: "equal"}, {RATIO: "T4 as in Fig. 2"}, {THROTTLE: "cap 1.0, limit 1.2"}
 AT_ONCE, SMALL = {QUEUEING: "all at once"}, {SIZES: "2"}
 
 
-def verdict(claim: Claim, *near: Mapping[str, str], shipped: float = FAR, n: int = 10, width: float = 0.0) -> bool:
+def verdict(
+    key: tuple[str, str], *near: Mapping[str, str], shipped: float = FAR, n: int = 10, width: float = 0.0
+) -> bool:
     """Return the rule's answer where these cells have the paper's value, and the shipped one `shipped` times it."""
+    claim = paper_claims()[key]
     rows = [{**SHIPPED, "value": shipped * claim.value}]
     rows += [{**SHIPPED, **changed, "value": claim.value} for changed in near]
     table = pd.DataFrame(rows).assign(id=claim.id, part=claim.part, n=n)
@@ -31,7 +34,7 @@ def verdict(claim: Claim, *near: Mapping[str, str], shipped: float = FAR, n: int
 
 
 @pytest.mark.parametrize(
-    ("claim", "near"),
+    ("key", "near"),
     [
         (H1, [EQUAL, EQUAL | LIGHT]),
         (H1, [SMALL, SMALL | OTHER_T4]),
@@ -40,15 +43,14 @@ def verdict(claim: Claim, *near: Mapping[str, str], shipped: float = FAR, n: int
         (H1, [SMALL, {SIZES: "4"}]),
     ],
 )
-def test_two_near_cells_that_differ_in_one_axis_leave_a_number_undetermined(
-    claim: Claim, near: list[Mapping[str, str]]
-) -> None:
-    assert verdict(claim, *near)
-    assert verdict(claim, *near, width=1000.0)
+def test_undetermined(key: tuple[str, str], near: list[Mapping[str, str]]) -> None:
+    """Two near cells that differ in one axis leave a number undetermined."""
+    assert verdict(key, *near)
+    assert verdict(key, *near, width=1000.0)
 
 
 @pytest.mark.parametrize(
-    ("claim", "near"),
+    ("key", "near"),
     [
         (H1, []),
         (H1, [EQUAL]),
@@ -59,14 +61,14 @@ def test_two_near_cells_that_differ_in_one_axis_leave_a_number_undetermined(
         (EN_OPT, [EQUAL, EQUAL | AT_ONCE, EQUAL | LIGHT]),
     ],
 )
-def test_near_cells_that_are_alone_apart_or_equal_runs_determine_nothing(
-    claim: Claim, near: list[Mapping[str, str]]
-) -> None:
-    assert not verdict(claim, *near)
-    assert not verdict(claim, *near, width=1000.0)
+def test_determined(key: tuple[str, str], near: list[Mapping[str, str]]) -> None:
+    """Near cells that are alone, differ in more than one axis, or are equal runs leave the verdict as it is."""
+    assert not verdict(key, *near)
+    assert not verdict(key, *near, width=1000.0)
 
 
-def test_a_shipped_value_that_holds_is_determined() -> None:
+def test_shipped_value_holds() -> None:
+    """A shipped value that holds is determined."""
     near = [EQUAL, EQUAL | LIGHT]
     assert not verdict(H1, *near, shipped=1.25)
     assert not verdict(H1, *near, shipped=0.75)
@@ -74,11 +76,13 @@ def test_a_shipped_value_that_holds_is_determined() -> None:
     assert verdict(H1, *near, shipped=0.0)
 
 
-def test_cells_of_fewer_than_ten_seeds_do_not_count() -> None:
+def test_few_seeds() -> None:
+    """Cells of fewer than ten seeds do not count."""
     assert not verdict(H1, EQUAL, EQUAL | LIGHT, n=9)
 
 
-def test_what_is_written_is_current_until_code_or_data_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_current_factorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A factorial is current until code or data change."""
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     assert factorial.read() is None
 
@@ -97,7 +101,8 @@ def test_what_is_written_is_current_until_code_or_data_change(tmp_path: Path, mo
     assert not found.is_current
 
 
-def test_the_committed_factorial_is_whole_and_equal_runs_have_equal_values() -> None:
+def test_committed_factorial() -> None:
+    """The committed factorial has every cell, and equal runs have equal values."""
     found = factorial.read()
     assert found is not None
     table = found.cells
@@ -113,7 +118,8 @@ def test_the_committed_factorial_is_whole_and_equal_runs_have_equal_values() -> 
         assert (equal["min"] == equal["max"]).all()
 
 
-def test_words_of_the_code_do_not_make_the_factorial_an_older_one() -> None:
+def test_code_hash() -> None:
+    """Comments and docstrings do not change the hash of the code."""
     source = 'def double(x):\n    """Return it twice."""\n    return 2 * x  # twice\n'
     other_words = 'def double(x):\n    """Return twice\n    the value.\n    """\n\n    # A comment.\n    return 2 * x\n'
     assert factorial.code_hash(source) == factorial.code_hash(other_words)

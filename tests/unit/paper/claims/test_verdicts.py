@@ -57,9 +57,8 @@ def claim(kind: str, value: float, far: float = math.nan) -> Claim:
         ("error", 20, (5, 4, 6), "smaller error"),
     ],
 )
-def test_verdict_of_each_kind_of_claim(
-    kind: str, value: float, interval: tuple[float, float, float], expected: str
-) -> None:
+def test_verdict(kind: str, value: float, interval: tuple[float, float, float], expected: str) -> None:
+    """Verdict of each kind of claim."""
     assert verdict(claim(kind, value), ConfidenceInterval(*interval, FEWEST)) == expected
 
 
@@ -75,9 +74,10 @@ _PAPER = {"reduction": (-26, -13), "ratio": (1.3, 3.4), "floor": (3.4, 5), "limi
     st.integers(1, 12),
     st.integers(0, 12),
 )
-def test_neither_a_wider_interval_nor_fewer_draws_make_a_verdict_better(
+def test_wider_or_fewer_never_better(
     kind: str, times: float, sizes: tuple[float, float, float, float], n: int, fewer: int
 ) -> None:
+    """Neither a wider interval nor fewer draws make a verdict better."""
     paper = _PAPER.get(kind, (3.1, 20))
     below, above, *wider = (abs(paper[0]) * size for size in sizes)
     for one in (claim(kind, paper[0]), claim(kind, *paper)):
@@ -92,7 +92,8 @@ def test_neither_a_wider_interval_nor_fewer_draws_make_a_verdict_better(
 
 
 @pytest.mark.parametrize(("parts", "expected"), [((True, True), REPRODUCED), ((True, False), FAILED), ((), FAILED)])
-def test_an_ordering_of_which_a_part_fails_is_not_reproduced(parts: tuple[bool, ...], expected: str) -> None:
+def test_ordering(parts: tuple[bool, ...], expected: str) -> None:
+    """An ordering of which a part fails is not reproduced."""
     holds = {str(index): good for index, good in enumerate(parts)}
     assert verdict(claim("ordering", math.nan), None, holds) == expected
 
@@ -101,14 +102,14 @@ def test_an_ordering_of_which_a_part_fails_is_not_reproduced(parts: tuple[bool, 
     ("value", "same_start", "expected"),
     [(0.8, True, REPRODUCED), (0.8, False, DIRECTION), (-0.1, False, FAILED)],
 )
-def test_a_lead_is_reproduced_only_if_it_is_certain_from_the_same_start(
-    value: float, same_start: bool, expected: str
-) -> None:
+def test_lead(value: float, same_start: bool, expected: str) -> None:
+    """A lead is reproduced only if it is certain from the same start."""
     holds = {"from a random start": value > 0, "from the same start": same_start}
     assert verdict(claim("lead", math.nan), ConfidenceInterval(value, value, value, FEWEST), holds) == expected
 
 
-def test_a_value_is_near_within_a_quarter_of_the_papers_effect() -> None:
+def test_near() -> None:
+    """A value is near within a quarter of the paper's effect."""
     one = claim("reduction", -20)
     assert [is_near(one, value) for value in (-15, -25, -14.9, -25.1, 20, math.nan)] == [True, True] + [False] * 4
     assert not is_near(claim("ratio", 1.4), 1.6)

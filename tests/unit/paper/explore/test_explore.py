@@ -26,20 +26,16 @@ def data_of(html: str) -> dict:
     return json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
 
 
-def test_predicted_timelines_give_the_plans_own_average_jct(front: hs.Front) -> None:
+def test_predicted_timelines(front: hs.Front) -> None:
+    """Predicted timelines give the plan's own average JCT."""
     for plan, timeline in zip(front, predicted_timelines(front.plans, load_predictor()), strict=True):
         assert timeline["end_s"].mean() == pytest.approx(plan.jct_s, rel=1e-9)
         assert (timeline["end_s"] <= timeline["batch_end_s"] + 1e-9).all()
         assert (timeline["lane"] < timeline["lanes"]).all()
 
 
-def test_predicted_timelines_of_the_improved_search_give_its_average_jct() -> None:
-    front = hs.optimise(hs.task_set(6, seed=3), CLUSTER, seed=0)
-    (timeline,) = predicted_timelines([front.trade_off], load_predictor())
-    assert timeline["end_s"].mean() == pytest.approx(front.trade_off.jct_s, rel=1e-6)
-
-
-def test_a_task_differs_in_gpu_batch_share_or_clock(front: hs.Front) -> None:
+def test_task_differs(front: hs.Front) -> None:
+    """A task differs where its GPU, batch, MPS percentage or SM clock differs."""
     (one,) = predicted_timelines([front[0]], load_predictor())
     assert not differs(one, one.iloc[::-1]).any()
     for column, task in (("gpu", 2), ("batch", 3), ("mps_pct", 4), ("sm_mhz", 5)):
@@ -49,7 +45,8 @@ def test_a_task_differs_in_gpu_batch_share_or_clock(front: hs.Front) -> None:
         assert other.loc[differs(other, one), "task"].tolist() == [task]
 
 
-def test_boxes_of_a_run_are_its_intervals_and_clocks_without_idle_time() -> None:
+def test_run_boxes() -> None:
+    """Boxes of a run are its intervals, and strips are its clocks without idle time."""
     done = hs.run(hs.task_set(4, seed=0), "1xT4,1xA100", "fifo")
     tasks, clocks = run_boxes([done, done])
     first = tasks[tasks["plan"] == 0]
@@ -66,15 +63,9 @@ def test_boxes_of_a_run_are_its_intervals_and_clocks_without_idle_time() -> None
     assert not (same & touching & (of_first["bottom"].shift() == of_first["bottom"])).any(), "neighbours are joined"
 
 
-def test_run_with_training_can_be_drawn_and_traced(tmp_path: Path) -> None:
-    tasks = [hs.Task(0, hs.Workload("eaco_vgg16", 32, phase="training"), 20.0)]
-    done = hs.run(tasks, "1xV100", "fifo")
-    assert "no load class" in [text.get_text() for text in done.plot().axes[0].get_legend().get_texts()]
-    assert done.to_perfetto(tmp_path / "run.json").exists()
-
-
 @pytest.mark.slow
-def test_explore_writes_the_same_bytes_twice_without_any_address(front: hs.Front, tmp_path: Path) -> None:
+def test_same_bytes(front: hs.Front, tmp_path: Path) -> None:
+    """`explore` writes the same bytes twice, and a page that loads nothing."""
     page = hs.explore(front, tmp_path / "front.html")
     assert (tmp_path / "front.html").read_text("utf-8") == page.html == hs.explore(front).html
     assert len(repr(page)) <= 200
@@ -83,7 +74,8 @@ def test_explore_writes_the_same_bytes_twice_without_any_address(front: hs.Front
     assert len(page.html) < 1_500_000
 
 
-def test_explore_page_has_each_plan_with_its_timeline(front: hs.Front) -> None:
+def test_plans_on_page(front: hs.Front) -> None:
+    """The page has each plan with its timeline."""
     front = front[:4]
     data = data_of(hs.explore(front).html)
     assert list(map(int, data["about"])) == list(range(len(front)))
@@ -99,7 +91,8 @@ def test_explore_page_has_each_plan_with_its_timeline(front: hs.Front) -> None:
     assert len(batches) >= len(front)
 
 
-def test_explore_shows_some_plans_of_a_large_front(front: hs.Front, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_front(front: hs.Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large front some plans are shown, among them the named ones."""
     monkeypatch.setattr("heshare.paper.explore.front_page.MOST_PLANS", 7)
     html = hs.explore(front).html
     shown = set(map(int, data_of(html)["about"]))
@@ -109,7 +102,8 @@ def test_explore_shows_some_plans_of_a_large_front(front: hs.Front, monkeypatch:
     assert f"{len(shown)} of the {len(front)} plans are shown" in html
 
 
-def test_explore_shows_runs_of_other_policies_and_a_link_home(front: hs.Front) -> None:
+def test_runs_on_page(front: hs.Front) -> None:
+    """The page shows runs of other policies, and a link home."""
     runs = {title: hs.run(front[0].tasks, CLUSTER, title) for title in ("random", "fifo")}
     html = hs.explore(front, runs=runs, home="index.html").html
     data = data_of(html)
@@ -126,12 +120,14 @@ def test_explore_shows_runs_of_other_policies_and_a_link_home(front: hs.Front) -
     assert "<fieldset>" not in plain
 
 
-def test_explore_refuses_runs_of_other_tasks(front: hs.Front) -> None:
+def test_other_tasks(front: hs.Front) -> None:
+    """Runs of other tasks are refused."""
     with pytest.raises(InputError, match="runs of the tasks and GPUs of the front"):
         hs.explore(front, runs={"fifo": hs.run(3, CLUSTER, "fifo")})
 
 
-def test_no_text_of_a_card_ends_or_opens_a_script_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_escaped_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No text of the data ends or opens a script of the page."""
     monkeypatch.setattr(front_page, "_vega", lambda: "")
     evil = {"about": {"0": "<!--<script></script>"}}
     html = front_page._html("t", evil)

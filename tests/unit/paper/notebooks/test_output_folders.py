@@ -27,7 +27,8 @@ def package(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return changed
 
 
-def test_without_a_folder_what_is_not_the_papers_goes_to_build_mine(package: str | None) -> None:
+def test_chosen_folder(package: str | None) -> None:
+    """Without a folder, what is not the paper's goes to `build/mine`."""
     assert output_folders.choose(record(), None) == (root() / "figures" if package is None else MINE)
     assert output_folders.choose(record(tasks=8), None) == MINE
     assert output_folders.choose(record(edited=True), None) == MINE
@@ -36,7 +37,8 @@ def test_without_a_folder_what_is_not_the_papers_goes_to_build_mine(package: str
 
 
 @pytest.mark.parametrize("folder", [root() / "figures", root() / "build/../figures", root() / "figures/mine"])
-def test_figures_is_refused_for_what_is_not_the_papers(package: str | None, folder: Path) -> None:
+def test_refused_folder(package: str | None, folder: Path) -> None:
+    """`figures/` is refused for what is not the paper's."""
     assert output_folders.choose(record(), folder) == folder, "a changed package is the author at work"
     for one, words in ((record(tasks=8), "tasks = 8"), (record(edited=True), "code"), (record("smoke"), "smoke")):
         with pytest.raises(InputError, match=words):
@@ -45,7 +47,8 @@ def test_figures_is_refused_for_what_is_not_the_papers(package: str | None, fold
 
 
 @pytest.mark.parametrize("name", ["02_system", "90_live"])
-def test_setup_by_hand_chooses_build_mine(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_setup_by_hand(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Set up by hand, a notebook writes to `build/mine`."""
     from heshare.paper.figures import style
     from heshare.paper.notebooks import notebook
 

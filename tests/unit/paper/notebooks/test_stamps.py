@@ -16,9 +16,8 @@ def notebook(tmp_path: Path) -> Path:
     return path
 
 
-def test_stamp_changes_with_notebook_parameters_package_and_data(
-    notebook: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stamp(notebook: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stamp changes with notebook, parameters, package and data, not with the folder."""
     first = stamps.stamp(notebook, {"seed": 0, "out_dir": "one"})
     assert stamps.stamp(notebook, {"seed": 0, "out_dir": "other"}) == first, "where outputs go changes nothing"
 
@@ -31,7 +30,8 @@ def test_stamp_changes_with_notebook_parameters_package_and_data(
     assert len(found) == 4
 
 
-def test_outputs_are_up_to_date_until_the_stamp_changes_or_one_is_gone(tmp_path: Path) -> None:
+def test_up_to_date(tmp_path: Path) -> None:
+    """Outputs are up to date until the stamp changes or one is gone."""
     output = tmp_path / "a.csv"
     output.write_text("x")
     assert stamps.outputs_as_stamped(tmp_path, "01 in a", "s") is None

@@ -24,7 +24,8 @@ def questions(tmp_path: Path) -> Path:
     return path
 
 
-def test_answers_are_those_of_estimate(questions: Path, tmp_path: Path) -> None:
+def test_answers(questions: Path, tmp_path: Path) -> None:
+    """Answers are those of estimate."""
     number, path = answer(questions, tmp_path / "out")
     rows = pd.read_csv(path)
     assert number == 2
@@ -40,7 +41,8 @@ def test_answers_are_those_of_estimate(questions: Path, tmp_path: Path) -> None:
     assert (rows["power_high_w"][:2] == 300).all(), "the limit holds the power"
 
 
-def test_answers_say_which_model_gave_them(questions: Path, tmp_path: Path) -> None:
+def test_provenance(questions: Path, tmp_path: Path) -> None:
+    """Answers have the version and the hashes of questions and constants."""
     _, path = answer(questions, tmp_path / "out")
     about = json.loads((tmp_path / "out" / "answers.json").read_text())
     assert about["questions_sha256"] == files.sha256(questions)
@@ -51,7 +53,8 @@ def test_answers_say_which_model_gave_them(questions: Path, tmp_path: Path) -> N
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_answers_are_never_replaced(questions: Path, tmp_path: Path) -> None:
+def test_never_replaced(questions: Path, tmp_path: Path) -> None:
+    """Answers are never replaced."""
     _, path = answer(questions, tmp_path / "out")
     before = path.read_bytes()
     with pytest.raises(InputError, match="earlier answers"):
@@ -70,14 +73,16 @@ def test_answers_are_never_replaced(questions: Path, tmp_path: Path) -> None:
         ("A100,,,,", "residents"),
     ],
 )
-def test_a_bad_question_is_named_and_nothing_is_written(questions: Path, tmp_path: Path, row: str, column: str) -> None:
+def test_bad_question(questions: Path, tmp_path: Path, row: str, column: str) -> None:
+    """A bad question is named by row and column, and nothing is written."""
     questions.write_text(questions.read_text() + row + "\n")
     with pytest.raises(InputError, match=rf"row 4, column {column}"):
         answer(questions, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_table_without_questions_is_refused(tmp_path: Path) -> None:
+def test_no_questions(tmp_path: Path) -> None:
+    """A table without questions is refused."""
     (tmp_path / "empty.csv").write_text(HEADER + "\n")
     with pytest.raises(InputError, match="no question"):
         answer(tmp_path / "empty.csv", tmp_path)

@@ -16,7 +16,8 @@ from heshare.shared.errors import InputError
 
 
 @pytest.mark.parametrize("study", list(best_settings.STUDIES))
-def test_the_table_has_what_the_script_tries_and_chooses_the_least(study: str) -> None:
+def test_committed_table(study: str) -> None:
+    """The committed table has every setting that is tried, and the best is chosen."""
     table = best_settings.read()
     rows = table[table["study"] == study]
     for system, policies in best_settings.candidates(study).items():
@@ -28,7 +29,8 @@ def test_the_table_has_what_the_script_tries_and_chooses_the_least(study: str) -
     assert {registry.canonical(policy) for policy in rows["policy"]} == set(rows["policy"])
 
 
-def test_settings_are_chosen_on_task_sets_that_no_comparison_uses() -> None:
+def test_own_task_sets() -> None:
+    """Settings are chosen on task sets that no comparison uses."""
     assert set(best_settings.read()["seed"]) == {best_settings.SEED}
     judged, chosen = (
         {tuple(np.random.SeedSequence(seed, spawn_key=(number, 0)).generate_state(4)) for number in range(50)}
@@ -37,7 +39,9 @@ def test_settings_are_chosen_on_task_sets_that_no_comparison_uses() -> None:
     assert not judged & chosen
 
 
-def test_the_setting_with_the_least_energy_times_jct_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The setting with the least energy times average JCT is chosen."""
+
     def run(settings: object, systems: Mapping[str, str], *, seeds: int, seed: int) -> pd.DataFrame:
         # One of SRTF's clocks takes less energy, another less time; the first setting is four times as large.
         assert seed == best_settings.SEED
@@ -61,6 +65,7 @@ def test_the_setting_with_the_least_energy_times_jct_is_chosen(monkeypatch: pyte
     assert set(best_settings.RIVALS) <= set(found["system"])
 
 
-def test_an_unknown_study_is_refused() -> None:
+def test_unknown_study() -> None:
+    """An unknown study is refused."""
     with pytest.raises(InputError, match="benchmarks/settings"):
         best_settings.chosen("none")

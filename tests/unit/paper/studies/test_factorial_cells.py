@@ -38,7 +38,8 @@ def runs() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_a_cell_has_the_policies_of_its_levels(runs: pd.DataFrame) -> None:
+def test_policies_of_cell(runs: pd.DataFrame) -> None:
+    """A cell has the policies of its levels."""
     table = factorial_cells.cells(runs, QUEUEING, THROTTLE)
     assert len(table) == 2 * 2 * 2 * len(NUMBERS)
     values = table.set_index([*AXES, "id", "part"])["value"]
@@ -51,7 +52,8 @@ def test_a_cell_has_the_policies_of_its_levels(runs: pd.DataFrame) -> None:
     assert set(light.xs("Random", level="part").xs("H3", level="id").round(6)) == {-30.0}
 
 
-def test_counts_are_of_near_medians_and_the_nearest_cell_is_first(runs: pd.DataFrame) -> None:
+def test_counts(runs: pd.DataFrame) -> None:
+    """A cell counts the medians that are near the paper's; the cell with most is first."""
     table = factorial_cells.cells(runs, QUEUEING, THROTTLE)
     found = factorial_cells.counts(table)
     assert found["held"].is_monotonic_decreasing
@@ -68,7 +70,8 @@ def test_counts_are_of_near_medians_and_the_nearest_cell_is_first(runs: pd.DataF
     assert best["held"] == sum(near)
 
 
-def test_an_effect_is_the_change_between_cells_that_differ_in_one_axis(runs: pd.DataFrame) -> None:
+def test_effects(runs: pd.DataFrame) -> None:
+    """An effect is the change between cells that differ in one axis."""
     found = factorial_cells.effects(factorial_cells.cells(runs, QUEUEING, THROTTLE))
     changes = found.set_index(["id", "part", "axis"])["change"]
     assert changes["H1", "energy", "throttle"] == pytest.approx(24.0)
@@ -77,13 +80,15 @@ def test_an_effect_is_the_change_between_cells_that_differ_in_one_axis(runs: pd.
     assert ("H1", "energy", "queueing") not in changes.index
 
 
-def test_h5_needs_random_to_be_poorest(runs: pd.DataFrame) -> None:
+def test_h5(runs: pd.DataFrame) -> None:
+    """H5 needs Random to be the worst."""
     found = factorial_cells.h5_holds(runs, QUEUEING, THROTTLE).set_index(["queueing", "throttle"])["h5"]
     assert found["queueing", "cap 0.8, limit 1.5"].all()
     assert not found["all at once", "cap 0.8, limit 1.5"].any()
 
 
-def test_cells_of_one_setting_have_one_set_of_runs(runs: pd.DataFrame) -> None:
+def test_settings(runs: pd.DataFrame) -> None:
+    """Cells of one setting have one set of runs."""
     found = factorial_cells.counts(factorial_cells.cells(runs, QUEUEING, THROTTLE))
     settings = factorial_cells.settings_of(found, Setting())
     assert set(settings) == {Setting(), Setting(durations="equal")}

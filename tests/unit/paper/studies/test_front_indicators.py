@@ -13,7 +13,8 @@ OTHER = np.array([[4.0, 0.0], [3.0, 3.0]])
 REFERENCE = np.array([8.0, 8.0])
 
 
-def test_hypervolume_of_two_fronts() -> None:
+def test_hypervolume() -> None:
+    """Hypervolume of two fronts, by hand."""
     indicators = FrontIndicators.of([ONE, OTHER], REFERENCE)
     np.testing.assert_allclose(indicators.union, [[0.0, 0.5], [0.25, 0.25], [0.5, 0.0]])
     square = 1 - 0.5 * 0.25 - 0.25 * 0.25  # the unit square without two strips
@@ -22,21 +23,24 @@ def test_hypervolume_of_two_fronts() -> None:
     assert indicators.hypervolume(np.array([[9.0, 9.0]])) == 0.0
 
 
-def test_ratio_of_hypervolumes_does_not_depend_on_other_fronts() -> None:
+def test_ratio_of_hypervolumes() -> None:
+    """The ratio of hypervolumes does not depend on other fronts."""
     alone = FrontIndicators.of([ONE, OTHER], REFERENCE)
     beside = FrontIndicators.of([ONE, OTHER, np.array([[-1.0, 1.0]])], REFERENCE)
     ratios = [each.hypervolume(ONE) / each.hypervolume(OTHER) for each in (alone, beside)]
     assert ratios[0] == pytest.approx(ratios[1])
 
 
-def test_igd_plus_of_two_fronts() -> None:
+def test_igd_plus() -> None:
+    """IGD+ of two fronts, by hand."""
     indicators = FrontIndicators.of([ONE, OTHER], REFERENCE)
     # The point (4, 0) of the union is 2 of 8 better in JCT than (2, 2); the others are reached.
     assert indicators.igd_plus(ONE) == pytest.approx(0.25 / 3)
     assert indicators.igd_plus(np.concatenate((ONE, OTHER))) == 0.0
 
 
-def test_indicators_do_not_depend_on_units() -> None:
+def test_units() -> None:
+    """Indicators do not depend on units."""
     unit = np.array([1e6, 1e-3])
     plain = FrontIndicators.of([ONE, OTHER], REFERENCE)
     scaled = FrontIndicators.of([ONE * unit, OTHER * unit], REFERENCE * unit)
@@ -46,7 +50,8 @@ def test_indicators_do_not_depend_on_units() -> None:
     assert scaled.spacing(OTHER * unit) == pytest.approx(plain.spacing(OTHER))
 
 
-def test_extent_and_spacing_of_fronts_by_hand() -> None:
+def test_extent_and_spacing() -> None:
+    """Extent and spacing of fronts by hand."""
     even = np.array([[0.0, 1.0], [0.25, 0.75], [0.5, 0.5], [0.75, 0.25], [1.0, 0.0]])
     uneven = even[[0, 1, 4]]
     indicators = FrontIndicators.of([10 * even + 3], np.array([20.0, 20.0]))
@@ -57,6 +62,7 @@ def test_extent_and_spacing_of_fronts_by_hand() -> None:
     assert indicators.spacing(10 * even[:2] + 3) == 0.0
 
 
-def test_random_plan_mean_of_one_task() -> None:
+def test_random_plan_mean() -> None:
+    """The mean of random plans of one task is that of its two GPUs."""
     instance = instance_from_tables([[10.0, 30.0]], [[100.0, 50.0]], "1xT4,1xA100")
     np.testing.assert_allclose(random_plan_mean(instance, np.random.default_rng(0), 4000), [75.0, 20.0], rtol=0.03)

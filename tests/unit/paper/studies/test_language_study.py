@@ -31,7 +31,8 @@ def _spans(run: Run) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "morak"])
-def test_a_row_is_recomputed_from_the_timelines(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_from_timelines(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Latencies, energy and JCT of a row follow from the timelines of its runs."""
     done: list[Run] = []
     kept = language_study._run
     monkeypatch.setattr(language_study, "_run", lambda *given: done.append(kept(*given)) or done[-1])
@@ -63,9 +64,10 @@ def test_a_row_is_recomputed_from_the_timelines(policy: str, monkeypatch: pytest
     assert row["image_jct_s"] == pytest.approx(np.mean(images_s))
 
 
-def test_energy_a_token_is_that_of_the_segments_in_which_the_language_model_runs(
+def test_energy_of_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Energy of a token is that of the segments in which the language model runs."""
     done: list[Run] = []
     kept = language_study._run
     monkeypatch.setattr(language_study, "_run", lambda *given: done.append(kept(*given)) or done[-1])
@@ -80,22 +82,14 @@ def test_energy_a_token_is_that_of_the_segments_in_which_the_language_model_runs
     assert row["token_j"] == pytest.approx(language_j / tokens, rel=1e-6)
 
 
-def test_no_image_tasks_are_refused() -> None:
+def test_no_image_tasks() -> None:
+    """No image tasks are refused."""
     with pytest.raises(InputError, match="at least 1"):
         language_study.serve(SERVING, [0], {"one": "fifo"}, seeds=1)
 
 
-def test_policies_do_not_change_each_others_runs() -> None:
-    policies = {"a": "marginal", "b": "srtf"}
-    both = language_study.serve(SERVING, [1, 2], policies, seeds=1)
-    back = language_study.serve(SERVING, [1, 2], dict(reversed(policies.items())), seeds=1)
-    order = ["images", "title"]
-    pd.testing.assert_frame_equal(
-        both.sort_values(order, ignore_index=True), back.sort_values(order, ignore_index=True), check_exact=True
-    )
-
-
-def test_worth_is_the_change_against_one_task_at_a_time() -> None:
+def test_worth() -> None:
+    """Worth is the change against one task at a time."""
     rows = [
         {"repetition": number, "images": 4, "title": title, **dict.fromkeys(language_study.MEASURES, value)}
         for number in range(6)

@@ -7,7 +7,8 @@ from heshare.paper.studies import live_results
 from heshare.policies.registry import make
 
 
-def test_coverage_depends_on_gpus_and_clocks():
+def test_coverage():
+    """Which claims are tested depends on GPUs and clocks."""
     h100 = live_results.coverage({"H100"}, POLICIES, clocks=False, emulated=False)
     tested = h100.set_index("id")["tested"]
     assert set(live_results.untested_for_clocks(h100)) >= {"M5", "H1", "H5", "O3"}
@@ -20,7 +21,8 @@ def test_coverage_depends_on_gpus_and_clocks():
     assert clocked["M1"] == "no"
 
 
-def test_needs_name_known_claims_and_policies():
+def test_needs():
+    """Requirements name known claims and policies."""
     assert set(live_results.NEEDS) <= {claim.id for claim in live_results.paper_claims().values()}
     for need in live_results.NEEDS.values():
         assert all(make(name).name == name for name in need.policies)

@@ -23,7 +23,8 @@ REMOVED: dict[str, Any] = {
 PLANS = {"Trade-off": "heshare:trade-off(generations=10)", **REMOVED}
 
 
-def test_a_plan_takes_what_it_states_if_the_predictor_is_never_wrong() -> None:
+def test_stated_is_delivered() -> None:
+    """With a predictor that is never wrong, a run takes what its plan predicts."""
     runs = harness.run(SETTING, PLANS, seeds=2)
     stated = mechanisms.stated([SETTING], PLANS, seeds=2)
     assert stated["stated_j"].to_numpy() == pytest.approx(runs[ENERGY].to_numpy())
@@ -36,7 +37,8 @@ def test_a_plan_takes_what_it_states_if_the_predictor_is_never_wrong() -> None:
     assert mechanisms.excess(runs, stated)["value"].to_numpy() == pytest.approx(0.0, abs=1e-6)
 
 
-def test_the_other_en_opt_is_the_fastest_plan_of_nearly_the_least_energy() -> None:
+def test_other_en_opt() -> None:
+    """The other En-opt is the fastest plan within a share of the least energy."""
     streams = Repetition(0, 0)
     tasks = streams.task_set(12)
     cluster = Cluster.parse("1xT4,1xA100")

@@ -29,7 +29,8 @@ def runs(values: dict[tuple[str, str], float]) -> pd.DataFrame:
 SMALL = runs({("low", "Trade-off"): 1, ("low", "Morak"): 2, ("high", "Trade-off"): 1, ("high", "Morak"): 8})
 
 
-def test_ratios_are_paired_by_seed_and_averaged_over_settings() -> None:
+def test_ratios() -> None:
+    """Ratios are paired by seed and averaged over settings."""
     by_load = mixes.ratios(SMALL, "Trade-off", JCT, ["load"])
     found = by_load[by_load["title"] == "Morak"].groupby("load", sort=False)["ratio"].agg(["min", "max"])
     assert found.to_numpy() == pytest.approx(np.array([[2, 2], [8, 8]]))
@@ -40,24 +41,28 @@ def test_ratios_are_paired_by_seed_and_averaged_over_settings() -> None:
 
 
 @pytest.mark.parametrize(("more", "change"), [(4.0, -50.0), (2.0, 0.0), (1.0, 100.0)])
-def test_a_lead_grows_where_the_ratio_falls(more: float, change: float) -> None:
+def test_growth(more: float, change: float) -> None:
+    """A lead grows where the ratio falls."""
     with_more = runs({("", "Trade-off"): 3.0, ("", "Morak"): 3.0 * more})
     with_less = runs({("", "Trade-off"): 1.0, ("", "Morak"): 2.0})
     size = mixes.growth(with_more, with_less, "Trade-off", "Morak", JCT)
     assert (size.value, size.low, size.high, size.n) == pytest.approx((change, change, change, 6))
 
 
-def test_a_difference_leaves_out_settings_without_a_value() -> None:
+def test_difference() -> None:
+    """A difference leaves out settings without a value."""
     gone = SMALL.assign(T4=SMALL["T4"].where(SMALL["load"] == "high"))
     assert harness.difference(gone, "Morak", "Trade-off", "T4").value == 7.0
 
 
-def test_the_smallest_gain_is_the_smallest_reduction() -> None:
+def test_smallest_gain() -> None:
+    """The smallest gain is the smallest reduction."""
     sizes = [ConfidenceInterval(value, value - 1, value + 1, 6) for value in (-30.0, -10.0, -20.0)]
     assert mixes.smallest_gain(*sizes) is sizes[1]
 
 
-def test_shares_of_tasks_on_types_of_gpu_sum_up_and_a_missing_type_has_none() -> None:
+def test_share_on_gpu() -> None:
+    """Shares of tasks by GPU type sum to 100 %; a missing type has none."""
     run = hs.run(6, "1xT4,1xA100", "heshare:en-opt", seed=1)
     shares = [mixes.share_on(gpu, run) for gpu in ("T4", "A100")]
     assert sum(shares) == pytest.approx(100.0)
@@ -66,7 +71,8 @@ def test_shares_of_tasks_on_types_of_gpu_sum_up_and_a_missing_type_has_none() ->
     assert math.isnan(mixes.share_on("V100", run))
 
 
-def test_the_papers_ratio_is_that_of_its_reduction() -> None:
+def test_implied_ratio() -> None:
+    """The paper's ratio is that of its reduction."""
     reduction = paper_claims()["G1", "Morak"].value
     assert 100 * (1 / mixes.implied("G1", "Morak") - 1) == pytest.approx(reduction)
     assert mixes.implied("G1", "Morak", 0.9) == pytest.approx(0.9 * mixes.implied("G1", "Morak"))

@@ -14,7 +14,8 @@ def alone() -> pd.DataFrame:
     return motivation.solo(batch_sizes=[1, 8])
 
 
-def test_rows_are_by_load_class_and_then_by_the_longest_time(alone: pd.DataFrame) -> None:
+def test_by_weight(alone: pd.DataFrame) -> None:
+    """Rows are in order of load class, then of time."""
     drawn = motivation.by_weight(alone[alone["batch_size"] == 8])
     assert len(drawn) == 15 * 3
     rows = drawn[drawn["gpu"] == "T4"]
@@ -23,7 +24,8 @@ def test_rows_are_by_load_class_and_then_by_the_longest_time(alone: pd.DataFrame
         assert part["time_s"].is_monotonic_increasing
 
 
-def test_ratios_follow_from_the_rows_of_their_workload_and_size(alone: pd.DataFrame) -> None:
+def test_ratios_between_gpus(alone: pd.DataFrame) -> None:
+    """Ratios follow from the rows of their workload and size."""
     ratios = motivation.ratios_between_gpus(alone).set_index(["workload", "batch_size"])
     assert len(ratios) == 15 * 2
     rows = alone.set_index(["workload", "batch_size", "gpu"]).sort_index()
@@ -36,12 +38,14 @@ def test_ratios_follow_from_the_rows_of_their_workload_and_size(alone: pd.DataFr
         assert found["unmeasured"] == ", ".join(gpu for gpu in motivation.PAPER_GPUS if not own.loc[gpu, "anchored"])
 
 
-def test_the_value_over_sizes_is_at_one_size_in_the_range_of_all() -> None:
+def test_over_sizes() -> None:
+    """The value over sizes is at one size in the range of all."""
     size = motivation.over_sizes(pd.Series({1: 4.0, 8: 2.0, 16: 3.0}), 8)
     assert (size.value, size.low, size.high, size.n) == (2.0, 2.0, 4.0, 3)
 
 
-def test_the_elasticity_is_the_exponent_of_the_clock_in_its_upper_half() -> None:
+def test_clock_elasticity() -> None:
+    """The elasticity is the exponent of the clock in its upper half."""
     mhz = np.array([300.0, 600.0, 800.0, 1000.0])
     parts = [
         pd.DataFrame({"batch_size": 16, "gpu": gpu, "requested_mhz": mhz, "time_s": mhz**power})
@@ -52,6 +56,7 @@ def test_the_elasticity_is_the_exponent_of_the_clock_in_its_upper_half() -> None
     assert found.loc[16].to_dict() == pytest.approx({"T4": 0.0, "V100": -1.0, "A100": -0.5})
 
 
-def test_the_slowdown_of_a_pair_is_that_of_the_drawn_times() -> None:
+def test_slowdown_of_pair() -> None:
+    """The slowdown of a pair is that of the drawn times."""
     row = motivation.pair_row("T4", ("resnet50", "gpt2"), np.array([1.0, 4.0]), np.array([2.0, 32.0]))
     assert (row["alone_s"], row["together_s"], row["degradation_pct"]) == pytest.approx((2.0, 8.0, 300.0))

@@ -10,8 +10,6 @@ from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 import heshare as hs
 from heshare.lab.plus.heshare_plus import SearchSettings
 from heshare.lab.plus.lower_bound import Bound, bound_along
-from heshare.paper.studies import optimality_gap
-from heshare.paper.studies.optimality_gap import BOUND
 from heshare.prediction.load import load_predictor
 from heshare.scheduling.front import Front
 from heshare.world.cluster import Cluster
@@ -25,7 +23,10 @@ def fronts() -> dict[str, Front]:
     return {"HeShare": hs.plan(tasks, CLUSTER, seed=0), "HeShare+": hs.optimise(tasks, CLUSTER, seed=0)}
 
 
-def test_against_exact_compares_a_search_with_the_exact_front() -> None:
+def test_against_exact() -> None:
+    """A search's front is compared with the exact one."""
+    from heshare.paper.studies import optimality_gap
+
     row = optimality_gap.against_exact(
         mixed_tasks(6),
         Cluster.parse("1xT4,1xA100"),
@@ -38,13 +39,16 @@ def test_against_exact_compares_a_search_with_the_exact_front() -> None:
     assert 0 <= row["gap_pct"] < 0.5
 
 
-def test_bound_points_are_the_plans_with_their_gaps_and_the_bound_over_their_energy(fronts: dict[str, Front]) -> None:
+def test_bound_points(fronts: dict[str, Front]) -> None:
+    """Points are the plans with their gaps, and the bound over their range of energy."""
+    from heshare.paper.studies import optimality_gap
+
     plan = fronts["HeShare"][:2]
     low_j, high_j = plan.objectives[:, 0]
     # One weight: energy in J plus average JCT in s is at least 10.
     bound = Bound(np.array([[1.0, 1.0]]), np.array([high_j + 10.0]), np.array([0.0]), np.array([1]))
     points = optimality_gap.bound_points({"HeShare": plan}, bound, points=3)
-    envelope = points[points["series"] == BOUND]
+    envelope = points[points["series"] == optimality_gap.BOUND]
     assert envelope["energy_j"].tolist() == pytest.approx([low_j, (low_j + high_j) / 2, high_j])
     assert (envelope["energy_j"] + envelope["jct_s"]).tolist() == pytest.approx([high_j + 10.0] * 3)
     assert envelope["gap_pct"].isna().all()
@@ -52,14 +56,17 @@ def test_bound_points_are_the_plans_with_their_gaps_and_the_bound_over_their_ene
     assert plans["gap_pct"].tolist() == pytest.approx(bound.gap_pct(plan.objectives))
 
 
-def test_panels_draw_a_line_for_each_front_and_the_bound(fronts: dict[str, Front]) -> None:
+def test_panels(fronts: dict[str, Front]) -> None:
+    """Panels draw a line for each front and the bound."""
     import matplotlib.pyplot as plt
+
+    from heshare.paper.studies import optimality_gap
 
     bound = bound_along(fronts["HeShare+"], load_predictor(), tolerance=1e-3)
     points = optimality_gap.bound_points(fronts, bound)
     figure, axes = plt.subplots(1, 2)
     optimality_gap.front_panel(axes[0], points)
     optimality_gap.gap_panel(axes[1], points)
-    assert [line.get_label() for line in axes[0].lines] == ["HeShare", "HeShare+", BOUND]
+    assert [line.get_label() for line in axes[0].lines] == ["HeShare", "HeShare+", optimality_gap.BOUND]
     assert [line.get_label() for line in axes[1].lines] == ["HeShare", "HeShare+"]
     plt.close(figure)

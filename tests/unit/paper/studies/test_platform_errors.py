@@ -3,9 +3,6 @@
 import pandas as pd
 import pytest
 
-from heshare.lab.calibration.measurements import table
-from heshare.paper.studies import platform_errors
-
 ERRORS = pd.DataFrame(
     {"test": ["T4 clock", "A100 clock", "A100 power"], "n": [1, 1, 2], "mape_pct": [1.0, 3.0, 2.0], "p90_pct": 6.0}
 )
@@ -24,15 +21,25 @@ COVERAGE = pd.DataFrame(
         ("RTX-3080-Ti under MPS, time, a network left out", "MPS percentage"),
     ],
 )
-def test_the_first_kind_with_a_word_counts(test: str, kind: str) -> None:
+def test_kind_of_test(test: str, kind: str) -> None:
+    """A test is of the first kind of question that has one of its words."""
+    from heshare.paper.studies import platform_errors
+
     assert platform_errors.question(test) == kind
 
 
-def test_every_committed_test_has_a_kind() -> None:
+def test_committed_tests() -> None:
+    """Every committed test has a kind."""
+    from heshare.lab.calibration.measurements import table
+    from heshare.paper.studies import platform_errors
+
     assert set(table("errors")["test"].map(platform_errors.question)) == set(platform_errors.QUESTIONS)
 
 
-def test_the_largest_error_of_each_kind_is_shown_below_all_points() -> None:
+def test_worst_by_kind() -> None:
+    """The largest error of each kind is shown below all points."""
+    from heshare.paper.studies import platform_errors
+
     shown = platform_errors.worst_by_question(ERRORS, COVERAGE).set_index("test")
     assert list(shown.index) == [platform_errors.ALL, "A100 clock", "A100 power"]
     assert shown.loc[platform_errors.ALL, ["n", "mape_pct", "within_90_pct"]].tolist() == [4, 2.0, 91.0]

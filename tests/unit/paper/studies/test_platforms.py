@@ -17,7 +17,8 @@ from heshare.world.workload import Resident, Workload
 
 
 @pytest.mark.parametrize("platform", sorted(PLATFORMS))
-def test_a_platform_changes_the_gpus_that_it_names(platform: str) -> None:
+def test_changed_gpus(platform: str) -> None:
+    """A platform changes the GPUs that it names, and no other."""
     known, other = default(), platforms.constants(platform)
     # Together they ask for more than all SMs, so that taking turns matters, too.
     pair = tuple(Resident(Workload(model, 8), 90) for model in ("gpt2", "resnet50"))
@@ -29,7 +30,8 @@ def test_a_platform_changes_the_gpus_that_it_names(platform: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["idle_w", "dynamic_w", "v_min"])
-def test_ranges_of_power_enclose_the_calibrated_value(name: str) -> None:
+def test_power_range(name: str) -> None:
+    """Ranges of power enclose the calibrated value."""
     for gpu in GPUS:
         low, high = power_range(gpu, name)
         assert low < getattr(default().power[gpu], name) < high
@@ -45,11 +47,13 @@ def test_ranges_of_power_enclose_the_calibrated_value(name: str) -> None:
         ("T4's power, low", "T4", "idle_w", LOW),
     ],
 )
-def test_a_platform_at_an_end_has_the_end_of_the_range(platform: str, gpu: str, name: str, end: int) -> None:
+def test_end_of_range(platform: str, gpu: str, name: str, end: int) -> None:
+    """A platform at an end has the end of the range."""
     assert getattr(platforms.constants(platform).power[gpu], name) == power_range(gpu, name)[end]
 
 
-def test_the_t4_of_fig_2_has_the_papers_ratio() -> None:
+def test_t4_of_fig_2() -> None:
+    """The T4 of Fig. 2 has the paper's ratio."""
     alone = (Resident(Workload("resnet50", 8)),)
     known = platforms.constants(platforms.T4_OF_FIG_2)
     t4, a100 = (co_run(catalogue.gpu(name), alone, constants=known).tasks[0].time_s for name in ("T4", "A100"))
@@ -57,7 +61,8 @@ def test_the_t4_of_fig_2_has_the_papers_ratio() -> None:
 
 
 @pytest.mark.slow
-def test_devices_and_predictor_have_the_constants_of_the_same_platform() -> None:
+def test_devices_and_predictor() -> None:
+    """Devices and predictor have the constants of the same platform."""
     platform = "idle power, high"
     (device,) = platforms.devices(platform, Cluster.parse("1xA100"))
     known = platforms.constants(platform)
@@ -69,6 +74,7 @@ def test_devices_and_predictor_have_the_constants_of_the_same_platform() -> None
     assert true_w > 1.08 * usual_w
 
 
-def test_an_unknown_platform_is_refused() -> None:
+def test_unknown_platform() -> None:
+    """An unknown platform is refused."""
     with pytest.raises(InputError, match="platform"):
         platforms.constants("t4")

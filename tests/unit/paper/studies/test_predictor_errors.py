@@ -10,7 +10,8 @@ def errors(data: str, quantity: str, absolute: float, relative: float) -> pd.Dat
     return pd.DataFrame({"data": data, "split": "row", "technique": "RF", "quantity": quantity, **sizes})
 
 
-def test_a_record_without_power_has_the_errors_of_its_times() -> None:
+def test_errors_without_power() -> None:
+    """A record without power has the errors of its times."""
     every = pd.concat(
         [errors("emulated", "time", 9, 9), errors("emulated", "both", 1, 2.26), errors("published", "time", 3, 4)]
     )

@@ -16,7 +16,6 @@ from heshare.scheduling.objectives import Instance, evaluate_schemes, make_insta
 from heshare.scheduling.operators import random_reset, random_schemes
 from heshare.scheduling.pareto import non_dominated
 from heshare.scheduling.settings import Settings
-from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 
@@ -42,7 +41,8 @@ def found(
 
 
 @pytest.mark.parametrize("name", pymoo_searches.TITLES)
-def test_search_checkpoints_have_the_evaluations_and_a_front(name: str, instance: Instance) -> None:
+def test_checkpoints(name: str, instance: Instance) -> None:
+    """A checkpoint has its number of evaluations and a Pareto front, which grows."""
     first, last = pymoo_searches.search_checkpoints(
         name, instance, pymoo_searches.RANDOM_START, np.random.default_rng(1), (200, 600)
     )
@@ -59,7 +59,8 @@ def test_search_checkpoints_have_the_evaluations_and_a_front(name: str, instance
 
 
 @pytest.mark.parametrize("name", pymoo_searches.TITLES)
-def test_search_with_the_same_seed_returns_the_same_bytes(name: str, instance: Instance) -> None:
+def test_same_seed(name: str, instance: Instance) -> None:
+    """The same seed gives the same bytes."""
     # An algorithm of pymoo must not keep state of the run before, as SPEA2 does with its default survival.
     first, same, other = (found(name, instance, np.random.default_rng(seed), 300) for seed in (1, 1, 2))
     assert first.gpus.tobytes() == same.gpus.tobytes()
@@ -67,7 +68,8 @@ def test_search_with_the_same_seed_returns_the_same_bytes(name: str, instance: I
 
 
 @pytest.mark.parametrize("name", pymoo_searches.TITLES)
-def test_search_puts_tasks_only_on_gpus_that_they_fit(name: str, rng: np.random.Generator) -> None:
+def test_only_gpus_that_fit(name: str, rng: np.random.Generator) -> None:
+    """Tasks are put only on GPUs with enough memory."""
     fits = np.ones((12, 4), dtype=bool)
     fits[:6, :3] = False
     costs = rng.uniform(1, 9, (2, 12, 2))[:, :, [0, 0, 0, 1]]
@@ -82,15 +84,8 @@ def test_unknown_search(instance: Instance) -> None:
         found("nsga9", instance, np.random.default_rng(1), 50)
 
 
-def test_search_can_begin_with_rank_initialisation(instance: Instance) -> None:
-    by_rank, at_random = (
-        found("nsga2", instance, np.random.default_rng(1), 50, settings=Settings(initialisation=how))  # type: ignore[arg-type]
-        for how in ("rank", "random")
-    )
-    assert by_rank.objectives[:, 0].min() < at_random.objectives[:, 0].min()
-
-
-def test_genetic_checkpoints_end_with_the_result_of_the_search(instance: Instance) -> None:
+def test_genetic_checkpoints(instance: Instance) -> None:
+    """Genetic checkpoints end with the result of the search."""
     settings = Settings(generations=30)
     checkpoints = pymoo_searches.genetic_checkpoints(instance, settings, np.random.default_rng(3), (500, 1500))
     complete = search(instance, settings, np.random.default_rng(3))
@@ -98,27 +93,15 @@ def test_genetic_checkpoints_end_with_the_result_of_the_search(instance: Instanc
     assert checkpoints[-1].schemes.gpus.tobytes() == complete.gpus.tobytes()
 
 
-def test_search_minimises_what_its_own_record_says(instance: Instance) -> None:
-    class FewOnTheFirst(pymoo_searches.SearchRecord):
-        """Counts the tasks on the first GPU, whatever they cost."""
-
-        def objectives(self, schemes: IntArray) -> FloatArray:
-            count = (schemes == 0).sum(axis=1, dtype=np.float64)
-            return np.column_stack((count, count))
-
-    record = FewOnTheFirst(instance)
-    start, rng = pymoo_searches.RANDOM_START, np.random.default_rng(1)
-    (last,) = pymoo_searches.search_checkpoints("nsga2", instance, start, rng, (1000,), record=record)
-    assert not (last.schemes.gpus == 0).any()
-
-
-def test_greedy_scale_is_ordered_and_begins_at_the_least_energy(instance: Instance) -> None:
+def test_greedy_scale(instance: Instance) -> None:
+    """The scale goes from the least energy to something worse."""
     best, worst = pymoo_searches.greedy_scale(instance)
     assert (best < worst).all()
     assert best[0] == pytest.approx(instance.best_j.sum())
 
 
-def test_the_quicker_moead_replaces_as_pymoos_does(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batched_moead(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batched MOEA/D replaces as pymoo's does."""
     from pymoo.algorithms.moo.moead import ParallelMOEAD
 
     def gpus() -> bytes:
@@ -130,7 +113,8 @@ def test_the_quicker_moead_replaces_as_pymoos_does(instance: Instance, monkeypat
 
 
 @pytest.mark.parametrize("chance", [0.9, 0.0])
-def test_the_quicker_children_are_those_of_pymoos_operators(instance: Instance, chance: float) -> None:
+def test_quick_children(instance: Instance, chance: float) -> None:
+    """The quicker operators give the children of pymoo's."""
     from pymoo.core.mutation import Mutation
     from pymoo.core.population import Population
     from pymoo.operators.crossover.ux import UniformCrossover

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.paper.harness import change, difference
+from heshare.paper.harness import change
 from heshare.paper.studies import search_fronts
 from heshare.paper.studies.front_indicators import random_plan_mean
 from heshare.scheduling.batch_model import plan_objectives
@@ -67,7 +67,8 @@ def study() -> search_fronts.Study:
     return compare(SEARCHES)
 
 
-def test_compare_measures_every_search_on_every_task_set(study: search_fronts.Study) -> None:
+def test_every_task_set(study: search_fronts.Study) -> None:
+    """Every search is measured on every task set."""
     assert study.final.groupby("title", sort=False)["repetition"].apply(tuple).to_dict() == dict.fromkeys(
         SEARCHES, SEEDS
     )
@@ -75,13 +76,15 @@ def test_compare_measures_every_search_on_every_task_set(study: search_fronts.St
     assert ((measures > 0) & (measures <= 1 + 1e-12)).all(axis=None)
 
 
-def test_curves_have_the_checkpoints_that_end_a_generation_and_never_fall(study: search_fronts.Study) -> None:
+def test_curves(study: search_fronts.Study) -> None:
+    """Curves have the checkpoints that end a generation, and never fall."""
     for _, one in study.curves.groupby(["title", "repetition"]):
         assert one["evaluations"].tolist() == [500, 1000]
         assert one["hypervolume"].is_monotonic_increasing
 
 
-def test_fronts_are_of_plans_as_run_and_have_the_reported_hypervolume(study: search_fronts.Study) -> None:
+def test_fronts(study: search_fronts.Study) -> None:
+    """Fronts are of plans as run, and have the reported hypervolume."""
     once = study.fronts[study.fronts["repetition"] == SEEDS[0]]
     fronts = {title: part[["energy_j", "jct_s"]].to_numpy() for title, part in once.groupby("title")}
     assert all(non_dominated(front).all() for front in fronts.values())
@@ -94,13 +97,15 @@ def test_fronts_are_of_plans_as_run_and_have_the_reported_hypervolume(study: sea
     assert change(here, "HeShare", "NSGA-II", "hypervolume").value == pytest.approx(wanted)
 
 
-def test_plans_are_judged_as_run_and_as_predicted(study: search_fronts.Study) -> None:
+def test_run_and_predicted(study: search_fronts.Study) -> None:
+    """Plans are judged as run and as predicted."""
     assert (study.final["predicted_hypervolume"] - study.final["hypervolume"]).abs().max() > 0.01
     same = compare(SEARCHES, device=Toy(demand=DEMANDS), seeds=1).final
     assert same["hypervolume"].tolist() == pytest.approx(same["predicted_hypervolume"].tolist())
 
 
-def test_rivals_with_heshares_start_begin_with_its_initial_population() -> None:
+def test_same_start() -> None:
+    """Searches with HeShare's start begin with its initial population."""
     once = replace(SETTINGS, generations=1)
     searches = {
         "HeShare": search_fronts.genetic(once),
@@ -120,7 +125,9 @@ def test_rivals_with_heshares_start_begin_with_its_initial_population() -> None:
     assert not covers("random")
 
 
-def test_planner_of_whole_plans_is_judged_as_the_searches_are() -> None:
+def test_planner() -> None:
+    """A planner of whole plans is judged as the searches are."""
+
     def everything_alone(tasks: Any, cluster: Any, predictor: Any, *, rng: Any) -> tuple[Plan, ...]:
         world = make_instance(tasks, cluster, predictor)
         return configure(search(world, SETTINGS, rng), world, predictor, replace(SETTINGS, batching="single"))[0]
@@ -131,7 +138,8 @@ def test_planner_of_whole_plans_is_judged_as_the_searches_are() -> None:
     assert change(final, "HeShare", "Alone", "hypervolume").value < lead.value, "sharing costs more on the device"
 
 
-def test_plan_objectives_are_those_that_plans_were_chosen_by() -> None:
+def test_plan_objectives() -> None:
+    """Objectives of plans are those that they were chosen by."""
     toy = Toy(demand=DEMANDS)
     world = make_instance(mixed_tasks(12, 3), CLUSTER, toy)
     for settings in (SETTINGS, replace(SETTINGS, clock_scope="plan")):

@@ -26,7 +26,8 @@ class TooFast(DevicePredictor):
         return CoRuns(runs.time_s * np.where(shared, 0.9, 1.0)[:, None], runs.power_w)
 
 
-def test_signed_errors_are_those_of_each_class_and_keep_their_sign() -> None:
+def test_signed_errors() -> None:
+    """Errors keep their sign, by how tasks share."""
     rng = np.random.default_rng(0)
     sets = {kind: drawn_sets(kind, "V100", 6, (4, 8), rng) for kind in SHARES}
     sums = {kind: [sum(task.mps_pct for task in each) for _, each, _ in own] for kind, own in sets.items()}
@@ -40,7 +41,8 @@ def test_signed_errors_are_those_of_each_class_and_keep_their_sign() -> None:
     assert table["power_pct"].tolist() == pytest.approx([0.0] * 4)
 
 
-def test_sets_of_plans_are_the_batches_in_which_tasks_share() -> None:
+def test_sets_of_plans() -> None:
+    """Sets of plans are the batches in which tasks share a GPU."""
     tasks = tuple(Task(at, Workload("resnet50", 8), 100) for at in range(3))
     queue = (Batch((0, 1), (100, 40), None), Batch((2,), (100,), None))
     (found,) = sets_of_plans([Plan(Cluster.parse("1xT4"), tasks, (queue,), 1.0, 1.0)])

@@ -32,19 +32,22 @@ def table() -> pd.DataFrame:
     return single_choices.numbers_of(choices, SYSTEMS, seeds=2, seed=0)
 
 
-def test_a_choice_of_morak_moves_numbers_against_morak_alone(table: pd.DataFrame) -> None:
+def test_choice_of_morak(table: pd.DataFrame) -> None:
+    """A choice of morak moves numbers against morak alone."""
     own = table[table["axis"] == "Morak's cap"]
     assert set(own.loc[own["moved"] != 0, "id"]) == {"H1"}
 
 
-def test_fp16_is_compared_with_the_predictor_that_it_has(table: pd.DataFrame) -> None:
+def test_fp16(table: pd.DataFrame) -> None:
+    """fp16 is compared with the predictor that it has."""
     values = table.set_index(["axis", "id", "part"])
     fp16, never_wrong = values.loc["precision"], values.loc["predictor"]
     of_fig_6 = fp16[fp16.index.get_level_values("id").str.startswith("H")]
     assert of_fig_6["base_value"].to_dict() == never_wrong["value"].to_dict()
 
 
-def test_section_2_depends_on_the_platform_and_the_largest_batch_size() -> None:
+def test_section_2() -> None:
+    """Section II depends on the platform and on the largest inference batch size."""
     usual = single_choices.section_2(SETTING).set_index("id")["value"]
     other = single_choices.section_2(replace(SETTING, platform=platforms.T4_OF_FIG_2)).set_index("id")["value"]
     assert other["M2"] == pytest.approx(2.5)

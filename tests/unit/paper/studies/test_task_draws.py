@@ -13,7 +13,9 @@ from heshare.shared.errors import InputError
 from heshare.world.task import Task
 from heshare.world.task_set import helios_durations_s
 
-USUAL = recipe(40, rng=np.random.default_rng(1))
+
+def usual() -> tuple[Task, ...]:
+    return tuple(recipe(40, rng=np.random.default_rng(1)))
 
 
 def drawn(kind: str) -> tuple[Task, ...]:
@@ -24,38 +26,37 @@ def alone_s(task: Task) -> float:
     return task.iterations * time_alone_s(task.workload)
 
 
-def test_helios_is_the_recipe() -> None:
-    assert list(drawn(HELIOS)) == list(USUAL)
-
-
-@pytest.mark.parametrize("kind", [EQUAL, HEAVY, BURSTS])
-def test_other_sizes_and_arrivals_keep_the_workloads(kind: str) -> None:
-    assert [task.workload for task in drawn(kind)] == [task.workload for task in USUAL]
-
-
-def test_equal_tasks_take_the_mean_of_helios() -> None:
+def test_one_property_differs() -> None:
+    """Helios is the recipe; other sizes and arrivals keep its workloads; equal tasks take its mean."""
+    assert list(drawn(HELIOS)) == list(usual())
+    for kind in (EQUAL, HEAVY, BURSTS):
+        assert [task.workload for task in drawn(kind)] == [task.workload for task in usual()]
     assert [alone_s(task) for task in drawn(EQUAL)] == pytest.approx([helios_durations_s().mean()] * 40)
 
 
-def test_heavy_tailed_durations_have_the_mean_of_helios_and_a_wide_spread() -> None:
+def test_heavy_tail() -> None:
+    """Heavy tailed durations have the mean of helios and a wide spread."""
     durations_s = task_draws.heavy_durations_s()
     assert durations_s.mean() == pytest.approx(helios_durations_s().mean())
     assert 1.8 < durations_s.std() / durations_s.mean() < 2.5
 
 
-def test_bursts_arrive_four_at_a_time() -> None:
+def test_bursts() -> None:
+    """Bursts arrive four at a time."""
     times_s = [task.arrival_s for task in drawn(BURSTS)]
     assert len(set(times_s)) == 40 / BURST
     assert all(len(set(times_s[at : at + BURST])) == 1 for at in range(0, 40, BURST))
 
 
-def test_without_gpt2_tasks_take_as_long() -> None:
+def test_without_gpt2() -> None:
+    """Without GPT-2 tasks take as long."""
     found = drawn(WITHOUT_GPT2)
-    assert {"gpt2"} <= {task.workload.model for task in USUAL}
+    assert {"gpt2"} <= {task.workload.model for task in usual()}
     assert "gpt2" not in {task.workload.model for task in found}
-    assert [alone_s(task) for task in found] == pytest.approx([alone_s(task) for task in USUAL])
+    assert [alone_s(task) for task in found] == pytest.approx([alone_s(task) for task in usual()])
 
 
-def test_an_unknown_kind_is_refused() -> None:
+def test_unknown_kind() -> None:
+    """An unknown kind is refused."""
     with pytest.raises(InputError, match="durations"):
         task_draws.draw("small", 2, rng=np.random.default_rng(0))

@@ -7,13 +7,13 @@ import pytest
 
 from heshare.devices.task_sizes import draw
 from heshare.paper import harness
-from heshare.paper.harness import JCT
 from heshare.paper.studies.trace_setting import TraceSetting
 
 SMALL = TraceSetting(cluster="1xT4,1xA100", tasks=6)
 
 
-def test_tasks_are_those_of_the_recipe_and_arrive_on_average_at_the_load() -> None:
+def test_tasks_and_arrivals() -> None:
+    """Tasks are those of the recipe, and arrive on average at the load."""
     tasks = SMALL.draw(rng=np.random.default_rng(1))
     recipe = draw(6, rng=np.random.default_rng(1), batch_sizes=(4, 8))
     assert [(task.workload, task.iterations) for task in tasks] == [(task.workload, task.iterations) for task in recipe]
@@ -24,7 +24,8 @@ def test_tasks_are_those_of_the_recipe_and_arrive_on_average_at_the_load() -> No
     assert arrivals_s[-1] == pytest.approx(5 * SMALL.interval_s())
 
 
-def test_a_load_is_a_share_of_what_the_gpus_can_do() -> None:
+def test_load() -> None:
+    """A load is a share of what the GPUs can do."""
     half, whole = harness.vary(SMALL, load=[0.5, 1.0])
     assert half.interval_s() == pytest.approx(2 * whole.interval_s(), rel=1e-4)
     one, two = harness.vary(whole, cluster=["1xA100", "2xA100"])
