@@ -51,13 +51,34 @@ def test_journal_cut_anywhere_keeps_its_whole_lines_and_appends_behind_them(tmp_
     journal.close()
 
 
-def test_journal_refuses_a_damaged_line_before_the_last_with_its_row(tmp_path):
+def damaged(row: int, new: bytes) -> list[bytes]:
+    """Return the lines of a journal, of which one was replaced."""
     lines = [journal_line(entry) for entry in ENTRIES]
-    lines[2] = lines[2].replace(b"1.5", b"1.6")
-    path = make(tmp_path, b"".join(lines))
+    return [*lines[: row - 1], new, *lines[row:]]
+
+
+CHECKED = [text + b"\t%08x\n" % zlib.crc32(text) for text in (b"{", b"[" * 100_000, b"[]", b"\xff")]
+"""Lines with right checksums that are no entries."""
+
+
+@pytest.mark.parametrize(
+    ("row", "new"),
+    [
+        (1, journal_line(ENTRIES[0]).replace(b"random", b"rendom")),
+        (3, journal_line(ENTRIES[2]).replace(b"1.5", b"1.6")),
+        *((2, line) for line in CHECKED),
+    ],
+    ids=["first line", "entry", "half a dictionary", "deep list", "list", "no text"],
+)
+def test_damaged_line(row, new, tmp_path):
+    """A damaged line before the last one is refused with its row, and the file stays as it is."""
+    content = b"".join(damaged(row, new))
+    path = make(tmp_path, content)
     for read in (Journal, read_journal):
-        with pytest.raises(InputError, match=r"row 3: found a damaged line"):
+        with pytest.raises(InputError, match=f"row {row}: found a damaged"):
             read(path, "run")
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("content", [b"gpu,provenance", b"gpu,provenance\n1,2\n", journal_line({"recording": {}})])
@@ -114,24 +135,3 @@ def test_append_on_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
     journal.append(ENTRIES[1])
     journal.close()
     assert read_journal(journal.path, "run") == ENTRIES[:2]
-
-
-def test_journal_says_that_its_first_line_is_damaged_where_others_are_whole(tmp_path):
-    lines = [journal_line(entry) for entry in ENTRIES]
-    content = lines[0].replace(b"random", b"rendom") + b"".join(lines[1:])
-    path = make(tmp_path, content)
-    for read in (Journal, read_journal):
-        with pytest.raises(
-            InputError, match=r"row 1: found a damaged first line, which describes the run.* from a copy"
-        ):
-            read(path, "run")
-    assert path.read_bytes() == content
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_journal_reads_made_up_lines_with_right_checksums_as_damaged(tmp_path):
-    for text in (b"{", b"[" * 100_000, b"[]", b"\xff"):
-        line = text + b"\t%08x\n" % zlib.crc32(text)
-        path = make(tmp_path, journal_line(ENTRIES[0]) + line + journal_line(ENTRIES[1]))
-        with pytest.raises(InputError, match="row 2: found a damaged line"):
-            read_journal(path, "run")

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from heshare.shared.files import PACKAGE
 from heshare.shared.processes import (
@@ -45,8 +46,7 @@ def test_alive_identifies_a_process_by_its_id_and_start() -> None:
     assert not alive(os.getpid(), own + 1)
     ended = subprocess.Popen(["true"])
     started = started_at(ended.pid)
-    time.sleep(0.1)
-    assert not alive(ended.pid, started)  # a zombie
+    assert until(lambda: not alive(ended.pid, started))  # a zombie
     ended.wait()
     assert started_at(ended.pid) == 0
 
@@ -100,13 +100,3 @@ def test_signal_process_works_on_kernels_without_pidfd(monkeypatch: pytest.Monke
     assert not signal_process(process.pid, signal.SIGTERM, started=1)
     assert signal_process(process.pid, signal.SIGTERM, started=started_at(process.pid))
     assert process.wait() == -signal.SIGTERM
-
-
-def test_signal_process_signals_no_process_of_another_user() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root to start a process of another user")
-    process = subprocess.Popen(["sleep", "60"], user=65534)
-    assert not signal_process(process.pid, signal.SIGKILL, started=started_at(process.pid))
-    assert process.poll() is None
-    process.kill()
-    process.wait()

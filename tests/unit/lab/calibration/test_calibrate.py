@@ -16,6 +16,8 @@ from heshare.lab.calibration.measurements import (
     table,
 )
 from heshare.lab.calibration.power_fit import extend_voltage
+from heshare.lab.calibration.validation.left_out import TARGETS
+from heshare.lab.calibration.validation.points import coverage
 from heshare.shared import files
 from heshare.world import catalogue
 

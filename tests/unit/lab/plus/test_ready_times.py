@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
 
 from heshare.lab.plus import heshare_plus
-from heshare.lab.plus.batch_table import BatchChoices, BatchTable
+from heshare.lab.plus.batch_table import BatchChoices
 from heshare.lab.plus.heshare_plus import SearchSettings
-from heshare.lab.plus.local_search import assign, descend, memo_of, queue_cost, queues_of
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
@@ -40,27 +38,6 @@ def test_evaluate_schemes_delays_every_task_by_the_ready_time_of_its_gpu() -> No
     # Both on the first: 10 + 2 and 10 + 6. One each: 10 + 2 and 5. Both on the second: 3 and 8.
     values = evaluate_schemes(np.array([[0, 0], [0, 1], [1, 1]]), world)
     assert values[:, 1].tolist() == [14.0, 8.5, 5.5]
-
-
-def test_descend_with_ready_times_ends_where_no_relocation_improves(rng: np.random.Generator) -> None:
-    toy = Toy(demand=DEMANDS)
-    table = BatchTable(make_instance(mixed_tasks(8), CLUSTER, toy, READY_S), toy, SMALL.choices)
-    memo = memo_of(table)
-
-    def cost(scheme: np.ndarray, late: float = 1.0) -> float:
-        queues = queues_of(table, 1.0)._replace(ready_s=READY_S * late)
-        assign(table.arrays, memo, queues, scheme)
-        return sum(queue_cost(queues, gpu) for gpu in range(3))
-
-    queues = queues_of(table, 1.0)
-    assign(table.arrays, memo, queues, rng.integers(3, size=8))
-    total = descend(table.arrays, memo, queues, np.arange(8), np.tile(np.arange(3), (8, 1)), True, 100)
-    assert cost(queues.gpu_of) == pytest.approx(total)
-    assert total - cost(queues.gpu_of, late=0.0) == pytest.approx(READY_S[queues.gpu_of].sum())
-    for task, gpu in product(range(8), range(3)):
-        moved = queues.gpu_of.copy()
-        moved[task] = gpu
-        assert cost(moved) >= total * (1 - 1e-8)
 
 
 def fronts(ready_s: np.ndarray) -> Iterator[Front]:

@@ -17,9 +17,8 @@ from heshare.world.task import Task
 
 V100 = gpu("V100-SXM2")
 ALEXNET, RESNET18, RESNET50, VGG16 = workloads("eaco")
-# Seconds per step alone, and GPU utilisation alone.
+# Seconds per step alone.
 STEP_S = {ALEXNET: 0.2778, RESNET18: 0.2808, RESNET50: 0.2878, VGG16: 0.2888}
-BUSY = {ALEXNET: 0.0472, RESNET18: 0.1117, RESNET50: 0.3661, VGG16: 0.4801}
 
 
 class NoSlowdownPredictor(DevicePredictor):

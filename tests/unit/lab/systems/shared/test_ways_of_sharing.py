@@ -25,37 +25,37 @@ def share(way, *workloads):
     return [Resident(one, 100, way) for one in workloads]
 
 
-@pytest.mark.parametrize("workload", training.workloads(), ids=str)
-def test_co_run_of_a_training_step_alone_takes_the_recorded_time(workload):
-    step = training.step(workload)
-    found = co_run(gpu(step.gpu), [Resident(workload)])
-    assert found.tasks[0].time_s == pytest.approx(step.step_s, rel=1e-9)
-    assert found.tasks[0].anchored == step.measured
+def test_recorded_steps():
+    """A training step alone takes the recorded time and draws the recorded power, within the model's range."""
+    for workload in training.workloads():
+        step = training.step(workload)
+        card = gpu(step.gpu)
+        found = co_run(card, [Resident(workload)])
+        assert found.tasks[0].time_s == pytest.approx(step.step_s, rel=1e-9)
+        assert found.tasks[0].anchored == step.measured
+
+        power = default().power[card.name]
+        least_w = step.busy * power.clock_w
+        full_w = power.dynamic_w * full_intensity(default(), card.name)
+        above_w = max(least_w, min(step.dynamic_w, least_w + step.busy * full_w))
+        # The record's idle GPU held its clock.
+        drawn_w = found.power_w - co_run(card, []).power_w
+        assert drawn_w == pytest.approx(power.idle_clock_w + above_w)
 
 
-@pytest.mark.parametrize("workload", training.workloads(), ids=str)
-def test_co_run_of_a_training_step_alone_draws_the_recorded_power(workload):
-    step = training.step(workload)
-    card = gpu(step.gpu)
-    drawn_w = co_run(card, [Resident(workload)]).power_w - co_run(card, []).power_w
-    power = default().power[card.name]
-    least_w = step.busy * power.clock_w
-    full_w = power.dynamic_w * full_intensity(default(), card.name)
-    above_w = max(least_w, min(step.dynamic_w, least_w + step.busy * full_w))
-    assert drawn_w == pytest.approx(power.idle_clock_w + above_w), "the record's idle GPU held its clock"
+def test_measured_sets():
+    """In time slices the sets of EaCO have the measured slowdown to 0.9 points, and the node's power to 8 %.
 
-
-@pytest.mark.parametrize("measured", training.measured_sets(), ids=str)
-def test_co_run_in_time_slices_agrees_with_the_measured_sets_of_eaco(measured):
-    """Slowdown to 0.9 points, power of the node to 8 %; no set went into a fit of the power."""
-    found = co_run(SXM2, share("time-slice", *measured.workloads))
-    slower = [
-        task.time_s / training.step(one).step_s for task, one in zip(found.tasks, measured.workloads, strict=True)
-    ]
-    assert max(slower) == pytest.approx(min(slower))
-    assert slower[0] == pytest.approx(training.measured_slowdown(measured), abs=0.009)
-    # A node draws 688 W with its GPUs at no work: the line through the four workloads alone.
-    assert 688.5 + 8 * (found.power_w - 53.5) == pytest.approx(measured.node_w, rel=0.08)
+    No set went into a fit of the power.
+    """
+    for measured in training.measured_sets():
+        found = co_run(SXM2, share("time-slice", *measured.workloads))
+        pairs = zip(found.tasks, measured.workloads, strict=True)
+        slower = [task.time_s / training.step(workload).step_s for task, workload in pairs]
+        assert max(slower) == pytest.approx(min(slower))
+        assert slower[0] == pytest.approx(training.measured_slowdown(measured), abs=0.009)
+        # A node draws 688 W with its GPUs at no work: the line through the four workloads alone.
+        assert 688.5 + 8 * (found.power_w - 53.5) == pytest.approx(measured.node_w, rel=0.08)
 
 
 def test_co_run_in_time_slices_by_hand():
@@ -66,14 +66,15 @@ def test_co_run_in_time_slices_by_hand():
 
 
 @pytest.mark.parametrize("slices", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("workload", MISO[::3], ids=str)
-def test_co_run_in_mig_instances_agrees_with_the_measured_times(workload, slices):
+def test_mig_trainings(slices):
+    """Trainings in MIG instances take the measured times, and longer than alone where none was measured."""
     known = training.mig_step_times_s()
-    found = co_run(A100, share(f"mig-{slices}g", workload)).tasks[0].time_s
-    if (workload, slices) in known:
-        assert found == pytest.approx(max(known[workload, slices], known[workload, 7]))
-    else:
-        assert found > training.step(workload).step_s
+    for workload in MISO[::3]:
+        found = co_run(A100, share(f"mig-{slices}g", workload)).tasks[0].time_s
+        if (workload, slices) in known:
+            assert found == pytest.approx(max(known[workload, slices], known[workload, 7]))
+        else:
+            assert found > training.step(workload).step_s
 
 
 @pytest.mark.parametrize("slices", [1, 2, 3, 4])
