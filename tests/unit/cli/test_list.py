@@ -63,7 +63,7 @@ def test_completion() -> None:
     assert options.notebook_names("05") == ["05_search"]
 
 
-def test_completion_without_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without a checkout no notebook is offered."""
     monkeypatch.delenv("HESHARE_ROOT", raising=False)
     monkeypatch.setattr(files, "PACKAGE", tmp_path / "heshare")

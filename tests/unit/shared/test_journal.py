@@ -22,7 +22,8 @@ def make(folder, content):
     return path
 
 
-def test_append_writes_the_entry_with_its_checksum_to_disk(tmp_path):
+def test_append(tmp_path):
+    """An entry is written to disk with its checksum."""
     journal = Journal(tmp_path / "new" / "journal.jsonl", "run")
     assert journal.entries == []
     for entry in ENTRIES:
@@ -39,7 +40,8 @@ def test_append_writes_the_entry_with_its_checksum_to_disk(tmp_path):
 
 @given(st.integers(0, len(b"".join(map(journal_line, ENTRIES)))))
 @settings(max_examples=150, deadline=None)
-def test_journal_cut_anywhere_keeps_its_whole_lines_and_appends_behind_them(tmp_path_factory, cut):
+def test_cut_off(tmp_path_factory, cut):
+    """A journal that was cut anywhere keeps its whole lines; new entries follow them."""
     content = b"".join(map(journal_line, ENTRIES))[:cut]
     path = make(tmp_path_factory.mktemp("cut"), content)
     journal = Journal(path, "run")
@@ -82,7 +84,8 @@ def test_damaged_line(row, new, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"gpu,provenance", b"gpu,provenance\n1,2\n", journal_line({"recording": {}})])
-def test_journal_refuses_another_file_and_leaves_it_unchanged(tmp_path, content):
+def test_other_file(tmp_path, content):
+    """Another file is refused and stays unchanged."""
     path = make(tmp_path, content)
     for read in (Journal, read_journal):
         with pytest.raises(InputError, match="found no journal of a run"):
@@ -90,14 +93,16 @@ def test_journal_refuses_another_file_and_leaves_it_unchanged(tmp_path, content)
     assert path.read_bytes() == content
 
 
-def test_journal_reads_zeros_in_the_place_of_the_first_line_as_no_entry(tmp_path):
+def test_zeros(tmp_path):
+    """Zeros in the place of the first line are no entry."""
     journal = Journal(make(tmp_path, b"\0" * 40), "run")
     journal.append(ENTRIES[0])
     journal.close()
     assert journal.path.read_bytes() == journal_line(ENTRIES[0])
 
 
-def test_journal_refuses_a_second_writer_until_the_first_closes(tmp_path):
+def test_second_writer(tmp_path):
+    """A second writer is refused until the first one closes."""
     first = Journal(tmp_path / "journal.jsonl", "run")
     with pytest.raises(InputError, match="another process writes"):
         Journal(first.path, "run")
@@ -106,13 +111,15 @@ def test_journal_refuses_a_second_writer_until_the_first_closes(tmp_path):
     Journal(first.path, "run").close()
 
 
-def test_journal_reports_a_folder_that_cannot_be_made_with_one_message(tmp_path):
+def test_impossible_folder(tmp_path):
+    """A folder that cannot be made is an error of the package."""
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be opened"):
         Journal(tmp_path / "file" / "journal.jsonl", "run")
 
 
-def test_append_on_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
+def test_full_disk(tmp_path, monkeypatch):
+    """On a full disk no half line is left."""
     write = os.write
 
     def half(handle, data):

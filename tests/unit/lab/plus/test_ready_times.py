@@ -30,7 +30,8 @@ SMALL = SearchSettings(
 )
 
 
-def test_evaluate_schemes_delays_every_task_by_the_ready_time_of_its_gpu() -> None:
+def test_evaluate_schemes() -> None:
+    """Every task is delayed by the ready time of its GPU."""
     world = replace(
         instance_from_tables([[2.0, 3.0], [4.0, 5.0]], [[1.0, 1.0], [1.0, 1.0]], "1xT4,1xA100"),
         ready_s=np.array([10.0, 0.0]),
@@ -47,7 +48,8 @@ def fronts(ready_s: np.ndarray) -> Iterator[Front]:
     yield heshare_plus.optimise(tasks, CLUSTER, truth, rng=rng(1), effort=SMALL, ready_s=ready_s)
 
 
-def test_plans_with_ready_times_have_the_jct_of_their_run_plus_the_ready_times() -> None:
+def test_jct_of_run() -> None:
+    """Plans with ready times have the JCT of their run plus the ready times."""
     for front in fronts(READY_S):
         for plan in front.plans:
             done = run(
@@ -58,13 +60,15 @@ def test_plans_with_ready_times_have_the_jct_of_their_run_plus_the_ready_times()
             assert plan.energy_j == pytest.approx(done.gpu_energy_active_j.sum(), rel=1e-6)
 
 
-def test_jct_opt_uses_no_gpu_with_a_late_ready_time() -> None:
+def test_late_gpu() -> None:
+    """JCT-opt uses no GPU with a late ready time."""
     for front in fronts(np.array([0.0, 0.0, 1e7])):
         assert not front.jct_opt.queues[2]
         assert front.jct_opt.queues[0]
 
 
-def test_genetic_search_begins_with_its_seeds() -> None:
+def test_seeds() -> None:
+    """The genetic search begins with its seeds."""
     tasks, toy = mixed_tasks(12), Toy(demand=DEMANDS)
     world = make_instance(tasks, CLUSTER, toy)
     good = search(world, Settings(), np.random.default_rng(0)).gpus

@@ -39,7 +39,8 @@ def count(folder: Path) -> int:
 
 
 @pytest.mark.slow
-def test_sweep_writes_the_same_bytes_with_one_process_two_and_dask(tmp_path: Path, kept_cells: None) -> None:
+def test_processes_and_dask(tmp_path: Path, kept_cells: None) -> None:
+    """Rows are the same with one process, two processes and two workers of Dask."""
     from distributed import Client, LocalCluster
 
     many = make_grid("random", ["1xT4", "1xT4,1xA100"], 2, loads=["low", "high"], seeds=3, **TOYS)
@@ -55,7 +56,8 @@ def test_sweep_writes_the_same_bytes_with_one_process_two_and_dask(tmp_path: Pat
     pd.testing.assert_frame_equal(sweep(many, folder=tmp_path), dask, check_exact=True)
 
 
-def test_sweep_computes_only_new_policies_and_repetitions(tmp_path: Path, kept_cells: None) -> None:
+def test_new_cells(tmp_path: Path, kept_cells: None) -> None:
+    """Only new policies and repetitions are run."""
     first = sweep(make_grid("random", "1xT4", 3, seeds=1, **TOYS), folder=tmp_path)
     more = sweep(make_grid(["sched-only", "random"], "1xT4", 3, seeds=2, **TOYS), folder=tmp_path)
     same = more[(more["policy"] == "random") & (more["repetition"] == 0)].reset_index(drop=True)
@@ -65,9 +67,8 @@ def test_sweep_computes_only_new_policies_and_repetitions(tmp_path: Path, kept_c
 
 
 @pytest.mark.parametrize("damage", ["half", "empty", "another file", "no text"])
-def test_sweep_computes_a_damaged_cell_again(
-    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept_cells: None
-) -> None:
+def test_damaged_cell(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept_cells: None) -> None:
+    """A damaged cell is run again."""
     before = sweep(SMALL, folder=tmp_path)
     first = min(tmp_path.glob("??/*.json"))
     content = first.read_bytes()
@@ -87,9 +88,9 @@ def test_sweep_computes_a_damaged_cell_again(
     assert not caplog.text
 
 
-def test_sweep_computes_new_cells_for_another_version_or_other_objects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
-) -> None:
+def test_changed_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None) -> None:
+    """Another version or other objects are new cells."""
+
     def count_after(**changes: Any) -> int:
         options = {"policies": "random", "clusters": "1xT4", "tasks": str(tasks), "seeds": 1, **TOYS}
         sweep(parse_grid({**options, **changes}), folder=tmp_path / "cells")
@@ -108,7 +109,8 @@ def test_sweep_computes_new_cells_for_another_version_or_other_objects(
     assert count_after() == 7
 
 
-def test_every_policy_has_a_description_of_its_own() -> None:
+def test_descriptions() -> None:
+    """Every policy has a description of its own."""
     described = {name: cell_cache.described(registry.make(name)) for name in registry.policies(variants=True)}
     again = {name: cell_cache.described(registry.make(name)) for name in described}
     assert again == described
@@ -116,7 +118,9 @@ def test_every_policy_has_a_description_of_its_own() -> None:
     assert not [name for name, text in described.items() if " at 0x" in text]
 
 
-def test_description_has_what_a_function_holds_and_the_hash_of_its_file() -> None:
+def test_description_of_function() -> None:
+    """The description of a function has what it holds and the hash of its file."""
+
     def limit(value: float) -> Any:
         def above(run: Any) -> bool:
             return bool(run > value)
@@ -128,7 +132,8 @@ def test_description_has_what_a_function_holds_and_the_hash_of_its_file() -> Non
     assert all(sha256(__file__) in text for text in texts)
 
 
-def test_sweep_stops_at_a_failing_cell_and_keeps_finished_cells(tmp_path: Path, kept_cells: None) -> None:
+def test_failing_cell(tmp_path: Path, kept_cells: None) -> None:
+    """A failing cell ends the sweep, and finished cells are kept."""
     bad = make_grid("random", "1xT4", 2, draws=["recipe", "heshare.api:task_set"], seeds=2, **TOYS)
     with pytest.raises(TypeError, match="rng"):
         sweep(bad, folder=tmp_path)
@@ -155,14 +160,16 @@ def test_sweep_stops_at_a_failing_cell_and_keeps_finished_cells(tmp_path: Path, 
         ("policies: random\nseeds: 2\nseeds: 3", "row 3"),
     ],
 )
-def test_read_grid_refuses_a_bad_grid_with_row_and_column(text: str, message: str, tmp_path: Path) -> None:
+def test_bad_grid(text: str, message: str, tmp_path: Path) -> None:
+    """A bad grid is refused with its row or column."""
     path = tmp_path / "grid.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_grid(path)
 
 
-def test_read_grid_reads_values_and_lists(tmp_path: Path) -> None:
+def test_read_grid(tmp_path: Path) -> None:
+    """`read_grid` reads values and lists."""
     path = tmp_path / "grid.yaml"
     path.write_text("policies: [random, sched-only]\nclusters: 1xT4\ntasks: [2, 3]\nintervals_s: 30\nseeds: 2\n")
     grid = read_grid(path)

@@ -26,11 +26,13 @@ def residents(text: str, engine: str = "eager"):
         ("H100", "gpt2:8@mig-3g gpt2:8@mig-3g", "tensorrt", False),
     ],
 )
-def test_the_limit_is_said_where_it_was_measured(gpu, text, engine, said):
+def test_limit_note(gpu, text, engine, said):
+    """The limit of the model is noted where it was measured."""
     assert bool(limit_note(gpu, residents(text, engine))) is said
 
 
-def test_estimate_says_the_limit_beside_its_answer_on_standard_error():
+def test_note_of_estimate():
+    """`estimate` prints the note on standard error."""
     answer = CliRunner().invoke(app, ["estimate", "H200", "transformer:32", "bert_large:16", "--json"])
     assert answer.exit_code == 0
     assert answer.stdout.startswith("{")

@@ -31,18 +31,21 @@ def trace(*jobs):
     return JobTrace(Path("x.csv"), rows, {})
 
 
-def test_usable_jobs_leaves_out_and_counts_the_others():
+def test_usable_jobs():
+    """Jobs without a duration or with too many GPUs are left out and counted."""
     found = usable_jobs(trace((5, 9, 0), (7, 9, 2), (8, 0, 1), (9, 4, 64), (11, 4, 1)), most_gpus=8)
     assert [(job.id, job.submit_s, job.gpus) for job in found.jobs] == [(1, 0, 2), (4, 4, 1)]
     assert found.report().startswith("x.csv: 2 jobs read, 3 rows skipped")
 
 
-def test_usable_jobs_raises_if_no_job_is_left():
+def test_no_usable_job():
+    """A trace without any usable job is refused."""
     with pytest.raises(InputError, match="no job for a GPU"):
         usable_jobs(trace((0, 9, 64)), most_gpus=8)
 
 
-def test_read_trace_raises_at_the_row_for_too_many_gpus(tmp_path):
+def test_too_many_gpus(tmp_path):
+    """A row with too many GPUs is refused, or skipped and counted."""
     path = tmp_path / "trace.csv"
     rows = ["1,2020-09-01 00:00:00,10,8", "2,2020-09-01 00:00:01,10,9", "3,2020-09-01 00:00:02,10,1"]
     path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *rows]), encoding="utf-8")
@@ -52,7 +55,8 @@ def test_read_trace_raises_at_the_row_for_too_many_gpus(tmp_path):
     assert ([job.id for job in left.jobs], left.skipped) == ([1, 3], {"gpu_num: more GPUs than there are": 1})
 
 
-def test_offered_load_and_scale_to_load():
+def test_load():
+    """A trace is scaled to an offered load."""
     some = trace((0, 30, 2), (20, 40, 1))
     assert offered_load(some, 10) == 0.5
     slower = scale_to_load(some, 10, 0.25)
@@ -68,7 +72,8 @@ def drawn(some, **options):
     return tasks_of_trace(some, rng=np.random.default_rng(0), **options)
 
 
-def test_tasks_of_trace_take_as_long_alone_as_their_jobs():
+def test_durations():
+    """Tasks take as long alone as their jobs."""
     durations_s = (3.0, 60.0, 7_000.0, 172_800.0)
     tasks = drawn(
         trace(*[(index, d, 1 + index) for index, d in enumerate(durations_s)]), pool=training.workloads("gavel")
@@ -78,7 +83,8 @@ def test_tasks_of_trace_take_as_long_alone_as_their_jobs():
         assert task.iterations * training.step(task.workload).step_s == pytest.approx(duration_s)
 
 
-def test_tasks_of_trace_have_workloads_of_which_they_complete_an_epoch():
+def test_epochs():
+    """Tasks have workloads of which they complete an epoch."""
     jobs = trace(*[(0, duration_s, 1) for duration_s in (1.0, 30.0, 100.0, 5_000.0) for _ in range(40)])
     tasks = drawn(jobs, pool=training.workloads("gavel"))
 
@@ -128,12 +134,14 @@ def test_published_statistics():
             assert np.percentile(gaps_s, pct) == pytest.approx(value, rel=0.2)
 
 
-def test_generate_trace_is_the_same_for_a_seed():
+def test_seed():
+    """A generated trace is the same for a seed."""
     assert generate_trace(50, rng=np.random.default_rng(1)) == generate_trace(50, rng=np.random.default_rng(1))
     assert generate_trace(50, rng=np.random.default_rng(1)) != generate_trace(50, rng=np.random.default_rng(2))
 
 
-def test_generate_trace_refuses_less_than_one_job():
+def test_one_job():
+    """Less than one job is refused."""
     assert generate_trace(1, rng=np.random.default_rng(0)).jobs[0].submit_s == 0.0
     with pytest.raises(InputError, match="at least one job"):
         generate_trace(0, rng=np.random.default_rng(0))
