@@ -24,7 +24,8 @@ def rows() -> Iterator[Any]:
     del sys.modules["bench_rows"]
 
 
-def test_the_interval_is_of_the_median_of_the_sample(rows: Any) -> None:
+def test_interval(rows: Any) -> None:
+    """The interval is that of the sample's median."""
     row = rows.with_spread(rows.sample_row("speed_vs_moead", [30.0, 36.0, 33.0, 35.0, 34.0]))
     assert row["value"] == 34.0
     assert 30.0 <= row["low"] <= 34.0 <= row["high"] <= 36.0
@@ -43,9 +44,8 @@ def test_the_interval_is_of_the_median_of_the_sample(rows: Any) -> None:
         ("gap_bound_pct_largest", [0.1], [0.5], False),
     ],
 )
-def test_worse_is_worse_by_more_than_the_spread(
-    rows: Any, name: str, now: list[float], before: list[float], worse: bool
-) -> None:
+def test_worse(rows: Any, name: str, now: list[float], before: list[float], worse: bool) -> None:
+    """A value is worse if it differs by more than the spread."""
     ours, theirs = (rows.with_spread(rows.sample_row(name, values)) for values in (now, before))
     assert rows.worse(ours, theirs) is worse
     assert not rows.worse(ours, None)

@@ -73,7 +73,7 @@ def test_not_anchored():
     for gpu in ("H100", "L40S"):
         task = estimate(gpu, ["resnet50:8"]).tasks[0]
         assert not task.anchored
-        assert task.uncertainty > known.uncertainty
+        assert task.uncertainty_parts.transfer > known.uncertainty_parts.transfer
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,8 @@ def printed(outside: Path, program: str) -> str:
 
 
 @pytest.mark.slow
-def test_commands_show_a_policy_a_gpu_a_network_and_a_command_from_outside(outside: Path) -> None:
+def test_commands(outside: Path) -> None:
+    """Commands show a policy, a GPU, a network and a command of the package."""
     program = """
 from heshare.cli import app
 
@@ -110,7 +111,8 @@ for words in ("list policies", "list gpus", "list workloads", "estimate X1 vit:8
 
 
 @pytest.mark.slow
-def test_a_policy_from_outside_is_compared_and_its_results_are_kept(outside: Path, tmp_path: Path) -> None:
+def test_compared_and_cached(outside: Path, tmp_path: Path) -> None:
+    """A policy of the package is compared and its runs are cached."""
     program = f"""
 import heshare as hs
 from heshare.lab.sweeps import sweep
@@ -126,7 +128,8 @@ app("compare --policy duo --tasks 3 --cluster 1xT4 --seeds 1".split(), standalon
     assert len(list(tmp_path.rglob("*.json"))) == 4
 
 
-def test_a_network_with_a_load_class_is_refused(outside: Path, tmp_path: Path) -> None:
+def test_load_class(outside: Path, tmp_path: Path) -> None:
+    """A network with a load class is refused."""
     text = (outside / "duo_models.csv").read_text().replace("vit,load,none", "vit,load,low")
     (tmp_path / "models.csv").write_text(text)
     program = f"""

@@ -26,7 +26,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("queue_evaluation")
 
 
-def test_queue_record_finds_the_cheapest_plan_of_a_scheme_at_each_weight(bench: Any) -> None:
+def test_queue_record(bench: Any) -> None:
+    """The record has the cheapest plan of a scheme at each weight."""
     predictor = Toy(demand=DEMANDS)
     world = make_instance(mixed_tasks(N), Cluster.parse("1xT4,1xA100"), predictor)
     table = BatchTable(world, predictor)

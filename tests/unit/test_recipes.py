@@ -30,7 +30,8 @@ def root(tmp_path: Path) -> Path:
     return recipes.copy_checkout(tmp_path)
 
 
-def test_pages_have_the_blocks_that_the_tests_run() -> None:
+def test_blocks() -> None:
+    """Pages have the blocks that the tests run."""
     for heading in (GPU, WORKLOAD, NOTEBOOK):
         found = recipes.blocks(PAGE, heading)
         assert any(block.file for block in found), heading
@@ -40,7 +41,7 @@ def test_pages_have_the_blocks_that_the_tests_run() -> None:
 
 
 @pytest.mark.slow
-def test_recipe_of_a_gpu_without_any_measurement(root: Path) -> None:
+def test_gpu(root: Path) -> None:
     """The fit, which takes a minute, is made with a described workload as well."""
     before = _hashes(root / "data" / "calibration")
     _add_data(root, WORKLOAD)
@@ -53,7 +54,8 @@ def test_recipe_of_a_gpu_without_any_measurement(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_recipe_of_a_workload_without_any_measurement(root: Path) -> None:
+def test_workload(root: Path) -> None:
+    """The recipe of a workload without any measurement runs to its end."""
     done = recipes.follow(root, PAGE, WORKLOAD, tests=TESTS[WORKLOAD])
     plans = [ran for command, ran in done.items() if command.startswith("heshare plan")]
     assert ["no profile of vit_b16 on" in ran.stderr for ran in plans] == [True, False]
@@ -61,15 +63,16 @@ def test_recipe_of_a_workload_without_any_measurement(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_recipe_of_a_notebook(root: Path) -> None:
+def test_notebook(root: Path) -> None:
+    """The recipe of a notebook runs to its end."""
     recipes.follow(root, PAGE, NOTEBOOK, tests=TESTS[NOTEBOOK])
     assert (root / "build" / "mine" / "x30a_mine.csv").is_file()
     assert [path.name for path in (root / "figures").iterdir()] == ["README.md"]
 
 
 @pytest.mark.slow
-def test_page_on_your_own_gpu_is_run_on_an_emulated_one(root: Path) -> None:
-    """The page's commands, with an emulated card for the machine's own and the options that only a real one takes."""
+def test_own_gpu_page(root: Path) -> None:
+    """The page's commands, with an emulated GPU for the machine's own and the options that only a real one takes."""
     for block in recipes.blocks("docs/your_gpu.md"):
         if block.file:
             recipes.add(root, block)
@@ -82,7 +85,8 @@ def test_page_on_your_own_gpu_is_run_on_an_emulated_one(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_card_and_a_workload_move_no_result(tmp_path: Path) -> None:
+def test_results_unchanged(tmp_path: Path) -> None:
+    """A further GPU and workload change no result."""
     plain, extended = (recipes.copy_checkout(tmp_path / name) for name in ("plain", "extended"))
     for heading in (GPU, WORKLOAD):
         _add_data(extended, heading)

@@ -1,4 +1,4 @@
-"""Each room can be deleted: a plan and a run still work, and the tests of the stages that do not use it pass."""
+"""`lab`, `paper`, `ops`, `cli` and `testing` can be deleted: plans, runs and the stages' tests still work."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import pytest
 from unit.test_structure import CHECKOUT, PACKAGE, PLAN_AND_RUN, STAGES
 
 LAB = sorted(path.name for path in (PACKAGE / "lab").iterdir() if (path / "__init__.py").exists())
-ROOMS = [*[f"lab/{name}" for name in LAB], "paper", "ops", "cli", "testing"]
-DOORS = ("api.py", "arguments.py", "device_query.py")
-"""Modules above the stages that import several rooms."""
-USES_A_ROOM = re.compile(r"import heshare as hs|registry import .*\b(make|policies)\b|\bregistry\.|time-slice")
-"""What a test writes that plans or runs with policies or ways of sharing of a room, without an import."""
+REMOVABLE = [*[f"lab/{name}" for name in LAB], "paper", "ops", "cli", "testing"]
+ENTRY_MODULES = ("api.py", "arguments.py", "device_query.py")
+"""Modules above the stages that import several of them."""
+USES_REMOVABLE = re.compile(r"import heshare as hs|registry import .*\b(make|policies)\b|\bregistry\.|time-slice")
+"""What a test writes that plans or runs with policies or ways of sharing of a removable package, without an import."""
 
 
 @pytest.mark.slow
-def test_stages_work_without_any_room(tmp_path: Path) -> None:
-    """With all rooms deleted the stages' tests pass; with each deleted in turn a plan and a run work, stages import.
+def test_stages_alone(tmp_path: Path) -> None:
+    """Without all these packages the stages' tests pass; without each in turn a plan and a run work, and stages import.
 
     One copy of the package, one after the other, with what is compiled of it.
     """
     shutil.copytree(PACKAGE, tmp_path / "heshare")
     for name in ("pyproject.toml", "data", "notebooks", "tests"):
         (tmp_path / name).symlink_to(CHECKOUT / name)
-    for name in DOORS:
+    for name in ENTRY_MODULES:
         (tmp_path / "heshare" / name).unlink()
     with Parent(tmp_path) as parent:
-        work_without(parent, ROOMS, *stage_tests(tmp_path))
-        for room in ROOMS:
-            work_without(parent, [room])
+        work_without(parent, REMOVABLE, *stage_tests(tmp_path))
+        for name in REMOVABLE:
+            work_without(parent, [name])
 
 
 PROGRAM = f"""
@@ -93,34 +93,34 @@ class Parent:
 
 
 def stage_tests(root: Path) -> list[str]:
-    """The words of pytest that run the tests of the stages that use no room."""
-    modules = [f"heshare.{name.removesuffix('.py').replace('/', '.')}" for name in (*ROOMS, *DOORS)]
+    """The words of pytest that run the tests of the stages that use no removable package."""
+    modules = [f"heshare.{name.removesuffix('.py').replace('/', '.')}" for name in (*REMOVABLE, *ENTRY_MODULES)]
     files = [file for stage in STAGES for file in (CHECKOUT / "tests/unit" / stage).glob("test_*.py")]
     tests = [str(root / file.relative_to(CHECKOUT)) for file in sorted(files) if not uses(file, modules)]
-    assert len(tests) >= 20, "most tests of the stages use no room"
+    assert len(tests) >= 20, "most tests of the stages use no removable package"
     return ["-q", "-p", "no:cacheprovider", "-m", "not slow", "-n0", *tests]
 
 
-def work_without(parent: Parent, rooms: list[str], *words: str) -> None:
-    """Take rooms away; plan, run, import the stages and run tests, if any; put the rooms back."""
+def work_without(parent: Parent, names: list[str], *words: str) -> None:
+    """Move packages away; plan, run, import the stages and run tests, if any; move the packages back."""
     root = parent.root
-    for room in rooms:
-        (root / "away" / room).parent.mkdir(parents=True, exist_ok=True)
-        (root / "heshare" / room).rename(root / "away" / room)
-    code, said = parent.run(list(words))
-    assert code == 0, f"without {', '.join(rooms)}: {said[-3000:]}"
-    assert said.startswith("ran\n")
-    sys.stdout.write(f"without {', '.join(rooms)}: {said.strip().rpartition(chr(10))[2]}\n")
-    for room in rooms:
-        (root / "away" / room).rename(root / "heshare" / room)
+    for name in names:
+        (root / "away" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "heshare" / name).rename(root / "away" / name)
+    code, output = parent.run(list(words))
+    assert code == 0, f"without {', '.join(names)}: {output[-3000:]}"
+    assert output.startswith("ran\n")
+    sys.stdout.write(f"without {', '.join(names)}: {output.strip().rpartition(chr(10))[2]}\n")
+    for name in names:
+        (root / "away" / name).rename(root / "heshare" / name)
 
 
 def uses(file: Path, modules: list[str]) -> bool:
-    """Return whether a test, or what it imports from `support`, names one of some modules or the policies of rooms."""
+    """Return whether a test, or what it imports from `support`, names one of some modules or their policies."""
     text = file.read_text("utf-8")
     helpers = re.findall(r"from support\.(\w+) import|from support import ([\w, ]+)", text)
     names = {name.strip().split(" as ")[0] for one, many in helpers for name in (one, *many.split(",")) if name.strip()}
     for name in names:
         helper = CHECKOUT / "tests" / "support" / f"{name}.py"
         text += helper.read_text("utf-8") if helper.exists() else ""
-    return bool(USES_A_ROOM.search(text)) or any(re.search(rf"{module}\b", text) for module in modules)
+    return bool(USES_REMOVABLE.search(text)) or any(re.search(rf"{module}\b", text) for module in modules)

@@ -113,7 +113,8 @@ def program(python: Path, home: Path, tmp_path: Path) -> Heshare:
     return start
 
 
-def test_wheel_has_types_and_data_and_is_small(wheel: Path) -> None:
+def test_wheel(wheel: Path) -> None:
+    """The wheel has types and data, and is small."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {"heshare/py.typed", "heshare/data/gpus.csv", "heshare/data/profiles/emulated/T4/profile.csv"} <= names
@@ -124,7 +125,8 @@ def test_wheel_has_types_and_data_and_is_small(wheel: Path) -> None:
     assert wheel.stat().st_size < LIMIT_BYTES
 
 
-def test_source_archive_has_everything_that_make_needs(archives: Path) -> None:
+def test_source_archive(archives: Path) -> None:
+    """The source archive has everything that make needs."""
     (path,) = archives.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         tops = {name.split("/")[1] for name in archive.getnames()}
@@ -138,7 +140,8 @@ def without_planning(printed: str) -> str:
     return "\n".join(lines[:-1])
 
 
-def test_commands_run_from_the_wheel_alone(program: Heshare, home: Path, tmp_path: Path) -> None:
+def test_commands(program: Heshare, home: Path, tmp_path: Path) -> None:
+    """Commands run from the wheel alone."""
     printed = {}
     for command in COMMANDS:
         done = program("heshare", *command.split())
@@ -152,7 +155,8 @@ def test_commands_run_from_the_wheel_alone(program: Heshare, home: Path, tmp_pat
     assert without_planning(again.stdout) == without_planning(printed[RUN]), "compiled and loaded alike"
 
 
-def test_library_runs_from_the_wheel_without_jupyter(program: Heshare) -> None:
+def test_library(program: Heshare) -> None:
+    """The library runs from the wheel without Jupyter."""
     code = (
         "import json, sys, heshare as hs\n"
         "done = hs.run(hs.task_set(4, seed=0), '1xT4,1xA100', 'morak', seed=0)\n"
@@ -168,7 +172,8 @@ def test_library_runs_from_the_wheel_without_jupyter(program: Heshare) -> None:
     assert not {"IPython", "ipykernel", "jupyterlab", "nbformat", "papermill", "distributed"} & set(modules)
 
 
-def test_commands_that_need_a_checkout_name_it(program: Heshare) -> None:
+def test_checkout_needed(program: Heshare) -> None:
+    """Commands that need a checkout say so."""
     for command in ("notebook list", "notebook run 01", "notebook claims", "calibrate", "calibrate --profiles"):
         done = program("heshare", *command.split())
         assert done.returncode == 2, command
@@ -176,7 +181,8 @@ def test_commands_that_need_a_checkout_name_it(program: Heshare) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_commands_that_need_an_extra_name_it(program: Heshare, checkout: Path) -> None:
+def test_extra_needed(program: Heshare, checkout: Path) -> None:
+    """Commands that need an extra name the command that installs it."""
     done = program("heshare", "notebook", "run", "01", HESHARE_ROOT=str(checkout))
     assert done.returncode == 2
     assert "pip install 'heshare[notebooks]'" in done.stderr

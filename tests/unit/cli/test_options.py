@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import json
-import os
-import pty
-import re
-import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +13,7 @@ from support.waiting import until
 from typer.testing import CliRunner
 
 import heshare as hs
-from heshare.cli import app
+from heshare.cli import app, options
 from heshare.policies.registry import make
 from heshare.running.run import run
 from heshare.shared.progress import bar, line_after_a_second
@@ -51,53 +45,25 @@ def refused(*words: str) -> str:
         (("live", "--work", "FILE"), "--work"),
     ],
 )
-def test_outputs_that_cannot_be_written_are_refused_before_the_work(
-    words: tuple[str, ...], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("heshare.policies.registry.make", lambda text: pytest.fail("the work has begun"))
+def test_unwritable_outputs(words: tuple[str, ...], option: str, tmp_path: Path) -> None:
+    """Outputs that cannot be written are refused before the work."""
     file = tmp_path / "file"
     file.touch()
     message = refused(*(word.replace("FILE", str(file)) for word in words))
-    assert f"argument {option}: found {file}, which is a file" in message
+    assert f"{option}: found {file}" in message
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_an_error_of_the_file_system_is_one_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An error of the file system is one message."""
+
     def full(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr("heshare.shared.files.write_text", full)
     done = RUN.invoke(app, ["run", *SMALL, "--policy", "random", "--out", str(tmp_path)])
     assert done.exit_code == 2
-    assert done.stderr.endswith(f"heshare: {tmp_path / 'tasks.csv'}: No space left on device\n")
-
-
-def test_claims_refuses_a_folder_without_claims(tmp_path: Path) -> None:
-    message = refused("notebook", "claims", "--out", str(tmp_path / "typo"))
-    assert "no claims/*.json" in message
-    assert not (tmp_path / "typo").exists()
-
-
-def test_plan_refuses_arrivals_and_names_what_takes_them() -> None:
-    message = refused("plan", *SMALL, "--arrivals", "miso")
-    assert "Run the policy, heshare:trade-off" in message
-
-
-def test_run_refuses_two_policies() -> None:
-    assert "random and morak; expected one policy" in refused("run", *SMALL, "--policy", "random", "--policy", "morak")
-
-
-def test_plan_takes_budgets_that_are_durations() -> None:
-    assert "a time such as 90s, 15m or 2h" in refused("plan", *SMALL, "--improved", "--budget=soon")
-
-
-def test_seeds_have_the_same_default_in_a_shell_and_in_python() -> None:
-    from heshare.cli.compare_command import compare
-    from heshare.lab.sweeps.grid import make_grid
-
-    default = inspect.signature(compare).parameters["seeds"].default
-    assert default == inspect.signature(hs.compare).parameters["seeds"].default
-    assert default == make_grid("random", "1xT4", 2).seeds
+    assert f"{tmp_path / 'tasks.csv'}: No space left" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -109,7 +75,8 @@ def test_seeds_have_the_same_default_in_a_shell_and_in_python() -> None:
         (("nonsense",), "UsageError", None),
     ],
 )
-def test_errors_are_json_with_json(words: tuple[str, ...], kind: str, part: tuple[str, str] | None) -> None:
+def test_json_errors(words: tuple[str, ...], kind: str, part: tuple[str, str] | None) -> None:
+    """With `--json` errors are JSON, too."""
     done = RUN.invoke(app, [*words, "--json"])
     assert done.exit_code == 2
     error = json.loads(done.stdout)["error"]
@@ -119,17 +86,21 @@ def test_errors_are_json_with_json(words: tuple[str, ...], kind: str, part: tupl
         assert error[part[0]] == part[1]
 
 
-def test_an_interrupt_is_told_without_promises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends with exit code 130 and no output."""
+
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("heshare.api.plan_tasks", interrupt)
     done = RUN.invoke(app, ["plan", *SMALL, "-q"])
     assert done.exit_code == 130
-    assert done.stderr == "heshare: interrupted\n"
+    assert "interrupted" in done.stderr
+    assert done.stdout == ""
 
 
-def test_doctor_reports_no_clock_control_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU there is no control of clocks."""
     from heshare.ops import probe
     from heshare.ops.nvml.binding import NvmlError
 
@@ -141,7 +112,8 @@ def test_doctor_reports_no_clock_control_without_a_gpu(monkeypatch: pytest.Monke
     assert probe.probe()["clock_control"] is False
 
 
-def test_the_bar_counts_to_the_number_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bar counts to the number of steps."""
     with bar("plan", "generation", True) as update:
         assert capsys.readouterr().err.strip() == "plan"
         for done in (1, 2, 3):
@@ -152,9 +124,8 @@ def test_the_bar_counts_to_the_number_of_steps(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == ""
 
 
-def test_bars_and_lines_go_to_a_stderr_whose_descriptor_leads_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notebook_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook, bars and lines go to the cell and not to the terminal of the server."""
     with (tmp_path / "terminal").open("w") as terminal:
 
         class CellStderr(io.StringIO):
@@ -176,29 +147,22 @@ def test_bars_and_lines_go_to_a_stderr_whose_descriptor_leads_elsewhere(
     assert (tmp_path / "terminal").read_text() == ""
 
 
-def test_plan_and_optimise_of_the_library_show_a_bar_if_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
+def test_library_bars(capsys: pytest.CaptureFixture[str]) -> None:
+    """`plan` and `optimise` of the library show a bar if asked to, which changes no result."""
     front = hs.plan(2, "1xT4", progress=True)
     assert "plan: 100%" in capsys.readouterr().err
-    hs.optimise(2, "1xT4", progress=True)
-    assert "optimise: " in capsys.readouterr().err
-    hs.optimise(2, "1xT4", budget_s=0.01, progress=True)
-    assert re.search(r"optimise: \d+round", capsys.readouterr().err)
-    assert (hs.plan(2, "1xT4").objectives == front.objectives).all(), "a bar changes no result"
+    for budget_s in (None, 0.01):
+        hs.optimise(2, "1xT4", budget_s=budget_s, progress=True)
+        assert "optimise: " in capsys.readouterr().err
+    assert (hs.plan(2, "1xT4").objectives == front.objectives).all()
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("more", "shown"), [((), True), (("-q",), False)])
-def test_plan_shows_a_bar_on_a_terminal_unless_quiet(more: tuple[str, ...], shown: bool) -> None:
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (30, 100))
-    command = [sys.executable, "-c", "from heshare.cli import main; main()", "plan", *SMALL, *more]
-    done = subprocess.run(command, stderr=theirs, stdout=subprocess.PIPE, check=True)
-    os.close(theirs)
-    os.set_blocking(ours, False)
-    try:
-        text = os.read(ours, 100_000).decode()
-    except (BlockingIOError, OSError):
-        text = ""
-    os.close(ours)
-    assert (b"Trade-off" in done.stdout, "plan" in text) == (True, shown)
+@pytest.mark.parametrize(
+    ("quiet", "terminal", "shown"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_quiet(quiet: bool, terminal: bool, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands show a bar on a terminal unless they are quiet."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    assert options.shows_bar(quiet) is shown

@@ -19,22 +19,24 @@ def call(*words: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_run_venus_reports_its_source_and_writes_the_timeline(tmp_path: Path) -> None:
+def test_generated_trace(tmp_path: Path) -> None:
+    """A generated trace says so, and the tasks and the timeline are written."""
     code, output, errors = call("--tasks", "venus:40@0.7", "--out", str(tmp_path), "--json")
     assert code == 0
     assert json.loads(output)["tasks"] == 40
-    assert "generated to meet the published figures" in errors
+    assert "generated" in errors
     assert len(pd.read_csv(tmp_path / "timeline.csv")) >= 40
     assert len(pd.read_csv(tmp_path / "tasks.csv")) == 40
 
 
-def test_run_venus_reads_a_trace_from_a_file(tmp_path: Path) -> None:
+def test_trace_file(tmp_path: Path) -> None:
+    """A trace is read from a file; a job larger than the cluster is refused."""
     path = tmp_path / "log.csv"
     rows = [f"{i},2020-09-01 00:{i:02d}:00,60,{1 + 39 * (i == 3)}" for i in range(10)]
     path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *rows]), encoding="utf-8")
     code, _, errors = call("--tasks", "venus:all", "--trace", str(path))
     assert code == 2
-    assert "row 5, column gpu_num: found '40'; expected at most the 16 GPUs of the cluster" in errors
+    assert "row 5, column gpu_num: found '40'" in errors
     path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *rows[:3]]), encoding="utf-8")
     code, output, errors = call("--tasks", "venus:all", "--trace", str(path), "--json")
     assert code == 0
@@ -43,7 +45,8 @@ def test_run_venus_reads_a_trace_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["venus:", "venus:many", "venus:3@half", "venus:0"])
-def test_run_venus_refuses_another_form_with_one_message(text: str) -> None:
+def test_wrong_forms(text: str) -> None:
+    """Another form of `venus:` is refused."""
     code, _, errors = call("--tasks", text)
     assert code == 2
     assert errors.count("\n") == 1
@@ -59,7 +62,8 @@ def test_run_venus_refuses_another_form_with_one_message(text: str) -> None:
         "run --tasks 4 --devices=nvml",
     ],
 )
-def test_old_spelling_of_a_run_on_real_gpus_says_what_to_type(words: str) -> None:
+def test_former_commands(words: str) -> None:
+    """Former spellings of runs on real GPUs name the command of today."""
     result = CliRunner().invoke(app, words.split())
     assert result.exit_code == 2
     assert f"heshare jobs {words.split()[0]}" in " ".join(result.stderr.replace("\u2502", " ").split())

@@ -29,7 +29,8 @@ CLUSTER = "2xT4,1xV100,1xA100"
 # Limits
 
 
-def test_parse_takes_watts_text_files_steps_and_limits(tmp_path):
+def test_parse(tmp_path):
+    """A limit is read from watts, text, files, steps and limits."""
     file = tmp_path / "limit.csv"
     file.write_text("time_s,limit_w\n0,900\n60.5,1200\n")
     stepped = PowerLimit((0.0, 60.5), (900.0, 1200.0))
@@ -48,7 +49,8 @@ def test_parse_takes_watts_text_files_steps_and_limits(tmp_path):
         ([[1, 900]], "a first step at 0 s"), ([[0, 900], [0, 800]], "times that ascend"), ([[0, "9"]], "above 0"),
     ],
 )  # fmt: skip
-def test_parse_refuses_what_is_no_limit(source, words):
+def test_bad_source(source, words):
+    """What is no limit is refused."""
     with pytest.raises(InputError, match=words):
         PowerLimit.parse(source)
 
@@ -64,14 +66,16 @@ def test_parse_refuses_what_is_no_limit(source, words):
         ("time_s,watts\n0,900\n", "limit_w: found a header without it"),
     ],
 )
-def test_parse_names_the_row_and_column_of_a_bad_file(tmp_path, text, words):
+def test_bad_file(tmp_path, text, words):
+    """A bad file is refused with its row and column."""
     file = tmp_path / "limit.csv"
     file.write_text(text)
     with pytest.raises(InputError, match=words):
         PowerLimit.parse(file)
 
 
-def test_at_next_step_and_later_follow_the_steps():
+def test_steps():
+    """The limit at a time, the next step and later limits follow the steps."""
     limit = PowerLimit((0.0, 60.0, 120.0), (900.0, 1200.0, 600.0))
     assert [limit.at(time_s) for time_s in (0, 59.9, 60.0 - 1e-12, 60, 500)] == [900, 900, 1200, 1200, 600]
     assert [limit.next_step_s(time_s) for time_s in (0, 60, 120)] == [60, 120, math.inf]
@@ -80,7 +84,8 @@ def test_at_next_step_and_later_follow_the_steps():
         assert [later.at(time_s) for time_s in range(200)] == [limit.at(elapsed_s + time_s) for time_s in range(200)]
 
 
-def test_a_cluster_that_can_never_keep_a_limit_is_refused_and_the_least_that_is_accepted_runs_every_task():
+def test_least_limit():
+    """A limit that can never be kept is refused; under the least one that is accepted every task runs."""
     with pytest.raises(InputError, match=r"100 W for 2xT4,1xV100,1xA100, whose GPUs draw 143.0 W"):
         hs.run(4, CLUSTER, "fifo", power_limit=100)
     with pytest.raises(InputError, match="one A100 is busy at 210 MHz") as refused:
@@ -93,7 +98,8 @@ def test_a_cluster_that_can_never_keep_a_limit_is_refused_and_the_least_that_is_
         assert excess_w(done, needed_w) <= 1e-6
 
 
-def test_a_grid_takes_a_limit_from_its_file(tmp_path):
+def test_grid(tmp_path):
+    """A grid takes a limit from its file."""
     limit, grid = tmp_path / "limit.csv", tmp_path / "grid.yaml"
     limit.write_text("time_s,limit_w\n0,160\n")
     lines = "policies: [fifo]\nclusters: 1xT4,1xA100\ntasks: 4\nseeds: 1\n"
@@ -113,7 +119,8 @@ def test_a_grid_takes_a_limit_from_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["heshare:trade-off(generations=20)", "marginal", "morak", "fifo"])
-def test_a_limit_above_the_peak_changes_nothing(name):
+def test_high_limit(name):
+    """A limit above the peak changes nothing."""
     tasks = hs.task_set(10, seed=3, arrivals="miso")
     free = hs.run(tasks, CLUSTER, name, seed=3)
     limited = hs.run(tasks, CLUSTER, name, seed=3, power_limit=2000)
@@ -122,11 +129,13 @@ def test_a_limit_above_the_peak_changes_nothing(name):
 
 
 @pytest.mark.parametrize("name", ["marginal", "heshare:trade-off(generations=20)"])
-def test_the_contract_of_policies_holds_within_a_limit(name):
+def test_contract(name):
+    """The contract of policies holds within a limit."""
     assert check_policy(lambda: within_limit(make(name), 900))
 
 
-def test_clocks_rise_to_the_wished_ones_once_the_limit_has_risen():
+def test_risen_limit():
+    """Clocks rise to the wanted ones once the limit has risen."""
     tasks = hs.task_set(10, seed=0)
     free = hs.run(tasks, CLUSTER, "sched-only:all-at-once", seed=0)
     step_s, peak_w = free.makespan_s / 4, float(power_steps(free.record.segments)[1].max())
@@ -140,7 +149,8 @@ def test_clocks_rise_to_the_wished_ones_once_the_limit_has_risen():
 
 
 @pytest.mark.parametrize("name", ["eaco", "power-flow", "fifo-packed", "gandiva", "fikit"])
-def test_gangs_training_and_other_ways_of_sharing_keep_the_limit(name):
+def test_other_systems(name):
+    """Gangs, trainings and other ways of sharing keep the limit."""
     train = Workload("eaco_resnet50", 32, phase="training")
     tasks = [
         Task(number, train, 300.0 + 50 * number, arrival_s=5.0 * number, gpus=1 + number % 2) for number in range(6)
@@ -155,7 +165,8 @@ def scripted(steps, tick_s=10.0):
     return ScriptedPolicy(lambda event, view: steps.get(event.time_s, []), tick_s=tick_s)
 
 
-def test_a_held_start_is_shown_as_a_task_that_loads_and_wishes_as_set_clocks():
+def test_view_of_held_start():
+    """A policy sees a held start as a task that loads, and the clocks that it asked for."""
     views = []
 
     def decide(event, view):
@@ -175,7 +186,8 @@ def test_a_held_start_is_shown_as_a_task_that_loads_and_wishes_as_set_clocks():
     assert free_mib < whole_mib
 
 
-def test_pauses_and_moves_of_held_and_of_running_tasks():
+def test_pauses_and_moves():
+    """Held and running tasks may be paused and moved."""
     moves = {10.0: [Pause(1)], 20.0: [Start(1, 1, 50)], 30.0: [Migrate(0, 1, 50)], 40.0: [Migrate(1, 0, 100)]}
     steps = {0.0: [Start(0, 0, 100), Start(1, 0, 100)], **moves}
     tasks = [Task(number, Workload("resnet50", 8), 3000.0) for number in range(2)]
@@ -185,7 +197,8 @@ def test_pauses_and_moves_of_held_and_of_running_tasks():
         assert np.isfinite(done.jct_s).all()
 
 
-def test_a_task_may_be_paused_and_started_anew_in_one_decision():
+def test_pause_and_start():
+    """A task may be paused and started anew in one decision."""
     steps = {0.0: [Start(0, 0, 100), Start(1, 0, 100)], 10.0: [Pause(0), Start(0, 1, 50), Pause(1)]}
     steps |= {20.0: [Start(1, 0, 100)], 30.0: [Migrate(1, 1, 50), Migrate(1, 0, 50)]}
     tasks = [Task(number, Workload("resnet50", 8), 3000.0) for number in range(2)]
@@ -219,7 +232,8 @@ def starts_s(done, tasks):
 
 
 @pytest.mark.parametrize("limit_w", [140.0, 150.0, 200.0])
-def test_held_starts_begin_in_the_order_of_the_policy(limit_w):
+def test_order_of_held_starts(limit_w):
+    """Held starts begin in the order of the policy."""
     order = [3, 0, 2, 1]
     steps = {0.0: [Start(task, task) for task in order]}
     done = on_toys(toy_tasks(*[0.0] * 4), lambda event, view: steps.pop(event.time_s, []), limit_w, gpus=4)
@@ -229,7 +243,8 @@ def test_held_starts_begin_in_the_order_of_the_policy(limit_w):
     assert began_s[-1] > 0.0
 
 
-def test_clocks_are_lowered_before_a_start_is_held():
+def test_clocks_before_starts():
+    """Clocks are lowered before a start is held."""
     done = on_toys(toy_tasks(0.0, 0.0, 0.0), spread, 180.0, gpus=3)
     assert starts_s(done, 3) == [[0.0]] * 3
     assert {row.requested_mhz for row in done.record.segments if row.residents} == {500}
@@ -238,14 +253,17 @@ def test_clocks_are_lowered_before_a_start_is_held():
     assert starts_s(held, 3)[2] > [0.0]
 
 
-def test_the_tasks_that_started_last_are_paused_and_the_first_of_them_goes_on_first():
+def test_last_started_paused():
+    """The tasks that started last are paused, and the first of them goes on first."""
     limit = PowerLimit((0.0, 5.0, 10.0), (330.0, 140.0, 240.0))
     done = on_toys(toy_tasks(0.0, 0.0, 0.0), spread, limit, gpus=3, clocks_mhz=(1000,))
     assert excess_w(done, limit) <= 1e-6
     assert starts_s(done, 3) == [[0.0], [0.0, 10.0], [0.0, 20.0]]
 
 
-def test_a_task_that_was_moved_started_last():
+def test_moved_task_paused():
+    """A task that was moved counts as started last."""
+
     def decide(event, view):
         return {"ARRIVAL": [*spread(event, view), Wait(2.0)], "TICK": [Migrate(0, 2)]}.get(event.kind.name, [])
 
@@ -259,7 +277,8 @@ class Frugal(ToyDevice):
         return 0.4 * super().power_w(mhz, residents)
 
 
-def test_a_clock_that_was_lowered_for_a_bound_rises_once_power_is_read():
+def test_read_power():
+    """A clock that was lowered for a prediction rises once power is read."""
     done = on_toys(toy_tasks(0.0, 0.0), spread, 145.0, device=Frugal, clocks_mhz=tuple(range(500, 1001, 50)))
     clocks = [row.requested_mhz or 1000 for row in done.record.segments if row.gpu == 0 and row.residents]
     assert clocks == sorted(clocks)
@@ -267,12 +286,14 @@ def test_a_clock_that_was_lowered_for_a_bound_rises_once_power_is_read():
     assert excess_w(done, 145.0) <= 1e-6
 
 
-def test_the_power_of_a_task_that_loads_is_not_taken_for_that_of_the_task():
+def test_loading_power():
+    """The power of a task that loads is not taken for that of the task."""
     done = on_toys(toy_tasks(0.0, 1.0), spread, 170.0, start_cost_s=5.0)
     assert excess_w(done, 170.0) <= 1e-6
 
 
-def test_a_gang_that_never_fits_ends_the_run_with_what_it_needs():
+def test_impossible_gang():
+    """A gang that never fits ends the run."""
     gang = Task(0, Workload("resnet18", 4), 20.0, gpus=3)
     message = "needs up to 180 W of all GPUs at their lowest clocks where 150 W are allowed from now on"
     with pytest.raises(PolicyError, match=message):
@@ -290,7 +311,8 @@ class Refusing(ToyDevice):
         Refusing.asked += 1
 
 
-def test_a_task_is_paused_where_a_gpu_refuses_a_lower_clock_which_is_not_asked_for_again():
+def test_refused_clock():
+    """Where a GPU refuses a lower clock, a task is paused; the clock is not set again."""
     limit = PowerLimit((0.0, 5.0), (220.0, 170.0))
     obeyed = on_toys(toy_tasks(0.0, 0.0), spread, limit)
     assert [row.outcome for row in obeyed.record.intervals] == ["completed"] * 2
@@ -304,7 +326,8 @@ def test_a_task_is_paused_where_a_gpu_refuses_a_lower_clock_which_is_not_asked_f
     assert excess_w(refused, PowerLimit((0.0, 8.0), (220.0, 170.0))) <= 1e-6
 
 
-def test_starts_and_raised_clocks_wait_for_lower_ones():
+def test_settle_time():
+    """Starts and raised clocks wait for lower ones."""
     steps = {0.0: [SetClock(1, 855), Start(0, 0, 100)], 10.0: [SetClock(0, 855), SetClock(1, 1590)]}
     limited = within_limit(scripted(steps), 300.0, LimitSettings(settle_s=2.0))
     done = hs.run([Task(0, Workload("resnet50", 8), 5000.0)], "2xT4", limited)
@@ -316,7 +339,8 @@ def test_starts_and_raised_clocks_wait_for_lower_ones():
 
 
 @pytest.mark.parametrize("settle_s", [1.0, 2.0])
-def test_tasks_that_change_places_while_clocks_are_lowered_complete(settle_s):
+def test_exchanged_tasks(settle_s):
+    """Tasks that exchange GPUs while clocks are lowered complete."""
     moves = [Migrate(1, 1, 100), Migrate(0, 1, 100), SetClock(1, 300)]
     steps = {0.0: [Start(0, 0, 100), Start(1, 0, 100)], 10.0: moves}
     tasks = [Task(0, Workload("vgg19", 32), 5000.0), Task(1, Workload("resnet50", 1), 2000.0)]
@@ -324,7 +348,8 @@ def test_tasks_that_change_places_while_clocks_are_lowered_complete(settle_s):
     assert np.isfinite(hs.run(tasks, "2xT4", limited).jct_s).all()
 
 
-def test_a_reading_counts_once_the_processes_of_the_tasks_have_begun_and_settled():
+def test_began_processes():
+    """A reading counts once the processes of the tasks have begun and settled."""
     tasks = [Task(number, Workload("mobilenetv2", 1), 90_000.0) for number in range(2)]
     steps = {0.0: [Start(0, 0, 100), Start(1, 1, 100)]}
     begins_s = []
@@ -342,7 +367,8 @@ class Heavy(ToyDevice):
         return 3.0 * super().power_w(mhz, residents)
 
 
-def test_while_readings_are_above_the_limit_clocks_fall_nothing_starts_and_one_line_tells_it():
+def test_readings_above_limit():
+    """While readings are above the limit, clocks fall, nothing starts, and one line is printed."""
     lines = []
     settings = LimitSettings(margin=0.0, settle_s=10.0, watch_s=1.0, tell=lines.append)
     limited = within_limit(ScriptedPolicy(spread), 250.0, settings)

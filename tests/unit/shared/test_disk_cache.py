@@ -23,7 +23,8 @@ def refuse() -> None:
     raise AssertionError("made again")
 
 
-def test_a_value_is_read_back_for_its_name_and_key_alone(folder: Path) -> None:
+def test_read_back(folder: Path) -> None:
+    """A value is read back for its name and key alone."""
     assert cached("some", "key", lambda: VALUE) == VALUE
     assert cached("some", "key", refuse) == VALUE
     assert cached("some", "new", lambda: 3) == cached("some", "new", refuse) == 3
@@ -35,7 +36,8 @@ def test_a_value_is_read_back_for_its_name_and_key_alone(folder: Path) -> None:
     ]
 
 
-def test_a_damaged_file_is_made_again(folder: Path) -> None:
+def test_damaged_file(folder: Path) -> None:
+    """A damaged file is made again."""
     cached("some", "key", lambda: VALUE)
     file = folder / "some-key.pickle"
     whole = file.read_bytes()
@@ -45,14 +47,17 @@ def test_a_damaged_file_is_made_again(folder: Path) -> None:
     assert cached("some", "key", refuse) == 7
 
 
-def test_where_nothing_can_be_written_it_is_made_and_the_path_is_named(folder: Path) -> None:
+def test_unwritable_folder(folder: Path) -> None:
+    """Where nothing can be written, the value is computed and a warning names the path."""
     folder.parent.touch()
     for _ in range(2):
         with pytest.warns(NotCachedWarning, match=r"heshare/some-key\.pickle cannot be written \(Not a directory\)"):
             assert cached("some", "key", lambda: VALUE) == VALUE
 
 
-def test_values_are_read_whole_while_others_write_them(folder: Path) -> None:
+def test_concurrent_writers(folder: Path) -> None:
+    """Values are read whole while others write them."""
+
     def write_often(value: int) -> None:
         for _ in range(20):
             (folder / "some-key.pickle").unlink(missing_ok=True)
@@ -65,7 +70,8 @@ def test_values_are_read_whole_while_others_write_them(folder: Path) -> None:
             assert len(set(cached("some", "key", lambda: np.zeros(1)).tolist())) == 1
 
 
-def test_key_changes_with_the_bytes_of_files_and_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key changes with the bytes of files and with versions."""
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_bytes(b"ab")
     two.write_bytes(b"c")

@@ -17,7 +17,8 @@ def test_number_has_four_digits(value: float, text: str) -> None:
     assert display.number(value) == text
 
 
-def test_energies_have_the_unit_of_their_size() -> None:
+def test_energies() -> None:
+    """Energies have the unit of their size."""
     assert [display.energy(value) for value in (0.0, 12.3, 5.2e4, 7.204e6, 3e9)] == [
         "0 J",
         "12.3 J",
@@ -28,7 +29,8 @@ def test_energies_have_the_unit_of_their_size() -> None:
     assert display.energy_span(5.2e6, 7.2e6) == "5.2 to 7.2 MJ"
 
 
-def test_in_units_changes_names_and_energies_only() -> None:
+def test_in_units() -> None:
+    """`in_units` changes names and energies only."""
     frame = pd.DataFrame({"energy_j": [2.5e6, 1e6], "sm_mhz": [900, 1410], "note_j": ["", "a"], 0: [1, 2]})
     shown = html_tables.in_units(frame)
     assert list(shown.columns) == ["Energy (MJ)", "SM (MHz)", "Note (J)", "0"]
@@ -36,7 +38,8 @@ def test_in_units_changes_names_and_energies_only() -> None:
     assert frame["energy_j"].tolist() == [2.5e6, 1e6], "the frame itself stays"
 
 
-def test_html_table_shows_the_ends_of_a_long_frame() -> None:
+def test_html_table() -> None:
+    """An HTML table shows the ends of a long frame."""
     text = html_tables.html_table("a <b>", pd.DataFrame({"task": range(100)}))
     assert "a &lt;b&gt;" in text
     assert text.count("<tr") == 2 + html_tables.ROWS
@@ -44,6 +47,7 @@ def test_html_table_shows_the_ends_of_a_long_frame() -> None:
     assert "<td>99</td>" in text
 
 
-def test_html_frame_does_not_cut_sentences() -> None:
+def test_html_frame() -> None:
+    """An HTML frame does not cut sentences."""
     sentence = "a sentence of more than fifty characters, which pandas would cut at its end"
     assert sentence in html_tables.html_frame(pd.DataFrame({"contract": [sentence]}))

@@ -23,14 +23,16 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_data_is_that_of_the_clone_around_the_package(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_of_clone(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data is that of the clone around the package."""
     monkeypatch.delenv("HESHARE_ROOT", raising=False)
     assert files.in_clone()
     assert files.root() == checkout
     assert files.data("gpus.csv") == checkout / "data" / "gpus.csv"
 
 
-def test_heshare_root_comes_before_the_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_heshare_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`HESHARE_ROOT` comes before the clone."""
     (tmp_path / "data").mkdir()
     monkeypatch.setenv("HESHARE_ROOT", str(tmp_path))
     assert files.data() == tmp_path / "data"
@@ -38,34 +40,39 @@ def test_heshare_root_comes_before_the_clone(monkeypatch: pytest.MonkeyPatch, tm
         files.data("gpus.csv")
 
 
-def test_root_of_an_installed_package_is_an_error_that_says_what_to_do(installed: Path) -> None:
+def test_root_of_installed_package(installed: Path) -> None:
+    """Without a clone, its root is an error that names `HESHARE_ROOT`."""
     assert files.checkout() is None
     with pytest.raises(InputError, match=r"expected a clone of its repository.*HESHARE_ROOT"):
         files.root()
 
 
-def test_user_cache_follows_xdg_cache_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_user_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The user's cache is in `XDG_CACHE_HOME`."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert files.user_cache() == tmp_path / "heshare"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert files.user_cache() == Path.home() / ".cache" / "heshare"
 
 
-def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing extra is named with the command that installs it."""
     monkeypatch.setitem(extras.__dict__, "find_spec", lambda name: None if name == "papermill" else name)
     extras.require_extra("gym", "heshare.gym")
     with pytest.raises(InputError, match=r"heshare notebook: found no papermill .* pip install 'heshare\[notebooks\]'"):
         extras.require_extra("notebooks", "heshare notebook")
 
 
-def test_extras_install_the_libraries_that_are_asked_for(checkout: Path) -> None:
+def test_extras(checkout: Path) -> None:
+    """Extras install the libraries that are asked for."""
     project = tomllib.loads((checkout / "pyproject.toml").read_text("utf-8"))["project"]
     for extra, libraries in extras.LIBRARIES.items():
         installs = {Requirement(line).name.replace("-", "_") for line in project["optional-dependencies"][extra]}
         assert set(libraries) <= installs
 
 
-def test_write_atomic_replaces_the_file_of_a_link_and_keeps_the_link(tmp_path: Path) -> None:
+def test_write_to_link(tmp_path: Path) -> None:
+    """`write_atomic` replaces the file of a link and keeps the link."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to("disk/file")
     for text in ("first", "second"):
@@ -75,7 +82,8 @@ def test_write_atomic_replaces_the_file_of_a_link_and_keeps_the_link(tmp_path: P
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["file"]
 
 
-def test_write_atomic_replaces_a_link_by_a_private_file_and_leaves_its_target(tmp_path: Path) -> None:
+def test_write_private_file(tmp_path: Path) -> None:
+    """`write_atomic` replaces a link by a private file and leaves its target."""
     (tmp_path / "target").write_text("before")
     (tmp_path / "link").symlink_to("target")
     files.write_text(tmp_path / "link", "after", private=True)
@@ -84,7 +92,8 @@ def test_write_atomic_replaces_a_link_by_a_private_file_and_leaves_its_target(tm
     assert (tmp_path / "link").lstat().st_mode & 0o777 == 0o600
 
 
-def test_write_atomic_writes_to_devices_and_leaves_them(tmp_path: Path) -> None:
+def test_write_to_devices(tmp_path: Path) -> None:
+    """`write_atomic` writes to devices and leaves them."""
     (tmp_path / "null").symlink_to("/dev/null")
     for path in (Path("/dev/null"), tmp_path / "null"):
         files.write_text(path, "text")
@@ -94,7 +103,8 @@ def test_write_atomic_writes_to_devices_and_leaves_them(tmp_path: Path) -> None:
     assert Path("/dev/full").is_char_device()
 
 
-def test_write_atomic_writes_to_a_pipe(tmp_path: Path) -> None:
+def test_write_to_pipe(tmp_path: Path) -> None:
+    """`write_atomic` writes to a pipe."""
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE, text=True) as reader:
         files.write_text(tmp_path / "pipe", "text")
@@ -103,14 +113,16 @@ def test_write_atomic_writes_to_a_pipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_write_atomic_writes_to_standard_output_between_what_is_printed(tmp_path: Path, path: str) -> None:
+def test_write_to_standard_output(tmp_path: Path, path: str) -> None:
+    """`write_atomic` writes to standard output between what is printed."""
     program = "import sys; from heshare.shared import files; print(1); files.write_text(sys.argv[1], '2\\n'); print(3)"
     with (tmp_path / "out").open("w") as out:
         subprocess.run([sys.executable, "-c", program, path], stdout=out, check=True)
     assert (tmp_path / "out").read_text() == "1\n2\n3\n"
 
 
-def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
+def test_unwritable_file(tmp_path: Path) -> None:
+    """A file that cannot be written is named as it was asked for."""
     (tmp_path / "file").write_text("")
     for target in (tmp_path, Path("/proc/x.json"), tmp_path / "file" / "x.json"):
         with pytest.raises(OSError, match=f"'{target}'|'{target.parent}'"):

@@ -22,7 +22,8 @@ def make(folder, content):
     return path
 
 
-def test_append_writes_the_entry_with_its_checksum_to_disk(tmp_path):
+def test_append(tmp_path):
+    """An entry is written to disk with its checksum."""
     journal = Journal(tmp_path / "new" / "journal.jsonl", "run")
     assert journal.entries == []
     for entry in ENTRIES:
@@ -39,7 +40,8 @@ def test_append_writes_the_entry_with_its_checksum_to_disk(tmp_path):
 
 @given(st.integers(0, len(b"".join(map(journal_line, ENTRIES)))))
 @settings(max_examples=150, deadline=None)
-def test_journal_cut_anywhere_keeps_its_whole_lines_and_appends_behind_them(tmp_path_factory, cut):
+def test_cut_off(tmp_path_factory, cut):
+    """A journal that was cut anywhere keeps its whole lines; new entries follow them."""
     content = b"".join(map(journal_line, ENTRIES))[:cut]
     path = make(tmp_path_factory.mktemp("cut"), content)
     journal = Journal(path, "run")
@@ -51,17 +53,39 @@ def test_journal_cut_anywhere_keeps_its_whole_lines_and_appends_behind_them(tmp_
     journal.close()
 
 
-def test_journal_refuses_a_damaged_line_before_the_last_with_its_row(tmp_path):
+def damaged(row: int, new: bytes) -> list[bytes]:
+    """Return the lines of a journal, of which one was replaced."""
     lines = [journal_line(entry) for entry in ENTRIES]
-    lines[2] = lines[2].replace(b"1.5", b"1.6")
-    path = make(tmp_path, b"".join(lines))
+    return [*lines[: row - 1], new, *lines[row:]]
+
+
+CHECKED = [text + b"\t%08x\n" % zlib.crc32(text) for text in (b"{", b"[" * 100_000, b"[]", b"\xff")]
+"""Lines with right checksums that are no entries."""
+
+
+@pytest.mark.parametrize(
+    ("row", "new"),
+    [
+        (1, journal_line(ENTRIES[0]).replace(b"random", b"rendom")),
+        (3, journal_line(ENTRIES[2]).replace(b"1.5", b"1.6")),
+        *((2, line) for line in CHECKED),
+    ],
+    ids=["first line", "entry", "half a dictionary", "deep list", "list", "no text"],
+)
+def test_damaged_line(row, new, tmp_path):
+    """A damaged line before the last one is refused with its row, and the file stays as it is."""
+    content = b"".join(damaged(row, new))
+    path = make(tmp_path, content)
     for read in (Journal, read_journal):
-        with pytest.raises(InputError, match=r"row 3: found a damaged line"):
+        with pytest.raises(InputError, match=f"row {row}: found a damaged"):
             read(path, "run")
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("content", [b"gpu,provenance", b"gpu,provenance\n1,2\n", journal_line({"recording": {}})])
-def test_journal_refuses_another_file_and_leaves_it_unchanged(tmp_path, content):
+def test_other_file(tmp_path, content):
+    """Another file is refused and stays unchanged."""
     path = make(tmp_path, content)
     for read in (Journal, read_journal):
         with pytest.raises(InputError, match="found no journal of a run"):
@@ -69,14 +93,16 @@ def test_journal_refuses_another_file_and_leaves_it_unchanged(tmp_path, content)
     assert path.read_bytes() == content
 
 
-def test_journal_reads_zeros_in_the_place_of_the_first_line_as_no_entry(tmp_path):
+def test_zeros(tmp_path):
+    """Zeros in the place of the first line are no entry."""
     journal = Journal(make(tmp_path, b"\0" * 40), "run")
     journal.append(ENTRIES[0])
     journal.close()
     assert journal.path.read_bytes() == journal_line(ENTRIES[0])
 
 
-def test_journal_refuses_a_second_writer_until_the_first_closes(tmp_path):
+def test_second_writer(tmp_path):
+    """A second writer is refused until the first one closes."""
     first = Journal(tmp_path / "journal.jsonl", "run")
     with pytest.raises(InputError, match="another process writes"):
         Journal(first.path, "run")
@@ -85,13 +111,15 @@ def test_journal_refuses_a_second_writer_until_the_first_closes(tmp_path):
     Journal(first.path, "run").close()
 
 
-def test_journal_reports_a_folder_that_cannot_be_made_with_one_message(tmp_path):
+def test_impossible_folder(tmp_path):
+    """A folder that cannot be made is an error of the package."""
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be opened"):
         Journal(tmp_path / "file" / "journal.jsonl", "run")
 
 
-def test_append_on_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
+def test_full_disk(tmp_path, monkeypatch):
+    """On a full disk no half line is left."""
     write = os.write
 
     def half(handle, data):
@@ -114,24 +142,3 @@ def test_append_on_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
     journal.append(ENTRIES[1])
     journal.close()
     assert read_journal(journal.path, "run") == ENTRIES[:2]
-
-
-def test_journal_says_that_its_first_line_is_damaged_where_others_are_whole(tmp_path):
-    lines = [journal_line(entry) for entry in ENTRIES]
-    content = lines[0].replace(b"random", b"rendom") + b"".join(lines[1:])
-    path = make(tmp_path, content)
-    for read in (Journal, read_journal):
-        with pytest.raises(
-            InputError, match=r"row 1: found a damaged first line, which describes the run.* from a copy"
-        ):
-            read(path, "run")
-    assert path.read_bytes() == content
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_journal_reads_made_up_lines_with_right_checksums_as_damaged(tmp_path):
-    for text in (b"{", b"[" * 100_000, b"[]", b"\xff"):
-        line = text + b"\t%08x\n" % zlib.crc32(text)
-        path = make(tmp_path, journal_line(ENTRIES[0]) + line + journal_line(ENTRIES[1]))
-        with pytest.raises(InputError, match="row 2: found a damaged line"):
-            read_journal(path, "run")

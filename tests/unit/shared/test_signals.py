@@ -10,7 +10,8 @@ import pytest
 from heshare.shared.signals import ENDING_SIGNALS, Interrupted, InterruptHandler, handling
 
 
-def test_handling_calls_its_handler_and_restores_what_held_before() -> None:
+def test_handling() -> None:
+    """The handler is called, and the former ones are restored."""
     before = [signal.getsignal(number) for number in ENDING_SIGNALS]
     numbers: list[int] = []
     with handling(numbers.append):
@@ -20,7 +21,7 @@ def test_handling_calls_its_handler_and_restores_what_held_before() -> None:
     assert [signal.getsignal(number) for number in ENDING_SIGNALS] == before
 
 
-def test_handling_leaves_an_ignored_signal_ignored() -> None:
+def test_ignored_signal() -> None:
     """As under `nohup`, which ignores SIGHUP."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     numbers: list[int] = []
@@ -30,7 +31,8 @@ def test_handling_leaves_an_ignored_signal_ignored() -> None:
     assert signal.signal(signal.SIGHUP, before) == signal.SIG_IGN
 
 
-def test_interrupt_handler_raises_once() -> None:
+def test_interrupt_handler() -> None:
+    """The handler raises once."""
     with handling(InterruptHandler()):
         with pytest.raises(Interrupted, match="SIGTERM") as error:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -38,7 +40,8 @@ def test_interrupt_handler_raises_once() -> None:
     assert error.value.number == signal.SIGTERM
 
 
-def test_an_inner_handler_hides_the_outer_one() -> None:
+def test_inner_handler() -> None:
+    """An inner handler hides the outer one."""
     numbers: list[tuple[str, int]] = []
     with handling(lambda number: numbers.append(("outer", number))):
         with handling(lambda number: numbers.append(("inner", number))):

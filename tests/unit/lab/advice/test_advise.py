@@ -13,22 +13,25 @@ from heshare.cli import app
 from heshare.shared.errors import InputError
 
 
-def test_small_batches_wait_for_the_host_and_share_well():
+def test_small_batches():
+    """Small batches wait for the host and share well."""
     advice = hs.advise("A100", "resnet50:1")
     assert advice.names == ("resnet50:1", "resnet50:1")
     assert advice.best.way.name == "mps"
     assert advice.best.speed.value > 1.5
-    assert advice.recommendation.startswith("Sharing pays: MPS at 100, 100 %")
+    assert advice.recommendation.startswith("Sharing pays")
 
 
-def test_a_network_that_fills_the_card_does_not_pay():
+def test_full_gpu():
+    """For a network that fills the GPU sharing does not pay."""
     advice = hs.advise("V100-SXM2", "resnet50:32", engine="tensorrt")
     assert advice.best.way.name == "alone"
-    assert advice.recommendation.startswith("Sharing does not pay: one after the other")
+    assert advice.recommendation.startswith("Sharing does not pay")
     assert "MPS" in advice.recommendation
 
 
-def test_the_change_that_is_named_changes_the_advice():
+def test_change():
+    """The change that is named changes the advice."""
     advice = hs.advise("A100", "resnet50:1")
     sizes, way = re.search(r"batch sizes of (\d+), \d+ \((.+?)\)", advice.changes).groups()
     other = hs.advise("A100", f"resnet50:{sizes}")
@@ -36,14 +39,16 @@ def test_the_change_that_is_named_changes_the_advice():
     assert other.best.way.name != advice.best.way.name
 
 
-def test_without_room_for_both_there_is_no_sharing_and_a_note_says_so():
+def test_no_room():
+    """Without room for both there is no sharing, and a note says so."""
     advice = hs.advise("T4", ["big=per_s:1,sm:50,mib:9000", "other=per_s:1,sm:50,mib:9000"])
     assert {each.way.name for each in advice.options} == {"alone"}
-    assert "together they need 18000 MiB or more of 15109" in str(advice)
-    assert advice.recommendation.startswith("Sharing does not pay: one after the other")
+    assert "18000 MiB" in str(advice)
+    assert advice.recommendation.startswith("Sharing does not pay")
 
 
-def test_mig_takes_instances_that_hold_the_workloads():
+def test_mig():
+    """MIG takes instances that hold the workloads."""
     advice = hs.advise("A100-40GB", ["big=per_s:1,sm:50,mib:25000", "small=per_s:1,sm:50,mib:3000"])
     assert not [each for each in advice.options if each.way.name == "mig"], "25000 MiB need all of the card"
     advice = hs.advise("A100-40GB", ["big=per_s:1,sm:50,mib:15000", "small=per_s:1,sm:50,mib:3000"])
@@ -51,12 +56,12 @@ def test_mig_takes_instances_that_hold_the_workloads():
     assert shares[0] in ("3g", "4g")
 
 
-def test_measured_objects_texts_and_copies_are_the_same():
+def test_forms():
+    """Measured objects, texts and copies are the same."""
     one = hs.Measured("asr", 104.0, 6.0, 155.0)
     texts = hs.advise("H100", "2xasr=per_s:104,w:155,sm:6")
     assert hs.advise("H100", [one, one]).to_frame().equals(texts.to_frame())
     assert hs.advise("H100", one).to_frame().equals(texts.to_frame())
-    assert any("it lacks a term" in note for note in texts.notes), "on a Hopper GPU"
 
 
 @pytest.mark.parametrize(
@@ -64,21 +69,23 @@ def test_measured_objects_texts_and_copies_are_the_same():
     [
         ("A100", [], "workloads such as"),
         ("A100", [3], "workloads such as"),
-        ("A100", "8xresnet50:8", "found 8 workloads; expected at most 7"),
-        ("A100", "resnet50:8@50", "workloads without shares"),
+        ("A100", "8xresnet50:8", "found 8 workloads"),
+        ("A100", "resnet50:8@50", "without shares"),
         ("A100", "resnet51:8", "resnet50"),
         ("A10000", "resnet50:8", "A100"),
-        ("T4", "big=per_s:1,sm:5,mib:99000", "which needs 99000 MiB or more; expected at most the 15109 MiB of T4"),
+        ("T4", "big=per_s:1,sm:5,mib:99000", "15109 MiB"),
         ("A100", ["a=per_s:1,sm:5", "a=per_s:2,sm:5"], "each name once"),
     ],
 )
-def test_wrong_uses_are_refused_with_a_sentence(gpu, workloads, said):
+def test_wrong_uses(gpu, workloads, said):
+    """Wrong uses are refused with what was found."""
     with pytest.raises(InputError) as refused:
         hs.advise(gpu, workloads)
     assert said in str(refused.value)
 
 
-def test_the_command_prints_the_table_the_json_and_the_exports():
+def test_command():
+    """The command prints the table, the JSON and the exports."""
     done = CliRunner().invoke(app, ["advise", "T4", "mobilenet:1"])
     advice = hs.advise("T4", "mobilenet:1")
     assert done.exit_code == 0
@@ -92,4 +99,4 @@ def test_the_command_prints_the_table_the_json_and_the_exports():
     assert shown.stdout == advice.export("slurm")
     wrong = CliRunner().invoke(app, ["advise", "T4", "mobilenet:1", "--export", "nomad"])
     assert wrong.exit_code == 2
-    assert "expected one of mps, slurm, hami, dra" in wrong.stderr
+    assert "slurm" in wrong.stderr

@@ -15,15 +15,17 @@ import yaml
 import heshare as hs
 from heshare.lab.advice.advice import Advice
 from heshare.lab.advice.exports import TARGETS, export, profile
+from heshare.lab.advice.options import Option
 from heshare.shared.errors import InputError
 from heshare.world import catalogue
 
-SCHEMA = jsonschema.Draft202012Validator(
-    json.loads((Path(__file__).parent / "kubernetes_schemas.json").read_text("utf-8"))
-)
 WORKLOADS = {"A100": ["resnet50:8", "vgg19:8"], "T4": "3xmobilenet:1", "H100": "asr=per_s:104,w:155,sm:6"}
-COUNTS = {"A100": 12, "T4": 8, "H100": 10}
-OPTIONS = [(gpu, place) for gpu, count in COUNTS.items() for place in range(count)]
+
+
+@pytest.fixture(scope="module")
+def schema() -> jsonschema.Draft202012Validator:
+    text = (Path(__file__).parent / "kubernetes_schemas.json").read_text("utf-8")
+    return jsonschema.Draft202012Validator(json.loads(text))
 
 
 @cache
@@ -31,24 +33,23 @@ def advised(gpu: str) -> Advice:
     return hs.advise(gpu, WORKLOADS[gpu])
 
 
-def exported(gpu: str, place: int, target: str) -> str:
+def exported(gpu: str, target: str) -> list[tuple[Option, str]]:
+    """Return every option of a GPU with its export."""
     advice = advised(gpu)
-    return export(target, advice.gpu, advice.options[place], advice.names, advice.needs_mib)
+    assert len(advice.options) >= 8
+    return [(option, export(target, advice.gpu, option, advice.names, advice.needs_mib)) for option in advice.options]
 
 
-def test_every_option_is_exported_below():
-    assert {gpu: len(advised(gpu).options) for gpu in COUNTS} == COUNTS
+@pytest.mark.parametrize("gpu", WORKLOADS)
+def test_dra(gpu, schema):
+    """Resource claims keep to the schema, and pods use what they define."""
+    for option, text in exported(gpu, "dra"):
+        documents = list(yaml.safe_load_all(text))
+        for document in documents:
+            schema.validate(document)
+        pods = [each for each in documents if each["kind"] == "Pod"]
+        assert len({pod["metadata"]["name"] for pod in pods}) == len(option.way.residents)
 
-
-@pytest.mark.parametrize(("gpu", "place"), OPTIONS)
-@pytest.mark.parametrize("target", ["hami", "dra"])
-def test_yaml_keeps_to_the_schema_and_claims_what_it_defines(gpu, place, target):
-    option, documents = advised(gpu).options[place], list(yaml.safe_load_all(exported(gpu, place, target)))
-    for document in documents:
-        SCHEMA.validate(document)
-    pods = [each for each in documents if each["kind"] == "Pod"]
-    assert len({pod["metadata"]["name"] for pod in pods}) == len(option.way.residents)
-    if target == "dra":
         (claim,) = [each for each in documents if each["kind"] == "ResourceClaim"]
         requests = {each["name"] for each in claim["spec"]["devices"]["requests"]}
         for pod in pods:
@@ -56,43 +57,61 @@ def test_yaml_keeps_to_the_schema_and_claims_what_it_defines(gpu, place, target)
             (used,) = pod["spec"]["containers"][0]["resources"]["claims"]
             assert used["name"] == pod["spec"]["resourceClaims"][0]["name"]
             assert used.get("request", "gpu") in requests
-        return
-    limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in pods]
-    assert sum(each.get("nvidia.com/gpumem", 0) for each in limits) <= advised(gpu).gpu.memory_mib
-    if option.way.name != "alone":
-        assert sum(each.get("nvidia.com/gpucores", 0) for each in limits) <= 100
 
 
-def test_the_schema_refuses_another_field():
-    (pod, *_) = yaml.safe_load_all(exported("A100", 4, "hami"))
+@pytest.mark.parametrize("gpu", WORKLOADS)
+def test_hami(gpu, schema):
+    """Limits of HAMi keep to the schema and to what the GPU has."""
+    for option, text in exported(gpu, "hami"):
+        documents = list(yaml.safe_load_all(text))
+        for document in documents:
+            schema.validate(document)
+        pods = [each for each in documents if each["kind"] == "Pod"]
+        assert len({pod["metadata"]["name"] for pod in pods}) == len(option.way.residents)
+
+        limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in pods]
+        assert sum(each.get("nvidia.com/gpumem", 0) for each in limits) <= advised(gpu).gpu.memory_mib
+        if option.way.name != "alone":
+            assert sum(each.get("nvidia.com/gpucores", 0) for each in limits) <= 100
+
+
+def test_schema(schema):
+    """The schema refuses another field."""
+    (pod, *_) = yaml.safe_load_all(exported("A100", "hami")[4][1])
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpucore"] = 50
     with pytest.raises(jsonschema.ValidationError):
-        SCHEMA.validate(pod)
+        schema.validate(pod)
 
 
-@pytest.mark.parametrize(("gpu", "place"), OPTIONS)
-def test_slurm_asks_for_no_more_than_a_card_has(gpu, place):
-    option, lines = advised(gpu).options[place], exported(gpu, place, "slurm").splitlines()
-    assert len(lines) == len(option.way.residents)
-    counts = [int(match[1]) for line in lines if (match := re.match(r"#SBATCH --gres=(?:mps|shard):(\d+)", line))]
-    assert sum(counts) <= 100
-    assert len(counts) == (0 if option.way.name in ("alone", "mig") else len(lines))
-    if option.way.name == "mps":
-        for line, share, count in zip(lines, option.way.shares, counts, strict=True):
-            assert f"PERCENTAGE={share}" in line or ("--gres=mps:" in line and str(count) == share)
+@pytest.mark.parametrize("gpu", WORKLOADS)
+def test_slurm(gpu):
+    """Slurm is asked for no more than a GPU has, and for the shares of the option."""
+    for option, text in exported(gpu, "slurm"):
+        lines = text.splitlines()
+        assert len(lines) == len(option.way.residents)
+        matches = [re.match(r"#SBATCH --gres=(?:mps|shard):(\d+)", line) for line in lines]
+        counts = [int(match[1]) for match in matches if match]
+        assert sum(counts) <= 100
+        assert len(counts) == (0 if option.way.name in ("alone", "mig") else len(lines))
+        if option.way.name == "mps":
+            for line, share, count in zip(lines, option.way.shares, counts, strict=True):
+                assert f"PERCENTAGE={share}" in line or ("--gres=mps:" in line and str(count) == share)
 
 
-@pytest.mark.parametrize(("gpu", "place"), OPTIONS)
-def test_commands_are_shell_and_end_what_they_start(gpu, place):
-    option, text = advised(gpu).options[place], exported(gpu, place, "mps")
-    subprocess.run(["sh", "-n"], input=text, text=True, check=True)
-    assert text.count("PROGRAM-") == len(option.way.residents)
-    assert ("nvidia-cuda-mps-control -d" in text) is ("echo quit | nvidia-cuda-mps-control" in text)
-    assert ("nvidia-cuda-mps-control -d" in text) is (option.way.name == "mps")
-    assert ("-lgc" in text) is ("-rgc" in text) is (option.sm_mhz is not None)
-    if option.way.name == "mps":
-        shares = tuple(re.findall(r"^CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=(\d+) PROGRAM", text, re.MULTILINE))
-        assert shares == option.way.shares
+@pytest.mark.parametrize("gpu", WORKLOADS)
+def test_commands(gpu):
+    """Commands are of a shell, have the shares of the option, and end what they start."""
+    options = exported(gpu, "mps")
+    script = "\n".join(text for _, text in options)
+    subprocess.run(["sh", "-n"], input=script, text=True, check=True)
+    for option, text in options:
+        assert text.count("PROGRAM-") == len(option.way.residents)
+        assert ("nvidia-cuda-mps-control -d" in text) is ("echo quit | nvidia-cuda-mps-control" in text)
+        assert ("nvidia-cuda-mps-control -d" in text) is (option.way.name == "mps")
+        assert ("-lgc" in text) is ("-rgc" in text) is (option.sm_mhz is not None)
+        if option.way.name == "mps":
+            shares = re.findall(r"^CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=(\d+) PROGRAM", text, re.MULTILINE)
+            assert tuple(shares) == option.way.shares
 
 
 @pytest.mark.parametrize(
@@ -105,10 +124,12 @@ def test_commands_are_shell_and_end_what_they_start(gpu, place):
         ("H200", 4, "4g.71gb"),
     ],
 )
-def test_instances_have_nvidias_names(gpu, slices, name):
+def test_instance_names(gpu, slices, name):
+    """MIG instances have the names of NVIDIA."""
     assert profile(catalogue.gpu(gpu), slices) == name
 
 
-def test_another_target_is_refused():
+def test_unknown_target():
+    """Another target is refused."""
     with pytest.raises(InputError, match=f"expected one of {', '.join(TARGETS)}"):
         advised("T4").export("nomad")

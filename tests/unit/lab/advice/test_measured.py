@@ -29,7 +29,8 @@ def alone(one: Measured, busy: float):
     per_s=st.floats(0.01, 1e4),
     place_of=st.integers(0, 2),
 )
-def test_alone_the_model_gives_back_rate_power_and_activity(sm_pct, dram_share, power_w, per_s, place_of):
+def test_alone(sm_pct, dram_share, power_w, per_s, place_of):
+    """Alone, the model gives back the rate, the power and the activity that were measured."""
     low = 100.0 * default().utilisation.dram_per_sm * sm_pct / 100.0  # what SM activity alone reports
     room = (100.0 - sm_pct) * default().utilisation.dram_per_memory  # what fits beside it
     one = Measured("mine", per_s, sm_pct, power_w, dram_pct=min(99.0, low + dram_share * 0.95 * room))
@@ -41,14 +42,16 @@ def test_alone_the_model_gives_back_rate_power_and_activity(sm_pct, dram_share, 
     assert answer.power_w == pytest.approx(power_w, rel=2e-3)
 
 
-def test_kernels_run_between_the_active_part_and_all_of_the_time():
+def test_busy_parts():
+    """Kernels run between the active part and all of the time."""
     free = Measured("mine", 10.0, 30.0)
     assert busy_parts(free, default()) == pytest.approx((0.65, 0.3, 1.0))
     assert busy_parts(Measured("mine", 10.0, 30.0, gpu_pct=60.0), default()) == pytest.approx((0.6, 0.6, 0.6))
     assert busy_parts(Measured("mine", 10.0, 30.0, gpu_pct=20.0), default())[0] == pytest.approx(0.3)
 
 
-def test_a_text_is_read_as_the_measurement_that_it_names():
+def test_parse():
+    """A text is read as a measurement."""
     assert Measured.parse("asr=per_s:104, w:155,sm:6") == Measured("asr", 104.0, 6.0, 155.0)
     assert hs.Measured is Measured
 
@@ -56,21 +59,23 @@ def test_a_text_is_read_as_the_measurement_that_it_names():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("asr=per_s:104", "per_s:104,sm:6 and any of"),
-        ("asr=per_s:104,sm:6,sm:7", "Write each field once"),
-        ("asr=per_s:104,sm:6,volts:7", "per_s:104,sm:6 and any of"),
-        ("asr=per_s:many,sm:6", "Write numbers"),
-        ("asr=per_s:104,sm:160", "argument sm_pct: found 160.0 of asr; expected a number from 0.1 to 100"),
-        ("asr=per_s:nan,sm:6", "argument per_s: found nan of asr"),
-        ("ASR=per_s:104,sm:6", "argument name: found 'ASR'"),
+        ("asr=per_s:104", "sm:6"),
+        ("asr=per_s:104,sm:6,sm:7", "once"),
+        ("asr=per_s:104,sm:6,volts:7", "volts"),
+        ("asr=per_s:many,sm:6", "many"),
+        ("asr=per_s:104,sm:160", "sm_pct: found 160.0"),
+        ("asr=per_s:nan,sm:6", "per_s: found nan"),
+        ("ASR=per_s:104,sm:6", "'ASR'"),
     ],
 )
-def test_a_text_that_is_no_measurement_is_refused(text, said):
+def test_wrong_texts(text, said):
+    """A text that is no measurement is refused."""
     with pytest.raises(InputError) as refused:
         Measured.parse(text)
     assert said in str(refused.value)
 
 
-def test_power_at_idle_is_refused():
+def test_idle_power():
+    """A power at idle is refused."""
     with pytest.raises(InputError, match="more than the idle 70 W of H100"):
         alone(Measured("mine", 10.0, 30.0, power_w=60.0), 0.5)

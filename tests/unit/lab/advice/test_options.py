@@ -22,7 +22,8 @@ def advice(request: pytest.FixtureRequest) -> hs.Advice:  # type: ignore[name-de
     return hs.advise(gpu, workloads, **more)
 
 
-def test_every_way_is_there_and_intervals_hold_their_value(advice):
+def test_ways(advice):
+    """Every way of sharing is there, and intervals hold their value."""
     expected = {*TITLES} - ({MIG} if not advice.gpu.mig_slices else set())
     assert {each.way.name for each in advice.options} == expected
     for each in advice.options:
@@ -30,13 +31,15 @@ def test_every_way_is_there_and_intervals_hold_their_value(advice):
             assert 0.0 < found.low <= found.value <= found.high
 
 
-def test_the_joules_of_all_iterations_are_the_power(advice):
+def test_energy_and_power(advice):
+    """The energy of all iterations of a second is the power."""
     for each in advice.options:
         joules = sum(rate * found.value for rate, found in zip(each.per_s, each.energy_j, strict=True))
         assert joules == pytest.approx(each.power_w, rel=1e-9)
 
 
-def test_speed_and_energy_are_those_of_the_same_work(advice):
+def test_same_work(advice):
+    """Speed and energy are those of the same work done one after the other."""
     base = advice.options[0]
     assert (base.way.name, base.speed.value, base.energy.value) == (ALONE, 1.0, 1.0)
     for each in advice.options:
@@ -48,7 +51,8 @@ def test_speed_and_energy_are_those_of_the_same_work(advice):
         assert each.speed.high <= (1.0 if each.way.name == ALONE else len(advice.workloads))
 
 
-def test_the_clock_with_the_least_energy_takes_no_more_than_the_cards_own(advice):
+def test_least_energy_clock(advice):
+    """The clock with the least energy takes no more than the default one."""
     for own, clocked in zip(advice.options[::2], advice.options[1::2], strict=True):
         assert own.way == clocked.way
         assert own.sm_mhz is None
@@ -56,7 +60,8 @@ def test_the_clock_with_the_least_energy_takes_no_more_than_the_cards_own(advice
         assert clocked.energy.value <= own.energy.value * (1 + 1e-9)
 
 
-def test_an_option_is_what_estimate_says_of_it():
+def test_estimate():
+    """An option is what `estimate` returns for it."""
     advice = hs.advise("A100", ["resnet50:8", "vgg19:8"])
     for each in advice.options:
         sharings = {MPS: each.way.shares, MIG: tuple(f"mig-{share}" for share in each.way.shares)}

@@ -17,13 +17,15 @@ def time_s(gpu: str, model: str, batch: int, precision: str, engine: str = "tens
 
 
 @pytest.mark.parametrize("gpu", BERT_CARDS)
-def test_bert_in_half_precision_is_as_measured(gpu: str):
+def test_bert_rows(gpu: str):
+    """BERT in FP16 reproduces the rows that it was fitted to."""
     rows = bert_rows(gpu)
     modelled = [time_s(gpu, "bert_large", int(batch), "fp16") for batch in rows.batch]
     assert np.abs(np.log(modelled / rows.time_s)).mean() < 0.1
 
 
-@pytest.mark.parametrize("gpu", catalogue.gpus())
-def test_half_precision_never_slows_bert_down(gpu: str):
-    for batch in (1, 8, 64):
-        assert time_s(gpu, "bert_large", batch, "fp16") < time_s(gpu, "bert_large", batch, "fp32")
+def test_never_slower():
+    """FP16 never slows BERT down, on any GPU."""
+    for gpu in catalogue.gpus():
+        for batch in (1, 8, 64):
+            assert time_s(gpu, "bert_large", batch, "fp16") < time_s(gpu, "bert_large", batch, "fp32")

@@ -14,7 +14,8 @@ IGNITER, LAMBDA = "icloud-ecnu/igniter", "lambdal/deeplearning-benchmark"
 PUBLISHED = ("times", "cards", "frameworks", "power", "pairs", "mig", "clocks", "kernel_clocks", "saturated_power")
 
 
-def test_a_record_left_out_has_no_row_and_the_others_have_all_of_theirs():
+def test_record_left_out():
+    """A record that is left out has no row, and the others have all of theirs."""
     whole = {name: len(table(name)) for name in PUBLISHED}
     with without(IGNITER):
         for name in PUBLISHED:
@@ -25,7 +26,8 @@ def test_a_record_left_out_has_no_row_and_the_others_have_all_of_theirs():
     assert {name: len(table(name)) for name in PUBLISHED} == whole
 
 
-def test_fits_are_made_anew_without_a_record_and_restored_after_an_error():
+def test_fits_restored():
+    """Fits are made anew without a record, and restored after an error."""
     known, spread = laws_fit.comparisons(), laws_fit.speed_spread()
 
     def fail() -> None:
@@ -46,7 +48,8 @@ def rows_left(record: str) -> pd.DataFrame:
     return cards[cards.source.str.startswith(record)]
 
 
-def test_records_left_out_inside_each_other_come_back_one_by_one():
+def test_nested_records():
+    """Records that are left out inside each other come back one by one."""
     with without(IGNITER):
         with without(LAMBDA):
             assert not len(rows_left(LAMBDA))
@@ -55,7 +58,8 @@ def test_records_left_out_inside_each_other_come_back_one_by_one():
 
 
 @pytest.mark.slow
-def test_laboratories_csv_is_the_committed_file():
+def test_laboratories_file():
+    """A new fit gives the committed table of laboratories."""
     from heshare.lab.calibration import calibrate
 
     errors = errors_by_laboratory(calibrate._calibrated())

@@ -19,14 +19,16 @@ def power():
     return default().power[FITTED_ON]
 
 
-def test_the_shipped_constants_are_the_fitted_ones():
+def test_shipped_constants():
+    """A new fit gives the shipped constants, each within its range."""
     ((_, ranges),) = language_fit.language_constants(default())
     for name, ranged in ranges.items():
         assert getattr(default_law(), name) == pytest.approx(ranged.value, rel=2e-3)
         assert ranged.low <= ranged.value <= ranged.high
 
 
-def test_a_fit_recovers_the_law_of_made_up_rows(monkeypatch, power):
+def test_fit_law(monkeypatch, power):
+    """The fit recovers the law of made-up rows."""
     rows, truth = language_fit.server_rows(), replace(default_law(), step_s=2e-3, compute=0.4, traffic=0.8)
     made_up = replace(rows, measured=language_fit.predicted(truth, power, rows))
     monkeypatch.setattr(language_fit, "server_rows", lambda: made_up)
@@ -36,7 +38,8 @@ def test_a_fit_recovers_the_law_of_made_up_rows(monkeypatch, power):
         assert getattr(found, name) == pytest.approx(getattr(truth, name), rel=1e-3)
 
 
-def test_errors_of_models_left_out_meet_the_targets(power):
+def test_models_left_out(power):
+    """Errors on models that are left out meet their targets, and the stated intervals hold."""
     rows, laws = language_fit.server_rows(), language_fit.left_out_laws(power)
     assert set(laws) == set(rows.models)
     for quantity, test in law_points.LANGUAGE.items():

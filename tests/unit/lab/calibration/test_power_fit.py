@@ -15,23 +15,23 @@ from heshare.lab.calibration.timing_constants import fit_t4_clocks
 from heshare.world import catalogue
 from heshare.world.workload import Workload
 
-T4 = catalogue.gpu("T4")
 
-
-@pytest.mark.parametrize("idle_w", [20.0, 26.0, 31.0])
-@pytest.mark.parametrize("v_min", [0.72, 0.80, 0.88])
-def test_t4_power_curve_reaches_the_measured_clock_at_the_power_limit(idle_w: float, v_min: float):
+@pytest.mark.parametrize(("idle_w", "v_min"), [(20.0, 0.72), (26.0, 0.80), (31.0, 0.88)])
+def test_t4_curve(idle_w: float, v_min: float):
+    """The curve reaches the measured clock at the power limit."""
     power = t4_power_curve(0.64, idle_w, v_min)
     parts = [iteration_at(fit_t4_clocks().timing, 8, 1.0)]
     assert capped_clock_mhz(power, parts, 70.0, 1590.0, 1590.0) == pytest.approx(T4_CAPPED_MHZ, rel=1e-6)
 
 
-def test_best_saving_of_a_code_is_the_smallest_energy_over_that_at_the_top_clock():
+def test_best_saving():
+    """The best saving is by the least energy over that at the top clock."""
     rows = voltage_fit.sweep_rows("A100").head(3).assign(sm_mhz=[500, 900, 1410], time_s=[3.0, 1.5, 1.0])
     assert voltage_fit.best_saving(rows, np.array([100.0, 150.0, 300.0])) == pytest.approx(0.25)
 
 
-def test_saturated_power_stays_below_the_limit_and_grows_with_the_load():
+def test_saturated_power():
+    """Saturated power stays below the limit and grows with the load."""
     curve, load = voltage_fit.VoltageCurve(0.8, 0.8, 0.0), np.linspace(0.1, 1.0, 10)
     power_w = load_fit.modelled_w("A100", load, curve, 50.0, 400.0)
     assert (np.diff(power_w) >= 0).all()
@@ -40,7 +40,8 @@ def test_saturated_power_stays_below_the_limit_and_grows_with_the_load():
     assert load_fit.modelled_w("A100", load, curve, 50.0, 100.0) == pytest.approx(112.0 + 100.0 * load)
 
 
-def test_clock_left_by_half_of_the_power_is_above_half_of_the_clock():
+def test_clock_left():
+    """Half of the power leaves more than half of the clock."""
     curve = voltage_fit.VoltageCurve(0.5, 0.8, 0.0)
     left = voltage_fit.clock_left(np.array([100.0, 200.0, 300.0]), np.full(3, 200.0), curve)
     assert 0.5 < left[0] < 0.8
@@ -48,13 +49,14 @@ def test_clock_left_by_half_of_the_power_is_above_half_of_the_clock():
     assert left[0] * curve.voltage(left[:1])[0] ** 2 == pytest.approx(0.5, rel=1e-2)
 
 
-def test_parked_power_is_below_idle_power_and_ends_with_a_clock_or_a_task():
+def test_parked_power():
+    """Parked power is below idle power and ends with a clock or a task."""
     power = default().power
     assert all(0 < each.parked_w <= each.idle_w for each in power.values())
-    assert power["T4"].parked_w == pytest.approx(9.2)
-    device = EmulatedDevice(T4, sleep_w=power["T4"].parked_w)
+    t4 = catalogue.gpu("T4")
+    device = EmulatedDevice(t4, sleep_w=power["T4"].parked_w)
     assert device.read().power_w == power["T4"].parked_w
-    device.set_clock(T4.max_mhz)
+    device.set_clock(t4.max_mhz)
     assert device.read().power_w == power["T4"].idle_w
     device.set_clock(None)
     device.start(0, Workload("vgg19", 8), 100)

@@ -14,7 +14,8 @@ def errors(points) -> pd.Series:
     return table["modelled"] / table["measured"] - 1
 
 
-def test_fit_rates_is_the_geometric_mean_over_trainings():
+def test_fit_rates():
+    """Rates are geometric means over trainings, and the shipped ones are those of a new fit."""
     rates = training_fit.fit_rates()
     assert rates["V100-SXM2", "cnn"] == rates["V100-SXM2", "transformer"] == 1
     assert rates["A100", "cnn"] == pytest.approx((1067 / 369.4 * 304.3 / 104.8) ** 0.5, rel=1e-3)
@@ -25,21 +26,23 @@ def test_fit_rates_is_the_geometric_mean_over_trainings():
 @pytest.mark.parametrize(
     ("points", "count", "mape", "p90"),
     [
-        (training_fit.left_out_models, 112, 0.08, 0.16),
-        (training_fit.left_out_pairs, 1248, 0.14, 0.34),
+        (training_fit.left_out_models, 100, 0.08, 0.16),
+        (training_fit.left_out_pairs, 1000, 0.14, 0.34),
         (lambda: training_fit.left_out_gpus(default()), 4, 0.25, 0.4),
-        (lambda: training_fit.left_out_instances(default()), 281, 0.12, 0.25),
+        (lambda: training_fit.left_out_instances(default()), 200, 0.12, 0.25),
     ],
     ids=["models", "pairs", "gpus", "instances"],
 )
 def test_left_out_errors(points, count, mape, p90):
+    """Errors on what was left out are within those that `data/README.md` states."""
     found = errors(points()).abs()
     assert len(found) >= count
     assert found.mean() < mape
     assert found.quantile(0.9) < p90
 
 
-def test_left_out_instances_are_without_bias_in_every_size():
+def test_bias():
+    """MIG instances that are left out have no bias in any size."""
     points = pd.DataFrame(training_fit.left_out_instances(default()))
     bias = errors(points).groupby(points["setting"].str[-2:]).mean()
     assert bias.abs().max() < 0.06

@@ -15,7 +15,8 @@ from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 
 
-def test_quantile_range_is_over_fits_without_one_item():
+def test_quantile_range():
+    """The range of a quantile is over fits without one item."""
     errors = {"a": np.full(9, 0.1), "b": np.full(9, 0.2)}
     ranged = uncertainty_fit.quantile_range(errors, "made up")
     assert (ranged.low, ranged.value, ranged.high) == pytest.approx((0.1 / 1.645, 0.2 / 1.645, 0.2 / 1.645))
@@ -31,7 +32,8 @@ def _made_up(cnn: float, n: int = 4000) -> FrameworkErrors:
     )
 
 
-def test_fit_framework_spreads_recovers_the_spread_of_made_up_tables():
+def test_framework_spreads():
+    """The fit recovers the spread of made-up tables."""
     errors = _made_up(0.3)
     fitted = uncertainty_fit.fit_framework_spreads(errors, np.ones(4000, dtype=bool))
     assert fitted["cnn"] == pytest.approx(0.3, abs=0.021)
@@ -39,12 +41,14 @@ def test_fit_framework_spreads_recovers_the_spread_of_made_up_tables():
     assert inside.mean() == pytest.approx(0.9, abs=0.02)
 
 
-def test_interval_score_is_the_width_and_twenty_times_what_lies_outside():
+def test_interval_score():
+    """The score is the width and twenty times what lies outside."""
     errors, half_widths = np.array([0.1, 0.2, 0.5]), np.array([0.2, 0.2, 0.3])
     assert interval_score(errors, half_widths) == pytest.approx([0.4, 0.4, 0.6 + 20 * 0.2])
 
 
-def test_coverage_states_score_and_sharpness_of_the_90_pct_intervals():
+def test_score_and_sharpness():
+    """Coverage has the score and the sharpness of 90 % intervals."""
     # Half width 0.1645; of the errors 0.05, 0.15 and 0.2645 the 90th percentile is 0.2416, and one lies 0.1 outside.
     all_points = coverage(table_of(_points([0.05, -0.15, 0.2645], 0.1))).iloc[0]
     assert all_points.interval_score == pytest.approx(0.329 + 20 * 0.1 / 3, abs=1e-9)
@@ -56,7 +60,8 @@ def _points(errors: list[float], uncertainty: float, **fields: str) -> list[Left
     return [LeftOutPoint("t", "A100", "x", "", "s", 1.0, value, uncertainty, **fields) for value in modelled]
 
 
-def test_coverage_counts_points_inside_the_68_and_90_pct_intervals():
+def test_coverage():
+    """Coverage counts the points inside of 68 % and 90 % intervals."""
     table = table_of(_points([0.05, 0.15, -0.15, 0.2], 0.1, kind="cnn"))
     covered = coverage(table).set_index(["grouping", "group"])
     assert covered.loc[("all", ""), "within_68_pct"] == pytest.approx(25)
@@ -65,13 +70,15 @@ def test_coverage_counts_points_inside_the_68_and_90_pct_intervals():
     assert covered.loc[("quantity", "time"), "median_uncertainty_pct"] == pytest.approx(10)
 
 
-def test_coverage_leaves_out_points_without_a_stated_uncertainty():
+def test_no_uncertainty():
+    """Points without a stated uncertainty are left out."""
     table = table_of([*_points([0.0], 0.1), ("t", "A100", "x", "", "W", 1.0, 2.0)])
     assert coverage(table).set_index("grouping").loc["all", "n"] == 1
     assert table.error_pct.tolist() == pytest.approx([0.0, 100.0])
 
 
-def test_cell_point_states_what_co_run_states():
+def test_cell_point():
+    """A point has the uncertainty that `co_run` states."""
     resident = Resident(Workload("resnet50", 8, engine="tensorrt"), 40)
     parts = co_run(catalogue.gpu("V100-SXM2"), [resident]).tasks[0].uncertainty_parts
     inside = cell_point("t", default(), "V100-SXM2", [resident], 1.0, 1.1)

@@ -33,7 +33,8 @@ def set_of_option(options: BatchOptions) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-def test_options_cost_what_the_batch_model_computes(kind: int) -> None:
+def test_option_values(kind: int) -> None:
+    """Options cost what the batch model computes."""
     table = table_of(mixed_tasks(7))
     sets = every_set(7, 3)[:, [1, 0, 2]]  # members in any order
     sets = np.array([sorted(row, key=lambda task: task == EMPTY) for row in sets.tolist()])
@@ -48,7 +49,8 @@ def test_options_cost_what_the_batch_model_computes(kind: int) -> None:
     assert (options.mps_pct[tasks == EMPTY] == 0).all()
 
 
-def test_options_do_not_depend_on_the_other_sets() -> None:
+def test_independent_sets() -> None:
+    """Options do not depend on the other sets."""
     table = table_of(mixed_tasks(6))
     sets = every_set(6, 3)
     together = table.options(1, sets)
@@ -57,7 +59,7 @@ def test_options_do_not_depend_on_the_other_sets() -> None:
         np.testing.assert_array_equal(getattr(together, name), np.concatenate([getattr(row, name) for row in rows]))
 
 
-def test_the_table_asks_once_and_for_sets_that_tasks_can_form_only() -> None:
+def test_predictions() -> None:
     """Three tasks of three workloads: no set has a workload twice."""
     tasks = tuple(Task(number, Workload("resnet18", 2**number), 10.0) for number in range(3))
     toy = Toy(demand=DEMANDS)
@@ -71,7 +73,8 @@ def test_the_table_asks_once_and_for_sets_that_tasks_can_form_only() -> None:
     assert toy.calls - before == asked
 
 
-def test_task_sets_with_many_workloads_have_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Task sets with many workloads have smaller batches."""
     # Of 7 workloads there are 7 sets of one, 28 of two and 84 of three.
     tasks = tuple(Task(number, Workload("resnet18", 2**number), 10.0) for number in range(7))
     assert table_of(tasks).width == 3
@@ -79,7 +82,8 @@ def test_task_sets_with_many_workloads_have_smaller_batches(monkeypatch: pytest.
     assert table_of(tasks).width == 2
 
 
-def test_sets_that_do_not_fit_have_no_options() -> None:
+def test_memory() -> None:
+    """Sets that do not fit have no options."""
     tasks = tuple(Task(i, Workload("gpt2", 64), 10.0 + i) for i in range(3))
     table = table_of(tasks, "1xT4,1xA100")
     sets = every_set(3, 3)
@@ -93,7 +97,7 @@ def test_sets_that_do_not_fit_have_no_options() -> None:
     assert not has_options.all()
 
 
-def test_options_list_percentages_in_the_order_of_the_members() -> None:
+def test_order_of_percentages() -> None:
     """A task that needs little of the GPU can be limited, whatever its place in the set."""
     tasks = (Task(0, Workload("mobilenet", 4), 100.0), Task(1, Workload("bert_large", 4), 100.0))
     table = table_of(tasks, "1xA100")
@@ -103,11 +107,7 @@ def test_options_list_percentages_in_the_order_of_the_members() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"width": 0}, {"mps_variants": 0}, {"mps_pcts": (50,)}, {"mps_pcts": (100, 50)}])
-def test_batch_choices_out_of_range_are_refused(changed: dict[str, object]) -> None:
+def test_bad_choices(changed: dict[str, object]) -> None:
+    """Batch choices out of range are refused."""
     with pytest.raises(InputError, match=next(iter(changed))):
         BatchChoices(**changed)  # type: ignore[arg-type]
-
-
-def test_sets_larger_than_the_width_are_refused() -> None:
-    with pytest.raises(InputError, match="at most 2"):
-        table_of(mixed_tasks(4), choices=BatchChoices(width=2)).options(0, np.array([[0, 1, 2]]))

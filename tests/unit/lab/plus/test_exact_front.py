@@ -7,12 +7,9 @@ import pytest
 from support.brute_force import SMALL, every_plan, executed, table_of
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.lab.plus.batch_table import BatchChoices, subsets
+from heshare.lab.plus.batch_table import subsets
 from heshare.lab.plus.exact_front import MAX_TASKS, exact_front, front_of
-from heshare.scheduling import planner
 from heshare.scheduling.front import Front
-from heshare.scheduling.pareto import non_dominated
-from heshare.scheduling.settings import Settings
 from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 
@@ -34,7 +31,8 @@ def totals(front: Front, n: int) -> np.ndarray:
         (4, "1xT4", 5),
     ],
 )
-def test_front_of_is_the_front_of_all_plans(n: int, cluster: str, seed: int) -> None:
+def test_all_plans(n: int, cluster: str, seed: int) -> None:
+    """The exact front is that of all plans."""
     table = table_of(n, cluster, seed=seed)
     expected = every_plan(table)
     front = totals(front_of(table), n)
@@ -42,7 +40,8 @@ def test_front_of_is_the_front_of_all_plans(n: int, cluster: str, seed: int) -> 
     assert front == pytest.approx(expected, rel=1e-9)
 
 
-def test_exact_front_plans_have_the_objectives_of_their_points() -> None:
+def test_objectives() -> None:
+    """The plans of an exact front have the objectives of their points."""
     table = table_of(7, "1xA100,1xT4,1xA100")
     front = front_of(table)
     assert len(front) > 10
@@ -52,18 +51,8 @@ def test_exact_front_plans_have_the_objectives_of_their_points() -> None:
         )
 
 
-def test_exact_front_is_not_dominated_by_the_papers_scheduler() -> None:
-    tasks, cluster, toy = mixed_tasks(5), Cluster.parse("1xT4,1xV100,1xA100"), Toy(demand=DEMANDS)
-    exact = exact_front(tasks, cluster, toy, choices=BatchChoices(width=5, mps_variants=1, mps_pcts=(100,)))
-    paper = planner.plan(
-        tasks, cluster, toy, rng=np.random.default_rng(0), settings=Settings(mps_pcts=(100,), generations=50)
-    )
-    both = np.concatenate((exact.objectives, paper.objectives * (1 + 1e-9)))
-    assert non_dominated(exact.objectives).all()
-    assert not non_dominated(both)[len(exact) :].any()
-
-
-def test_exact_front_refuses_too_many_tasks_and_subsets_too_many_sets() -> None:
+def test_too_many() -> None:
+    """Too many tasks and too many sets are refused."""
     with pytest.raises(InputError, match="at most 14"):
         exact_front(mixed_tasks(MAX_TASKS + 1), Cluster.parse("1xT4"), Toy(demand=DEMANDS), choices=SMALL)
     with pytest.raises(InputError, match="smaller batches"):

@@ -13,7 +13,8 @@ from heshare.lab.plus.heshare_plus import FrontArchive, SearchSettings
 from heshare.scheduling.pareto import non_dominated
 
 
-def test_queue_front_is_that_of_all_batchings() -> None:
+def test_queue_front() -> None:
+    """The front of a queue is that of all batchings."""
     settings = SearchSettings(choices=BatchChoices(clocks=3, mps_variants=2))
     table = table_of(5, "2xT4,1xA100", settings.choices, seed=2)
     archive = FrontArchive(table, settings)
@@ -23,7 +24,8 @@ def test_queue_front_is_that_of_all_batchings() -> None:
     np.testing.assert_allclose(archive.objectives() * [1, 5], expected[np.argsort(expected[:, 0])], rtol=1e-9)
 
 
-def test_suffix_fronts_of_one_task_have_both_of_its_options() -> None:
+def test_suffix_fronts() -> None:
+    """The suffix fronts of one task have both of its options."""
     values = np.array([[1.0, 5.0, 0.0], [2.0, 3.0, 0.0]])
     options = BatchOptions(np.array([0, 2, 2]), values, np.full(2, 1000), np.full((2, 2), 100))
     fronts = suffix_fronts(1, 2, options, 8)
@@ -31,7 +33,8 @@ def test_suffix_fronts_of_one_task_have_both_of_its_options() -> None:
     assert [fronts.options(point) for point in (1, 2)] == [[0], [1]]
 
 
-def test_sum_fronts_is_the_front_of_all_sums(rng: np.random.Generator) -> None:
+def test_sum_fronts(rng: np.random.Generator) -> None:
+    """The sum of fronts is the front of all sums."""
     fronts = [np.stack((np.sort(rng.random(6)), np.sort(rng.random(6))[::-1]), axis=1) for _ in range(3)]
     sums = np.array([np.sum(points, axis=0) for points in product(*fronts)])
     expected = sums[non_dominated(sums)]
@@ -41,12 +44,14 @@ def test_sum_fronts_is_the_front_of_all_sums(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(again, points)
 
 
-def test_sum_fronts_of_no_fronts_is_one_point() -> None:
+def test_sum_of_no_fronts() -> None:
+    """The sum of no fronts is one point."""
     points, chosen = sum_fronts([], 10)
     assert (points.tolist(), chosen.shape) == ([[0.0, 0.0]], (1, 0))
 
 
-def test_thin_keeps_both_ends_and_the_hull(rng: np.random.Generator) -> None:
+def test_thinned_front(rng: np.random.Generator) -> None:
+    """A thinned front keeps both ends and the hull."""
     x = np.sort(rng.random(400))
     y = (1 - np.sqrt(x)) + 0.02 * rng.random(400)
     kept = thinned_front(x, y, 60, 0.0)

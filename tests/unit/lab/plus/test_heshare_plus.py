@@ -21,7 +21,8 @@ SMALL = SearchSettings(
 )
 
 
-def test_optimise_stops_if_progress_returns_false() -> None:
+def test_stopped() -> None:
+    """The search stops if its callback returns False."""
     rounds: list[int] = []
     optimise(
         mixed_tasks(6), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL,
@@ -30,7 +31,8 @@ def test_optimise_stops_if_progress_returns_false() -> None:
     assert rounds == [1, 2]
 
 
-def test_a_budget_that_is_over_gives_the_front_of_the_first_round() -> None:
+def test_no_budget_left() -> None:
+    """Without any budget left, the front is that of the first round."""
     tasks, cluster = mixed_tasks(8), Cluster.parse("1xT4,1xA100")
     front = optimise(tasks, cluster, Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL, budget_s=0.0)
     assert non_dominated(front.objectives).all()
@@ -40,7 +42,8 @@ def test_a_budget_that_is_over_gives_the_front_of_the_first_round() -> None:
         np.testing.assert_allclose((plan.energy_j, plan.jct_s), executed(plan, world, Toy(demand=DEMANDS)), rtol=1e-9)
 
 
-def test_optimise_fronts_of_later_rounds_are_not_dominated_by_earlier_ones() -> None:
+def test_rounds() -> None:
+    """Fronts of later rounds are not dominated by earlier ones."""
     toy = Toy(demand=DEMANDS)
     table = BatchTable(make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), toy), toy, SMALL.choices)
     fronts = []
@@ -52,6 +55,7 @@ def test_optimise_fronts_of_later_rounds_are_not_dominated_by_earlier_ones() -> 
 
 
 @pytest.mark.parametrize("changed", [{"rounds": 0}, {"weights": 1}, {"labels": 2}])
-def test_search_settings_refuses_values_out_of_range(changed: dict[str, int]) -> None:
+def test_bad_settings(changed: dict[str, int]) -> None:
+    """Settings out of range are refused."""
     with pytest.raises(InputError, match=next(iter(changed))):
         SearchSettings(**changed)  # type: ignore[arg-type]

@@ -12,12 +12,12 @@ from heshare.lab.sweeps.sweep import Scenario, repetition
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
-from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 
 
 @pytest.mark.parametrize("choice", ["trade-off", "en-opt", "jct-opt"])
-def test_heshare_plus_policy_releases_the_plan_of_its_choice(choice: str) -> None:
+def test_choice(choice: str) -> None:
+    """The policy follows the plan of its choice."""
     tasks, gpus = mixed_tasks(6), Cluster.parse("1xT4,1xA100")
     policy = make(f"heshare+:{choice}(rounds=2)")
     policy.reset(gpus, Toy(demand=DEMANDS), np.random.default_rng(1))
@@ -26,7 +26,8 @@ def test_heshare_plus_policy_releases_the_plan_of_its_choice(choice: str) -> Non
     assert policy.plan(tasks) == chosen.queues  # type: ignore[attr-defined]
 
 
-def test_heshare_plus_policy_reaches_its_predicted_jct_with_exact_predictions() -> None:
+def test_exact_predictions() -> None:
+    """With exact predictions a run has the predicted JCT."""
     tasks, gpus = mixed_tasks(5), Cluster.parse("1xV100,1xA100")
     effort, rng = SearchSettings(rounds=2), np.random.default_rng(1)
     front = optimise(tasks, gpus, DevicePredictor(), rng=rng, effort=effort)
@@ -35,7 +36,8 @@ def test_heshare_plus_policy_reaches_its_predicted_jct_with_exact_predictions() 
     assert done.jct_s.mean() == pytest.approx(front.en_opt.jct_s, rel=1e-6)
 
 
-def test_heshare_plus_policies_share_one_front_and_each_is_charged_for_it() -> None:
+def test_shared_front() -> None:
+    """The three policies share one front, and each is charged for it."""
     tasks, gpus = mixed_tasks(6), Cluster.parse("1xT4,1xA100")
     names = [f"heshare+:{choice}(rounds=2)" for choice in ("trade-off", "en-opt", "jct-opt")]
     alone = [
@@ -52,8 +54,3 @@ def test_heshare_plus_policies_share_one_front_and_each_is_charged_for_it() -> N
     assert [toy.calls > 0 for toy in predictors] == [True, False, False]
     assert len({done.predictor_calls for done in (*alone, *together)}) == 1
     assert together[1].planning_s > 0
-
-
-def test_heshare_plus_policy_refuses_parameters_out_of_range() -> None:
-    with pytest.raises(InputError, match="rounds"):
-        make("heshare+:en-opt(rounds=0)")

@@ -34,15 +34,16 @@ def targets_of(n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("weight", [0.01, 1.0, 100.0])
-def test_queue_cost_is_that_of_the_best_batching(weight: float) -> None:
+def test_queue_cost(weight: float) -> None:
+    """The cost of a queue is that of its best batching."""
     table, memo = table_and_memo(5)
     cost = queue_cost(assigned(table, memo, np.zeros(5, dtype=np.int64), weight), 0)
     assert cost == pytest.approx((every_queue(table, 0, tuple(range(5))) @ [1.0, weight]).min(), rel=1e-12)
 
 
 @pytest.mark.parametrize("most_sets", [10_000, 7])
-def test_changed_costs_are_those_of_the_changed_queues(rng: np.random.Generator, most_sets: int) -> None:
-    """Also with a memo so small that sets take turns in it."""
+def test_changed_costs(rng: np.random.Generator, most_sets: int) -> None:
+    """Changed costs are those of the changed queues, also with a memo so small that sets take turns in it."""
     table, memo = table_and_memo(9, most_sets)
     for _ in range(30):
         scheme = rng.integers(3, size=9)
@@ -61,7 +62,8 @@ def test_changed_costs_are_those_of_the_changed_queues(rng: np.random.Generator,
             assert cost == pytest.approx(queue_cost(assigned(table, memo, changed, 1.0), gpu), rel=1e-12)
 
 
-def test_descend_ends_where_no_relocation_improves(rng: np.random.Generator) -> None:
+def test_local_optimum(rng: np.random.Generator) -> None:
+    """A descent ends where no relocation improves."""
     table, memo = table_and_memo(8)
     queues = assigned(table, memo, rng.integers(3, size=8), 1.0)
     total = descend(table.arrays, memo, queues, np.arange(8), targets_of(8), True, 100)
@@ -72,7 +74,8 @@ def test_descend_ends_where_no_relocation_improves(rng: np.random.Generator) -> 
         assert sum(queue_cost(moved, gpu) for gpu in range(3)) >= total * (1 - 1e-8)
 
 
-def test_swaps_lower_what_relocations_leave(rng: np.random.Generator) -> None:
+def test_swaps(rng: np.random.Generator) -> None:
+    """Swaps improve on relocations alone."""
     table, memo = table_and_memo(14)
 
     def ends(scheme: np.ndarray) -> list[float]:

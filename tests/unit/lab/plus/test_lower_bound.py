@@ -35,7 +35,8 @@ def relaxation(table: BatchTable, weights: tuple[float, float]) -> float:
 
 
 @pytest.mark.parametrize(("cluster", "seed"), [("1xT4,1xV100,1xA100", 0), ("2xT4,1xA100", 2), ("1xV100", 1)])
-def test_lower_bound_is_the_value_of_the_linear_program(cluster: str, seed: int) -> None:
+def test_linear_program(cluster: str, seed: int) -> None:
+    """The bound is the value of the linear program."""
     table = table_of(5, cluster, seed=seed)
     bound = lower_bound(table, WEIGHTS, tolerance=1e-7)
     expected = np.array([relaxation(table, (per_j, per_s / 5)) for per_j, per_s in WEIGHTS])
@@ -45,7 +46,8 @@ def test_lower_bound_is_the_value_of_the_linear_program(cluster: str, seed: int)
 
 
 @pytest.mark.parametrize(("n", "cluster", "seed"), [(9, "1xT4,1xV100,1xA100", 0), (8, "2xV100,1xA100", 4)])
-def test_lower_bound_is_below_and_near_the_exact_front(n: int, cluster: str, seed: int) -> None:
+def test_exact_front(n: int, cluster: str, seed: int) -> None:
+    """The bound is below the exact front and near it."""
     table = table_of(n, cluster, seed=seed)
     exact = front_of(table).objectives
     weights = np.concatenate((WEIGHTS, weights_along(exact)))
@@ -57,7 +59,8 @@ def test_lower_bound_is_below_and_near_the_exact_front(n: int, cluster: str, see
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 5])
-def test_lower_bound_stopped_early_is_lower_and_still_a_bound(iterations: int) -> None:
+def test_stopped_early(iterations: int) -> None:
+    """A bound that was stopped early is lower and still a bound."""
     table = table_of(9, "1xT4,1xV100,1xA100")
     early, late = lower_bound(table, WEIGHTS[2:3], iterations=iterations), lower_bound(table, WEIGHTS[2:3])
     assert early.least[0] <= late.least[0] * (1 + 1e-9)
@@ -65,7 +68,8 @@ def test_lower_bound_stopped_early_is_lower_and_still_a_bound(iterations: int) -
     assert (early.gap_pct(front_of(table).objectives) > 0).all()
 
 
-def test_pricer_finds_the_cheapest_of_all_queues() -> None:
+def test_pricer() -> None:
+    """The pricer finds the cheapest of all queues."""
     table = table_of(6, "1xV100,1xT4")
     weights = (1.0, 60.0)
     rng = np.random.default_rng(3)
@@ -86,7 +90,8 @@ def test_pricer_finds_the_cheapest_of_all_queues() -> None:
         assert cost == pytest.approx([expected[size] for size in sizes], rel=1e-9)
 
 
-def test_gaps_and_envelope_of_two_weights() -> None:
+def test_gaps_and_envelope() -> None:
+    """Gaps and the envelope of two weights are as computed by hand."""
     bound = Bound(np.array([[1.0, 1.0], [1.0, 0.0]]), np.array([10.0, 4.0]), np.array([10.0, 4.0]), np.array([1, 1]))
     points = np.array([[5.0, 6.0], [4.4, 9.0]])
     assert bound.gap_pct(points) == pytest.approx([10.0, 10.0])
@@ -94,7 +99,8 @@ def test_gaps_and_envelope_of_two_weights() -> None:
     assert bound.envelope_s(np.array([3.9, 4.0, 12.0])) == pytest.approx([np.inf, 6.0, 0.0])
 
 
-def test_weights_along_go_from_energy_to_time() -> None:
+def test_weights_along() -> None:
+    """The weights go from energy to time."""
     front = np.array([[1.0, 900.0], [2.0, 300.0], [6.0, 100.0], [9.0, 950.0]])
     weights = weights_along(front, 3)
     assert (weights[:, 0] == 1).all()

@@ -10,7 +10,6 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.scheduling.front import Front
 from heshare.scheduling.plan import Batch, Plan
-from heshare.shared.errors import InputError
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
@@ -48,12 +47,14 @@ def simulate(policy, tasks, gpus=1):
     return {interval.task: (interval.gpu, interval.start_s, interval.end_s) for interval in done.record.intervals}
 
 
-def test_online_starts_no_task_before_the_planning_time_is_over():
+def test_planning_time():
+    """No task starts before the planning time is over."""
     intervals = simulate(OneTaskPlanner(seconds=3.0), [Task(0, WORK, 10.0), Task(1, WORK, 5.0)])
     assert intervals == {0: (0, 3.0, 13.0), 1: (0, 13.0, 18.0)}
 
 
-def test_online_follows_the_previous_plan_until_the_next_one_is_ready():
+def test_previous_plan():
+    """The previous plan is followed until the next one is ready."""
     # Task 2 arrives at 9; the planning over 1 and 2 ends at 11, and at 10.5 the previous plan has started 1.
     policy = OneTaskPlanner(seconds=2.0)
     intervals = simulate(policy, [Task(0, WORK, 8.5), Task(1, WORK, 5.0), Task(2, WORK, 1.0, 9.0)])
@@ -62,7 +63,8 @@ def test_online_follows_the_previous_plan_until_the_next_one_is_ready():
     assert intervals[2] == (0, 15.5, 16.5)
 
 
-def test_online_ready_times_are_the_predicted_ends_of_the_running_tasks():
+def test_ready_times():
+    """Ready times are the predicted ends of the running tasks."""
     policy = OneTaskPlanner(seconds=2.0, where=lambda task: task % 2)
     simulate(
         policy, [Task(0, WORK, 10.0), Task(1, WORK, 4.0), Task(2, WORK, 1.0, 1.0), Task(3, WORK, 1.0, 5.0)], gpus=2
@@ -75,14 +77,16 @@ def test_online_ready_times_are_the_predicted_ends_of_the_running_tasks():
     assert third[:2] == ([2, 3], [5.0, 0.0])
 
 
-def test_online_plans_at_least_the_interval_apart():
+def test_interval():
+    """Plannings are at least the interval apart."""
     tasks = [Task(0, WORK, 50.0), *[Task(at, WORK, 1.0, float(at)) for at in range(1, 8)]]
     policy = OneTaskPlanner(interval_s=5.0)
     simulate(policy, tasks)
     assert [tasks for tasks, *_ in policy.plannings] == [[0], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6, 7]]
 
 
-def test_online_search_begins_with_the_previous_plans():
+def test_seeds():
+    """A search begins with the previous plans."""
     tasks = [Task(0, WORK, 9.0), Task(1, WORK, 9.0), Task(2, WORK, 9.0), Task(3, WORK, 1.0, 1.0)]
     policy = OneTaskPlanner(where=lambda task: 1)
     simulate(policy, tasks, gpus=2)
@@ -97,7 +101,8 @@ def test_online_search_begins_with_the_previous_plans():
 @pytest.mark.parametrize(
     "name", ["heshare-online:trade-off", pytest.param("heshare+-online:trade-off", marks=pytest.mark.slow)]
 )
-def test_charge_scales_the_time_before_the_first_start(name):
+def test_charge(name):
+    """The charge scales the time before the first start."""
     tasks = draw(6, rng=np.random.default_rng(0), arrivals="at_once")
     starts = []
     for charge in (0, 1, 100):
@@ -112,21 +117,3 @@ def test_charge_scales_the_time_before_the_first_start(name):
     assert starts[0] == 0.0
     assert starts[2] == pytest.approx(100 * starts[1])
     assert 0.01 < starts[1] < 1.0
-
-
-def test_online_has_a_lower_jct_than_planning_only_when_a_gpu_is_free():
-    tasks = draw(16, rng=np.random.default_rng(1), arrivals="miso", interval_s=120.0)
-    jct_s = {}
-    for name in ("heshare:jct-opt(generations=50)", "heshare-online:jct-opt(generations=50)"):
-        done = run(
-            tasks, Cluster.parse("T4,V100,A100"), make(name), predictor=DevicePredictor(), rng=np.random.default_rng(0)
-        )
-        check_run(done)
-        jct_s[name.split(":")[0]] = done.jct_s.mean()
-    assert jct_s["heshare-online"] < jct_s["heshare"]
-
-
-@pytest.mark.parametrize("parameter", ["interval_s=-1", "charge=-0.5", "rounds=0"])
-def test_online_refuses_parameters_out_of_range(parameter):
-    with pytest.raises(InputError):
-        make(f"heshare+-online:trade-off({parameter})")

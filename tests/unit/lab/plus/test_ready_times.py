@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
 
 from heshare.lab.plus import heshare_plus
-from heshare.lab.plus.batch_table import BatchChoices, BatchTable
+from heshare.lab.plus.batch_table import BatchChoices
 from heshare.lab.plus.heshare_plus import SearchSettings
-from heshare.lab.plus.local_search import assign, descend, memo_of, queue_cost, queues_of
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
@@ -32,7 +30,8 @@ SMALL = SearchSettings(
 )
 
 
-def test_evaluate_schemes_delays_every_task_by_the_ready_time_of_its_gpu() -> None:
+def test_evaluate_schemes() -> None:
+    """Every task is delayed by the ready time of its GPU."""
     world = replace(
         instance_from_tables([[2.0, 3.0], [4.0, 5.0]], [[1.0, 1.0], [1.0, 1.0]], "1xT4,1xA100"),
         ready_s=np.array([10.0, 0.0]),
@@ -42,27 +41,6 @@ def test_evaluate_schemes_delays_every_task_by_the_ready_time_of_its_gpu() -> No
     assert values[:, 1].tolist() == [14.0, 8.5, 5.5]
 
 
-def test_descend_with_ready_times_ends_where_no_relocation_improves(rng: np.random.Generator) -> None:
-    toy = Toy(demand=DEMANDS)
-    table = BatchTable(make_instance(mixed_tasks(8), CLUSTER, toy, READY_S), toy, SMALL.choices)
-    memo = memo_of(table)
-
-    def cost(scheme: np.ndarray, late: float = 1.0) -> float:
-        queues = queues_of(table, 1.0)._replace(ready_s=READY_S * late)
-        assign(table.arrays, memo, queues, scheme)
-        return sum(queue_cost(queues, gpu) for gpu in range(3))
-
-    queues = queues_of(table, 1.0)
-    assign(table.arrays, memo, queues, rng.integers(3, size=8))
-    total = descend(table.arrays, memo, queues, np.arange(8), np.tile(np.arange(3), (8, 1)), True, 100)
-    assert cost(queues.gpu_of) == pytest.approx(total)
-    assert total - cost(queues.gpu_of, late=0.0) == pytest.approx(READY_S[queues.gpu_of].sum())
-    for task, gpu in product(range(8), range(3)):
-        moved = queues.gpu_of.copy()
-        moved[task] = gpu
-        assert cost(moved) >= total * (1 - 1e-8)
-
-
 def fronts(ready_s: np.ndarray) -> Iterator[Front]:
     tasks, truth = mixed_tasks(8), DevicePredictor()
     rng = np.random.default_rng
@@ -70,7 +48,8 @@ def fronts(ready_s: np.ndarray) -> Iterator[Front]:
     yield heshare_plus.optimise(tasks, CLUSTER, truth, rng=rng(1), effort=SMALL, ready_s=ready_s)
 
 
-def test_plans_with_ready_times_have_the_jct_of_their_run_plus_the_ready_times() -> None:
+def test_jct_of_run() -> None:
+    """Plans with ready times have the JCT of their run plus the ready times."""
     for front in fronts(READY_S):
         for plan in front.plans:
             done = run(
@@ -81,13 +60,15 @@ def test_plans_with_ready_times_have_the_jct_of_their_run_plus_the_ready_times()
             assert plan.energy_j == pytest.approx(done.gpu_energy_active_j.sum(), rel=1e-6)
 
 
-def test_jct_opt_uses_no_gpu_with_a_late_ready_time() -> None:
+def test_late_gpu() -> None:
+    """JCT-opt uses no GPU with a late ready time."""
     for front in fronts(np.array([0.0, 0.0, 1e7])):
         assert not front.jct_opt.queues[2]
         assert front.jct_opt.queues[0]
 
 
-def test_genetic_search_begins_with_its_seeds() -> None:
+def test_seeds() -> None:
+    """The genetic search begins with its seeds."""
     tasks, toy = mixed_tasks(12), Toy(demand=DEMANDS)
     world = make_instance(tasks, CLUSTER, toy)
     good = search(world, Settings(), np.random.default_rng(0)).gpus

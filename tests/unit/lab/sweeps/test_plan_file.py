@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -23,82 +24,79 @@ TASKS = (
 PLAN = Plan(CLUSTER, TASKS, ((Batch((0, 1), (40, 60), 1005),), (Batch((2,), (100,)),)), 1 / 7, 2 / 7)
 
 
-def refusal(*words: object) -> str:
-    """The message of `heshare run --plan` with these words, which must be refused."""
-    done = CliRunner().invoke(app, ["run", *map(str, words)])
-    assert done.exit_code == 2
-    assert not done.stdout
-    return done.stderr
+HALF = replace(CLUSTER.gpus[0], name="Half-T4", sm_count=20)
+TRAINING = hs.Task(0, hs.Workload("miso_gnn", 64, phase="training"), 7.0, 1.0, gpus=2, widths=(2, 4), priority=1)
+FP16 = hs.Task(1, hs.Workload("resnet18", 8, "fp16", "tensorrt"), 2.5, deadline_s=9.0, epochs=3)
 
 
-def test_plan_read_back_is_equal(tmp_path: Path) -> None:
-    assert hs.read_plan(hs.write_plan(tmp_path / "plan.json", PLAN)) == PLAN
-
-
-def test_plan_on_a_gpu_outside_the_catalogue_is_read_back(tmp_path: Path) -> None:
-    half = replace(CLUSTER.gpus[0], name="Half-T4", sm_count=20)
-    own = replace(PLAN, cluster=hs.Cluster((half, CLUSTER.gpus[1])))
-    assert hs.read_plan(hs.write_plan(tmp_path / "plan.json", own)) == own
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"cluster": hs.Cluster((HALF, CLUSTER.gpus[1]))},
+        {"tasks": (TRAINING, FP16), "queues": ((Batch((0,), (100,)),), (Batch((1,), (100,)),))},
+    ],
+    ids=["plan", "other GPU", "all fields of tasks"],
+)
+def test_read_back(changes: dict[str, Any], tmp_path: Path) -> None:
+    """A plan that is read back is equal."""
+    plan = replace(PLAN, **changes)
+    assert hs.read_plan(hs.write_plan(tmp_path / "plan.json", plan)) == plan
 
 
 @pytest.mark.parametrize("text", ["", "gpu,batch\n", "[]", "{}", '{"format": "heshare plan 9"}', '{"format": 1}'])
-def test_read_plan_refuses_other_files(text: str, tmp_path: Path) -> None:
+def test_other_files(text: str, tmp_path: Path) -> None:
+    """Files that are no plan are refused."""
     file = tmp_path / "plan.json"
     file.write_text(text)
-    with pytest.raises(InputError, match=r"plan\.json: found .*expected a plan file"):
+    with pytest.raises(InputError, match=r"plan\.json"):
         hs.read_plan(file)
-    with pytest.raises(InputError, match="expected a plan file"):
+    with pytest.raises(InputError, match=r"none\.json"):
         hs.read_plan(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("field", "value", "found"),
     [
-        ("cluster", ["T4"], "queues for 2 GPUs"),
-        ("cluster", ["T5", "A100"], "found 'T5'"),
+        ("cluster", ["T4"], "2 GPUs"),
+        ("cluster", ["T5", "A100"], "'T5'"),
         ("queues", [[], []], "tasks missing"),
-        ("queues", 3, "expected a plan file"),
-        ("tasks", [{"id": 0}], "expected a plan file"),
+        ("queues", 3, "plan file"),
+        ("tasks", [{"id": 0}], "plan file"),
+        ("jct_s", -5.0, "jct_s"),
+        ("energy_j", -5.0, "energy_j"),
     ],
 )
-def test_read_plan_refuses_a_plan_that_cannot_run(field: str, value: object, message: str, tmp_path: Path) -> None:
+def test_bad_plans(field: str, value: object, found: str, tmp_path: Path) -> None:
+    """A plan that cannot run is refused."""
     file = hs.write_plan(tmp_path / "plan.json", PLAN)
     file.write_text(json.dumps({**json.loads(file.read_text()), field: value}))
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=found):
         hs.read_plan(file)
 
 
-def test_run_of_a_plan_file_is_that_of_the_plan(tmp_path: Path) -> None:
+def test_run_of_file(tmp_path: Path) -> None:
+    """`heshare run --plan` gives the run of the plan."""
     file = hs.write_plan(tmp_path / "plan.json", PLAN)
     done = CliRunner().invoke(app, ["run", "--plan", str(file), "--cluster", "1xT4,1xA100", "--json"])
     assert done.exit_code == 0, done.output
-    printed = json.loads(done.stdout)
-    own = hs.run(TASKS, CLUSTER, PLAN).summary()
-    assert {name: printed[name] for name in own if name != "planning_s"} == {
-        name: value for name, value in own.items() if name != "planning_s"
-    }
+    printed, own = json.loads(done.stdout), hs.run(TASKS, CLUSTER, PLAN).summary()
+    assert not [name for name in own if name != "planning_s" and printed[name] != own[name]]
 
 
-def test_run_refuses_a_plan_with_other_tasks_cluster_or_options(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("--tasks", "4"), "4 tasks"),
+        (("--tasks", "3"), "task 0"),
+        (("--cluster", "2xT4"), "2xT4"),
+        (("--policy", "random"), "policy"),
+    ],
+)
+def test_other_options(words: tuple[str, str], found: str, tmp_path: Path) -> None:
+    """A plan with other tasks, another cluster or a policy is refused."""
     file = hs.write_plan(tmp_path / "plan.json", PLAN)
-    assert "found 4 tasks" in refusal("--plan", file, "--tasks", 4)
-    assert "a task 0 that is not the plan's" in refusal("--plan", file, "--tasks", 3)
-    assert "the cluster 2xT4" in refusal("--plan", file, "--cluster", "2xT4")
-    assert "--plan and policy" in refusal("--plan", file, "--policy", "random")
-    assert "no-such.json" in refusal("--plan", tmp_path / "no-such.json")
-
-
-@pytest.mark.parametrize("name", ["jct_s", "energy_j"])
-def test_negative_predictions_are_refused(tmp_path: Path, name: str) -> None:
-    file = hs.write_plan(tmp_path / "plan.json", PLAN)
-    content = json.loads(file.read_text()) | {name: -5.0}
-    file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=name):
-        hs.read_plan(file)
-
-
-def test_tasks_of_a_plan_file_keep_all_their_attributes(tmp_path: Path) -> None:
-    training = hs.Task(0, hs.Workload("miso_gnn", 64, phase="training"), 7.0, 1.0, gpus=2, widths=(2, 4), priority=1)
-    half = hs.Task(1, hs.Workload("resnet18", 8, "fp16", "tensorrt"), 2.5, deadline_s=9.0, epochs=3)
-    own = replace(PLAN, tasks=(training, half), queues=((Batch((0,), (100,)),), (Batch((1,), (100,)),)))
-    assert hs.read_plan(hs.write_plan(tmp_path / "plan.json", own)) == own
+    done = CliRunner().invoke(app, ["run", "--plan", str(file), *words])
+    assert done.exit_code == 2
+    assert not done.stdout
+    assert found in done.stderr

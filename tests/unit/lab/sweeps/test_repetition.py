@@ -43,7 +43,8 @@ def without_wall_time(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(columns=list(WALL_TIME))
 
 
-def test_sweep_has_one_row_for_each_repetition_and_policy() -> None:
+def test_rows() -> None:
+    """A sweep has one row for each repetition and policy."""
     frame = rows()
     assert frame["repetition"].tolist() == [0, 0, 0, 1, 1, 1]
     assert frame["title"].tolist() == ["Random", "Sched-only", "Trade-off"] * 2
@@ -53,7 +54,8 @@ def test_sweep_has_one_row_for_each_repetition_and_policy() -> None:
     assert (frame["provenance"] == "emulated").all()
 
 
-def test_sweep_rows_are_those_of_its_repetitions() -> None:
+def test_repetitions() -> None:
+    """The rows of a sweep are those of its repetitions."""
     frame = without_wall_time(rows())
     scenario = Scenario({}, CLUSTER, lambda rng: draw(6, rng=rng), ToyPredictor, toy_devices)
     expected = [
@@ -64,7 +66,8 @@ def test_sweep_rows_are_those_of_its_repetitions() -> None:
     pd.testing.assert_frame_equal(frame, without_wall_time(pd.DataFrame(expected)), check_exact=True)
 
 
-def test_sweep_row_of_a_policy_does_not_depend_on_the_other_policies() -> None:
+def test_other_policies() -> None:
+    """The row of a policy does not depend on the other policies."""
     alone = rows(("heshare:trade-off",))
     beside = rows(("heshare:en-opt", "random", "heshare:trade-off"))
     beside = beside[beside["policy"] == "heshare:trade-off"].reset_index(drop=True)
@@ -72,13 +75,15 @@ def test_sweep_row_of_a_policy_does_not_depend_on_the_other_policies() -> None:
 
 
 @pytest.mark.slow
-def test_sweep_rows_do_not_depend_on_the_number_of_processes() -> None:
+def test_processes() -> None:
+    """Rows do not depend on the number of processes."""
     policies, options = ("random", "sched-only"), {"tasks": (TASKS,), "draws": ("recipe",)}
     one, two = rows(policies, n_jobs=1, **options), rows(policies, n_jobs=2, **options)
     pd.testing.assert_frame_equal(without_wall_time(one), without_wall_time(two), check_exact=True)
 
 
-def test_sweep_keeps_all_attributes_of_given_tasks() -> None:
+def test_given_tasks() -> None:
+    """All attributes of given tasks are kept."""
     plain = rows(("fifo",), tasks=(TASKS,), seeds=1)
     gang = (
         Task(0, Workload("resnet18", 4), 10.0, gpus=3, widths=(3,), priority=2, epochs=4),

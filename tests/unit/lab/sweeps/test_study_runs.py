@@ -10,14 +10,17 @@ from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.study_runs import repeat
 
 
-def test_streams_are_the_children_that_the_seed_spawns() -> None:
+def test_streams() -> None:
+    """The streams are the children that the seed spawns."""
     spawned = np.random.SeedSequence(5).spawn(3)
     streams = spawned[2].spawn(2)
     assert Repetition(2, 5).rng().random() == np.random.default_rng(np.random.SeedSequence(5).spawn(3)[2]).random()
     assert Repetition(2, 5).rng(1).random() == np.random.default_rng(streams[1]).random()
 
 
-def test_repeat_returns_the_rows_of_all_repetitions_in_order() -> None:
+def test_repeat() -> None:
+    """The rows of all repetitions are in order."""
+
     def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
         for title in ("ours", "theirs"):
             yield {"title": title, "drawn": repetition.rng().random()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from heshare.lab.sweeps import cell_cache
 from heshare.lab.sweeps.grid import make_grid, parse_grid, read_grid
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
 from heshare.policies import registry
-from heshare.shared.errors import InputError, PlanError
+from heshare.shared.errors import InputError
 from heshare.shared.files import sha256
 from heshare.world.task_file import write_tasks
 
@@ -40,7 +39,8 @@ def count(folder: Path) -> int:
 
 
 @pytest.mark.slow
-def test_sweep_writes_the_same_bytes_with_one_process_two_and_dask(tmp_path: Path, kept_cells: None) -> None:
+def test_processes_and_dask(tmp_path: Path, kept_cells: None) -> None:
+    """Rows are the same with one process, two processes and two workers of Dask."""
     from distributed import Client, LocalCluster
 
     many = make_grid("random", ["1xT4", "1xT4,1xA100"], 2, loads=["low", "high"], seeds=3, **TOYS)
@@ -56,7 +56,8 @@ def test_sweep_writes_the_same_bytes_with_one_process_two_and_dask(tmp_path: Pat
     pd.testing.assert_frame_equal(sweep(many, folder=tmp_path), dask, check_exact=True)
 
 
-def test_sweep_computes_only_new_policies_and_repetitions(tmp_path: Path, kept_cells: None) -> None:
+def test_new_cells(tmp_path: Path, kept_cells: None) -> None:
+    """Only new policies and repetitions are run."""
     first = sweep(make_grid("random", "1xT4", 3, seeds=1, **TOYS), folder=tmp_path)
     more = sweep(make_grid(["sched-only", "random"], "1xT4", 3, seeds=2, **TOYS), folder=tmp_path)
     same = more[(more["policy"] == "random") & (more["repetition"] == 0)].reset_index(drop=True)
@@ -66,9 +67,8 @@ def test_sweep_computes_only_new_policies_and_repetitions(tmp_path: Path, kept_c
 
 
 @pytest.mark.parametrize("damage", ["half", "empty", "another file", "no text"])
-def test_sweep_computes_a_damaged_cell_again(
-    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept_cells: None
-) -> None:
+def test_damaged_cell(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept_cells: None) -> None:
+    """A damaged cell is run again."""
     before = sweep(SMALL, folder=tmp_path)
     first = min(tmp_path.glob("??/*.json"))
     content = first.read_bytes()
@@ -88,9 +88,9 @@ def test_sweep_computes_a_damaged_cell_again(
     assert not caplog.text
 
 
-def test_sweep_computes_new_cells_for_another_version_or_other_objects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
-) -> None:
+def test_changed_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None) -> None:
+    """Another version or other objects are new cells."""
+
     def count_after(**changes: Any) -> int:
         options = {"policies": "random", "clusters": "1xT4", "tasks": str(tasks), "seeds": 1, **TOYS}
         sweep(parse_grid({**options, **changes}), folder=tmp_path / "cells")
@@ -109,27 +109,8 @@ def test_sweep_computes_new_cells_for_another_version_or_other_objects(
     assert count_after() == 7
 
 
-def test_cell_depends_on_the_source_of_a_policy_outside_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None
-) -> None:
-    module = tmp_path / "elsewhere_policy.py"
-    module.write_text(
-        "from heshare.policies.random_placement import Random\nfrom heshare.policies.registry import register\n"
-        "class Else(Random):\n    name = 'elsewhere'\nregister('elsewhere', title='Elsewhere')(Else)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
-    __import__("elsewhere_policy")
-    outside = make_grid("elsewhere", "1xT4", 2, seeds=1, **TOYS)
-    sweep(outside, folder=tmp_path / "cells")
-    module.write_text(module.read_text() + "# changed\n")
-    cell_cache._hash.cache_clear()
-    frame = sweep(outside, folder=tmp_path / "cells")
-    assert frame["title"].tolist() == ["Elsewhere"]
-    assert count(tmp_path / "cells") == 2
-
-
-def test_every_policy_has_a_description_of_its_own() -> None:
+def test_descriptions() -> None:
+    """Every policy has a description of its own."""
     described = {name: cell_cache.described(registry.make(name)) for name in registry.policies(variants=True)}
     again = {name: cell_cache.described(registry.make(name)) for name in described}
     assert again == described
@@ -137,7 +118,9 @@ def test_every_policy_has_a_description_of_its_own() -> None:
     assert not [name for name, text in described.items() if " at 0x" in text]
 
 
-def test_description_has_what_a_function_holds_and_the_hash_of_its_file() -> None:
+def test_description_of_function() -> None:
+    """The description of a function has what it holds and the hash of its file."""
+
     def limit(value: float) -> Any:
         def above(run: Any) -> bool:
             return bool(run > value)
@@ -149,54 +132,44 @@ def test_description_has_what_a_function_holds_and_the_hash_of_its_file() -> Non
     assert all(sha256(__file__) in text for text in texts)
 
 
-def test_sweep_stops_at_a_failing_cell_and_keeps_finished_cells(tmp_path: Path, kept_cells: None) -> None:
+def test_failing_cell(tmp_path: Path, kept_cells: None) -> None:
+    """A failing cell ends the sweep, and finished cells are kept."""
     bad = make_grid("random", "1xT4", 2, draws=["recipe", "heshare.api:task_set"], seeds=2, **TOYS)
     with pytest.raises(TypeError, match="rng"):
         sweep(bad, folder=tmp_path)
     assert count(tmp_path) == 2
 
 
-def test_a_missing_trace_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"trace\.csv"):
-        make_grid("random", "1xT4", 2, traces=str(tmp_path / "trace.csv"))
-
-
-def test_errors_keep_all_their_attributes_when_pickled() -> None:
-    for kind in (InputError, PlanError):
-        error = kind(found="this", expected="that", action="Do it.", file="a.csv", row=3, column="b")
-        again = pickle.loads(pickle.dumps(error))
-        assert type(again) is kind
-        assert str(again) == str(error)
-        assert vars(again) == vars(error)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("polices: random", r"grid\.yaml, column grid: found 'polices'.*Did you mean 'policies'"),
-        ("policies: randm", "grid.yaml, column policy: found 'randm'"),
+        ("polices: random", "Did you mean 'policies'"),
+        ("policies: randm", "'randm'"),
         ("clusters: 1xT4", "column policies"),
         ("policies: random\nclusters: 4yT4", "column cluster"),
-        ("policies: random\ntasks: 0", "column tasks: found 0"),
-        ("policies: random\nloads: [low, hihg]", "column loads: found 'hihg'"),
+        ("policies: random\ntasks: 0", "found 0"),
+        ("policies: random\nloads: [low, hihg]", "'hihg'"),
         ("policies: random\nseeds: many", "column seeds"),
-        ("policies: random\nintervals_s: -1", "column intervals_s"),
-        ("policies: random\npredictors: papr", "column predictors"),
-        ("policies: random\ndevices: 'no.such:thing'", "found 'no.such:thing'"),
+        ("policies: random\nintervals_s: -1", "intervals_s"),
+        ("policies: random\npredictors: papr", "predictors"),
+        ("policies: random\ndevices: 'no.such:thing'", "no.such:thing"),
+        ("policies: random\ntraces: none.csv", "none"),
         ("policies: []", "column policies"),
-        ("- random", "found a list"),
-        ("policies: [", "row 1: found no YAML"),
-        ("policies: random\nseeds: 2\nseeds: 3", r"row 3: found no YAML \('the key seeds twice'\)"),
+        ("- random", "a list"),
+        ("policies: [", "row 1"),
+        ("policies: random\nseeds: 2\nseeds: 3", "row 3"),
     ],
 )
-def test_read_grid_refuses_a_bad_grid_with_row_and_column(text: str, message: str, tmp_path: Path) -> None:
+def test_bad_grid(text: str, message: str, tmp_path: Path) -> None:
+    """A bad grid is refused with its row or column."""
     path = tmp_path / "grid.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_grid(path)
 
 
-def test_read_grid_reads_values_and_lists(tmp_path: Path) -> None:
+def test_read_grid(tmp_path: Path) -> None:
+    """`read_grid` reads values and lists."""
     path = tmp_path / "grid.yaml"
     path.write_text("policies: [random, sched-only]\nclusters: 1xT4\ntasks: [2, 3]\nintervals_s: 30\nseeds: 2\n")
     grid = read_grid(path)

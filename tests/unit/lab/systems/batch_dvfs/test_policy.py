@@ -57,7 +57,8 @@ def sizes(result, count):
         (SearchState(0, 0, 0, 1), 100.1, SearchState(0, 0, 0, 1)),
     ],
 )
-def test_next_state_in_every_branch(at, power_w, after):
+def test_next_state(at, power_w, after):
+    """The control law is as published, in every branch."""
     assert next_state(at, power_w, CAP_W, LAST, TOP) == after
 
 
@@ -66,7 +67,8 @@ def test_clipper_state(size, power_w, after):
     assert clipper_state(SearchState(size, 5, 0, LAST), power_w, CAP_W, LAST).size == after
 
 
-def test_batch_dvfs_search_by_hand():
+def test_search():
+    """The search is as computed by hand."""
     # The cap is 88 W, the band begins at 70.4 W; level 5 is 600 MHz, so that b samples take 10 + 0.36 b W:
     # 1 -> 128 (56 W) -> 192 (79 W), which is in the band, and stays.
     result = simulate("batch-dvfs")
@@ -75,7 +77,8 @@ def test_batch_dvfs_search_by_hand():
     assert result.record.intervals[-1].batch_size == 192
 
 
-def test_batch_dvfs_moves_the_clock_at_the_largest_size_only():
+def test_largest_size():
+    """BatchDVFS moves the clock at the largest size only."""
     # Four samples at most: 1 -> 3 -> 4 (11.4 W of a cap of 110 W), then a level each period up to 1000 MHz.
     result = simulate("batch-dvfs(cap=1.0,sizes=4)", 10_000.0)
     assert sizes(result, 3) == [(0.0, 1), (3.0, 3), (6.0, 4)]
@@ -83,7 +86,8 @@ def test_batch_dvfs_moves_the_clock_at_the_largest_size_only():
     assert clocks == [600, 700, 800, 900, 1000]
 
 
-def test_dvfs_only_moves_the_clock():
+def test_dvfs_only():
+    """DVFS alone changes the clock and not the batch size."""
     # 8 samples take 12.9 W at 600 MHz, of a cap of 11 W: down to 200 MHz, which takes 10.96 W.
     result = simulate("batch-dvfs:dvfs-only(cap=0.1)", 10_000.0)
     clocks = list(dict.fromkeys(row.requested_mhz for row in result.timeline.itertuples()))
@@ -91,14 +95,16 @@ def test_dvfs_only_moves_the_clock():
     assert {each.batch_size for each in result.record.intervals} == {8}
 
 
-def test_clipper_steps_up_and_falls_back():
+def test_clipper():
+    """Clipper steps up and falls back."""
     # 10 + 0.6 b W at the top clock, a cap of 16.5 W: 1, 5, 9 (15.4 W), 13 (17.8 W), 11 (16.6 W), 9, 13, ...
     result = simulate("batch-dvfs:clipper(cap=0.15)")
     assert [size for _, size in sizes(result, 7)] == [1, 5, 9, 13, 11, 9, 13]
     assert result.timeline["requested_mhz"].isna().all()
 
 
-def test_batch_dvfs_exceeds_the_cap_for_a_period_at_most():
+def test_cap():
+    """The cap is exceeded for a period at most."""
     result = simulate("batch-dvfs(cap=0.4)")
     above_s = [row.end_s - row.start_s for row in result.timeline.itertuples() if row.power_w > 0.4 * GPU.tdp_w]
     assert above_s

@@ -17,9 +17,8 @@ from heshare.world.task import Task
 
 V100 = gpu("V100-SXM2")
 ALEXNET, RESNET18, RESNET50, VGG16 = workloads("eaco")
-# Seconds per step alone, and GPU utilisation alone.
+# Seconds per step alone.
 STEP_S = {ALEXNET: 0.2778, RESNET18: 0.2808, RESNET50: 0.2878, VGG16: 0.2888}
-BUSY = {ALEXNET: 0.0472, RESNET18: 0.1117, RESNET50: 0.3661, VGG16: 0.4801}
 
 
 class NoSlowdownPredictor(DevicePredictor):
@@ -55,7 +54,8 @@ def list_intervals(result):
     return [(each.task, each.gpu, round(each.start_s, 3)) for each in rows]
 
 
-def test_history_begins_with_the_measured_sets_and_records_others():
+def test_history():
+    """The history begins with the measured sets and records others."""
     history = CoLocationHistory(DevicePredictor())
     pair = [RESNET50, ALEXNET]
     # 36.63 h together, 34.76 and 36.01 h alone.
@@ -70,7 +70,8 @@ def test_history_begins_with_the_measured_sets_and_records_others():
     assert history.times_s(V100, unseen) == [0.6, 0.5]
 
 
-def test_eaco_chooses_the_most_utilised_gpu_that_has_no_trial():
+def test_most_utilised_gpu():
+    """EaCO chooses the most utilised GPU that has no trial."""
     tasks = [
         job(0, ALEXNET, 20),
         job(1, RESNET50, 20, 10.0),  # GPU 0 has 5 %, GPU 1 nothing
@@ -81,7 +82,8 @@ def test_eaco_chooses_the_most_utilised_gpu_that_has_no_trial():
     assert list_intervals(simulate(tasks)) == [(0, 0, 0), (1, 0, 10), (2, 1, 20), (3, 1, 20_000), (4, 0, 20_010)]
 
 
-def test_eaco_tries_an_allocation_for_an_epoch_of_every_job():
+def test_trial():
+    """EaCO tries an allocation for an epoch of every job."""
     # Job 1 joins at once; the longest epoch there is a tenth of 20 h, 3.5 % slower: 7452 s.
     early, late = job(2, RESNET50, 1, 7_400.0), job(2, RESNET50, 1, 7_500.0)
     pair = [job(0, ALEXNET, 20), job(1, RESNET18, 10)]
@@ -100,12 +102,14 @@ def test_eaco_tries_an_allocation_for_an_epoch_of_every_job():
         ({"jobs_max": 2}, 1),
     ],
 )
-def test_eaco_keeps_its_limits_of_utilisation_memory_and_jobs(changed, where):
+def test_limits(changed, where):
+    """EaCO keeps its limits of utilisation, memory and jobs."""
     tasks = [job(0, ALEXNET, 20), job(1, RESNET50, 20), job(2, RESNET18, 1, 20_000.0)]
     assert list_intervals(simulate(tasks, policy=Eaco(**changed)))[2] == (2, where, 20_000)
 
 
-def test_eaco_places_a_job_where_every_deadline_is_predicted_to_hold():
+def test_deadlines():
+    """EaCO places a job where every deadline is predicted to hold."""
     # 3.5 % slower for all of its time breaks a deadline of 1.03, and not one of 1.04: the newcomer's, the host's.
     for tasks in (
         [job(0, ALEXNET, 20), job(1, RESNET18, 10, deadline=1.03)],
@@ -126,7 +130,8 @@ def test_eaco_places_a_job_where_every_deadline_is_predicted_to_hold():
     ]
 
 
-def test_eaco_undoes_an_allocation_at_the_end_of_the_epoch():
+def test_undo():
+    """EaCO undoes an allocation at the end of the epoch."""
     # Predicted to cost nothing, it costs 3.5 %. The host's epoch is 1 h and the newcomer's 0.5 h, so that the trial is
     # over after 1.035 h; the newcomer's second epoch ends at the same moment. It continues on the other GPU at once.
     tasks = [job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 5)]
@@ -137,14 +142,16 @@ def test_eaco_undoes_an_allocation_at_the_end_of_the_epoch():
     assert result.completion_s == pytest.approx([10.035 * 3600, 5.035 * 3600])
 
 
-def test_eaco_keeps_a_job_until_the_end_of_its_own_epoch():
+def test_own_epoch():
+    """EaCO keeps a job until the end of its own epoch."""
     # The host's epoch is over after 1.035 h, when the newcomer is in the middle of its first: it leaves at 2.07 h.
     result = simulate([job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 20)], predictor=NoSlowdownPredictor())
     assert list_intervals(result)[2] == (1, 1, round(2.07 * 3600, 3))
     assert result.record.intervals[0].iterations == pytest.approx(result.tasks[1].iterations / 10)
 
 
-def test_eaco_does_not_repeat_an_undone_allocation():
+def test_no_repetition():
+    """EaCO does not repeat an undone allocation."""
     # One GPU: job 1 waits for job 0 after the undo, and job 2, of the same kind, is not even tried.
     tasks = [job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 5), job(2, RESNET18, 1, 5_000.0)]
     result = simulate(tasks, gpus=1, predictor=NoSlowdownPredictor())
@@ -152,7 +159,8 @@ def test_eaco_does_not_repeat_an_undone_allocation():
     assert [start_s for task, _, start_s in list_intervals(result) if task == 1][1] == pytest.approx(10.035 * 3600)
 
 
-def test_eaco_keeps_a_gang_in_one_node_and_gives_whole_nodes_to_a_larger_one():
+def test_gangs_and_nodes():
+    """EaCO keeps a gang in one node and gives whole nodes to a larger one."""
     tasks = [job(0, VGG16, 1), job(1, ALEXNET, 1, 10.0, gpus=3), job(2, RESNET18, 1, 20.0)]
     # Node 0 has one GPU at 48 %: its other GPUs and that one make the set of highest utilisation.
     assert list_intervals(simulate(tasks, gpus=6, policy=Eaco(gpus_per_node=3)))[1:4] == [
@@ -166,7 +174,8 @@ def test_eaco_keeps_a_gang_in_one_node_and_gives_whole_nodes_to_a_larger_one():
     ]
 
 
-def test_eaco_takes_empty_gpus_of_the_node_with_the_fewest():
+def test_fewest_empty_gpus():
+    """EaCO takes empty GPUs of the node with the fewest."""
     # Nodes of two, and deadlines that no job keeps if it shares. Job 0 has node 0, job 1 a GPU of node 1.
     strict = {"deadline": 1.01}
     tasks = [job(0, VGG16, 1, gpus=2, **strict), job(1, VGG16, 9, 1.0, **strict), job(2, VGG16, 9, 3700.0, **strict)]
@@ -175,7 +184,8 @@ def test_eaco_takes_empty_gpus_of_the_node_with_the_fewest():
     assert list_intervals(result)[2:] == [(1, 2, 1), (2, 3, 3700)]
 
 
-def test_eaco_passes_over_a_job_without_candidates():
+def test_no_candidates():
+    """EaCO passes over a job without candidates."""
     # GPU 0 has 96 % after jobs 0 and 1: job 2 (two GPUs) waits for GPU 0; job 3 goes to GPU 1.
     tasks = [job(0, VGG16, 2), job(1, VGG16, 2), job(2, ALEXNET, 1, 2_000.0, gpus=2), job(3, ALEXNET, 1, 2_001.0)]
     started = {task: start_s for task, _, start_s in list_intervals(simulate(tasks))}

@@ -25,7 +25,8 @@ HIGH = made([1.0, 1.0], [2.0, 2.0])
 FREE = FikitRule(least_gap_s=0.0, launch_s=0.0)
 
 
-def test_fikit_fills_a_gap_with_what_fits_and_holds_back_what_does_not():
+def test_fill():
+    """FIKIT fills a gap with what fits and holds back what does not."""
     # High: launched at 2, runs 2..3, gap 3..5, runs 5..6. Low kernels of 0.8 and 1.5 ms, no gaps of their own.
     low = made([0.8, 1.5], [0.0, 0.0])
     found = share([Client(HIGH, requests=1), Client(low, priority=1)], FREE, pieces=20)
@@ -35,7 +36,8 @@ def test_fikit_fills_a_gap_with_what_fits_and_holds_back_what_does_not():
     assert found.rate[1] == pytest.approx(0.8 / 6)
 
 
-def test_best_fit_takes_the_most_urgent_class_first_and_its_longest_kernel_that_fits():
+def test_best_fit():
+    """Best fit takes the most urgent class first and its longest kernel that fits."""
     clients = [
         Client(HIGH, requests=1),
         Client(made([1.9], [0.1]), priority=2),
@@ -59,7 +61,8 @@ def test_best_fit_takes_the_most_urgent_class_first_and_its_longest_kernel_that_
     ]
 
 
-def test_a_gap_below_the_threshold_is_left_empty():
+def test_short_gap():
+    """A gap below the threshold is left empty."""
     high, low = made([1.0, 1.0], [0.09, 0.11]), chain("low", [0.01 * MS], [0.0])
     found = share([Client(high, requests=2), Client(low, priority=1)], FikitRule(launch_s=0.0), pieces=99)
     gaps = [start for one, start, _ in timeline(found) if one == 1]
@@ -69,7 +72,8 @@ def test_a_gap_below_the_threshold_is_left_empty():
     assert max(gaps) == pytest.approx(2.3)
 
 
-def test_when_the_urgent_kernel_comes_early_it_waits_for_one_kernel_at_most():
+def test_early_kernel():
+    """When the urgent kernel comes early it waits for one kernel at most."""
     # Two kernels of one identity, gaps of 1 and 3: both are expected to leave 2, so the first gap is over-filled.
     high = made([1.0, 1.0], [1.0, 3.0], kernel=[0, 0])
     low = chain("low", [0.6 * MS], [0.0])
@@ -82,7 +86,8 @@ def test_when_the_urgent_kernel_comes_early_it_waits_for_one_kernel_at_most():
     assert timeline(blind)[-2:] == [(1, 5.2, 5.8), (0, 5.8, 6.8)]
 
 
-def test_between_requests_the_others_run_freely_and_a_request_waits_for_one_kernel():
+def test_between_requests():
+    """Between requests the others run freely and a request waits for one kernel."""
     high, low = chain("high", [1.0 * MS], [0.0]), chain("low", [0.8 * MS], [0.0])
     found = share([Client(high, 2, 0, (1.0 * MS, 3.0 * MS)), Client(low, priority=1)], FREE, pieces=20)
     assert timeline(found) == [
@@ -95,14 +100,16 @@ def test_between_requests_the_others_run_freely_and_a_request_waits_for_one_kern
     assert found.jct_s[0] == pytest.approx([1.6 * MS, 1.4 * MS])
 
 
-def test_equal_priorities_run_in_order_of_launch():
+def test_equal_priorities():
+    """Equal priorities run in order of launch."""
     clients = [Client(made([1.0], [0.5]), 2, 3), Client(made([1.0], [0.2]), 2, 3)]
     found = share(clients, FREE, pieces=20)
     # Launched at 0.5 and 0.2; then 1.2 + 0.2 and 2.2 + 0.5.
     assert timeline(found) == [(1, 0.2, 1.2), (0, 1.2, 2.2), (1, 2.2, 3.2), (0, 3.2, 4.2)]
 
 
-def test_interception_costs_host_time_with_each_launch():
+def test_interception():
+    """Interception costs host time with each launch."""
     plain = KernelTrace(
         "t", np.full(4, MS), np.ones(4), np.zeros(4, int), np.full(4, 2 * MS), np.array([0, 0, 0, 1], bool)
     )
@@ -110,20 +117,23 @@ def test_interception_costs_host_time_with_each_launch():
     assert found.jct_s[0] == pytest.approx([9.4 * MS] * 3)
 
 
-def test_time_slices_take_turns_and_interrupt_kernels():
+def test_time_slices():
+    """Time slices take turns and interrupt kernels."""
     a, b = chain("a", [3.0 * MS], [0.0]), chain("b", [5.0 * MS], [0.0])
     found = share([Client(a, requests=1), Client(b, requests=1)], TimeSliceRule(2 * MS, 0.5 * MS), pieces=20)
     assert timeline(found) == [(0, 0.0, 2.0), (1, 2.5, 4.5), (0, 5.0, 6.0), (1, 6.5, 9.5)]
 
 
-def test_a_process_with_a_gap_loses_the_gpu_for_a_whole_slice():
+def test_gap_and_slice():
+    """A process with a gap loses the GPU for a whole slice."""
     # The host of a waits after each kernel: every gap of 0.1 ms costs it a slice of b.
     a, b = made([0.5, 0.5], [0.1, 0.1]), chain("b", [10.0 * MS], [0.0])
     found = share([Client(a, requests=1), Client(b)], TimeSliceRule(2 * MS, 0.0), pieces=20)
     assert timeline(found) == [(1, 0.0, 2.0), (0, 2.0, 2.5), (1, 2.5, 4.5), (0, 4.5, 5.0)]
 
 
-def test_under_mps_kernels_that_fit_run_at_full_speed_and_others_are_slowed_alike():
+def test_mps():
+    """Under MPS kernels that fit run at full speed and others are slowed alike."""
     a, b = made([2.0], [0.0], sms=0.75), made([3.0], [0.0], sms=0.75)
     found = share([Client(a, requests=1), Client(b, requests=1)], MpsRule(), pieces=20)
     # Together they want 1.5 of the GPU: 2 ms take 3; the other has 1 ms left and the GPU alone.
@@ -136,7 +146,8 @@ def test_under_mps_kernels_that_fit_run_at_full_speed_and_others_are_slowed_alik
     "how", [TimeSliceRule(), OneQueueRule(), MpsRule(), FikitRule(launch_s=0.0)], ids=lambda how: type(how).__name__
 )
 @pytest.mark.parametrize("name", ["mobilenetv2", "resnet50"])
-def test_share_of_one_client_takes_its_time_alone(how, name):
+def test_one_client(how, name):
+    """One client takes its time alone."""
     trace = traces()[name]
     found = share([Client(trace, requests=3)], how)
     assert found.jct_s[0] == pytest.approx([trace.alone()[1]] * 3)

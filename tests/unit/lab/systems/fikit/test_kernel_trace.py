@@ -15,14 +15,16 @@ def hosted(duration_s, host_s, waits):
     )
 
 
-def test_a_host_that_runs_ahead_leaves_gaps_only_where_kernels_are_shorter_than_a_launch():
+def test_host_ahead():
+    """A host that runs ahead leaves gaps only where kernels are shorter than a launch."""
     # Launches at 2, 4, 6; kernels 2..3, 4..9, 9..10: a gap of 1 after the first, of 2 before the next iteration.
     gaps_s, alone_s = hosted([1.0, 5.0, 1.0], 2.0, [0, 0, 1]).alone()
     assert gaps_s.tolist() == [1.0, 0.0, 2.0]
     assert alone_s == 10.0
 
 
-def test_a_host_that_waits_launches_only_after_the_kernel_has_ended():
+def test_host_waits():
+    """A host that waits launches only after the kernel has ended."""
     # 2..3, launched at 5: 5..10, launched at 12: 12..13.
     gaps_s, alone_s = hosted([1.0, 5.0, 1.0], 2.0, [1, 1, 1]).alone()
     assert gaps_s.tolist() == [2.0, 2.0, 2.0]
@@ -30,7 +32,8 @@ def test_a_host_that_waits_launches_only_after_the_kernel_has_ended():
 
 
 @pytest.mark.parametrize(("waits", "places"), [(1, [7]), (2, [3, 7]), (3, [2, 5, 7]), (8, list(range(8)))])
-def test_with_waits_spreads_waits_evenly_up_to_the_last_kernel(waits, places):
+def test_with_waits(waits, places):
+    """`with_waits` spreads waits evenly up to the last kernel."""
     made = hosted([1.0] * 8, 0.5, [0] * 7 + [1]).with_waits(waits)
     assert np.flatnonzero(made.waits).tolist() == places
 
@@ -43,7 +46,8 @@ def row(position, duration_us, gap_us, *, kernels=3, grid="54x2x1", kernel="gemm
 ROWS = (row(0, 10.0, 5.0), row(1, 20.0, -2.0, grid="27x1x1"), row(2, 30.0, 0.0, grid="", kernel="copy"))
 
 
-def test_trace_of_takes_the_recorded_time_alone():
+def test_time_alone():
+    """`trace_of` takes the recorded time alone."""
     trace = trace_of(ROWS)
     gaps_s, alone_s = trace.alone()
     assert 1e6 * gaps_s == pytest.approx([5.0, 0.0, 0.0])
@@ -52,7 +56,8 @@ def test_trace_of_takes_the_recorded_time_alone():
     assert 1e6 * found.end_s == pytest.approx(4 * 65.0)
 
 
-def test_a_host_that_runs_ahead_has_launched_the_next_kernel_when_one_is_delayed():
+def test_delayed_kernel():
+    """A host that runs ahead has launched the next kernel when one is delayed."""
     # The first is delayed by 8 us: the gap of 5 us is gone.
     other = trace_of([row(0, 8.0, 0.0, kernels=1)])
     clients = [Client(other, requests=1), Client(trace_of(ROWS), requests=1, priority=1)]
@@ -60,7 +65,8 @@ def test_a_host_that_runs_ahead_has_launched_the_next_kernel_when_one_is_delayed
     assert [1e6 * start for one, start, _ in found.pieces.tolist() if one == 1][:2] == pytest.approx([8.0, 18.0])
 
 
-def test_trace_of_counts_sms_and_identities():
+def test_sms_and_identities():
+    """`trace_of` counts SMs and identities."""
     trace = trace_of((row(0, 1.0, 0.0), row(1, 1.0, 0.0), *ROWS[2:]))
     assert trace.sms.tolist() == [1.0, 1.0, 1.0]
     assert trace_of(ROWS).sms[1] == 27 / 108

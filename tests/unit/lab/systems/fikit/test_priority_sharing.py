@@ -18,23 +18,27 @@ HIGH = GpuDemand(0, busy=0.4, idle=0.5, gap_s=10.0, residual_s=1.0, longest_s=3.
 LOW = GpuDemand(1, busy=1.0, idle=0.0, gap_s=0.0, residual_s=2.0, longest_s=4.0, iteration_s=50.0)
 
 
-def test_speeds_of_one_filler_by_hand():
+def test_one_filler():
+    """The speed of one filler is as computed by hand."""
     # Half the time lies in gaps of 10 s; of each, 2 s stay empty: 0.5 x 0.8 = 0.4 of the GPU, of which it wants all.
     assert speeds([HIGH, LOW]) == pytest.approx([1.0, 0.4])
     assert speeds([LOW, HIGH]) == pytest.approx([0.4, 1.0])
 
 
-def test_speeds_of_a_filler_that_continues_at_its_own_pace():
+def test_own_pace():
+    """A filler may continue at its own pace."""
     # 4 of 10 s are waiting work, the other 6 at half pace: 7 of 10; times 0.8 of the gap and half the time; wants 0.5.
     short = replace(LOW, busy=0.5, iteration_s=4.0)
     assert speeds([HIGH, short]) == pytest.approx([1.0, 0.5 * 0.7 * 0.8 / 0.5])
 
 
-def test_speeds_are_zero_with_a_kernel_longer_than_the_gaps():
+def test_long_kernel():
+    """Speeds are zero with a kernel longer than the gaps."""
     assert speeds([HIGH, replace(LOW, longest_s=10.5)]) == [1.0, 0.0]
 
 
-def test_speeds_of_fillers_of_one_class_and_of_the_next():
+def test_classes():
+    """Fillers of one class share the gaps; the next class has what is left."""
     small = replace(LOW, busy=0.1)
     # 0.4 for two that want 0.1 and 1.0: both at 0.4 / 1.1 of their speed; nothing of the idle time is counted twice.
     paced = (10.0 * 1.0) / 10.0
@@ -45,8 +49,8 @@ def test_speeds_of_fillers_of_one_class_and_of_the_next():
     assert found[2] == pytest.approx((0.5 - 0.1) * 0.8)
 
 
-def test_speeds_agree_with_the_kernel_loop_over_all_pairs():
-    """Share of the GPU that the filler gets, over all pairs of traces and gaps of 0 to 10 ms before an iteration."""
+def test_kernel_loop():
+    """Speeds agree with the kernel loop, over all pairs of traces and gaps of 0 to 10 ms before an iteration."""
     rule, off, found = FikitRule(), [], []
     for first_s in (0.0, 1e-3, 3e-3, 10e-3):
         for high in traces().values():
@@ -65,7 +69,8 @@ def test_speeds_agree_with_the_kernel_loop_over_all_pairs():
     assert np.max(off) < 0.06
 
 
-def test_the_urgent_task_on_an_emulated_gpu_runs_as_if_alone_and_the_filler_takes_the_rest():
+def test_emulated_gpu():
+    """The urgent task on an emulated GPU runs as if alone and the filler takes the rest."""
     # mobilenet is host-bound on an A100: most of its time the GPU is idle.
     urgent, filler = (
         Resident(Workload(name, 8), sharing=f"priority-{level}") for level, name in enumerate(("mobilenet", "resnet50"))
@@ -79,7 +84,8 @@ def test_the_urgent_task_on_an_emulated_gpu_runs_as_if_alone_and_the_filler_take
     assert 1.0 < alone / plain < 1.05
 
 
-def test_a_task_that_starves_makes_no_progress_and_goes_on_once_it_can():
+def test_starving_task():
+    """A task that starves makes no progress and goes on once it can."""
     device = EmulatedDevice(gpu("V100"))
     device.start_as(0, Resident(Workload("bert_large", 8), sharing="priority-0"), 100.0)
     device.start_as(1, Resident(Workload("vgg19", 8), sharing="priority-4"), 100.0)

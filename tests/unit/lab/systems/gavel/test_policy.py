@@ -32,7 +32,8 @@ def list_intervals(result):
     return [(each.task, each.gpu, round(each.start_s)) for each in rows]
 
 
-def test_gavel_packs_pairs_only_when_no_gpu_is_free():
+def test_pairs():
+    """Gavel packs pairs only when no GPU is free."""
     tasks = [job(0, ALEXNET, 1), job(1, RESNET18, 1), job(2, RESNET50, 1), job(3, ALEXNET, 1), job(4, ALEXNET, 1)]
     for policy in (FifoPacked(), Gandiva()):
         first = list_intervals(simulate(tasks, policy, gpus=2))[:4]
@@ -41,7 +42,8 @@ def test_gavel_packs_pairs_only_when_no_gpu_is_free():
         assert {gpu for _, gpu, _ in first[2:]} == {0, 1}
 
 
-def test_fifo_packed_takes_the_best_partner_above_its_threshold():
+def test_best_partner():
+    """FIFO_packed takes the best partner above its threshold."""
     # The pair's sum of speeds: 1.932 with either of two light hosts unless it was measured; ResNet-50 and AlexNet were
     # (3.52 % slower, 1.932), VGG-16 and AlexNet as well (3.00 %, 1.942): the latter is the best.
     tasks = [job(0, RESNET50, 9), job(1, VGG16, 9), job(2, ALEXNET, 1)]
@@ -50,7 +52,8 @@ def test_fifo_packed_takes_the_best_partner_above_its_threshold():
     assert list_intervals(simulate(tasks, FifoPacked(threshold=1.94), gpus=2))[2] == (2, 1, 0)
 
 
-def test_gavel_does_not_make_or_splits_a_pair_slower_than_one_job_alone():
+def test_slow_pair():
+    """A pair that is slower than one job alone is not made, or split."""
     tasks = [Task(0, HEAVY, 50_000.0), Task(1, HEAVY, 20_000.0)]
     alone_s = DevicePredictor().solo([HEAVY], V100).time_s[0, 0]
     first_s = round(50_000 * alone_s)
@@ -63,7 +66,8 @@ def test_gavel_does_not_make_or_splits_a_pair_slower_than_one_job_alone():
     assert list_intervals(simulate(tasks, Gandiva(least=0.9))) == [(0, 0, 0), (1, 0, 0)]
 
 
-def test_gavel_places_a_gang_on_the_fullest_node_that_suffices_and_pairs_gangs_of_equal_size():
+def test_gangs():
+    """Gavel places a gang on the fullest node that suffices and pairs gangs of equal size."""
     # Nodes of four: job 0 takes one GPU of node 0, so that job 1 (2 GPUs) goes beside it, job 2 (4 GPUs) to node 1.
     tasks = [job(0, ALEXNET, 9), job(1, RESNET18, 9, gpus=2), job(2, VGG16, 9, gpus=4), job(3, ALEXNET, 1, gpus=2)]
     found = list_intervals(simulate(tasks, FifoPacked(gpus_per_node=4), gpus=8))
@@ -71,7 +75,8 @@ def test_gavel_places_a_gang_on_the_fullest_node_that_suffices_and_pairs_gangs_o
     assert found[7:] == [(3, 1, 0), (3, 2, 0)]
 
 
-def test_gavel_starts_no_task_behind_one_that_must_wait():
+def test_order():
+    """Gavel starts no task behind one that must wait."""
     tasks = [job(0, ALEXNET, 1), job(1, ALEXNET, 1, gpus=2), job(2, RESNET18, 1, 1.0)]
     assert list_intervals(simulate(tasks, FifoPacked(), gpus=2)) == [
         (0, 0, 0),

@@ -45,16 +45,19 @@ def list_intervals(result):
         (102.1, 0.9, "slower"),
     ],
 )
-def test_feedback_move_of_power_and_latency(power_w, latency, move):
+def test_feedback_move(power_w, latency, move):
+    """The move of the control law depends on power and latency."""
     assert feedback_move(power_w, 100.0, latency) == move
 
 
 @pytest.mark.parametrize(("power_w", "steps"), [(79, 10), (85, 5), (94, 2), (95, 1), (100, 1), (104, 1), (106, 2)])
-def test_clock_steps_of_power(power_w, steps):
+def test_clock_steps(power_w, steps):
+    """The steps of the clock depend on the distance of power to the cap."""
     assert clock_steps(power_w, 100.0) == steps
 
 
-def test_morak_lowers_the_clock_until_the_cap_is_kept():
+def test_cap():
+    """Morak lowers the clock until the cap is kept."""
     # Cap 88 W. 800 MHz draws 90 W, over 1.02 x 88; 700 draws 80 W, below 0.95 x 88, but 800 has broken the cap.
     result = simulate(Morak(k=1, cap=0.8), 10.0)
     assert clocks(result) == [(0.0, 800), (1.0, 700)]
@@ -62,25 +65,29 @@ def test_morak_lowers_the_clock_until_the_cap_is_kept():
     assert result.energy_active_j == pytest.approx(90.0 + 80.0 * 9.2 / 0.7)
 
 
-def test_morak_raises_the_clock_while_power_is_below_the_band():
+def test_below_band():
+    """Morak raises the clock while power is below the band."""
     # Cap 110 W. 90 W is 18 % off: five steps, of which the grid has two. 110 W is in the band.
     assert clocks(simulate(Morak(k=1, cap=1.0), 10.0)) == [(0.0, 800), (1.0, 1000)]
 
 
-def test_morak_returns_into_the_band_after_one_period_over_the_cap():
+def test_return_to_band():
+    """Morak returns into the band after one period over the cap."""
     # Cap 99 W. 90 W is 9 % off: two steps, to 110 W. Over: 890 MHz would keep 99 W, so 800. Two steps again, but not
     # to where it broke the cap: 900 MHz, 100 W, within 1.02 x 99 and over 0.95 x 99.
     result = simulate(Morak(k=1, cap=0.9), 30.0)
     assert clocks(result) == [(0.0, 800), (1.0, 1000), (2.0, 800), (3.0, 900)]
 
 
-def test_morak_holds_the_clock_in_the_band_unless_a_limit_is_missed():
+def test_held_clock():
+    """Morak holds the clock in the band unless a limit is missed."""
     # Cap 93.5 W, band from 88.8 W: 800 MHz and 1.25 s an iteration are held under a limit of 1.5 s, not under 1.2 s.
     assert clocks(simulate(Morak(k=1, cap=0.85), 10.0)) == [(0.0, 800)]
     assert clocks(simulate(Morak(k=1, cap=0.85, limit=1.2), 10.0))[:2] == [(0.0, 800), (1.0, 900)]
 
 
-def test_morak_raises_the_clock_again_after_a_change_of_the_co_runners():
+def test_changed_residents():
+    """Morak raises the clock again after a change of the co-runners."""
     # As above for the first task. For the second, from t = 14.14, 800 MHz is open again: 900 is tried (100 W, over),
     # 700 keeps the cap, 800 is tried (90 W, over), and 700 stays.
     result = simulate(Morak(k=1, cap=0.8), [Task(0, LIGHT, 10.0), Task(1, LIGHT, 10.0)])
@@ -90,14 +97,16 @@ def test_morak_raises_the_clock_again_after_a_change_of_the_co_runners():
 
 
 @pytest.mark.parametrize(("k", "pct"), [(1, 100), (3, 33), (4, 25)])
-def test_morak_gives_equal_shares(k, pct):
+def test_equal_shares(k, pct):
+    """Morak gives equal shares."""
     tasks = [Task(index, LIGHT, 1.0) for index in range(6)]
     result = simulate(Morak(k=k, cap=2.0), tasks, ONE_CLOCK)
     assert {each.mps_pct for each in result.record.intervals} == {pct}
     assert max(result.timeline["tasks"]) == k
 
 
-def test_morak_starts_no_task_before_one_that_waits_for_memory():
+def test_memory():
+    """Morak starts no task before one that waits for memory."""
     gpu = toy_gpu(memory_mib=1.5 * memory_mib(HEAVY), clocks_mhz=(1000,))
     result = simulate(Morak(k=2, cap=2.0), [Task(0, HEAVY, 2.0), Task(1, HEAVY, 2.0), Task(2, LIGHT, 1.0)], gpu)
     assert [(task, start_s) for task, start_s, *_ in sorted(list_intervals(result))] == [
@@ -107,7 +116,8 @@ def test_morak_starts_no_task_before_one_that_waits_for_memory():
     ]
 
 
-def test_morak_changes_batch_sizes_of_tasks_that_allow_it():
+def test_batch_size():
+    """Morak changes batch sizes of tasks that allow it."""
     # 110 W under a cap of 220 W, 1 s of a limit of 1.5 s: time to spare, so the batch grows, once a period. An
     # iteration of the toy card takes as long whatever its size: 40 of size 4 are 20 of size 8, 10 of size 16.
     result = simulate(Morak(k=1, cap=2.0, elastic=True), 40.0, ONE_CLOCK)
@@ -117,7 +127,8 @@ def test_morak_changes_batch_sizes_of_tasks_that_allow_it():
     assert sum(each.iterations for each in result.record.intervals) == pytest.approx(40.0)
 
 
-def test_morak_does_not_return_to_a_batch_size_that_missed_a_limit():
+def test_missed_batch_size():
+    """Morak does not return to a batch size that missed a limit."""
     # Two tasks take turns, 2 s an iteration, over the limit of 1.5 s at the only clock: the batch shrinks to 1.
     result = simulate(Morak(k=2, cap=2.0, elastic=True), [Task(0, LIGHT, 5.0), Task(1, LIGHT, 5.0)], ONE_CLOCK)
     sizes = [each.batch_size for each in result.record.intervals if each.task == 0]
@@ -125,13 +136,15 @@ def test_morak_does_not_return_to_a_batch_size_that_missed_a_limit():
 
 
 @pytest.mark.parametrize(("sizes", "largest"), [(8, 8), (20, 16), (256, 256)])
-def test_morak_takes_no_larger_inference_batch_size_than_it_may(sizes, largest):
+def test_largest_batch_size(sizes, largest):
+    """Morak takes no larger inference batch size than it may."""
     # Power never nears the cap and time does not grow with the batch, so that the size rises until the end of its list.
     result = simulate(Morak(k=1, cap=2.0, elastic=True, sizes=sizes), 4000.0, ONE_CLOCK)
     assert max(each.batch_size for each in result.record.intervals) == largest
 
 
-def test_morak_begins_at_the_smallest_batch_size_of_its_tasks():
+def test_smallest_batch_size():
+    """Morak begins at the smallest batch size of its tasks."""
     # Sizes 4 and 16 miss the limit in turns. All residents get one size: the next below the smallest, 2.
     large = replace(LIGHT, batch_size=16)
     result = simulate(Morak(k=2, cap=2.0, elastic=True), [Task(0, LIGHT, 5.0), Task(1, large, 5.0)], ONE_CLOCK)

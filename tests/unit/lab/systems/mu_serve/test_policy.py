@@ -40,11 +40,13 @@ def clocks(result):
 @pytest.mark.parametrize(
     ("at", "missed", "after"), [(5, False, 4), (0, False, 0), (0, True, 3), (1, True, 4), (2, True, 5), (5, True, 5)]
 )
-def test_miad_of_met_and_missed_limits(at, missed, after):
+def test_miad(at, missed, after):
+    """The clock falls by one place where limits are met and rises by half where one is missed."""
     assert miad(at, missed, CLOCKS) == after
 
 
-def test_mu_serve_lowers_the_clock_until_the_limit_is_missed_once():
+def test_lower_clock():
+    """μ-Serve lowers the clock until the limit is missed once."""
     # 600 MHz takes 1.67 s of 1.5 s: up by half to 900 MHz, down again to 700 MHz, and not back to 600 MHz.
     result = simulate(MuServe(), 20.0)
     trace = [1000, 900, 800, 700, 600, 900, 800, 700]
@@ -53,14 +55,16 @@ def test_mu_serve_lowers_the_clock_until_the_limit_is_missed_once():
     assert result.makespan_s == pytest.approx(7.0 + (20.0 - done) / 0.7)
 
 
-def test_mu_serve_begins_each_task_at_the_top_clock():
+def test_top_clock():
+    """μ-Serve begins each task at the top clock."""
     result = simulate(MuServe(dt_s=100.0), [Task(0, SENSITIVE, 200.0), Task(1, SENSITIVE, 200.0)])
     # 100 s at 1000 MHz, 111.1 s more at 900, 800 ... ; whatever the first ended with, the second begins at the top.
     second = next(each for each in result.record.intervals if each.task == 1)
     assert (second.start_s, 1000) in clocks(result)
 
 
-def test_mu_serve_that_limits_responses_passes_its_clock_from_task_to_task():
+def test_responses():
+    """With limits of responses the clock passes from task to task."""
     # An iteration a task, one each 2 s. At 600 MHz it takes 1.67 s of 1.5 s: up by half to 900 MHz.
     tasks = [Task(index, SENSITIVE, 1.0, 2.0 * index) for index in range(7)]
     result = simulate(MuServe(latency="response", dt_s=2.0), tasks)
@@ -68,7 +72,8 @@ def test_mu_serve_that_limits_responses_passes_its_clock_from_task_to_task():
     assert [changes[time_s] for time_s in (0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0)] == [1000, 900, 800, 700, 600, 900, 800]
 
 
-def test_mu_serve_that_limits_responses_counts_waiting_and_holds_the_clock_without_responses():
+def test_no_responses():
+    """With limits of responses waiting counts, and the clock is held without responses."""
     # Both arrive at 0; the second waits 1 s, so that its response of 2 s misses 1.5 s and the clock stays at the top.
     tasks = [Task(0, SENSITIVE, 1.0), Task(1, SENSITIVE, 1.0), Task(2, SENSITIVE, 1.0, 10.0)]
     result = simulate(MuServe(latency="response", dt_s=2.5), tasks)
@@ -78,7 +83,8 @@ def test_mu_serve_that_limits_responses_counts_waiting_and_holds_the_clock_witho
     assert sorted(set(steps), reverse=True) == [1000, 900], "one response, one step, whatever the time until the next"
 
 
-def test_mu_serve_runs_one_task_at_a_time_and_the_shortest_first():
+def test_shortest_first():
+    """μ-Serve runs one task at a time and the shortest first."""
     tasks = [Task(0, SENSITIVE, 3.0), Task(1, SENSITIVE, 1.0), Task(2, SENSITIVE, 2.0)]
     shortest, fifo = simulate(MuServe(), tasks, ONE_CLOCK), simulate(MuServe(order="fifo"), tasks, ONE_CLOCK)
     assert [(each.task, each.start_s, each.mps_pct) for each in shortest.record.intervals] == [
@@ -90,14 +96,16 @@ def test_mu_serve_runs_one_task_at_a_time_and_the_shortest_first():
 
 
 @pytest.mark.parametrize(("scope", "trace"), [("gpu", [700, 700]), ("task", [500, 700])])
-def test_mu_serve_by_prediction_uses_the_least_clock_for_all_hosted_tasks(scope, trace):
+def test_by_prediction(scope, trace):
+    """μ-Serve by prediction uses the least clock for all hosted tasks."""
     policy = MuServe(mode="oracle", scope=scope)
     assert policy.tick_s is None
     tasks = [Task(0, INDIFFERENT, 1.0), Task(1, SENSITIVE, 9.0)]
     assert [mhz for _, mhz in clocks(simulate(policy, tasks, predictor=IndifferentPredictor()))] == trace
 
 
-def test_mu_serve_without_control_runs_the_shortest_first_at_the_default_clock():
+def test_no_control():
+    """μ-Serve without control runs the shortest first at the default clock."""
     tasks = [Task(number, SENSITIVE, iterations) for number, iterations in enumerate((30.0, 10.0, 20.0))]
     result = simulate(make("mu-serve:no-control"), tasks)
     assert result.timeline["requested_mhz"].isna().all()

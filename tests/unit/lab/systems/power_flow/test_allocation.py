@@ -18,7 +18,8 @@ RIGID = AllocationOptions((1,), 2 * OPTIONS.time_s[:1], 2 * OPTIONS.energy_j[:1]
 WIDE = AllocationOptions((2, 4), OPTIONS.time_s, OPTIONS.energy_j)
 
 
-def test_moves_are_ordered_by_priority():
+def test_moves():
+    """Moves are ordered by priority."""
     # More GPUs: 8 s to 5 s is a gain of 3/8, 8 J to 18 J costs 10/8; the clock: 3/8 for 12/8.
     assert moves(7, OPTIONS, Allocation(0, 1)) == [
         Move(pytest.approx(-0.3), 7, Allocation(1, 1), Allocation(0, 1), 1, 10.0),
@@ -29,7 +30,8 @@ def test_moves_are_ordered_by_priority():
     assert moves(7, OPTIONS, Allocation(1, 2)) == []
 
 
-def test_moves_leaves_out_what_gains_no_time():
+def test_no_gain():
+    """Moves that gain no time are left out."""
     slower = AllocationOptions((1, 2), np.array([[5.0], [5.0]]), np.array([[5.0], [4.0]]))
     assert moves(0, slower, Allocation(0, 0)) == []
     # Four GPUs are faster where two are not.
@@ -39,7 +41,8 @@ def test_moves_leaves_out_what_gains_no_time():
     ]
 
 
-def test_admit_passes_over_jobs_that_do_not_fit():
+def test_admit():
+    """Jobs that do not fit are passed over."""
     options = {0: OPTIONS, 1: WIDE, 2: RIGID}
     assert admit(options, [0, 1, 2], 2) == {0: Allocation(0, 1), 2: Allocation(0, 1)}
     assert admit(options, [1, 0, 2], 2) == {1: Allocation(0, 1)}
@@ -64,7 +67,8 @@ def test_admit_passes_over_jobs_that_do_not_fit():
         (1, math.inf, {0: (1, 2), 2: (0, 2)}),
     ],
 )
-def test_grow_makes_moves_by_priority_while_gpus_and_energy_last(gpus, budget_j, expected):
+def test_grow(gpus, budget_j, expected):
+    """Moves are made by priority while GPUs and energy last."""
     options = {0: OPTIONS, 2: RIGID}
     assert grow(options, admit(options, [0, 2], 2), gpus, budget_j) == expected
 
@@ -84,7 +88,8 @@ def option_sets(draw):
 
 @settings(max_examples=80, deadline=None)
 @given(options=option_sets(), gpus=st.integers(1, 16), budget_j=st.floats(0, 500))
-def test_grow_keeps_gpus_and_budget(options, gpus, budget_j):
+def test_gpus_and_budget(options, gpus, budget_j):
+    """GPUs and the budget are kept, and the order of jobs does not matter."""
     started = admit(options, sorted(options), gpus)
     free = gpus - sum(options[job].widths[at.width] for job, at in started.items())
     grown = grow(options, started, free, budget_j)

@@ -12,7 +12,8 @@ from heshare.world.cluster import Cluster
 EIGHT = [range(8)]
 
 
-def test_allocate_splits_the_smallest_block_that_fits():
+def test_allocate():
+    """The smallest block that fits is split; free neighbours are joined."""
     buddy = BuddyAllocator(EIGHT)
     assert buddy.allocate(0, 1) == (0,)
     assert buddy.free_blocks == [Block(1, 0, 1), Block(2, 0, 2), Block(4, 0, 4)]
@@ -30,7 +31,8 @@ def test_allocate_splits_the_smallest_block_that_fits():
     assert buddy.free_blocks == [Block(8, 0, 0)]
 
 
-def test_allocate_gives_whole_nodes_for_more_than_a_node():
+def test_whole_nodes():
+    """More than a node is given in whole nodes."""
     buddy = BuddyAllocator([range(4), range(4, 8), range(8, 12)])
     assert buddy.occupied(6) == 8
     assert buddy.allocate(0, 6) == (0, 1, 2, 3, 4, 5)
@@ -39,7 +41,8 @@ def test_allocate_gives_whole_nodes_for_more_than_a_node():
     assert buddy.free_blocks == [Block(4, 2, 0)], "a request that does not fit takes nothing"
 
 
-def test_make_room_moves_the_fewest_gpus():
+def test_make_room():
+    """Room is made by moving the fewest GPUs."""
     buddy = BuddyAllocator([range(4), range(4, 8)])
     for owner, gpus in enumerate((2, 1, 2, 1, 1, 1)):
         buddy.allocate(owner, gpus)
@@ -58,7 +61,8 @@ def test_make_room_moves_the_fewest_gpus():
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     steps=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12)), max_size=40),
 )
-def test_buddy_blocks_never_overlap_stay_aligned_and_are_joined(sizes, steps):
+def test_any_requests(sizes, steps):
+    """After any requests blocks never overlap, are aligned, and are joined."""
     nodes, at = [], 0
     for size in sizes:
         nodes.append(range(at, at + size))
@@ -108,13 +112,15 @@ def placed(wanted, before):
     return reallocate(buddy, wanted), buddy
 
 
-def test_reallocate_moves_jobs_that_grow_and_stops_jobs_that_are_not_planned():
+def test_grown_and_stopped_jobs():
+    """Jobs that grow are moved, and jobs that are not planned are stopped."""
     found, buddy = placed({1: 4, 3: 2}, {1: 2, 2: 1})
     assert found == ([2], [1], [3])
     assert buddy.allocations() == {1: (0, 1, 2, 3), 3: (4, 5)}
 
 
-def test_reallocate_makes_room_and_leaves_out_what_does_not_fit():
+def test_reallocate():
+    """Room is made, and what does not fit is left out."""
     # One GPU taken in each node: four GPUs in one node need one of the two to move.
     buddy = BuddyAllocator([range(4), range(4, 8)])
     for job, gpus in ((0, 2), (1, 2), (2, 1)):
@@ -125,7 +131,8 @@ def test_reallocate_makes_room_and_leaves_out_what_does_not_fit():
     assert buddy.allocations() == {1: (2, 3), 2: (0,), 3: (4, 5, 6, 7)}
 
 
-def test_move_order_waits_for_free_places_and_breaks_circles():
+def test_move_order():
+    """Moves wait for free places, and circles are broken."""
     had = {1: (0,), 2: (1,), 3: (2,)}
     assert move_order({1: (1,), 2: (2,), 3: (3,)}, had) == ([3, 2, 1], [])
     assert move_order({1: (1,), 2: (0,)}, had) == ([2], [1]), "1 stops, 2 moves, 1 starts"
@@ -138,7 +145,8 @@ def test_move_order_waits_for_free_places_and_breaks_circles():
     before=st.lists(st.sampled_from([1, 1, 2, 4]), max_size=6),
     wanted=st.dictionaries(st.integers(0, 9), st.sampled_from([1, 2, 4, 8]), max_size=8),
 )
-def test_reallocated_jobs_never_share_a_gpu_on_the_way(before, wanted):
+def test_no_shared_gpu(before, wanted):
+    """Reallocated jobs never share a GPU on the way."""
     buddy = BuddyAllocator([range(8), range(8, 16)])
     for job, gpus in enumerate(before):
         buddy.allocate(job, gpus)
@@ -154,7 +162,8 @@ def test_reallocated_jobs_never_share_a_gpu_on_the_way(before, wanted):
     assert there == {gpu: job for job, gpus in after.items() for gpu in gpus}
 
 
-def test_make_pools_makes_nodes_of_one_type():
+def test_make_pools():
+    """Nodes have GPUs of one type."""
     cluster = Cluster((FAST, FAST, SLOW, FAST, SLOW))
     assert nodes(cluster, 2) == [(0, 1), (3,), (2, 4)]
     assert [(pool.gpu, pool.gpus) for pool in make_pools(cluster, 2)] == [(FAST, (0, 1, 3)), (SLOW, (2, 4))]

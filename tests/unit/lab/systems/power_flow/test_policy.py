@@ -59,14 +59,16 @@ def clocks(result):
         (1.0, 1000, 25.0, 11_000.0),
     ],
 )
-def test_power_flow_gives_an_elastic_job_the_gpus_and_clock_of_its_budget(budget, mhz, end_s, energy_j):
+def test_elastic_job(budget, mhz, end_s, energy_j):
+    """PowerFlow gives an elastic job the GPUs and clock of its budget."""
     result = simulate([Task(0, WORK, 100.0, widths=(2, 4))], 4, PowerFlow(budget=budget))
     assert list_intervals(result) == [(0, each, 0.0, end_s) for each in range(4)]
     assert {each.requested_mhz for each in result.record.segments} == {mhz}
     assert result.energy_active_j == pytest.approx(energy_j)
 
 
-def test_power_flow_shares_the_budget_among_all_admitted_jobs():
+def test_shared_budget():
+    """PowerFlow shares the budget among all admitted jobs."""
     # 50 and 100 iterations on a GPU each: 16.5 kJ at the top clock, 6.75 kJ at the low one; raising a clock gains the
     # same per energy for both and costs 3.25 and 6.5 kJ. At 0.7 (11.55 kJ) the first job's fits (10 kJ), at 0.9 (14.85)
     # that alone does too; once it is done, the second one plans with its own budget and stays low.
@@ -78,7 +80,8 @@ def test_power_flow_shares_the_budget_among_all_admitted_jobs():
         assert clocks(result) == [("Toy-0", 0.0, 1000), ("Toy-1", 0.0, 500)]
 
 
-def test_power_flow_shrinks_a_job_for_a_new_one_and_grows_it_again():
+def test_new_job():
+    """PowerFlow shrinks a job for a new one and grows it again."""
     # Job 0 has 4 GPUs at 500 MHz, 2 iterations a second: 20 done at 10 s. Job 1, shorter (50 s against 80 s), needs 2:
     # it comes first into the blocks, job 0 has the other 2 until job 1 is done, 100 s later and 100 iterations on.
     tasks = [Task(0, WORK, 200.0, widths=(2, 4)), Task(1, WORK, 50.0, 10.0, gpus=2)]
@@ -89,7 +92,8 @@ def test_power_flow_shrinks_a_job_for_a_new_one_and_grows_it_again():
     assert result.record.intervals[0].outcome == "migrated"
 
 
-def test_power_flow_runs_the_shortest_remaining_time_and_pauses_others():
+def test_shortest_remaining_time():
+    """PowerFlow runs the shortest remaining time and pauses others."""
     tasks = [Task(0, WORK, 100.0), Task(1, WORK, 30.0, 10.0), Task(2, WORK, 95.0, 20.0)]
     result = simulate(tasks, 1, PowerFlow(clocks=1, elastic=False))
     # At 40 s job 0 has 90 left, less than the 95 of job 2.
@@ -102,7 +106,8 @@ def test_power_flow_runs_the_shortest_remaining_time_and_pauses_others():
     assert {each.requested_mhz for each in result.record.segments} == {None}
 
 
-def test_power_flow_moves_only_the_jobs_that_block_a_gang():
+def test_moved_jobs():
+    """PowerFlow moves only the jobs that block a gang."""
     # Four single jobs of 10, 50, 10 and 50 s; at 20 s GPUs 0 and 2 are free, and a gang of two arrives.
     singles = [Task(number, WORK, length) for number, length in enumerate((10.0, 50.0, 10.0, 50.0))]
     result = simulate([*singles, Task(4, WORK, 100.0, 20.0, gpus=2)], 4, PowerFlow(clocks=1, elastic=False))
@@ -133,7 +138,8 @@ class SlowGpuPredictor:
         ((30.0, 20.0, 10.0), {(2, 0), (0, 1)}),
     ],
 )
-def test_power_flow_assigns_the_shortest_job_first_to_the_earliest_completion(lengths, at_once):
+def test_earliest_completion(lengths, at_once):
+    """PowerFlow assigns the shortest job first to the earliest completion."""
     tasks = [Task(number, WORK, length) for number, length in enumerate(lengths)]
     devices = [ToyDevice(GPU), ToyDevice(toy_gpu("Slow"), base_s=1.5)]
     cluster = Cluster(tuple(device.gpu for device in devices))
@@ -143,7 +149,8 @@ def test_power_flow_assigns_the_shortest_job_first_to_the_earliest_completion(le
 
 
 @pytest.mark.parametrize(("name", "record"), [("A100", "miso"), ("V100", "gavel"), ("V100-SXM2", "eaco")])
-def test_fitted_step_models_are_near_the_device(name, record):
+def test_step_models(name, record):
+    """The fitted models of steps are near the device."""
     card, predicted = gpu(name), DevicePredictor()
     models = StepModels(predicted, 8, 0.4, 1.0)
     for workload in workloads(record, name):

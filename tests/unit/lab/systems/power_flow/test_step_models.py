@@ -18,7 +18,8 @@ def fitted(model):
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 2.0, 8.0])
-def test_fit_step_finds_the_model_of_the_measurements(sharpness):
+def test_fit_step(sharpness):
+    """The fit finds the model of its measurements."""
     model = StepModel(0.3, 0.2, 0.05, sharpness, *ENERGY)
     found = fitted(model)
     assert found.sharpness == sharpness
@@ -26,7 +27,8 @@ def test_fit_step_finds_the_model_of_the_measurements(sharpness):
     assert found.energy_j(0.5, 0.9) == pytest.approx(model.energy_j(0.5, 0.9))
 
 
-def test_fit_step_has_no_term_below_zero():
+def test_no_negative_term():
+    """The fit has no term below zero."""
     # Faster at lower clocks and on two GPUs without any exchange: the nearest terms are zero.
     found = fit_step(SPEEDS, [1.0, 1.1, 1.1, 1.2], np.ones(4), 0.9)
     assert found.compute_s == 0.0

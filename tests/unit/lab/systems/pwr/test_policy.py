@@ -52,11 +52,13 @@ def nodes(*free, kinds=None, vcpus=None):
         ((0, 0), CPU_ONLY, True),
     ],
 )
-def test_fits_needs_the_requested_gpus(free, request_, able):
+def test_fits(free, request_, able):
+    """A request fits where its GPUs or shares are free."""
     assert fits(nodes(free), request_).tolist() == [able]
 
 
-def test_power_w_counts_all_power_of_a_gpu_with_any_share_allocated():
+def test_gpu_power():
+    """A GPU with any share allocated counts with all of its power."""
     states = nodes((1000, 1000), (999, 1000), (0, 0), kinds=[T4, T4, A100])
     # Two idle packages of processors draw 30 W in each node.
     assert power_w(states).tolist() == [50.0, 110.0, 830.0]
@@ -67,11 +69,13 @@ def test_power_w_counts_all_power_of_a_gpu_with_any_share_allocated():
     # 64 virtual CPUs are 32 cores, two packages of 16: both idle 30 W, one busy 135 W, both busy 240 W.
     [(64, 30.0), (63, 135.0), (62, 135.0), (32, 135.0), (31, 240.0), (0, 240.0)],
 )
-def test_power_w_counts_packages_of_processors_as_idle_or_full(vcpus, watts):
+def test_processor_power(vcpus, watts):
+    """Packages of processors count as idle or full."""
     assert power_w(nodes((1000, 1000), vcpus=[vcpus])).tolist() == [20.0 + watts]
 
 
-def test_scores_of_power_prefer_a_gpu_in_use():
+def test_power_scores():
+    """Scores of power prefer a GPU in use."""
     # On the first node GPU 1 is in use: nothing is added. On the second any GPU adds 70 - 10 W; the first is taken.
     (found,) = scores(nodes((1000, 700), (1000, 1000)), [SHARE], [SHARE], [1.0])
     assert (found.node.tolist(), found.power_gpu.tolist(), found.saved_w.tolist()) == ([0, 1], [1, 0], [0, -60])
@@ -80,7 +84,8 @@ def test_scores_of_power_prefer_a_gpu_in_use():
 @pytest.mark.parametrize(
     ("saved_w", "expected"), [([0, -60, -350], [100, 82, 0]), ([-60, -60], [100, 100]), ([-60], [100])]
 )
-def test_normalised_scores_are_whole_numbers_up_to_100(saved_w, expected):
+def test_normalised(saved_w, expected):
+    """Normalised scores are whole numbers up to 100."""
     assert normalised(np.array(saved_w)).tolist() == expected
 
 
@@ -94,11 +99,13 @@ def test_normalised_scores_are_whole_numbers_up_to_100(saved_w, expected):
         ((200, 200), 0.5 * 400 + 0.5 * 400),
     ],
 )
-def test_fragmentation_by_hand(free, lost):
+def test_fragmentation(free, lost):
+    """Fragmentation is as computed by hand."""
     assert fragmentation(nodes(free), [SHARE, WHOLE], [0.5, 0.5]).tolist() == [lost]
 
 
-def test_scores_of_fragmentation_by_hand():
+def test_fragmentation_scores():
+    """Scores of fragmentation are as computed by hand."""
     # 300 of (1000, 500): on GPU 0, (700, 500), whole GPUs lose 1200 instead of 500: F = 0.5 x 700 worse. On GPU 1,
     # (1000, 200): shares lose 200 instead of 0, whole GPUs 200 instead of 500: F = 0.5 x 100 better.
     (found,) = scores(nodes((1000, 500)), [SHARE], [SHARE, WHOLE], [0.5, 0.5])
@@ -106,7 +113,8 @@ def test_scores_of_fragmentation_by_hand():
     assert found.fragmentation.tolist() == [math.floor(100 / (1 + math.exp(-0.05)))]
 
 
-def test_scores_of_several_tasks_are_those_of_each_alone():
+def test_several_tasks():
+    """Scores of several tasks are those of each alone."""
     states = nodes((1000, 500), (300, 300))
     both = scores(states, [SHARE, WHOLE], [SHARE, WHOLE], [0.5, 0.5])
     for each, request in zip(both, [SHARE, WHOLE], strict=True):
@@ -120,12 +128,14 @@ def simulate(name, cluster, count=3):
     return run(tasks, Cluster.parse(cluster), make(name), **options)
 
 
-def test_pwr_alone_fills_the_gpu_with_the_least_power_first():
+def test_least_power():
+    """PWR alone fills the GPU with the least power first."""
     # An empty T4 adds 60 W, an A100 350 W; a T4 in use adds nothing, as long as its share lasts.
     result = simulate("pwr(alpha=1.0)", "A100,T4")
     assert placement(result)[0] == 1
 
 
-def test_pwr_never_gives_more_than_a_whole_gpu():
+def test_whole_gpu():
+    """PWR never gives more than a whole GPU."""
     result = simulate("pwr", "T4", 8)
     assert max(sum(pct for _, pct, _ in each.residents) for each in result.record.segments) <= 100

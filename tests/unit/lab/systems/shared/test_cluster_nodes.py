@@ -24,13 +24,15 @@ SEGMENTS = (
 )  # fmt: skip
 
 
-def test_average_active_counts_gpus_or_nodes():
+def test_average_active():
+    """The average number of active GPUs or nodes is as added up by hand."""
     assert average_active(SEGMENTS, 8.0) == pytest.approx(7 / 8)
     assert average_active(SEGMENTS, 8.0, gpus_per_node=2) == pytest.approx(6 / 8)
     assert average_active(SEGMENTS[-2:], 8.0) == 0.0
 
 
-def test_node_energy_of_gpus_hosts_and_sleep():
+def test_node_energy():
+    """The energy of GPUs, hosts and sleeping nodes is as added up by hand."""
     gpus = [(2 + 2) * 100 + 4 * 10 + 3 * 100 + (1 + 4) * 10, 160]
     assert node_energy_j(SEGMENTS, 4, 8.0, gpus_per_node=2).tolist() == gpus
     with_hosts = node_energy_j(SEGMENTS, 4, 8.0, gpus_per_node=2, host_w=50.0)

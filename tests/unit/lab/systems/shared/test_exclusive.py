@@ -39,12 +39,14 @@ def run_policy(policy, tasks, gpus=THREE, predictor=None):
     return [(interval.task, interval.gpu, interval.start_s, interval.end_s) for interval in result.record.intervals]
 
 
-def test_fifo_delays_all_tasks_behind_a_waiting_gang():
+def test_fifo():
+    """FIFO delays all tasks behind a waiting gang."""
     tasks = [task(0, 4.0), task(1, 2.0, gpus=3), task(2, 1.0)]
     assert run_policy("fifo", tasks) == [(0, 0, 0, 4), (1, 0, 4, 6), (1, 1, 4, 6), (1, 2, 4, 6), (2, 0, 6, 7)]
 
 
-def test_sjf_starts_the_shortest_waiting_task():
+def test_sjf():
+    """SJF starts the shortest waiting task."""
     tasks = [task(0, 5.0), task(1, 4.0), task(2, 1.0), task(3, 2.0, 1.5)]
     assert [start[0] for start in run_policy("sjf", tasks, gpus=(toy_gpu(),))] == [2, 1, 3, 0]
 
@@ -53,13 +55,15 @@ GPUS = (toy_gpu("Slow"), toy_gpu("Fast"), toy_gpu("Slow"), toy_gpu("Fast"))
 
 
 @pytest.mark.parametrize(("policy", "first", "gang"), [("fifo", 0, [1, 2]), ("exclusive", 1, [3, 0])])
-def test_fifo_takes_the_first_and_exclusive_the_fastest_free_gpus(policy, first, gang):
+def test_free_gpus(policy, first, gang):
+    """FIFO takes the first free GPUs, exclusive the fastest."""
     starts = run_policy(policy, [task(0, 8.0), task(1, 2.0, gpus=2)], gpus=GPUS, predictor=FastGpuPredictor())
     assert [gpu for index, gpu, *_ in starts if index == 0] == [first]
     assert [gpu for index, gpu, *_ in starts if index == 1] == gang
 
 
-def test_exclusive_policies_start_tasks_only_on_gpus_that_they_fit():
+def test_memory():
+    """Tasks start only on GPUs that hold them."""
     small = toy_gpu("Small", memory_mib=8_000.0)
     starts = run_policy("fifo", [task(0, 1.0, workload=BIG), task(1, 1.0)], gpus=(small, toy_gpu()))
     assert [(index, gpu) for index, gpu, *_ in starts] == [(0, 1), (1, 0)]
@@ -67,6 +71,7 @@ def test_exclusive_policies_start_tasks_only_on_gpus_that_they_fit():
 
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "exclusive"])
 @pytest.mark.parametrize("too_large", [task(0, 1.0, gpus=4), task(0, 1.0, workload=Workload("bert_large", 100_000))])
-def test_exclusive_policies_refuse_a_task_that_the_cluster_can_never_hold(policy, too_large):
+def test_too_large_task(policy, too_large):
+    """A task that the cluster can never hold is refused."""
     with pytest.raises(InputError, match=r"a task that .* can hold"):
         run_policy(policy, [too_large])

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from heshare.lab.systems.shared.placement import PLACEMENTS, HeSharePlacement, make_placement
+from heshare.lab.systems.shared.placement import HeSharePlacement, make_placement
 from heshare.policies.planning_cache import PlanningCache
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.random_placement import RandomPlacement
@@ -13,7 +13,6 @@ from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.scheduling.settings import Settings
-from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor, toy_gpu
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
@@ -40,19 +39,22 @@ def simulate(policy, seed=0, tasks=TASKS):
     return run(tasks, MIXED, policy, predictor=DevicePredictor(), rng=np.random.default_rng(seed))
 
 
-def test_random_placement_is_the_same_for_all_policies():
+def test_random_placement():
+    """Random placement is the same for all policies."""
     names = ("random", "morak", "mu-serve", "heshare:trade-off/random-placement")
     found = [placed(simulate(make(name), seed=3)) for name in names]
     assert all(one == found[0] for one in found)
 
 
-def test_random_placement_of_a_task_does_not_change_with_later_arrivals():
+def test_later_arrivals():
+    """Random placement of a task does not change with later arrivals."""
     made = ready(RandomPlacement())
     first = made.place(TASKS[:5])
     assert {task: made.place(TASKS)[task] for task in first} == first
 
 
-def test_heshare_placement_searches_once_and_charges_each_policy():
+def test_heshare_placement():
+    """HeShare's placement searches once and charges each policy."""
     moraks = [make("morak:heshare-placement"), make("mu-serve:heshare-placement")]
     cache = PlanningCache()
     for one in moraks:
@@ -63,13 +65,15 @@ def test_heshare_placement_searches_once_and_charges_each_policy():
     assert moraks[0].reused.predictor_calls == 0 < moraks[1].reused.predictor_calls
 
 
-def test_heshare_placement_plans_all_waiting_tasks_again():
+def test_waiting_tasks():
+    """HeShare's placement plans all waiting tasks again."""
     made = ready(HeSharePlacement(QUICK))
     assert set(made.place(TASKS[:4])) == {0, 1, 2, 3}
     assert set(made.place(TASKS[2:])) == set(range(2, 12))
 
 
-def test_sensitivity_is_one_for_the_toy_card_and_less_for_memory_bound_work():
+def test_sensitivity():
+    """The sensitivity is one for the toy GPU and less for memory-bound work."""
     assert TaskPredictions(ToyPredictor()).sensitivity(Workload("resnet18", 4), toy_gpu()) == pytest.approx(1.0)
     assert TaskPredictions(ToyPredictor()).sensitivity(Workload("resnet18", 4), toy_gpu(clocks_mhz=(1000,))) == 0.0
     beliefs, a100 = TaskPredictions(DevicePredictor()), gpu("A100")
@@ -78,12 +82,8 @@ def test_sensitivity_is_one_for_the_toy_card_and_less_for_memory_bound_work():
     assert len(Counter(round(value, 3) for value in found.values())) > 3
 
 
-def test_make_placement_refuses_an_unknown_name_and_lists_the_names():
-    with pytest.raises(InputError, match=", ".join(PLACEMENTS)):
-        make_placement("best")
-
-
-def test_earliest_placement_takes_the_gpu_of_the_earliest_completion():
+def test_earliest_placement():
+    """Earliest placement takes the GPU of the earliest completion."""
     # One second an iteration on either card: 5 s and 3 s go apart, 4 s behind the 3 s, and 1 s behind the 5 s.
     made = ready(make_placement("earliest"), Cluster((toy_gpu(), toy_gpu())), predictor=ToyPredictor())
     tasks = [Task(index, Workload("resnet18", 4), work) for index, work in enumerate((5.0, 3.0, 4.0, 1.0))]

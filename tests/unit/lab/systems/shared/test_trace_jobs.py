@@ -25,39 +25,38 @@ from heshare.world.helios_trace import JobTrace, TraceJob, read_trace
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
-POOL = training.workloads("gavel")
-
 
 def trace(*jobs):
     rows = tuple(TraceJob(index, submit_s, duration_s, gpus) for index, (submit_s, duration_s, gpus) in enumerate(jobs))
     return JobTrace(Path("x.csv"), rows, {})
 
 
-def test_usable_jobs_leaves_out_and_counts_the_others():
+def test_usable_jobs():
+    """Jobs without a duration or with too many GPUs are left out and counted."""
     found = usable_jobs(trace((5, 9, 0), (7, 9, 2), (8, 0, 1), (9, 4, 64), (11, 4, 1)), most_gpus=8)
     assert [(job.id, job.submit_s, job.gpus) for job in found.jobs] == [(1, 0, 2), (4, 4, 1)]
-    assert found.report() == (
-        "x.csv: 2 jobs read, 3 rows skipped "
-        "(1 x duration: none; 1 x gpu_num: more GPUs than there are; 1 x gpu_num: no GPU)"
-    )
+    assert found.report().startswith("x.csv: 2 jobs read, 3 rows skipped")
 
 
-def test_usable_jobs_raises_if_no_job_is_left():
+def test_no_usable_job():
+    """A trace without any usable job is refused."""
     with pytest.raises(InputError, match="no job for a GPU"):
         usable_jobs(trace((0, 9, 64)), most_gpus=8)
 
 
-def test_read_trace_raises_at_the_row_for_too_many_gpus(tmp_path):
+def test_too_many_gpus(tmp_path):
+    """A row with too many GPUs is refused, or skipped and counted."""
     path = tmp_path / "trace.csv"
     rows = ["1,2020-09-01 00:00:00,10,8", "2,2020-09-01 00:00:01,10,9", "3,2020-09-01 00:00:02,10,1"]
     path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *rows]), encoding="utf-8")
-    with pytest.raises(InputError, match="row 3, column gpu_num: found '9'; expected at most the 8 GPUs"):
+    with pytest.raises(InputError, match="row 3, column gpu_num"):
         read_trace(path, most_gpus=8)
     left = read_trace(path, most_gpus=8, on_bad="skip")
     assert ([job.id for job in left.jobs], left.skipped) == ([1, 3], {"gpu_num: more GPUs than there are": 1})
 
 
-def test_offered_load_and_scale_to_load():
+def test_load():
+    """A trace is scaled to an offered load."""
     some = trace((0, 30, 2), (20, 40, 1))
     assert offered_load(some, 10) == 0.5
     slower = scale_to_load(some, 10, 0.25)
@@ -73,126 +72,96 @@ def drawn(some, **options):
     return tasks_of_trace(some, rng=np.random.default_rng(0), **options)
 
 
-def test_tasks_of_trace_take_as_long_alone_as_their_jobs():
+def test_durations():
+    """Tasks take as long alone as their jobs."""
     durations_s = (3.0, 60.0, 7_000.0, 172_800.0)
-    tasks = drawn(trace(*[(index, d, 1 + index) for index, d in enumerate(durations_s)]), pool=POOL)
+    tasks = drawn(
+        trace(*[(index, d, 1 + index) for index, d in enumerate(durations_s)]), pool=training.workloads("gavel")
+    )
     assert [(task.arrival_s, task.gpus) for task in tasks] == [(0, 1), (1, 2), (2, 3), (3, 4)]
     for task, duration_s in zip(tasks, durations_s, strict=True):
         assert task.iterations * training.step(task.workload).step_s == pytest.approx(duration_s)
 
 
-def test_tasks_of_trace_have_workloads_of_which_they_complete_an_epoch():
+def test_epochs():
+    """Tasks have workloads of which they complete an epoch."""
     jobs = trace(*[(0, duration_s, 1) for duration_s in (1.0, 30.0, 100.0, 5_000.0) for _ in range(40)])
-    tasks = drawn(jobs, pool=POOL)
+    tasks = drawn(jobs, pool=training.workloads("gavel"))
 
     def epoch_s(workload):
         one = training.step(workload)
         return one.step_s * one.epoch_samples / workload.batch_size
 
-    shortest_s = min(map(epoch_s, POOL))
+    shortest_s = min(map(epoch_s, training.workloads("gavel")))
     for task, job in zip(tasks, jobs.jobs, strict=True):
         assert epoch_s(task.workload) <= max(job.duration_s, shortest_s)
         assert task.epochs == max(1, round(job.duration_s / epoch_s(task.workload)))
     assert len({task.workload for task in tasks[-40:]}) > 10
 
 
-@pytest.fixture(scope="module")
-def half_year():
-    return generate_trace(rng=np.random.default_rng(3))
+def test_published_statistics():
+    """A generated trace has the published durations, numbers of GPUs, hours, weekdays, months and gaps."""
+    jobs, published = generate_trace(rng=np.random.default_rng(3)).jobs, published_figures()
+    submit_s, duration_s, gpus = (
+        np.array([getattr(job, name) for job in jobs]) for name in ("submit_s", "duration_s", "gpus")
+    )
 
-
-@pytest.fixture(scope="module")
-def columns(half_year):
-    jobs = half_year.jobs
-    return tuple(np.array([getattr(job, name) for job in jobs]) for name in ("submit_s", "duration_s", "gpus"))
-
-
-def test_generate_trace_has_the_published_durations(columns):
-    _, duration_s, gpus = columns
     for name, sample in (("duration", duration_s), ("duration_one_gpu", duration_s[gpus == 1])):
-        for pct, value in published_figures().tables[name].items():
+        for pct, value in published.tables[name].items():
             assert np.percentile(sample, pct) == pytest.approx(value, rel=0.02, abs=1.0)
     # Between the published quantiles the mean is up to the way in which they are joined.
-    assert duration_s.mean() == pytest.approx(published_figures().single["duration_mean"], rel=0.06)
+    assert duration_s.mean() == pytest.approx(published.single["duration_mean"], rel=0.06)
 
-
-def test_generate_trace_has_the_published_numbers_of_gpus(columns):
-    counts = published_figures().tables["gpus"]
-    found = np.bincount(columns[2])
+    counts, found = published.tables["gpus"], np.bincount(gpus)
     assert set(np.flatnonzero(found)) == set(counts)
     assert all(abs(found[int(size)] - count) <= 1 for size, count in counts.items())
 
-
-def test_generate_trace_has_the_published_hours_weekdays_and_months(columns):
-    submit_s = columns[0]
     days = submit_s // 86_400
-    for name, found in (("hour", submit_s // 3600 % 24), ("weekday", (days + 2) % 7)):
-        weights = np.array(list(published_figures().tables[name].values()))
-        shares = np.bincount(found.astype(int)) / len(submit_s)
-        np.testing.assert_allclose(shares, weights, atol=0.01)
+    for name, parts in (("hour", submit_s // 3600 % 24), ("weekday", (days + 2) % 7)):
+        weights = np.array(list(published.tables[name].values()))
+        np.testing.assert_allclose(np.bincount(parts.astype(int)) / len(submit_s), weights, atol=0.01)
     ends = np.cumsum([30, 31, 30, 31, 31, 30])
-    counts = np.bincount(np.searchsorted(ends, days, side="right"))
-    np.testing.assert_allclose(counts[:6], list(published_figures().tables["month"].values()), rtol=0.08)
+    months = np.bincount(np.searchsorted(ends, days, side="right"))
+    np.testing.assert_allclose(months[:6], list(published.tables["month"].values()), rtol=0.08)
 
-
-def test_generate_trace_has_the_published_gaps_between_jobs(columns):
-    gaps_s = np.diff(columns[0])
+    gaps_s = np.diff(submit_s)
     assert (gaps_s >= 0).all()
-    assert gaps_s.mean() == pytest.approx(published_figures().single["gap_mean"], rel=0.01)
+    assert gaps_s.mean() == pytest.approx(published.single["gap_mean"], rel=0.01)
     # The few longest gaps make it, and what they become depends on the hours that they fall into.
-    assert gaps_s.std() / gaps_s.mean() == pytest.approx(published_figures().single["gap_cv"], rel=0.15)
-    for pct, value in published_figures().tables["gap"].items():
+    assert gaps_s.std() / gaps_s.mean() == pytest.approx(published.single["gap_cv"], rel=0.15)
+    for pct, value in published.tables["gap"].items():
         if 20 <= pct < 100:
             assert np.percentile(gaps_s, pct) == pytest.approx(value, rel=0.2)
 
 
-def test_generate_trace_is_the_same_for_a_seed():
+def test_seed():
+    """A generated trace is the same for a seed."""
     assert generate_trace(50, rng=np.random.default_rng(1)) == generate_trace(50, rng=np.random.default_rng(1))
     assert generate_trace(50, rng=np.random.default_rng(1)) != generate_trace(50, rng=np.random.default_rng(2))
 
 
-def test_generate_trace_refuses_less_than_one_job():
+def test_one_job():
+    """Less than one job is refused."""
     assert generate_trace(1, rng=np.random.default_rng(0)).jobs[0].submit_s == 0.0
     with pytest.raises(InputError, match="at least one job"):
         generate_trace(0, rng=np.random.default_rng(0))
 
 
-HEADER = "job_id,user,gpu_num,state,submit_time,start_time,end_time,duration"
-GOOD = "{id},u,{gpus},COMPLETED,2020-09-01 00:{minute:02d}:00,,,{seconds}"
-BAD = {
-    "gpu_num": "7,u,,COMPLETED,2020-09-01 00:10:00,,,60",
-    "duration": "7,u,1,COMPLETED,2020-09-01 00:10:00,,,-5",
-    "submit_time": "7,u,1,COMPLETED,2020-08-31 00:10:00,,,60",
-    "job_id": "2,u,1,COMPLETED,2020-09-01 00:10:00,,,60",
-}
-TOO_LARGE = "8,u,64,COMPLETED,2020-09-01 00:10:00,,,60"
-
-
-def write_trace(tmp_path, *bad):
-    rows = [GOOD.format(id=i, gpus=1 + i % 3, minute=i, seconds=60 + i) for i in range(6)]
-    rows += [*bad, *[GOOD.format(id=10 + i, gpus=1, minute=20 + i, seconds=30) for i in range(4)]]
-    path = tmp_path / "cluster_log.csv"
-    path.write_text("\n".join([HEADER, *rows, ""]), encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize("column", [*BAD, "large"])
-def test_venus_tasks_refuses_a_bad_row_with_row_and_column(column, tmp_path):
-    path = write_trace(tmp_path, BAD.get(column, TOO_LARGE))
-    with pytest.raises(InputError) as caught:
+def test_bad_rows(tmp_path):
+    """A bad row is refused with its row and column, or skipped and counted."""
+    path = tmp_path / "trace.csv"
+    rows = [f"{number},{1 + number % 3},2020-09-01 00:{number:02d}:00,{60 + number}" for number in range(6)]
+    rows += ["7,,2020-09-01 00:10:00,60", "8,64,2020-09-01 00:10:00,60", "9,0,2020-09-01 00:11:00,60"]
+    path.write_text("\n".join(["job_id,gpu_num,submit_time,duration", *rows, ""]), encoding="utf-8")
+    with pytest.raises(InputError, match="row 8, column gpu_num"):
         venus_tasks(None, rng=np.random.default_rng(0), gpus=8, file=path)
-    assert (caught.value.row, caught.value.column) == (8, column if column in BAD else "gpu_num")
 
-
-def test_a_run_counts_skipped_rows_and_runs_the_others(tmp_path):
-    cpu_alone, at_once = "20,u,0,COMPLETED,2020-09-01 00:11:00,,,60", "21,u,1,COMPLETED,2020-09-01 00:11:00,,,0"
-    path = write_trace(tmp_path, *BAD.values(), TOO_LARGE, cpu_alone, at_once, "22,u")
     tasks, trace = venus_tasks(None, rng=np.random.default_rng(0), gpus=8, file=path, on_bad="skip")
-    assert sum(trace.skipped.values()) == 8
-    assert len(tasks) == 10
+    assert sum(trace.skipped.values()) == 3
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
     done = run(tasks, Cluster.parse("8xV100"), make("fifo"), **options)
     assert np.isfinite(done.completion_s).all()
+    assert len(done.completion_s) == 6
 
 
 @pytest.mark.parametrize(
@@ -203,11 +172,11 @@ def test_a_run_counts_skipped_rows_and_runs_the_others(tmp_path):
         Task(1, Workload("miso_bert", 8, phase="training"), 5.0, 9e6),
     ],
 )
-def test_a_run_refuses_a_task_that_no_gpu_can_hold_before_it_begins(too_large):
-    tasks = [Task(0, Workload("resnet50", 4), 5.0), too_large]
+def test_too_large_task(too_large):
+    """A run refuses a task that no GPU can hold before it begins."""
     events = []
     policy = ScriptedPolicy(lambda event, view: events.append(event))
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
-    with pytest.raises(InputError, match=r"task 1, .* can hold it; expected a task that 8xT4 can hold"):
-        run(tasks, Cluster.parse("8xT4"), policy, **options)
+    with pytest.raises(InputError, match="task 1, "):
+        run([Task(0, Workload("resnet50", 4), 5.0), too_large], Cluster.parse("8xT4"), policy, **options)
     assert not events

@@ -14,24 +14,27 @@ from heshare.world.catalogue import gpus, memory_mib, models, resident
 from heshare.world.workload import Resident, Workload
 
 
-@pytest.mark.parametrize("workload", training.workloads(), ids=str)
-def test_every_training_step_is_complete_and_fits_its_gpu(workload):
-    one = training.step(workload)
-    assert one.workload == workload
-    assert 0 < one.busy <= 1
-    assert one.like in models()
-    assert memory_mib(workload) == one.memory_mib < gpus()[one.gpu].memory_mib
-    assert resident(str(workload)).workload == workload
+def test_steps():
+    """Every recorded training step is complete, fits its GPU, and is read back from its text."""
+    for workload in training.workloads():
+        one = training.step(workload)
+        assert one.workload == workload
+        assert 0 < one.busy <= 1
+        assert one.like in models()
+        assert memory_mib(workload) == one.memory_mib < gpus()[one.gpu].memory_mib
+        assert resident(str(workload)).workload == workload
 
 
-def test_step_refuses_an_unknown_batch_size_and_names_the_recorded_ones():
+def test_unknown_step():
+    """An unknown batch size or workload is refused with the recorded ones."""
     with pytest.raises(InputError, match=r"\[64, 128, 256, 512\]"):
         memory_mib(Workload("miso_resnet", 7, phase="training"))
     with pytest.raises(InputError, match="eaco_alexnet, eaco_resnet18"):
         resident("resnet50-train:32")
 
 
-def test_training_steps_give_the_published_hours_and_epochs():
+def test_hours_and_epochs():
+    """Steps give the published hours and epochs."""
     one = training.workloads("eaco")[2]
     steps = 90 * 1_281_167 / (8 * one.batch_size)
     assert training.step(one).step_s * steps / 3600 == pytest.approx(36.01, rel=1e-3)
@@ -39,7 +42,8 @@ def test_training_steps_give_the_published_hours_and_epochs():
     assert training.epoch_count(one, 1.0) == 1
 
 
-def test_scaling_efficiency_by_hand():
+def test_scaling_efficiency():
+    """The scaling efficiency is as computed by hand."""
     vgg = training.workloads("eaco")[3]
     one = training.step(vgg)
     # 138.36 M FP32 gradients, 2 x 7/8 times over 10 GB/s, half of it hidden.
@@ -50,14 +54,16 @@ def test_scaling_efficiency_by_hand():
 
 
 @pytest.mark.parametrize("way", ["time-slice", "mig-1g", "mig-7g", "priority-3"])
-def test_way_of_sharing_is_written_and_read_back(way):
+def test_sharing_text(way):
+    """A way of sharing is written and read back."""
     one = Resident(training.workloads("eaco")[0], sharing=way)
     assert str(one) == f"eaco_alexnet-train:32@{way}"
     assert resident(str(one)) == one
 
 
 @pytest.mark.parametrize("text", ["resnet50:8@mig-5g", "resnet50:8@time", "resnet50:8@50-mig", "resnet50:8@mig-3g@50"])
-def test_unknown_way_of_sharing_is_refused(text):
+def test_unknown_sharing(text):
+    """An unknown way of sharing is refused."""
     with pytest.raises(InputError):
         resident(text)
 
@@ -74,7 +80,7 @@ def time_on(gpu: str, workload: Workload) -> float:
     ("workload", "gpu", "samples_per_s"),
     [(RESNET, "A100", (369.4, 1067, 104.8, 304.3)), (RESNET, "H100", (369.4, 1753, 104.8, 524.3))],
 )
-def test_training_step_on_a_faster_gpu_by_hand(workload, gpu, samples_per_s):
+def test_faster_gpu(workload, gpu, samples_per_s):
     """The GPU part shrinks by the mean ratio of ResNet-50 and SSD; the host part stays."""
     resnet_from, resnet_to, ssd_from, ssd_to = samples_per_s
     faster = ((resnet_to / resnet_from) * (ssd_to / ssd_from)) ** 0.5
@@ -87,22 +93,26 @@ def test_training_step_on_a_faster_gpu_by_hand(workload, gpu, samples_per_s):
     assert time_on(gpu, workload) == pytest.approx(expected_s, rel=1e-3)
 
 
-@pytest.mark.parametrize("workload", training.workloads(), ids=str)
-def test_training_step_orders_gpus_by_speed_and_never_undercuts_the_host(workload):
-    times_s = [time_on(gpu, workload) for gpu in ("T4", "V100", "V100-SXM2", "A100-PCIe", "A100", "H100", "H200")]
-    assert times_s == sorted(times_s, reverse=True)
-    recorded = training.step(workload)
-    assert times_s[-1] > (1 - recorded.busy) * recorded.step_s
+def test_faster_gpus():
+    """A faster GPU takes no longer, and no GPU takes less than the part of the host."""
+    for workload in training.workloads():
+        names = ("T4", "V100", "V100-SXM2", "A100-PCIe", "A100", "H100", "H200")
+        times_s = [time_on(gpu, workload) for gpu in names]
+        assert times_s == sorted(times_s, reverse=True)
+        recorded = training.step(workload)
+        assert times_s[-1] > (1 - recorded.busy) * recorded.step_s
 
 
-def test_rate_of_a_gpu_without_measured_trainings_is_scaled_from_the_most_similar_one():
+def test_scaled_rate():
+    """The rate of a GPU without measured trainings is scaled from the most similar one."""
     rates = measured_rates()
     h100, h200 = (training_step.resembled(default(), gpu, "vgg16").gpu_s(1.0, 1.0) for gpu in ("H100", "H200"))
     assert rate(default(), rates, "H200", "vgg16") == pytest.approx(rates["H100", "cnn"] * h100 / h200)
     assert rate(default(), {}, "H200", "vgg16") == pytest.approx(1 / h200)
 
 
-def test_ratio_uncertainty_grows_with_what_was_not_measured():
+def test_ratio_uncertainty():
+    """The uncertainty of a ratio grows with what was not measured."""
     one, other, neither = (
         ratio_uncertainty(default(), *pair, "resnet50") for pair in (("A100", "H100"), ("A100", "H200"), ("T4", "H200"))
     )
@@ -113,6 +123,7 @@ def test_ratio_uncertainty_grows_with_what_was_not_measured():
     assert away.uncertainty_parts.host > 0.1
 
 
-def test_gpu_part_ratio_refuses_a_gpu_without_constants():
+def test_no_constants():
+    """A GPU without constants is refused."""
     with pytest.raises(InputError, match="make calibrate"):
         gpu_part_ratio(default(), "A100", "Voodoo2", "resnet50")

@@ -25,12 +25,14 @@ def slowdowns(card, *workloads, sharing="time-slice"):
     return [task.time_s / time_s for task, time_s in zip(estimate.tasks, alone_s, strict=True)]
 
 
-def test_co_run_of_measured_pairs_has_the_measured_slowdowns():
+def test_measured_pairs():
+    """Measured pairs have the measured slowdowns."""
     for pair, measured in training.measured_pairs():
         assert slowdowns(V100, *pair) == pytest.approx([max(1.0, value) for value in measured])
 
 
-def test_co_run_of_measured_pairs_under_mps_has_at_least_the_measured_slowdowns():
+def test_measured_pairs_under_mps():
+    """Under MPS measured pairs have at least the measured slowdowns."""
     modelled, known = [], []
     for pair, measured in training.measured_pairs():
         modelled += slowdowns(V100, *pair, sharing="mps")
@@ -39,7 +41,8 @@ def test_co_run_of_measured_pairs_under_mps_has_at_least_the_measured_slowdowns(
     assert np.mean(modelled) == pytest.approx(np.mean(known), rel=0.05)
 
 
-def test_pair_that_was_not_measured_is_near_the_same_networks_at_the_next_size():
+def test_next_size():
+    """A pair that was not measured is near the same networks at the next size."""
     assert (LARGE, LM) not in record()
     assert (own := pair_slowdown("V100", LARGE, LM)) is not None
     assert own == pytest.approx(record()[Workload("gavel_resnet50", 64, phase="training"), LM], rel=0.1)
@@ -47,7 +50,8 @@ def test_pair_that_was_not_measured_is_near_the_same_networks_at_the_next_size()
     assert pair_uncertainty("V100", LARGE, LM) < pair_uncertainty("A100", SMALL, LM)
 
 
-def test_similar_slowdown_of_known_pairs_is_their_weighted_geometric_mean():
+def test_similar_slowdown():
+    """The slowdown of a similar pair is the weighted geometric mean of known ones."""
     half, twice = (Workload("gavel_lm", size, phase="training") for size in (10, 40))
     own = Workload("gavel_lm", 20, phase="training")
     assert similar_slowdown(own, SMALL, {(half, SMALL): 2.0, (twice, SMALL): 8.0}) == pytest.approx(4.0)
@@ -55,14 +59,16 @@ def test_similar_slowdown_of_known_pairs_is_their_weighted_geometric_mean():
     assert similar_slowdown(half, SMALL, {(half, SMALL): 1.0, (own, SMALL): 2.0}) == pytest.approx(2 ** (1 / 17))
 
 
-def test_pair_with_a_workload_of_another_record_takes_turns():
+def test_other_record():
+    """A pair with a workload of another record takes turns."""
     assert pair_slowdown("V100", LM, EACO) is None
     busy = training.step(LM).busy
     assert slowdowns(V100, LM, EACO) == pytest.approx([1.035] * 2)
     assert busy < 0.5
 
 
-def test_further_training_of_the_record_adds_its_part():
+def test_third_training():
+    """A further training of the record adds its part."""
     sets = [(SMALL,), (SMALL, LM), (SMALL, LM, LARGE), (SMALL, LM, LARGE, EACO)]
     slower = [slowdowns(V100, *members)[0] for members in sets]
     assert all(more >= less for less, more in pairwise(slower))

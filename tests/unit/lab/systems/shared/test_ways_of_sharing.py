@@ -25,40 +25,41 @@ def share(way, *workloads):
     return [Resident(one, 100, way) for one in workloads]
 
 
-@pytest.mark.parametrize("workload", training.workloads(), ids=str)
-def test_co_run_of_a_training_step_alone_takes_the_recorded_time(workload):
-    step = training.step(workload)
-    found = co_run(gpu(step.gpu), [Resident(workload)])
-    assert found.tasks[0].time_s == pytest.approx(step.step_s, rel=1e-9)
-    assert found.tasks[0].anchored == step.measured
+def test_recorded_steps():
+    """A training step alone takes the recorded time and draws the recorded power, within the model's range."""
+    for workload in training.workloads():
+        step = training.step(workload)
+        card = gpu(step.gpu)
+        found = co_run(card, [Resident(workload)])
+        assert found.tasks[0].time_s == pytest.approx(step.step_s, rel=1e-9)
+        assert found.tasks[0].anchored == step.measured
+
+        power = default().power[card.name]
+        least_w = step.busy * power.clock_w
+        full_w = power.dynamic_w * full_intensity(default(), card.name)
+        above_w = max(least_w, min(step.dynamic_w, least_w + step.busy * full_w))
+        # The record's idle GPU held its clock.
+        drawn_w = found.power_w - co_run(card, []).power_w
+        assert drawn_w == pytest.approx(power.idle_clock_w + above_w)
 
 
-@pytest.mark.parametrize("workload", training.workloads(), ids=str)
-def test_co_run_of_a_training_step_alone_draws_the_recorded_power(workload):
-    step = training.step(workload)
-    card = gpu(step.gpu)
-    drawn_w = co_run(card, [Resident(workload)]).power_w - co_run(card, []).power_w
-    power = default().power[card.name]
-    least_w = step.busy * power.clock_w
-    full_w = power.dynamic_w * full_intensity(default(), card.name)
-    above_w = max(least_w, min(step.dynamic_w, least_w + step.busy * full_w))
-    assert drawn_w == pytest.approx(power.idle_clock_w + above_w), "the record's idle GPU held its clock"
+def test_measured_sets():
+    """In time slices the sets of EaCO have the measured slowdown to 0.9 points, and the node's power to 8 %.
+
+    No set went into a fit of the power.
+    """
+    for measured in training.measured_sets():
+        found = co_run(SXM2, share("time-slice", *measured.workloads))
+        pairs = zip(found.tasks, measured.workloads, strict=True)
+        slower = [task.time_s / training.step(workload).step_s for task, workload in pairs]
+        assert max(slower) == pytest.approx(min(slower))
+        assert slower[0] == pytest.approx(training.measured_slowdown(measured), abs=0.009)
+        # A node draws 688 W with its GPUs at no work: the line through the four workloads alone.
+        assert 688.5 + 8 * (found.power_w - 53.5) == pytest.approx(measured.node_w, rel=0.08)
 
 
-@pytest.mark.parametrize("measured", training.measured_sets(), ids=str)
-def test_co_run_in_time_slices_agrees_with_the_measured_sets_of_eaco(measured):
-    """Slowdown to 0.9 points, power of the node to 8 %; no set went into a fit of the power."""
-    found = co_run(SXM2, share("time-slice", *measured.workloads))
-    slower = [
-        task.time_s / training.step(one).step_s for task, one in zip(found.tasks, measured.workloads, strict=True)
-    ]
-    assert max(slower) == pytest.approx(min(slower))
-    assert slower[0] == pytest.approx(training.measured_slowdown(measured), abs=0.009)
-    # A node draws 688 W with its GPUs at no work: the line through the four workloads alone.
-    assert 688.5 + 8 * (found.power_w - 53.5) == pytest.approx(measured.node_w, rel=0.08)
-
-
-def test_co_run_in_time_slices_by_hand():
+def test_time_slices():
+    """Times in time slices are as computed by hand."""
     found = co_run(SXM2, share("time-slice", VGG, VGG, VGG))
     # Three times 48 % of the time: the GPU is full, and switching costs 8.3 %.
     assert found.tasks[0].time_s == pytest.approx(training.step(VGG).step_s * 3 * 0.4801 * 1.083, rel=1e-4)
@@ -66,19 +67,21 @@ def test_co_run_in_time_slices_by_hand():
 
 
 @pytest.mark.parametrize("slices", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("workload", MISO[::3], ids=str)
-def test_co_run_in_mig_instances_agrees_with_the_measured_times(workload, slices):
+def test_mig_trainings(slices):
+    """Trainings in MIG instances take the measured times, and longer than alone where none was measured."""
     known = training.mig_step_times_s()
-    found = co_run(A100, share(f"mig-{slices}g", workload)).tasks[0].time_s
-    if (workload, slices) in known:
-        assert found == pytest.approx(max(known[workload, slices], known[workload, 7]))
-    else:
-        assert found > training.step(workload).step_s
+    for workload in MISO[::3]:
+        found = co_run(A100, share(f"mig-{slices}g", workload)).tasks[0].time_s
+        if (workload, slices) in known:
+            assert found == pytest.approx(max(known[workload, slices], known[workload, 7]))
+        else:
+            assert found > training.step(workload).step_s
 
 
 @pytest.mark.parametrize("slices", [1, 2, 3, 4])
 @pytest.mark.parametrize(("model", "batch_size"), [("resnet50", 8), ("vgg16", 4), ("mobilenetv2", 16)])
-def test_co_run_of_inference_in_mig_instances_has_the_measured_slowdown(model, batch_size, slices):
+def test_mig_inference(model, batch_size, slices):
+    """Inference in MIG instances has the measured slowdown."""
     known = mig.measured_instance_times_s()
     measured = max(known[model, batch_size, size] for size in (1, 2, 3, 4, 7) if size >= slices)
     whole, found = (co_run(A100, share(way, Workload(model, batch_size))).tasks[0] for way in ("mps", f"mig-{slices}g"))
@@ -87,7 +90,8 @@ def test_co_run_of_inference_in_mig_instances_has_the_measured_slowdown(model, b
 
 
 @pytest.mark.parametrize("model", ["resnet50", "bert_large", "gpt2", "resnet34"])
-def test_co_run_of_inference_in_mig_instances_is_never_faster_in_a_smaller_one(model):
+def test_smaller_instance(model):
+    """Inference is never faster in a smaller MIG instance."""
     for batch_size in (1, 2, 3, 6, 24, 256):
         times_s = [
             co_run(A100, share(f"mig-{size}g", Workload(model, batch_size))).tasks[0].time_s for size in (1, 2, 3, 4, 7)
@@ -95,14 +99,16 @@ def test_co_run_of_inference_in_mig_instances_is_never_faster_in_a_smaller_one(m
         assert times_s == sorted(times_s, reverse=True)
 
 
-def test_co_run_of_mig_instances_has_no_contention():
+def test_mig_contention():
+    """MIG instances have no contention."""
     alone = co_run(A100, share("mig-3g", MISO[3]))
     beside = co_run(A100, [*share("mig-3g", MISO[3]), *share("mig-4g", MISO[15])])
     assert beside.tasks[0].time_s == alone.tasks[0].time_s
     assert alone.power_w < beside.power_w
 
 
-def test_placeable_has_the_partitions_of_the_a100():
+def test_partitions():
+    """The partitions are those of the A100."""
     sets = mig.placeable()
     full = {one for one in sets if not any(tuple(sorted((*one, more), reverse=True)) in sets for more in mig.SLICES)}
     assert full == {
@@ -120,7 +126,8 @@ class TestStarting:
     def device(self):
         return EmulatedDevice(A100)
 
-    def test_start_refuses_a_second_way_of_sharing(self, device):
+    def test_second_way(self, device):
+        """A GPU refuses a second way of sharing."""
         device.start_as(0, Resident(CNN, 100, "time-slice"))
         for other in ("mps", "mig-1g"):
             with pytest.raises(DeviceError, match="one way of sharing"):
@@ -133,19 +140,22 @@ class TestStarting:
         device.start(2, CNN, 50)
         assert set(device.read().residents) == {2}
 
-    def test_start_refuses_mig_instances_that_do_not_fit(self, device):
+    def test_mig_instances(self, device):
+        """MIG instances that do not fit together are refused."""
         device.start_as(0, Resident(CNN, 100, "mig-4g"))
         with pytest.raises(DeviceError, match="fit together"):
             device.start_as(1, Resident(CNN, 100, "mig-4g"))
         device.start_as(1, Resident(CNN, 100, "mig-3g"))
 
-    def test_start_refuses_mig_on_a_gpu_without_it(self):
+    def test_no_mig(self):
+        """MIG is refused on a GPU without it."""
         with pytest.raises(DeviceError, match="a GPU with MIG"):
             EmulatedDevice(V100).start_as(0, Resident(CNN, 100, "mig-1g"))
         with pytest.raises(InputError, match="a GPU with MIG"):
             co_run(V100, share("mig-1g", CNN))
 
-    def test_start_refuses_a_task_larger_than_the_memory_of_its_instance(self, device):
+    def test_instance_memory(self, device):
+        """A task larger than the memory of its instance is refused."""
         large = Workload("miso_cyclegan", 4, phase="training")
         with pytest.raises(DeviceError, match="17869 MiB, 10156 are free"):
             device.start_as(0, Resident(large, 100, "mig-1g"))
@@ -159,7 +169,8 @@ class TestHolding:
         device.start(0, RESNET50, 100, 100.0)
         return device
 
-    def test_held_task_makes_no_progress_and_draws_its_own_power(self, device):
+    def test_held_task(self, device):
+        """A held task makes no progress and draws its own power."""
         own_s, power_w = device.read().residents[0].time_s, device.read().power_w
         device.hold(0, 1.0)
         assert device.read().residents[0].time_s == 1.0
@@ -172,7 +183,8 @@ class TestHolding:
         device.hold(0, own_s / 2)
         assert device.read().residents[0].time_s == own_s
 
-    def test_hold_continues_when_other_tasks_start_or_end(self, device):
+    def test_other_tasks(self, device):
+        """A task stays held when others start or end."""
         device.hold(0, 0.3)
         device.start(1, ALEXNET, 100, 10.0)
         assert device.read().residents[0].time_s == pytest.approx(max(0.3, device.read().residents[0].time_s))
