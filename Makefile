@@ -52,7 +52,7 @@ endif
 # The stamp holds the folder's name, since an environment cannot move with its folder.
 STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/bin/python -c '' 2>/dev/null || echo FORCE)
 
-.PHONY: env help headline figures beyond all claims verify reference site smoke test test-all simulate mutants lint bench calibrate live notebook lock clean FORCE
+.PHONY: env help headline figures beyond all claims verify reference site smoke test test-ci test-all simulate mutants lint bench calibrate live notebook lock clean FORCE
 
 # `make help` prints the lines after `##@`, which name groups, and the text after `##` of each target.
 
@@ -109,10 +109,10 @@ clean: ## remove what make wrote, but not .venv
 
 ##@ For contributors
 
-test: $(ENV) ## the tests that need no GPU, without the slow ones
-	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m "not gpu and not slow"
+test: $(ENV) ## the tests that take less than 2 s each
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m "not gpu and not slow and not nightly"
 
-test-all: $(ENV) ## every test that needs no GPU
+test-all: $(ENV) ## every test that needs no GPU: also drills, simulated faults, fits, a recorded GPU
 	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal
 
 lint: $(ENV) ## style, format, types, direction of imports, and files that must agree
@@ -148,7 +148,10 @@ lock: $(ENV) ## pin requirements.lock again after a change of pyproject.toml (UP
 
 ##@ For continuous integration
 
-env: $(ENV) ## .venv where no environment is active, built by every other target too; .ci/run then runs lint and test-all
+env: $(ENV) ## .venv where no environment is active, built by every other target too
+
+test-ci: $(ENV) ## every test that needs no GPU but the nightly ones; .ci/run runs it and lint
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m "not gpu and not nightly"
 
 PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
 # uv installs in a tenth of the time of pip, which does it where uv cannot (its settings are other ones than pip's).

@@ -85,7 +85,7 @@ def _entries(content: bytes) -> list[dict[str, object]]:
     return [json.loads(line.rpartition(b"\t")[0]) for line in content.splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_recording(library: Path, tmp_path: Path) -> None:
     """A recording that is killed loses and repeats nothing."""
     (tmp_path / "bin").mkdir()

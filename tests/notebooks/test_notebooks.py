@@ -140,7 +140,7 @@ def test_text_size(smoke_results: Path) -> None:
     assert {name: size for name, size in sizes.items() if size is None or size < SMALLEST_PT} == {}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_same_bytes(smoke_results: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Two runs with other hash seeds give the same bytes."""
     other = smoke(tmp_path_factory.mktemp("two") / "figures", "2")

@@ -22,7 +22,7 @@ SHORT: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SHORT)
 def test_short_lists(name: str, tmp_path: Path) -> None:
     """A notebook runs with each of its lists cut to one entry."""

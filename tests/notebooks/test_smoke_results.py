@@ -138,7 +138,7 @@ def test_searches(smoke_results: Path) -> None:
     assert found.loc["S1", "value"] == pytest.approx(at_random["change_pct"].min())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_recorded_gpu(made_up_h100: Path, smoke_results: Path, tmp_path: Path) -> None:
     """A recorded GPU is drawn with the emulated ones and changes no row of theirs and no claim."""
     words = ["notebook", "run", "01", "--profile", "smoke", "-p", f"source=recorded:{made_up_h100}"]

@@ -51,7 +51,7 @@ class Hostile(Random):
         return self.actions_by_event.pop(0) if self.actions_by_event else []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(st.lists(st.lists(actions, max_size=4), max_size=4), st.booleans())
 @settings(max_examples=1000)
 def test_hostile_actions(actions_by_event: list[list[Any]], guarded: bool) -> None:

@@ -87,7 +87,7 @@ sys.stdout.write(front.objectives.tobytes().hex() + repr([plan.queues for plan i
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_other_process() -> None:
     """The same seed gives the same bytes in another process that compiles nothing."""
     front = optimise(

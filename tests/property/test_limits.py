@@ -61,7 +61,7 @@ def check_random_run(seed, names, gpus=GPUS):
     assert np.isfinite(done.jct_s).all(), found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:no profile of")
 @pytest.mark.parametrize("part", range(10))
 def test_many_runs(part):

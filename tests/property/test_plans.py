@@ -104,7 +104,7 @@ print(hashlib.sha256(front.objectives.tobytes() + repr([chosen.queues for chosen
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_other_process() -> None:
     """The planner returns the same bytes in every process."""
     digests = {

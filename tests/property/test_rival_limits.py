@@ -105,7 +105,7 @@ def test_morak_limit(drawn, name, k, cap, limit):
             )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @settings(max_examples=20)
 @given(TASKS, st.sampled_from(KINDS), st.floats(1.0, 2.5), st.sampled_from((0.5, 1.0, 3.0)))
 def test_mu_serve_period(drawn, name, limit, dt_s):

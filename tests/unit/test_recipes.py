@@ -84,7 +84,7 @@ def test_own_gpu_page(root: Path) -> None:
     assert re.search(r"0 errors, \d+ notes; \d+ rows of H100 \(emulated\)$", shown)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_results_unchanged(tmp_path: Path) -> None:
     """A further GPU and workload change no result."""
     plain, extended = (recipes.copy_checkout(tmp_path / name) for name in ("plain", "extended"))

@@ -143,7 +143,7 @@ def test_damaged_note(doubles, holder):
     assert [clock.uuid for clock in locked_clocks()] == [""]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_lost_gpu(doubles):
     """A run whose GPU is lost with a locked clock reports it; its cleanup process unlocks it later."""
 
@@ -168,7 +168,7 @@ def test_lost_gpu(doubles):
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_left_locked(doubles, holder):
     """A run at a clock that was left locked notes it and is planned for it."""
     process = holder()

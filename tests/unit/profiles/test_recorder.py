@@ -135,7 +135,7 @@ def test_profile(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8").splitlines()[0] == ",".join(NAMES)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_committed_profiles(tmp_path: Path, checkout: Path) -> None:
     """The committed profiles are reproduced."""
     kept = checkout / "data" / "profiles" / "emulated"

@@ -24,7 +24,7 @@ from heshare.world import catalogue
 KEYS = ["kind", "gpu", "engine", "workload", "name", "unit", "source"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_constants_file() -> None:
     """A new fit gives the committed constants, each within its range."""
     committed = pd.read_csv(files.data("calibration", "constants.csv"), keep_default_na=False)

@@ -57,7 +57,7 @@ def test_nested_records():
         assert len(table("pairs")) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_laboratories_file():
     """A new fit gives the committed table of laboratories."""
     from heshare.lab.calibration import calibrate

@@ -106,7 +106,7 @@ def test_fitted_half(measured: pd.DataFrame) -> None:
     assert (half == again).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_left_out_points(
     measured: pd.DataFrame,
 ) -> None:

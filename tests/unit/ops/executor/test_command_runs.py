@@ -18,7 +18,7 @@ from heshare.ops.jobs.report import read_report
 from heshare.ops.jobs.run_status import RunStatus
 
 CLI = CliRunner()
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def actions(doubles, kind):
     return [(t, *action[1:]) for t, action in decided if action[0] == kind]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_start_waits(doubles):
     """A start waits until readings show that there is power for it."""
     result = run(doubles, ("sleep 0.6", "sleep 0.6"), PowerLimit.parse(850.0), predictor=TdpPredictor())
@@ -59,7 +59,7 @@ def test_start_waits(doubles):
     assert doubles.traces() == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_resume_keeps_limit(doubles):
     """A resumed run keeps the limit, whose times count from the start of the run."""
     limit = PowerLimit((0.0, 3600.0), (850.0, 1000.0))
@@ -85,7 +85,7 @@ def test_limit_refused(doubles):
     assert not (doubles.folder / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("clocks", [True, False])
 def test_above_limit(doubles, clocks):
     """While power is read above the limit nothing starts and no clock rises; clocks of busy GPUs fall."""

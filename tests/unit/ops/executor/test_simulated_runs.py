@@ -27,20 +27,20 @@ def test_invariants(first):
         assert not simulate(seed).violations, seed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_invariants_400_seeds():
     """400 more seeds violate no invariant."""
     for seed in range(40, 440):
         assert not simulate(seed).violations, seed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_crash_at_every_write():
     """A crash at every change of every file loses nothing."""
     assert crash_at_every_write() > 120
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_replay():
     """A seed replays in another process."""
     program = "from support.simulator.simulation import simulate; print([simulate(seed).digest for seed in (3, 5)])"
@@ -49,7 +49,7 @@ def test_replay():
     assert done.stdout.strip() == str([simulate(seed).digest for seed in (3, 5)])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_executor(name):
     """Some seed finds each executor that is broken on purpose."""

@@ -107,7 +107,7 @@ def test_grace(tmp_path):
     assert (tmp_path / "log").read_text().endswith("bye\n")  # the shell may report that its sleep was ended
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_executor_killed(tmp_path):
     """Descendants of a job end when the executor is killed."""
     everything = " ".join(DESCENDANTS.values())
