@@ -14,12 +14,10 @@ from heshare.lab.calibration.time_fit import constants_of
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 
-CONTENTION = default().contention["A100"]
-
 
 @cache
 def fitted() -> dict:
-    return grid_fit.fit_grid_timings(CONTENTION)
+    return grid_fit.fit_grid_timings(default().contention["A100"])
 
 
 @pytest.mark.parametrize("copies", [1, 2, 5])
@@ -33,7 +31,7 @@ def test_copies(copies: int):
         np.array([float(batch)]),
         np.array([float(copies)]),
         np.array([timing.kernels]),
-        CONTENTION,
+        default().contention["A100"],
         np.array([pct / 100]),
     )
     assert modelled == pytest.approx(co_run(gpu, residents).tasks[0].time_s, rel=1e-9)
@@ -43,7 +41,7 @@ def test_fitted_times():
     """The fitted times reproduce the rows within the stated error."""
     for (gpu, _, name), one in fitted().items():
         rows = grid_fit.grid_rows(gpu, name)
-        modelled_s = rows.modelled_s(constants_of(one.timing), CONTENTION)
+        modelled_s = rows.modelled_s(constants_of(one.timing), default().contention["A100"])
         assert np.abs(modelled_s / rows.time_s - 1).mean() < one.timing.uncertainty
 
 

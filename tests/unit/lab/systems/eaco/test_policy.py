@@ -7,16 +7,18 @@ import pytest
 
 from heshare.lab.systems.eaco.policy import Eaco
 from heshare.lab.systems.shared.co_location import CoLocationHistory
-from heshare.lab.systems.shared.training import workloads
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
 from heshare.running.run import run
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+from heshare.world.workload import Workload
 
 V100 = gpu("V100-SXM2")
-ALEXNET, RESNET18, RESNET50, VGG16 = workloads("eaco")
+ALEXNET, RESNET18, RESNET50, VGG16 = (
+    Workload(f"eaco_{name}", 32, phase="training") for name in ("alexnet", "resnet18", "resnet50", "vgg16")
+)
 # Seconds per step alone.
 STEP_S = {ALEXNET: 0.2778, RESNET18: 0.2808, RESNET50: 0.2878, VGG16: 0.2888}
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from heshare.lab.systems.gavel.policy import FifoPacked, Gandiva
-from heshare.lab.systems.shared.training import step, workloads
+from heshare.lab.systems.shared.training import step
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.world.catalogue import gpu
@@ -12,7 +12,9 @@ from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 V100 = gpu("V100-SXM2")
-ALEXNET, RESNET18, RESNET50, VGG16 = workloads("eaco")
+ALEXNET, RESNET18, RESNET50, VGG16 = (
+    Workload(f"eaco_{name}", 32, phase="training") for name in ("alexnet", "resnet18", "resnet50", "vgg16")
+)
 # Two of them keep a V100 busy for 1.96 of every second.
 HEAVY = Workload("vgg19", 32)
 

@@ -16,7 +16,7 @@ from heshare.world.workload import Resident, Workload
 V100, A100 = gpu("V100"), gpu("A100")
 SMALL, LARGE = (Workload("gavel_resnet50", size, phase="training") for size in (16, 128))
 LM = Workload("gavel_lm", 5, phase="training")
-EACO = training.workloads("eaco")[0]
+EACO = Workload("eaco_alexnet", 32, phase="training")
 
 
 def slowdowns(card, *workloads, sharing="time-slice"):

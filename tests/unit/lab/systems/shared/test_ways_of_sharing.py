@@ -16,8 +16,9 @@ from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
 
 SXM2, A100, V100, T4 = (gpu(name) for name in ("V100-SXM2", "A100", "V100", "T4"))
-ALEXNET, RESNET18, RESNET50, VGG = training.workloads("eaco")
-MISO = training.workloads("miso")
+ALEXNET, RESNET18, RESNET50, VGG = (
+    Workload(f"eaco_{name}", 32, phase="training") for name in ("alexnet", "resnet18", "resnet50", "vgg16")
+)
 CNN = Workload("resnet50", 8)
 
 
@@ -70,7 +71,7 @@ def test_time_slices():
 def test_mig_trainings(slices):
     """Trainings in MIG instances take the measured times, and longer than alone where none was measured."""
     known = training.mig_step_times_s()
-    for workload in MISO[::3]:
+    for workload in training.workloads("miso")[::3]:
         found = co_run(A100, share(f"mig-{slices}g", workload)).tasks[0].time_s
         if (workload, slices) in known:
             assert found == pytest.approx(max(known[workload, slices], known[workload, 7]))
@@ -101,8 +102,9 @@ def test_smaller_instance(model):
 
 def test_mig_contention():
     """MIG instances have no contention."""
-    alone = co_run(A100, share("mig-3g", MISO[3]))
-    beside = co_run(A100, [*share("mig-3g", MISO[3]), *share("mig-4g", MISO[15])])
+    miso = training.workloads("miso")
+    alone = co_run(A100, share("mig-3g", miso[3]))
+    beside = co_run(A100, [*share("mig-3g", miso[3]), *share("mig-4g", miso[15])])
     assert beside.tasks[0].time_s == alone.tasks[0].time_s
     assert alone.power_w < beside.power_w
 
