@@ -16,6 +16,7 @@ from heshare.scheduling.objectives import Instance, evaluate_schemes, make_insta
 from heshare.scheduling.operators import random_reset, random_schemes
 from heshare.scheduling.pareto import non_dominated
 from heshare.scheduling.settings import Settings
+from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 
@@ -132,3 +133,19 @@ def test_quick_children(instance: Instance, chance: float) -> None:
     Reset(prob=1.0)(problem, children, random_state=theirs)
     np.testing.assert_array_equal(quick(problem, pairs, random_state=ours).get("X"), children.get("X"))
     assert ours.random() == theirs.random()
+
+
+def test_own_record(instance: Instance) -> None:
+    """A search minimises the objectives of its own record."""
+
+    class FewOnTheFirst(pymoo_searches.SearchRecord):
+        """Counts the tasks on the first GPU, whatever they cost."""
+
+        def objectives(self, schemes: IntArray) -> FloatArray:
+            count = (schemes == 0).sum(axis=1, dtype=np.float64)
+            return np.column_stack((count, count))
+
+    record = FewOnTheFirst(instance)
+    start, rng = pymoo_searches.RANDOM_START, np.random.default_rng(1)
+    (last,) = pymoo_searches.search_checkpoints("nsga2", instance, start, rng, (2000,), record=record)
+    assert not (last.schemes.gpus == 0).any()

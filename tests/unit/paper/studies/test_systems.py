@@ -62,6 +62,12 @@ class TestPowerFlow:
         found = power_flow.gain_at_equal_energy(runs, "FIFO")
         assert (found.low, found.value, found.high, found.n) == (1.0, 1.5, 2.0, 2)
 
+    def test_elastic_jobs(self) -> None:
+        """Jobs run on one to eight GPUs, and lose no work when they are stopped."""
+        tasks = power_flow.PowerFlowSetting(jobs=40).draw(rng=np.random.default_rng(0))
+        assert {task.widths for task in tasks} == {(1, 2, 4, 8)}
+        assert {task.epochs for task in tasks} == {None}
+
 
 class TestMiso:
     def test_best_static(self) -> None:
@@ -154,6 +160,13 @@ def test_batch_dvfs() -> None:
 
 
 class TestPwr:
+    def test_data_centre(self) -> None:
+        """The data centre has the published numbers of GPUs and nodes."""
+        nodes = pwr.data_centre(1.0)
+        published = sum(total for total, *_ in pwr.GPUS.values())
+        assert abs(int((nodes.capacity > 0).sum()) - published) <= 8
+        assert abs(len(nodes.free) - 1213) <= 25
+
     def test_filling(self) -> None:
         """Filling raises power, grants no GPU twice, and is the same for equal placers."""
         placers = {"FGD": 0.0, "FGD again": 0.0, "PWR": 1.0}
