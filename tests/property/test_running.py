@@ -127,6 +127,7 @@ def test_toy_devices(tasks, cluster, seed, tick_s, start_cost_s):
 
 @settings(max_examples=25)
 @given(tasks=task_sets(max_size=12, online=True), **options)
+@pytest.mark.slow
 def test_emulated_devices(tasks, cluster, seed, tick_s, start_cost_s):
     """Runs on emulated devices keep the invariants."""
     devices = [EmulatedDevice(gpu) for gpu in cluster.gpus]

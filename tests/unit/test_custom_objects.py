@@ -112,6 +112,7 @@ def test_policy_of_module(folder: Path, kept_cells: None) -> None:
     assert len(list(folder.rglob("*.json"))) == 10
 
 
+@pytest.mark.slow
 def test_cached_objects(tmp_path: Path, kept_cells: None) -> None:
     """Runs of objects are cached by their fields and can be sent to other processes."""
     own, metrics = Random(all_at_once=True), {"p95_s": p95_s}

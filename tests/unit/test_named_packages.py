@@ -6,6 +6,8 @@ import ast
 import json
 from collections.abc import Iterator
 
+import pytest
+
 from heshare.shared.files import PACKAGE, root
 
 NAMED = {"numpy", "pandas", "sklearn", "seaborn", "pymoo", "pynvml", "papermill"}
@@ -19,6 +21,7 @@ def sources() -> Iterator[str]:
         yield from ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
 
 
+@pytest.mark.slow
 def test_named_packages() -> None:
     """The package or a notebook imports each of them."""
     imported: set[str] = set()

@@ -244,6 +244,7 @@ def test_bad_input(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_claims(tmp_path: Path) -> None:
     """`notebook claims` prints a row for each claim and counts."""
     from heshare.lab.sweeps.statistics import ConfidenceInterval

@@ -79,6 +79,7 @@ def test_kernels_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (asked["device"], asked["repeats"]) == ("nvml:0", 3)
 
 
+@pytest.mark.slow
 def test_calibrate_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`calibrate --profiles` writes a table for each GPU of the paper."""
     few = partial(regenerate_profiles.regenerate, samples=3)

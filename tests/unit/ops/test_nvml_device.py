@@ -292,6 +292,7 @@ def test_doctor_driver(fake: FakeNvml, code: int) -> None:
     assert doctor() == 1
 
 
+@pytest.mark.slow
 def test_doctor_process(library: Path) -> None:
     """`doctor --json` in a process of its own reads the library through the real binding."""
     failing = {"FAKENVML_FAIL": "nvmlDeviceGetPersistenceMode=3,set:temperature_c=55"}

@@ -58,6 +58,7 @@ def sets(status: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("setup", SETUPS)
+@pytest.mark.slow
 def test_no_privileges(setup: str) -> None:
     """Jobs and workers have no capability and can gain none."""
     prefix: tuple[str, ...] = ()

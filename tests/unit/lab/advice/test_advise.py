@@ -47,6 +47,7 @@ def test_no_room():
     assert advice.recommendation.startswith("Sharing does not pay")
 
 
+@pytest.mark.slow
 def test_mig():
     """MIG takes instances that hold the workloads."""
     advice = hs.advise("A100-40GB", ["big=per_s:1,sm:50,mib:25000", "small=per_s:1,sm:50,mib:3000"])
@@ -84,6 +85,7 @@ def test_wrong_uses(gpu, workloads, said):
     assert said in str(refused.value)
 
 
+@pytest.mark.slow
 def test_command():
     """The command prints the table, the JSON and the exports."""
     done = CliRunner().invoke(app, ["advise", "T4", "mobilenet:1"])

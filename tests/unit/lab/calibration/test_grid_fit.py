@@ -37,6 +37,7 @@ def test_copies(copies: int):
     assert modelled == pytest.approx(co_run(gpu, residents).tasks[0].time_s, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_fitted_times():
     """The fitted times reproduce the rows within the stated error."""
     for (gpu, _, name), one in fitted().items():

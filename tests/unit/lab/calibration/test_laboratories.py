@@ -26,6 +26,7 @@ def test_record_left_out():
     assert {name: len(table(name)) for name in PUBLISHED} == whole
 
 
+@pytest.mark.slow
 def test_fits_restored():
     """Fits are made anew without a record, and restored after an error."""
     known, spread = laws_fit.comparisons(), laws_fit.speed_spread()

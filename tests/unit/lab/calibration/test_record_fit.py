@@ -39,6 +39,7 @@ SETS = [
 
 
 @pytest.mark.parametrize("sm_mhz", [1410, 1005, 600])
+@pytest.mark.slow
 def test_co_run_arrays(sm_mhz: int) -> None:
     """Arrays of settings give what the device model gives."""
     constants = default()

@@ -60,6 +60,7 @@ def test_jct_of_run() -> None:
             assert plan.energy_j == pytest.approx(done.gpu_energy_active_j.sum(), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_late_gpu() -> None:
     """JCT-opt uses no GPU with a late ready time."""
     for front in fronts(np.array([0.0, 0.0, 1e7])):

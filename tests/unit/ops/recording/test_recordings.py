@@ -28,6 +28,7 @@ def test_by_folder(made_up_h100: Path) -> None:
     assert recording.path == made_up_h100 / "profile.csv"
 
 
+@pytest.mark.slow
 def test_by_gpu(made_up_h100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recordings are read by GPU, or all of them."""
     monkeypatch.setattr(recordings, "folder", lambda: tmp_path)

@@ -150,6 +150,7 @@ def test_precision(precision: str, stand_in: StandIn) -> None:
     assert f"resnet18:8 {precision} on a stand-in" in program.title
 
 
+@pytest.mark.slow
 def test_precision_changes(stand_in: StandIn) -> None:
     """A process that is kept changes the precision with its task."""
     for precision, arithmetic in (("tf32", "tf32"), ("fp32", "ieee"), ("tf32", "tf32"), ("fp16", "ieee")):

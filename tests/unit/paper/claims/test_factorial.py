@@ -81,6 +81,7 @@ def test_few_seeds() -> None:
     assert not verdict(H1, EQUAL, EQUAL | LIGHT, n=9)
 
 
+@pytest.mark.slow
 def test_current_factorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A factorial is current until code or data change."""
     monkeypatch.setattr(files, "root", lambda: tmp_path)

@@ -47,6 +47,7 @@ def test_refused_folder(package: str | None, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["02_system", "90_live"])
+@pytest.mark.slow
 def test_setup_by_hand(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Set up by hand, a notebook writes to `build/mine`."""
     from heshare.paper.figures import style

@@ -20,6 +20,8 @@ from heshare.paper.page.claim_rows import WIDTH, ClaimRow, failures, rows
 from heshare.shared import files
 from heshare.shared.yaml_nodes import read_values
 
+pytestmark = pytest.mark.slow
+
 PAGES = ("index.html", "beyond.html", f"notebooks/{NOTEBOOK}.html")
 
 

@@ -25,6 +25,7 @@ def without(record: Recording, gone: pd.Series) -> Recording:
     return replace(record, table=record.table[~gone].reset_index(drop=True))
 
 
+@pytest.mark.slow
 def test_solo(h100: Recording) -> None:
     """A row of a workload alone is the recorded one; emulated rows stay; without repeats there is no interval."""
     emulated = motivation.solo(batch_sizes=[8])
@@ -101,6 +102,7 @@ def test_samples(h100: Recording) -> None:
     assert recorded_gpus.samples([]) == []
 
 
+@pytest.mark.slow
 def test_modelled_utilisations(h100: Recording) -> None:
     """Utilisations that were not recorded are modelled."""
     blind = replace(h100, table=h100.table.assign(l2_util_pct=np.nan))

@@ -89,6 +89,7 @@ class TestFikit:
     def models(self) -> dict[str, KernelTrace]:
         return {name: traces()[name] for name in ("mobilenetv2", "resnet50")}
 
+    @pytest.mark.slow
     def test_no_faster_than_alone(self, models: dict[str, KernelTrace]) -> None:
         """Runs have every case once and no task is faster than alone."""
         ways = {"FIKIT": FikitRule(), "time slices": TimeSliceRule()}

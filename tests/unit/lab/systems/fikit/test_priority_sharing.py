@@ -49,6 +49,7 @@ def test_classes():
     assert found[2] == pytest.approx((0.5 - 0.1) * 0.8)
 
 
+@pytest.mark.slow
 def test_kernel_loop():
     """Speeds agree with the kernel loop, over all pairs of traces and gaps of 0 to 10 ms before an iteration."""
     rule, off, found = FikitRule(), [], []
