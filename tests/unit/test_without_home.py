@@ -64,6 +64,7 @@ def as_nobody(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.slow
 def test_commands(folder: Path) -> None:
     """Commands that need a state folder name the variable to set; compiled functions lie in a temporary folder."""
     said = json.loads(as_nobody(folder, "-c", PROGRAM).stdout)

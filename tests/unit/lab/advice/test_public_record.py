@@ -37,6 +37,7 @@ def said(row):
     return type(time_s)(n / time_s.value, n / time_s.high, n / time_s.low)
 
 
+@pytest.mark.slow
 def test_intervals() -> None:
     """At least six cases are compared, and nine intervals of ten hold what was measured."""
     table = rows()
