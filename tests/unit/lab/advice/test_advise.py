@@ -13,23 +13,6 @@ from heshare.cli import app
 from heshare.shared.errors import InputError
 
 
-def test_small_batches():
-    """Small batches wait for the host and share well."""
-    advice = hs.advise("A100", "resnet50:1")
-    assert advice.names == ("resnet50:1", "resnet50:1")
-    assert advice.best.way.name == "mps"
-    assert advice.best.speed.value > 1.5
-    assert advice.recommendation.startswith("Sharing pays")
-
-
-def test_full_gpu():
-    """For a network that fills the GPU sharing does not pay."""
-    advice = hs.advise("V100-SXM2", "resnet50:32", engine="tensorrt")
-    assert advice.best.way.name == "alone"
-    assert advice.recommendation.startswith("Sharing does not pay")
-    assert "MPS" in advice.recommendation
-
-
 def test_change():
     """The change that is named changes the advice."""
     advice = hs.advise("A100", "resnet50:1")

@@ -94,16 +94,17 @@ def test_forms(a100: pd.DataFrame) -> None:
     assert (table[table["form"] == "MPS percentage"]["mps_pct"] < 100).all()
 
 
-def test_fitted_half(measured: pd.DataFrame) -> None:
+def test_fitted_half(a100: pd.DataFrame) -> None:
     """Half of each form is fitted, and rows of one set stay together."""
-    half = record_validation.fitted_half(measured, np.random.default_rng(1))
+    half = record_validation.fitted_half(a100, np.random.default_rng(1))
     assert 0.45 < half.mean() < 0.6
-    by_form = pd.Series(half).groupby(record_validation.form_tested(measured).to_numpy()).mean()
+    by_form = pd.Series(half).groupby(record_validation.form_tested(a100).to_numpy()).mean()
     assert by_form.between(0.35, 0.65).all()
-    sets = [tuple(sorted(map(str, setting.residents))) for setting in observed_settings(measured)]
-    fitted = {members for members, kept in zip(sets, half, strict=True) if kept}
-    assert not fitted & {members for members, kept in zip(sets, half, strict=True) if not kept}
-    again = record_validation.fitted_half(measured, np.random.default_rng(1))
+    members = [tuple(sorted(map(str, setting.residents))) for setting in observed_settings(a100)]
+    sets = list(zip(members, a100["sm_mhz"].tolist(), strict=True))
+    fitted = {each for each, kept in zip(sets, half, strict=True) if kept}
+    assert not fitted & {each for each, kept in zip(sets, half, strict=True) if not kept}
+    again = record_validation.fitted_half(a100, np.random.default_rng(1))
     assert (half == again).all()
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from heshare.lab.sweeps.grid import make_grid
 from heshare.lab.sweeps.random_streams import Repetition
@@ -72,14 +71,6 @@ def test_other_policies() -> None:
     beside = rows(("heshare:en-opt", "random", "heshare:trade-off"))
     beside = beside[beside["policy"] == "heshare:trade-off"].reset_index(drop=True)
     pd.testing.assert_frame_equal(without_wall_time(alone), without_wall_time(beside), check_exact=True)
-
-
-@pytest.mark.slow
-def test_processes() -> None:
-    """Rows do not depend on the number of processes."""
-    policies, options = ("random", "sched-only"), {"tasks": (TASKS,), "draws": ("recipe",)}
-    one, two = rows(policies, n_jobs=1, **options), rows(policies, n_jobs=2, **options)
-    pd.testing.assert_frame_equal(without_wall_time(one), without_wall_time(two), check_exact=True)
 
 
 def test_given_tasks() -> None:
