@@ -215,6 +215,7 @@ def _policies(chosen: Iterable[str | Policy]) -> dict[str, Policy]:
     made: dict[str, Policy] = {}
 
     for policy in chosen:
+        require("policies", repr(policy), isinstance(policy, str | Policy), "names of policies, or policies", _ACTION)
         if isinstance(policy, str):
             policy = registry.make(policy)
             made[policy.name] = policy
