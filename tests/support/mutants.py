@@ -270,7 +270,7 @@ def _run_tests(
         for one in within
         for path in ([one] if one.is_file() else sorted(one.rglob("test_*.py")))
     ]
-    arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not gpu and not slow"]
+    arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not gpu and not slow and not nightly"]
     arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     arguments += list(dict.fromkeys([name for name in first if chosen is None or name in names] + names))
     calls = _Calls(place / room, chosen)
