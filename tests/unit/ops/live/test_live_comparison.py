@@ -29,7 +29,7 @@ def rehearsed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("l")  # before the stand-in changes TMPDIR
     before = dict(os.environ)
     config = LiveComparisonConfig(
-        policies=("random", "sched-only"), tasks=6, minutes=0.05, budget_s=30.0, seed=4, allow_clocks=True
+        policies=("random", "sched-only"), tasks=6, minutes=0.05, budget_s=75.0, seed=4, allow_clocks=True
     )
     try:
         with stand_in_gpu(folder, load_s=0.0, warmup_s=0.05, look_s=0.1, period_s=0.02) as options:
