@@ -306,7 +306,7 @@ def test_mps_clients():
 )
 def test_never_started(count, tick_s, listed):
     """Run names ten tasks that are never started."""
-    with pytest.raises(PolicyError, match=rf"Never started: .*{listed}\."):
+    with pytest.raises(PolicyError, match=rf"Unfinished: tasks .*{listed} waits.*Never started: .*{listed}\."):
         go([task(index, 1.0) for index in range(count)], at(Start(0, 0)), tick_s=tick_s)
 
 

@@ -83,6 +83,13 @@ def test_power_steps():
     assert np.sum(power_w[:-1] * np.diff(times_s)) == pytest.approx(260.0 + 380.0)
 
 
+def test_power_steps_end():
+    """Sums of power have no digits that only rounding left, and end at exactly zero."""
+    watts = (0.1, 0.2, 0.3)
+    parts = [Segment(gpu, float(gpu), 9.0, None, 1000.0, power_w, ()) for gpu, power_w in enumerate(watts)]
+    assert timeline.power_steps(parts)[1].tolist() == [0.1, 0.3, 0.6, 0.0]
+
+
 def reading(time_s, power_w, *tasks):
     residents = {task: Progress(task, Resident(LIGHT, 40), 0.0, 2.0) for task in tasks}
     return Reading(time_s, None, 1000.0, power_w, 0.0, residents)

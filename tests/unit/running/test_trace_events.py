@@ -158,3 +158,12 @@ def test_counters_of_tasks() -> None:
     done = run_with_migration()
     found = [(round(time_s, 9), args["running"], args["waiting"]) for time_s, args in counters(done, CLUSTER, "tasks")]
     assert found == [(0, 2, 0), (3, 1, 1), (5, 2, 0), (6, 2, 0), (10.25, 1, 0), (16.5, 0, 0)]
+
+
+def test_process_names() -> None:
+    """Each GPU and the cluster is a process with its name."""
+    done = run_with_migration()
+    events = trace_events(done)["traceEvents"]
+    named = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert len(named) == len(done.cluster) + 1
+    assert set(done.cluster.labels) < set(named.values())
