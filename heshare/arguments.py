@@ -36,7 +36,6 @@ TasksLike = int | pd.DataFrame | Iterable[Task]
 """How many tasks to draw, a frame with the columns of a task file, or tasks."""
 
 _POLICY = "a policy's name, a Policy, or a Plan"
-_DEFAULTS = {"load": "mixed", "arrivals": "at_once", "interval_s": INTERVAL_S, "batch_sizes": (4, 8), "trace": None}
 
 
 def as_tasks(source: Any, streams: Repetition) -> TaskSet:
@@ -187,7 +186,10 @@ def draw_options(
     }
     if is_count(source):
         return options
-    changed = [name for name, value in options.items() if _plain(value) != _DEFAULTS[name]]
+
+    # An option has no meaning for tasks that are given, so each must have the default of a drawn task set.
+    defaults = dict(draw_options(1))
+    changed = [name for name, value in options.items() if _plain(value) != defaults[name]]
     what = f"tasks that are given, and {', '.join(changed)}"
     require("tasks", what, not changed, "a number of tasks to draw", "Leave it out, or give a number.")
     return {}

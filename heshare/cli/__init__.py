@@ -106,6 +106,7 @@ class _Group(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         as_json = "--json" in [*ctx._protected_args, *ctx.args]
+
         try:
             return super().invoke(ctx)
         except HeShareError as error:

@@ -237,6 +237,7 @@ def _of_gpu(gpu: dict[str, Any]) -> list[str]:
         obstacles.append(
             "it is divided into MIG slices, whose power cannot be measured separately: turn MIG off to measure."
         )
+
     lines = [f"it cannot be recorded: {why}" for why in obstacles]
     if gpu["processes"]:
         pids = ", ".join(str(pid) for pid, _ in gpu["processes"])
@@ -244,12 +245,15 @@ def _of_gpu(gpu: dict[str, Any]) -> list[str]:
     if not obstacles:
         index = gpu["index"]
         lines.append(f"it is the catalogue's {gpu['catalogue']}: `heshare profile --device nvml:{index}` records it.")
+
     top_mhz = gpu["clocks_mhz"][1] if gpu["clocks_mhz"] else None
     low = low_clock(gpu["sm_mhz"], top_mhz, gpu["idles"], throttled=bool(gpu["throttled_by"]))
     if low:
         lines.append(f"{low}.")
+
     if gpu["compute_mode"] not in (None, "default"):
         lines.append(f"its compute mode is {gpu['compute_mode']}: set it to default (nvidia-smi -c DEFAULT).")
+
     if gpu["power_kind"] == "average":
         lines.append("its power is an average over 1 s: windows of several seconds are needed, and are the default.")
     if not gpu["gpm"]:

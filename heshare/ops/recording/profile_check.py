@@ -150,19 +150,24 @@ def _falling_times(path: Path, table: pd.DataFrame) -> Iterator[Finding]:
         ("sm_mhz", [*task, "mps_pct", "batch_size"], "a higher clock", True),
         ("mps_pct", [*task, "sm_mhz", "batch_size"], "a larger share", True),
     )
+
     for column, keys, other, descending in lines:
         ordered = alone.sort_values(column, ascending=not descending)
         for _, part in ordered.groupby(keys):
             longest = part["time_s"].cummax().shift(fill_value=0.0)
             for row in part.index[part["time_s"] * SLACK < longest]:
                 yield _too_short(path, table, int(row), float(longest[row]), other)
+
     reference = table[is_reference(table)].set_index([*task, "batch_size"])
     by_task = table.set_index([*task, "batch_size"]).index
     known = np.asarray(by_task.map(reference["time_s"].to_dict()), dtype=float)
     sm_pct = np.asarray(by_task.map(reference["sm_util_pct"].to_dict()), dtype=float)
-    shorter, host_bound = table["time_s"].to_numpy() * SLACK < known, sm_pct < HOST_BOUND_PCT
+
+    shorter = table["time_s"].to_numpy() * SLACK < known
+    host_bound = sm_pct < HOST_BOUND_PCT
     for row in np.flatnonzero(shorter & ~host_bound).tolist():
         yield _too_short(path, table, int(row), float(known[row]), "the whole GPU alone at the top clock")
+
     if (shorter & host_bound).any():
         rows = table[shorter & host_bound]
         names = ", ".join(sorted(set(rows["workload"])))
@@ -193,11 +198,13 @@ def _missing_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
             f"found {samples} samples whose tasks were all recorded alone too; expected {LEAST_SAMPLES} or more, "
             "without which no predictor is trained. Record for longer: a larger --budget goes on.",
         )
+
     recorded = set(zip(rows["workload"][reference], rows["batch_size"][reference], strict=True))
     wanted = [point.target.workload for point in design.references(find_gpu(name))]
     missing = [f"{each.model}:{each.batch_size}" for each in wanted if (each.model, each.batch_size) not in recorded]
     if missing:
         yield "note", f"{len(missing)} of {len(wanted)} workloads not recorded alone: {_some(missing)}."
+
     if len(set(rows["sm_mhz"])) == 1:
         yield (
             "note",
@@ -205,9 +212,11 @@ def _missing_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
         )
     if not (rows["co_runners"] != "").any():
         yield "note", "no row with co-runners: times under sharing are not learned."
+
     for column in UTILISATIONS:
         if count := int(rows[column].isna().sum()):
             yield "note", f"{column} was not measured in {count} rows: the device model's values stand in."
+
     if count := int((reference & (rows["repeats"] < LEAST_REPEATS)).sum()):
         yield "note", f"{count} workloads alone were visited once: their repeat noise is not known."
     if count := int(rows["throttled"].sum()):

@@ -98,6 +98,7 @@ def supervise(command: int, requests: int, wakeup: int, asked: list[int]) -> int
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == command:
                     return ended[1]
+
         left_s = kill_at_s - time.monotonic()
         if asked and left_s == float("inf"):
             _terminate(command)
@@ -105,10 +106,13 @@ def supervise(command: int, requests: int, wakeup: int, asked: list[int]) -> int
             kill_at_s = time.monotonic() + left_s
         if left_s <= 0:
             kill_all()
+
         wait_s = None if left_s == float("inf") else max(0.01, left_s)
         ready, _, _ = select.select([wakeup] + [requests] * (requests >= 0), [], [], wait_s)
+
         if wakeup in ready:
             os.read(wakeup, 64)
+
         if requests in ready:
             request = os.read(requests, 1)
             if request == b"t":

@@ -40,13 +40,18 @@ def label_points(ax: Axes, labels: Sequence[PointLabel], *, avoid: FloatArray | 
     per_pt = ax.figure.dpi / 72.0
     at = ax.transData.transform(np.array([(each.x, each.y) for each in labels]))
     marks = at if avoid is None or not len(avoid) else np.vstack([at, ax.transData.transform(avoid)])
-    frame, taken = ax.get_window_extent(), list[Bbox]()
+    frame = ax.get_window_extent()
+    taken: list[Bbox] = []
+
+    # Crowded points first: the least sum of distances to their nearest points.
     gaps = np.linalg.norm(at[:, None] - at[None], axis=2)
-    for place in np.argsort(np.sort(gaps, axis=1)[:, : min(4, len(labels))].sum(axis=1), kind="stable").tolist():
+    nearest = np.sort(gaps, axis=1)[:, : min(4, len(labels))].sum(axis=1)
+    for place in np.argsort(nearest, kind="stable").tolist():
         label = labels[place]
         note = ax.annotate(label.text, (label.x, label.y), (0, 0), textcoords="offset points", fontsize=6.0)
         note.set(color=label.colour, ha="center", va="center", annotation_clip=False)
         size = np.array(note.get_window_extent().size)
+
         # Middles of the name, in points from its point, at which its nearest edge has a distance.
         tried = [way * (size / per_pt / 2 + distance) for distance in _DISTANCES_PT for way in _WAYS]
         best = min(
@@ -56,6 +61,8 @@ def label_points(ax: Axes, labels: Sequence[PointLabel], *, avoid: FloatArray | 
         offset = np.array(best[2:])
         taken.append(_box(at[place] + offset * per_pt, size))
         note.set_position((float(offset[0]), float(offset[1])))
+
+        # A line to the point where the name is far from it.
         edge = np.clip(0.0, offset - size / per_pt / 2, offset + size / per_pt / 2)
         if np.hypot(*edge) > _LINE_FROM_PT:
             arrow = {"arrowstyle": "-", "color": GUIDE, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2}
