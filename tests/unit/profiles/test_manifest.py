@@ -59,8 +59,9 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def test_contents(recorded: Path) -> None:
-    """A manifest has checksum, protocol and command."""
+    """A recording has a table, its visits, and a manifest with checksum, protocol and command."""
     content = _manifest(recorded)
+    assert {file.name for file in recorded.parent.iterdir()} == {"manifest.json", "profile.csv", "recording.jsonl"}
     assert content["sha256"] == hashlib.sha256(recorded.read_bytes()).hexdigest()
     assert (content["rows"], content["gpu"], content["provenance"]) == (94, "T4", "emulated")
     assert content["command"] == "heshare profile ..."

@@ -15,6 +15,7 @@ from heshare.profiles import store
 from heshare.profiles.design import references, samples
 from heshare.profiles.missing_utilisation import ModelledUtilisationWarning, fill_missing
 from heshare.profiles.recorder import record
+from heshare.profiles.replay_device import ReplayDevice
 from heshare.profiles.schema import check
 from heshare.profiles.visit import MeasurementProtocol
 from heshare.shared.errors import InputError
@@ -28,13 +29,9 @@ def table() -> pd.DataFrame:
     return record(EmulatedDevice(gpu("T4")), points, protocol=MeasurementProtocol(repeats=1))
 
 
-def test_complete_table(table: pd.DataFrame) -> None:
-    """A complete table stays as it is."""
-    assert fill_missing(table) is table
-
-
 def test_filled(table: pd.DataFrame) -> None:
-    """Only missing values are filled with a warning."""
+    """Only missing values are filled, with a warning."""
+    assert fill_missing(table) is table
     incomplete = table.assign(l2_util_pct=math.nan)
     incomplete.loc[3, "sm_util_pct"] = math.nan
     with pytest.warns(ModelledUtilisationWarning, match="sm_util_pct of 1 rows of T4, l2_util_pct of 95"):
@@ -52,10 +49,13 @@ def test_reference_features(table: pd.DataFrame) -> None:
 
 
 def test_on_disk(table: pd.DataFrame, tmp_path: Path) -> None:
-    """Only measured rows may lack utilisations on disk."""
+    """Only measured rows may lack utilisations; they are replayed without."""
     incomplete = table.assign(provenance="measured", l2_util_pct=math.nan)
     path = store.write(incomplete, tmp_path / "profile.csv")
     assert store.read(path)["l2_util_pct"].isna().all()
+    device = ReplayDevice(store.read(path))
+    device.start(0, Workload("vgg19", 8), 100)
+    assert math.isnan(device.read().l2_util_pct)
     path.write_text(path.read_text(encoding="utf-8").replace("measured", "published", 1), encoding="utf-8")
     with pytest.raises(InputError, match="row 2, column l2_util_pct"):
         store.read(path)

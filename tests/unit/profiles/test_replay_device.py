@@ -78,7 +78,6 @@ def test_recorded_set(device: ReplayDevice) -> None:
         (["resnet50:8@60"], None, "resnet50:8@50 at 1590 MHz"),
         (["mobilenet:4"], 885, "mobilenet:4@100 at 900 MHz"),
         (["mobilenet:4@50", "resnet50:8@40"], 900, r"mobilenet:4@50\+resnet50:8@50 at 900 MHz"),
-        (["gpt2:1@10"], None, "mobilenet:4@"),
     ],
 )
 def test_unrecorded_set(device: ReplayDevice, names: list[str], clock: int | None, nearest: str) -> None:
@@ -99,14 +98,6 @@ def test_unmeasured_task(table: pd.DataFrame) -> None:
     _run(device, *SETS[3])
     with pytest.raises(UnansweredError, match="only without measuring resnet50:8@50"):
         device.read()
-
-
-def test_missing_utilisation(table: pd.DataFrame) -> None:
-    """A measured record may lack a utilisation."""
-    device = ReplayDevice(table.assign(provenance="measured", l2_util_pct=math.nan))
-    _run(device, "mobilenet:4")
-    assert math.isnan(device.read().l2_util_pct)
-    assert device.provenance == "measured"
 
 
 def test_open_device(table: pd.DataFrame, tmp_path: Path, checkout: Path) -> None:

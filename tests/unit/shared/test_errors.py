@@ -5,12 +5,13 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, InputError, PlanError, from_system, suggestion, unknown
 
 
+@settings(max_examples=30)
 @given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=5), st.text(max_size=8))
 def test_suggestion(known: list[str], name: str) -> None:
     """A suggestion is a known name, or else the other sentence."""

@@ -15,24 +15,12 @@ from heshare.shared import extras, files
 from heshare.shared.errors import InputError
 
 
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The package lies among installed packages: no checkout around it."""
-    monkeypatch.delenv("HESHARE_ROOT", raising=False)
-    monkeypatch.setattr(files, "PACKAGE", tmp_path / "site-packages" / "heshare")
-    return tmp_path
-
-
-def test_data_of_clone(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The data is that of the clone around the package."""
+def test_root(checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The data is that of the clone around the package, or of `HESHARE_ROOT`, which comes first."""
     monkeypatch.delenv("HESHARE_ROOT", raising=False)
     assert files.in_clone()
-    assert files.root() == checkout
-    assert files.data("gpus.csv") == checkout / "data" / "gpus.csv"
+    assert files.data("gpus.csv") == files.root() / "data" / "gpus.csv" == checkout / "data" / "gpus.csv"
 
-
-def test_heshare_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`HESHARE_ROOT` comes before the clone."""
     (tmp_path / "data").mkdir()
     monkeypatch.setenv("HESHARE_ROOT", str(tmp_path))
     assert files.data() == tmp_path / "data"
@@ -40,19 +28,13 @@ def test_heshare_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         files.data("gpus.csv")
 
 
-def test_root_of_installed_package(installed: Path) -> None:
-    """Without a clone, its root is an error that names `HESHARE_ROOT`."""
+def test_no_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Among installed packages, without a clone around, the root is an error that names `HESHARE_ROOT`."""
+    monkeypatch.delenv("HESHARE_ROOT", raising=False)
+    monkeypatch.setattr(files, "PACKAGE", tmp_path / "site-packages" / "heshare")
     assert files.checkout() is None
-    with pytest.raises(InputError, match=r"expected a clone of its repository.*HESHARE_ROOT"):
+    with pytest.raises(InputError, match="HESHARE_ROOT"):
         files.root()
-
-
-def test_user_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The user's cache is in `XDG_CACHE_HOME`."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert files.user_cache() == tmp_path / "heshare"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert files.user_cache() == Path.home() / ".cache" / "heshare"
 
 
 def test_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,39 +54,30 @@ def test_extras(checkout: Path) -> None:
 
 
 def test_write_to_link(tmp_path: Path) -> None:
-    """`write_atomic` replaces the file of a link and keeps the link."""
+    """`write_atomic` replaces the file of a link and keeps the link; a private file replaces the link."""
     (tmp_path / "disk").mkdir()
-    (tmp_path / "link").symlink_to("disk/file")
+    link, file = tmp_path / "link", tmp_path / "disk" / "file"
+    link.symlink_to("disk/file")
     for text in ("first", "second"):
-        assert files.write_text(tmp_path / "link", text) == tmp_path / "link"
-        assert (tmp_path / "link").is_symlink()
-        assert (tmp_path / "disk" / "file").read_text() == text
+        assert files.write_text(link, text) == link
+        assert link.is_symlink()
+        assert file.read_text() == text
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["file"]
 
-
-def test_write_private_file(tmp_path: Path) -> None:
-    """`write_atomic` replaces a link by a private file and leaves its target."""
-    (tmp_path / "target").write_text("before")
-    (tmp_path / "link").symlink_to("target")
-    files.write_text(tmp_path / "link", "after", private=True)
-    assert (tmp_path / "target").read_text() == "before"
-    assert (tmp_path / "link").read_text() == "after"
-    assert (tmp_path / "link").lstat().st_mode & 0o777 == 0o600
+    files.write_text(link, "third", private=True)
+    assert (link.read_text(), file.read_text()) == ("third", "second")
+    assert link.lstat().st_mode & 0o777 == 0o600
 
 
 def test_write_to_devices(tmp_path: Path) -> None:
-    """`write_atomic` writes to devices and leaves them."""
+    """`write_atomic` writes to devices and pipes, and leaves them."""
     (tmp_path / "null").symlink_to("/dev/null")
-    for path in (Path("/dev/null"), tmp_path / "null"):
-        files.write_text(path, "text")
-        assert path.is_char_device()
+    files.write_text(tmp_path / "null", "text")
+    assert (tmp_path / "null").is_char_device()
     with pytest.raises(OSError, match="No space left"):
         files.write_text("/dev/full", "text")
     assert Path("/dev/full").is_char_device()
 
-
-def test_write_to_pipe(tmp_path: Path) -> None:
-    """`write_atomic` writes to a pipe."""
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE, text=True) as reader:
         files.write_text(tmp_path / "pipe", "text")
@@ -112,12 +85,11 @@ def test_write_to_pipe(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
-@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_write_to_standard_output(tmp_path: Path, path: str) -> None:
+def test_write_to_standard_output(tmp_path: Path) -> None:
     """`write_atomic` writes to standard output between what is printed."""
-    program = "import sys; from heshare.shared import files; print(1); files.write_text(sys.argv[1], '2\\n'); print(3)"
+    program = "from heshare.shared import files; print(1); files.write_text('/dev/stdout', '2\\n'); print(3)"
     with (tmp_path / "out").open("w") as out:
-        subprocess.run([sys.executable, "-c", program, path], stdout=out, check=True)
+        subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
     assert (tmp_path / "out").read_text() == "1\n2\n3\n"
 
 

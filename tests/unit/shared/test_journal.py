@@ -30,7 +30,7 @@ def test_append(tmp_path):
         journal.append(entry)
         assert read_journal(journal.path, "run")[-1] == entry
     journal.close()
-    assert journal.path.read_bytes().startswith(b'{"run":{"policy":"random"}}\t7a5463d7\n')
+    assert journal.path.read_bytes().splitlines()[0] == b'{"run":{"policy":"random"}}\t7a5463d7'
     again = Journal(journal.path, "run")
     assert again.entries == ENTRIES
     again.clear()
@@ -39,7 +39,7 @@ def test_append(tmp_path):
 
 
 @given(st.integers(0, len(b"".join(map(journal_line, ENTRIES)))))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_cut_off(tmp_path_factory, cut):
     """A journal that was cut anywhere keeps its whole lines; new entries follow them."""
     content = b"".join(map(journal_line, ENTRIES))[:cut]
@@ -93,29 +93,18 @@ def test_other_file(tmp_path, content):
     assert path.read_bytes() == content
 
 
-def test_zeros(tmp_path):
-    """Zeros in the place of the first line are no entry."""
-    journal = Journal(make(tmp_path, b"\0" * 40), "run")
-    journal.append(ENTRIES[0])
-    journal.close()
-    assert journal.path.read_bytes() == journal_line(ENTRIES[0])
-
-
 def test_second_writer(tmp_path):
-    """A second writer is refused until the first one closes."""
-    first = Journal(tmp_path / "journal.jsonl", "run")
-    with pytest.raises(InputError, match="another process writes"):
+    """A second writer is refused until the first one closes; zeros, which a crash leaves, are no entry."""
+    first = Journal(make(tmp_path, b"\0" * 40), "run")
+    first.append(ENTRIES[0])
+    with pytest.raises(InputError, match="another process"):
         Journal(first.path, "run")
+    with pytest.raises(InputError, match="cannot be opened"):
+        Journal(first.path / "journal.jsonl", "run")
     first.close()
     first.close()
     Journal(first.path, "run").close()
-
-
-def test_impossible_folder(tmp_path):
-    """A folder that cannot be made is an error of the package."""
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot be opened"):
-        Journal(tmp_path / "file" / "journal.jsonl", "run")
+    assert first.path.read_bytes() == journal_line(ENTRIES[0])
 
 
 def test_full_disk(tmp_path, monkeypatch):

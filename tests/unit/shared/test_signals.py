@@ -11,13 +11,16 @@ from heshare.shared.signals import ENDING_SIGNALS, Interrupted, InterruptHandler
 
 
 def test_handling() -> None:
-    """The handler is called, and the former ones are restored."""
+    """The innermost handler is called, and the former ones are restored."""
     before = [signal.getsignal(number) for number in ENDING_SIGNALS]
     numbers: list[int] = []
-    with handling(numbers.append):
-        for number in ENDING_SIGNALS:
-            os.kill(os.getpid(), number)
-    assert numbers == list(ENDING_SIGNALS)
+    outer: list[int] = []
+    with handling(outer.append):
+        with handling(numbers.append):
+            for number in ENDING_SIGNALS:
+                os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGINT)
+    assert (numbers, outer) == (list(ENDING_SIGNALS), [signal.SIGINT])
     assert [signal.getsignal(number) for number in ENDING_SIGNALS] == before
 
 
@@ -38,13 +41,3 @@ def test_interrupt_handler() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
     assert error.value.number == signal.SIGTERM
-
-
-def test_inner_handler() -> None:
-    """An inner handler hides the outer one."""
-    numbers: list[tuple[str, int]] = []
-    with handling(lambda number: numbers.append(("outer", number))):
-        with handling(lambda number: numbers.append(("inner", number))):
-            os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGINT)
-    assert numbers == [("inner", signal.SIGTERM), ("outer", signal.SIGINT)]

@@ -27,11 +27,13 @@ def facts(tmp_path: Path, *rows: str):
 
 
 def test_facts(tmp_path: Path) -> None:
-    """Values of facts are converted by their kind."""
+    """Values of facts are converted by their kind; a missing one is named."""
     assert facts(tmp_path, *ROWS, "T4,note,passed over,,x") == {
         "T4": {"title": "NVIDIA T4", "layers": 18, "clocks_mhz": tuple(range(300, 1591, 15)), "tdp_w": 70.0}
     }
     assert facts(tmp_path, *ROWS[:2], "T4,clocks_mhz,5 7 9,MHz,x", ROWS[3])["T4"]["clocks_mhz"] == (5, 7, 9)
+    with pytest.raises(InputError, match="T4 without tdp_w"):
+        facts(tmp_path, *ROWS[:3])
 
 
 @pytest.mark.parametrize(
@@ -39,9 +41,7 @@ def test_facts(tmp_path: Path) -> None:
     [
         (0, "T4,title,,,x", "value"),
         (1, "T4,layers,18.5,,x", "value"),
-        (1, "T4,layers,0,,x", "value"),
         (1, "T4,title,again,,x", "field"),
-        (2, "T4,clocks_mhz,fast,MHz,x", "value"),
         (2, "T4,clocks_mhz,300:1590:0,MHz,x", "value"),
         (3, "T4,tdp_w,70,kW,x", "unit"),
         (3, "T4,tdp_w,-70,W,x", "value"),
@@ -54,19 +54,13 @@ def test_wrong_value(tmp_path: Path, index: int, row: str, column: str) -> None:
     assert (caught.value.row, caught.value.column) == (index + 2, column)
 
 
-def test_missing_field(tmp_path: Path) -> None:
-    """A missing field is named."""
-    with pytest.raises(InputError, match="T4 without tdp_w"):
-        facts(tmp_path, *ROWS[:3])
-
-
-@pytest.mark.parametrize("name", ["gpus.csv", "workloads.csv", "helios_percentiles.csv"])
-def test_sources(checkout: Path, name: str) -> None:
+def test_sources(checkout: Path) -> None:
     """Data files have a source for every value."""
-    with (checkout / "data" / name).open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    assert rows
-    assert all(row["source"].strip() for row in rows)
+    for name in ("gpus.csv", "workloads.csv", "helios_percentiles.csv"):
+        with (checkout / "data" / name).open(encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        assert rows
+        assert all(row["source"].strip() for row in rows)
 
 
 def test_models_and_gpus() -> None:

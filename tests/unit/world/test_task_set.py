@@ -44,11 +44,7 @@ def test_range_of_jobs() -> None:
     assert durations_s == pytest.approx(recipe_durations_s(kept))
     assert durations_s[0] == 120.0
     assert durations_s[99] == pytest.approx(60.5 + 0.99 * (7200.0 - 60.5))
-
-
-def test_no_such_job() -> None:
-    """A trace without such a job is refused."""
-    with pytest.raises(InputError, match="no GPU job of that length"):
+    with pytest.raises(InputError, match="no GPU job"):
         recipe_durations_s([TraceJob(0, 0.0, 10.0, 1)])
 
 
@@ -87,7 +83,7 @@ def test_all_models(load: str) -> None:
     tasks = make(n=400, load=load)
     assert {task.workload.model for task in tasks} == set(models_of(load))
     assert {task.workload.batch_size for task in tasks} == {4, 8}
-    assert tasks != make(n=400, load=load, seed=4)
+    assert tasks == make(n=400, load=load) != make(n=400, load=load, seed=4)
 
 
 def test_iterations() -> None:
@@ -118,15 +114,12 @@ def test_trace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "column"),
     [
-        ({"n": 0}, "n"),
         ({"n": 2.5}, "n"),
         ({"load": "heavy"}, "load"),
         ({"arrivals": "poison"}, "arrivals"),
-        ({"interval_s": 0.0}, "interval_s"),
         ({"interval_s": float("nan")}, "interval_s"),
         ({"batch_sizes": ()}, "batch_sizes"),
         ({"batch_sizes": (4, 2.5)}, "batch_sizes"),
-        ({"percentiles": []}, "percentiles"),
         ({"percentiles": ["long"]}, "percentiles"),
         ({"percentiles": [1.0], "trace": [TraceJob(0, 0.0, 100.0, 1)]}, "trace"),
     ],
@@ -139,8 +132,8 @@ def test_refusals(arguments: dict, column: str) -> None:
     assert caught.value.column == column
 
 
-@pytest.mark.parametrize("seconds", [0.0, float("nan")])
-def test_bad_time_alone(rng: np.random.Generator, seconds: float) -> None:
+def test_bad_time_alone(rng: np.random.Generator) -> None:
     """A bad time alone is refused."""
-    with pytest.raises(InputError, match="time_alone_s"):
-        task_set(rng=rng, time_alone_s=lambda _: seconds)
+    for seconds in (0.0, float("nan")):
+        with pytest.raises(InputError, match="time_alone_s"):
+            task_set(rng=rng, time_alone_s=lambda _, seconds=seconds: seconds)
