@@ -89,11 +89,8 @@ def test_check_clock() -> None:
 def test_cluster_text() -> None:
     """Cluster has a short text and a table of its GPUs."""
     cluster = Cluster.parse("40xT4,2xA100")
-    assert "40xT4" in repr(cluster)
     assert len(repr(Cluster.parse(",".join(f"1000x{name}" for name in gpus())))) <= 200
-    table = cluster.to_frame()
-    assert table["gpu"].tolist() == list(cluster.labels)
-    assert table["max_mhz"].iloc[-1] == gpu("A100").max_mhz
+    assert cluster.to_frame()["gpu"].tolist() == list(cluster.labels)
     assert cluster._repr_html_().count("<tr") <= 12
 
 
@@ -103,12 +100,8 @@ def test_task_set() -> None:
     found = TaskSet(tasks)
     assert found == tasks
     assert hash(found) == hash(tasks)
+    assert type(found[:5]) is type(pickle.loads(pickle.dumps(found))) is TaskSet
     assert "30 tasks" in repr(found)
-    assert "at once" in repr(TaskSet(tasks[:1]))
-    assert isinstance(found[:5], TaskSet)
-    assert found[3] is tasks[3]
-    assert type(pickle.loads(pickle.dumps(found))) is TaskSet
-    table = found.to_frame()
-    assert table["iterations"].tolist() == [task.iterations for task in tasks]
-    assert found._repr_html_().count("<tr") <= 12
     assert "0 tasks" in repr(TaskSet())
+    assert found.to_frame()["iterations"].tolist() == [task.iterations for task in tasks]
+    assert found._repr_html_().count("<tr") <= 12
