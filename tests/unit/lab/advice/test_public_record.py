@@ -1,4 +1,4 @@
-"""What `advise` says of public measurements of shared cards, as the table of `docs/advise_record.md` has it."""
+"""What `advise` says of public measurements of shared cards, as `docs/advise_record.csv` has it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heshare.cli import app
 from heshare.shared import files
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
-PAGE, RECORD = DOCS / "advise.md", DOCS / "advise_record.md"
+PAGE, RECORD = DOCS / "advise.md", DOCS / "advise_record.csv"
 WAYS = {"time-slice": "time slices", "mps": "MPS", "mig": "MIG"}
 QUANTITIES = {"speed": "speed", "energy": "energy", "per_s": "iterations/s", "energy_j": "J an iteration"}
 
@@ -45,27 +45,24 @@ def holds(row) -> bool:
     return found.low <= row.measured <= found.high
 
 
-def line(group: pd.DataFrame) -> str:
-    """Return the row of the page for the quantities of one case; a measured value outside its interval is bold."""
-    found = list(group.itertuples())
-    first = found[0]
-    what = " + ".join(each.partition("=")[0] for each in first.workloads.split())
-    way = WAYS[first.way] + (f" {first.mps_pct} %" if first.mps_pct else "")
-
-    answers = "; ".join(f"{QUANTITIES[row.quantity]} {said(row)}" for row in found)
-    measured = "; ".join(f"{row.measured:.3g}" if holds(row) else f"**{row.measured:.3g}**" for row in found)
-    return f"| {first.case}, {first.gpu} | {what}, {way} | {answers} | {measured} |"
+def line(row) -> str:
+    """Return the row of the record."""
+    found = said(row)
+    what = " + ".join(each.partition("=")[0] for each in row.workloads.split())
+    way = WAYS[row.way] + (f" {row.mps_pct} %" if row.mps_pct else "")
+    numbers = [f"{value:.3g}" for value in (found.value, found.low, found.high, row.measured)]
+    inside = "yes" if holds(row) else "no"
+    return ",".join((row.case, row.gpu, what, way, QUANTITIES[row.quantity], *numbers, inside))
 
 
 @pytest.mark.slow
 def test_record() -> None:
-    """The page has each case with the prediction of today, and three of four intervals hold what was measured."""
+    """The record has each case with the prediction of today, and three of four intervals hold what was measured."""
     table = rows()
     assert table.groupby(["case", "gpu"]).ngroups >= 6
 
-    cases = table.groupby(["case", "gpu", "workloads", "way", "mps_pct"], sort=False)
-    expected = [line(group) for _, group in cases]
-    assert set(expected) <= set(RECORD.read_text("utf-8").splitlines())
+    lines = RECORD.read_text("utf-8").splitlines()[1:]
+    assert lines == [line(row) for row in table.itertuples()]
     assert sum(map(holds, table.itertuples())) >= 0.75 * len(table)
 
 
