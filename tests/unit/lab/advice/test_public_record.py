@@ -1,10 +1,11 @@
-"""What `advise` says of public measurements of shared cards, as the table of `docs/advise_record.md` has it."""
+"""What `advise` says of public measurements of shared cards; and the commands of its page."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -13,14 +14,7 @@ import heshare as hs
 from heshare.cli import app
 from heshare.shared import files
 
-DOCS = Path(__file__).resolve().parents[4] / "docs"
-PAGE, RECORD = DOCS / "advise.md", DOCS / "advise_record.md"
-WAYS = {"time-slice": "time slices", "mps": "MPS", "mig": "MIG"}
-QUANTITIES = {"speed": "speed", "energy": "energy", "per_s": "iterations/s", "energy_j": "J an iteration"}
-
-
-def rows() -> pd.DataFrame:
-    return pd.read_csv(files.data("calibration", "advice.csv"), keep_default_na=False)
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "advise.md"
 
 
 @cache
@@ -40,25 +34,15 @@ def said(row):
     return type(time_s)(n / time_s.value, n / time_s.high, n / time_s.low)
 
 
-def line(row) -> str:
-    """Return the row of the page."""
-    found = said(row)
-    holds = "yes" if found.low <= row.measured <= found.high else "no"
-    what = " + ".join(each.partition("=")[0] for each in row.workloads.split())
-    way = WAYS[row.way] + (f" {row.mps_pct} %" if row.mps_pct else "")
-    cells = row.case, row.gpu, what, way, QUANTITIES[row.quantity], found, f"{row.measured:.3g}", holds
-    return f"| {' | '.join(map(str, cells))} |"
-
-
 @pytest.mark.slow
 def test_record() -> None:
-    """The page has each case with the prediction of today, and three of four intervals hold what was measured."""
-    table = rows()
-    assert table.groupby(["case", "gpu"]).ngroups >= 6
-
-    expected = [line(row) for row in table.itertuples()]
-    assert set(expected) <= set(RECORD.read_text("utf-8").splitlines())
-    assert sum(each.endswith("| yes |") for each in expected) >= 0.75 * len(expected)
+    """Three of four intervals hold what was measured."""
+    table = pd.read_csv(files.data("calibration", "advice.csv"), keep_default_na=False)
+    held = []
+    for row in table.itertuples():
+        found = said(row)
+        held.append(found.low <= row.measured <= found.high)
+    assert np.mean(held) >= 0.75
 
 
 @pytest.mark.slow

@@ -73,18 +73,6 @@ class TestSearch:
         # With (4, 3) allowed the mean falls from 1.4 to 1.3.
         assert best(slowdowns, choices("all")) == (4, 3)
 
-    def test_throughput(self):
-        """The best partition by throughput may differ from that by slowdown."""
-        slowdowns = [[8.0, 4.0, 2.0, 1.0, 1.0], [8.0, 4.0, 2.0, 2.0, 1.0]]
-        # (3, 3): slowdowns 2 + 2, speeds 0.5 + 0.5; (4, 1): slowdowns 1 + 8, speeds 1 + 0.125.
-        assert best(slowdowns, [(3, 3), (4, 1)]) == (3, 3)
-        assert best(slowdowns, [(3, 3), (4, 1)], "throughput") == (4, 1)
-
-    def test_no_fit(self):
-        """Without room for the tasks there is no best partition."""
-        assert best([[INF, INF, 1.0, 1.0, 1.0]] * 3, choices("all")) is None
-        assert best([[1.0] * 5] * 8, choices("all")) is None
-
     @settings(max_examples=100, deadline=None)
     @given(st.data(), st.sampled_from(["slowdown", "throughput"]))
     def test_permutations(self, data, objective):

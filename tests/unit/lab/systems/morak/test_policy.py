@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from support.policy_runs import clocks, run_on_toys
 
 from heshare.lab.systems.morak.policy import Morak, clock_steps, feedback_move
-from heshare.running.run import run
-from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.toy import toy_gpu
 from heshare.world.catalogue import memory_mib
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -21,13 +19,7 @@ LIGHT, HEAVY = Workload("resnet18", 4), Workload("bert_large", 32)
 
 def simulate(policy, tasks, gpu=GPU):
     tasks = [Task(0, LIGHT, tasks)] if isinstance(tasks, float) else tasks
-    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(gpu)]}
-    return run(tasks, Cluster((gpu,)), policy, **options)
-
-
-def clocks(result):
-    """Return (time from which it holds, clock) of one GPU."""
-    return [(row.start_s, row.requested_mhz) for row in result.timeline.itertuples()]
+    return run_on_toys(tasks, policy, (gpu,))
 
 
 def list_intervals(result):
@@ -56,34 +48,27 @@ def test_clock_steps(power_w, steps):
     assert clock_steps(power_w, 100.0) == steps
 
 
-def test_cap():
-    """Morak lowers the clock until the cap is kept."""
-    # Cap 88 W. 800 MHz draws 90 W, over 1.02 x 88; 700 draws 80 W, below 0.95 x 88, but 800 has broken the cap.
-    result = simulate(Morak(k=1, cap=0.8), 10.0)
-    assert clocks(result) == [(0.0, 800), (1.0, 700)]
-    assert result.makespan_s == pytest.approx(1.0 + (10.0 - 0.8) / 0.7)
-    assert result.energy_active_j == pytest.approx(90.0 + 80.0 * 9.2 / 0.7)
-
-
-def test_below_band():
-    """Morak raises the clock while power is below the band."""
-    # Cap 110 W. 90 W is 18 % off: five steps, of which the grid has two. 110 W is in the band.
-    assert clocks(simulate(Morak(k=1, cap=1.0), 10.0)) == [(0.0, 800), (1.0, 1000)]
-
-
-def test_return_to_band():
-    """Morak returns into the band after one period over the cap."""
-    # Cap 99 W. 90 W is 9 % off: two steps, to 110 W. Over: 890 MHz would keep 99 W, so 800. Two steps again, but not
-    # to where it broke the cap: 900 MHz, 100 W, within 1.02 x 99 and over 0.95 x 99.
-    result = simulate(Morak(k=1, cap=0.9), 30.0)
-    assert clocks(result) == [(0.0, 800), (1.0, 1000), (2.0, 800), (3.0, 900)]
-
-
-def test_held_clock():
-    """Morak holds the clock in the band unless a limit is missed."""
-    # Cap 93.5 W, band from 88.8 W: 800 MHz and 1.25 s an iteration are held under a limit of 1.5 s, not under 1.2 s.
-    assert clocks(simulate(Morak(k=1, cap=0.85), 10.0)) == [(0.0, 800)]
-    assert clocks(simulate(Morak(k=1, cap=0.85, limit=1.2), 10.0))[:2] == [(0.0, 800), (1.0, 900)]
+@pytest.mark.parametrize(
+    ("options", "iterations", "trace"),
+    [
+        # Cap 88 W. 800 MHz draws 90 W, over 1.02 x 88; 700 draws 80 W, below 0.95 x 88, but 800 has broken the cap.
+        ({"cap": 0.8}, 10.0, [800, 700]),
+        # Cap 110 W. 90 W is 18 % off: five steps, of which the grid has two. 110 W is in the band.
+        ({"cap": 1.0}, 10.0, [800, 1000]),
+        # Cap 99 W. 90 W is 9 % off: two steps, to 110 W. Over: 890 MHz would keep 99 W, so 800. Two steps again, but
+        # not to where it broke the cap: 900 MHz, 100 W, within 1.02 x 99 and over 0.95 x 99.
+        ({"cap": 0.9}, 30.0, [800, 1000, 800, 900]),
+        # Cap 93.5 W, band from 88.8 W: 800 MHz and 1.25 s an iteration are held under a limit of 1.5 s, not of 1.2 s.
+        ({"cap": 0.85}, 10.0, [800]),
+        ({"cap": 0.85, "limit": 1.2}, 1.6, [800, 900]),
+    ],
+)
+def test_clocks(options, iterations, trace):
+    """Morak changes the clock once a period until power is in the band below the cap, and holds it there."""
+    result = simulate(Morak(k=1, **options), iterations)
+    assert clocks(result) == [(float(second), mhz) for second, mhz in enumerate(trace)]
+    done = sum(trace[:-1]) / 1000
+    assert result.makespan_s == pytest.approx(len(trace) - 1 + (iterations - done) / (trace[-1] / 1000))
 
 
 def test_changed_residents():

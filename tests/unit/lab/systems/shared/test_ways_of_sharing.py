@@ -100,15 +100,6 @@ def test_smaller_instance(model):
         assert times_s == sorted(times_s, reverse=True)
 
 
-def test_mig_contention():
-    """MIG instances have no contention."""
-    miso = training.workloads("miso")
-    alone = co_run(A100, share("mig-3g", miso[3]))
-    beside = co_run(A100, [*share("mig-3g", miso[3]), *share("mig-4g", miso[15])])
-    assert beside.tasks[0].time_s == alone.tasks[0].time_s
-    assert alone.power_w < beside.power_w
-
-
 def test_partitions():
     """The partitions are those of the A100."""
     sets = mig.placeable()
