@@ -13,8 +13,6 @@ from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running import timeline
 from heshare.running.run import run
-from heshare.scheduling.objectives import fit_mask
-from heshare.shared.errors import InputError
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ToyDevice, ToyPredictor
 from heshare.world.catalogue import memory_mib
@@ -132,19 +130,6 @@ def test_emulated_devices(tasks, cluster, seed, tick_s, start_cost_s):
     """Runs on emulated devices keep the invariants."""
     devices = [EmulatedDevice(gpu) for gpu in cluster.gpus]
     check(tasks, cluster, seed, tick_s, start_cost_s, devices)
-
-
-@settings(max_examples=20)
-@given(tasks=task_sets(max_size=12), cluster=clusters(max_gpus=3), seed=st.integers(0, 2**32 - 1))
-def test_inputs(tasks, cluster, seed):
-    """Run does not change its inputs."""
-    if not all(fits(task, cluster) for task in tasks):
-        with pytest.raises(InputError, match="which needs"):
-            fit_mask(tasks, cluster)
-        return
-    before = repr((tasks, cluster))
-    check(tasks, cluster, seed, None, 0.0, [ToyDevice(gpu, base_s=0.1) for gpu in cluster.gpus])
-    assert repr((tasks, cluster)) == before
 
 
 @settings(max_examples=20)

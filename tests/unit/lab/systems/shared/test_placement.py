@@ -33,7 +33,7 @@ def ready(made, cluster=MIXED, seed=0, predictor=None):
 
 def test_random_placement():
     """Random placement is the same for all policies."""
-    names = ("random", "morak", "mu-serve", "heshare:trade-off/random-placement")
+    names = ("random", "random:all-at-once", "morak", "mu-serve", "heshare:trade-off/random-placement")
     found = [placement(run_emulated(TASKS, name, MIXED, seed=3)) for name in names]
     assert all(one == found[0] for one in found)
 
