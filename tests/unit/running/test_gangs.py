@@ -75,6 +75,14 @@ def test_low_clock_slows_gang():
     check_run(result)
 
 
+def test_two_gangs():
+    """Two gangs that share one GPU both run at its pace."""
+    tasks = [Task(0, LIGHT, 2.0, gpus=2), Task(1, LIGHT, 4.0, gpus=2)]
+    result, trace = go(tasks, at(t0=[Start(0, 0, also=(1,)), Start(1, 2, also=(1,))]), gpus=3)
+    assert trace[1:] == [(4.0, "COMPLETION", (0,), 0), (6.0, "COMPLETION", (1,), 2)]
+    check_run(result)
+
+
 def test_paused_gang():
     """A paused gang keeps its work and its view shows its pace."""
     seen = []

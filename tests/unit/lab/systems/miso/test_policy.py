@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.policy_runs import run_emulated
 
 from heshare.devices.device_model import co_run
 from heshare.lab.systems.miso.mig import SLICES
@@ -17,7 +18,6 @@ from heshare.lab.systems.miso.static_partitions import EqualShares, StaticPartit
 from heshare.policies.policy import Pause, Start, Wait
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
-from heshare.running.run import run
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
@@ -25,6 +25,7 @@ from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
 A100 = replace(gpu("A100"), memory_mib=40_536)
+ONE = Cluster((A100,))
 INF = np.inf
 RESNET, MOBILENET, LARGE = (
     Workload(f"miso_{name}", size, phase="training")
@@ -57,11 +58,6 @@ def logged(policy):
 
     policy.decide = listen
     return policy, log
-
-
-def simulate(tasks, policy, gpus=1):
-    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
-    return run(tasks, Cluster((A100,) * gpus), policy, **options)
 
 
 class TestSearch:
@@ -114,7 +110,7 @@ class TestDecisions:
     def test_one_gpu(self):
         """The decisions on one GPU are as computed by hand."""
         policy, log = logged(Miso(error=0.0, error_spread=0.0))
-        result = simulate([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy)
+        result = run_emulated([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy, ONE)
         assert log[:5] == [
             (0.0, [Start(0, 0, sharing="mig-7g"), Wait(3.0)]),
             (100.0, [Pause(0), Wait(103.0)]),
@@ -138,7 +134,7 @@ class TestDecisions:
     def test_order(self):
         """MISO fills the GPU with the fewest tasks in strict FIFO order."""
         large = [job(index, LARGE, 500.0, float(index)) for index in range(5)]
-        result = simulate([*large, job(5, MOBILENET, 100.0, 5.0)], Miso(), gpus=2)
+        result = run_emulated([*large, job(5, MOBILENET, 100.0, 5.0)], Miso(), Cluster((A100,) * 2))
         firsts = {each.task: (each.gpu, each.start_s) for each in reversed(result.record.intervals)}
         # Two of the large ones fill a GPU (3 slices each); the fifth waits, and the light one behind it as well.
         assert [firsts[task][0] for task in range(4)] == [0, 1, 0, 1]
@@ -154,7 +150,7 @@ class TestDecisions:
             job(2, LARGE, 300.0, 20.0),
             job(3, LARGE, 9, 30.0),
         ]
-        result = simulate(tasks, Miso())
+        result = run_emulated(tasks, Miso(), ONE)
         # Tasks 0, 1 and 2 cannot share: 3 + 3 leaves no instance for the mobilenet, so that 2 waits for 1 to go.
         first = min(each.start_s for each in result.record.intervals if each.task == 2)
         assert first == pytest.approx(result.completion_s[1] + 3.0)
@@ -170,7 +166,7 @@ class TestBaselines:
             job(2, MOBILENET, 60.0, 2.0),
             job(3, RESNET, 90.0, 3.0),
         ]
-        result = simulate(tasks, policy)
+        result = run_emulated(tasks, policy, ONE)
         # The second large one waits for the 4 slices; those behind pass it and take 2 and 1.
         assert log[:3] == [
             (0.0, [Start(0, 0, sharing="mig-4g")]),
@@ -186,13 +182,15 @@ class TestBaselines:
     def test_bad_partition(self):
         """A task that no instance holds is refused."""
         with pytest.raises(InputError, match="tasks that an instance of 2 slices holds"):
-            simulate([job(0, LARGE, 10.0)], StaticPartition((2, 2, 2, 1)))
+            run_emulated([job(0, LARGE, 10.0)], StaticPartition((2, 2, 2, 1)), ONE)
         with pytest.raises(InputError, match="instances that fit"):
             StaticPartition((4, 4))
 
     def test_equal_shares(self):
         """Equal shares fill the first GPU first."""
-        result = simulate([job(index, MOBILENET, 100.0) for index in range(7)], EqualShares(3), gpus=3)
+        result = run_emulated(
+            [job(index, MOBILENET, 100.0) for index in range(7)], EqualShares(3), Cluster((A100,) * 3)
+        )
         assert [each.gpu for each in sorted(result.record.intervals)] == [0, 0, 0, 1, 1, 1, 2]
         assert {each.mps_pct for each in result.record.intervals} == {33}
 
@@ -202,9 +200,8 @@ class TestTies:
     def test_equal_gpus(self, gpus, order):
         """Of GPUs with equally few tasks MISO takes the first or the fastest."""
         tasks = [Task(number, Workload("resnet50", 8), 1000.0, float(number)) for number in range(2)]
-        options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
         policy = make(f"miso(gpus={gpus})")
-        result = run(tasks, Cluster((T4, A100)), policy, **options)
+        result = run_emulated(tasks, policy, Cluster((T4, A100)))
         first = {interval.task: interval.gpu for interval in reversed(result.record.intervals)}
         assert [first[0], first[1]] == order
         assert policy.traits.heterogeneous == (gpus == "fastest")

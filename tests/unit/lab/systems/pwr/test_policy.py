@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from support.policy_runs import run_emulated
 
 from heshare.lab.systems.pwr.fragmentation import (
     Nodes,
@@ -14,11 +15,7 @@ from heshare.lab.systems.pwr.fragmentation import (
     power_w,
     scores,
 )
-from heshare.policies.registry import make
-from heshare.prediction.oracle import DevicePredictor
-from heshare.running.run import run
 from heshare.testing.policy_contract import placement
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -122,20 +119,18 @@ def test_several_tasks():
         assert all(np.array_equal(getattr(each, name), getattr(alone, name)) for name in each.__slots__)
 
 
-def simulate(name, cluster, count=3):
-    tasks = [Task(index, Workload("resnet50", 4), 1_000.0, float(index)) for index in range(count)]
-    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
-    return run(tasks, Cluster.parse(cluster), make(name), **options)
+def tasks(count):
+    return [Task(index, Workload("resnet50", 4), 1_000.0, float(index)) for index in range(count)]
 
 
 def test_least_power():
     """PWR alone fills the GPU with the least power first."""
     # An empty T4 adds 60 W, an A100 350 W; a T4 in use adds nothing, as long as its share lasts.
-    result = simulate("pwr(alpha=1.0)", "A100,T4")
+    result = run_emulated(tasks(3), "pwr(alpha=1.0)", "A100,T4")
     assert placement(result)[0] == 1
 
 
 def test_whole_gpu():
     """PWR never gives more than a whole GPU."""
-    result = simulate("pwr", "T4", 8)
+    result = run_emulated(tasks(8), "pwr", "T4")
     assert max(sum(pct for _, pct, _ in each.residents) for each in result.record.segments) <= 100
