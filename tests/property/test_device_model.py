@@ -20,6 +20,16 @@ ROUNDING = 1e-9
 Question = tuple[Gpu, list[Resident], int | None, float]
 
 inference = any_residents(128, ["fp32", "tf32", "fp16"])
+language_models = st.builds(
+    Resident,
+    st.builds(
+        Workload,
+        st.sampled_from(sorted(name for name, model in catalogue.models().items() if model.language is not None)),
+        st.integers(1, 128),
+        st.just("fp16"),
+    ),
+    st.integers(5, 100),
+)
 plain = st.builds(Workload, st.sampled_from(sorted(catalogue.paper_models())), st.integers(1, 64))
 either = st.deferred(lambda: plain | st.sampled_from(training.workloads()))
 """Inference in FP32, or a training."""
@@ -51,7 +61,7 @@ def questions(draw: st.DrawFn, residents: st.SearchStrategy[list[Resident]]) -> 
 
 
 inferences = questions(st.lists(inference, min_size=1, max_size=6))
-every = inferences | questions(mixed())
+every = inferences | questions(mixed()) | questions(st.lists(inference | language_models, min_size=1, max_size=3))
 
 
 def no_slower(before: Estimate, after: Estimate) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from heshare.prediction.load import load_predictor
 from heshare.prediction.modelled_references import UnprofiledWarning
 from heshare.profiles import design
 from heshare.world.catalogue import gpu, resident
-from heshare.world.workload import Workload
 
 T4, H100 = gpu("T4"), gpu("H100")
 PAIR = (resident("resnet50:8@50"), resident("bert_large:4@40"))
@@ -56,7 +56,7 @@ def test_errors(name: str) -> None:
 
 
 def test_unprofiled_workload() -> None:
-    """Only sets with an unprofiled workload rest on the device model."""
+    """Only sets with an unprofiled workload rest on the device model, and alone it has the time of the model."""
     large = resident("resnet50:64@50")
     predictor = load_predictor()
     with pytest.warns(UnprofiledWarning, match="no profile of resnet50 on T4"):
@@ -64,11 +64,6 @@ def test_unprofiled_workload() -> None:
     assert predicted.time_s[0].tolist() == load_predictor().co_run([PAIR], T4, [900]).time_s[0].tolist()
     true = [task.time_s for task in co_run(T4, (large, PAIR[1]), 900).tasks]
     assert predicted.time_s[1] == pytest.approx(true, rel=0.25)
-
-
-def test_unprofiled_alone() -> None:
-    """An unprofiled workload alone has the time of the device model."""
-    predictor = load_predictor()
-    with pytest.warns(UnprofiledWarning, match="vgg19 on T4"):
-        alone = predictor.solo([Workload("vgg19", 48)], T4)
-    assert alone.time_s[0, 0] == co_run(T4, (resident("vgg19:48@100"),)).tasks[0].time_s
+    with pytest.warns(UnprofiledWarning, match="resnet50 on T4"):
+        alone = predictor.solo([large.workload], T4)
+    assert alone.time_s[0, 0] == co_run(T4, (replace(large, mps_pct=100),)).tasks[0].time_s

@@ -94,12 +94,3 @@ def test_memory() -> None:
     np.testing.assert_array_equal(has_options, fit_together)
     assert has_options.any()
     assert not has_options.all()
-
-
-def test_order_of_percentages() -> None:
-    """A task that needs little of the GPU can be limited, whatever its place in the set."""
-    tasks = (Task(0, Workload("mobilenet", 4), 100.0), Task(1, Workload("bert_large", 4), 100.0))
-    table = table_of(tasks, "1xA100")
-    forward, backward = table.options(0, np.array([[0, 1]])), table.options(0, np.array([[1, 0]]))
-    np.testing.assert_array_equal(forward.values, backward.values)
-    np.testing.assert_array_equal(forward.mps_pct, backward.mps_pct[:, ::-1])

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.policy_runs import run_emulated
 
-from heshare.devices.device_model import co_run
 from heshare.lab.systems.miso.mig import SLICES
 from heshare.lab.systems.miso.policy import PUBLISHED, InstancePredictions, Miso, best, choices
 from heshare.lab.systems.miso.static_partitions import EqualShares, StaticPartition
@@ -22,7 +21,7 @@ from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import Workload
 
 A100 = replace(gpu("A100"), memory_mib=40_536)
 ONE = Cluster((A100,))
@@ -205,10 +204,3 @@ class TestTies:
         first = {interval.task: interval.gpu for interval in reversed(result.record.intervals)}
         assert [first[0], first[1]] == order
         assert policy.traits.heterogeneous == (gpus == "fastest")
-
-
-@pytest.mark.parametrize(("name", "slices"), [("A30", "4"), ("A10", "none")])
-def test_other_mig(name: str, slices: str):
-    """MIG is refused where its slices are not modelled."""
-    with pytest.raises(InputError, match=f"this one has {slices}"):
-        co_run(gpu(name), [Resident(Workload("resnet50", 8), sharing="mig-1g")])

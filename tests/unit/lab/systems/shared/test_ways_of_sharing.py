@@ -140,12 +140,14 @@ class TestStarting:
             device.start_as(1, Resident(CNN, 100, "mig-4g"))
         device.start_as(1, Resident(CNN, 100, "mig-3g"))
 
-    def test_no_mig(self):
-        """MIG is refused on a GPU without it."""
-        with pytest.raises(DeviceError, match="a GPU with MIG"):
-            EmulatedDevice(V100).start_as(0, Resident(CNN, 100, "mig-1g"))
-        with pytest.raises(InputError, match="a GPU with MIG"):
-            co_run(V100, share("mig-1g", CNN))
+    @pytest.mark.parametrize(("name", "found"), [("V100", "a GPU with MIG"), ("A10", "none"), ("A30", "4")])
+    def test_no_mig(self, name, found):
+        """MIG is refused on a GPU without it, and where its slices are not modelled."""
+        resident = Resident(CNN, 100, "mig-1g")
+        with pytest.raises(DeviceError, match=found):
+            EmulatedDevice(gpu(name)).start_as(0, resident)
+        with pytest.raises(InputError, match=found):
+            co_run(gpu(name), [resident])
 
     def test_instance_memory(self, device):
         """A task larger than the memory of its instance is refused."""
