@@ -54,21 +54,16 @@ def test_fits(free, request_, able):
     assert fits(nodes(free), request_).tolist() == [able]
 
 
-def test_gpu_power():
-    """A GPU with any share allocated counts with all of its power."""
-    states = nodes((1000, 1000), (999, 1000), (0, 0), kinds=[T4, T4, A100])
+def test_power():
+    """A GPU with any share allocated counts with all of its power, a package of processors as idle or as full."""
     # Two idle packages of processors draw 30 W in each node.
+    states = nodes((1000, 1000), (999, 1000), (0, 0), kinds=[T4, T4, A100])
     assert power_w(states).tolist() == [50.0, 110.0, 830.0]
 
-
-@pytest.mark.parametrize(
-    ("vcpus", "watts"),
     # 64 virtual CPUs are 32 cores, two packages of 16: both idle 30 W, one busy 135 W, both busy 240 W.
-    [(64, 30.0), (63, 135.0), (62, 135.0), (32, 135.0), (31, 240.0), (0, 240.0)],
-)
-def test_processor_power(vcpus, watts):
-    """Packages of processors count as idle or full."""
-    assert power_w(nodes((1000, 1000), vcpus=[vcpus])).tolist() == [20.0 + watts]
+    free = [64, 63, 62, 32, 31, 0]
+    states = nodes(*[(1000, 1000)] * len(free), vcpus=free)
+    assert (power_w(states) - 20.0).tolist() == [30.0, 135.0, 135.0, 135.0, 240.0, 240.0]
 
 
 def test_power_scores():

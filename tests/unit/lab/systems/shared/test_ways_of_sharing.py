@@ -13,7 +13,7 @@ from heshare.lab.systems.shared.time_slicing import switching_cost
 from heshare.lab.systems.shared.training_step import full_intensity
 from heshare.shared.errors import DeviceError, InputError
 from heshare.world.catalogue import gpu
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import Resident, Workload, parse_resident
 
 SXM2, A100, V100, T4 = (gpu(name) for name in ("V100-SXM2", "A100", "V100", "T4"))
 ALEXNET, RESNET18, RESNET50, VGG = (
@@ -24,6 +24,13 @@ CNN = Workload("resnet50", 8)
 
 def share(way, *workloads):
     return [Resident(one, 100, way) for one in workloads]
+
+
+@pytest.mark.parametrize("text", ["resnet50:8@mig-5g", "resnet50:8@time", "resnet50:8@50-mig", "resnet50:8@mig-3g@50"])
+def test_unknown_way(text):
+    """An unknown way of sharing is refused."""
+    with pytest.raises(InputError):
+        parse_resident(text)
 
 
 def test_recorded_steps():
