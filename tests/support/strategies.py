@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
