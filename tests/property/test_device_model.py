@@ -20,6 +20,16 @@ ROUNDING = 1e-9
 Question = tuple[Gpu, list[Resident], int | None, float]
 
 inference = any_residents(128, ["fp32", "tf32", "fp16"])
+language_models = st.builds(
+    Resident,
+    st.builds(
+        Workload,
+        st.sampled_from(sorted(name for name, model in catalogue.models().items() if model.language is not None)),
+        st.integers(1, 128),
+        st.just("fp16"),
+    ),
+    st.integers(5, 100),
+)
 plain = st.builds(Workload, st.sampled_from(sorted(catalogue.paper_models())), st.integers(1, 64))
 either = st.deferred(lambda: plain | st.sampled_from(training.workloads()))
 """Inference in FP32, or a training."""
@@ -51,7 +61,7 @@ def questions(draw: st.DrawFn, residents: st.SearchStrategy[list[Resident]]) -> 
 
 
 inferences = questions(st.lists(inference, min_size=1, max_size=6))
-every = inferences | questions(mixed())
+every = inferences | questions(mixed()) | questions(st.lists(inference | language_models, min_size=1, max_size=3))
 
 
 def no_slower(before: Estimate, after: Estimate) -> bool:
@@ -91,30 +101,20 @@ def test_share(question: Question, data: st.DataObject):
     assert after.tasks[index].time_s <= before.tasks[index].time_s * (1 + ROUNDING)
 
 
-@settings(max_examples=50)
-@given(inferences, inference)
+@settings(max_examples=100)
+@given(every, inference | st.builds(Resident, either))
 def test_company(question: Question, further: Resident):
-    """A co-runner speeds a task up only where it lowers the power, so that the cap leaves a higher clock."""
-    gpu, shared, clock, cap_w = question
-    alone = co_run(gpu, shared, clock, power_cap_w=cap_w)
-    crowded = co_run(gpu, [*shared, in_precision_of(gpu, further)], clock, power_cap_w=cap_w)
-    assert no_slower(crowded, alone) or crowded.sm_mhz > alone.sm_mhz
-
-
-@settings(max_examples=80)
-@given(questions(mixed()), either)
-def test_company_of_trainings(question: Question, further: Workload):
     """A co-runner speeds a task up only where it lowers the power, so that the cap leaves a higher clock.
 
     That happens in time slices, and where trainings take the recorded times of co-runs.
     """
     gpu, residents, clock, cap_w = question
-    more = [*residents, Resident(further, residents[0].mps_pct, residents[0].sharing)]
-    crowded, before = (co_run(gpu, tasks, clock, power_cap_w=cap_w) for tasks in (more, residents))
+    further = in_precision_of(gpu, replace(further, mps_pct=residents[0].mps_pct, sharing=residents[0].sharing))
+    crowded, before = (co_run(gpu, tasks, clock, power_cap_w=cap_w) for tasks in ([*residents, further], residents))
     assert no_slower(crowded, before) or crowded.sm_mhz > before.sm_mhz
 
     for resident, task in zip(residents, before.tasks, strict=True):
-        alone = co_run(gpu, [Resident(resident.workload, 100, resident.sharing)], clock, power_cap_w=cap_w)
+        alone = co_run(gpu, [resident], clock, power_cap_w=cap_w)
         slower = task.time_s >= alone.tasks[0].time_s * (1 - ROUNDING)
         assert slower or (before.sm_mhz > alone.sm_mhz and resident.sharing == "time-slice")
 

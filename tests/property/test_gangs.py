@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.scripted_policy import ScriptedPolicy
+from support.random_actions import RandomActions
 
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.lab.systems.shared import training
-from heshare.policies.policy import Pause, Start, Wait
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.testing.policy_contract import check_run
-from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -44,35 +42,6 @@ def gang_sets(draw: st.DrawFn) -> list[Task]:
     return tasks
 
 
-class RandomGangs:
-    """Starts random gangs that all share in one way, and pauses some; after 40 events it only starts."""
-
-    def __init__(self, seed: int, sharing: str) -> None:
-        self._rng, self._sharing = np.random.default_rng(seed), sharing
-        self.policy = ScriptedPolicy(self._decide)
-
-    def _decide(self, event, view):
-        calm = len(self.policy.trace) > 40
-        free_mib = {gpu.index: gpu.free_mib for gpu in view.gpus}
-        actions = []
-        running = sorted({task for gpu in view.gpus for task in gpu.running})
-        if not calm:
-            actions += [Pause(task) for task in running if self._rng.random() < 0.15]
-        for task in view.waiting:
-            needed_mib = memory_mib(task.workload)
-            width = task.gpus if calm else int(self._rng.choice([task.gpus, *task.widths]))
-            able = [index for index, free in free_mib.items() if free >= needed_mib + 1e-6]
-            if len(able) < width or (not calm and self._rng.random() < 0.3):
-                continue
-            chosen = [int(index) for index in self._rng.permutation(able)[:width]]
-            for index in chosen:
-                free_mib[index] -= needed_mib
-            actions.append(Start(task.id, chosen[0], also=tuple(chosen[1:]), sharing=self._sharing))
-        if len(running) == sum(isinstance(action, Pause) for action in actions):
-            actions.append(Wait(event.time_s + 5.0))
-        return actions
-
-
 @settings(max_examples=60)
 @given(
     tasks=gang_sets(),
@@ -84,7 +53,7 @@ class RandomGangs:
 def test_gangs(tasks, cluster, seed, sharing, start_cost_s):
     """Runs with gangs keep the invariants."""
     devices = [EmulatedDevice(gpu) for gpu in cluster.gpus]
-    policy = RandomGangs(seed, sharing).policy
+    policy = RandomActions(seed, sharing=sharing, calm_after=40).policy
     result = run(
         tasks,
         cluster,

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.brute_force import executed
 from support.strategies import clusters, task_sets
-from support.toy_predictor import DEMANDS, Toy, mixed_tasks
+from support.toy_predictor import DEMANDS, Toy
 
 from heshare.lab.plus.batch_table import BatchChoices, BatchTable
 from heshare.lab.plus.heshare_plus import FrontArchive, SearchSettings, optimise
@@ -68,36 +63,3 @@ def test_stage_2(tasks: tuple[Task, ...], cluster: Cluster, seed: int) -> None:
     points = archive.objectives()
     for point in stage_2:
         assert (points <= point * (1 + 1e-9)).all(axis=1).any()
-
-
-SCRIPT = """
-import sys
-import numpy as np
-from support.toy_predictor import DEMANDS, Toy, mixed_tasks
-from heshare.lab.plus.batch_table import BatchChoices
-from heshare.lab.plus.heshare_plus import SearchSettings, optimise
-from heshare.world.cluster import Cluster
-
-effort = SearchSettings(rounds=2, weights=3, coarse_weights=3, perturbations=1,
-                        choices=BatchChoices(clocks=3, mps_variants=2, mps_pcts=(50, 100)))
-front = optimise(
-    mixed_tasks(7), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS), rng=np.random.default_rng(5), effort=effort
-)
-sys.stdout.write(front.objectives.tobytes().hex() + repr([plan.queues for plan in front.plans]))
-"""
-
-
-@pytest.mark.nightly
-def test_other_process() -> None:
-    """The same seed gives the same bytes in another process that compiles nothing."""
-    front = optimise(
-        mixed_tasks(7), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS), rng=np.random.default_rng(5), effort=TINY
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONHASHSEED": "7"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == front.objectives.tobytes().hex() + repr([plan.queues for plan in front.plans])

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from heshare.devices.constants import default
 from heshare.devices.crowding import bandwidth_waits_s
-from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import iteration_of
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
@@ -21,18 +20,6 @@ residents = st.builds(
 )
 sets = st.lists(residents, min_size=1, max_size=3)
 cards = st.sampled_from(["T4", "A100", "H100", "H200", "L40S"])
-
-
-@settings(max_examples=50)
-@given(cards, sets, st.data())
-def test_clock_and_cap(name: str, shared, data: st.DataObject):
-    """A faster clock or a higher limit never slows a language model."""
-    gpu = catalogue.gpu(name)
-    low, high = sorted(data.draw(st.lists(st.sampled_from(gpu.clocks_mhz), min_size=2, max_size=2)))
-    caps_w = sorted(data.draw(st.lists(st.floats(2 * gpu.idle_w, gpu.tdp_w), min_size=2, max_size=2)))
-    slow, fast = co_run(gpu, shared, low, power_cap_w=caps_w[0]), co_run(gpu, shared, high, power_cap_w=caps_w[1])
-    for before, after in zip(slow.tasks, fast.tasks, strict=True):
-        assert after.time_s <= before.time_s * (1 + ROUNDING)
 
 
 @settings(max_examples=50)

@@ -23,60 +23,6 @@ from heshare.world.workload import Resident
 
 ROUNDING = 1e-9
 SEEDS = st.integers(0, 2**32 - 1)
-LOADS = st.lists(st.tuples(residents(), st.floats(1.0, 500.0)), min_size=1, max_size=4)
-"""Residents, each with its number of iterations."""
-
-
-def fitting(gpu: Gpu, load: list[tuple[Resident, float]]) -> list[tuple[Resident, float]]:
-    """The first residents, as many as the memory takes."""
-    used_mib = np.cumsum([memory_mib(resident.workload) for resident, _ in load])
-    return load[: max(1, int((used_mib <= gpu.memory_mib).sum()))]
-
-
-def completion_s(gpu: Gpu, load: list[tuple[Resident, float]], sm_mhz: int | None) -> dict[int, float]:
-    """When each task completes on an emulated GPU that runs them all from the beginning."""
-    device = EmulatedDevice(gpu)
-    device.set_clock(sm_mhz)
-    for task, (resident, iterations) in enumerate(load):
-        device.start(task, resident.workload, resident.mps_pct, iterations)
-
-    ends_s: dict[int, float] = {}
-    while device.read().residents:
-        now_s = device.next_event_s()
-        ends_s |= dict.fromkeys(device.advance(now_s), now_s)
-    return ends_s
-
-
-@given(gpu_types(), LOADS, st.data())
-def test_clock(gpu: Gpu, load: list[tuple[Resident, float]], data: st.DataObject) -> None:
-    """At a higher clock every task completes once, and none completes later."""
-    load = fitting(gpu, load)
-    low, high = sorted(data.draw(st.lists(st.sampled_from(gpu.clocks_mhz), min_size=2, max_size=2)))
-
-    slow_s, fast_s, free_s = (completion_s(gpu, load, clock) for clock in (low, high, None))
-
-    assert set(slow_s) == set(fast_s) == set(range(len(load)))
-    assert all(fast_s[task] <= slow_s[task] * (1 + ROUNDING) for task in slow_s)
-    assert all(free_s[task] <= fast_s[task] * (1 + ROUNDING) for task in slow_s)
-
-
-@given(gpu_types(), residents(), st.integers(1, 100), st.floats(1.0, 500.0))
-def test_share(gpu: Gpu, resident: Resident, other_pct: int, iterations: float) -> None:
-    """A task with a larger share of the GPU completes no later."""
-    less, more = sorted((resident.mps_pct, other_pct))
-    (less_s,), (more_s,) = (
-        completion_s(gpu, [(Resident(resident.workload, pct), iterations)], None).values() for pct in (less, more)
-    )
-    assert more_s <= less_s * (1 + ROUNDING)
-
-
-@given(gpu_types(), LOADS)
-def test_company(gpu: Gpu, load: list[tuple[Resident, float]]) -> None:
-    """No task completes before the time that it takes alone."""
-    load = fitting(gpu, load)
-    together_s = completion_s(gpu, load, None)
-    alone_s = [completion_s(gpu, [each], None)[0] for each in load]
-    assert all(together_s[task] >= alone_s[task] * (1 - ROUNDING) for task in together_s)
 
 
 STEPS = st.lists(

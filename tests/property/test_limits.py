@@ -9,8 +9,7 @@ import pytest
 from support.power_excess import excess_w
 
 import heshare as hs
-from heshare.lab.limits import PowerLimit, check_cluster, within_limit
-from heshare.policies.registry import make
+from heshare.lab.limits import PowerLimit, check_cluster
 from heshare.running.timeline import power_steps
 from heshare.shared.errors import InputError
 
@@ -74,10 +73,3 @@ def test_many_runs(part):
 def test_quick_policies(seed):
     """Random runs of quick policies keep their limits."""
     check_random_run(seed, QUICK, PROFILED)
-
-
-def test_no_limit():
-    """Without a limit the policy is the same object."""
-    for name in policy_names():
-        policy = make(name)
-        assert within_limit(policy, None) is policy

@@ -1,9 +1,8 @@
 """What the rivals' controllers promise, on emulated devices: caps and limits, whatever runs."""
 
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,21 +102,6 @@ def test_morak_limit(drawn, name, k, cap, limit):
                 and all(task.time_s <= most_s for task, most_s in zip(one.tasks, limits, strict=True))
                 for one in tried
             )
-
-
-@pytest.mark.nightly
-@settings(max_examples=20)
-@given(TASKS, st.sampled_from(KINDS), st.floats(1.0, 2.5), st.sampled_from((0.5, 1.0, 3.0)))
-def test_mu_serve_period(drawn, name, limit, dt_s):
-    """muServe misses a limit once a task, and for a period at most."""
-    kind, result, segments = go(MuServe(limit=limit, dt_s=dt_s), drawn, name)
-
-    def missed(segment):
-        return any(time_s > limit_s(task, kind, limit, result) * CLOSE for task, _, time_s in segment.residents)
-
-    assert longest(segments, missed) <= dt_s * CLOSE
-    first = [after.residents[0][0] for before, after in pairwise(segments) if missed(after) and not missed(before)]
-    assert len(first) == len(set(first))
 
 
 @settings(max_examples=25)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategies import clusters, residents, task_sets, trace_rows
+from support.strategies import clusters, residents, task_sets, workloads
 
 from heshare.world.arrivals import ARRIVALS, arrivals_s
 from heshare.world.catalogue import resident
 from heshare.world.cluster import Cluster
-from heshare.world.helios_trace import TraceJob, read_trace
 from heshare.world.task import Task
 from heshare.world.task_file import read_tasks, write_tasks
-from heshare.world.task_set import FLOOR_S, LOADS, LONGEST_S, recipe_durations_s, task_set
+from heshare.world.task_set import FLOOR_S, LOADS, LONGEST_S, task_set
 from heshare.world.workload import Resident, Workload
 
 
@@ -68,31 +66,6 @@ def test_arrivals(seed: int, interval_s: float) -> None:
         assert np.isclose(steps_s.std() / steps_s.mean(), variation, rtol=0.2)
 
 
-@given(st.lists(st.floats(0, 10**5), min_size=1, max_size=200))
-def test_recipe(durations_s: list[float]) -> None:
-    """Recipe durations are ascending and within their range."""
-    jobs = [TraceJob(i, 0.0, duration_s, 1) for i, duration_s in enumerate([*durations_s, 300.0])]
-    made_s = recipe_durations_s(jobs)
-    assert made_s.shape == (100,)
-    assert (made_s >= FLOOR_S).all()
-    assert (made_s <= LONGEST_S).all()
-    assert (np.diff(made_s) >= -1e-9).all()
-    assert (made_s == recipe_durations_s(jobs[::-1])).all()
-
-
-@given(trace_rows(min_size=2), st.data())
-def test_trace_rows(rows: list[tuple[int, datetime, int, int]], data: st.DataObject) -> None:
-    """Read trace reads or counts every row."""
-    spoilt = data.draw(st.sets(st.integers(1, len(rows) - 1), max_size=len(rows) - 1))
-    lines = [f"{i},{when},{'?' if row in spoilt else s},{gpus}" for row, (i, when, s, gpus) in enumerate(rows)]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.csv"
-        path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *lines]), encoding="utf-8")
-        trace = read_trace(path, on_bad="skip")
-    assert len(trace.jobs) == len(rows) - len(spoilt)
-    assert trace.skipped == ({"duration_s: not a number": len(spoilt)} if spoilt else {})
-
-
 @given(task_sets(online=True))
 def test_task_file(tasks: tuple[Task, ...]) -> None:
     """Read tasks returns what write tasks wrote."""
@@ -109,7 +82,7 @@ def test_cluster(cluster: Cluster) -> None:
     assert len(set(cluster.labels)) == len(cluster)
 
 
-@given(residents())
+@given(residents() | st.builds(Resident, workloads(), sharing=st.sampled_from(["time-slice", "mig-1g", "priority-3"])))
 def test_resident(drawn: Resident) -> None:
-    """Resident reads the text of a resident."""
+    """Resident reads the text of a resident, whatever its way of sharing."""
     assert resident(str(drawn)) == drawn

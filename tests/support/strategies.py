@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
@@ -58,16 +57,3 @@ def task_sets(
     return tuple(
         Task(i, draw(workloads(batch_sizes)), draw(iterations), float(arrival)) for i, arrival in enumerate(arrivals)
     )
-
-
-@st.composite
-def trace_rows(draw: DrawFn, min_size: int = 1, max_size: int = 40) -> list[tuple[int, datetime, int, int]]:
-    """Good rows of a trace: (job_id, submit_time, duration_s, gpu_num), by submission, ids unique."""
-    ids = draw(st.lists(st.integers(0, 10**7), min_size=min_size, max_size=max_size, unique=True))
-    steps = draw(st.lists(st.integers(0, 10**5), min_size=len(ids), max_size=len(ids)))
-    when = datetime(2020, 4, 1)  # noqa: DTZ001 (traces have no zone)
-    rows = []
-    for job_id, step in zip(ids, steps, strict=True):
-        when += timedelta(seconds=step)
-        rows.append((job_id, when, draw(st.integers(0, 172_800)), draw(st.integers(0, 160))))
-    return rows

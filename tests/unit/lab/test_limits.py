@@ -186,26 +186,26 @@ def test_view_of_held_start():
     assert free_mib < whole_mib
 
 
-def test_pauses_and_moves():
-    """Held and running tasks may be paused and moved."""
-    moves = {10.0: [Pause(1)], 20.0: [Start(1, 1, 50)], 30.0: [Migrate(0, 1, 50)], 40.0: [Migrate(1, 0, 100)]}
+@pytest.mark.parametrize("limit_w", [80.0, 90.0, 200.0])
+@pytest.mark.parametrize(
+    "moves",
+    [
+        {10.0: [Pause(1)], 20.0: [Start(1, 1, 50)], 30.0: [Migrate(0, 1, 50)], 40.0: [Migrate(1, 0, 100)]},
+        {
+            10.0: [Pause(0), Start(0, 1, 50), Pause(1)],
+            20.0: [Start(1, 0, 100)],
+            30.0: [Migrate(1, 1, 50), Migrate(1, 0, 50)],
+        },
+    ],
+    ids=["one by one", "in one decision"],
+)
+def test_pauses_and_moves(moves, limit_w):
+    """Held and running tasks may be paused, started anew and moved, also in one decision."""
     steps = {0.0: [Start(0, 0, 100), Start(1, 0, 100)], **moves}
     tasks = [Task(number, Workload("resnet50", 8), 3000.0) for number in range(2)]
-    for limit_w in (80.0, 90.0, 200.0):
-        done = hs.run(tasks, "2xT4", within_limit(scripted(steps), limit_w))
-        assert excess_w(done, limit_w) <= 1e-6
-        assert np.isfinite(done.jct_s).all()
-
-
-def test_pause_and_start():
-    """A task may be paused and started anew in one decision."""
-    steps = {0.0: [Start(0, 0, 100), Start(1, 0, 100)], 10.0: [Pause(0), Start(0, 1, 50), Pause(1)]}
-    steps |= {20.0: [Start(1, 0, 100)], 30.0: [Migrate(1, 1, 50), Migrate(1, 0, 50)]}
-    tasks = [Task(number, Workload("resnet50", 8), 3000.0) for number in range(2)]
-    for limit_w in (80.0, 90.0):
-        done = hs.run(tasks, "2xT4", within_limit(scripted(steps), limit_w))
-        assert excess_w(done, limit_w) <= 1e-6
-        assert np.isfinite(done.jct_s).all()
+    done = hs.run(tasks, "2xT4", within_limit(scripted(steps), limit_w))
+    assert excess_w(done, limit_w) <= 1e-6
+    assert np.isfinite(done.jct_s).all()
 
 
 # On toy GPUs, which draw 10 W idle, 60 W at 500 MHz and 110 W at 1,000 MHz, and are predicted exactly

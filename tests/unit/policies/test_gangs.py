@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from support.policy_runs import run_emulated
 
-from heshare.policies.registry import make, policies
-from heshare.prediction.oracle import DevicePredictor
+from heshare.policies.registry import policies
 from heshare.running.result import Run
-from heshare.running.run import run
 from heshare.shared.errors import InputError
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -22,7 +19,7 @@ TASKS = (Task(0, WORKLOAD, 200.0), Task(1, Workload("eaco_resnet50", 32, phase="
 
 
 def run_policy(name: str, tasks: tuple[Task, ...] = TASKS, cluster: str = "4xV100") -> Run:
-    return run(tasks, Cluster.parse(cluster), make(name), predictor=DevicePredictor(), rng=np.random.default_rng(0))
+    return run_emulated(tasks, name, cluster)
 
 
 @pytest.mark.parametrize("name", sorted(name for name in policies(variants=True) if ":" not in name))

@@ -1,14 +1,10 @@
 """Ablations of HeShare: each lacks the part of its name and keeps the others."""
 
-import numpy as np
-import pytest
+from support.policy_runs import run_emulated
 
 from heshare.policies.heshare import ABLATIONS, HeShare
-from heshare.policies.policy import Traits
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
-from heshare.running.run import run
-from heshare.testing.policy_contract import placement
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -31,24 +27,7 @@ class WrongPredictor(DevicePredictor):
 
 
 def run_ablation(name, predictor=None):
-    predictor = predictor or DevicePredictor()
-    return run(TASKS, CLUSTER, make(name + QUICK), predictor=predictor, rng=np.random.default_rng(0))
-
-
-@pytest.mark.parametrize(
-    ("name", "traits"),
-    [
-        ("", Traits(True, True, True)),
-        ("/random-placement", Traits(True, True, False)),
-        ("/no-mps", Traits(True, True, True)),
-        ("/no-clock", Traits(False, True, True)),
-        ("/no-batches", Traits(True, False, True)),
-        ("/true-predictor", Traits(True, True, True)),
-    ],
-)
-def test_traits(name, traits):
-    """Traits of each ablation."""
-    assert make(f"heshare:trade-off{name}").traits == traits
+    return run_emulated(TASKS, name + QUICK, CLUSTER, predictor=predictor)
 
 
 def test_trade_off():
@@ -66,13 +45,6 @@ def test_missing_part():
     assert no_mps.timeline["tasks"].max() > 1
     assert run_ablation("heshare:trade-off/no-clock").timeline["requested_mhz"].isna().all()
     assert run_ablation("heshare:trade-off/no-batches").timeline["tasks"].max() == 1
-
-
-def test_random_placement():
-    """Random placement equals the policy Random."""
-    assert placement(run_ablation("heshare:trade-off/random-placement")) == placement(
-        run(TASKS, CLUSTER, make("random"), predictor=DevicePredictor(), rng=np.random.default_rng(0))
-    )
 
 
 def test_true_predictor():

@@ -1,14 +1,13 @@
 """Release of plans: clock before tasks, one batch after the other, new plan when tasks arrive."""
 
-import numpy as np
 import pytest
+from support.policy_runs import run_on_toys
 
 from heshare.policies.plan_release import FixedPlanPolicy, PlanReleasePolicy
 from heshare.policies.policy import Traits
-from heshare.running.run import run
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared.errors import PolicyError
-from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.toy import toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -18,9 +17,7 @@ LIGHT = Workload("resnet18", 4)
 
 
 def run_policy(tasks, policy, gpus=1):
-    devices = [ToyDevice(GPU) for _ in range(gpus)]
-    cluster = Cluster((GPU,) * gpus)
-    return run(tasks, cluster, policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices)
+    return run_on_toys(tasks, policy, (GPU,) * gpus)
 
 
 def plan(tasks, *queues):

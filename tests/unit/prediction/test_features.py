@@ -55,13 +55,17 @@ def _table(*rows: list[object]) -> pd.DataFrame:
 
 
 def test_two_co_runners() -> None:
-    """Features of a task beside two co-runners, by hand."""
+    """Features of a task beside two co-runners, by hand; nothing is occupied beside a task alone."""
     # At half the clock. vgg19, u = 1: g = 2, v = 1, at 50 % r = 0.5: SMs 50 %, bandwidth 0.5 x 50 / 2 = 12.5 %,
     # L2 0.5 x 20 / 2 = 5 %, power 0.5 x 0.5 x 50 = 12.5 W. mobilenet, u = 0.25: g = 1.25, v = 0.4, at 30 % r = 0.75:
     # SMs 30 %, bandwidth 0.75 x 30 / 1.25 = 18 %, L2 0.75 x 10 / 1.25 = 6 %, power 0.75 x 0.5 x 0.4 / 0.25 x 20 = 12 W.
     # The task itself, u = 0.8: g = 1.8, v = 8 / 9, r = 0.45: SMs 40 %, 120 % with the others.
     row = _row("resnet50:4@40", mhz=795, co_runners="mobilenet:8@30+vgg19:8@50")
-    found = profile_features(_table(row))[-1]
+    features_of = profile_features(_table(row))
+    alone, found = features_of[2], features_of[-1]
+    nothing = ("occupied_sm_pct", "occupied_dram_pct", "occupied_l2_pct")
+    assert [alone[FEATURE_NAMES.index(name)] for name in nothing] == [0, 0, 0]
+    assert alone[features.OCCUPIED_POWER] == 20
     alone_w = ReferenceFeatures(_table(row)).task("T4", Workload("resnet50", 4))[4] - 20
     assert found[features.GUESSED_POWER] == pytest.approx(20 + (24.5 + 0.4 * 0.5 / 0.8 * alone_w) / 1.2, rel=1e-5)
     encoded = dict(zip(FEATURE_NAMES, found[features.TABLE_II], strict=True))
@@ -84,14 +88,6 @@ def test_two_co_runners() -> None:
         },
         abs=1e-5,
     )
-
-
-def test_alone() -> None:
-    """Features of what others occupy are zero for a task alone."""
-    alone = profile_features(_table())[2]
-    names = ("occupied_sm_pct", "occupied_dram_pct", "occupied_l2_pct")
-    assert [alone[FEATURE_NAMES.index(name)] for name in names] == [0, 0, 0]
-    assert alone[features.OCCUPIED_POWER] == 20
 
 
 def test_many_sets() -> None:

@@ -16,13 +16,17 @@ PAIR = (parse_resident("vgg19:8@50"), parse_resident("resnet50:4@30"))
 
 
 def test_co_run() -> None:
-    """The oracle returns the times and power of the device model."""
+    """The oracle returns the times and power of the device model, and of workloads alone those at 100 %."""
     answer = DevicePredictor().co_run([PAIR, PAIR[:1]], V100, [900, None])
     truth, alone = co_run(V100, PAIR, 900), co_run(V100, PAIR[:1], None)
     assert answer.time_s[0] == pytest.approx([task.time_s for task in truth.tasks])
     assert answer.time_s[1, 0] == alone.tasks[0].time_s
     assert np.isnan(answer.time_s[1, 1])
     assert answer.power_w == pytest.approx([truth.power_w, alone.power_w])
+
+    solo = DevicePredictor().solo([Workload("gpt2", 4), Workload("vgg19", 8)], V100, 1380)
+    assert solo.time_s.shape == (2, 1)
+    assert solo.time_s[1, 0] == co_run(V100, [parse_resident("vgg19:8@100")], 1380).tasks[0].time_s
 
 
 def test_order() -> None:
@@ -33,13 +37,6 @@ def test_order() -> None:
     assert second.time_s[0, ::-1].tolist() == first.time_s[0].tolist()
     assert second.power_w.tolist() == first.power_w.tolist()
     assert predictor.calls == 2
-
-
-def test_solo() -> None:
-    """Each workload alone is predicted at 100 %."""
-    answer = DevicePredictor().solo([Workload("gpt2", 4), Workload("vgg19", 8)], V100, 1380)
-    assert answer.time_s.shape == (2, 1)
-    assert answer.time_s[1, 0] == co_run(V100, [parse_resident("vgg19:8@100")], 1380).tasks[0].time_s
 
 
 def test_off_grid() -> None:

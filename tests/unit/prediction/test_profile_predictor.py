@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +45,7 @@ def test_reference_row(checkout: Path) -> None:
 
 
 def test_coded_sets() -> None:
-    """Sets as an array are predicted and counted as tuples are."""
+    """Sets as an array are predicted and counted as tuples are; no sets and empty sets are predicted, too."""
     residents = sorted({resident for residents in SETS for resident in residents})
     members = np.full((len(SETS), 4), -1)
     for row, each in enumerate(SETS):
@@ -64,12 +60,8 @@ def test_coded_sets() -> None:
     assert first.power_w.tolist() == second.power_w.tolist()
     assert by_tuples.calls == by_array.calls == sum(map(len, SETS))
 
-
-def test_empty_sets() -> None:
-    """No sets and empty sets are predicted."""
-    predictor = load_predictor()
-    assert predictor.co_run([], A100, []).time_s.shape == (0, 0)
-    empty = predictor.co_run([()], A100, [900])
+    assert by_tuples.co_run([], A100, []).time_s.shape == (0, 0)
+    empty = by_tuples.co_run([()], A100, [900])
     assert empty.time_s.shape == (1, 0)
     assert empty.power_w[0] == pytest.approx(A100.idle_w, rel=0.05)
 
@@ -159,46 +151,6 @@ def test_outside_profiles(checkout: Path) -> None:
         predictor.solo([Workload("resnet50", 4)], A100)
     with pytest.raises(InputError, match="Record"):
         train(table[~(is_reference(table) & (table["workload"] == "vgg19"))], seed=0)
-
-
-PROGRAM = """
-import hashlib
-from heshare.prediction.load import load_predictor
-from heshare.world.catalogue import gpu
-from heshare.world.workload import parse_resident
-sets = [tuple(map(parse_resident, text.split("+"))) for text in {texts!r}]
-answer = load_predictor().co_run(sets, gpu("A100"), [None, 1200, 900, 1410])
-print(hashlib.sha256(answer.time_s.tobytes() + answer.power_w.tobytes()).hexdigest())
-"""
-
-
-@pytest.mark.slow
-def test_other_process(checkout: Path) -> None:
-    """Another process gives the same bytes."""
-    answer = load_predictor().co_run(SETS, A100, [None, 1200, 900, 1410])
-    here = hashlib.sha256(answer.time_s.tobytes() + answer.power_w.tobytes()).hexdigest()
-    program = PROGRAM.format(texts=["+".join(map(str, members)) for members in SETS])
-    environment = os.environ | {"PYTHONHASHSEED": "12345"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == here
-
-
-def test_shared_predictions() -> None:
-    """Predictors share their predictions and not their counts."""
-    sets = [
-        (Resident(Workload("vgg19", 8), 40), Resident(Workload("resnet50", 4), 60)),
-        (Resident(Workload("gpt2", 4)),),
-    ]
-    device = gpu("V100")
-    first, second = load_predictor(), load_predictor()
-    for clocks in ([None, None], [device.clocks_mhz[3]] * 2, [None, None]):
-        expected = first.co_run(sets, device, clocks)
-        known = len(first._trained.known[device].number)
-        actual = second.co_run(sets[::-1], device, clocks)
-        assert np.array_equal(expected.time_s, actual.time_s[::-1], equal_nan=True)
-        assert np.array_equal(expected.power_w, actual.power_w[::-1])
-        assert len(second._trained.known[device].number) == known
-        assert first.calls == second.calls > 0
 
 
 def test_random_forest() -> None:

@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
+from support.policy_runs import run_on_toys
 from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.device import Device, TaskFailure
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
-from heshare.running.run import run
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.testing.policy_contract import check_run
-from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
-from heshare.world.cluster import Cluster
+from heshare.testing.toy import ToyDevice, toy_gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -21,12 +20,7 @@ LIGHT = Workload("resnet18", 4)
 def go(tasks, decide, *, gpus=2, base_s=None, devices=None, tick_s=None, **options):
     policy = ScriptedPolicy(decide, tick_s=tick_s)
     devices = devices or [ToyDevice(GPU, base_s=time_s) for time_s in base_s or [1.0] * gpus]
-    return run_policy(tasks, policy, devices, **options), policy.trace
-
-
-def run_policy(tasks, policy, devices, **options):
-    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": devices, **options}
-    return run(tasks, Cluster((GPU,) * len(devices)), policy, **options)
+    return run_on_toys(tasks, policy, (GPU,) * len(devices), devices=devices, **options), policy.trace
 
 
 def at(**actions):
@@ -35,17 +29,17 @@ def at(**actions):
 
 
 def test_gang_pace():
-    """A gang runs at the pace of its slowest GPU."""
+    """A gang loads on all its GPUs, and runs at the pace of its slowest."""
     gang = Task(0, LIGHT, 3.0, gpus=2)
-    result, trace = go([gang], at(t0=[Start(0, 0, also=(1,))]), base_s=[1.0, 2.0])
-    assert trace == [(0.0, "ARRIVAL", (0,), None), (6.0, "COMPLETION", (0,), 0)]
+    result, trace = go([gang], at(t0=[Start(0, 0, also=(1,))]), base_s=[1.0, 2.0], start_cost_s=2.0)
+    assert trace == [(0.0, "ARRIVAL", (0,), None), (8.0, "COMPLETION", (0,), 0)]
     assert result.intervals[["gpu", "start_s", "end_s", "iterations"]].values.tolist() == [
-        [0, 0, 6, 1.5],
-        [1, 0, 6, 1.5],
+        [0, 0, 8, 1.5],
+        [1, 0, 8, 1.5],
     ]
-    assert (result.execution_s[0], result.waiting_s[0], result.jct_s[0]) == (6.0, 0.0, 6.0)
+    assert (result.execution_s[0], result.waiting_s[0], result.jct_s[0]) == (8.0, 0.0, 8.0)
     # The fast member waits busily.
-    assert result.gpu_energy_active_j.tolist() == [660.0, 660.0]
+    assert result.gpu_energy_active_j.tolist() == [680.0, 680.0]
     check_run(result)
 
 
@@ -152,13 +146,6 @@ def test_end_of_epoch():
     check_run(result)
 
 
-def test_gang_loads():
-    """A gang loads on all its GPUs."""
-    result, trace = go([Task(0, LIGHT, 3.0, gpus=2)], at(t0=[Start(0, 0, also=(1,))]), start_cost_s=2.0)
-    assert trace[-1] == (5.0, "COMPLETION", (0,), 0)
-    assert result.gpu_energy_active_j.tolist() == [350.0, 350.0]
-
-
 def test_sharing_kinds():
     """The way of sharing reaches the device and the view."""
     seen = []
@@ -259,8 +246,8 @@ def test_policy_without_gangs():
     class Single(ScriptedPolicy):
         gangs = False
 
-    policy, devices = Single(at(t0=[Start(0, 0)])), [ToyDevice(GPU), ToyDevice(GPU)]
+    policy = Single(at(t0=[Start(0, 0)]))
     elastic = Task(0, LIGHT, 3.0, gpus=2, widths=(1,))
-    assert run_policy([elastic], policy, devices).record.intervals[0].outcome == "completed"
+    assert run_on_toys([elastic], policy, (GPU, GPU)).record.intervals[0].outcome == "completed"
     with pytest.raises(InputError, match="task 0, which runs on 2 GPUs"):
-        run_policy([Task(0, LIGHT, 3.0, gpus=2)], policy, devices)
+        run_on_toys([Task(0, LIGHT, 3.0, gpus=2)], policy, (GPU, GPU))

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.policy_runs import run_on_toys
 from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.device import TaskFailure
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.clock import WallClock
 from heshare.running.observer import Observer
-from heshare.running.run import BegunRun, run
+from heshare.running.run import BegunRun
 from heshare.running.state import WaitingTasks
 from heshare.shared.errors import DeviceError, HeShareError, InputError, PolicyError
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
@@ -28,17 +29,10 @@ def task(index, iterations, arrival_s=0.0, workload=LIGHT):
     return Task(index, workload, iterations, arrival_s)
 
 
-def go(tasks, decide, *, gpu=GPU, gpus=1, tick_s=None, devices=None, **options):
+def go(tasks, decide, *, gpu=GPU, gpus=1, tick_s=None, **options):
     """Run on toy devices; return the run and the events that the policy received."""
     policy = ScriptedPolicy(decide, tick_s=tick_s)
-    return run_policy(tasks, policy, gpu=gpu, gpus=gpus, devices=devices, **options), policy.trace
-
-
-def run_policy(tasks, policy, *, gpu=GPU, gpus=1, devices=None, **options):
-    """Run a policy on toy devices."""
-    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), **options}
-    options["devices"] = [ToyDevice(gpu) for _ in range(gpus)] if devices is None else devices
-    return run(tasks, Cluster((gpu,) * gpus), policy, **options)
+    return run_on_toys(tasks, policy, (gpu,) * gpus, **options), policy.trace
 
 
 def start_all(event, view):
@@ -92,7 +86,7 @@ def test_ticks_on_change():
     for on_change in (False, True):
         policy = ScriptedPolicy(decide, tick_s=1.0)
         policy.ticks_on_change = on_change
-        runs.append(run_policy([task(0, 4.0), task(1, 1.0, 7.5)], policy))
+        runs.append(run_on_toys([task(0, 4.0), task(1, 1.0, 7.5)], policy))
     assert runs[0] == runs[1]
     assert runs[0].events == runs[1].events == 9 + 4
 
@@ -164,21 +158,6 @@ def test_migration():
     assert result.gpu_energy_cluster_j.tolist() == [1.0 * 110.0 + 6.0 * 10.0, 1.0 * 10.0 + 6.0 * 60.0]
 
 
-def test_clock():
-    """A new clock changes speed and power at once."""
-
-    def decide(event, view):
-        if event.kind is EventKind.ARRIVAL:
-            return [Start(0, 0)]
-        return [SetClock(0, 500)] if event.time_s == 2.0 else []
-
-    result, trace = go([task(0, 4.0)], decide, tick_s=2.0)
-    assert trace[-1][0] == 6.0
-    assert result.timeline["power_w"].tolist() == [110.0, 60.0]
-    assert result.timeline["requested_mhz"].fillna(0).tolist() == [0, 500]
-    assert result.power_over_time().values.tolist() == [[0.0, 110.0], [2.0, 60.0], [6.0, 0.0]]
-
-
 def test_idle_gaps():
     """Idle gaps count and the cluster account runs to the makespan."""
 
@@ -193,19 +172,13 @@ def test_idle_gaps():
     assert (result.makespan_s, result.avg_jct_s) == (9.0, 4.0)
 
 
-def test_batch_size():
-    """Start with another batch size keeps the number of samples."""
-    result, trace = go([task(0, 6.0)], at(Start(0, 0, 100, batch_size=8)))
-    assert trace[-1][0] == 3.0
-    assert result.intervals[["batch_size", "iterations"]].values.tolist() == [[8, 6.0]]
-
-
 def test_start_cost():
     """Start cost delays progress."""
     result, trace = go([task(0, 2.0)], start_all, start_cost_s=5.0)
     assert trace == [(0.0, "ARRIVAL", (0,), None), (7.0, "COMPLETION", (0,), 0)]
     assert result.execution_s[0] == 7.0
     assert result.energy_active_j == 5 * 10.0 + 2 * 110.0
+    assert result.power_over_time().values.tolist() == [[0.0, 10.0], [5.0, 110.0], [7.0, 0.0]]
 
 
 def test_pause_while_loading():
@@ -222,24 +195,6 @@ def test_pause_while_loading():
     result, trace = go([task(0, 2.0)], decide, start_cost_s=5.0)
     assert trace[-1] == (11.0, "COMPLETION", (0,), 0)
     assert (result.waiting_s[0], result.execution_s[0]) == (1.0, 10.0)
-
-
-def test_view():
-    """View shows the running task and the free memory."""
-    seen = {}
-
-    def decide(event, view):
-        gpu = view.gpus[0]
-        if event.kind is EventKind.TICK:
-            running = gpu.running[0]
-            seen.update(
-                mps_pct=running.mps_pct, time_s=running.time_s, remaining=running.remaining, power_w=gpu.power_w
-            )
-            seen["free"] = gpu.free_mib < GPU.memory_mib
-        return [Start(waiting.id, 0, 30) for waiting in view.waiting]
-
-    go([task(0, 4.0)], decide, tick_s=3.0)
-    assert seen == {"mps_pct": 30, "time_s": 1.0, "remaining": 1.0, "power_w": 110.0, "free": True}
 
 
 def test_pause_after_completion():
@@ -286,12 +241,8 @@ def test_impossible_actions(actions, message):
 
 def test_start_after_completion():
     """A completed task cannot be started again."""
-
-    def decide(event, view):
-        return [Start(0, 0)]
-
     with pytest.raises(PolicyError, match="has completed"):
-        go([task(0, 1.0), task(1, 1.0, 2.0)], decide)
+        go([task(0, 1.0), task(1, 1.0, 2.0)], lambda event, view: [Start(0, 0)])
 
 
 def test_mps_clients():
@@ -331,28 +282,6 @@ def test_progress_bar(capsys):
     go([task(0, 1.0)], start_all)
     go([task(0, 1.0)], start_all, progress=None)
     assert capsys.readouterr().err == "", "no terminal, no bar"
-
-
-def test_class_without_policy():
-    """A class that does not inherit from Policy is refused."""
-
-    class Other:
-        name = "other"
-
-        def decide(self, event, view):
-            return []
-
-    with pytest.raises(InputError, match="Other, which does not inherit from Policy"):
-        run_policy([task(0, 1.0)], Other())
-
-
-@pytest.mark.parametrize(("name", "tick_s"), [("", None), (None, None), ("ticking", 0.0), ("ticking", math.inf)])
-def test_name_and_tick(name, tick_s):
-    """A policy without a name or with an impossible tick is refused."""
-    policy = ScriptedPolicy(start_all, tick_s=tick_s)
-    policy.name = name
-    with pytest.raises(InputError, match=r"a policy with a name|a time above 0 s"):
-        run_policy([task(0, 1.0)], policy)
 
 
 class Failing(ToyDevice):
@@ -439,49 +368,6 @@ def test_no_progress():
         go([task(0, 1.0)], start_all, devices=[Stuck(GPU)])
 
 
-def test_own_predictions():
-    """A run counts its own predictions only."""
-    predictor = ToyPredictor()
-    predictor.calls = 7
-
-    def decide(event, view):
-        predictor.calls += 2
-        return start_all(event, view)
-
-    result, _ = go([task(0, 1.0)], decide, predictor=predictor)
-    assert result.predictor_calls == 2 * result.events == 4
-
-
-class Listening(Observer):
-    def __init__(self):
-        self.decisions = []
-
-    def on_decision(self, event, actions):
-        self.decisions.append((event.kind.name, actions))
-
-
-def test_observer_decisions():
-    """An observer receives each decision."""
-    observer = Listening()
-    go([task(0, 1.0)], start_all, observer=observer)
-    assert observer.decisions == [("ARRIVAL", [Start(0, 0)]), ("COMPLETION", [])]
-
-
-@pytest.mark.parametrize(
-    ("tasks", "found"), [([], "no task"), ([task(1, 1.0)], "each id"), ([task(0, 1.0), task(0, 2.0)], "each id")]
-)
-def test_task_ids(tasks, found):
-    """A run refuses no tasks, and ids that do not count from zero."""
-    with pytest.raises(InputError, match=found):
-        go(tasks, start_all)
-
-
-def test_devices_of_cluster():
-    """Run refuses devices that do not match the cluster."""
-    with pytest.raises(InputError, match="one for each GPU"):
-        go([task(0, 1.0)], start_all, gpus=2, devices=[ToyDevice(GPU)])
-
-
 class Polled(ToyDevice):
     """A device that must be polled, as a real one: it does not announce when a task will complete."""
 
@@ -499,32 +385,6 @@ def test_wall_time(device):
     assert result.makespan_s >= 0.07
     np.testing.assert_allclose(result.jct_s, result.waiting_s + result.execution_s)
     np.testing.assert_allclose(result.gpu_energy_cluster_j, result.device_energy_j, rtol=0.5)
-
-
-def test_remaining():
-    """The view shows what remains in iterations of the batch size that runs."""
-    shown = []
-
-    def decide(event, view):
-        if event.kind is EventKind.TICK:
-            shown.append(view.gpus[0].running[0].remaining)
-        return [Start(waiting.id, 0, 100, batch_size=8) for waiting in view.waiting]
-
-    go([task(0, 6.0)], decide, tick_s=1.0)
-    assert shown == [2.0, 1.0]
-
-
-def test_observer_wait():
-    """An observer that waits is asked before each event."""
-    waited = []
-
-    class Waiting(Observer):
-        def wait(self, until_s):
-            waited.append(until_s)
-            return ()
-
-    go([task(0, 2.0), task(1, 4.0)], start_all, observer=Waiting())
-    assert waited == [0.0, 4.0, 6.0]
 
 
 def test_smallest_batch_size():
@@ -558,13 +418,96 @@ def test_one_moment():
     ]
 
 
-def test_remaining_is_read_only():
-    """A policy cannot change what remains of a task."""
+def test_view():
+    """The view shows a running task in iterations of the inference batch size that runs, and is read-only."""
+    seen = []
 
     def decide(event, view):
+        gpu = view.gpus[0]
+        if event.kind is EventKind.TICK:
+            running = gpu.running[0]
+            seen.append((running.mps_pct, running.time_s, running.remaining, gpu.power_w))
+            assert gpu.free_mib < GPU.memory_mib
         with pytest.raises(TypeError, match="item assignment"):
             view.remaining[0] = 1.0
+        return [Start(waiting.id, 0, 30, batch_size=8) for waiting in view.waiting]
+
+    # 6 iterations of size 4 are 3 of size 8.
+    result, _ = go([task(0, 6.0)], decide, tick_s=1.0)
+    assert seen == [(30, 1.0, 2.0, 110.0), (30, 1.0, 1.0, 110.0)]
+    assert result.jct_s.tolist() == [3.0]
+    assert result.intervals[["batch_size", "iterations"]].values.tolist() == [[8, 6.0]]
+
+
+class Noting(Observer):
+    def __init__(self):
+        self.decisions, self.waited = [], []
+
+    def wait(self, until_s):
+        self.waited.append(until_s)
+        return ()
+
+    def on_decision(self, event, actions):
+        self.decisions.append((event.kind.name, actions))
+
+
+def test_observer():
+    """An observer that waits is asked before each event, and receives each decision."""
+    observer = Noting()
+    go([task(0, 2.0), task(1, 4.0)], start_all, observer=observer)
+    assert observer.waited == [0.0, 4.0, 6.0]
+    assert observer.decisions == [("ARRIVAL", [Start(0, 0), Start(1, 0)]), ("COMPLETION", []), ("COMPLETION", [])]
+
+
+def test_own_predictions():
+    """A run counts its own predictions only."""
+    predictor = ToyPredictor()
+    predictor.calls = 7
+
+    def decide(event, view):
+        predictor.calls += 2
         return start_all(event, view)
 
-    result, _ = go([task(0, 6.0)], decide)
-    assert result.record.intervals[0].iterations == 6.0
+    result, _ = go([task(0, 1.0)], decide, predictor=predictor)
+    assert result.predictor_calls == 2 * result.events == 4
+
+
+class Other:
+    name = "other"
+
+
+def named(name, tick_s=None):
+    policy = ScriptedPolicy(start_all, tick_s=tick_s)
+    policy.name = name
+    return policy
+
+
+@pytest.mark.parametrize(
+    ("policy", "found"),
+    [
+        (Other(), "does not inherit from Policy"),
+        (named(""), "a policy with a name"),
+        (named(None), "a policy with a name"),
+        (named("ticking", 0.0), "a time above 0 s"),
+        (named("ticking", math.inf), "a time above 0 s"),
+    ],
+)
+def test_wrong_policy(policy, found):
+    """What is no policy, has no name or an impossible tick is refused."""
+    with pytest.raises(InputError, match=found):
+        run_on_toys([task(0, 1.0)], policy)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "devices", "found"),
+    [
+        ([], 1, "no task"),
+        ([task(1, 1.0)], 1, "each id"),
+        ([task(0, 1.0), task(0, 2.0)], 1, "each id"),
+        ([task(0, 1.0)], 2, "one for each GPU"),
+    ],
+)
+def test_wrong_inputs(tasks, devices, found):
+    """No tasks, ids that do not count from zero, and devices that do not match the cluster are refused."""
+    with pytest.raises(InputError, match=found):
+        go(tasks, start_all, devices=[ToyDevice(GPU)] * devices)

@@ -5,14 +5,12 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
+from support.policy_runs import run_emulated, run_on_toys
 
-from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
-from heshare.running.run import run
 from heshare.shared import files
-from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.toy import toy_gpu
 from heshare.world.catalogue import gpu
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -34,16 +32,7 @@ def as_tasks(jobs, iteration_s=1.0):
 @cache
 def jct_s(name):
     """Completion times here, where an iteration takes 1 s."""
-    toy = toy_gpu()
-    result = run(
-        as_tasks(read_jobs(name)),
-        Cluster((toy,) * 16),
-        make("fifo"),
-        predictor=ToyPredictor(),
-        rng=np.random.default_rng(0),
-        devices=[ToyDevice(toy) for _ in range(16)],
-    )
-    return result.jct_s
+    return run_on_toys(as_tasks(read_jobs(name)), "fifo", (toy_gpu(),) * 16).jct_s
 
 
 @pytest.mark.parametrize("name", ["single", "gangs"])
@@ -59,15 +48,5 @@ def test_emulated_gpus():
     """The same holds on emulated GPUs, whose iterations are no round numbers."""
     jobs = read_jobs("gangs")
     iteration_s = DevicePredictor().solo([LIGHT], gpu("V100")).time_s[0, 0]
-    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
-    result = run(as_tasks(jobs, iteration_s), Cluster.parse("16xV100"), make("fifo"), **options)
+    result = run_emulated(as_tasks(jobs, iteration_s), "fifo", "16xV100")
     np.testing.assert_allclose(result.jct_s, jobs["exact_jct_s"], rtol=0, atol=1e-6)
-
-
-def test_differences():
-    """The table of differences from Gavel holds."""
-    for row in pd.read_csv(files.data("gavel", "fifo_differences.csv")).itertuples():
-        theirs = read_jobs(row.set)[row.column].to_numpy()
-        ours = jct_s(row.set)
-        assert 100 * (ours.mean() / theirs.mean() - 1) == pytest.approx(row.ours_pct, abs=0.006)
-        assert int((np.abs(ours - theirs) > 1e-4).sum()) == row.jobs_that_differ

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.policy_runs import run_emulated
 
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.lab.systems.shared.trace_jobs import venus_tasks
-from heshare.policies.registry import make
-from heshare.running.run import run
 from heshare.testing.toy import ToyPredictor
 from heshare.world.catalogue import gpu
-from heshare.world.cluster import Cluster
 from heshare.world.workload import Resident
 
 
@@ -42,9 +40,7 @@ def estimate(workloads):
 def test_simpy(program, how, gpus, load, seed):
     """The loop gives the run of the SimPy programs."""
     tasks, _ = venus_tasks(300, rng=np.random.default_rng(seed), gpus=gpus, load=load)
-    ours = run(
-        tasks, Cluster.parse(f"{gpus}xV100"), make("fifo"), predictor=ToyPredictor(), rng=np.random.default_rng(0)
-    )
+    ours = run_emulated(tasks, "fifo", f"{gpus}xV100", predictor=ToyPredictor())
     theirs = getattr(program, how)(tasks, gpus, estimate)
     mine = program.stretches(ours.record.intervals)
     # At equal times the order of completions is that of the plan here and that of processes there.

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.policy_runs import run_emulated
 
-from heshare.policies.registry import make
 from heshare.running.result import jct_summary
-from heshare.running.run import run
 from heshare.shared.errors import InputError
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ToyPredictor
@@ -25,15 +24,19 @@ EVERY_GPU = ",".join(f"1000x{name}" for name in gpus())
 @pytest.fixture(scope="module")
 def result():
     """Return a run of Random on emulated devices, the default, with tasks in another order than their ids."""
-    rng = np.random.default_rng(2)
-    return run(TASKS[::-1], Cluster.parse("T4,A100"), make("random"), predictor=ToyPredictor(), rng=rng, progress=True)
+    return run_emulated(TASKS[::-1], "random", "T4,A100", predictor=ToyPredictor(), seed=2, progress=True)
 
 
 def test_invariants(result):
-    """Run on default devices keeps the invariants."""
+    """A run on default devices keeps the invariants; its summary agrees with its arrays."""
     check_run(result)
     assert result.provenance == "emulated"
     assert result.events == 6
+    summary = result.summary()
+    assert summary["avg_jct_s"] == pytest.approx(result.jct_s.mean())
+    assert summary["makespan_s"] == result.timeline["end_s"].max() == result.intervals["end_s"].max()
+    assert summary["energy_cluster_j"] == pytest.approx(result.timeline["energy_j"].sum())
+    assert summary["predictor_calls"] == 0
 
 
 def test_frame(result):
@@ -56,19 +59,9 @@ def test_equality(result):
 
 def test_short_text(result):
     """Run has a short text and a small table."""
-    assert repr(result).startswith("Run(random, 3 tasks on 1xT4,1xA100, ")
     assert result.provenance in repr(result)
     assert len(repr(replace(result, policy="morak(" + "9" * 300, cluster=Cluster.parse(EVERY_GPU)))) <= 200
     assert result._repr_html_().count("<tr") == 4
-
-
-def test_summary(result):
-    """Summary agrees with the arrays."""
-    summary = result.summary()
-    assert summary["avg_jct_s"] == pytest.approx(result.jct_s.mean())
-    assert summary["makespan_s"] == result.timeline["end_s"].max() == result.intervals["end_s"].max()
-    assert summary["energy_cluster_j"] == pytest.approx(result.timeline["energy_j"].sum())
-    assert summary["predictor_calls"] == 0
 
 
 def test_jct_summary():

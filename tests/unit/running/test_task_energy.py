@@ -42,35 +42,17 @@ def busy_j(done):
 
 
 @given(ENERGIES, ENERGIES, WEIGHTS)
-def test_sum_of_parts(energy_j, idle_j, weights):
-    """Parts sum to the energy, and none is below its part of idle."""
+def test_split(energy_j, idle_j, weights):
+    """Parts sum to the energy, none is below its part of idle, and a larger weight never gets less in any order."""
     parts_j = split_energy(energy_j, idle_j, weights)
 
     assert math.fsum(parts_j) == pytest.approx(energy_j, rel=1e-9, abs=1e-300)
     assert min(parts_j) >= 0.0
     assert min(parts_j) >= min(idle_j, energy_j) / len(weights) * (1 - 1e-9)
 
-
-@given(ENERGIES, ENERGIES, WEIGHTS, st.randoms(use_true_random=False))
-def test_order(energy_j, idle_j, weights, random):
-    """The order of tasks does not change their parts."""
-    order = list(range(len(weights)))
-    random.shuffle(order)
-
-    parts_j = split_energy(energy_j, idle_j, weights)
-    shuffled_j = split_energy(energy_j, idle_j, [weights[place] for place in order])
-
-    assert shuffled_j == pytest.approx([parts_j[place] for place in order], rel=1e-9, abs=1e-300)
-
-
-@given(ENERGIES, ENERGIES, WEIGHTS)
-def test_larger_weight(energy_j, idle_j, weights):
-    """A task of a larger weight never gets less."""
-    parts_j = split_energy(energy_j, idle_j, weights)
     known = sorted((weight, part_j) for weight, part_j in zip(weights, parts_j, strict=True) if weight == weight)
-
-    parts_by_weight_j = [part_j for _, part_j in known]
-    assert parts_by_weight_j == sorted(parts_by_weight_j)
+    by_weight_j = [part_j for _, part_j in known]
+    assert by_weight_j == sorted(by_weight_j)
 
 
 @pytest.mark.parametrize(
@@ -95,20 +77,18 @@ def test_split_by_hand(energy_j, idle_j, weights, parts_j):
 
 
 def test_shares_by_power():
-    """Shares are by the power of each alone above idle at the nearest clock."""
+    """Shares are by the power of each alone above idle at the nearest clock, in every way of sharing."""
     idle_w = co_run(A100, ()).power_w
     light_w, heavy_w = (co_run(A100, (alone,), 1005).power_w - idle_w for alone in (LIGHT, HEAVY))
     light_j = 10.0 * idle_w / 2 + (3000.0 - 10.0 * idle_w) * light_w / (light_w + heavy_w)
 
-    for sm_mhz in (1005.0, 1006.9):
-        found_j = share_energy(A100, (LIGHT, HEAVY), sm_mhz, 3000.0, 10.0)
+    turns = [dataclasses.replace(each, sharing="time-slice") for each in (LIGHT, HEAVY)]
+    for shared, sm_mhz in (((LIGHT, HEAVY), 1005.0), ((LIGHT, HEAVY), 1006.9), (turns, 1005.0)):
+        found_j = share_energy(A100, shared, sm_mhz, 3000.0, 10.0)
         assert found_j == pytest.approx([light_j, 3000.0 - light_j])
 
-
-def test_nearest_clock():
-    """The nearest clock of the grid is taken."""
-    found = [nearest_clock(A100.clocks_mhz, asked) for asked in (math.nan, 1e9, 1005.0, 1006.9, 1.0)]
-    assert found == [A100.max_mhz, A100.max_mhz, 1005, 1005, A100.clocks_mhz[0]]
+    found_mhz = [nearest_clock(A100.clocks_mhz, asked) for asked in (math.nan, 1e9, 1005.0, 1006.9, 1.0)]
+    assert found_mhz == [A100.max_mhz, A100.max_mhz, 1005, 1005, A100.clocks_mhz[0]]
 
 
 def test_unknown_workload():
@@ -127,12 +107,6 @@ def test_nothing_known():
     assert share_energy(UNKNOWN_GPU, (LIGHT, HEAVY), 1005.0, 100.0, 1.0) == pytest.approx([50.0, 50.0])
     assert share_energy(A100, (UNKNOWN, UNKNOWN), 1005.0, 100.0, 1.0) == pytest.approx([50.0, 50.0])
     assert share_energy(A100, (), 1005.0, 100.0, 1.0) == []
-
-
-def test_time_slices():
-    """Other ways of sharing weigh as MPS does."""
-    turns = [dataclasses.replace(each, sharing="time-slice") for each in (LIGHT, HEAVY)]
-    assert share_energy(A100, turns, 1005.0, 3000.0, 10.0) == share_energy(A100, (LIGHT, HEAVY), 1005.0, 3000.0, 10.0)
 
 
 # Runs

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.policy_runs import run_emulated
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.devices.task_sizes import draw
-from heshare.policies.registry import make
-from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
-from heshare.running.run import run
 from heshare.running.timeline_figure import frame
 from heshare.scheduling.planner import plan
 from heshare.scheduling.settings import Settings
-from heshare.world.cluster import Cluster
 
 
 @pytest.fixture(scope="module")
 def done() -> Run:
-    tasks = draw(9, rng=np.random.default_rng(1))
-    cluster = Cluster.parse("1xT4,1xA100")
-    return run(
-        tasks, cluster, make("sched-only:all-at-once"), predictor=DevicePredictor(), rng=np.random.default_rng(0)
-    )
+    return run_emulated(draw(9, rng=np.random.default_rng(1)), "sched-only:all-at-once", "1xT4,1xA100")
 
 
 def test_frame(done: Run) -> None:

@@ -10,26 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.policy_runs import run_emulated, run_on_toys
 from support.scripted_policy import ScriptedPolicy
 
 from heshare.devices.task_sizes import draw
 from heshare.policies.policy import Event, Migrate, Pause, SetClock, Start, View, Wait
-from heshare.policies.registry import make
-from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
-from heshare.running.run import run
 from heshare.running.timeline import Interval
 from heshare.running.trace_events import CLUSTER, slots, trace_events, write_trace
-from heshare.testing.toy import ToyPredictor, toy_devices, toy_gpu
-from heshare.world.cluster import Cluster
+from heshare.testing.toy import toy_gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 
-def run_with_sharing(arrivals: str) -> Run:
-    tasks = draw(14, rng=np.random.default_rng(3), arrivals=arrivals)
-    policy = make("sched-only:all-at-once")
-    return run(tasks, Cluster.parse("2xT4,1xA100"), policy, predictor=DevicePredictor(), rng=np.random.default_rng(0))
+def run_with_sharing() -> Run:
+    tasks = draw(14, rng=np.random.default_rng(3), arrivals="miso")
+    return run_emulated(tasks, "sched-only:all-at-once", "2xT4,1xA100")
 
 
 def run_with_migration() -> Run:
@@ -45,26 +41,12 @@ def run_with_migration() -> Run:
         return answers.get(view.now_s, [])
 
     tasks = (Task(0, Workload("resnet18", 4), 8.0), Task(1, Workload("bert_large", 8), 6.0))
-    cluster = Cluster((toy_gpu(),) * 2)
-    return run(
-        tasks,
-        cluster,
-        ScriptedPolicy(decide),
-        predictor=ToyPredictor(),
-        rng=np.random.default_rng(0),
-        devices=toy_devices(cluster),
-    )
+    return run_on_toys(tasks, ScriptedPolicy(decide), (toy_gpu(),) * 2)
 
 
-RUNS = {
-    "one by one": lambda: run_with_sharing("miso"),
-    "moved": run_with_migration,
-}
-
-
-@pytest.fixture(params=sorted(RUNS), scope="module")
+@pytest.fixture(params=[run_with_sharing, run_with_migration], scope="module")
 def done(request: pytest.FixtureRequest) -> Run:
-    return RUNS[request.param]()
+    return request.param()
 
 
 def slices(done: Run) -> list[dict[str, Any]]:
@@ -89,6 +71,9 @@ def test_write_trace(done: Run, tmp_path: Path) -> None:
     named = {(event["pid"], event.get("tid")) for event in events if event["ph"] == "M"}
     assert {(event["pid"], event.get("tid")) for event in events} <= named
     assert read["otherData"]["energy_cluster_j"] == done.energy_cluster_j
+    processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert len(processes) == len(done.cluster) + 1
+    assert set(done.cluster.labels) < set(processes.values())
 
 
 def test_slots_do_not_overlap(done: Run) -> None:
@@ -155,15 +140,6 @@ def test_slots() -> None:
 
 def test_counters_of_tasks() -> None:
     """Counters of tasks follow starts, pauses and ends."""
-    done = run_with_migration()
-    found = [(round(time_s, 9), args["running"], args["waiting"]) for time_s, args in counters(done, CLUSTER, "tasks")]
-    assert found == [(0, 2, 0), (3, 1, 1), (5, 2, 0), (6, 2, 0), (10.25, 1, 0), (16.5, 0, 0)]
-
-
-def test_process_names() -> None:
-    """Each GPU and the cluster is a process with its name."""
-    done = run_with_migration()
-    events = trace_events(done)["traceEvents"]
-    named = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-    assert len(named) == len(done.cluster) + 1
-    assert set(done.cluster.labels) < set(named.values())
+    found = counters(run_with_migration(), CLUSTER, "tasks")
+    counts = [(round(time_s, 9), args["running"], args["waiting"]) for time_s, args in found]
+    assert counts == [(0, 2, 0), (3, 1, 1), (5, 2, 0), (6, 2, 0), (10.25, 1, 0), (16.5, 0, 0)]

@@ -98,22 +98,6 @@ def test_asked_once() -> None:
     assert toy.calls - before == 2  # one set of two residents
 
 
-def test_alone_or_among_many() -> None:
-    """A batch runs alike alone and among many."""
-    toy = Toy(demand=DEMANDS)
-    model = BatchModel(make_instance(mixed_tasks(9), Cluster.parse("1xA100"), toy), toy)
-    mps_pct = np.stack(np.meshgrid(*[np.arange(10, 101, 10)] * 4), axis=-1).reshape(-1, 4)
-    batches = Batches(
-        np.zeros(len(mps_pct), dtype=int),
-        np.tile(np.arange(4), (len(mps_pct), 1)),
-        mps_pct,
-        np.zeros(len(mps_pct), int),
-    )
-    first = model.execute(batches)
-    second = model.execute(batches.take(np.arange(0, len(mps_pct), 97)))
-    np.testing.assert_array_equal(first.time_s[::97], second.time_s)
-
-
 @pytest.fixture
 def toy() -> Toy:
     return Toy()

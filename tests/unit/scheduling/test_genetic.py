@@ -29,16 +29,13 @@ def short_search(instance: Instance, settings: Settings = SHORT, seed: int = 1) 
 
 
 def test_front(instance: Instance) -> None:
-    """Search returns a front with the objectives of its schemes."""
+    """Search evaluates population times generations, and returns a bounded front with the objectives of its schemes."""
     schemes = short_search(instance)
+    assert schemes.evaluations == 50 * 60
+    assert len(short_search(instance, replace(SHORT, archive=7)).objectives) <= 7 < len(schemes.objectives)
     assert non_dominated(schemes.objectives).all()
     np.testing.assert_array_equal(evaluate_schemes(schemes.gpus, instance), schemes.objectives)
     assert (np.diff(schemes.objectives[:, 0]) > 0).all()
-
-
-def test_evaluations(instance: Instance) -> None:
-    """Search evaluates population times generations."""
-    assert short_search(instance).evaluations == 50 * 60
 
 
 def test_same_seed(instance: Instance) -> None:
@@ -47,11 +44,6 @@ def test_same_seed(instance: Instance) -> None:
     assert first.gpus.tobytes() == second.gpus.tobytes()
     assert first.objectives.tobytes() == second.objectives.tobytes()
     assert short_search(instance, seed=2).objectives.tobytes() != first.objectives.tobytes()
-
-
-def test_archive(instance: Instance) -> None:
-    """Archive is bounded."""
-    assert len(short_search(instance, replace(SHORT, archive=7)).objectives) <= 7
 
 
 def test_stage_2_settings(instance: Instance) -> None:

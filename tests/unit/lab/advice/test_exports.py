@@ -40,19 +40,26 @@ def exported(gpu: str, target: str) -> list[tuple[Option, str]]:
     return [(option, export(target, advice.gpu, option, advice.names, advice.needs_mib)) for option in advice.options]
 
 
-@pytest.mark.parametrize("gpu", WORKLOADS)
-def test_dra(gpu, schema):
-    """Resource claims keep to the schema, and pods use what they define."""
-    for option, text in exported(gpu, "dra"):
+def manifests(gpu: str, target: str, schema: jsonschema.Draft202012Validator) -> list[tuple[Option, list[dict]]]:
+    """Return every option of a GPU with its documents, which keep to the schema and have a pod for each resident."""
+    found = []
+    for option, text in exported(gpu, target):
         documents = list(yaml.safe_load_all(text))
         for document in documents:
             schema.validate(document)
         pods = [each for each in documents if each["kind"] == "Pod"]
         assert len({pod["metadata"]["name"] for pod in pods}) == len(option.way.residents)
+        found.append((option, documents))
+    return found
 
+
+@pytest.mark.parametrize("gpu", WORKLOADS)
+def test_dra(gpu, schema):
+    """Resource claims keep to the schema, and pods use what they define."""
+    for _, documents in manifests(gpu, "dra", schema):
         (claim,) = [each for each in documents if each["kind"] == "ResourceClaim"]
         requests = {each["name"] for each in claim["spec"]["devices"]["requests"]}
-        for pod in pods:
+        for pod in [each for each in documents if each["kind"] == "Pod"]:
             assert [each["resourceClaimName"] for each in pod["spec"]["resourceClaims"]] == [claim["metadata"]["name"]]
             (used,) = pod["spec"]["containers"][0]["resources"]["claims"]
             assert used["name"] == pod["spec"]["resourceClaims"][0]["name"]
@@ -62,25 +69,12 @@ def test_dra(gpu, schema):
 @pytest.mark.parametrize("gpu", WORKLOADS)
 def test_hami(gpu, schema):
     """Limits of HAMi keep to the schema and to what the GPU has."""
-    for option, text in exported(gpu, "hami"):
-        documents = list(yaml.safe_load_all(text))
-        for document in documents:
-            schema.validate(document)
+    for option, documents in manifests(gpu, "hami", schema):
         pods = [each for each in documents if each["kind"] == "Pod"]
-        assert len({pod["metadata"]["name"] for pod in pods}) == len(option.way.residents)
-
         limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in pods]
         assert sum(each.get("nvidia.com/gpumem", 0) for each in limits) <= advised(gpu).gpu.memory_mib
         if option.way.name != "alone":
             assert sum(each.get("nvidia.com/gpucores", 0) for each in limits) <= 100
-
-
-def test_schema(schema):
-    """The schema refuses another field."""
-    (pod, *_) = yaml.safe_load_all(exported("A100", "hami")[4][1])
-    pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpucore"] = 50
-    with pytest.raises(jsonschema.ValidationError):
-        schema.validate(pod)
 
 
 @pytest.mark.parametrize("gpu", WORKLOADS)

@@ -12,7 +12,6 @@ from heshare.lab.plus import batch_table
 from heshare.lab.plus.batch_table import BatchChoices, BatchOptions, BatchTable
 from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel
 from heshare.scheduling.objectives import make_instance
-from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -95,19 +94,3 @@ def test_memory() -> None:
     np.testing.assert_array_equal(has_options, fit_together)
     assert has_options.any()
     assert not has_options.all()
-
-
-def test_order_of_percentages() -> None:
-    """A task that needs little of the GPU can be limited, whatever its place in the set."""
-    tasks = (Task(0, Workload("mobilenet", 4), 100.0), Task(1, Workload("bert_large", 4), 100.0))
-    table = table_of(tasks, "1xA100")
-    forward, backward = table.options(0, np.array([[0, 1]])), table.options(0, np.array([[1, 0]]))
-    np.testing.assert_array_equal(forward.values, backward.values)
-    np.testing.assert_array_equal(forward.mps_pct, backward.mps_pct[:, ::-1])
-
-
-@pytest.mark.parametrize("changed", [{"width": 0}, {"mps_variants": 0}, {"mps_pcts": (50,)}, {"mps_pcts": (100, 50)}])
-def test_bad_choices(changed: dict[str, object]) -> None:
-    """Batch choices out of range are refused."""
-    with pytest.raises(InputError, match=next(iter(changed))):
-        BatchChoices(**changed)  # type: ignore[arg-type]

@@ -5,23 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-from support.brute_force import every_queue, table_of
 
-from heshare.lab.plus.batch_table import BatchChoices, BatchOptions
+from heshare.lab.plus.batch_table import BatchOptions
 from heshare.lab.plus.fronts import suffix_fronts, sum_fronts, thinned_front
-from heshare.lab.plus.heshare_plus import FrontArchive, SearchSettings
 from heshare.scheduling.pareto import non_dominated
-
-
-def test_queue_front() -> None:
-    """The front of a queue is that of all batchings."""
-    settings = SearchSettings(choices=BatchChoices(clocks=3, mps_variants=2))
-    table = table_of(5, "2xT4,1xA100", settings.choices, seed=2)
-    archive = FrontArchive(table, settings)
-    archive.add([np.full(5, 2)])
-    points = every_queue(table, 1, tuple(range(5)))
-    expected = points[non_dominated(points)]
-    np.testing.assert_allclose(archive.objectives() * [1, 5], expected[np.argsort(expected[:, 0])], rtol=1e-9)
 
 
 def test_suffix_fronts() -> None:
@@ -43,11 +30,8 @@ def test_sum_fronts(rng: np.random.Generator) -> None:
     again = [sum(front[point] for front, point in zip(fronts, row, strict=True)) for row in chosen]
     np.testing.assert_allclose(again, points)
 
-
-def test_sum_of_no_fronts() -> None:
-    """The sum of no fronts is one point."""
-    points, chosen = sum_fronts([], 10)
-    assert (points.tolist(), chosen.shape) == ([[0.0, 0.0]], (1, 0))
+    nothing, chosen = sum_fronts([], 10)
+    assert (nothing.tolist(), chosen.shape) == ([[0.0, 0.0]], (1, 0))
 
 
 def test_thinned_front(rng: np.random.Generator) -> None:

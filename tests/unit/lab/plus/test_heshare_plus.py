@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from support.brute_force import executed
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.lab.plus.batch_table import BatchChoices, BatchTable
@@ -21,25 +20,43 @@ SMALL = SearchSettings(
 )
 
 
-def test_stopped() -> None:
-    """The search stops if its callback returns False."""
+@pytest.mark.parametrize(("budget_s", "expected"), [(None, [1, 2]), (0.0, [1])])
+def test_stopped(budget_s: float | None, expected: list[int]) -> None:
+    """The search stops if its callback returns False, and after the first round if no budget is left."""
     rounds: list[int] = []
+
+    def progress(done: int, front: np.ndarray) -> bool:
+        rounds.append(done)
+        return len(front) > 0 and done < 2
+
     optimise(
-        mixed_tasks(6), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL,
-        progress=lambda done, front: rounds.append(done) or (len(front) > 0 and done < 2),
-    )  # fmt: skip
-    assert rounds == [1, 2]
+        mixed_tasks(6),
+        Cluster.parse("1xT4,1xA100"),
+        Toy(demand=DEMANDS),
+        rng=np.random.default_rng(0),
+        effort=SMALL,
+        budget_s=budget_s,
+        progress=progress,
+    )
+    assert rounds == expected
 
 
-def test_no_budget_left() -> None:
-    """Without any budget left, the front is that of the first round."""
-    tasks, cluster = mixed_tasks(8), Cluster.parse("1xT4,1xA100")
-    front = optimise(tasks, cluster, Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL, budget_s=0.0)
-    assert non_dominated(front.objectives).all()
-    world = make_instance(tasks, cluster, Toy(demand=DEMANDS))
-    for plan in (front.en_opt, front.trade_off, front.jct_opt):
-        assert sorted(plan.scheme) == sorted(task.id for task in tasks)  # the plan itself checks memory and clocks
-        np.testing.assert_allclose((plan.energy_j, plan.jct_s), executed(plan, world, Toy(demand=DEMANDS)), rtol=1e-9)
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (SearchSettings, "rounds", 0),
+        (SearchSettings, "weights", 1),
+        (SearchSettings, "labels", 2),
+        (BatchChoices, "width", 0),
+        (BatchChoices, "mps_variants", 0),
+        (BatchChoices, "mps_pcts", (50,)),
+        (BatchChoices, "mps_pcts", (100, 50)),
+    ],
+)
+def test_out_of_range(kind: type, name: str, value: object) -> None:
+    """Settings out of range are refused."""
+    with pytest.raises(InputError, match=name):
+        kind(**{name: value})
 
 
 def test_rounds() -> None:
@@ -52,10 +69,3 @@ def test_rounds() -> None:
     for early, late in pairwise(fronts):
         joined = np.concatenate((late, early))
         assert non_dominated(joined)[len(late) :].sum() == 0
-
-
-@pytest.mark.parametrize("changed", [{"rounds": 0}, {"weights": 1}, {"labels": 2}])
-def test_bad_settings(changed: dict[str, int]) -> None:
-    """Settings out of range are refused."""
-    with pytest.raises(InputError, match=next(iter(changed))):
-        SearchSettings(**changed)  # type: ignore[arg-type]

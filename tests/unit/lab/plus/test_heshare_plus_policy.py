@@ -10,7 +10,6 @@ from heshare.lab.plus.heshare_plus import SearchSettings, optimise
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.sweep import Scenario, repetition
 from heshare.policies.registry import make
-from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.world.cluster import Cluster
 
@@ -24,16 +23,6 @@ def test_choice(choice: str) -> None:
     front = optimise(tasks, gpus, Toy(demand=DEMANDS), rng=np.random.default_rng(1), effort=SearchSettings(rounds=2))
     chosen = {"trade-off": front.trade_off, "en-opt": front.en_opt, "jct-opt": front.jct_opt}[choice]
     assert policy.plan(tasks) == chosen.queues  # type: ignore[attr-defined]
-
-
-def test_exact_predictions() -> None:
-    """With exact predictions a run has the predicted JCT."""
-    tasks, gpus = mixed_tasks(5), Cluster.parse("1xV100,1xA100")
-    effort, rng = SearchSettings(rounds=2), np.random.default_rng(1)
-    front = optimise(tasks, gpus, DevicePredictor(), rng=rng, effort=effort)
-    policy = make("heshare+:en-opt(rounds=2)")
-    done = run(tasks, gpus, policy, predictor=DevicePredictor(), rng=np.random.default_rng(1))
-    assert done.jct_s.mean() == pytest.approx(front.en_opt.jct_s, rel=1e-6)
 
 
 def test_shared_front() -> None:

@@ -45,19 +45,6 @@ def test_linear_program(cluster: str, seed: int) -> None:
     assert bound.relaxed == pytest.approx(expected, rel=1e-8)
 
 
-@pytest.mark.parametrize(("n", "cluster", "seed"), [(9, "1xT4,1xV100,1xA100", 0), (8, "2xV100,1xA100", 4)])
-def test_exact_front(n: int, cluster: str, seed: int) -> None:
-    """The bound is below the exact front and near it."""
-    table = table_of(n, cluster, seed=seed)
-    exact = front_of(table).objectives
-    weights = np.concatenate((WEIGHTS, weights_along(exact)))
-    bound = lower_bound(table, weights)
-    assert (bound.gaps_along_pct(exact) > 0).all()
-    assert bound.gaps_along_pct(exact)[-5:].max() < 3
-    assert (bound.gap_pct(exact) > 0).all()
-    assert (bound.envelope_s(exact[:, 0]) < exact[:, 1]).all()
-
-
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 def test_stopped_early(iterations: int) -> None:
     """A bound that was stopped early is lower and still a bound."""

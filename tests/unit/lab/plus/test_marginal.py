@@ -2,15 +2,12 @@
 
 import numpy as np
 import pytest
+from support.policy_runs import run_emulated, run_on_toys
 
 from heshare.lab.plus.online import SetPredictions
-from heshare.policies.registry import make
-from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
-from heshare.running.run import run
 from heshare.shared.errors import PolicyError
-from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
-from heshare.world.cluster import Cluster
+from heshare.testing.toy import ToyPredictor, toy_gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -28,8 +25,7 @@ class CubicPredictor(ToyPredictor):
 
 
 def simulate(tasks, gpus=(GPU,), name="marginal", predictor=None):
-    options = {"predictor": predictor or ToyPredictor(), "rng": np.random.default_rng(0)}
-    return run(tasks, Cluster(gpus), make(name), devices=[ToyDevice(gpu) for gpu in gpus], **options)
+    return run_on_toys(tasks, name, gpus, predictor=predictor)
 
 
 @pytest.mark.parametrize(
@@ -80,16 +76,7 @@ def test_shortest_first():
     assert result.jct_s.tolist() == pytest.approx([18.0, 3.0, 9.0])
 
 
-def test_low_price():
-    """Marginal lowers the clock for a low price."""
-    low = simulate([Task(0, SMALL, 10.0)], name="marginal(price_w=10.0)", predictor=CubicPredictor())
-    high = simulate([Task(0, SMALL, 10.0)], name="marginal(price_w=1000.0)", predictor=CubicPredictor())
-    assert low.timeline["requested_mhz"].tolist() == [500]
-    assert high.timeline["requested_mhz"].tolist() == [1000]
-
-
 def test_no_gpu():
     """A task that fits no GPU is an error."""
-    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
     with pytest.raises(PolicyError, match="tasks 0 waits"):
-        run([Task(0, Workload("bert_large", 4096), 1.0)], Cluster.parse("T4"), make("marginal"), **options)
+        run_emulated([Task(0, Workload("bert_large", 4096), 1.0)], "marginal", "T4")

@@ -2,17 +2,14 @@
 
 import numpy as np
 import pytest
+from support.policy_runs import run_emulated, run_on_toys
 
 from heshare.devices.task_sizes import draw
 from heshare.lab.plus.online import OnlinePlanner, PlanningTime
-from heshare.policies.registry import make
-from heshare.prediction.oracle import DevicePredictor
-from heshare.running.run import run
 from heshare.scheduling.front import Front
 from heshare.scheduling.plan import Batch, Plan
 from heshare.testing.policy_contract import check_run
-from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
-from heshare.world.cluster import Cluster
+from heshare.testing.toy import toy_gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -41,8 +38,7 @@ class OneTaskPlanner(OnlinePlanner):
 
 
 def simulate(policy, tasks, gpus=1):
-    cluster, devices = Cluster((GPU,) * gpus), [ToyDevice(GPU) for _ in range(gpus)]
-    done = run(tasks, cluster, policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices)
+    done = run_on_toys(tasks, policy, (GPU,) * gpus)
     check_run(done)
     return {interval.task: (interval.gpu, interval.start_s, interval.end_s) for interval in done.record.intervals}
 
@@ -98,22 +94,10 @@ def test_seeds():
     assert all(seeds == [] for *_, seeds in cold.plannings)
 
 
-@pytest.mark.parametrize(
-    "name", ["heshare-online:trade-off", pytest.param("heshare+-online:trade-off", marks=pytest.mark.slow)]
-)
-def test_charge(name):
+def test_charge():
     """The charge scales the time before the first start."""
     tasks = draw(6, rng=np.random.default_rng(0), arrivals="at_once")
-    starts = []
-    for charge in (0, 1, 100):
-        done = run(
-            tasks,
-            Cluster.parse("T4,A100"),
-            make(f"{name}(charge={charge})"),
-            predictor=DevicePredictor(),
-            rng=np.random.default_rng(0),
-        )
-        starts.append(min(interval.start_s for interval in done.record.intervals))
-    assert starts[0] == 0.0
-    assert starts[2] == pytest.approx(100 * starts[1])
-    assert 0.01 < starts[1] < 1.0
+    runs = [run_emulated(tasks, f"heshare-online:trade-off(charge={charge})", "T4,A100") for charge in (0, 1, 100)]
+    begins_s = [min(interval.start_s for interval in done.record.intervals) for done in runs]
+    assert begins_s[0] == 0.0 < begins_s[1]
+    assert begins_s[2] == pytest.approx(100 * begins_s[1])

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.policy_runs import run_emulated
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
 
 from heshare.lab.plus import heshare_plus
@@ -14,7 +15,6 @@ from heshare.lab.plus.batch_table import BatchChoices
 from heshare.lab.plus.heshare_plus import SearchSettings
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.prediction.oracle import DevicePredictor
-from heshare.running.run import run
 from heshare.scheduling import planner
 from heshare.scheduling.front import Front
 from heshare.scheduling.genetic import search
@@ -52,20 +52,10 @@ def test_jct_of_run() -> None:
     """Plans with ready times have the JCT of their run plus the ready times."""
     for front in fronts(READY_S):
         for plan in front.plans:
-            done = run(
-                plan.tasks, CLUSTER, FixedPlanPolicy(plan), predictor=DevicePredictor(), rng=np.random.default_rng(0)
-            )
+            done = run_emulated(plan.tasks, FixedPlanPolicy(plan), CLUSTER)
             late_s = sum(READY_S[gpu] * len(batch.tasks) for gpu, queue in enumerate(plan.queues) for batch in queue)
             assert plan.jct_s == pytest.approx(done.jct_s.mean() + late_s / len(plan.tasks), rel=1e-6)
             assert plan.energy_j == pytest.approx(done.gpu_energy_active_j.sum(), rel=1e-6)
-
-
-@pytest.mark.slow
-def test_late_gpu() -> None:
-    """JCT-opt uses no GPU with a late ready time."""
-    for front in fronts(np.array([0.0, 0.0, 1e7])):
-        assert not front.jct_opt.queues[2]
-        assert front.jct_opt.queues[0]
 
 
 def test_seeds() -> None:

@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from support.policy_runs import run_emulated, starts
 
 from heshare.lab.systems.eaco.policy import Eaco
 from heshare.lab.systems.shared.co_location import CoLocationHistory
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
-from heshare.running.run import run
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -46,14 +46,7 @@ def job(number, workload, hours, arrival_s=0.0, *, deadline=math.inf, **more):
 
 
 def simulate(tasks, gpus=2, policy=None, predictor=None):
-    options = {"predictor": predictor or DevicePredictor(), "rng": np.random.default_rng(0)}
-    return run(tasks, Cluster((V100,) * gpus), policy or Eaco(), **options)
-
-
-def list_intervals(result):
-    """(task, GPU, start in s) of every interval, in order of time."""
-    rows = sorted(result.record.intervals, key=lambda each: (each.start_s, each.task, each.gpu))
-    return [(each.task, each.gpu, round(each.start_s, 3)) for each in rows]
+    return run_emulated(tasks, policy or Eaco(), Cluster((V100,) * gpus), predictor=predictor)
 
 
 def test_history():
@@ -81,7 +74,7 @@ def test_most_utilised_gpu():
         job(3, RESNET18, 20, 20_000.0),  # 41 % and 48 %
         job(4, ALEXNET, 20, 20_010.0),  # GPU 1 is on trial
     ]
-    assert list_intervals(simulate(tasks)) == [(0, 0, 0), (1, 0, 10), (2, 1, 20), (3, 1, 20_000), (4, 0, 20_010)]
+    assert starts(simulate(tasks)) == [(0, 0, 0), (1, 0, 10), (2, 1, 20), (3, 1, 20_000), (4, 0, 20_010)]
 
 
 def test_trial():
@@ -89,8 +82,8 @@ def test_trial():
     # Job 1 joins at once; the longest epoch there is a tenth of 20 h, 3.5 % slower: 7452 s.
     early, late = job(2, RESNET50, 1, 7_400.0), job(2, RESNET50, 1, 7_500.0)
     pair = [job(0, ALEXNET, 20), job(1, RESNET18, 10)]
-    assert list_intervals(simulate([*pair, early]))[2] == (2, 1, 7_400)
-    assert list_intervals(simulate([*pair, late]))[2] == (2, 0, 7_500)
+    assert starts(simulate([*pair, early]))[2] == (2, 1, 7_400)
+    assert starts(simulate([*pair, late]))[2] == (2, 0, 7_500)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +100,7 @@ def test_trial():
 def test_limits(changed, where):
     """EaCO keeps its limits of utilisation, memory and jobs."""
     tasks = [job(0, ALEXNET, 20), job(1, RESNET50, 20), job(2, RESNET18, 1, 20_000.0)]
-    assert list_intervals(simulate(tasks, policy=Eaco(**changed)))[2] == (2, where, 20_000)
+    assert starts(simulate(tasks, policy=Eaco(**changed)))[2] == (2, where, 20_000)
 
 
 def test_deadlines():
@@ -117,16 +110,16 @@ def test_deadlines():
         [job(0, ALEXNET, 20), job(1, RESNET18, 10, deadline=1.03)],
         [job(0, ALEXNET, 10, deadline=1.03), job(1, RESNET18, 20)],
     ):
-        assert list_intervals(simulate(tasks)) == [(0, 0, 0), (1, 1, 0)]
-        assert list_intervals(simulate(tasks, gpus=1))[1][2] == pytest.approx(
+        assert starts(simulate(tasks)) == [(0, 0, 0), (1, 1, 0)]
+        assert starts(simulate(tasks, gpus=1))[1][2] == pytest.approx(
             3600 * tasks[0].iterations * STEP_S[ALEXNET] / 3600
         )
-    assert list_intervals(simulate([job(0, ALEXNET, 20), job(1, RESNET18, 10, deadline=1.04)])) == [
+    assert starts(simulate([job(0, ALEXNET, 20), job(1, RESNET18, 10, deadline=1.04)])) == [
         (0, 0, 0),
         (1, 0, 0),
     ]
     # 10 h of the host's 20 h are shared: 1.75 % slower in all, but EaCO predicts as if the newcomer stayed.
-    assert list_intervals(simulate([job(0, ALEXNET, 20, deadline=1.03), job(1, RESNET18, 10)])) == [
+    assert starts(simulate([job(0, ALEXNET, 20, deadline=1.03), job(1, RESNET18, 10)])) == [
         (0, 0, 0),
         (1, 1, 0),
     ]
@@ -138,7 +131,7 @@ def test_undo():
     # over after 1.035 h; the newcomer's second epoch ends at the same moment. It continues on the other GPU at once.
     tasks = [job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 5)]
     result = simulate(tasks, predictor=NoSlowdownPredictor())
-    assert list_intervals(result) == [(0, 0, 0), (1, 0, 0), (1, 1, round(1.035 * 3600, 3))]
+    assert starts(result) == [(0, 0, 0), (1, 0, 0), (1, 1, round(1.035 * 3600, 3))]
     assert result.record.intervals[0].outcome == "paused"
     assert result.record.intervals[0].iterations == pytest.approx(tasks[1].iterations / 5)
     assert result.completion_s == pytest.approx([10.035 * 3600, 5.035 * 3600])
@@ -148,7 +141,7 @@ def test_own_epoch():
     """EaCO keeps a job until the end of its own epoch."""
     # The host's epoch is over after 1.035 h, when the newcomer is in the middle of its first: it leaves at 2.07 h.
     result = simulate([job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 20)], predictor=NoSlowdownPredictor())
-    assert list_intervals(result)[2] == (1, 1, round(2.07 * 3600, 3))
+    assert starts(result)[2] == (1, 1, round(2.07 * 3600, 3))
     assert result.record.intervals[0].iterations == pytest.approx(result.tasks[1].iterations / 10)
 
 
@@ -157,23 +150,21 @@ def test_no_repetition():
     # One GPU: job 1 waits for job 0 after the undo, and job 2, of the same kind, is not even tried.
     tasks = [job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 5), job(2, RESNET18, 1, 5_000.0)]
     result = simulate(tasks, gpus=1, predictor=NoSlowdownPredictor())
-    assert [task for task, _, start_s in list_intervals(result) if start_s < 10 * 3600] == [0, 1]
-    assert [start_s for task, _, start_s in list_intervals(result) if task == 1][1] == pytest.approx(10.035 * 3600)
+    assert [task for task, _, start_s in starts(result) if start_s < 10 * 3600] == [0, 1]
+    assert [start_s for task, _, start_s in starts(result) if task == 1][1] == pytest.approx(10.035 * 3600)
 
 
 def test_gangs_and_nodes():
     """EaCO keeps a gang in one node and gives whole nodes to a larger one."""
     tasks = [job(0, VGG16, 1), job(1, ALEXNET, 1, 10.0, gpus=3), job(2, RESNET18, 1, 20.0)]
     # Node 0 has one GPU at 48 %: its other GPUs and that one make the set of highest utilisation.
-    assert list_intervals(simulate(tasks, gpus=6, policy=Eaco(gpus_per_node=3)))[1:4] == [
+    assert starts(simulate(tasks, gpus=6, policy=Eaco(gpus_per_node=3)))[1:4] == [
         (1, 0, 10),
         (1, 1, 10),
         (1, 2, 10),
     ]
     # In nodes of two, three GPUs are two whole nodes, and there is one until job 0 is done.
-    assert list_intervals(simulate(tasks[:2], gpus=4, policy=Eaco(gpus_per_node=2)))[1:] == [
-        (1, gpu, 3600) for gpu in range(3)
-    ]
+    assert starts(simulate(tasks[:2], gpus=4, policy=Eaco(gpus_per_node=2)))[1:] == [(1, gpu, 3600) for gpu in range(3)]
 
 
 def test_fewest_empty_gpus():
@@ -183,13 +174,13 @@ def test_fewest_empty_gpus():
     tasks = [job(0, VGG16, 1, gpus=2, **strict), job(1, VGG16, 9, 1.0, **strict), job(2, VGG16, 9, 3700.0, **strict)]
     result = simulate(tasks, gpus=4, policy=Eaco(gpus_per_node=2))
     # At 3700 s node 0 is empty again and comes first by number, but node 1 has one empty GPU alone.
-    assert list_intervals(result)[2:] == [(1, 2, 1), (2, 3, 3700)]
+    assert starts(result)[2:] == [(1, 2, 1), (2, 3, 3700)]
 
 
 def test_no_candidates():
     """EaCO passes over a job without candidates."""
     # GPU 0 has 96 % after jobs 0 and 1: job 2 (two GPUs) waits for GPU 0; job 3 goes to GPU 1.
     tasks = [job(0, VGG16, 2), job(1, VGG16, 2), job(2, ALEXNET, 1, 2_000.0, gpus=2), job(3, ALEXNET, 1, 2_001.0)]
-    started = {task: start_s for task, _, start_s in list_intervals(simulate(tasks))}
+    started = {task: start_s for task, _, start_s in starts(simulate(tasks))}
     assert started[3] == 2_001
     assert started[2] > 7_000

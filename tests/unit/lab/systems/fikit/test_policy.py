@@ -1,14 +1,9 @@
 """FIKIT in a cluster: when and in which class tasks start, by hand; and JCTs of urgent tasks on emulated GPUs."""
 
-import numpy as np
-import pytest
+from support.policy_runs import run_on_toys
 
 from heshare.lab.systems.fikit.policy import Fikit
-from heshare.policies.registry import make
-from heshare.prediction.oracle import DevicePredictor
-from heshare.running.run import run
-from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
-from heshare.world.cluster import Cluster
+from heshare.testing.toy import toy_gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -30,21 +25,23 @@ class Noted(Fikit):
 
 
 def go(tasks, policy=None, gpus=1, gpu=GPU):
-    cluster = Cluster((gpu,) * gpus)
-    devices = [ToyDevice(gpu) for _ in range(gpus)]
     policy = policy or Noted()
-    found = run(tasks, cluster, policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices)
+    found = run_on_toys(tasks, policy, (gpu,) * gpus)
     return {each.task: (each.start_s, each.end_s, policy.sharing[each.task]) for each in found.record.intervals}
 
 
 def test_first_fifth():
-    """FIKIT takes the first fifth as urgent and runs one task of a class."""
+    """FIKIT takes the first fifth as urgent and runs one task of a class, or as many as it may."""
     # On the toy card n tasks take turns. Task 0 is the urgent one of four; 1 runs beside it, 2 and 3 follow 1.
     found = go([Task(at, WORK, 10.0) for at in range(4)])
     assert found[0] == (0.0, 20.0, "priority-0")
     assert found[1] == (0.0, 20.0, "priority-1")
     assert found[2] == (20.0, 30.0, "priority-1")
     assert found[3] == (30.0, 40.0, "priority-1")
+
+    several = go([Task(at, WORK, 10.0) for at in range(4)], Noted(each=2))
+    assert [several[at][0] for at in range(3)] == [0.0, 0.0, 0.0]
+    assert several[3][0] > 0.0
 
 
 def test_given_classes():
@@ -53,13 +50,6 @@ def test_given_classes():
     found = go(tasks)
     assert [found[at][2] for at in range(3)] == ["priority-3", "priority-9", "priority-0"]
     assert found[2][0] == 5.0, "an urgent newcomer starts at once beside the others"
-
-
-def test_several_tasks():
-    """FIKIT runs several tasks of a class."""
-    found = go([Task(at, WORK, 10.0) for at in range(4)], Noted(each=2))
-    assert [found[at][0] for at in range(3)] == [0.0, 0.0, 0.0]
-    assert found[3][0] > 0.0
 
 
 def test_memory():
@@ -80,15 +70,3 @@ def test_gang():
     assert found[1][0] == found[0][1], "it needs a card that the first gang has"
     assert found[2][0] == 0.0
     assert all(how == "priority-1" for task, (_, _, how) in found.items() if task < 2)
-
-
-def test_urgent_task():
-    """FIKIT on emulated GPUs completes urgent tasks as if alone."""
-    models = ("bert_large", "resnet50", "mobilenet", "vgg19")
-    tasks = [Task(at, Workload(models[at % 4], 8), 5000.0, priority=min(at, 1)) for at in range(8)]
-    cluster, options = Cluster.parse("V100"), {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
-    alone = run(tasks[:1], cluster, make("fikit"), **options)
-    together = run(tasks, cluster, make("fikit"), **options)
-    assert together.jct_s[0] == pytest.approx(alone.jct_s[0])
-    shared = run(tasks, cluster, make("random:all-at-once"), **options)
-    assert shared.jct_s[0] > 2 * together.jct_s[0]

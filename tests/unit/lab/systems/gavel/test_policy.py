@@ -1,13 +1,11 @@
 """FIFO_packed and Gandiva on V100s, decision by decision."""
 
-import numpy as np
+from support.policy_runs import run_emulated, starts
 
 from heshare.lab.systems.gavel.policy import FifoPacked, Gandiva
 from heshare.lab.systems.shared.training import step
 from heshare.prediction.oracle import DevicePredictor
-from heshare.running.run import run
 from heshare.world.catalogue import gpu
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -24,21 +22,11 @@ def job(number, workload, hours, arrival_s=0.0, **more):
     return Task(number, workload, 3600.0 * hours / step(workload).step_s, arrival_s, **more)
 
 
-def simulate(tasks, policy, gpus=1):
-    return run(tasks, Cluster((V100,) * gpus), policy, predictor=DevicePredictor(), rng=np.random.default_rng(0))
-
-
-def list_intervals(result):
-    """(task, GPU, start in s) of every interval, in order of time."""
-    rows = sorted(result.record.intervals, key=lambda each: (each.start_s, each.task, each.gpu))
-    return [(each.task, each.gpu, round(each.start_s)) for each in rows]
-
-
 def test_pairs():
     """Gavel packs pairs only when no GPU is free."""
     tasks = [job(0, ALEXNET, 1), job(1, RESNET18, 1), job(2, RESNET50, 1), job(3, ALEXNET, 1), job(4, ALEXNET, 1)]
     for policy in (FifoPacked(), Gandiva()):
-        first = list_intervals(simulate(tasks, policy, gpus=2))[:4]
+        first = starts(run_emulated(tasks, policy, "2xV100-SXM2"))[:4]
         assert {task for task, _, start_s in first if start_s == 0} == {0, 1, 2, 3}
         assert {(task, gpu) for task, gpu, _ in first[:2]} == {(0, 0), (1, 1)}
         assert {gpu for _, gpu, _ in first[2:]} == {0, 1}
@@ -49,30 +37,30 @@ def test_best_partner():
     # The pair's sum of speeds: 1.932 with either of two light hosts unless it was measured; ResNet-50 and AlexNet were
     # (3.52 % slower, 1.932), VGG-16 and AlexNet as well (3.00 %, 1.942): the latter is the best.
     tasks = [job(0, RESNET50, 9), job(1, VGG16, 9), job(2, ALEXNET, 1)]
-    assert list_intervals(simulate(tasks, FifoPacked(), gpus=2))[2] == (2, 1, 0)
-    assert list_intervals(simulate(tasks, FifoPacked(threshold=1.95), gpus=2))[2][2] == 9 * 3600
-    assert list_intervals(simulate(tasks, FifoPacked(threshold=1.94), gpus=2))[2] == (2, 1, 0)
+    assert starts(run_emulated(tasks, FifoPacked(), "2xV100-SXM2"))[2] == (2, 1, 0)
+    assert starts(run_emulated(tasks, FifoPacked(threshold=1.95), "2xV100-SXM2"))[2][2] == 9 * 3600
+    assert starts(run_emulated(tasks, FifoPacked(threshold=1.94), "2xV100-SXM2"))[2] == (2, 1, 0)
 
 
 def test_slow_pair():
     """A pair that is slower than one job alone is not made, or split."""
     tasks = [Task(0, HEAVY, 50_000.0), Task(1, HEAVY, 20_000.0)]
     alone_s = DevicePredictor().solo([HEAVY], V100).time_s[0, 0]
-    first_s = round(50_000 * alone_s)
-    assert list_intervals(simulate(tasks, FifoPacked())) == [(0, 0, 0), (1, 0, first_s)]
+    first_s = round(50_000 * alone_s, 3)
+    assert starts(run_emulated(tasks, FifoPacked(), "1xV100-SXM2")) == [(0, 0, 0), (1, 0, first_s)]
     # Gandiva checks after 360 s: a sum of speeds of about 0.97. The pair is split and not made again.
-    result = simulate(tasks, Gandiva())
-    assert list_intervals(result)[:2] == [(0, 0, 0), (1, 0, 0)]
+    result = run_emulated(tasks, Gandiva(), "1xV100-SXM2")
+    assert starts(result)[:2] == [(0, 0, 0), (1, 0, 0)]
     assert result.record.intervals[0][3:8:4] == (360.0, "paused")
     assert len(result.record.intervals) == 3
-    assert list_intervals(simulate(tasks, Gandiva(least=0.9))) == [(0, 0, 0), (1, 0, 0)]
+    assert starts(run_emulated(tasks, Gandiva(least=0.9), "1xV100-SXM2")) == [(0, 0, 0), (1, 0, 0)]
 
 
 def test_gangs():
     """Gavel places a gang on the fullest node that suffices and pairs gangs of equal size."""
     # Nodes of four: job 0 takes one GPU of node 0, so that job 1 (2 GPUs) goes beside it, job 2 (4 GPUs) to node 1.
     tasks = [job(0, ALEXNET, 9), job(1, RESNET18, 9, gpus=2), job(2, VGG16, 9, gpus=4), job(3, ALEXNET, 1, gpus=2)]
-    found = list_intervals(simulate(tasks, FifoPacked(gpus_per_node=4), gpus=8))
+    found = starts(run_emulated(tasks, FifoPacked(gpus_per_node=4), "8xV100-SXM2"))
     assert [(task, gpu) for task, gpu, _ in found[:7]] == [(0, 0), (1, 1), (1, 2), (2, 4), (2, 5), (2, 6), (2, 7)]
     assert found[7:] == [(3, 1, 0), (3, 2, 0)]
 
@@ -80,7 +68,7 @@ def test_gangs():
 def test_order():
     """Gavel starts no task behind one that must wait."""
     tasks = [job(0, ALEXNET, 1), job(1, ALEXNET, 1, gpus=2), job(2, RESNET18, 1, 1.0)]
-    assert list_intervals(simulate(tasks, FifoPacked(), gpus=2)) == [
+    assert starts(run_emulated(tasks, FifoPacked(), "2xV100-SXM2")) == [
         (0, 0, 0),
         (1, 0, 3600),
         (1, 1, 3600),

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.policy_runs import run_emulated
 
-from heshare.devices.device_model import co_run
 from heshare.lab.systems.miso.mig import SLICES
 from heshare.lab.systems.miso.policy import PUBLISHED, InstancePredictions, Miso, best, choices
 from heshare.lab.systems.miso.static_partitions import EqualShares, StaticPartition
 from heshare.policies.policy import Pause, Start, Wait
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
-from heshare.running.run import run
 from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import Workload
 
 A100 = replace(gpu("A100"), memory_mib=40_536)
+ONE = Cluster((A100,))
 INF = np.inf
 RESNET, MOBILENET, LARGE = (
     Workload(f"miso_{name}", size, phase="training")
@@ -59,11 +59,6 @@ def logged(policy):
     return policy, log
 
 
-def simulate(tasks, policy, gpus=1):
-    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
-    return run(tasks, Cluster((A100,) * gpus), policy, **options)
-
-
 class TestSearch:
     def test_two_tasks(self):
         """The best partition for two tasks is as computed by hand."""
@@ -72,18 +67,6 @@ class TestSearch:
         assert best(slowdowns, choices("published")) == (3, 3)
         # With (4, 3) allowed the mean falls from 1.4 to 1.3.
         assert best(slowdowns, choices("all")) == (4, 3)
-
-    def test_throughput(self):
-        """The best partition by throughput may differ from that by slowdown."""
-        slowdowns = [[8.0, 4.0, 2.0, 1.0, 1.0], [8.0, 4.0, 2.0, 2.0, 1.0]]
-        # (3, 3): slowdowns 2 + 2, speeds 0.5 + 0.5; (4, 1): slowdowns 1 + 8, speeds 1 + 0.125.
-        assert best(slowdowns, [(3, 3), (4, 1)]) == (3, 3)
-        assert best(slowdowns, [(3, 3), (4, 1)], "throughput") == (4, 1)
-
-    def test_no_fit(self):
-        """Without room for the tasks there is no best partition."""
-        assert best([[INF, INF, 1.0, 1.0, 1.0]] * 3, choices("all")) is None
-        assert best([[1.0] * 5] * 8, choices("all")) is None
 
     @settings(max_examples=100, deadline=None)
     @given(st.data(), st.sampled_from(["slowdown", "throughput"]))
@@ -126,7 +109,7 @@ class TestDecisions:
     def test_one_gpu(self):
         """The decisions on one GPU are as computed by hand."""
         policy, log = logged(Miso(error=0.0, error_spread=0.0))
-        result = simulate([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy)
+        result = run_emulated([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy, ONE)
         assert log[:5] == [
             (0.0, [Start(0, 0, sharing="mig-7g"), Wait(3.0)]),
             (100.0, [Pause(0), Wait(103.0)]),
@@ -150,7 +133,7 @@ class TestDecisions:
     def test_order(self):
         """MISO fills the GPU with the fewest tasks in strict FIFO order."""
         large = [job(index, LARGE, 500.0, float(index)) for index in range(5)]
-        result = simulate([*large, job(5, MOBILENET, 100.0, 5.0)], Miso(), gpus=2)
+        result = run_emulated([*large, job(5, MOBILENET, 100.0, 5.0)], Miso(), Cluster((A100,) * 2))
         firsts = {each.task: (each.gpu, each.start_s) for each in reversed(result.record.intervals)}
         # Two of the large ones fill a GPU (3 slices each); the fifth waits, and the light one behind it as well.
         assert [firsts[task][0] for task in range(4)] == [0, 1, 0, 1]
@@ -166,7 +149,7 @@ class TestDecisions:
             job(2, LARGE, 300.0, 20.0),
             job(3, LARGE, 9, 30.0),
         ]
-        result = simulate(tasks, Miso())
+        result = run_emulated(tasks, Miso(), ONE)
         # Tasks 0, 1 and 2 cannot share: 3 + 3 leaves no instance for the mobilenet, so that 2 waits for 1 to go.
         first = min(each.start_s for each in result.record.intervals if each.task == 2)
         assert first == pytest.approx(result.completion_s[1] + 3.0)
@@ -182,7 +165,7 @@ class TestBaselines:
             job(2, MOBILENET, 60.0, 2.0),
             job(3, RESNET, 90.0, 3.0),
         ]
-        result = simulate(tasks, policy)
+        result = run_emulated(tasks, policy, ONE)
         # The second large one waits for the 4 slices; those behind pass it and take 2 and 1.
         assert log[:3] == [
             (0.0, [Start(0, 0, sharing="mig-4g")]),
@@ -198,13 +181,15 @@ class TestBaselines:
     def test_bad_partition(self):
         """A task that no instance holds is refused."""
         with pytest.raises(InputError, match="tasks that an instance of 2 slices holds"):
-            simulate([job(0, LARGE, 10.0)], StaticPartition((2, 2, 2, 1)))
+            run_emulated([job(0, LARGE, 10.0)], StaticPartition((2, 2, 2, 1)), ONE)
         with pytest.raises(InputError, match="instances that fit"):
             StaticPartition((4, 4))
 
     def test_equal_shares(self):
         """Equal shares fill the first GPU first."""
-        result = simulate([job(index, MOBILENET, 100.0) for index in range(7)], EqualShares(3), gpus=3)
+        result = run_emulated(
+            [job(index, MOBILENET, 100.0) for index in range(7)], EqualShares(3), Cluster((A100,) * 3)
+        )
         assert [each.gpu for each in sorted(result.record.intervals)] == [0, 0, 0, 1, 1, 1, 2]
         assert {each.mps_pct for each in result.record.intervals} == {33}
 
@@ -214,16 +199,8 @@ class TestTies:
     def test_equal_gpus(self, gpus, order):
         """Of GPUs with equally few tasks MISO takes the first or the fastest."""
         tasks = [Task(number, Workload("resnet50", 8), 1000.0, float(number)) for number in range(2)]
-        options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
         policy = make(f"miso(gpus={gpus})")
-        result = run(tasks, Cluster((T4, A100)), policy, **options)
+        result = run_emulated(tasks, policy, Cluster((T4, A100)))
         first = {interval.task: interval.gpu for interval in reversed(result.record.intervals)}
         assert [first[0], first[1]] == order
         assert policy.traits.heterogeneous == (gpus == "fastest")
-
-
-@pytest.mark.parametrize(("name", "slices"), [("A30", "4"), ("A10", "none")])
-def test_other_mig(name: str, slices: str):
-    """MIG is refused where its slices are not modelled."""
-    with pytest.raises(InputError, match=f"this one has {slices}"):
-        co_run(gpu(name), [Resident(Workload("resnet50", 8), sharing="mig-1g")])

@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from support.policy_runs import clocks, run_on_toys
 
 from heshare.lab.systems.morak.policy import Morak, clock_steps, feedback_move
-from heshare.running.run import run
-from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.toy import toy_gpu
 from heshare.world.catalogue import memory_mib
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -21,69 +19,50 @@ LIGHT, HEAVY = Workload("resnet18", 4), Workload("bert_large", 32)
 
 def simulate(policy, tasks, gpu=GPU):
     tasks = [Task(0, LIGHT, tasks)] if isinstance(tasks, float) else tasks
-    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(gpu)]}
-    return run(tasks, Cluster((gpu,)), policy, **options)
-
-
-def clocks(result):
-    """Return (time from which it holds, clock) of one GPU."""
-    return [(row.start_s, row.requested_mhz) for row in result.timeline.itertuples()]
+    return run_on_toys(tasks, policy, (gpu,))
 
 
 def list_intervals(result):
     return [(each.task, each.start_s, each.end_s, each.mps_pct) for each in result.record.intervals]
 
 
+def test_control_law():
+    """The move depends on power and latency, the steps of the clock on the distance of power to the cap."""
+    moves = {
+        (95.0, 0.9): "larger",
+        (95.0, 0.91): "faster",
+        (95.1, 5.0): "hold",
+        (102.0, 0.1): "hold",
+        (102.1, 0.91): "smaller",
+        (102.1, 0.9): "slower",
+    }
+    assert {at: feedback_move(at[0], 100.0, at[1]) for at in moves} == moves
+
+    steps = {79: 10, 85: 5, 94: 2, 95: 1, 100: 1, 104: 1, 106: 2}
+    assert {power_w: clock_steps(power_w, 100.0) for power_w in steps} == steps
+
+
 @pytest.mark.parametrize(
-    ("power_w", "latency", "move"),
+    ("options", "iterations", "trace"),
     [
-        (95.0, 0.9, "larger"),
-        (95.0, 0.91, "faster"),
-        (95.1, 5.0, "hold"),
-        (102.0, 0.1, "hold"),
-        (102.1, 0.91, "smaller"),
-        (102.1, 0.9, "slower"),
+        # Cap 88 W. 800 MHz draws 90 W, over 1.02 x 88; 700 draws 80 W, below 0.95 x 88, but 800 has broken the cap.
+        ({"cap": 0.8}, 10.0, [800, 700]),
+        # Cap 110 W. 90 W is 18 % off: five steps, of which the grid has two. 110 W is in the band.
+        ({"cap": 1.0}, 10.0, [800, 1000]),
+        # Cap 99 W. 90 W is 9 % off: two steps, to 110 W. Over: 890 MHz would keep 99 W, so 800. Two steps again, but
+        # not to where it broke the cap: 900 MHz, 100 W, within 1.02 x 99 and over 0.95 x 99.
+        ({"cap": 0.9}, 30.0, [800, 1000, 800, 900]),
+        # Cap 93.5 W, band from 88.8 W: 800 MHz and 1.25 s an iteration are held under a limit of 1.5 s, not of 1.2 s.
+        ({"cap": 0.85}, 10.0, [800]),
+        ({"cap": 0.85, "limit": 1.2}, 1.6, [800, 900]),
     ],
 )
-def test_feedback_move(power_w, latency, move):
-    """The move of the control law depends on power and latency."""
-    assert feedback_move(power_w, 100.0, latency) == move
-
-
-@pytest.mark.parametrize(("power_w", "steps"), [(79, 10), (85, 5), (94, 2), (95, 1), (100, 1), (104, 1), (106, 2)])
-def test_clock_steps(power_w, steps):
-    """The steps of the clock depend on the distance of power to the cap."""
-    assert clock_steps(power_w, 100.0) == steps
-
-
-def test_cap():
-    """Morak lowers the clock until the cap is kept."""
-    # Cap 88 W. 800 MHz draws 90 W, over 1.02 x 88; 700 draws 80 W, below 0.95 x 88, but 800 has broken the cap.
-    result = simulate(Morak(k=1, cap=0.8), 10.0)
-    assert clocks(result) == [(0.0, 800), (1.0, 700)]
-    assert result.makespan_s == pytest.approx(1.0 + (10.0 - 0.8) / 0.7)
-    assert result.energy_active_j == pytest.approx(90.0 + 80.0 * 9.2 / 0.7)
-
-
-def test_below_band():
-    """Morak raises the clock while power is below the band."""
-    # Cap 110 W. 90 W is 18 % off: five steps, of which the grid has two. 110 W is in the band.
-    assert clocks(simulate(Morak(k=1, cap=1.0), 10.0)) == [(0.0, 800), (1.0, 1000)]
-
-
-def test_return_to_band():
-    """Morak returns into the band after one period over the cap."""
-    # Cap 99 W. 90 W is 9 % off: two steps, to 110 W. Over: 890 MHz would keep 99 W, so 800. Two steps again, but not
-    # to where it broke the cap: 900 MHz, 100 W, within 1.02 x 99 and over 0.95 x 99.
-    result = simulate(Morak(k=1, cap=0.9), 30.0)
-    assert clocks(result) == [(0.0, 800), (1.0, 1000), (2.0, 800), (3.0, 900)]
-
-
-def test_held_clock():
-    """Morak holds the clock in the band unless a limit is missed."""
-    # Cap 93.5 W, band from 88.8 W: 800 MHz and 1.25 s an iteration are held under a limit of 1.5 s, not under 1.2 s.
-    assert clocks(simulate(Morak(k=1, cap=0.85), 10.0)) == [(0.0, 800)]
-    assert clocks(simulate(Morak(k=1, cap=0.85, limit=1.2), 10.0))[:2] == [(0.0, 800), (1.0, 900)]
+def test_clocks(options, iterations, trace):
+    """Morak changes the clock once a period until power is in the band below the cap, and holds it there."""
+    result = simulate(Morak(k=1, **options), iterations)
+    assert clocks(result) == [(float(second), mhz) for second, mhz in enumerate(trace)]
+    done = sum(trace[:-1]) / 1000
+    assert result.makespan_s == pytest.approx(len(trace) - 1 + (iterations - done) / (trace[-1] / 1000))
 
 
 def test_changed_residents():
@@ -116,15 +95,15 @@ def test_memory():
     ]
 
 
-def test_batch_size():
-    """Morak changes batch sizes of tasks that allow it."""
-    # 110 W under a cap of 220 W, 1 s of a limit of 1.5 s: time to spare, so the batch grows, once a period. An
-    # iteration of the toy card takes as long whatever its size: 40 of size 4 are 20 of size 8, 10 of size 16.
-    result = simulate(Morak(k=1, cap=2.0, elastic=True), 40.0, ONE_CLOCK)
-    sizes = [(each.start_s, each.batch_size) for each in result.record.intervals]
-    assert sizes[:3] == [(0.0, 4), (1.0, 8), (2.0, 16)]
-    assert result.makespan_s < 40.0
-    assert sum(each.iterations for each in result.record.intervals) == pytest.approx(40.0)
+@pytest.mark.parametrize(("sizes", "expected"), [(8, [4, 8]), (20, [4, 8, 16]), (32, [4, 8, 16, 32])])
+def test_batch_size(sizes, expected):
+    """Morak grows the inference batch size of a task that allows it once a period, up to the largest that it may."""
+    # 110 W under a cap of 220 W, 1 s of a limit of 1.5 s: time to spare. An iteration of the toy card takes as long
+    # whatever its size: 4,000 of size 4 are 2,000 of size 8, 1,000 of size 16.
+    result = simulate(Morak(k=1, cap=2.0, elastic=True, sizes=sizes), 4000.0, ONE_CLOCK)
+    found = [(each.start_s, each.batch_size) for each in result.record.intervals]
+    assert found == [(float(second), size) for second, size in enumerate(expected)]
+    assert sum(each.iterations for each in result.record.intervals) == pytest.approx(4000.0)
 
 
 def test_missed_batch_size():
@@ -133,14 +112,6 @@ def test_missed_batch_size():
     result = simulate(Morak(k=2, cap=2.0, elastic=True), [Task(0, LIGHT, 5.0), Task(1, LIGHT, 5.0)], ONE_CLOCK)
     sizes = [each.batch_size for each in result.record.intervals if each.task == 0]
     assert sizes == [4, 2, 1]
-
-
-@pytest.mark.parametrize(("sizes", "largest"), [(8, 8), (20, 16), (256, 256)])
-def test_largest_batch_size(sizes, largest):
-    """Morak takes no larger inference batch size than it may."""
-    # Power never nears the cap and time does not grow with the batch, so that the size rises until the end of its list.
-    result = simulate(Morak(k=1, cap=2.0, elastic=True, sizes=sizes), 4000.0, ONE_CLOCK)
-    assert max(each.batch_size for each in result.record.intervals) == largest
 
 
 def test_smallest_batch_size():

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
+from support.policy_runs import clocks, run_on_toys
 
 from heshare.lab.systems.mu_serve.policy import MuServe, miad
-from heshare.policies.registry import make
 from heshare.prediction.predictor import CoRuns
-from heshare.running.run import run
-from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
-from heshare.world.cluster import Cluster
+from heshare.testing.toy import ToyPredictor, toy_gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -29,12 +27,7 @@ class IndifferentPredictor(ToyPredictor):
 
 def simulate(policy, tasks, gpu=GPU, predictor=None):
     tasks = [Task(0, SENSITIVE, tasks)] if isinstance(tasks, float) else tasks
-    options = {"predictor": predictor or ToyPredictor(), "rng": np.random.default_rng(0)}
-    return run(tasks, Cluster((gpu,)), policy, devices=[ToyDevice(gpu)], **options)
-
-
-def clocks(result):
-    return [(row.start_s, row.requested_mhz) for row in result.timeline.itertuples()]
+    return run_on_toys(tasks, policy, (gpu,), predictor=predictor)
 
 
 @pytest.mark.parametrize(
@@ -84,15 +77,16 @@ def test_no_responses():
 
 
 def test_shortest_first():
-    """μ-Serve runs one task at a time and the shortest first."""
+    """μ-Serve runs one task at a time and the shortest first, also without control, at the default clock."""
     tasks = [Task(0, SENSITIVE, 3.0), Task(1, SENSITIVE, 1.0), Task(2, SENSITIVE, 2.0)]
-    shortest, fifo = simulate(MuServe(), tasks, ONE_CLOCK), simulate(MuServe(order="fifo"), tasks, ONE_CLOCK)
-    assert [(each.task, each.start_s, each.mps_pct) for each in shortest.record.intervals] == [
-        (1, 0.0, 100),
-        (2, 1.0, 100),
-        (0, 3.0, 100),
-    ]
+    shortest, fifo, free = (
+        simulate(policy, tasks, ONE_CLOCK) for policy in (MuServe(), MuServe(order="fifo"), "mu-serve:no-control")
+    )
+    expected = [(1, 0.0, 100), (2, 1.0, 100), (0, 3.0, 100)]
+    for result in (shortest, free):
+        assert [(each.task, each.start_s, each.mps_pct) for each in result.record.intervals] == expected
     assert [each.task for each in fifo.record.intervals] == [0, 1, 2]
+    assert free.timeline["requested_mhz"].isna().all()
 
 
 @pytest.mark.parametrize(("scope", "trace"), [("gpu", [700, 700]), ("task", [500, 700])])
@@ -102,11 +96,3 @@ def test_by_prediction(scope, trace):
     assert policy.tick_s is None
     tasks = [Task(0, INDIFFERENT, 1.0), Task(1, SENSITIVE, 9.0)]
     assert [mhz for _, mhz in clocks(simulate(policy, tasks, predictor=IndifferentPredictor()))] == trace
-
-
-def test_no_control():
-    """μ-Serve without control runs the shortest first at the default clock."""
-    tasks = [Task(number, SENSITIVE, iterations) for number, iterations in enumerate((30.0, 10.0, 20.0))]
-    result = simulate(make("mu-serve:no-control"), tasks)
-    assert result.timeline["requested_mhz"].isna().all()
-    assert sorted(result.jct_s) == pytest.approx([10.0, 30.0, 60.0])

@@ -105,20 +105,6 @@ def _check(buddy, nodes):
 FAST, SLOW = toy_gpu("Fast"), toy_gpu("Slow", memory_mib=1_000.0)
 
 
-def placed(wanted, before):
-    buddy = BuddyAllocator([range(4), range(4, 8)])
-    for job, gpus in before.items():
-        buddy.allocate(job, gpus)
-    return reallocate(buddy, wanted), buddy
-
-
-def test_grown_and_stopped_jobs():
-    """Jobs that grow are moved, and jobs that are not planned are stopped."""
-    found, buddy = placed({1: 4, 3: 2}, {1: 2, 2: 1})
-    assert found == ([2], [1], [3])
-    assert buddy.allocations() == {1: (0, 1, 2, 3), 3: (4, 5)}
-
-
 def test_reallocate():
     """Room is made, and what does not fit is left out."""
     # One GPU taken in each node: four GPUs in one node need one of the two to move.

@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
+from support.policy_runs import run_on_toys
 
 from heshare.lab.systems.power_flow.policy import PowerFlow
 from heshare.lab.systems.power_flow.step_models import StepModels
 from heshare.lab.systems.shared.training import scaling_efficiency, workloads
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
-from heshare.running.run import run
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.catalogue import gpu
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -35,9 +34,8 @@ class CubicPredictor(ToyPredictor):
 
 
 def simulate(tasks, gpus, policy):
-    cluster = Cluster((GPU,) * gpus)
     devices = [CubicDevice(GPU) for _ in range(gpus)]
-    return run(tasks, cluster, policy, predictor=CubicPredictor(), rng=np.random.default_rng(0), devices=devices)
+    return run_on_toys(tasks, policy, (GPU,) * gpus, predictor=CubicPredictor(), devices=devices)
 
 
 def list_intervals(result):
@@ -141,10 +139,10 @@ class SlowGpuPredictor:
 def test_earliest_completion(lengths, at_once):
     """PowerFlow assigns the shortest job first to the earliest completion."""
     tasks = [Task(number, WORK, length) for number, length in enumerate(lengths)]
-    devices = [ToyDevice(GPU), ToyDevice(toy_gpu("Slow"), base_s=1.5)]
-    cluster = Cluster(tuple(device.gpu for device in devices))
-    options = {"predictor": SlowGpuPredictor(), "rng": np.random.default_rng(0), "devices": devices}
-    result = run(tasks, cluster, PowerFlow(clocks=1, elastic=False), **options)
+    slow = toy_gpu("Slow")
+    devices = [ToyDevice(GPU), ToyDevice(slow, base_s=1.5)]
+    policy = PowerFlow(clocks=1, elastic=False)
+    result = run_on_toys(tasks, policy, (GPU, slow), predictor=SlowGpuPredictor(), devices=devices)
     assert {(task, where) for task, where, start_s, _ in list_intervals(result) if start_s == 0} == at_once
 
 

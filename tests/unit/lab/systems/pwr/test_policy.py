@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from support.policy_runs import run_emulated
 
 from heshare.lab.systems.pwr.fragmentation import (
     Nodes,
@@ -14,11 +15,7 @@ from heshare.lab.systems.pwr.fragmentation import (
     power_w,
     scores,
 )
-from heshare.policies.registry import make
-from heshare.prediction.oracle import DevicePredictor
-from heshare.running.run import run
 from heshare.testing.policy_contract import placement
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -57,21 +54,16 @@ def test_fits(free, request_, able):
     assert fits(nodes(free), request_).tolist() == [able]
 
 
-def test_gpu_power():
-    """A GPU with any share allocated counts with all of its power."""
-    states = nodes((1000, 1000), (999, 1000), (0, 0), kinds=[T4, T4, A100])
+def test_power():
+    """A GPU with any share allocated counts with all of its power, a package of processors as idle or as full."""
     # Two idle packages of processors draw 30 W in each node.
+    states = nodes((1000, 1000), (999, 1000), (0, 0), kinds=[T4, T4, A100])
     assert power_w(states).tolist() == [50.0, 110.0, 830.0]
 
-
-@pytest.mark.parametrize(
-    ("vcpus", "watts"),
     # 64 virtual CPUs are 32 cores, two packages of 16: both idle 30 W, one busy 135 W, both busy 240 W.
-    [(64, 30.0), (63, 135.0), (62, 135.0), (32, 135.0), (31, 240.0), (0, 240.0)],
-)
-def test_processor_power(vcpus, watts):
-    """Packages of processors count as idle or full."""
-    assert power_w(nodes((1000, 1000), vcpus=[vcpus])).tolist() == [20.0 + watts]
+    free = [64, 63, 62, 32, 31, 0]
+    states = nodes(*[(1000, 1000)] * len(free), vcpus=free)
+    assert (power_w(states) - 20.0).tolist() == [30.0, 135.0, 135.0, 135.0, 240.0, 240.0]
 
 
 def test_power_scores():
@@ -122,20 +114,18 @@ def test_several_tasks():
         assert all(np.array_equal(getattr(each, name), getattr(alone, name)) for name in each.__slots__)
 
 
-def simulate(name, cluster, count=3):
-    tasks = [Task(index, Workload("resnet50", 4), 1_000.0, float(index)) for index in range(count)]
-    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
-    return run(tasks, Cluster.parse(cluster), make(name), **options)
+def tasks(count):
+    return [Task(index, Workload("resnet50", 4), 1_000.0, float(index)) for index in range(count)]
 
 
 def test_least_power():
     """PWR alone fills the GPU with the least power first."""
     # An empty T4 adds 60 W, an A100 350 W; a T4 in use adds nothing, as long as its share lasts.
-    result = simulate("pwr(alpha=1.0)", "A100,T4")
+    result = run_emulated(tasks(3), "pwr(alpha=1.0)", "A100,T4")
     assert placement(result)[0] == 1
 
 
 def test_whole_gpu():
     """PWR never gives more than a whole GPU."""
-    result = simulate("pwr", "T4", 8)
+    result = run_emulated(tasks(8), "pwr", "T4")
     assert max(sum(pct for _, pct, _ in each.residents) for each in result.record.segments) <= 100

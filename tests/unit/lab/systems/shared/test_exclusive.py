@@ -1,14 +1,11 @@
 """FIFO, shortest first and exclusive: the GPU and the time of each start, by hand."""
 
-import numpy as np
 import pytest
+from support.policy_runs import run_on_toys
 
-from heshare.policies.registry import make
-from heshare.running.run import run
 from heshare.shared.errors import InputError
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
-from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -31,10 +28,8 @@ class FastGpuPredictor:
 
 
 def run_policy(policy, tasks, gpus=THREE, predictor=None):
-    cluster = Cluster(tuple(gpus))
     devices = [ToyDevice(gpu, base_s=0.5 if gpu.name == "Fast" else 1.0) for gpu in gpus]
-    options = {"predictor": predictor or ToyPredictor(), "rng": np.random.default_rng(0), "devices": devices}
-    result = run(tasks, cluster, make(policy), **options)
+    result = run_on_toys(tasks, policy, gpus, devices=devices, predictor=predictor)
     check_run(result)
     return [(interval.task, interval.gpu, interval.start_s, interval.end_s) for interval in result.record.intervals]
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from support.policy_runs import run_emulated
 
 from heshare.lab.systems.shared.placement import HeSharePlacement, make_placement
 from heshare.policies.planning_cache import PlanningCache
@@ -11,8 +12,8 @@ from heshare.policies.predictions import TaskPredictions
 from heshare.policies.random_placement import RandomPlacement
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
-from heshare.running.run import run
 from heshare.scheduling.settings import Settings
+from heshare.testing.policy_contract import placement
 from heshare.testing.toy import ToyPredictor, toy_gpu
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
@@ -30,19 +31,10 @@ def ready(made, cluster=MIXED, seed=0, predictor=None):
     return made
 
 
-def placed(result):
-    """The GPU on which each task first ran, by task id."""
-    return {each.task: each.gpu for each in sorted(result.record.intervals, key=lambda each: -each.start_s)}
-
-
-def simulate(policy, seed=0, tasks=TASKS):
-    return run(tasks, MIXED, policy, predictor=DevicePredictor(), rng=np.random.default_rng(seed))
-
-
 def test_random_placement():
     """Random placement is the same for all policies."""
-    names = ("random", "morak", "mu-serve", "heshare:trade-off/random-placement")
-    found = [placed(simulate(make(name), seed=3)) for name in names]
+    names = ("random", "random:all-at-once", "morak", "mu-serve", "heshare:trade-off/random-placement")
+    found = [placement(run_emulated(TASKS, name, MIXED, seed=3)) for name in names]
     assert all(one == found[0] for one in found)
 
 
@@ -60,8 +52,8 @@ def test_heshare_placement():
     for one in moraks:
         one.placement.settings = QUICK
         one.share_planning(cache)
-    first, second = (simulate(one) for one in moraks)
-    assert placed(first) == placed(second)
+    first, second = (run_emulated(TASKS, one, MIXED) for one in moraks)
+    assert placement(first) == placement(second)
     assert moraks[0].reused.predictor_calls == 0 < moraks[1].reused.predictor_calls
 
 

@@ -53,21 +53,6 @@ def test_scaling_efficiency():
     assert training.scaling_efficiency(Workload("resnet50", 8), 4) == 1.0
 
 
-@pytest.mark.parametrize("way", ["time-slice", "mig-1g", "mig-7g", "priority-3"])
-def test_sharing_text(way):
-    """A way of sharing is written and read back."""
-    one = Resident(training.workloads("eaco")[0], sharing=way)
-    assert str(one) == f"eaco_alexnet-train:32@{way}"
-    assert resident(str(one)) == one
-
-
-@pytest.mark.parametrize("text", ["resnet50:8@mig-5g", "resnet50:8@time", "resnet50:8@50-mig", "resnet50:8@mig-3g@50"])
-def test_unknown_sharing(text):
-    """An unknown way of sharing is refused."""
-    with pytest.raises(InputError):
-        resident(text)
-
-
 RESNET = Workload("gavel_resnet50", 128, phase="training")
 BERT = Workload("miso_bert", 8, phase="training")
 
@@ -121,9 +106,3 @@ def test_ratio_uncertainty():
     assert at_home.uncertainty_parts.transfer == at_home.uncertainty_parts.host == 0
     assert away.uncertainty_parts.transfer == pytest.approx(one)
     assert away.uncertainty_parts.host > 0.1
-
-
-def test_no_constants():
-    """A GPU without constants is refused."""
-    with pytest.raises(InputError, match="make calibrate"):
-        gpu_part_ratio(default(), "A100", "Voodoo2", "resnet50")

@@ -13,7 +13,7 @@ from heshare.lab.systems.shared.time_slicing import switching_cost
 from heshare.lab.systems.shared.training_step import full_intensity
 from heshare.shared.errors import DeviceError, InputError
 from heshare.world.catalogue import gpu
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import Resident, Workload, parse_resident
 
 SXM2, A100, V100, T4 = (gpu(name) for name in ("V100-SXM2", "A100", "V100", "T4"))
 ALEXNET, RESNET18, RESNET50, VGG = (
@@ -24,6 +24,13 @@ CNN = Workload("resnet50", 8)
 
 def share(way, *workloads):
     return [Resident(one, 100, way) for one in workloads]
+
+
+@pytest.mark.parametrize("text", ["resnet50:8@mig-5g", "resnet50:8@time", "resnet50:8@50-mig", "resnet50:8@mig-3g@50"])
+def test_unknown_way(text):
+    """An unknown way of sharing is refused."""
+    with pytest.raises(InputError):
+        parse_resident(text)
 
 
 def test_recorded_steps():
@@ -100,15 +107,6 @@ def test_smaller_instance(model):
         assert times_s == sorted(times_s, reverse=True)
 
 
-def test_mig_contention():
-    """MIG instances have no contention."""
-    miso = training.workloads("miso")
-    alone = co_run(A100, share("mig-3g", miso[3]))
-    beside = co_run(A100, [*share("mig-3g", miso[3]), *share("mig-4g", miso[15])])
-    assert beside.tasks[0].time_s == alone.tasks[0].time_s
-    assert alone.power_w < beside.power_w
-
-
 def test_partitions():
     """The partitions are those of the A100."""
     sets = mig.placeable()
@@ -149,12 +147,14 @@ class TestStarting:
             device.start_as(1, Resident(CNN, 100, "mig-4g"))
         device.start_as(1, Resident(CNN, 100, "mig-3g"))
 
-    def test_no_mig(self):
-        """MIG is refused on a GPU without it."""
-        with pytest.raises(DeviceError, match="a GPU with MIG"):
-            EmulatedDevice(V100).start_as(0, Resident(CNN, 100, "mig-1g"))
-        with pytest.raises(InputError, match="a GPU with MIG"):
-            co_run(V100, share("mig-1g", CNN))
+    @pytest.mark.parametrize(("name", "found"), [("V100", "a GPU with MIG"), ("A10", "none"), ("A30", "4")])
+    def test_no_mig(self, name, found):
+        """MIG is refused on a GPU without it, and where its slices are not modelled."""
+        resident = Resident(CNN, 100, "mig-1g")
+        with pytest.raises(DeviceError, match=found):
+            EmulatedDevice(gpu(name)).start_as(0, resident)
+        with pytest.raises(InputError, match=found):
+            co_run(gpu(name), [resident])
 
     def test_instance_memory(self, device):
         """A task larger than the memory of its instance is refused."""
