@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,19 +154,3 @@ def test_errors(folder: Path) -> None:
         said.append(run.stderr)
     assert f"{folder / 'broken.py'}, line 2, in make: IndexError" in said[0]
     assert "found int from broken:five" in said[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_errors_in_sweep(tmp_path: Path, jobs: str) -> None:
-    """Errors of own code in a sweep are one line with their place."""
-    broken = MODULE.replace("own.decide", "fail") + "\n\ndef fail(event, view):\n    return [][0]\n"
-    (tmp_path / "broken.py").write_text(broken)
-    line = len(broken.splitlines())
-    words = ["compare", "--tasks", "2", "--cluster", CLUSTER, "--seeds", "2", "--jobs", jobs, "--policy"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "heshare", *words, "broken:Late"]
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 2
-    assert f"{tmp_path / 'broken.py'}, line {line}, in fail: IndexError" in run.stderr
-    assert "Traceback" not in run.stderr

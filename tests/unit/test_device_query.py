@@ -5,21 +5,9 @@ from __future__ import annotations
 import pytest
 
 from heshare.device_query import estimate
-from heshare.shared.errors import InputError
 from heshare.world import catalogue
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-
-
-def test_notation():
-    """A text has the workload, its inference batch size and its MPS percentage."""
-    result = estimate("V100", ["resnet50:16@50", "vgg19:8@50"], sm_mhz=None, precision="fp32", engine="eager")
-    assert [(task.workload, task.batch_size, task.mps_pct) for task in result.tasks] == [
-        ("resnet50", 16, 50),
-        ("vgg19", 8, 50),
-    ]
-    assert result.sm_mhz <= 1380
-    assert 25 < result.power_w <= 250
 
 
 @pytest.mark.parametrize(
@@ -76,28 +64,8 @@ def test_not_anchored():
         assert task.uncertainty_parts.transfer > known.uncertainty_parts.transfer
 
 
-@pytest.mark.parametrize(
-    ("gpu", "residents", "found"),
-    [
-        ("V100", ["resnet50:100000"], "32510 MiB"),
-        ("T4", ["vgg19:32@5"] * 20, "20 residents on T4"),
-        ("A100", ["vgg19:2048@mig-1g"], "mig-1g"),
-    ],
-)
-def test_memory(gpu: str, residents: list[str], found: str):
-    """What does not fit into memory is refused."""
-    with pytest.raises(InputError, match=found):
-        estimate(gpu, residents)
-
-
 def test_measured_sizes_fit():
     """What was measured fits into memory."""
     for gpu, resident in (("V100-SXM2", "resnet152:256"), ("T4", "resnet50:256"), ("A100", "resnet50:512")):
         assert estimate(gpu, [resident]).tasks[0].time_s > 0
     assert estimate("A100", ["bert_large:256@50"] * 2).tasks[0].time_s > 0
-
-
-def test_smallest_share():
-    """Times are finite at the smallest share."""
-    result = estimate("A100", ["vgg19:8@1"] * 40)
-    assert all(0 < task.time_s < float("inf") for task in result.tasks)

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from support.made_up_card import NETWORK, ROWS
 
+from heshare.shared.errors import InputError
+from heshare.world import catalogue
+
 MODULE = """
 from heshare.policies.function_policy import policy
 from heshare.policies.policy import Start
@@ -110,6 +113,14 @@ for words in ("list policies", "list gpus", "list workloads", "estimate X1 vit:8
     assert "greet" in commands
 
 
+def test_load_class(outside: Path, tmp_path: Path) -> None:
+    """A network with a load class is refused, since task sets of the paper draw by it."""
+    text = (outside / "duo_models.csv").read_text().replace("vit,load,none", "vit,load,low")
+    (tmp_path / "models.csv").write_text(text)
+    with pytest.raises(InputError, match="vit with the load low"):
+        catalogue.register_models(tmp_path / "models.csv")
+
+
 @pytest.mark.slow
 def test_compared_and_cached(outside: Path, tmp_path: Path) -> None:
     """A policy of the package is compared and its runs are cached."""
@@ -126,19 +137,3 @@ app("compare --policy duo --tasks 3 --cluster 1xT4 --seeds 1".split(), standalon
 """
     assert "['Duo', 'Random', 'Duo', 'Random'] 1xT4,1xX1" in printed(outside, program)
     assert len(list(tmp_path.rglob("*.json"))) == 4
-
-
-def test_load_class(outside: Path, tmp_path: Path) -> None:
-    """A network with a load class is refused."""
-    text = (outside / "duo_models.csv").read_text().replace("vit,load,none", "vit,load,low")
-    (tmp_path / "models.csv").write_text(text)
-    program = f"""
-from heshare.shared.errors import InputError
-from heshare.world import catalogue
-
-try:
-    catalogue.register_models({str(tmp_path / "models.csv")!r})
-except InputError as error:
-    print(error)
-"""
-    assert "vit with the load low" in printed(outside, program)
