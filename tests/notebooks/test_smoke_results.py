@@ -80,21 +80,6 @@ def test_claims_of_section_2(smoke_results: Path) -> None:
     assert found["M7", ""]["value"] == pytest.approx(on_a100.mean())
 
 
-def test_claims_of_table_5(smoke_results: Path) -> None:
-    """Claims of Table V are its ten errors and their ratios."""
-    found = claims(smoke_results, "03_prediction")
-    errors = table(smoke_results, "table5_predictors").set_index(["technique", "error"])["mean_pct"]
-    assert len(errors) == 10
-    for error in ("absolute", "relative"):
-        forest, mlp = errors["RF", error], errors["MLP", error]
-        assert found["P1", error]["value"] == forest
-        assert found["P2", error]["value"] == mlp
-        assert found["P5", error]["value"] == pytest.approx(mlp / forest)
-        for technique in ("LR", "DT", "SVR"):
-            assert found["P3", f"{technique} {error}"]["value"] == errors[technique, error]
-    assert found["P4", ""]["value"] == errors["RF", "absolute"]
-
-
 def test_fig_6(smoke_results: Path) -> None:
     """Fig. 6 and its claims follow from its runs, whose JCT is waiting and execution time."""
     runs, medians = table(smoke_results, "x04c_runs"), table(smoke_results, "fig06_comparison")

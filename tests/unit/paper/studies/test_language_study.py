@@ -11,7 +11,6 @@ from heshare.paper.studies import language_study
 from heshare.paper.studies.language_study import Serving
 from heshare.running.requests import decode_tasks, draw_requests, request_times
 from heshare.running.result import Run
-from heshare.shared.errors import InputError
 
 SERVING = Serving(
     model="llama3_8b",
@@ -80,20 +79,3 @@ def test_energy_of_token(
             inside = (own["start_s"] <= part.start_s) & (own["end_s"] >= part.end_s) & (own["gpu"] == part.gpu)
             language_j += part.power_w * (part.end_s - part.start_s) * bool(inside.any())
     assert row["token_j"] == pytest.approx(language_j / tokens, rel=1e-6)
-
-
-def test_no_image_tasks() -> None:
-    """No image tasks are refused."""
-    with pytest.raises(InputError, match="at least 1"):
-        language_study.serve(SERVING, [0], {"one": "fifo"}, seeds=1)
-
-
-def test_worth() -> None:
-    """Worth is the change against one task at a time."""
-    rows = [
-        {"repetition": number, "images": 4, "title": title, **dict.fromkeys(language_study.MEASURES, value)}
-        for number in range(6)
-        for title, value in (("X", 9.0 + number / 10), ("X" + language_study.ALONE, 10.0))
-    ]
-    found = language_study.worth(pd.DataFrame(rows), ["X"]).set_index("metric").loc["ttft_s"]
-    assert (found["change_pct"], found["low_pct"], found["high_pct"]) == pytest.approx((-7.5, -10.0, -5.0))

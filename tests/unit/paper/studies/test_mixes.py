@@ -9,9 +9,7 @@ import pandas as pd
 import pytest
 
 import heshare as hs
-from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.paper import harness
-from heshare.paper.claims.paper_claims import paper_claims
 from heshare.paper.harness import JCT
 from heshare.paper.studies import mixes
 
@@ -55,12 +53,6 @@ def test_difference() -> None:
     assert harness.difference(gone, "Morak", "Trade-off", "T4").value == 7.0
 
 
-def test_smallest_gain() -> None:
-    """The smallest gain is the smallest reduction."""
-    sizes = [ConfidenceInterval(value, value - 1, value + 1, 6) for value in (-30.0, -10.0, -20.0)]
-    assert mixes.smallest_gain(*sizes) is sizes[1]
-
-
 def test_share_on_gpu() -> None:
     """Shares of tasks by GPU type sum to 100 %; a missing type has none."""
     run = hs.run(6, "1xT4,1xA100", "heshare:en-opt", seed=1)
@@ -69,10 +61,3 @@ def test_share_on_gpu() -> None:
     on_t4 = run.to_frame()["gpu"].str.startswith("T4").mean()
     assert shares[0] == pytest.approx(100 * on_t4)
     assert math.isnan(mixes.share_on("V100", run))
-
-
-def test_implied_ratio() -> None:
-    """The paper's ratio is that of its reduction."""
-    reduction = paper_claims()["G1", "Morak"].value
-    assert 100 * (1 / mixes.implied("G1", "Morak") - 1) == pytest.approx(reduction)
-    assert mixes.implied("G1", "Morak", 0.9) == pytest.approx(0.9 * mixes.implied("G1", "Morak"))
