@@ -133,9 +133,9 @@ def test_pickled() -> None:
     assert (stop.text, stop.result, str(stop)) == ("2 runs", {"a": 1}, "")
 
 
-def _configured(solutions: int = 200) -> Any:
+def _configured() -> Any:
     world = make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), Toy(demand=DEMANDS))
-    settings = Settings(generations=10, solutions=solutions)
+    settings = Settings(generations=10)
     schemes = search(world, settings, np.random.default_rng(3))
     return configuration.configure(schemes, world, BatchModel(world, Toy(demand=DEMANDS)), settings)
 
@@ -147,17 +147,6 @@ def test_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     in_blocks = _configured()
     assert in_blocks[0] == plans
     assert (in_blocks[1] == objectives).all()
-
-
-def test_fewer_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of large task sets fewer schemes are configured."""
-    every, four, eight = _configured(), _configured(4), _configured(8)
-    monkeypatch.setattr(configuration, "LEAST_SCHEMES", 2)
-    for placed, expected in ((4 * 12 + 11, four), (8 * 12, eight), (1, four)):
-        monkeypatch.setattr(configuration, "MOST_PLACED", placed)
-        assert _configured()[0] == expected[0] != every[0]
-    monkeypatch.setattr(configuration, "LEAST_SCHEMES", 8)
-    assert _configured()[0] == eight[0] != four[0]
 
 
 @pytest.mark.parametrize("terminal", [True, False])
