@@ -40,7 +40,7 @@ def test_equations_checked(smoke_results: Path) -> None:
     assert {"Section III-A", *(f"Section III-B 2{operator}" for operator in "abc")} <= {*frame["in the paper"]}
 
 
-def test_energy_is_power_times_time(smoke_results: Path) -> None:
+def test_energy(smoke_results: Path) -> None:
     """In Figs. 1 and 2 energy is power times time, and power is within the limit of the card."""
     every = table(smoke_results, "fig02_time")
     frame = every[every["provenance"] == "emulated"]
@@ -54,7 +54,7 @@ def test_energy_is_power_times_time(smoke_results: Path) -> None:
         assert most_w[gpu] <= limit_w + 1e-9
 
 
-def test_more_clock_is_never_slower(smoke_results: Path) -> None:
+def test_clock(smoke_results: Path) -> None:
     """In Fig. 3 a higher clock is never slower."""
     frame = table(smoke_results, "fig03_clock")
     for _, part in frame.groupby(["gpu", "batch_size"]):

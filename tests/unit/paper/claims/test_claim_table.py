@@ -95,7 +95,8 @@ def test_other_profile(tmp_path: Path) -> None:
     assert claim_table.left_out(tmp_path) == ["04_comparison (custom)"]
 
 
-def test_an_unknown_claim_is_refused(tmp_path: Path) -> None:
+def test_unknown_claim(tmp_path: Path) -> None:
+    """A claim that the paper's table lacks is refused, and nothing is written."""
     written(tmp_path, "04_comparison", {"id": "Z9", "part": "", "profile": "paper"})
     with pytest.raises(InputError, match="Z9"):
         claim_table.write(tmp_path)

@@ -47,7 +47,7 @@ def test_variant_of_policy() -> None:
     assert series_style("HeShare+ Trade-off, online").colour == series_style("HeShare+").colour
 
 
-def test_every_registered_policy_and_catalogued_gpu_has_a_style() -> None:
+def test_every_name() -> None:
     """Every policy of the package and every GPU has a style."""
     from heshare.paper.figures.series_styles import series_style
 
