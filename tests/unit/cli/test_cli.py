@@ -73,14 +73,16 @@ def test_plan_files(tmp_path: Path) -> None:
     assert again["rows"] == rows, "the written tasks are the tasks that were planned"
 
 
-def test_run_rows() -> None:
-    """`run` prints a row for every task, whose times and energies add up."""
-    document = json_of("run", *SMALL, "--policy", "random")
+def test_run_rows(tmp_path: Path) -> None:
+    """`run` prints a row for every task, whose times and energies add up, and writes a timeline for Perfetto."""
+    document = json_of("run", *SMALL, "--policy", "random", "--out", str(tmp_path))
     rows = document["rows"]
     assert [row["task"] for row in rows] == [0, 1, 2, 3]
     for row in rows:
         assert row["jct_s"] == pytest.approx(row["waiting_s"] + row["execution_s"])
     assert 0 < document["energy_active_j"] <= document["energy_cluster_j"]
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 4
 
 
 TOYS = "predictors: 'heshare.testing.toy:ToyPredictor'\ndevices: 'heshare.testing.toy:toy_devices'\n"
@@ -140,6 +142,19 @@ def test_doctor() -> None:
     assert ("No GPU can be measured" in lines) == (not document["gpus"])
     assert done.exit_code == bool(document["obstacles"] or document["to_restore"])
     assert RUN.invoke(app, ["doctor"]).exit_code == done.exit_code
+
+
+def test_doctor_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU there is no control of clocks, not even for root."""
+    from heshare.ops import probe
+    from heshare.ops.nvml.binding import NvmlError
+
+    def no_driver() -> None:
+        raise NvmlError("nvmlInit", 12, "no driver")
+
+    monkeypatch.setattr(probe, "Nvml", no_driver)
+    monkeypatch.setattr(probe, "has_sys_admin", lambda: True)
+    assert probe.probe()["clock_control"] is False
 
 
 @pytest.mark.slow
