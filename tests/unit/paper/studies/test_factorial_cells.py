@@ -78,3 +78,10 @@ def test_effects(runs: pd.DataFrame) -> None:
     assert changes["H1", "energy", "durations"] == pytest.approx(0.0)
     assert changes["H3", "Random", "queueing"] == pytest.approx(35.0)
     assert ("H1", "energy", "queueing") not in changes.index
+
+
+def test_h5(runs: pd.DataFrame) -> None:
+    """H5 holds only where Random is the worst."""
+    found = factorial_cells.h5_holds(runs, QUEUEING, THROTTLE).set_index(["queueing", "throttle"])["h5"]
+    assert found["queueing", "cap 0.8, limit 1.5"].all()
+    assert not found["all at once", "cap 0.8, limit 1.5"].any()

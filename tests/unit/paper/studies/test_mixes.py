@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 
 import heshare as hs
+from heshare.lab.sweeps.statistics import ConfidenceInterval
 from heshare.paper import harness
+from heshare.paper.claims.paper_claims import paper_claims
 from heshare.paper.harness import JCT
 from heshare.paper.studies import mixes
 
@@ -61,3 +63,11 @@ def test_share_on_gpu() -> None:
     on_t4 = run.to_frame()["gpu"].str.startswith("T4").mean()
     assert shares[0] == pytest.approx(100 * on_t4)
     assert math.isnan(mixes.share_on("V100", run))
+
+
+def test_values_of_claims() -> None:
+    """The smallest gain is the smallest reduction; the ratio that a reduction implies gives the reduction again."""
+    sizes = [ConfidenceInterval(value, value - 1, value + 1, 6) for value in (-30.0, -10.0, -20.0)]
+    assert mixes.smallest_gain(*sizes) is sizes[1]
+    reduction = paper_claims()["G1", "Morak"].value
+    assert 100 * (1 / mixes.implied("G1", "Morak") - 1) == pytest.approx(reduction)
