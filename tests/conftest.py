@@ -78,6 +78,21 @@ def smoke_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def results_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of made-up outputs with their pages."""
+    from support.made_up_outputs import write_outputs
+
+    from heshare.paper.claims import claim_table
+    from heshare.paper.page import results_page
+
+    def make(top: Path) -> None:
+        copies = write_outputs(top / "figures")
+        results_page.write(top / "figures", claim_table.write(top / "figures"), copies)
+
+    return made_once(tmp_path_factory, "results", make) / "figures"
+
+
+@pytest.fixture(scope="session")
 def made_up_h100(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a made-up recording that says it was measured: an H100 whose truth is not the shipped model's."""
     from heshare.ops.recording.profile_device import profile  # not at the top: tests of the stages run without ops

@@ -56,22 +56,10 @@ def visit(browser: Browser) -> Iterator[Open]:
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(results_folder: Path) -> Path:
     """The page of made-up outputs; with HESHARE_PAGE=figures/index.html the page there."""
-    from support.made_up_outputs import write_outputs
-
-    from heshare.paper.claims import claim_table
-    from heshare.paper.page import results_page
-
     given = os.environ.get("HESHARE_PAGE")
-    if given:
-        return Path(given).resolve()
-
-    def make(folder: Path) -> None:
-        copies = write_outputs(folder / "figures")
-        results_page.write(folder / "figures", claim_table.write(folder / "figures"), copies)
-
-    return made_once(tmp_path_factory, "results", make) / "figures" / "index.html"
+    return Path(given).resolve() if given else results_folder / "index.html"
 
 
 @pytest.fixture(scope="session")

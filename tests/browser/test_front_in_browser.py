@@ -78,16 +78,3 @@ def test_chosen_run(page: Page) -> None:
     page.wait_for_function("document.getElementById('run-about').textContent.startsWith('Morak')", timeout=20_000)
     page.wait_for_timeout(300)
     assert shapes.evaluate_all("all => all.map((each) => each.getAttribute('d'))") != first
-
-
-def test_dark_form(page: Page) -> None:
-    """Text and ground change places in the dark form."""
-    colours = []
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        text = page.locator("#front svg .role-axis-title text").first
-        ground = page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
-        colours.append((ground, text.evaluate("text => getComputedStyle(text).fill")))
-    brightness = [[sum(map(int, each[4:-1].split(", "))) for each in pair] for pair in colours]
-    assert brightness[0][0] > brightness[0][1]
-    assert brightness[1][0] < brightness[1][1]

@@ -26,23 +26,6 @@ def claims(results: Path) -> pd.DataFrame:
     return table[[row.claim.is_own for row in rows(table)]]
 
 
-def test_pictures(visit: Open, results: Path) -> None:
-    """Every picture loads, has a text, and takes the space that is kept for it."""
-    page = visit(results)
-    pictures = page.locator("img")
-    assert pictures.count() > 0
-    for number in range(pictures.count()):
-        one = pictures.nth(number)
-        kept = one.bounding_box()
-        one.scroll_into_view_if_needed()
-        page.wait_for_function("image => image.complete && image.naturalWidth > 0", arg=one.element_handle())
-        found = one.bounding_box()
-        assert kept
-        assert found
-        assert (kept["width"], kept["height"]) == (found["width"], found["height"]), "the page jumped"
-        assert one.get_attribute("alt")
-
-
 def test_filter(visit: Open, results: Path, claims: pd.DataFrame) -> None:
     """The filter shows as many claims as `claims.csv` has, and is kept in the address."""
     page = visit(results)
@@ -74,22 +57,6 @@ def test_search(visit: Open, results: Path) -> None:
     page.locator("#H1-energy").wait_for(state="visible")
 
 
-@pytest.mark.parametrize("anchor", ["H1-energy", "fig06", "not-reproduced"])
-def test_anchor(visit: Open, results: Path, anchor: str) -> None:
-    """An address with an anchor opens at its place."""
-    box = visit(results, f"#{anchor}").locator(f"#{anchor}").bounding_box()
-    assert box
-    assert -5 <= box["y"] < 800
-
-
-def test_folded_code(visit: Open, results: Path) -> None:
-    """Code of a notebook is folded until it is asked for."""
-    page = visit(results.parent / "notebooks/04_comparison.html")
-    assert not page.locator(".highlight").first.is_visible()
-    page.locator("details.code summary").first.click()
-    assert page.locator(".highlight").first.is_visible()
-
-
 def test_without_javascript(visit: Open, results: Path, claims: pd.DataFrame) -> None:
     """Without JavaScript every claim and figure is shown, and no filter."""
     page = visit(results, java_script_enabled=False)
@@ -109,11 +76,3 @@ def test_keys(visit: Open, results: Path) -> None:
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.name || document.activeElement.tagName"))
     assert {"verdict", "search"} <= reached
-
-
-def test_on_paper(visit: Open, results: Path, claims: pd.DataFrame) -> None:
-    """On paper every claim is there and nothing is cut off."""
-    page = visit(results, width=700)  # about A4 between its margins
-    page.emulate_media(media="print")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 700
-    assert page.locator(ROWS).count() == len(claims)

@@ -53,17 +53,6 @@ def test_links(site: Path, addresses: dict[Path, Addresses]) -> None:
     assert not broken
 
 
-def test_no_other_host(site: Path, addresses: dict[Path, Addresses]) -> None:
-    """No page of the site loads anything from another host."""
-    for page in addresses:
-        text = page.read_text("utf-8")
-        loaded = re.findall(r"<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=\"(\w+:)?//[^\"]*\"", text)
-        assert not loaded, page
-    styles = [path.read_text("utf-8") for path in (site / "_static").rglob("*.css")]
-    assert styles
-    assert not [style for style in styles if re.search(r"url\(['\"]?https?:|@import", style)]
-
-
 def test_every_name(checkout: Path, addresses: dict[Path, Addresses]) -> None:
     """The site has every public name, every guide and every stage."""
     anchors = set().union(*(found.anchors for found in addresses.values()))

@@ -11,7 +11,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from heshare.paper.notebooks import parameters
 from heshare.shared.files import root
 
 pytestmark = [
@@ -71,18 +70,3 @@ def test_no_clone_or_root(clone: Path) -> None:
     done = make(clone, "--version --allow-root")
     assert done.returncode == 0, done.stderr
     assert "no git clone" in done.stderr
-
-
-def test_committed_notebooks(tmp_path: Path) -> None:
-    """The filter leaves committed notebooks as they are."""
-    committed = {}
-    for path in (*parameters.find(), *parameters.find(["90_live"])):
-        found = call(root(), "git", "show", f":{path.relative_to(root()).as_posix()}")
-        if found.returncode:
-            pytest.skip("no git clone")
-        committed[tmp_path / path.name] = found.stdout
-        (tmp_path / path.name).write_text(found.stdout, "utf-8")
-    words = [sys.executable, "-m", "nbstripout", "--keep-id", "--extra-keys", "metadata.language_info"]
-    subprocess.run([*words, *map(str, committed)], check=True)
-    changed = [path.name for path, text in committed.items() if path.read_text("utf-8") != text]
-    assert changed == [], "committed with outputs: run `make notebook` once, then `git add` them again"

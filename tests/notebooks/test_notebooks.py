@@ -29,7 +29,7 @@ from heshare.shared.files import root
 EXACT = {".csv", ".png", ".pdf", ".md", ".html"}
 
 
-def test_source_has_parameters_and_no_outputs() -> None:
+def test_source() -> None:
     """A notebook's source begins with text, has parameters, no outputs and no paths."""
     for path in parameters.find():
         book = nbformat.read(path, as_version=4)

@@ -19,18 +19,6 @@ def test_names() -> None:
         _ = hs.nonsense
 
 
-def test_plan_and_run() -> None:
-    """The choices of a front are in order, and the same seed gives the same plans."""
-    cluster = hs.Cluster.parse("1xT4,1xA100")
-    tasks = hs.task_set(4, seed=0)
-    front = hs.plan(tasks, cluster, seed=0)
-    assert front.en_opt.energy_j <= front.trade_off.energy_j <= front.jct_opt.energy_j
-    assert front.jct_opt.jct_s <= front.trade_off.jct_s <= front.en_opt.jct_s
-    done = hs.run(tasks, "1xT4,1xA100", "heshare:jct-opt", seed=0)
-    assert done.jct_s.shape == (4,)
-    assert np.array_equal(hs.plan(tasks, "1xT4,1xA100", seed=0).objectives, front.objectives)
-
-
 def test_max_time() -> None:
     """A run that takes too long is given up."""
     with pytest.raises(hs.HeShareError):

@@ -5,46 +5,23 @@ from __future__ import annotations
 import pytest
 
 from heshare.device_query import estimate
-from heshare.shared.errors import InputError
 from heshare.world import catalogue
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-
-
-def test_notation():
-    """A text has the workload, its inference batch size and its MPS percentage."""
-    result = estimate("V100", ["resnet50:16@50", "vgg19:8@50"], sm_mhz=None, precision="fp32", engine="eager")
-    assert [(task.workload, task.batch_size, task.mps_pct) for task in result.tasks] == [
-        ("resnet50", 16, 50),
-        ("vgg19", 8, 50),
-    ]
-    assert result.sm_mhz <= 1380
-    assert 25 < result.power_w <= 250
 
 
 @pytest.mark.parametrize(
     ("gpu", "resident", "engine", "measured_s", "within"),
     [
         ("V100-SXM2", "resnet50:8@50", "tensorrt", 11.613e-3, 0.06),
-        ("V100-SXM2", "vgg19:16@80", "tensorrt", 34.619e-3, 0.03),
-        ("V100-SXM2", "vgg19:1@100", "tensorrt", 2.829e-3, 0.05),
-        ("V100", "densenet121:8", "tensorrt", 8.20e-3, 0.03),
         ("T4", "resnet101:8", "tensorrt", 24.36e-3, 0.03),
-        ("T4", "vgg16:1", "tensorrt", 5.62e-3, 0.05),
         ("A100", "resnet50:32", "eager", 13.35e-3, 0.05),
-        ("A100", "resnet152:1", "eager", 14.27e-3, 0.06),
         ("T4", "bert_large:8", "eager", 159.71e-3, 0.05),
-        ("A100", "bert_large:1", "eager", 6.50e-3, 0.08),
     ],
 )
 def test_measured_points(gpu: str, resident: str, engine: str, measured_s: float, within: float):
+    """Times of measured points that went into the fit are near the measured ones."""
     assert estimate(gpu, [resident], engine=engine).tasks[0].time_s == pytest.approx(measured_s, rel=within)
-
-
-def test_measured_power():
-    """The power of one to three VGG-19 agrees with the measured one."""
-    powers = [estimate("V100-SXM2", ["vgg19:16@20"] * count, engine="tensorrt").power_w for count in (1, 2, 3)]
-    assert powers == pytest.approx([117.56, 184.89, 258.89], rel=0.1)
 
 
 @pytest.mark.parametrize("engine", ["eager", "tensorrt"])
@@ -76,28 +53,8 @@ def test_not_anchored():
         assert task.uncertainty_parts.transfer > known.uncertainty_parts.transfer
 
 
-@pytest.mark.parametrize(
-    ("gpu", "residents", "found"),
-    [
-        ("V100", ["resnet50:100000"], "32510 MiB"),
-        ("T4", ["vgg19:32@5"] * 20, "20 residents on T4"),
-        ("A100", ["vgg19:2048@mig-1g"], "mig-1g"),
-    ],
-)
-def test_memory(gpu: str, residents: list[str], found: str):
-    """What does not fit into memory is refused."""
-    with pytest.raises(InputError, match=found):
-        estimate(gpu, residents)
-
-
 def test_measured_sizes_fit():
     """What was measured fits into memory."""
     for gpu, resident in (("V100-SXM2", "resnet152:256"), ("T4", "resnet50:256"), ("A100", "resnet50:512")):
         assert estimate(gpu, [resident]).tasks[0].time_s > 0
     assert estimate("A100", ["bert_large:256@50"] * 2).tasks[0].time_s > 0
-
-
-def test_smallest_share():
-    """Times are finite at the smallest share."""
-    result = estimate("A100", ["vgg19:8@1"] * 40)
-    assert all(0 < task.time_s < float("inf") for task in result.tasks)

@@ -1,6 +1,5 @@
 """README, CONTRIBUTING and docs: examples run; commands, options, links, modules and map entries exist."""
 
-import ast
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -176,23 +175,12 @@ def test_map_entries(page: str) -> None:
 
 
 def _defined(path: str, name: str) -> bool:
+    """Whether a file of the package has a function, class, method or assignment of each part of a name."""
     file = CHECKOUT / "heshare" / path.removeprefix("heshare/")
     if not file.exists():
         return False
-    body: list[ast.stmt] = ast.parse(file.read_text("utf-8")).body
-    for part in name.split("."):
-        nodes = [node for node in body if part in _names(node)]
-        if not nodes:
-            return False
-        body = getattr(nodes[0], "body", [])
-    return True
-
-
-def _names(node: ast.stmt) -> set[str]:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return {node.name}
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return {target.id for target in targets if isinstance(target, ast.Name)}
+    source = file.read_text("utf-8")
+    return all(re.search(rf"(?m)^\s*((def|class) )?{part}\b\s*[(:=]", source) for part in name.split("."))
 
 
 def test_paper_map() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -46,44 +46,21 @@ def interrupting(call: Callable[..., Any], after: int, error: type[BaseException
     return called
 
 
-@pytest.mark.parametrize("finished", [1, 2, 4])
-def test_compare(finished: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`compare` returns the rows so far."""
-    whole = hs.compare(3, CLUSTER, POLICIES, seeds=2)
-    monkeypatch.setattr(SWEEP_RUN, interrupting(run, finished))
-    with pytest.warns(InterruptedWarning, match=rf"interrupted: {finished} of 6 runs had finished") as told:
-        table = hs.compare(3, CLUSTER, POLICIES, seeds=2)
+def test_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None) -> None:
+    """`compare` returns the rows so far, and the next comparison continues with the cached runs."""
+    whole = hs.compare(3, CLUSTER, POLICIES, seeds=1)
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 2))
+    with pytest.warns(InterruptedWarning, match="interrupted: 2 of 3 runs") as told:
+        table = hs.compare(3, CLUSTER, POLICIES, seeds=1, cells=tmp_path)
     assert told[0].filename == __file__
-    assert table.drop(columns="planning_s").equals(whole.head(finished).drop(columns="planning_s"))
+    assert table.drop(columns="planning_s").equals(whole.head(2).drop(columns="planning_s"))
 
-
-def test_compare_without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`compare` without a row is interrupted."""
+    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
+    assert len(hs.compare(3, CLUSTER, POLICIES, seeds=1, cells=tmp_path)) == 3
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, 0))
     with pytest.raises(KeyboardInterrupt) as caught:
         hs.compare(3, CLUSTER, POLICIES, seeds=1)
     assert type(caught.value) is KeyboardInterrupt
-
-
-def test_cached_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None) -> None:
-    """The next comparison continues with the cached runs."""
-    with monkeypatch.context() as patched:
-        patched.setattr(SWEEP_RUN, interrupting(run, 2))
-        with pytest.warns(InterruptedWarning):
-            hs.compare(3, CLUSTER, POLICIES, seeds=1, cells=tmp_path)
-    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
-    assert len(hs.compare(3, CLUSTER, POLICIES, seeds=1, cells=tmp_path)) == 3
-
-
-def test_shell_with_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_cells: None) -> None:
-    """The shell says where the finished runs are."""
-    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
-    words = ["compare", "--tasks", "3", "--cluster", CLUSTER, "--seeds", "2", "-q", "--policy", "random"]
-    done = RUN.invoke(app, [*words, "--cells", str(tmp_path)])
-    assert "1 of 2 runs" in done.stderr
-    assert str(tmp_path) in done.stderr
-    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
-    assert RUN.invoke(app, [*words, "--cells", str(tmp_path)]).exit_code == 0
 
 
 def test_shell_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,9 +74,6 @@ def test_shell_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "FIFO" not in done.stdout
     assert "2 of 3 runs" in done.stderr
     assert not (tmp_path / "out").exists(), "a part looks like the whole"
-    monkeypatch.setattr(SWEEP_RUN, interrupting(run, 1))
-    done = RUN.invoke(app, [*words, "--json"])
-    assert (done.exit_code, len(json.loads(done.stdout)["rows"])) == (130, 1)
     monkeypatch.setattr(SWEEP_RUN, interrupting(run, 0))
     done = RUN.invoke(app, [*words, "--json"])
     assert (done.exit_code, done.stdout) == (130, "")
@@ -118,7 +92,8 @@ def test_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_second_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """In its second stage `plan` returns the front of the first one."""
-    monkeypatch.setattr("heshare.scheduling.planner.configure", _interrupted_once(configuration.configure))
+    configure = iter([interrupting(configuration.configure, 0), configuration.configure])
+    monkeypatch.setattr("heshare.scheduling.planner.configure", lambda *args: next(configure)(*args))
     with pytest.warns(InterruptedWarning, match="stage 1, without sharing"):
         front = hs.plan(4, CLUSTER)
     assert all(len(batch.tasks) == 1 for plan in front for queue in plan.queues for batch in queue)
@@ -152,29 +127,15 @@ def test_shell_front(more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> 
     assert "the search so far" in done.stderr
 
 
-def test_other_exceptions() -> None:
-    """Other exceptions are not taken for a result."""
-
-    class Ended(KeyboardInterrupt):
-        pass
-
-    def ended(done: int, of: int) -> None:
-        raise Ended
-
-    world = make_instance(mixed_tasks(4), Cluster.parse(CLUSTER), Toy(demand=DEMANDS))
-    with pytest.raises(Ended):
-        search(world, Settings(), np.random.default_rng(0), ended)
-
-
 def test_pickled() -> None:
     """The exception keeps its result between processes."""
     stop = pickle.loads(pickle.dumps(InterruptedWithResult("2 runs", {"a": 1})))
     assert (stop.text, stop.result, str(stop)) == ("2 runs", {"a": 1}, "")
 
 
-def _configured(solutions: int = 200) -> Any:
+def _configured() -> Any:
     world = make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), Toy(demand=DEMANDS))
-    settings = Settings(generations=10, solutions=solutions)
+    settings = Settings(generations=10)
     schemes = search(world, settings, np.random.default_rng(3))
     return configuration.configure(schemes, world, BatchModel(world, Toy(demand=DEMANDS)), settings)
 
@@ -188,63 +149,29 @@ def test_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (in_blocks[1] == objectives).all()
 
 
-def test_fewer_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of large task sets fewer schemes are configured."""
-    every, four, eight = _configured(), _configured(4), _configured(8)
-    monkeypatch.setattr(configuration, "LEAST_SCHEMES", 2)
-    for placed, expected in ((4 * 12 + 11, four), (8 * 12, eight), (1, four)):
-        monkeypatch.setattr(configuration, "MOST_PLACED", placed)
-        assert _configured()[0] == expected[0] != every[0]
-    monkeypatch.setattr(configuration, "LEAST_SCHEMES", 8)
-    assert _configured()[0] == eight[0] != four[0]
+@pytest.mark.parametrize("terminal", [True, False])
+def test_bar(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal a bar appears by itself, after a time."""
+    timers: list[Any] = []
 
+    def timer(delay_s: float, call: Callable[[], None]) -> Any:
+        timers.append(SimpleNamespace(call=call, started=False, cancel=lambda: None))
+        timers[-1].start = lambda: setattr(timers[-1], "started", True)
+        return timers[-1]
 
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(("stderr", "shown"), [(_Terminal, True), (io.StringIO, False)])
-def test_bar(stderr: type[io.StringIO], shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bar appears by itself on a terminal, after a time."""
-    made: list[_Timer] = []
-
-    class _Timer:
-        daemon = False
-
-        def __init__(self, delay_s: float, call: Callable[[], None]) -> None:
-            self.call, self.started = call, False
-            made.append(self)
-
-        def start(self) -> None:
-            self.started = True
-
-        def cancel(self) -> None:
-            pass
-
-    monkeypatch.setattr(progress, "Timer", _Timer)
-    monkeypatch.setattr("sys.stderr", told := stderr())
+    stderr = io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: terminal)
+    monkeypatch.setattr(progress, "Timer", timer)
+    monkeypatch.setattr("sys.stderr", stderr)
     with progress.bar("plan", "generation", None) as update:
         update(1, 3)
-        assert told.getvalue() == "", "nothing is shown of what ends soon"
-        assert made[0].started == shown
-        if shown:
-            made[0].call()
+        assert stderr.getvalue() == "", "nothing is shown of what ends soon"
+        assert timers[0].started == terminal
+        if terminal:
+            timers[0].call()
         update(3, 3)
-    assert ("3/3" in told.getvalue(), told.getvalue().endswith("\n")) == (shown, shown)
+    assert ("3/3" in stderr.getvalue()) == terminal
 
 
 def _after(generations: int) -> Any:
     return interrupting(tournament, generations - 1)
-
-
-def _interrupted_once(call: Callable[..., Any]) -> Any:
-    calls: list[None] = []
-
-    def called(*args: Any, **options: Any) -> Any:
-        calls.append(None)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        return call(*args, **options)
-
-    return called

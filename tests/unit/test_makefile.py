@@ -58,18 +58,3 @@ def test_active_environment(code: int, variable: str, checkout: Path, tmp_path: 
     assert done.returncode == 0, done.stderr
     assert (f'"{python}" -m pytest' in done.stdout) == (code == 0)
     assert (".venv/bin/python -m pytest" in done.stdout) == (code != 0)
-
-
-def test_no_python(makefile: str, tmp_path: Path) -> None:
-    """In a folder without .venv and with no Python on the path, make reports what is missing and builds nothing."""
-    (tmp_path / "Makefile").write_text(makefile, encoding="utf-8")
-    for name in ("requirements.lock", "pyproject.toml"):
-        (tmp_path / name).write_text("", encoding="utf-8")
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("sh", "cat", "rm"):
-        (tools / name).symlink_to(str(shutil.which(name)))
-    done = make(tmp_path, "test", PATH=f"{tools}") if shutil.which("make") else pytest.skip("no make")
-    assert done.returncode == 2
-    assert "no Python" in done.stderr
-    assert not (tmp_path / ".venv").exists()

@@ -19,16 +19,16 @@ from heshare.shared import files
 NOBODY = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "--inh-caps=+dac_read_search")
 NOBODY += ("--ambient-caps=+dac_read_search",)
 PROGRAM = """
-import json, os, sys
+import json, os
 from typer.testing import CliRunner
 from heshare.cli import app
 from heshare.devices.crowding import _overlap
 
 def say(command):
-    done = CliRunner().invoke(app, [command])
+    done = CliRunner().invoke(app, command.split())
     return done.exit_code, done.stdout, done.stderr
 
-said = {"restore": say("restore"), "doctor": say("doctor")}
+said = {name: say(name) for name in ("restore", "doctor", "plan --tasks 2 --cluster 1xT4 --quiet")}
 os.environ["XDG_STATE_HOME"] = os.environ["TMPDIR"]
 said["with a folder"] = say("restore")
 _overlap(1.0, 2.0)
@@ -50,24 +50,19 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def as_nobody(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python as a user without a home, in a folder that it cannot write."""
+@pytest.mark.slow
+def test_commands(folder: Path) -> None:
+    """Commands name the variable of a folder that they cannot write; compiled functions lie in a temporary folder."""
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(files.PACKAGE.parent),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": str(folder),
     }
-    command = [*NOBODY, sys.executable, *words]
+    command = [*NOBODY, sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done
-
-
-@pytest.mark.slow
-def test_commands(folder: Path) -> None:
-    """Commands that need a state folder name the variable to set; compiled functions lie in a temporary folder."""
-    said = json.loads(as_nobody(folder, "-c", PROGRAM).stdout)
+    said = json.loads(done.stdout)
 
     code, _, errors = said["restore"]
     assert code == 2
@@ -79,15 +74,10 @@ def test_commands(folder: Path) -> None:
     assert "XDG_STATE_HOME" in output
     assert errors == ""
 
+    code, _, errors = said["plan --tasks 2 --cluster 1xT4 --quiet"]
+    assert code == 0
+    assert "XDG_CACHE_HOME" in errors
+
     assert said["with a folder"][0] == 0
     assert said["compiled"].startswith(f"{folder}/heshare-numba-")
     assert not list(folder.glob("heshare-numba-*")), "removed at the end of the process"
-
-
-@pytest.mark.slow
-def test_plan_warns_once(folder: Path) -> None:
-    """A plan whose trained model cannot be cached warns once and names the variable to set."""
-    words = ("-m", "heshare", "plan", "--tasks", "2", "--cluster", "1xT4", "--quiet")
-    errors = as_nobody(folder, *words).stderr
-    assert errors.count("cannot be written") == 1
-    assert "XDG_CACHE_HOME" in errors

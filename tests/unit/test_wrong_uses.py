@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 
 import heshare as hs
-from heshare.lab.sweeps.grid import parse_grid
 from heshare.paper.notebooks import output_folders, parameters
 from heshare.policies import registry
 from heshare.policies.function_policy import policy as function_policy
@@ -69,36 +68,23 @@ def run_function(decide: Any) -> Any:
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     # Task sets
     "n=0": (lambda: hs.task_set(0), "found 0"),
-    "n=2.5": (lambda: hsx.task_set(2.5), "found 2.5"),
     "n='20'": (lambda: hsx.task_set("20"), "found '20'"),
     "seed=-1": (lambda: hs.task_set(3, seed=-1), "seed: found -1"),
-    "repetition=-1": (lambda: hs.task_set(3, repetition=-1), "repetition: found -1"),
-    "load": (lambda: hs.task_set(3, load="meduim"), "Did you mean 'medium'"),
-    "arrivals": (lambda: hs.task_set(3, arrivals="Poisson"), "`exponential`"),
     "interval at once": (lambda: hs.task_set(3, interval_s=30), "found 30"),
     "interval and load": (lambda: hs.task_set(3, arrivals="miso@1", cluster=C, interval_s=9), "found 9 with a load"),
-    "interval_s=0": (lambda: hs.task_set(3, arrivals="miso", interval_s=0), "above zero"),
     "load of no cluster": (lambda: hs.task_set(3, arrivals="miso@0.8"), "without a cluster"),
     "load of one task": (lambda: hs.task_set(1, arrivals="miso@0.8", cluster=C), "more than one moment"),
-    "load at once": (lambda: hs.task_set(3, arrivals="at_once@1", cluster=C), "more than one moment"),
     "too few arrivals": (lambda: hs.task_set(3, arrivals=[0, 5]), "found 2 arrivals"),
-    "descending arrivals": (lambda: hs.task_set(3, arrivals=[0, 5, 4]), "ascending"),
     "arrivals nan": (lambda: hs.task_set(3, arrivals=[0, math.nan, 4]), "finite"),
     "arrivals=5": (lambda: hsx.task_set(3, arrivals=5), "found int"),
     "batch_sizes=(0,)": (lambda: hs.task_set(3, batch_sizes=(0,)), "batch_sizes: found 0"),
     "batch_sizes=8": (lambda: hsx.task_set(3, batch_sizes=8), "batch sizes"),
     "duration": (lambda: hs.iterations("resnet50:8", 0), "duration_s: found 0"),
-    "durations": (lambda: hsx.iterations("resnet50:8", np.ones(2)), "one time"),
     "jobs of a frame": (lambda: hsx.import_jobs(frame(), {}), "object of DataFrame"),
     # Workloads and tasks
     "model": (lambda: hs.plan([hs.Task(0, hs.Workload("resnet-50", 8), 9.0)], C), "resnet-50"),
-    "batch_size=7.5": (lambda: hsx.Workload("resnet50", 7.5), "7.5"),
     "workload reversed": (lambda: hsx.Workload(8, "resnet50"), r"Workload\('resnet50', 8\)"),
-    "iterations nan": (lambda: hs.Task(0, RESNET, math.nan), "nan"),
-    "iterations '100'": (lambda: hsx.Task(0, RESNET, "100"), "'100'"),
-    "arrival nan": (lambda: hs.Task(0, RESNET, 1.0, math.nan), "nan"),
     "deadline": (lambda: hs.Task(0, RESNET, 1.0, 5.0, deadline_s=3.0), "after its arrival"),
-    "priority=-1": (lambda: hs.Task(0, RESNET, 1.0, priority=-1), "at least zero"),
     "gpus=1.5": (lambda: hsx.Task(0, RESNET, 1.0, gpus=1.5), "1.5"),
     "id 'a'": (lambda: hsx.Task("a", RESNET, 1.0), "'a'"),
     "workload text": (lambda: hsx.Task(0, "resnet50:8", 1.0), "resnet50:8"),
@@ -110,9 +96,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             ("ids from 1", lambda: [replace(task, id=task.id + 1) for task in hs.task_set(3)], "ids 1, 2, 3"),
             ("0", lambda: 0, "found 0"),
             ("4.0", lambda: 4.0, "found 4.0"),
-            ("numbers", lambda: [1, 2], "found 1 among them"),
             ("a file", lambda: "none.csv", "hs.read_tasks"),
-            ("a number as text", lambda: "20", "no quotes"),
             ("a cluster", lambda: hs.Cluster.parse(C), "Tasks come first"),
             ("frame without a column", lambda: frame().drop(columns="iterations"), "iterations"),
             ("frame with a bad cell", lambda: frame().assign(batch_size=7.5), "row 0, column batch_size: found '7.5'"),
@@ -124,9 +108,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     **{
         f"cluster {cluster!r}": (lambda cluster=cluster: hsx.plan(3, cluster), found)
         for cluster, found in (
-            ("0xT4", "found"),
-            ("", "found"),
-            ("4 T4", "4 T4"),
             ("2xRTX4091", "Did you mean 'RTX-4090'"),
             (["4xT4"], "a Cluster"),
             (5, "object of int"),
@@ -138,10 +119,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     **{
         f"policy {name!r}": (lambda name=name: hsx.run(3, C, name() if callable(name) else name), found)
         for name, found in (
-            ("morack", "Did you mean 'morak'"),
             ("HeShare:Trade-off", "Did you mean 'heshare:trade-off'"),
             ("morak(kap=0.7)", "Did you mean 'cap'"),
-            ("morak(cap=abc)", "a number"),
             ("morak(cap=-1)", "cap: found -1"),
             ("morak(cap=0.7", "parameters"),
             (3, "found 3"),
@@ -161,7 +140,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "function with two arguments": (lambda: run_function(lambda event, view: []), "3 arguments"),
     "decide returns None": (lambda: run_function(lambda *_: None), "returned None"),
     "decide returns an action": (lambda: run_function(lambda *_: Start(0, 0)), "list of actions"),
-    "decide returns tuples": (lambda: run_function(lambda *_: [(0, 0)]), "Return Start"),
     "decide starts nothing": (lambda: run_function(lambda *_: []), "waiting task"),
     "no such GPU": (lambda: run_function(lambda *_: [Start(0, 7)]), "no GPU 7"),
     "share of 0.5 %": (lambda: run_function(lambda *_: [Start(0, 0, any_type(0.5))]), "1 to 100"),
@@ -169,7 +147,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     # Comparisons
     "given tasks and load": (lambda: hs.compare(hs.task_set(3), C, "random", load="high"), "and load"),
     "given tasks and arrivals": (lambda: hs.compare(hs.task_set(3), C, "random", arrivals=[0, 1, 2]), "and arrivals"),
-    "given tasks and sizes": (lambda: hs.compare(hs.task_set(3), C, "random", batch_sizes=[16]), "and batch_sizes"),
     "metrics=[f]": (lambda: hsx.compare(2, C, "random", metrics=[len]), "by name"),
     "metric of a column": (
         lambda: hs.compare(2, C, "sjf", seeds=1, metrics={"avg_jct_s": lambda run: 1.0}),
@@ -179,7 +156,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: hsx.compare(2, C, "random", seeds=1, metrics={"x": lambda run: "1"}),
         "found str from x",
     ),
-    "n_jobs=0": (lambda: hs.compare(3, C, "random", n_jobs=0), "n_jobs: found 0"),
     "seeds=0": (lambda: hs.compare(3, C, "random", seeds=0), "seeds: found 0"),
     # Settings
     "settings": (lambda: hsx.plan(3, C, settings={"solutions": 3}), "Import Settings"),
@@ -189,7 +165,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "power limit": (lambda: hs.run(3, C, "random", power_limit=[900]), "limit_w"),
     "explore": (lambda: hsx.explore(plan().trade_off), "object of Plan"),
     "front of too few columns": (lambda: hs.problem(3, C).front(np.zeros((2, 2))), r"\(p, 3\)"),
-    "front of no result": (lambda: hs.problem(3, C).front(None), "NoneType"),
     "front of other GPUs": (lambda: hs.problem(3, C).front(np.full((1, 3), 9)), "0 to 1"),
     **{
         f"budget_s={budget!r}": (lambda budget=budget: hsx.optimise(3, C, budget_s=budget), "above zero")
@@ -200,9 +175,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         f"estimate {residents!r}": (lambda residents=residents: hsx.estimate("V100", residents), found)
         for residents, found in (
             ("resnet51:8", "Did you mean 'resnet50'"),
-            ("resnet50:8@150", "150"),
-            ("resnet50:0", "at least 1"),
-            ("resnet50:8@half", "mps_pct"),
             ([8], "found 8"),
             ([], "workloads"),
             ("resnet50:100000", "at most 32510 MiB"),
@@ -211,9 +183,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         )
     },
     "GPU": (lambda: hs.estimate("V10", "resnet50:8"), "Did you mean 'V100'"),
-    "GPU None": (lambda: hsx.estimate(None, "resnet50:8"), "found None"),
     "clock off the grid": (lambda: hs.estimate("V100", "resnet50:8", 1000), "997 and 1005"),
-    "clock text": (lambda: hsx.estimate("V100", "resnet50:8", "1000"), "MHz"),
     "precision": (lambda: hs.estimate("V100", "resnet50:8", precision="bf16"), "fp16"),
     "tf32 on Volta": (lambda: hs.estimate("V100", "resnet50:8", precision="tf32"), "tf32 on V100"),
     "power cap": (lambda: hs.estimate("V100", "resnet50:8", power_cap_w=math.nan), "power_cap_w"),
@@ -221,7 +191,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     # Notebooks and grids
     "notebook": (lambda: parameters.find(["04_comparson"]), "Did you mean '04_comparison'"),
     "output folder": (lambda: output_folders.folder_for("papper"), "Did you mean 'paper'"),
-    "field of a grid": (lambda: parse_grid({"policy": "random"}), "Did you mean 'policies'"),
 }
 
 

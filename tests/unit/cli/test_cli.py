@@ -1,4 +1,4 @@
-"""The command line: output, JSON, and one message with exit code 2 for every kind of bad input."""
+"""The command line: what commands print and write is what the library returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from heshare.cli import HELP, app
 from heshare.cli.compare_command import compare
 from heshare.cli.run_command import run
 from heshare.shared import files, plugins
-from heshare.shared.files import root
 
 RUN = CliRunner()
 SMALL = ("--cluster", "1xT4,1xA100", "--tasks", "4")
@@ -43,16 +42,11 @@ def test_estimate() -> None:
 
     document = json_of("estimate", "V100", "resnet50:16@50", "vgg19:8@50")
     estimate = hs.estimate("V100", ["resnet50:16@50", "vgg19:8@50"])
-    assert document["power_w"] == estimate.power_w
-    assert document["sm_mhz"] == estimate.sm_mhz
+    assert (document["power_w"], document["sm_mhz"]) == (estimate.power_w, estimate.sm_mhz)
     assert document["power_low_w"] < document["power_w"] < document["power_high_w"]
-
-    tasks = document["tasks"]
-    assert [(t["workload"], t["batch_size"], t["mps_pct"]) for t in tasks] == [("resnet50", 16, 50), ("vgg19", 8, 50)]
-    assert [t["time_s"] for t in tasks] == [t.time_s for t in estimate.tasks]
-    for task in tasks:
+    assert [task["time_s"] for task in document["tasks"]] == [task.time_s for task in estimate.tasks]
+    for task in document["tasks"]:
         assert task["time_low_s"] < task["time_s"] < task["time_high_s"]
-        assert 0 < task["uncertainty_inside"] < task["uncertainty"]
 
 
 def test_plan_gap() -> None:
@@ -79,21 +73,16 @@ def test_plan_files(tmp_path: Path) -> None:
     assert again["rows"] == rows, "the written tasks are the tasks that were planned"
 
 
-def test_run_rows() -> None:
-    """`run` prints a row for every task, whose times and energies add up."""
-    document = json_of("run", *SMALL, "--policy", "random")
+def test_run_rows(tmp_path: Path) -> None:
+    """`run` prints a row for every task, whose times and energies add up, and writes a timeline for Perfetto."""
+    document = json_of("run", *SMALL, "--policy", "random", "--out", str(tmp_path))
     rows = document["rows"]
     assert [row["task"] for row in rows] == [0, 1, 2, 3]
     for row in rows:
         assert row["jct_s"] == pytest.approx(row["waiting_s"] + row["execution_s"])
     assert 0 < document["energy_active_j"] <= document["energy_cluster_j"]
-
-
-def test_compare() -> None:
-    """`compare` prints a row for every policy and repetition."""
-    document = json_of("compare", *SMALL, "--policy", "random", "--policy", "sched-only", "--seeds", "2")
-    rows = document["rows"]
-    assert [row["title"] for row in rows] == ["Random", "Sched-only"] * 2
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 4
 
 
 TOYS = "predictors: 'heshare.testing.toy:ToyPredictor'\ndevices: 'heshare.testing.toy:toy_devices'\n"
@@ -127,8 +116,6 @@ def test_medians(tmp_path: Path) -> None:
     (tmp_path / "grid.yaml").write_text(f"policies: random\nseeds: 1\n{axes}{TOYS}")
     done = RUN.invoke(app, ["compare", "--grid", str(tmp_path / "grid.yaml"), "--cells", str(tmp_path / "cells")])
     assert done.exit_code == 0, done.output
-    for word in ("cluster", "tasks", "load", "start_cost_s", "1xA100", "high", "policy"):
-        assert word in done.stdout
     assert "arrivals" not in done.stdout
     assert sum(line.startswith(("1xT4 ", "1xA100 ")) for line in done.stdout.splitlines()) == 16
 
@@ -147,21 +134,6 @@ def test_shared_options() -> None:
     assert default == make_grid("random", "1xT4", 2).seeds
 
 
-def test_trace_file(tmp_path: Path) -> None:
-    """`run --out` writes a timeline for Perfetto."""
-    document = json_of("run", *SMALL, "--policy", "random", "--out", str(tmp_path))
-    trace = json.loads((tmp_path / "trace.json").read_text())
-    assert trace["otherData"]["makespan_s"] == document["makespan_s"]
-    assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 4
-
-
-def test_notebook_list() -> None:
-    """`notebook list` prints the outputs of each notebook."""
-    done = RUN.invoke(app, ["notebook", "list"])
-    assert "04_comparison" in done.stdout
-    assert "fig06_comparison" in done.stdout
-
-
 def test_doctor() -> None:
     """Its exit code says whether jobs can run on all of it."""
     done = RUN.invoke(app, ["doctor", "--json"])
@@ -172,76 +144,17 @@ def test_doctor() -> None:
     assert RUN.invoke(app, ["doctor"]).exit_code == done.exit_code
 
 
-def test_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`restore` reports that nothing is to be restored."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    done = RUN.invoke(app, ["restore"])
-    assert done.exit_code == 0
-    assert "nothing to restore" in done.stdout
+def test_doctor_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU there is no control of clocks, not even for root."""
+    from heshare.ops import probe
+    from heshare.ops.nvml.binding import NvmlError
 
+    def no_driver() -> None:
+        raise NvmlError("nvmlInit", 12, "no driver")
 
-def profile_with(column: str, value: str, folder: Path) -> Path:
-    """Write a copy of a committed profile with `value` in its second row, or with another name of a column."""
-    lines = (root() / "data/profiles/emulated/T4/profile.csv").read_text().splitlines()
-    names = lines[0].split(",")
-    if column not in names:
-        lines[0] = lines[0].replace("time_s", column, 1)
-    else:
-        cells = lines[1].split(",")
-        cells[names.index(column)] = value
-        lines[1] = ",".join(cells)
-    path = folder / "profile.csv"
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-BAD: dict[str, tuple[list[str], list[str]]] = {
-    "no grid": (["compare", "--grid", "nowhere.yaml"], ["nowhere.yaml"]),
-    "grid and load": (["compare", "--grid", "nowhere.yaml", "--load", "low"], ["grid and load"]),
-    "unknown load": (["compare", "--load", "hihg"], ["'hihg'"]),
-    "budget of no time": (["plan", "--tasks", "2", "--improved", "--budget=soon"], ["90s"]),
-    "plan of arrivals": (["plan", "--tasks", "2", "--arrivals", "miso"], ["heshare:trade-off"]),
-    "two policies": (["run", "--tasks", "2", "--policy", "random", "--policy", "morak"], ["random and morak"]),
-    "no claims": (["notebook", "claims", "--out", "OUT"], ["claims/*.json"]),
-    "unknown gpu": (["estimate", "V10", "resnet50:16"], ["'V10'", "A100"]),
-    "no cluster": (["plan", "--cluster", "four T4s"], ["four T4s", "4xT4"]),
-    "a bound alone": (["plan", "--tasks", "2", "--bound"], ["--bound", "--improved"]),
-    "a budget alone": (["plan", "--tasks", "2", "--budget", "1"], ["--budget", "--improved"]),
-    "unknown policy": (["run", "--policy", "zzz"], ["'zzz'", "heshare:trade-off"]),
-    "unknown device": (["profile", "--device", "T4", "--out", "OUT"], ["'T4'", "emulated:"]),
-    "wrong notebook parameter": (["notebook", "run", "04", "-p", "sed=1", "--out", "OUT"], ["'sed'", "'seed'"]),
-    "unknown notebook": (["notebook", "run", "99", "--out", "OUT"], ["'99'", "04_comparison"]),
-    "unknown profile": (["notebook", "run", "04", "--profile", "papr", "--out", "OUT"], ["'papr'", "paper"]),
-    "no notebook": (["notebook", "run", "--out", "OUT"], ["--group"]),
-    "trace with a hole": (["plan", "--trace", "TRACE", "--out", "OUT"], ["trace.csv", "row 3", "duration"]),
-    "no such trace": (["plan", "--trace", "nowhere.csv", "--out", "OUT"], ["nowhere.csv"]),
-    "wrong unit": (["plan", "--profiles", "UNIT", "--out", "OUT"], ["profile.csv", "time_ms", "time_s"]),
-    "negative time": (["plan", "--profiles", "NEGATIVE", "--out", "OUT"], ["profile.csv", "row 2", "time_s", "-1"]),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input(name: str, tmp_path: Path) -> None:
-    """Bad input ends with exit code 2 and one line, before anything is written."""
-    words, texts = BAD[name]
-    trace = tmp_path / "trace.csv"
-    trace.write_text("job_id,submit_time,duration_s,gpu_num\n1,2020-09-01 00:00:00,100,1\n2,2020-09-01 00:01:00,,1\n")
-    (tmp_path / "unit").mkdir()
-    (tmp_path / "negative").mkdir()
-    places = {
-        "OUT": str(tmp_path / "out"),
-        "TRACE": str(trace),
-        "UNIT": str(profile_with("time_ms", "", tmp_path / "unit")),
-        "NEGATIVE": str(profile_with("time_s", "-1", tmp_path / "negative")),
-    }
-    done = RUN.invoke(app, [places.get(word, word) for word in words])
-    assert done.exit_code == 2, done.output
-    assert done.stdout == ""
-    assert done.stderr.startswith("heshare: ")
-    assert done.stderr.count("\n") == 1
-    for text in texts:
-        assert text in done.stderr
-    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(probe, "Nvml", no_driver)
+    monkeypatch.setattr(probe, "has_sys_admin", lambda: True)
+    assert probe.probe()["clock_control"] is False
 
 
 @pytest.mark.slow
@@ -256,6 +169,18 @@ def test_claims(tmp_path: Path) -> None:
     result = RUN.invoke(app, ["notebook", "claims", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert any(line.startswith("O4 ") and line.endswith("not reproduced") for line in result.stdout.splitlines())
-    counts = result.stdout.splitlines()[-1]
-    assert counts.startswith(f"{len(paper_claims())} claims: ")
-    assert "of the HeShare paper: 1 not reproduced, " in counts
+    assert f"{len(paper_claims())} claims" in result.stdout
+
+
+def test_power_limit(tmp_path: Path) -> None:
+    """`run` and `compare` take a power limit in watts or a file, for policies and plans; a lower limit takes longer."""
+    limit = tmp_path / "limit.csv"
+    limit.write_text("time_s,limit_w\n0,160\n3600,200\n")
+    json_of("plan", *SMALL, "--out", str(tmp_path))
+    plan = str(tmp_path / "plan-trade-off.json")
+    assert json_of("run", "--plan", plan, "--power-limit", str(limit))["policy"].startswith("plan within 160 to 200 W")
+
+    words = ("compare", *SMALL, "--policy", "fifo", "--seeds", "1")
+    free, limited = json_of(*words)["rows"], json_of(*words, "--power-limit", "160")["rows"]
+    assert limited[0]["avg_jct_s"] > free[0]["avg_jct_s"]
+    assert limited[0]["policy"] == free[0]["policy"] == "fifo"

@@ -46,15 +46,8 @@ def test_every_name() -> None:
     assert {*catalogue.models(), "eaco_resnet50-train"} <= {row["name"] for row in rows_of("workloads")}
 
 
-def test_unknown_list() -> None:
-    """Another kind of list is refused."""
-    done = RUN.invoke(app, ["list", "policy"])
-    assert done.exit_code == 2
-    assert "policies" in done.output
-
-
-def test_completion() -> None:
-    """Completion offers the names that begin with what was typed."""
+def test_completion(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Completion offers the names that begin with what was typed; without a checkout no notebook."""
     assert options.policy_names("mor") == ["morak", "morak:heshare-placement"]
     assert options.gpu_names("v1") == ["V100", "V100-SXM2"]
     assert options.clusters("4xT4,2xV1") == ["4xT4,2xV100", "4xT4,2xV100-SXM2"]
@@ -62,9 +55,6 @@ def test_completion() -> None:
     assert options.model_names("gpt2") == ["gpt2"]
     assert options.notebook_names("05") == ["05_search"]
 
-
-def test_no_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a checkout no notebook is offered."""
     monkeypatch.delenv("HESHARE_ROOT", raising=False)
     monkeypatch.setattr(files, "PACKAGE", tmp_path / "heshare")
     assert options.notebook_names("0") == []

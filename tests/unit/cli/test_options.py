@@ -1,4 +1,4 @@
-"""Options that mean the same in every command; outputs checked before the work; errors as JSON; progress."""
+"""Errors of every command: full disks, JSON, Ctrl-C; progress bars of commands, notebooks and the library."""
 
 from __future__ import annotations
 
@@ -27,33 +27,6 @@ TASKS = [Task(number, Workload("resnet50", 8), 1000) for number in range(2)]
 SMALL = ("--cluster", "1xT4", "--tasks", "2")
 
 
-def refused(*words: str) -> str:
-    """Return the one message of a command that exits with 2."""
-    done = RUN.invoke(app, list(words))
-    assert done.exit_code == 2, done.output
-    assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [
-        (("run", *SMALL, "--out", "FILE"), "--out"),
-        (("compare", *SMALL, "--cells", "FILE"), "--cells"),
-        (("profile", "--device", "emulated:T4", "--out", "FILE"), "--out"),
-        (("notebook", "run", "01", "--out", "FILE/x"), "--out"),
-        (("live", "--work", "FILE"), "--work"),
-    ],
-)
-def test_unwritable_outputs(words: tuple[str, ...], option: str, tmp_path: Path) -> None:
-    """Outputs that cannot be written are refused before the work."""
-    file = tmp_path / "file"
-    file.touch()
-    message = refused(*(word.replace("FILE", str(file)) for word in words))
-    assert f"{option}: found {file}" in message
-    assert list(tmp_path.iterdir()) == [file]
-
-
 def test_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An error of the file system is one message."""
 
@@ -72,7 +45,8 @@ def test_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (("estimate", "V10", "resnet50:8"), "InputError", ("action", "Did you mean 'V100'?")),
         (("plan", *SMALL, "--arrivals", "miso"), "InputError", ("column", "arrival_s")),
         (("plan", "--seed", "x"), "UsageError", None),
-        (("nonsense",), "UsageError", None),
+        (("compare", *SMALL, "--policy", "random", "--seeds", "999999999999"), "UsageError", None),
+        (("profile", "--device", "emulated:T4", "--dry-run", "\udcff"), "UsageError", None),
     ],
 )
 def test_json_errors(words: tuple[str, ...], kind: str, part: tuple[str, str] | None) -> None:
@@ -97,31 +71,6 @@ def test_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.exit_code == 130
     assert "interrupted" in done.stderr
     assert done.stdout == ""
-
-
-def test_doctor_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU there is no control of clocks."""
-    from heshare.ops import probe
-    from heshare.ops.nvml.binding import NvmlError
-
-    def no_driver() -> None:
-        raise NvmlError("nvmlInit", 12, "no driver")
-
-    monkeypatch.setattr(probe, "Nvml", no_driver)
-    monkeypatch.setattr(probe, "has_sys_admin", lambda: True)
-    assert probe.probe()["clock_control"] is False
-
-
-def test_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    """A bar counts to the number of steps."""
-    with bar("plan", "generation", True) as update:
-        assert capsys.readouterr().err.strip() == "plan"
-        for done in (1, 2, 3):
-            update(done, 3)
-    assert "3/3" in capsys.readouterr().err
-    with bar("plan", "generation", False) as update:
-        update(1, 3)
-    assert capsys.readouterr().err == ""
 
 
 def test_notebook_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_durations(text: str, duration_s: float) -> None:
     assert parse_duration_s(text) == duration_s
 
 
-@pytest.mark.parametrize("text", ["", "0m", "-5m", "15 minutes", "1e3"])
+@pytest.mark.parametrize("text", ["", "-5m", "15 minutes", "1e3"])
 def test_wrong_durations(text: str) -> None:
     """Other forms of a duration are refused."""
     with pytest.raises(InputError, match="such as 90s, 15m or 2h"):
@@ -49,17 +49,6 @@ def test_recorded_again(tmp_path: Path) -> None:
         tables.append((tmp_path / "T4" / "profile.csv").read_bytes())
     assert tables[0] == tables[1]
     assert tables[0].count(b"\n") > 5
-
-
-def test_kernels_refused(tmp_path: Path) -> None:
-    """Kernel traces need a live GPU and known workloads."""
-    for device, more in (("emulated:A100", []), ("nvml:0", ["--workload", "resnet999"])):
-        words = ["profile", "--kernels", "only", "--device", device, "--out", str(tmp_path), *more]
-        result = CliRunner().invoke(app, words)
-        assert result.exit_code == 2
-        assert result.stderr.startswith("heshare: ")
-        assert result.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_kernels_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,14 +79,6 @@ def test_calibrate_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert written == [tmp_path / gpu / "profile.csv" for gpu in ("T4", "V100", "A100")]
     manifest = json.loads(written[0].with_name("manifest.json").read_text(encoding="utf-8"))
     assert manifest["command"] == "heshare calibrate --profiles"
-
-
-@pytest.mark.parametrize("words", [("--noise-of", "H100"), ("--out", "somewhere")])
-def test_profile_options_alone(words: tuple[str, str]) -> None:
-    """Options of `--profiles` need it."""
-    done = CliRunner().invoke(app, ["calibrate", *words])
-    assert done.exit_code == 2
-    assert f"{words[0]} without --profiles" in done.stderr
 
 
 def test_calibrate_tables(monkeypatch: pytest.MonkeyPatch) -> None:

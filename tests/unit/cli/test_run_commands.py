@@ -44,23 +44,8 @@ def test_trace_file(tmp_path: Path) -> None:
     assert "read from a file" in errors
 
 
-@pytest.mark.parametrize("text", ["venus:", "venus:many", "venus:3@half", "venus:0"])
-def test_wrong_forms(text: str) -> None:
-    """Another form of `venus:` is refused."""
-    code, _, errors = call("--tasks", text)
-    assert code == 2
-    assert errors.count("\n") == 1
-
-
 @pytest.mark.parametrize(
-    "words",
-    [
-        "status my-run",
-        "report my-run",
-        "run jobs.yaml",
-        "run --resume my-run",
-        "run --tasks 4 --devices=nvml",
-    ],
+    "words", ["status my-run", "report my-run", "run --resume my-run", "run --tasks 4 --devices=nvml"]
 )
 def test_former_commands(words: str) -> None:
     """Former spellings of runs on real GPUs name the command of today."""

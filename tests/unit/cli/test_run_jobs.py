@@ -85,26 +85,6 @@ def test_bad_jobs(tmp_path, devices, old, new, message):
     assert message in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--devices", "nvml"], "neither a file of jobs nor --resume"),
-        (["jobs.yaml", "--resume", "x"], "both a file of jobs and --resume"),
-        (["jobs.yaml", "--devices", "cuda"], "--devices 'cuda'"),
-        (["jobs.yaml", "--devices", "emulated"], "heshare run --tasks"),
-        (["none.yaml"], "no such file"),
-        (["--resume", "nowhere"], "no journal of a run"),
-    ],
-)
-def test_excluding_options(tmp_path, monkeypatch, words, message):
-    """Options that exclude each other are refused."""
-    monkeypatch.chdir(tmp_path)
-    done = RUN.invoke(app, ["jobs", "run", *words])
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_restore(tmp_path, monkeypatch):
     """`restore` ends the processes of a run that was killed."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

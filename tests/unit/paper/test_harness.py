@@ -12,14 +12,6 @@ from heshare.paper.harness import ENERGY, JCT, Setting
 SMALL = Setting(cluster="1xT4,1xA100", tasks=3)
 
 
-def test_vary() -> None:
-    """Vary has every combination."""
-    both = harness.vary(SMALL, tasks=[3, 4], durations=["helios", "equal"])
-    assert [(each.tasks, each.durations) for each in both] == [
-        (3, "helios"), (3, "equal"), (4, "helios"), (4, "equal")
-    ]  # fmt: skip
-
-
 def test_same_tasks() -> None:
     """Every system of a repetition gets the tasks of that repetition."""
     runs = harness.run(SMALL, {"Random": "random", "SJF": "sjf"}, seeds=2, seed=5)

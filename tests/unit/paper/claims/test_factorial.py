@@ -37,7 +37,6 @@ def verdict(
     ("key", "near"),
     [
         (H1, [EQUAL, EQUAL | LIGHT]),
-        (H1, [SMALL, SMALL | OTHER_T4]),
         (H3, [EQUAL, EQUAL | AT_ONCE]),
         (EN_OPT, [OTHER_T4, OTHER_T4 | EQUAL]),
         (H1, [SMALL, {SIZES: "4"}]),
@@ -53,7 +52,6 @@ def test_undetermined(key: tuple[str, str], near: list[Mapping[str, str]]) -> No
     ("key", "near"),
     [
         (H1, []),
-        (H1, [EQUAL]),
         (H1, [EQUAL, OTHER_T4, LIGHT, SMALL]),
         (H1, [EQUAL, OTHER_T4 | LIGHT]),
         (H1, [EQUAL, EQUAL | AT_ONCE]),

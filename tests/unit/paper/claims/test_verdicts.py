@@ -14,9 +14,7 @@ from heshare.paper.claims.verdicts import (
     DIRECTION,
     EXCEEDS,
     FAILED,
-    INSIDE,
     LARGER,
-    OUTSIDE,
     REPRODUCED,
     SMALLER,
     VERDICTS,
@@ -74,9 +72,7 @@ _PAPER = {"reduction": (-26, -13), "ratio": (1.3, 3.4), "floor": (3.4, 5), "limi
     st.integers(1, 12),
     st.integers(0, 12),
 )
-def test_wider_or_fewer_never_better(
-    kind: str, times: float, sizes: tuple[float, float, float, float], n: int, fewer: int
-) -> None:
+def test_wider_or_fewer(kind: str, times: float, sizes: tuple[float, float, float, float], n: int, fewer: int) -> None:
     """Neither a wider interval nor fewer draws make a verdict better."""
     paper = _PAPER.get(kind, (3.1, 20))
     below, above, *wider = (abs(paper[0]) * size for size in sizes)
@@ -113,15 +109,12 @@ def test_near() -> None:
     one = claim("reduction", -20)
     assert [is_near(one, value) for value in (-15, -25, -14.9, -25.1, 20, math.nan)] == [True, True] + [False] * 4
     assert not is_near(claim("ratio", 1.4), 1.6)
-    assert INSIDE in VERDICTS
-    assert OUTSIDE in VERDICTS
 
 
-def test_paper_claims_has_every_claim() -> None:
-    ids = list(dict.fromkeys(key[0] for key in paper_claims()))
-    wanted = "M1 M2 M3 M4 M5 M6 M7 M8 P1 P2 P3 P4 P5 H1 H2 H3 H4 H5 H6 S1 S2 S3 G1 G2 G3 G4 G5 G6 O1 O2 O3 O4 O5 O6 O7"
-    others = "E1 E2 W1 F1 F2 X1 X2 R1 R2 R3 R4 U1 U2 U3 U4 U5"
-    assert ids == [*wanted.split(), *others.split()]
+def test_paper_claims() -> None:
+    """The table of claims has the paper's groups in its order, and a number for each claim but orderings and leads."""
+    groups = dict.fromkeys(id[0] for id, _ in paper_claims())
+    assert "".join(groups) == "MPHSGOEWFXRU"
     for row in paper_claims().values():
         assert row.kind in KINDS
         assert math.isnan(row.value) == (row.kind in ("ordering", "lead"))

@@ -12,7 +12,6 @@ from heshare.paper import harness
 from heshare.paper.harness import ENERGY, JCT
 from heshare.paper.studies import best_settings
 from heshare.policies import registry
-from heshare.shared.errors import InputError
 
 
 @pytest.mark.parametrize("study", list(best_settings.STUDIES))
@@ -63,9 +62,3 @@ def test_least_product(monkeypatch: pytest.MonkeyPatch) -> None:
     best = own.loc[["srtf(ceiling=0.8)"], ["energy_mj", "avg_jct_s"]]
     assert best.to_numpy() == pytest.approx(np.array([[6.0, 0.5]]))
     assert set(best_settings.RIVALS) <= set(found["system"])
-
-
-def test_unknown_study() -> None:
-    """An unknown study is refused."""
-    with pytest.raises(InputError, match="benchmarks/settings"):
-        best_settings.chosen("none")

@@ -10,7 +10,7 @@ import pytest
 from heshare.paper.claims.factorial import AXES, SHIPPED
 from heshare.paper.claims.fig6_numbers import NUMBERS
 from heshare.paper.claims.paper_claims import paper_claims
-from heshare.paper.harness import ENERGY, JCT, Setting
+from heshare.paper.harness import ENERGY, JCT
 from heshare.paper.studies import factorial_cells
 
 QUEUEING = {
@@ -81,14 +81,7 @@ def test_effects(runs: pd.DataFrame) -> None:
 
 
 def test_h5(runs: pd.DataFrame) -> None:
-    """H5 needs Random to be the worst."""
+    """H5 holds only where Random is the worst."""
     found = factorial_cells.h5_holds(runs, QUEUEING, THROTTLE).set_index(["queueing", "throttle"])["h5"]
     assert found["queueing", "cap 0.8, limit 1.5"].all()
     assert not found["all at once", "cap 0.8, limit 1.5"].any()
-
-
-def test_settings(runs: pd.DataFrame) -> None:
-    """Cells of one setting have one set of runs."""
-    found = factorial_cells.counts(factorial_cells.cells(runs, QUEUEING, THROTTLE))
-    settings = factorial_cells.settings_of(found, Setting())
-    assert set(settings) == {Setting(), Setting(durations="equal")}

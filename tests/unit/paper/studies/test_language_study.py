@@ -11,7 +11,6 @@ from heshare.paper.studies import language_study
 from heshare.paper.studies.language_study import Serving
 from heshare.running.requests import decode_tasks, draw_requests, request_times
 from heshare.running.result import Run
-from heshare.shared.errors import InputError
 
 SERVING = Serving(
     model="llama3_8b",
@@ -30,12 +29,18 @@ def _spans(run: Run) -> pd.DataFrame:
     return run.intervals.groupby("task").agg(start_s=("start_s", "min"), end_s=("end_s", "max"))
 
 
-@pytest.mark.parametrize("policy", ["fifo", "morak"])
-def test_row_from_timelines(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Latencies, energy and JCT of a row follow from the timelines of its runs."""
-    done: list[Run] = []
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """The runs that a study makes."""
+    made: list[Run] = []
     kept = language_study._run
-    monkeypatch.setattr(language_study, "_run", lambda *given: done.append(kept(*given)) or done[-1])
+    monkeypatch.setattr(language_study, "_run", lambda *given: made.append(kept(*given)) or made[-1])
+    return made
+
+
+@pytest.mark.parametrize("policy", ["fifo", "morak"])
+def test_row_from_timelines(policy: str, done: list[Run]) -> None:
+    """Latencies, energy and JCT of a row follow from the timelines of its runs."""
     row = language_study.serve(SERVING, [2], {"one": policy}, seeds=1).iloc[0]
     prefill, decode = done
     prompts = [task for task in prefill.tasks if task.workload.model == "llama3_8b_prefill"]
@@ -64,13 +69,8 @@ def test_row_from_timelines(policy: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert row["image_jct_s"] == pytest.approx(np.mean(images_s))
 
 
-def test_energy_of_token(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_energy_of_token(done: list[Run]) -> None:
     """Energy of a token is that of the segments in which the language model runs."""
-    done: list[Run] = []
-    kept = language_study._run
-    monkeypatch.setattr(language_study, "_run", lambda *given: done.append(kept(*given)) or done[-1])
     row = language_study.serve(SERVING, [1], {"one": "fifo"}, seeds=1).iloc[0]
     tokens = sum(one.output_tokens for one in draw_requests(6, 2.0, rng=Repetition(0, 0).rng(TASKS)))
     language_j = 0.0
@@ -80,20 +80,3 @@ def test_energy_of_token(
             inside = (own["start_s"] <= part.start_s) & (own["end_s"] >= part.end_s) & (own["gpu"] == part.gpu)
             language_j += part.power_w * (part.end_s - part.start_s) * bool(inside.any())
     assert row["token_j"] == pytest.approx(language_j / tokens, rel=1e-6)
-
-
-def test_no_image_tasks() -> None:
-    """No image tasks are refused."""
-    with pytest.raises(InputError, match="at least 1"):
-        language_study.serve(SERVING, [0], {"one": "fifo"}, seeds=1)
-
-
-def test_worth() -> None:
-    """Worth is the change against one task at a time."""
-    rows = [
-        {"repetition": number, "images": 4, "title": title, **dict.fromkeys(language_study.MEASURES, value)}
-        for number in range(6)
-        for title, value in (("X", 9.0 + number / 10), ("X" + language_study.ALONE, 10.0))
-    ]
-    found = language_study.worth(pd.DataFrame(rows), ["X"]).set_index("metric").loc["ttft_s"]
-    assert (found["change_pct"], found["low_pct"], found["high_pct"]) == pytest.approx((-7.5, -10.0, -5.0))

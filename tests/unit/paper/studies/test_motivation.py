@@ -14,16 +14,6 @@ def alone() -> pd.DataFrame:
     return motivation.solo(batch_sizes=[1, 8])
 
 
-def test_by_weight(alone: pd.DataFrame) -> None:
-    """Rows are in order of load class, then of time."""
-    drawn = motivation.by_weight(alone[alone["batch_size"] == 8])
-    assert len(drawn) == 15 * 3
-    rows = drawn[drawn["gpu"] == "T4"]
-    assert rows["load"].drop_duplicates().tolist() == ["low", "medium", "high"]
-    for _, part in rows.groupby("load"):
-        assert part["time_s"].is_monotonic_increasing
-
-
 def test_ratios_between_gpus(alone: pd.DataFrame) -> None:
     """Ratios follow from the rows of their workload and size."""
     ratios = motivation.ratios_between_gpus(alone).set_index(["workload", "batch_size"])

@@ -9,8 +9,7 @@ from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 import heshare as hs
 from heshare.lab.plus.heshare_plus import SearchSettings
-from heshare.lab.plus.lower_bound import Bound, bound_along
-from heshare.prediction.load import load_predictor
+from heshare.lab.plus.lower_bound import Bound
 from heshare.scheduling.front import Front
 from heshare.world.cluster import Cluster
 
@@ -54,19 +53,3 @@ def test_bound_points(fronts: dict[str, Front]) -> None:
     assert envelope["gap_pct"].isna().all()
     plans = points[points["series"] == "HeShare"]
     assert plans["gap_pct"].tolist() == pytest.approx(bound.gap_pct(plan.objectives))
-
-
-def test_panels(fronts: dict[str, Front]) -> None:
-    """Panels draw a line for each front and the bound."""
-    import matplotlib.pyplot as plt
-
-    from heshare.paper.studies import optimality_gap
-
-    bound = bound_along(fronts["HeShare+"], load_predictor(), tolerance=1e-3)
-    points = optimality_gap.bound_points(fronts, bound)
-    figure, axes = plt.subplots(1, 2)
-    optimality_gap.front_panel(axes[0], points)
-    optimality_gap.gap_panel(axes[1], points)
-    assert [line.get_label() for line in axes[0].lines] == ["HeShare", "HeShare+", optimality_gap.BOUND]
-    assert [line.get_label() for line in axes[1].lines] == ["HeShare", "HeShare+"]
-    plt.close(figure)

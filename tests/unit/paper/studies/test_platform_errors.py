@@ -15,9 +15,7 @@ COVERAGE = pd.DataFrame(
     ("test", "kind"),
     [
         ("cnn fp32, a GPU left out, features only", "GPU or network never measured"),
-        ("A100 training in MIG instances, a second laboratory", "MIG instances, trainings, frameworks"),
         ("RTX-3080-Ti under MPS, power, a network left out", "power"),
-        ("A100 two processes at other batch sizes, a workload left out", "tasks together"),
         ("RTX-3080-Ti under MPS, time, a network left out", "MPS percentage"),
     ],
 )

@@ -17,7 +17,6 @@ from heshare.scheduling.operators import random_reset, random_schemes
 from heshare.scheduling.pareto import non_dominated
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray, IntArray
-from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 
 TOY = Toy(demand=DEMANDS)
@@ -79,12 +78,6 @@ def test_only_gpus_that_fit(name: str, rng: np.random.Generator) -> None:
     assert fits[np.arange(12), schemes.gpus].all()
 
 
-def test_unknown_search(instance: Instance) -> None:
-    """An unknown search is refused with the known ones."""
-    with pytest.raises(InputError, match="nsga2"):
-        found("nsga9", instance, np.random.default_rng(1), 50)
-
-
 def test_genetic_checkpoints(instance: Instance) -> None:
     """Genetic checkpoints end with the result of the search."""
     settings = Settings(generations=30)
@@ -92,13 +85,6 @@ def test_genetic_checkpoints(instance: Instance) -> None:
     complete = search(instance, settings, np.random.default_rng(3))
     assert [checkpoint.schemes.evaluations for checkpoint in checkpoints] == [500, 1500]
     assert checkpoints[-1].schemes.gpus.tobytes() == complete.gpus.tobytes()
-
-
-def test_greedy_scale(instance: Instance) -> None:
-    """The scale goes from the least energy to something worse."""
-    best, worst = pymoo_searches.greedy_scale(instance)
-    assert (best < worst).all()
-    assert best[0] == pytest.approx(instance.best_j.sum())
 
 
 def test_batched_moead(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,14 +108,3 @@ def test_modelled_utilisations(h100: Recording) -> None:
     blind = replace(h100, table=h100.table.assign(l2_util_pct=np.nan))
     (found,) = recorded_gpus.samples([blind], 4)
     assert not np.isnan(found.features()).any()
-
-
-def test_inventory(h100: Recording) -> None:
-    """The inventory has a row that says how to record a GPU where none was measured."""
-    emulated = h100.table.assign(provenance="emulated")
-    found = recorded_gpus.inventory([emulated])
-    assert found["gpu"].tolist() == ["H100", "none"]
-    assert recordings.COMMAND in found["note"].iloc[1]
-    assert found["rows"].tolist() == [len(emulated), 0]
-    both = recorded_gpus.inventory([emulated, h100.table])
-    assert both["provenance"].tolist() == ["emulated", "measured"]

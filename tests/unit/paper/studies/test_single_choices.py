@@ -9,7 +9,7 @@ import pytest
 
 from heshare.paper.harness import NEVER_WRONG, Setting
 from heshare.paper.studies import platforms, single_choices
-from heshare.paper.studies.single_choices import SHIPPED, Choice
+from heshare.paper.studies.single_choices import Choice
 
 SYSTEMS = {
     "Random": "random",
@@ -53,14 +53,3 @@ def test_section_2() -> None:
     assert other["M2"] == pytest.approx(2.5)
     assert other["M7"] == usual["M7"]
     assert single_choices.section_2(replace(SETTING, batch_sizes=(8,))).set_index("id")["value"].equals(usual)
-
-
-def test_table_for_readers(table: pd.DataFrame) -> None:
-    """The table for readers has a row for each choice; a choice of a policy moves no number of Section II."""
-    shown = single_choices.by_choice(table)
-    assert shown["choice"].tolist() == [SHIPPED, "predictor", "Morak's cap", "precision"]
-    assert shown.loc[0, "M2"] != ""
-    assert shown.loc[2, "M2"] == ""
-
-    of_section_2 = table[table["id"].str.startswith("M")]
-    assert set(of_section_2["axis"]) == {SHIPPED, "precision"}

@@ -9,7 +9,6 @@ from heshare.devices.task_sizes import draw as recipe
 from heshare.devices.task_sizes import time_alone_s
 from heshare.paper.studies import task_draws
 from heshare.paper.studies.task_draws import BURST, BURSTS, EQUAL, HEAVY, HELIOS, WITHOUT_GPT2
-from heshare.shared.errors import InputError
 from heshare.world.task import Task
 from heshare.world.task_set import helios_durations_s
 
@@ -54,9 +53,3 @@ def test_without_gpt2() -> None:
     assert {"gpt2"} <= {task.workload.model for task in usual()}
     assert "gpt2" not in {task.workload.model for task in found}
     assert [alone_s(task) for task in found] == pytest.approx([alone_s(task) for task in usual()])
-
-
-def test_unknown_kind() -> None:
-    """An unknown kind is refused."""
-    with pytest.raises(InputError, match="durations"):
-        task_draws.draw("small", 2, rng=np.random.default_rng(0))
