@@ -129,7 +129,7 @@ def test_suspect_alone(doubles):
     """A job that may have failed its co-runners runs alone; they are charged no attempt."""
     once = 'if [ "$HESHARE_ATTEMPT" = 1 ]; then sleep {}; exit 1; fi; sleep 0.1'
     suspect = job("suspect", "sh", "-c", once.format(0.2), retries=1)
-    assert doubles.run(jobs_of(suspect, job("corunner", "sh", "-c", once.format(0.4), count=2))).complete
+    assert doubles.run(jobs_of(suspect, job("corunner", "sh", "-c", once.format(1.5), count=2))).complete
     ends = ends_of(doubles)
     last = {end["job"]: end for end in ends}
     assert all(last["suspect"]["start_s"] >= last[f"corunner-{index}"]["end_s"] for index in range(2))
