@@ -25,6 +25,7 @@ from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError
 from heshare.ops.jobs import run_status
+from heshare.ops.jobs.entries import Entry
 from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.jobs.report import RunReport
 from heshare.policies.policy import SetClock, Traits
@@ -77,11 +78,11 @@ def spec(name: str, folder: Path, *, retries: int = 0, timeout_s: float | None =
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run showed: the invariants that were violated, all that happened, and the number of sessions."""
+    """What a run showed: the invariants that were violated, all that happened, and its journal."""
 
     violations: list[str]
     history: list[str]
-    sessions: int
+    entries: list[Entry]
 
     @property
     def digest(self) -> str:
@@ -130,7 +131,7 @@ class Simulation:
                 self._session(plan)
             self.invariants.at_the_end()
             self._restore_late()
-        return Outcome(self.machine.violations, self.machine.history, self._sessions)
+        return Outcome(self.machine.violations, self.machine.history, self.invariants.entries())
 
     def _session(self, plan: SessionPlan) -> None:
         machine, invariants = self.machine, self.invariants

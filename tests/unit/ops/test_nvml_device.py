@@ -159,7 +159,7 @@ def test_worker_fails(fake: FakeNvml, failure: str) -> None:
             ):
                 device.start(0, MOBILENET, 100)
         assert device.read().residents == {}
-    assert all(worker._process.returncode is not None for worker in launcher.started)
+    assert all(worker.stopped for worker in launcher.started)
 
 
 def test_set_clock(doubles) -> None:

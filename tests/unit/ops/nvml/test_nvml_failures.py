@@ -128,7 +128,7 @@ def test_read_failure(fake: FakeNvml) -> None:
         fake.fail("nvmlDeviceGetClockInfo", 15)
         with pytest.raises(NvmlError, match="NVML code 15"):
             device.read()
-    assert all(worker._process.returncode is not None for worker in launcher.started)
+    assert all(worker.stopped for worker in launcher.started)
     assert fake.get("open") == 0
 
 

@@ -149,7 +149,7 @@ def test_all_or_none(fake: FakeNvml) -> None:
         with pytest.raises(DeviceError, match="out of memory"):
             device.start_together(wanted)
         assert device.read().residents == {}
-    assert all(worker._process.returncode is not None for worker in toys.started)
+    assert all(worker.stopped for worker in toys.started)
     toys = ToyLauncher()
     with NvmlDevice(0, toys) as device:
         with pytest.raises(DeviceError, match="without MPS"):
