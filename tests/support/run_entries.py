@@ -28,10 +28,28 @@ from heshare.world.workload import Workload
 GPU = SessionGpu("GPU-0", "T4", "210-1410")
 
 
+def spec_of(name: str = "a", **more: Any) -> JobSpec:
+    """Return the entry of a job, by default a command that is never started."""
+    settings: dict[str, Any] = {
+        "command": ("true",),
+        "workload": Workload("resnet50", 8),
+        "iterations": 10.0,
+        "expected_time_s": None,
+        "count": 1,
+        "timeout_s": None,
+        "retries": 0,
+        "memory_mib": 500.0,
+        "directory": Path("/"),
+        "environment": (),
+        "arrival_s": 0.0,
+        "row": 2,
+    }
+    return JobSpec(name, **{**settings, **more})
+
+
 def run_of(count: int = 3, *, version: str = __version__, **more: Any) -> Run:
     """Return the description of a run of copies of a job called `a`."""
-    spec = JobSpec("a", ("true",), Workload("resnet50", 8), 10.0, None, count, None, 0, 500.0, Path("/"), (), 0.0, 2)
-    return Run("random", (spec,), version, **more)
+    return Run("random", (spec_of(count=count),), version, **more)
 
 
 def session(at: float = 1000.0, gpus: int = 1, counters_j: Sequence[float | None] = (), **more: Any) -> Session:
