@@ -251,10 +251,13 @@ def test_doctor_failures(fake: FakeNvml) -> None:
 @pytest.mark.parametrize(
     ("figure", "value", "found"),
     [
-        ("count", 0, "not found"), ("mig", 1, "MIG"), ("compute_mode", 2, "prohibited"), ("compute_mode", 3, "without MPS"),
+        ("count", 0, "GPU 0"),
+        ("mig", 1, "MIG"),
+        ("compute_mode", 2, "prohibited"),
+        ("compute_mode", 3, "without MPS"),
         ("remap_failed", 1, "could not be remapped"),
     ],
-)  # fmt: skip
+)
 def test_obstacles(fake: FakeNvml, tmp_path, monkeypatch, figure, value, found) -> None:
     """A GPU that cannot be used is refused, and `doctor` exits with 1."""
     monkeypatch.setenv("PATH", str(tmp_path))
