@@ -85,14 +85,6 @@ def test_pause():
     assert (job.iterations, job.energy_j, job.lost_j, job.execution_s) == (4.0, 5.0, 7.0, 2.0)
 
 
-def test_lost_gpu():
-    """A lost GPU has no power and no clock."""
-    state = begin()
-    state.add(sampled(1.0, Account(10.0, 10.0, state="lost", requested_mhz=900)))
-    account = state.gpus[0].account
-    assert (account.state, account.power_w, account.sm_mhz) == ("lost", None, None)
-
-
 def test_first_action():
     """The first action has the accounts before it: energy until then is no job's work."""
     state = begin()
@@ -104,13 +96,21 @@ def test_first_action():
     assert (decision.t, [account.energy_j for account in accounts]) == (2.0, [10.0])
 
 
-def test_notes():
-    """Notes are kept by session."""
+def test_sessions():
+    """Notes are kept by session, and a run that was refused has no time; a lost GPU has no power and no clock."""
+    refused = state_of(run_of(2))
+    assert math.isnan(refused.started_s)
+    assert math.isnan(refused.at)
+    assert refused.counts()["waiting"] == 2
+
     state = begin()
     state.add(Note("one"))
     state.add(session(2000.0))
     state.add(Note("two"))
     assert [[note.text for note in one.notes] for one in state.sessions] == [["one"], ["two"]]
+    state.add(sampled(1.0, Account(10.0, 10.0, state="lost", requested_mhz=900)))
+    account = state.gpus[0].account
+    assert (account.state, account.power_w, account.sm_mhz) == ("lost", None, None)
 
 
 @pytest.mark.parametrize("entry", [ended("a-9"), ended("a-0", gpu=9), started("a-9"), sampled(0.0)])
@@ -119,11 +119,3 @@ def test_misfit(entry):
     state = begin()
     with pytest.raises((LookupError, ValueError)):
         state.add(entry)
-
-
-def test_no_session():
-    """The state of a run that was refused has no time."""
-    state = state_of(run_of(2))
-    assert math.isnan(state.started_s)
-    assert math.isnan(state.at)
-    assert state.counts()["waiting"] == 2
