@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 from heshare.ops.workers.launcher import Launcher
 from heshare.world.workload import Workload
 
 
 class ToyWorker:
-    """A worker that completes an iteration every `period_s` from `go` on."""
+    """A worker that completes an iteration every `period_s` from `go` on; `how` is a failure of `ToyLauncher`."""
 
     pid = 0
 
-    def __init__(self, period_s: float, iterations: float | None, how: str) -> None:
-        self._period_s, self._how = period_s, how
+    def __init__(
+        self,
+        period_s: float,
+        iterations: float | None,
+        how: str = "",
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._period_s, self._how, self._now_s = period_s, how, now_s
         self._wanted = math.inf if iterations is None else iterations
         self._begun_s = math.inf
         self.ready = self.stopped = False
@@ -27,7 +34,7 @@ class ToyWorker:
         return self.done >= self._wanted
 
     def go(self) -> None:
-        self._begun_s = min(self._begun_s, time.monotonic())
+        self._begun_s = min(self._begun_s, self._now_s())
 
     def poll(self) -> None:
         if self.stopped or self.failure is not None:
@@ -36,8 +43,9 @@ class ToyWorker:
             self.failure = "out of memory"
         self.ready = self._how in ("", "crashes")
 
-        passed_s = max(0.0, time.monotonic() - self._begun_s)
-        self.done = min(float(passed_s // self._period_s), self._wanted) if self.ready else 0.0
+        passed_s = max(0.0, self._now_s() - self._begun_s)
+        whole = float((passed_s + 1e-9) // self._period_s)
+        self.done = min(whole, self._wanted) if self.ready else 0.0
         if self._how == "crashes" and self.done >= 5.0:
             self.done, self.failure = 5.0, "device-side assert"
         if self.done > 0.0:

@@ -103,7 +103,7 @@ BAD = [
     (b"jobs: \xff\xfe", None, "not UTF-8"),
     (b"jobs: \x00", None, "characters"),
     ("a" * (5 << 20), None, "more than 4 MiB"),
-    ("x: &a [z, z]\n" + "".join(f"x{i}: &b{i} [*a, *a]\n" for i in range(50)) + "jobs: *a", None, ""),
+    ("x: &a [z, z]\n" + "".join(f"x{i}: &b{i} [*a, *a]\n" for i in range(50)) + "jobs: *a", 1, "the key 'x'"),
 ]  # fmt: skip
 
 
