@@ -1,4 +1,4 @@
-"""The device contract on a live device: the real binding over the stand-in library, toy processes under a toy MPS."""
+"""The device contract on a live device: the real binding, over stand-ins for the NVML library, MPS and workers."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ class TestNvmlDevice(DeviceContract):
         fake = FakeNvml(folder / "lib" / SONAME, pynvml)
         fake.reset()
         mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
-        with NvmlDevice(
-            0, ToyLauncher(environment=mps.environment), mps=mps, allow_clocks=True, mps_clients=5
-        ) as device:
+        with NvmlDevice(0, ToyLauncher(), mps=mps, allow_clocks=True, mps_clients=5) as device:
             yield device
         fake.close()
         assert fake.get("samples") == 0

@@ -26,7 +26,7 @@ from heshare.ops.executor.run_observer import JournalingObserver
 from heshare.ops.jobs import run_journal, run_status
 from heshare.ops.jobs.run_state import MPS_ENDED, GpuState, RunState
 from heshare.ops.nvml import energy_account
-from heshare.ops.nvml.binding import GpuLostError, NvmlError
+from heshare.ops.nvml.binding import NvmlError
 from heshare.ops.nvml.card_sampler import CardSampler
 from heshare.ops.nvml.reader_process import value_of
 from heshare.ops.state.run_state_file import RunStateFile
@@ -44,41 +44,26 @@ NOT_SIMULATED = {
 """Faults of what a simulation replaces, and the tests over real processes that find them."""
 
 
-@contextmanager
-def both(one: Any, other: Any) -> Iterator[None]:
-    with one, other:
-        yield
-
-
 def _nothing(*_: object, **__: object) -> None:
     """Do nothing."""
 
 
-# Locks, signals and the end of a run.
+def _replaced(owner: Any, name: str, by: Any = _nothing) -> Callable[[], Any]:
+    """Return a fault that replaces an attribute, by default by a function that does nothing."""
+    return lambda: mock.patch.object(owner, name, by)
 
 
-def _lock_ignored() -> Any:
-    return mock.patch.object(GpuLock, "acquire", return_value=True)
+# Jobs, locks and MPS.
 
 
-def _sigterm_ignored() -> Any:
-    return mock.patch.object(InterruptHandler, "__call__", _nothing)
-
-
-def _stop_ignored() -> Any:
-    return mock.patch.object(run_status, "stop", _nothing)
-
-
-def _signal_during_release() -> Any:
-    return mock.patch.object(InterruptHandler, "ignore", _nothing)
-
-
-def _jobs_not_ended() -> Any:
+@contextmanager
+def _jobs_not_ended() -> Iterator[None]:
     # The loop ends what is left as well.
-    return both(
+    with (
         mock.patch.object(ExecutorDevice, "stop_all", _nothing),
         mock.patch.object(import_module("heshare.running.run"), "_abandon", _nothing),
-    )
+    ):
+        yield
 
 
 def _cleanup_without_locks() -> Any:
@@ -92,21 +77,14 @@ def _cleanup_without_locks() -> Any:
     return mock.patch.object(LocalGpus, "_open", opened)
 
 
-# Notes, clocks, MPS and what a cleanup does.
+# Notes, clocks and what a cleanup does.
 
 
-def _clock_not_given_back() -> Any:
-    return mock.patch.object(ClockLock, "close", _nothing)
-
-
-def _clock_note_removed_early() -> Any:
-    def release(clock: ClockLock) -> None:
-        if clock._state_file is not None:
-            card = clock._card
-            clock._remove_state_file()
-            card.unlock_clock()
-
-    return mock.patch.object(ClockLock, "release", release)
+def _release_note_first(clock: ClockLock) -> None:
+    if clock._state_file is not None:
+        card = clock._card
+        clock._remove_state_file()
+        card.unlock_clock()
 
 
 def _clock_locked_before_its_note() -> Any:
@@ -119,30 +97,11 @@ def _clock_locked_before_its_note() -> Any:
     return mock.patch.object(clocks, "_write_state_file", claimed)
 
 
-def _note_of_the_run_not_published() -> Any:
-    return mock.patch.object(RunStateFile, "publish", _nothing)
-
-
-def _no_cleanup_at_the_start() -> Any:
-    return mock.patch.object(local_gpus, "restore", _nothing)
-
-
-def _sweeps_no_mps() -> Any:
-    return mock.patch.object(mps, "sweep", _nothing)
-
-
-def _note_deleted_first() -> Any:
-    def clean_up(note: RunStateFile) -> cleanup.CleanedRun:
-        note.path.unlink(missing_ok=True)
-        ended = cleanup.end_marked(note.token)
-        mps.sweep()
-        return cleanup.CleanedRun(note.folder, ended)
-
-    return mock.patch.object(cleanup, "_clean_up", clean_up)
-
-
-def _marked_processes_left() -> Any:
-    return mock.patch.object(cleanup, "end_marked", return_value=0)
+def _delete_note_first(note: RunStateFile) -> cleanup.CleanedRun:
+    note.path.unlink(missing_ok=True)
+    ended = cleanup.end_marked(note.token)
+    mps.sweep()
+    return cleanup.CleanedRun(note.folder, ended)
 
 
 # The journal, and what a session continues from it.
@@ -166,27 +125,17 @@ def _journalled_late() -> Any:
     return mock.patch.object(JournalingObserver, "on_decision", late)
 
 
-def _short_write_is_whole() -> Any:
-    def append(lines: Journal, entry: Any, *, sync: bool = True) -> None:
-        line = journal.journal_line(entry)
-        lines._cut()
-        journal.os.write(lines._lock.descriptor, line)
-        if sync:
-            journal.os.fsync(lines._lock.descriptor)
-        lines._end += len(line)
-
-    return mock.patch.object(Journal, "append", append)
+def _append_once(lines: Journal, entry: Any, *, sync: bool = True) -> None:
+    line = journal.journal_line(entry)
+    lines._cut()
+    journal.os.write(lines._lock.descriptor, line)
+    if sync:
+        journal.os.fsync(lines._lock.descriptor)
+    lines._end += len(line)
 
 
-def _torn_line_kept() -> Any:
-    def cut(lines: Journal) -> None:
-        journal.os.lseek(lines._lock.descriptor, 0, journal.os.SEEK_END)
-
-    return mock.patch.object(Journal, "_cut", cut)
-
-
-def _wall_time_backwards() -> Any:
-    return mock.patch.object(run_journal, "session_start", side_effect=lambda entries: (run_journal.time.time(), 0.0))
+def _keep_torn_line(lines: Journal) -> None:
+    journal.os.lseek(lines._lock.descriptor, 0, journal.os.SEEK_END)
 
 
 def _completed_jobs_again() -> Any:
@@ -215,38 +164,25 @@ def _attempts_from_one_again() -> Any:
     return mock.patch.object(job_tasks, "remaining_tasks", forgetful)
 
 
-def _one_retry_too_many() -> Any:
-    def may_be_retried(observer: JournalingObserver, job: Any, failed: TaskFailure) -> bool:
-        state = observer._state.jobs[job.key]
-        if failed.kind == MPS_ENDED:
-            return True
-        return state.charged <= job.spec.retries if failed.charged else state.free < job_tasks.FREE_ATTEMPTS
-
-    return mock.patch.object(JournalingObserver, "_may_be_retried", may_be_retried)
+def _may_be_retried_once_more(observer: JournalingObserver, job: Any, failed: TaskFailure) -> bool:
+    state = observer._state.jobs[job.key]
+    if failed.kind == MPS_ENDED:
+        return True
+    return state.charged <= job.spec.retries if failed.charged else state.free < job_tasks.FREE_ATTEMPTS
 
 
-def _failure_is_success() -> Any:
-    def finished(job: JobOnGpu) -> bool:
-        return job.worker is not None and job.worker.exit_code is not None and job.stopping is None  # type: ignore[attr-defined]
-
-    return mock.patch.object(JobOnGpu, "finished", property(finished))
+def _finished_by_any_exit(job: JobOnGpu) -> bool:
+    return job.worker is not None and job.worker.exit_code is not None and job.stopping is None  # type: ignore[attr-defined]
 
 
 # Energy.
 
 
-def _counter_jump_counts() -> Any:
-    return mock.patch.object(energy_account, "HEADROOM", math.inf)
-
-
-def _killed_jobs_lose_nothing() -> Any:
-    def end_session(state: RunState) -> None:
-        for gpu in state.gpus:
-            gpu.account = msgspec.structs.replace(gpu.account, shares_j={})
-        for job in state.running:
-            job.placed = None
-
-    return mock.patch.object(RunState, "end_session", end_session)
+def _forget_shares(state: RunState) -> None:
+    for gpu in state.gpus:
+        gpu.account = msgspec.structs.replace(gpu.account, shares_j={})
+    for job in state.running:
+        job.placed = None
 
 
 def _between_from_the_begin() -> Any:
@@ -258,10 +194,6 @@ def _between_from_the_begin() -> Any:
         begin(gpu, opened, counter_j, first=first)
 
     return mock.patch.object(GpuState, "begin_session", begun)
-
-
-def _no_last_account() -> Any:
-    return mock.patch.object(JournalingObserver, "finish", _nothing)
 
 
 def _idle_energy_vanishes() -> Any:
@@ -288,52 +220,43 @@ def _end_without_its_energy() -> Any:
 # Faulty cards.
 
 
-def _lost_gpu_ignored() -> Any:
-    def value(sampler: CardSampler, name: str, answer: Any, missing: Any) -> Any:
-        try:
-            return value_of(answer)
-        except GpuLostError:
-            return missing
-        except NvmlError:
-            return missing
-
-    return mock.patch.object(CardSampler, "_value", value)
-
-
-def _drained_gpu_ignored() -> Any:
-    return mock.patch.object(ExecutorDevice, "_update_drained", _nothing)
+def _value_of_lost_card(sampler: CardSampler, name: str, answer: Any, missing: Any) -> Any:
+    try:
+        return value_of(answer)
+    except NvmlError:  # also of a card that is lost
+        return missing
 
 
 BROKEN: dict[str, Callable[[], Any]] = {
-    "the lock of a GPU is ignored": _lock_ignored,
-    "SIGTERM is ignored": _sigterm_ignored,
-    "stop is ignored": _stop_ignored,
-    "a signal interrupts the release": _signal_during_release,
+    "the lock of a GPU is ignored": _replaced(GpuLock, "acquire", lambda lock: True),
+    "SIGTERM is ignored": _replaced(InterruptHandler, "__call__"),
+    "stop is ignored": _replaced(run_status, "stop"),
+    "a signal interrupts the release": _replaced(InterruptHandler, "ignore"),
     "jobs are not ended at the end": _jobs_not_ended,
     "the cleanup process has no locks": _cleanup_without_locks,
-    "a clock is never given back": _clock_not_given_back,
-    "the note of a clock is removed before the clock is unlocked": _clock_note_removed_early,
+    "a clock is never given back": _replaced(ClockLock, "close"),
+    "the note of a clock is removed before the clock is unlocked": _replaced(ClockLock, "release", _release_note_first),
     "a clock is locked before it is noted": _clock_locked_before_its_note,
-    "the note of a run is not published": _note_of_the_run_not_published,
-    "a run does not clean up before it starts": _no_cleanup_at_the_start,
-    "a cleanup sweeps no MPS": _sweeps_no_mps,
-    "a cleanup deletes its note first": _note_deleted_first,
-    "a cleanup ends no processes": _marked_processes_left,
+    "the note of a run is not published": _replaced(RunStateFile, "publish"),
+    "a run does not clean up before it starts": _replaced(local_gpus, "restore"),
+    "a cleanup sweeps no MPS": _replaced(mps, "sweep"),
+    "a cleanup deletes its note first": _replaced(cleanup, "_clean_up", _delete_note_first),
+    "a cleanup ends no processes": _replaced(cleanup, "end_marked", lambda token: 0),
     "the journal is not synced": _not_synced,
     "a decision is journalled after its starts": _journalled_late,
-    "a short write counts as whole": _short_write_is_whole,
-    "a torn line stays in the journal": _torn_line_kept,
-    "wall time runs backwards": _wall_time_backwards,
+    "a short write counts as whole": _replaced(Journal, "append", _append_once),
+    "a torn line stays in the journal": _replaced(Journal, "_cut", _keep_torn_line),
+    "wall time runs backwards": _replaced(run_journal, "session_start", lambda entries: (run_journal.time.time(), 0.0)),
     "completed jobs run again": _completed_jobs_again,
     "attempts are counted from one in each session": _attempts_from_one_again,
-    "one retry too many": _one_retry_too_many,
-    "a failure counts as a success": _failure_is_success,
-    "a jump of the counter counts": _counter_jump_counts,
-    "jobs of a killed session lose no energy": _killed_jobs_lose_nothing,
+    "one retry too many": _replaced(JournalingObserver, "_may_be_retried", _may_be_retried_once_more),
+    "a failure counts as a success": _replaced(JobOnGpu, "finished", property(_finished_by_any_exit)),
+    "a jump of the counter counts": _replaced(energy_account, "HEADROOM", math.inf),
+    "jobs of a killed session lose no energy": _replaced(RunState, "end_session", _forget_shares),
     "energy between sessions is counted from the begin": _between_from_the_begin,
-    "a session has no last account": _no_last_account,
+    "a session has no last account": _replaced(JournalingObserver, "finish"),
     "idle energy vanishes": _idle_energy_vanishes,
     "an attempt ends without its energy": _end_without_its_energy,
-    "a lost GPU is ignored": _lost_gpu_ignored,
-    "a drained GPU is ignored": _drained_gpu_ignored,
+    "a lost GPU is ignored": _replaced(CardSampler, "_value", _value_of_lost_card),
+    "a drained GPU is ignored": _replaced(ExecutorDevice, "_update_drained"),
 }

@@ -42,12 +42,6 @@ class CommandMachine:
         words = ("jobs", "run", "jobs.yaml", "--policy", "random:all-at-once", *options)
         return self.start(*words, **streams)
 
-    def set(self, name: str, value: float) -> None:
-        """Set a figure of the stand-in, for all processes of the machine."""
-        setting = {**self.environment, "FAKENVML_FAIL": f"set:{name}={value}"}
-        words = [sys.executable, "-c", "import pynvml; pynvml.nvmlInit()"]
-        subprocess.run(words, env=setting, check=True)
-
     def entries(self, kind: str) -> list[dict[str, Any]]:
         """Return the entries of a kind in the journal, as far as it is there."""
         with suppress(FileNotFoundError, InputError):
@@ -56,8 +50,3 @@ class CommandMachine:
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         assert until(condition, PATIENCE_S)
-
-    def started(self, count: int) -> Callable[[], bool]:
-        """Return whether so many jobs have been started, as a condition."""
-        outputs = self.run / "outputs"
-        return lambda: outputs.exists() and len(list(outputs.iterdir())) >= count

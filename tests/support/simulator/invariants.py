@@ -296,7 +296,7 @@ class Invariants:
             self._check_charge(entry)
 
         for key in schedule.jobs:
-            retries = schedule.retries.get(key, 0)
+            retries = schedule.retries[key]
             if completed[key] + (key in failed) != 1:
                 machine.violate(f"{key} is over {completed[key] + (key in failed)} times")
             if charged[key] > retries + 1:
@@ -334,9 +334,8 @@ class Invariants:
             if card.locked_mhz is not None:
                 machine.violate(f"the clock of {card.uuid} is left locked")
         for path in self._state.iterdir() if self._state.exists() else ():
-            if self._refused(path.name):
-                continue
-            machine.violate(f"a file is left in the state folder: {path.suffix}")
+            if not self._refused(path.name):
+                machine.violate(f"a file is left in the state folder: {path.suffix}")
         for path in self._folder.iterdir() if self._folder.exists() else ():
             if path.name not in _REPORT and not (self._killed and path.name.startswith(".")):
                 machine.violate(f"a file is left in the folder of the run: {path.name}")

@@ -69,7 +69,7 @@ class Schedule:
     clocks: bool
     mps: bool
     jobs: dict[str, JobPlan]
-    retries: dict[str, int] = field(default_factory=dict)
+    retries: dict[str, int]
     timeouts_s: dict[str, float] = field(default_factory=dict)
     unprivileged: bool = False
     sessions: list[SessionPlan] = field(default_factory=list)
@@ -142,7 +142,8 @@ class Schedule:
         rng = random.Random(6)
         jobs = {f"j{index}": JobPlan(round(rng.uniform(0.5, 4.0), 3)) for index in range(6)}
         jobs["j1"] = JobPlan(1.0, codes=(3,))
-        return cls(change, 2, True, True, jobs, {"j1": 1}, sessions=[SessionPlan(crash=(change, where))])
+        retries = {name: int(name == "j1") for name in jobs}
+        return cls(change, 2, True, True, jobs, retries, sessions=[SessionPlan(crash=(change, where))])
 
     def has(self, *kinds: str) -> bool:
         return any(fault.kind in kinds for session in self.sessions for fault in session.faults)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import zlib
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from support import kill_drill
 from support.broken_executors import BROKEN
+from support.run_entries import spec_of
 from support.simulator import host as sim_host
 from support.simulator.host import EPOCH, SimHost
 from support.simulator.invariants import Invariants
@@ -25,14 +26,11 @@ from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError
 from heshare.ops.jobs import run_status
-from heshare.ops.jobs.job_file import JobSpec
+from heshare.ops.jobs.entries import Entry
 from heshare.ops.jobs.report import RunReport
-from heshare.policies.policy import SetClock, Traits
-from heshare.policies.random_placement import Random
 from heshare.shared import signals
 from heshare.shared.errors import DeviceError, HeShareError
 from heshare.testing.toy import ToyPredictor
-from heshare.world.workload import Workload
 
 TIMEOUTS = Timeouts(poll_s=5.0, memory_s=10.0, nvml_s=2.0, grace_s=1.0, settle_s=4.0, mps_pauses_s=(1.0, 4.0))
 MOST_SESSIONS = 9
@@ -40,48 +38,13 @@ LONGEST_S, STOP_S = 2000.0, 60.0
 """Longest time of a session, and of one that was asked to end, s: NVML's deadlines on each card, and a job's grace."""
 
 
-class Clocked(Random):
-    """Random, all at once, with another clock at each decision, so that there are clocks to give back."""
-
-    name = "clocked"
-
-    def __init__(self) -> None:
-        super().__init__(all_at_once=True)
-        self.traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
-
-    def decide(self, event: Any, view: Any) -> Any:
-        yield from super().decide(event, view)
-        for gpu in view.gpus:
-            if len(gpu.gpu.clocks_mhz) > 1:
-                yield SetClock(gpu.index, gpu.gpu.clocks_mhz[int(self.rng.integers(len(gpu.gpu.clocks_mhz) - 1))])
-
-
-def spec(name: str, folder: Path, *, retries: int = 0, timeout_s: float | None = None) -> JobSpec:
-    """Return the entry of a job that is a command."""
-    return JobSpec(
-        name=name,
-        command=("true",),
-        workload=Workload("resnet50", 8),
-        iterations=100.0,
-        expected_time_s=None,
-        count=1,
-        timeout_s=timeout_s,
-        retries=retries,
-        memory_mib=1000.0,
-        directory=folder,
-        environment=(),
-        arrival_s=0.0,
-        row=1,
-    )
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """What a run showed: the invariants that were violated, all that happened, and the number of sessions."""
+    """What a run showed: the invariants that were violated, all that happened, and its journal."""
 
     violations: list[str]
     history: list[str]
-    sessions: int
+    entries: list[Entry]
 
     @property
     def digest(self) -> str:
@@ -101,7 +64,7 @@ class Simulation:
         for name in ("state", "locks", "others"):
             (root / name).mkdir()
         self.specs = tuple(
-            spec(name, root, retries=schedule.retries.get(name, 0), timeout_s=schedule.timeouts_s.get(name))
+            spec_of(name, directory=root, retries=schedule.retries[name], timeout_s=schedule.timeouts_s.get(name))
             for name in schedule.jobs
         )
         self.invariants = Invariants(machine, schedule, self.files, self.folder, root / "state")
@@ -117,7 +80,7 @@ class Simulation:
             self.files.watched(),
             sim_host.linked(self.machine, self.wall_s),
             mock.patch.object(execute, "read_jobs", return_value=self.specs),
-            mock.patch.object(execute, "make", side_effect=lambda name: Clocked()),
+            mock.patch.object(execute, "make", side_effect=lambda name: kill_drill.Drilled()),
             # Its tables as text take longer to make than all else here; what they show is checked.
             mock.patch.object(RunReport, "text", return_value=""),
             BROKEN[broken]() if broken else nullcontext(),
@@ -130,7 +93,7 @@ class Simulation:
                 self._session(plan)
             self.invariants.at_the_end()
             self._restore_late()
-        return Outcome(self.machine.violations, self.machine.history, self._sessions)
+        return Outcome(self.machine.violations, self.machine.history, self.invariants.entries())
 
     def _session(self, plan: SessionPlan) -> None:
         machine, invariants = self.machine, self.invariants
@@ -160,7 +123,7 @@ class Simulation:
             execute.resume(folder, predictor=ToyPredictor(), options=options)
         else:
             execute.execute(
-                self.root / "jobs.yaml", folder, policy="clocked", devices="nvml", predictor=ToyPredictor(),
+                self.root / "jobs.yaml", folder, policy="drill", devices="nvml", predictor=ToyPredictor(),
                 seed=self.schedule.seed, allow_clocks=self.schedule.clocks, options=options,
             )  # fmt: skip
 
@@ -280,18 +243,9 @@ def simulate(seed: int, broken: str = "") -> Outcome:
 
 def run_schedule(schedule: Schedule, broken: str = "") -> Outcome:
     """Return what happens under a schedule, as `Simulation.run`."""
-    with _folder() as root:
-        return Simulation(schedule, root).run(broken)
-
-
-@contextmanager
-def _folder() -> Any:
     memory = Path("/dev/shm")
-    root = Path(tempfile.mkdtemp(prefix="heshare-sim-", dir=memory if memory.is_dir() else None))
-    try:
-        yield root
-    finally:
-        shutil.rmtree(root)
+    with tempfile.TemporaryDirectory(prefix="heshare-sim-", dir=memory if memory.is_dir() else None) as root:
+        return Simulation(schedule, Path(root)).run(broken)
 
 
 def crash_at_every_write(step: int = 1) -> int:

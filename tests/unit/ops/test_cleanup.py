@@ -66,16 +66,10 @@ def test_killed_at_start(tmp_path, monkeypatch):
         CleanupProcess()
 
 
-def test_pauses():
-    """Pauses grow up to a longest one, without end."""
-    pauses = list(islice(pauses_s(0.2), 20))
-    assert pauses == sorted(pauses)
-    assert pauses[1] == 2.0 * pauses[0]
-    assert pauses[-1] == pauses[-2]
-
-
 def test_restart_pauses(monkeypatch):
-    """Pauses before restarts begin again after a process that lived long."""
+    """Pauses before restarts grow up to a longest one, and begin again after a process that lived long."""
+    *_, before_last, longest = islice(pauses_s(0.2), 20)
+    assert before_last == longest > 0.8
     one = object.__new__(CleanupProcess)
     now_s, pauses, lives_s = [0.0], [], iter([0.0, 1.0, 1.0, 61.0, 1.0])
 

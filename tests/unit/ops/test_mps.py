@@ -144,26 +144,17 @@ def test_left_daemon(mps_mode, alone) -> None:
         assert has_ended(daemon)
 
 
-@pytest.mark.parametrize("how", ["mode", "link"])
-def test_foreign_folders(other, how: str) -> None:
-    """`sweep` leaves folders that others can open and links alone."""
-    folder = left_session(other.pid, started_at(other.pid))
-    if how == "mode":
+@pytest.mark.parametrize("what", ["open to others", "a link", "not of MPS", "another start"])
+def test_foreign_folders(other, what: str) -> None:
+    """`sweep` ends no process that is not the session's daemon, and leaves links and folders that others can open."""
+    folder = left_session(other.pid, started_at(other.pid) - (what == "another start"))
+    if what == "open to others":
         folder.chmod(0o770)
-    else:
+    if what == "a link":
         folder.symlink_to(folder.rename(folder.with_name("target")))
     sweep(timeout_s=0.4)
     assert other.poll() is None
-    assert (folder / "daemon").exists()
-
-
-@pytest.mark.parametrize("later", [0, 1], ids=["not of MPS", "another start"])
-def test_other_process(other, later: int) -> None:
-    """`sweep` ends no process that is not the session's daemon."""
-    folder = left_session(other.pid, started_at(other.pid) - later)
-    sweep(timeout_s=0.4)
-    assert other.poll() is None
-    assert not folder.exists()
+    assert (folder / "daemon").exists() is (what in ("open to others", "a link"))
 
 
 def test_held_session(other) -> None:
@@ -178,14 +169,9 @@ def test_held_session(other) -> None:
 
 
 def test_pauses():
-    """Pauses between restarts grow, and then the restarts end."""
+    """Pauses between restarts grow up to the end of restarts; a calm time begins them again, up to a limit."""
     restarts = DaemonRestarts((1.0, 4.0))
     assert [restarts.pause_s(now_s) for now_s in (0.0, 2.0, 7.0, 8.0)] == [1.0, 4.0, math.inf, math.inf]
-
-
-def test_calm_time():
-    """A calm time begins the pauses again, up to a limit of restarts."""
-    restarts = DaemonRestarts((1.0,))
-    step_s = CALM_S + 1.0
-    pauses = [restarts.pause_s(number * step_s) for number in range(MOST_RESTARTS + 1)]
+    calm = DaemonRestarts((1.0,))
+    pauses = [calm.pause_s(number * (CALM_S + 1.0)) for number in range(MOST_RESTARTS + 1)]
     assert pauses == [1.0] * MOST_RESTARTS + [math.inf]

@@ -67,20 +67,8 @@ def test_pipe(tmp_path):
             open_private(tmp_path / "a.log", flags)
 
 
-def test_writable(tmp_path):
-    """A folder that others can write is refused."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    folder.chmod(0o757)
-    with pytest.raises(InputError, match="chmod go-w"):
-        RunJournal(folder, Run("random"))
-    assert list(folder.iterdir()) == []
-    folder.chmod(0o755)
-    RunJournal(folder, Run("random")).close()
-
-
 def test_own_group(tmp_path):
-    """A folder that the own group of its owner can write is used; one of another group is refused."""
+    """A folder that the own group of its owner can write is used; one of another group or of all is refused."""
     import grp
     import pwd
 
@@ -94,11 +82,12 @@ def test_own_group(tmp_path):
     folder.chmod(0o775)
     make_private_folder(folder)
 
-    if os.geteuid() == 0:
-        os.chown(folder, -1, 54321)
-        folder.chmod(0o775)
+    for group, mode in ((me.pw_gid, 0o757), *[(54321, 0o775)] * (os.geteuid() == 0)):
+        os.chown(folder, -1, group)
+        folder.chmod(mode)
         with pytest.raises(InputError, match="chmod go-w"):
-            make_private_folder(folder)
+            RunJournal(folder, Run("random"))
+        assert list(folder.iterdir()) == []
 
 
 @root_only

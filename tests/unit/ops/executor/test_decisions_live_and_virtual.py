@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
+from support.counting_worker import ToyLauncher, ToyWorker
 
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.ops.executor import execute
@@ -18,7 +17,6 @@ from heshare.ops.jobs import run_journal
 from heshare.ops.jobs.entries import Decision
 from heshare.ops.jobs.job_file import read_jobs
 from heshare.ops.jobs.run_state import job_states
-from heshare.ops.workers.launcher import Launcher
 from heshare.policies.heshare import HeShare
 from heshare.policies.registry import make
 from heshare.running.clock import VirtualClock
@@ -50,38 +48,14 @@ JOBS = "jobs:\n" + "".join(
 )
 
 
-class Worker:
-    """A worker without a process, which takes a known time."""
-
-    pid, ready, failure = 0, True, None
-
-    def __init__(self, clock, took_s, iterations):
-        self._clock, self._took_s, self._iterations = clock, took_s, iterations
-        self._began_s, self.time_s, self.done = math.inf, took_s / iterations, 0.0
-
-    @property
-    def finished(self):
-        return self.done == self._iterations
-
-    def go(self):
-        self._began_s = self._clock.now_s()
-
-    def poll(self):
-        if self._clock.now_s() >= self._began_s + self._took_s:
-            self.done = self._iterations
-
-    def stop(self):
-        return self.done
-
-
-class Workers(Launcher):
-    """Starts workers, each of which takes the time of its task, s."""
+class Workers(ToyLauncher):
+    """Starts workers without processes, each of which takes the time of its task, s."""
 
     def __init__(self, clock, takes_s):
         self._clock, self._takes_s = clock, takes_s
 
     def start(self, task_id, workload, mps_pct, iterations, *, gpu_uuid):
-        return Worker(self._clock, self._takes_s[task_id], iterations)
+        return ToyWorker(self._takes_s[task_id] / iterations, iterations, now_s=self._clock.now_s)
 
 
 class VirtualHost(Host):

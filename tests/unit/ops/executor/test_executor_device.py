@@ -32,19 +32,15 @@ def device_of(residents, **more):
     return device
 
 
-def test_mps_clients():
-    """A GPU takes as many jobs as MPS has clients, and each of them once."""
+def test_refused_starts():
+    """A GPU takes as many jobs as MPS has clients, each of them once, and shares by MPS alone."""
     device = device_of({task_id: job(task_id) for task_id in range(48)})
     with pytest.raises(DeviceError, match="48 jobs on it already"):
         device.start(48, WORKLOAD, 10, 1.0)
     with pytest.raises(DeviceError, match="job 7 on it already"):
         device.start(7, WORKLOAD, 10, 1.0)
-
-
-def test_mps_alone():
-    """A real GPU shares by MPS alone; MIG is for emulated ones."""
     with pytest.raises(DeviceError, match="sharing by mig is not possible"):
-        device_of({}).start_as(0, SimpleNamespace(sharing="mig"))
+        device.start_as(0, SimpleNamespace(sharing="mig"))
 
 
 def test_no_process():
@@ -85,11 +81,12 @@ def test_missing_gpu():
     ids=["soon after its neighbour", "started after that", "long after that"],
 )
 def test_shared_failure(now_s, began_s, kind):
-    """A failure soon after that of a co-runner is shared; the first to fail is the suspect."""
-    device = device_of({}, _timeouts=Timeouts(shared_s=5.0), _first_failure=(100.0, 0), _now_s=lambda: now_s)
+    """A failure soon after that of a co-runner is shared and charged to nobody; the first to fail is the suspect."""
+    device = device_of({2: job(2)}, _timeouts=Timeouts(shared_s=5.0), _first_failure=(100.0, 0), _now_s=lambda: now_s)
     neighbour = job(1)
     neighbour.began_s = began_s
-    assert device._classify(neighbour, TaskFailure(1, "crash", "exit code 1")).kind == kind
+    found = device._classify(neighbour, TaskFailure(1, "crash", "exit code 1"))
+    assert (found.kind, found.charged, found.alone) == (kind, kind == "crash", kind == "crash")
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

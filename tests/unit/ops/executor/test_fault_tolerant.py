@@ -155,14 +155,6 @@ def test_drained_gpu(name):
     assert not [interval for interval in on_drained if 3.0 < interval.start_s < 40.0]
 
 
-def test_drained_gpu_returns():
-    """A GPU that is no longer drained gets tasks again."""
-    devices = [FailingDevice(GPU, drained_s=(1.0, 3.0)), FailingDevice(GPU)]
-    pending = [task(index, 9.0, 2.0 * index) for index in range(3)]
-    done, _ = simulate(devices, ScriptedPolicy(all_on_first), pending)
-    assert [one.gpu for one in sorted(completed(done), key=lambda one: one.task)] == [0, 1, 0]
-
-
 @pytest.mark.parametrize("name", ["random", "morak", "mu-serve"])
 @pytest.mark.parametrize("expected", [True, False])
 def test_expected_gpu(name, expected):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 
-import numpy as np
 import pytest
 from support.job_rows import job, jobs_of
 from support.run_entries import journal_lines
@@ -14,26 +13,17 @@ from support.waiting import until
 from heshare.lab.limits import PowerLimit
 from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
-from heshare.prediction.predictor import CoRuns
 from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor
 
 TIMES = Timeouts(poll_s=0.05, grace_s=0.5, settle_s=0.2)
 
 
-class TdpPredictor(ToyPredictor):
-    """A predictor that takes every GPU for one at its TDP."""
-
-    def co_run(self, sets, gpu, sm_mhz):
-        found = super().co_run(sets, gpu, sm_mhz)
-        return CoRuns(found.time_s, np.full(len(sets), gpu.tdp_w))
-
-
-def run(doubles, commands, limit, *, clocks=False, predictor=None, timeouts=TIMES):
+def run(doubles, commands, limit, *, clocks=False, timeouts=TIMES):
     file = doubles.write(jobs_of(*[job(f"j{number}", "sh", "-c", text) for number, text in enumerate(commands)]))
     return execute.execute(
         file, doubles.folder / "run", policy="fifo", devices="nvml", allow_clocks=clocks,
-        predictor=predictor or ToyPredictor(), power_limit=limit,
+        predictor=ToyPredictor(), power_limit=limit,
         options=execute.ExecutorOptions(timeouts=timeouts),
     )  # fmt: skip
 
@@ -45,18 +35,6 @@ def entries(doubles, kind):
 def actions(doubles, kind):
     decided = [(row["t"], action) for row in entries(doubles, "decision") for action in row["actions"]]
     return [(t, *action[1:]) for t, action in decided if action[0] == kind]
-
-
-@pytest.mark.nightly
-def test_start_waits(doubles):
-    """A start waits until readings show that there is power for it."""
-    result = run(doubles, ("sleep 0.6", "sleep 0.6"), PowerLimit.parse(850.0), predictor=TdpPredictor())
-    assert result.complete
-    (first_s, first, *_), (second_s, second, *_) = actions(doubles, "start")
-    assert (first, second) == ("j0", "j1")
-    assert second_s - first_s >= TIMES.settle_s, "at once both might draw 1,400 W; the reading is 200 W"
-    assert any("850 W" in note for note in result.notes)
-    assert doubles.traces() == []
 
 
 @pytest.mark.nightly

@@ -11,7 +11,6 @@ from heshare.shared.errors import DeviceError, InputError
 from heshare.testing.toy import ToyPredictor
 
 TRUE = jobs_of(job("a", "true", count=2))
-LACK = "torch missing: pip install 'heshare[live]'"
 WORKLOAD = "jobs:\n  - {name: w, workload: 'resnet50:8', iterations: 3}\n"
 
 
@@ -19,53 +18,37 @@ class BareHost(Host):
     """A machine without PyTorch."""
 
     def models_lack(self):
-        return LACK
-
-
-def plan(doubles, text, host=None, devices="nvml:0"):
-    return dry_run(
-        doubles.write(text), doubles.folder / "run", policy="random:all-at-once", devices=devices,
-        predictor=ToyPredictor(), seed=0, allow_clocks=False, host=host,
-    )  # fmt: skip
-
-
-def nothing_started(doubles):
-    outputs = doubles.folder / "run" / "outputs"
-    return doubles.traces() == [] and not (outputs.exists() and list(outputs.iterdir()))
+        return "torch missing"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [(WORKLOAD, LACK), (jobs_of(job("pair", "true", gpus=2)), "2 GPUs for one job")],
-    ids=["a workload without its libraries", "a job on several GPUs"],
-)
-def test_jobs_refused(doubles, text, message):
-    """Run and dry run refuse jobs that cannot run here, with their row, before a card is asked."""
-    host = BareHost()
-    for attempt in (lambda: doubles.run(text, host=host), lambda: plan(doubles, text, host)):
-        with pytest.raises(InputError, match="row 2") as refused:
-            attempt()
-        assert message in str(refused.value)
-    assert not (doubles.folder / "run").exists()
-    assert doubles.fake.get("calls") == 0
-
-
-@pytest.mark.parametrize(
-    ("figure", "value", "message"),
+    ("text", "figure", "value", "error", "message"),
     [
-        ("compute_mode", 3, "without MPS"),
-        ("remap_failed", 1, "remapped"),
-        ("compute_mode", 2, "prohibited"),
+        (WORKLOAD, "", 0, InputError, "torch missing"),
+        (jobs_of(job("pair", "true", gpus=2)), "", 0, InputError, "2 GPUs for one job"),
+        (TRUE, "compute_mode", 3, DeviceError, "without MPS"),
+        (TRUE, "compute_mode", 2, DeviceError, "prohibited"),
+        (TRUE, "remap_failed", 1, DeviceError, "remapped"),
     ],
 )
-def test_card_refused(doubles, figure, value, message):
-    """Run and dry run refuse a card on which jobs would fail; no job is charged with it."""
+def test_refused(doubles, text, figure, value, error, message):
+    """Run and dry run refuse jobs, before a card is asked, and cards, on which jobs would fail: none is charged."""
     (doubles.folder / "bin" / "nvidia-cuda-mps-control").unlink()
-    doubles.fake.set(figure, value)
-    for attempt in (lambda: doubles.run(TRUE), lambda: plan(doubles, TRUE)):
-        with pytest.raises(DeviceError, match=message):
+    if figure:
+        doubles.fake.set(figure, value)
+
+    def plan():
+        return dry_run(
+            doubles.write(text), doubles.folder / "run", policy="random:all-at-once", devices="nvml:0",
+            predictor=ToyPredictor(), seed=0, allow_clocks=False, host=BareHost(),
+        )  # fmt: skip
+
+    for attempt in (plan, lambda: doubles.run(text, host=BareHost())):
+        with pytest.raises(error, match=message):
             attempt()
-        assert nothing_started(doubles)
+        assert doubles.traces() == []
+        assert list((doubles.folder / "run").rglob("*.log")) == []
+    assert figure or (doubles.fake.get("calls"), (doubles.folder / "run").exists()) == (0, False)
 
 
 def test_exclusive_with_mps(doubles):

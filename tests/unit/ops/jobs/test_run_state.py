@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from support.run_entries import RandomRun, ended, run_of, sampled, session, started, state_of
+from support.run_entries import ended, run_of, sampled, session, started, state_of
 
 from heshare.ops.jobs.entries import Account, Note
 from heshare.ops.jobs.run_state import MPS_ENDED
@@ -31,16 +31,6 @@ def test_counts():
     end(state, "a-1", outcome="failed: timeout")
     assert state.counts() == {"waiting": 1, "running": 0, "completed": 1, "failed": 1}
     assert state.decisions == 2
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_one_state(seed):
-    """Every job is in one state at every moment of a run."""
-    state = state_of()
-    for entry in RandomRun(seed, jobs=25).entries:
-        state.add(entry)
-        assert sum(state.counts().values()) == 25
-        assert len(state.running) == len({job.key for job in state.running})
 
 
 def test_job_energy():
@@ -70,15 +60,10 @@ def test_killed_session():
     assert gpu.between_j == 10.0
     assert (job.attempts, job.lost_j, state.started_s, state.at) == (2, 30.0, 1000.0, 2000.0)
 
-
-def test_end_session():
-    """What ran at the end of a session is lost once."""
-    state = begin()
-    state.add(started("a-0"))
-    state.add(sampled(1.0, Account(50.0, 20.0, {"a-0": 30.0})))
+    # What ran at the end of the last session is lost once.
     for _ in range(2):
         state.end_session()
-    assert (state.gpus[0].lost_j, state.jobs["a-0"].lost_j) == (30.0, 30.0)
+    assert (gpu.lost_j, job.lost_j) == (34.0, 34.0)
 
 
 def test_charged():
@@ -100,14 +85,6 @@ def test_pause():
     assert (job.iterations, job.energy_j, job.lost_j, job.execution_s) == (4.0, 5.0, 7.0, 2.0)
 
 
-def test_lost_gpu():
-    """A lost GPU has no power and no clock."""
-    state = begin()
-    state.add(sampled(1.0, Account(10.0, 10.0, state="lost", requested_mhz=900)))
-    account = state.gpus[0].account
-    assert (account.state, account.power_w, account.sm_mhz) == ("lost", None, None)
-
-
 def test_first_action():
     """The first action has the accounts before it: energy until then is no job's work."""
     state = begin()
@@ -119,13 +96,21 @@ def test_first_action():
     assert (decision.t, [account.energy_j for account in accounts]) == (2.0, [10.0])
 
 
-def test_notes():
-    """Notes are kept by session."""
+def test_sessions():
+    """Notes are kept by session, and a run that was refused has no time; a lost GPU has no power and no clock."""
+    refused = state_of(run_of(2))
+    assert math.isnan(refused.started_s)
+    assert math.isnan(refused.at)
+    assert refused.counts()["waiting"] == 2
+
     state = begin()
     state.add(Note("one"))
     state.add(session(2000.0))
     state.add(Note("two"))
     assert [[note.text for note in one.notes] for one in state.sessions] == [["one"], ["two"]]
+    state.add(sampled(1.0, Account(10.0, 10.0, state="lost", requested_mhz=900)))
+    account = state.gpus[0].account
+    assert (account.state, account.power_w, account.sm_mhz) == ("lost", None, None)
 
 
 @pytest.mark.parametrize("entry", [ended("a-9"), ended("a-0", gpu=9), started("a-9"), sampled(0.0)])
@@ -134,11 +119,3 @@ def test_misfit(entry):
     state = begin()
     with pytest.raises((LookupError, ValueError)):
         state.add(entry)
-
-
-def test_no_session():
-    """The state of a run that was refused has no time."""
-    state = state_of(run_of(2))
-    assert math.isnan(state.started_s)
-    assert math.isnan(state.at)
-    assert state.counts()["waiting"] == 2

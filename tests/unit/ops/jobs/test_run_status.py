@@ -47,28 +47,24 @@ def test_status(run, monkeypatch):
     assert found["gpus"][0]["energy_j"] == 900.0
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "expected"),
-    [
-        (("completed", "failed: crash"), "is complete"),
-        (("completed",), "has ended"),
-    ],
-)
-def test_over(tmp_path, outcomes, expected):
+def test_over(tmp_path):
     """A run is over if every job is, however that ended; else `--resume` is advised."""
-    ends = [ended(f"a-{index}", outcome, charged=True) for index, outcome in enumerate(outcomes)]
-    write_journal(tmp_path, [run_of(2), session(), started("a-0", "a-1"), *ends])
-    text = RunStatus(tmp_path).text(2000.0)
-    assert expected in text
-    assert ("--resume" in text) == (len(outcomes) < 2)
+    entries = [run_of(2), session(), started("a-0", "a-1"), ended("a-0")]
+    assert "--resume" in RunStatus(write_journal(tmp_path, entries)).text(2000.0)
+    entries.append(ended("a-1", "failed: crash", charged=True))
+    text = RunStatus(write_journal(tmp_path, entries)).text(2000.0)
+    assert "is complete" in text
+    assert "--resume" not in text
 
 
 def test_killed_run(run):
-    """What a killed run ran is lost; nothing runs without an executor."""
-    done = CLI.invoke(app, ["jobs", "status", str(run), "--json"])
-    found = json.loads(done.stdout)
+    """What a killed run ran is lost; nothing runs without an executor, and there is nothing to stop."""
+    found = json.loads(CLI.invoke(app, ["jobs", "status", str(run), "--json"]).stdout)
     assert (found["alive"], found["running"]) == (False, [])
     assert (found["gpus"][0]["lost_j"], found["gpus"][0]["power_w"]) == (800.0, None)
+    stopped = CLI.invoke(app, ["jobs", "stop", str(run)])
+    assert stopped.exit_code == 2
+    assert "without an executor" in stopped.stderr
 
 
 @pytest.mark.parametrize("command", ["status", "stop", "report"])
@@ -79,43 +75,23 @@ def test_no_run(tmp_path, command):
     assert "journal.jsonl" in done.stderr
 
 
-def test_stop_ended(run):
-    """`stop` of a run that has ended signals nothing."""
-    done = CLI.invoke(app, ["jobs", "stop", str(run)])
-    assert done.exit_code == 2
-    assert "without an executor" in done.stderr
-
-
-@pytest.mark.parametrize("where", ["no note", "another user", "another container"])
+@pytest.mark.parametrize("where", ["no note", "another user", "another container", "another process"])
 def test_stop_elsewhere(run, monkeypatch, tmp_path, where):
-    """`stop` refuses a run of another user or container, and names its process."""
+    """`stop` refuses a run of another user or container, and signals no process of another start than the run's."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(run_status, "is_alive", lambda folder: True)
+    if where == "another user":
+        monkeypatch.setattr(run_status, "signal_process", lambda *_, **__: False)
     note = run_state_file_of_this_process(run, "t", []).write()
     if where != "no note":
         note.publish()
-    if where == "another container":
-        path = tmp_path / "state" / "heshare" / "run-t.json"
-        facts = json.loads(path.read_text())
-        path.write_text(json.dumps({**facts, "place": {**facts["place"], "pids": "1"}}))
-    if where == "another user":
-        monkeypatch.setattr(run_status, "signal_process", lambda *_, **__: False)
-    with pytest.raises(DeviceError, match=f"process {os.getpid()}"):
-        run_status.stop(run)
-    note.remove()
-
-
-def test_stop_other_process(run, monkeypatch, tmp_path):
-    """A process that has the number of the run's, but another start, is not signalled."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(run_status, "is_alive", lambda folder: True)
     with subprocess.Popen(["sleep", "60"]) as other:
-        note = run_state_file_of_this_process(run, "t", []).write()
-        note.publish()
         path = tmp_path / "state" / "heshare" / "run-t.json"
-        facts = json.loads(path.read_text())
-        path.write_text(json.dumps({**facts, "pid": other.pid}))  # it began at another time
-        with pytest.raises(DeviceError):
+        if where.endswith(("container", "process")):
+            facts = json.loads(path.read_text())
+            changed = {"place": {**facts["place"], "pids": "1"}} if where.endswith("container") else {"pid": other.pid}
+            path.write_text(json.dumps({**facts, **changed}))
+        with pytest.raises(DeviceError, match=f"process {os.getpid()}"):
             run_status.stop(run)
         assert other.poll() is None
         other.kill()

@@ -43,7 +43,9 @@ def test_visible_refused(text, message):
 
 
 def test_choose():
-    """Visible GPUs are chosen; hidden ones are refused."""
+    """A choice is all visible cards, or each by index or UUID, and no other text; hidden ones are refused."""
+    assert choose(CARDS, "nvml", None).uuids == ("GPU-aa01", "GPU-aa02", "GPU-bb03")
+    assert choose(CARDS, "nvml:1,nvml:GPU-aa01", None).uuids == ("GPU-aa02", "GPU-aa01")
     assert choose(CARDS, "nvml", "1,2").uuids == ("GPU-aa02", "GPU-bb03")
     assert choose(CARDS, "nvml:2,nvml:GPU-aa02", "1,2").uuids == ("GPU-bb03", "GPU-aa02")
     assert hidden(CARDS, "1") == {"GPU-aa01", "GPU-bb03"}
@@ -51,6 +53,9 @@ def test_choose():
         choose(CARDS, "nvml:0", "1,2")
     with pytest.raises(InputError, match="CUDA_VISIBLE_DEVICES"):
         choose(CARDS, "nvml", "")
+    for text in ("", "nvml:", "cuda:0", "nvml:0,nvml:0", "nvml,nvml:0", "nvml:0,"):
+        with pytest.raises(InputError, match="--devices"):
+            choose(CARDS, text, None)
 
 
 def test_bad_card():
@@ -81,13 +86,3 @@ def test_left_out(doubles, figure, value, why):
     assert any(f"processes of others run on it: {os.getpid()}" in note for note in result.notes)
     doubles.fake.set(figure, 0)
     doubles.fake.set("process_pid", 0)
-
-
-def test_choice():
-    """A choice is all cards, or each by index or UUID, and no other text."""
-    """And no other text."""
-    assert choose(CARDS, "nvml", None).uuids == ("GPU-aa01", "GPU-aa02", "GPU-bb03")
-    assert choose(CARDS, "nvml:1,nvml:GPU-aa01", None).uuids == ("GPU-aa02", "GPU-aa01")
-    for text in ("", "nvml:", "cuda:0", "nvml:0,nvml:0", "nvml,nvml:0", "nvml:0,"):
-        with pytest.raises(InputError, match="--devices"):
-            choose(CARDS, text, None)

@@ -72,16 +72,12 @@ def test_moves_again() -> None:
     assert not went_on.stalled
 
 
-def test_seldom_updated() -> None:
-    """A counter that is updated seldom does not stand still."""
-    one, notes = account(*[(1e6 + 300.0 * (second // 5 * 5), 300.0) for second in range(31)], limit_w=700.0)
-    assert (one.energy_j, one.estimated_j, notes) == (9_000.0, 0.0, [])
-
-
-def test_no_power() -> None:
-    """Without a reading of power nothing says that the counter should move."""
-    one, notes = account(*[(1e6, MISSING)] * 61)
-    assert (one.energy_j, notes) == (0.0, [])
+def test_not_stalled() -> None:
+    """A counter that is updated seldom does not stand still, and without power nothing says that it should move."""
+    seldom, notes = account(*[(1e6 + 300.0 * (second // 5 * 5), 300.0) for second in range(31)], limit_w=700.0)
+    assert (seldom.energy_j, seldom.estimated_j, notes) == (9_000.0, 0.0, [])
+    without_power, notes = account(*[(1e6, MISSING)] * 61)
+    assert (without_power.energy_j, notes) == (0.0, [])
 
 
 def test_few_notes() -> None:

@@ -32,9 +32,8 @@ OPTIONAL = (
 
 def session(fake: FakeNvml) -> list[float]:
     """Make every kind of NVML call of HeShare once; return all numbers that were read."""
-    numbers: list[float] = []
     with Nvml() as nvml:
-        numbers.append(float(nvml.count()))
+        numbers = [float(nvml.count())]
         card = nvml.card("GPU-00000000-1111-2222-3333-444444444444")
         assert card.uuid().startswith("GPU-")
         assert card.processes() == ()
@@ -52,14 +51,11 @@ def session(fake: FakeNvml) -> list[float]:
             clock.close()
     with NvmlDevice(0, ToyLauncher()) as device:
         assert device.power_kind in ("instant", "average")
-        numbers += _numbers(device.read())
+        reading = device.read()
+        numbers += [reading.sm_mhz, reading.power_w, reading.temperature_c]
+        numbers += [reading.sm_util_pct, reading.dram_util_pct]
         numbers += [device.free_mib(), device.gpu.tdp_w, device.gpu.memory_mib, *map(float, device.gpu.clocks_mhz)]
     return numbers
-
-
-def _numbers(reading: object) -> list[float]:
-    names = ("sm_mhz", "power_w", "temperature_c", "sm_util_pct", "dram_util_pct")
-    return [getattr(reading, name) for name in names]
 
 
 @pytest.fixture(autouse=True)
@@ -120,18 +116,6 @@ def test_every_failure(fake: FakeNvml, function: str) -> None:
     assert function in (*SILENT, *OPTIONAL) or messages >= len(CODES) - 8
 
 
-def test_read_failure(fake: FakeNvml) -> None:
-    """A reading that fails ends the worker and names the code."""
-    launcher = ToyLauncher()
-    with NvmlDevice(0, launcher) as device:
-        device.start(0, Workload("mobilenet", 4), 100)
-        fake.fail("nvmlDeviceGetClockInfo", 15)
-        with pytest.raises(NvmlError, match="NVML code 15"):
-            device.read()
-    assert all(worker._process.returncode is not None for worker in launcher.started)
-    assert fake.get("open") == 0
-
-
 @pytest.mark.parametrize(
     ("figure", "value"),
     [
@@ -147,23 +131,19 @@ def test_impossible_reading(fake: FakeNvml, figure: str, value: float) -> None:
         session(fake)
 
 
-def test_missing_utilisation(fake: FakeNvml) -> None:
-    """A utilisation that is missing stays NaN."""
-    fake.set("sm_pct", math.nan)
-    with NvmlDevice(0, ToyLauncher()) as device:
-        assert math.isnan(device.read().sm_util_pct)
-        assert device.read().dram_util_pct == 33.25
-
-
 @pytest.mark.parametrize("name", ["TIMEOUT", "NOT_READY", "IN_USE", "GPU_IS_LOST"])
 def test_transient(fake: FakeNvml, name: str) -> None:
-    """After a transient code a call is repeated twice."""
+    """After a transient code a call is repeated twice; then the reading fails, and the worker is ended at the close."""
     code, calls = getattr(pynvml, f"NVML_ERROR_{name}"), 1 if name == "GPU_IS_LOST" else 3
-    with NvmlDevice(0, ToyLauncher()) as device:
+    launcher = ToyLauncher()
+    with NvmlDevice(0, launcher) as device:
+        device.start(0, Workload("mobilenet", 4), 100)
         fake.fail("nvmlDeviceGetClockInfo", code, times=calls - 1)
         assert device.read().sm_mhz == 1980
         before = fake.called("nvmlDeviceGetClockInfo")
         fake.fail("nvmlDeviceGetClockInfo", code)
-        with pytest.raises(NvmlError):
+        with pytest.raises(NvmlError, match=f"NVML code {code}"):
             device.read()
         assert fake.called("nvmlDeviceGetClockInfo") == before + calls
+    assert [worker.stopped for worker in launcher.started] == [True]
+    assert fake.get("open") == 0

@@ -26,57 +26,35 @@ from heshare.world.catalogue import gpu, memory_mib, paper_models
 from heshare.world.workload import PRECISIONS, Resident, Workload
 
 A100 = gpu("A100")
-NINE_MINUTES_S = 540.0
 
 
 def _steps(count: int, name: str = "A100", *, seed: int = 5, **options: bool) -> list[budget_plan.Step]:
     return list(islice(budget_plan.plan(gpu(name), rng=np.random.default_rng(seed), **options), count))
 
 
-def _affordable(budget_s: float, name: str = "A100", **options: bool) -> list[Setup]:
-    """Return the setups of a real GPU's budget, by the forecast."""
-    steps = _steps(600, name, **options)
-    planned = budget_plan.forecast(steps, budget_plan.PROTOCOL, budget_s, start_s=budget_plan.START_S)
-    assert len(planned) < len(steps)
-    return [setup for setup, _ in steps[: len(planned)]]
-
-
 def _alone(name: str, size: int = 8, mps_pct: int = 100, precision: str = "fp32") -> tuple[Resident, ...]:
     return (Resident(Workload(name, size, precision), mps_pct),)
 
 
-def _different(setup: Setup) -> int:
-    return len({resident.workload for resident in setup.residents})
-
-
-def test_begins_alone() -> None:
-    """A plan begins with every workload alone in its default precision."""
-    first = [setup for setup, _ in _steps(15)]
-    assert {setup.residents for setup in first} == {_alone(name) for name in paper_models()}
-    assert {setup.sm_mhz for setup in first} == {1410}
-
-
-def test_alone_first() -> None:
-    """Workloads are measured alone before they share a GPU."""
+@pytest.mark.parametrize("name", ["T4", "A100", "H200"])
+def test_order(name: str) -> None:
+    """Every workload comes alone first, in its default precision, then every pair, then chains."""
+    setups = [setup for setup, _ in _steps(900, name)]
+    assert {setup.residents for setup in setups[:15]} == {_alone(model) for model in paper_models()}
+    assert {setup.sm_mhz for setup in setups[:15]} == {gpu(name).max_mhz}
     alone: set[Workload] = set()
-    for setup, _ in _steps(900):
+    for setup in setups:
         workloads = {task.workload for task in setup.residents}
         assert len(setup.residents) < 2 or workloads <= alone
         alone |= workloads
 
-
-@pytest.mark.parametrize("name", ["T4", "A100", "H200"])
-def test_pairs_first(name: str) -> None:
-    """Every pair comes before the first chain."""
-    setups = [setup for setup, _ in _steps(900, name)]
-    sizes = [_different(setup) for setup in setups]
+    sizes = [len({resident.workload for resident in setup.residents}) for setup in setups]
     chain = next(place for place, size in enumerate(sizes) if size > 2)
     early = Counter(setup.residents for setup in setups[:chain])
     pairs = {
         Setup(_alone(one) + _alone(other), 0).residents for one, other in combinations(budget_plan.PAIRED_NETWORKS, 2)
     }
     assert pairs <= set(early)
-    assert max(sizes[:chain]) == 2
     # The first settings come again before any chain, too.
     assert all(early[_alone(model)] >= 2 for model in paper_models())
 
@@ -101,40 +79,15 @@ def test_setups_fit(name: str) -> None:
         seen.add((str(setup), number))
 
 
-def test_seed() -> None:
-    """A plan is that of its seed."""
-    assert _steps(600) == _steps(600)
-    assert _steps(600) != _steps(600, seed=6)
-
-
 def test_figure_settings() -> None:
     """A budget of nine minutes has the settings of Figs. 3 and 4."""
-    early = _affordable(NINE_MINUTES_S, clocks=True)
+    steps = _steps(600, clocks=True)
+    planned = budget_plan.forecast(steps, budget_plan.PROTOCOL, 540.0, start_s=budget_plan.START_S)
+    assert len(planned) < len(steps)
+    early = [setup for setup, _ in steps[: len(planned)]]
     assert set(budget_plan.figure_setups(A100, clocks=True)) <= set(early)
     pairs = {tuple(sorted(task.workload.model for task in setup.residents)) for setup in early}
     assert {tuple(sorted(pair)) for pair in budget_plan.PAIRS} <= pairs
-
-
-def test_time_sliced(tmp_path: Path) -> None:
-    """On a device without MPS every task has 100 %."""
-    path = profile(TimeSliced(A100), tmp_path, budget_s=300.0)
-    table = store.read(path)
-    assert set(table["mps_pct"]) == {100}
-    assert not table["co_runners"].str.contains("@[1-9]0(?!0)", regex=True).any()
-    assert json.loads(path.with_name("manifest.json").read_text(encoding="utf-8"))["device"]["sharing"] == "time-slice"
-
-
-class TimeSliced(EmulatedDevice):
-    """A device without MPS."""
-
-    sharing = "time-slice"
-
-    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
-        assert mps_pct == 100
-        super().start(task_id, workload, mps_pct, iterations)
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"sharing": self.sharing}
 
 
 class Counting(EmulatedDevice):
@@ -156,7 +109,7 @@ def test_within_budget(tmp_path: Path) -> None:
 
 
 def test_larger_budget(tmp_path: Path) -> None:
-    """A larger budget continues the recording of a smaller one."""
+    """A larger budget continues the recording of a smaller one; one without time for a visit is refused."""
     journal = tmp_path / "journal"
     small = record_within_budget(emulated("A100"), 120.0, journal=journal)
     kept = journal.read_bytes()
@@ -165,10 +118,6 @@ def test_larger_budget(tmp_path: Path) -> None:
     assert len(large) > len(small)
     assert store.as_csv(large) == store.as_csv(record_within_budget(emulated("A100"), 200.0))
     assert store.as_csv(record_within_budget(emulated("A100"), 120.0, journal=journal)) == store.as_csv(small)
-
-
-def test_too_small() -> None:
-    """A budget without time for a visit is refused."""
     with pytest.raises(InputError, match="12 s"):
         record_within_budget(emulated("A100"), 12.0)
 

@@ -19,13 +19,18 @@ from heshare.shared import files
 from heshare.shared.errors import InputError
 
 
-def test_by_folder(made_up_h100: Path) -> None:
-    """Recordings are read by folder."""
+def test_by_folder(made_up_h100: Path, tmp_path: Path) -> None:
+    """Recordings are read by folder, and their sharing from their manifest."""
     assert recordings.read("emulated") == ()
-    (recording,) = recordings.read(f"recorded:{made_up_h100}")
+    folder = shutil.copytree(made_up_h100, tmp_path / "H100")
+    (recording,) = recordings.read(f"recorded:{folder}")
     assert (recording.gpu, recording.label, recording.sharing) == ("H100", "H100 (measured)", "mps")
     assert set(recording.table["provenance"]) == {"measured"}
-    assert recording.path == made_up_h100 / "profile.csv"
+    assert recording.path == folder / "profile.csv"
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**content, "device": {"sharing": "time-slice"}}), encoding="utf-8")
+    assert recordings.read(f"recorded:{folder}")[0].sharing == "time-slice"
 
 
 @pytest.mark.slow
@@ -40,17 +45,6 @@ def test_by_gpu(made_up_h100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         recordings.read("recorded:H100,H200")
     with pytest.raises(InputError, match="each GPU once"):
         recordings.read("recorded:H100,H100")
-
-
-def test_sharing(made_up_h100: Path, tmp_path: Path) -> None:
-    """The sharing of a recording is read from its manifest."""
-    shutil.copytree(made_up_h100, tmp_path / "H100")
-    path = tmp_path / "H100" / "manifest.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**content, "device": {"sharing": "time-slice"}}), encoding="utf-8")
-    assert recordings.read(f"recorded:{tmp_path / 'H100'}")[0].sharing == "time-slice"
-    path.unlink()
-    assert recordings.read(f"recorded:{tmp_path / 'H100'}")[0].sharing == "mps"
 
 
 def test_emulated(tmp_path: Path) -> None:
@@ -93,21 +87,17 @@ def test_emulated_noise() -> None:
 
 
 def test_by_workload(made_up_h100: Path) -> None:
-    """The noise of a recording is known by workload."""
+    """The noise of a recording is known by workload; one without repeats has none."""
     table = recordings.read(f"recorded:{made_up_h100}")[0].table
     noise = regenerate_profiles.noise_by_workload(table).set_index("workload")
     assert len(noise) == 16
     assert noise.drop("all")["settings"].sum() == noise.loc["all", "settings"] == (table["repeats"] > 1).sum()
     assert noise.loc["all", "time_pct"] == pytest.approx(2.0, rel=0.5)
     assert noise.loc["all", "power_pct"] == pytest.approx(1.0, rel=0.5)
-
-
-def test_no_repeats(made_up_h100: Path) -> None:
-    """A recording without repeats has no noise."""
-    table = recordings.read(f"recorded:{made_up_h100}")[0].table.assign(repeats=1)
-    assert regenerate_profiles.noise_by_workload(table)["time_pct"].isna().all()
+    once = table.assign(repeats=1)
+    assert regenerate_profiles.noise_by_workload(once)["time_pct"].isna().all()
     with pytest.raises(InputError, match="no setting was visited twice"):
-        regenerate_profiles.time_and_power_cv(table)
+        regenerate_profiles.time_and_power_cv(once)
 
 
 def test_noise_of(made_up_h100: Path, tmp_path: Path) -> None:

@@ -95,6 +95,18 @@ def test_publish(path):
     assert list(path.parent.iterdir()) == []
 
 
+def test_unpublished(path):
+    """Only old files that were never published are deleted."""
+    file = StateFile(path, {})
+    (part,) = path.parent.iterdir()
+    delete_unpublished(path.parent)
+    assert part.exists()
+    os.utime(part, (0, 0))
+    delete_unpublished(path.parent)
+    assert not part.exists()
+    file.remove()
+
+
 def test_ended(path, holder):
     """A file that was closed, or whose process was killed, is of an ended process."""
     process = holder()
@@ -190,15 +202,3 @@ def test_damaged(path):
         path.write_text(text)
         with pytest.raises(DeviceError, match="not a state file of heshare"), open_state_file(path):
             pass
-
-
-def test_unpublished(path):
-    """Old files that were never published are deleted."""
-    file = StateFile(path, {})
-    (part,) = path.parent.iterdir()
-    delete_unpublished(path.parent)
-    assert part.exists()
-    os.utime(part, (0, 0))
-    delete_unpublished(path.parent)
-    assert not part.exists()
-    file.remove()

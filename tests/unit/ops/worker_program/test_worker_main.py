@@ -11,7 +11,7 @@ from dataclasses import replace
 from time import monotonic
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.spin_worker import OutOfMemoryError, Spin
 
@@ -58,8 +58,10 @@ MESSAGES = st.builds(
 
 
 @given(MESSAGES)
+@example(Message("failure", time_s=1.0, text="x" * 10_000))
+@example(Message("failure", time_s=1.0, text="\U0001f525" * 10_000))  # a character that takes 12 bytes
 def test_message_line(message: Message) -> None:
-    """A message is one short line that `parse` reads."""
+    """A message is one short line that `parse` reads; a long text is cut."""
     line = message.line()
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -67,12 +69,6 @@ def test_message_line(message: Message) -> None:
     read = parse(line)
     assert read.text == " ".join(message.text.split())[: len(read.text)]
     assert replace(read, text="") == replace(message, text="")
-
-
-def test_long_text() -> None:
-    """A long text is cut to the longest line, also where a character takes 12 bytes."""
-    for one in ("x", "é", "\U0001f525"):
-        assert len(Message("failure", text=one * 10_000).line()) <= LONGEST
 
 
 @pytest.mark.parametrize("line", [b"", b"hello", b"[]", b"{}", b'{"kind": "end"}', b'{"kind": "other"}', b"\xff"])
@@ -119,7 +115,7 @@ def test_period() -> None:
 
 
 def test_stopped() -> None:
-    """A run that is stopped returns its count."""
+    """A run that is stopped, or whose parent process has changed, returns its count."""
     stop = StopFlag()
     program = Queue()
 
@@ -130,12 +126,7 @@ def test_stopped() -> None:
     assert (last.done, last.finished) == (program.begun, False)
     assert last.done == 11
     assert run(Queue(), report, iterations=None, stop=stop).done == 0
-
-
-def test_parent_changed() -> None:
-    """A run stops when its parent process has changed."""
-    last = run(Queue(), lambda message: None, iterations=None, stop=StopFlag(parent=-1), period_s=0.0)
-    assert last.done == 2
+    assert run(Queue(), report, iterations=None, stop=StopFlag(parent=-1), period_s=0.0).done == 2
 
 
 def test_warm_up() -> None:

@@ -21,7 +21,7 @@ DESCENDANTS = {
     "no environment": f"env -i $(command -v setsid) sleep {SECONDS} &",
     "a daemon": f"(setsid sh -c '(setsid sleep {SECONDS} &) ; exit' &);",
 }
-
+EVERYTHING = " ".join(DESCENDANTS.values())
 
 EXECUTOR = """
 import os, sys, time
@@ -79,13 +79,18 @@ def test_descendants(tmp_path, descendant):
     assert descendants(tmp_path) == []
 
 
-def test_stop(tmp_path):
-    """`stop` ends a job that ignores SIGTERM after the grace, with all its descendants."""
-    everything = " ".join(DESCENDANTS.values())
-    process = start(tmp_path, "sh", "-c", f"trap '' TERM; {everything} echo up; sleep 60; sleep 60")
+@pytest.mark.parametrize(
+    ("trap", "grace_s", "code"),
+    [("", 0.2, -signal.SIGKILL), ("echo bye; exit 5", 20.0, 5)],
+    ids=["SIGTERM is ignored", "ends by itself"],
+)
+def test_stop(tmp_path, trap, grace_s, code):
+    """`stop` lets a job end by itself, with its own exit code, or ends it after the grace; with all its descendants."""
+    loop = "while :; do sleep 0.05; done"
+    process = start(tmp_path, "sh", "-c", f"{EVERYTHING} trap '{trap}' TERM; echo up; {loop}")
     assert up(tmp_path)
-    process.stop(0.2)
-    assert process.returncode == -signal.SIGKILL
+    process.stop(grace_s)
+    assert process.returncode == code
     assert descendants(tmp_path) == []
 
 
@@ -98,20 +103,10 @@ def test_supervisor_killed(tmp_path):
     assert until(lambda: descendants(tmp_path) == [])
 
 
-def test_grace(tmp_path):
-    """`stop` lets a job end by itself, with its own exit code."""
-    process = start(tmp_path, "sh", "-c", "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
-    assert up(tmp_path)
-    process.stop(20.0)
-    assert process.returncode == 5
-    assert (tmp_path / "log").read_text().endswith("bye\n")  # the shell may report that its sleep was ended
-
-
 @pytest.mark.nightly
 def test_executor_killed(tmp_path):
     """Descendants of a job end when the executor is killed."""
-    everything = " ".join(DESCENDANTS.values())
-    words = (str(tmp_path), f"trap '' TERM; {everything} echo up; sleep 60; sleep 60")
+    words = (str(tmp_path), f"trap '' TERM; {EVERYTHING} echo up; sleep 60; sleep 60")
     executor = subprocess.Popen([sys.executable, "-c", EXECUTOR, *words])
     assert up(tmp_path)
     assert len(descendants(tmp_path)) > len(DESCENDANTS)

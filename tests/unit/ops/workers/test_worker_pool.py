@@ -41,10 +41,8 @@ def launcher(tmp_path: Path) -> Iterator[MakeLauncher]:
     assert descriptors() == before
 
 
-def begun(
-    launcher: ProcessLauncher, model: str = "spin:1", pct: int = 100, iterations: float | None = 3
-) -> ProcessWorker:
-    worker = launcher.start(7, Workload(model, 4), pct, iterations, gpu_uuid=GPU)
+def begun(one: ProcessLauncher, model: str = "spin:1", pct: int = 100, iterations: float | None = 3) -> ProcessWorker:
+    worker = one.start(7, Workload(model, 4), pct, iterations, gpu_uuid=GPU)
     worker.go()
     return worker
 
@@ -149,7 +147,7 @@ def test_all_or_none(fake: FakeNvml) -> None:
         with pytest.raises(DeviceError, match="out of memory"):
             device.start_together(wanted)
         assert device.read().residents == {}
-    assert all(worker._process.returncode is not None for worker in toys.started)
+    assert all(worker.stopped for worker in toys.started)
     toys = ToyLauncher()
     with NvmlDevice(0, toys) as device:
         with pytest.raises(DeviceError, match="without MPS"):
@@ -162,13 +160,10 @@ def test_all_or_none(fake: FakeNvml) -> None:
 
 def test_short_memory(fake: FakeNvml) -> None:
     """Warm processes are ended if memory is short."""
-
-    class WarmLauncher(ToyLauncher):
-        def end_idle_workers(self) -> None:
-            fake.set("free_mib", 40_000.0)
-
+    launcher = ToyLauncher()
+    launcher.end_idle_workers = lambda: fake.set("free_mib", 40_000.0)  # type: ignore[method-assign]
     fake.set("free_mib", 10.0)
-    with NvmlDevice(0, WarmLauncher()) as device:
+    with NvmlDevice(0, launcher) as device:
         device.start(0, Workload("mobilenet", 4), 100)
         assert set(device.read().residents) == {0}
 
