@@ -66,7 +66,7 @@ def test_end_marked() -> None:
     assert stubborn.stdout.readline() == b"up\n"
     plain = start(token, "sleep", "60")
     other = start(token + "-other", "sleep", "60")
-    assert {stubborn.pid, plain.pid} <= set(marked(token))
+    assert until(lambda: {stubborn.pid, plain.pid} <= set(marked(token)))
     assert other.pid not in marked(token)
     assert end_marked(token, grace_s=0.2) >= 3
     assert stubborn.wait() == -signal.SIGKILL
