@@ -62,7 +62,7 @@ def test_outcomes(doubles):
 
 @pytest.mark.parametrize("mps", [True, False])
 def test_energy_shares(doubles, monkeypatch, mps):
-    """A heavier job has more energy; MPS percentages divide it, but without MPS each job has the whole GPU in turn."""
+    """A heavier job has more power; MPS percentages divide it, but without MPS each job has the whole GPU in turn."""
     asked, share_energy = set(), executor_device.share_energy
 
     def spy(gpu, residents, *given):
@@ -74,7 +74,8 @@ def test_energy_shares(doubles, monkeypatch, mps):
         (doubles.folder / "bin" / "nvidia-cuda-mps-control").unlink()
     pair = job("light", "sleep", "0.4", like="mobilenet:1"), job("heavy", "sleep", "0.4", like="vgg19:32")
     jobs = by_job(doubles.run(jobs_of(*pair), policy="morak"))
-    assert 0 < jobs["light"]["energy_j"] < jobs["heavy"]["energy_j"]
+    light_w, heavy_w = (jobs[name]["energy_j"] / jobs[name]["execution_s"] for name in ("light", "heavy"))
+    assert 0 < light_w < heavy_w
     assert asked == ({50} if mps else {100})
 
 

@@ -50,6 +50,7 @@ def rehearsed(tmp_path_factory):
         tempfile.tempdir = None
 
 
+@pytest.mark.nightly
 def test_compared(rehearsed):
     """What ran is compared with what was simulated; energies and times add up."""
     first, _, _, written, _ = rehearsed
@@ -67,6 +68,7 @@ def test_compared(rehearsed):
         assert 0.0 < active <= cluster * 1.001
 
 
+@pytest.mark.nightly
 def test_reused(rehearsed):
     """A second call reuses all runs."""
     first, again, kept, _, locked_mhz = rehearsed
@@ -75,6 +77,7 @@ def test_reused(rehearsed):
     assert live_results.comparison(again).equals(live_results.comparison(first))
 
 
+@pytest.mark.nightly
 def test_task_set(rehearsed):
     """A live task set has tasks of six models, with loading times."""
     first, _, _, written, _ = rehearsed
@@ -84,6 +87,7 @@ def test_task_set(rehearsed):
     assert (table["loading_s"] > 0).all()
 
 
+@pytest.mark.nightly
 def test_stand_in(rehearsed):
     """Results of a stand-in GPU are marked and test no claim."""
     _, _, _, written, _ = rehearsed
@@ -98,6 +102,7 @@ def test_stand_in(rehearsed):
     assert set(written.tables["runs"]["sharing"]) == {"mps"}
 
 
+@pytest.mark.nightly
 def test_changed(rehearsed, tmp_path):
     """Results that were changed or are missing are refused."""
     _, _, _, written, _ = rehearsed
