@@ -62,20 +62,26 @@ def test_outcomes(doubles):
 
 @pytest.mark.parametrize("mps", [True, False])
 def test_energy_shares(doubles, monkeypatch, mps):
-    """A heavier job has more power; MPS percentages divide it, but without MPS each job has the whole GPU in turn."""
-    asked, share_energy = set(), executor_device.share_energy
+    """While two jobs share a GPU, the heavier one has more of its energy; MPS percentages count under MPS alone."""
+    asked, together_j, share_energy = set(), [], executor_device.share_energy
 
     def spy(gpu, residents, *given):
+        parts_j = share_energy(gpu, residents, *given)
         asked.update(resident.mps_pct for resident in residents)
-        return share_energy(gpu, residents, *given)
+        if len(residents) == 2:
+            together_j.append({one.workload.model: part for one, part in zip(residents, parts_j, strict=True)})
+        return parts_j
 
     monkeypatch.setattr(executor_device, "share_energy", spy)
     if not mps:
         (doubles.folder / "bin" / "nvidia-cuda-mps-control").unlink()
     pair = job("light", "sleep", "0.4", like="mobilenet:1"), job("heavy", "sleep", "0.4", like="vgg19:32")
     jobs = by_job(doubles.run(jobs_of(*pair), policy="morak"))
-    light_w, heavy_w = (jobs[name]["energy_j"] / jobs[name]["execution_s"] for name in ("light", "heavy"))
-    assert 0 < light_w < heavy_w
+
+    light_j, heavy_j = (sum(parts[model] for parts in together_j) for model in ("mobilenet", "vgg19"))
+    assert 0 < light_j < heavy_j
+    assert jobs["light"]["energy_j"] >= light_j * (1 - 1e-6)
+    assert jobs["heavy"]["energy_j"] >= heavy_j * (1 - 1e-6)
     assert asked == ({50} if mps else {100})
 
 
