@@ -45,7 +45,7 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, usual)
 
-SLOW_FIXTURES = {"smoke_results", "calibration_errors", "rehearsed"}
+SLOW_FIXTURES = {"smoke_results", "calibration_errors"}
 """Fixtures that take 2 s and more: tests which use them are slow."""
 
 

@@ -166,7 +166,6 @@ class SimCleanupProcess:
     def __init__(self, process: SimProcess, locks: Sequence[int]) -> None:
         self._process = process
         self.locks = [os.dup(lock) for lock in locks]
-        process.inherited.update(self.locks)
         self.dismissed = self.left = False
 
     def dismiss(self, *, all_released: bool = True) -> None:
@@ -176,10 +175,8 @@ class SimCleanupProcess:
             self.close()
 
     def close(self) -> None:
-        for lock in self.locks:
-            os.close(lock)
-        self._process.inherited.difference_update(self.locks)
-        self.locks = []
+        while self.locks:
+            os.close(self.locks.pop())
 
 
 class SimWorker:

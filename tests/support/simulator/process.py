@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,7 +39,6 @@ class SimProcess:
         changes: how many changes of files it has made.
         pending: what will be done in its code as soon as that waits.
         asked: is called when it gets SIGTERM; `releasing` when it is about to end an MPS session.
-        inherited: descriptors that another process has of it, and that stay open at its end.
     """
 
     def __init__(
@@ -55,13 +56,13 @@ class SimProcess:
         self.pending: Callable[[], None] | None = None
         self.asked: Callable[[], None] = lambda: None
         self.releasing: Callable[[], None] = lambda: None
-        self.inherited: set[int] = set()
         self._environment, self._crash, self._signal_at = environment, crash, signal_at
+        self._descriptors: set[int] = set()
         self._steps = 0
 
     def run(self, program: Callable[[], object]) -> BaseException | None:
         """Run it to its end; return what ended it, None for a return."""
-        machine, before, open_before = self.machine, self.machine.process, _descriptors()
+        machine, before = self.machine, self.machine.process
         machine.process = self
         error: BaseException | None = None
         with mock.patch.dict(os.environ, self._environment):
@@ -72,11 +73,11 @@ class SimProcess:
             finally:
                 machine.process = before
         self.alive = False
-        left = _descriptors() - open_before - self.inherited
-        if left and not self.killed:
-            machine.violate(f"{self.name} has left {len(left)} descriptors open")
-        for descriptor in left:
+        if self._descriptors and not self.killed:
+            machine.violate(f"{self.name} has left {len(self._descriptors)} descriptors open")
+        for descriptor in self._descriptors:
             os.close(descriptor)
+        self._descriptors.clear()
         return Crash() if self.killed else error
 
     def check(self) -> None:
@@ -112,6 +113,16 @@ class SimProcess:
             if pending is not None:
                 pending()
 
+    def own(self, descriptor: int) -> int:
+        self._descriptors.add(descriptor)
+        return descriptor
+
+    def disown(self, descriptor: int) -> bool:
+        """Forget a descriptor that is closed, or that somebody else closes; return whether it had it."""
+        owned = descriptor in self._descriptors
+        self._descriptors.discard(descriptor)
+        return owned
+
     def change(self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Make one change of a file."""
         self.check()
@@ -128,7 +139,9 @@ class SimProcess:
             descriptor, data = arguments
             function(descriptor, bytes(data)[: len(data) // 2])
             self.kill()
-        function(*arguments, **options)
+        result = function(*arguments, **options)
+        if name == "open":
+            self.own(result)
         self.kill()
         return None
 
@@ -149,15 +162,19 @@ class WatchedFiles:
 
     def __init__(self, machine: Machine, root: Path) -> None:
         self._machine, self._root = machine, root
-        self._open, self._fsync = os.open, os.fsync
+        self._open, self._io_open, self._close, self._fsync = os.open, io.open, os.close, os.fsync
         self.synced: dict[int, int] = {}
         self.removing: Callable[[Path], None] = lambda path: None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         changed = {name: self._watched(name, getattr(os, name)) for name in _CHANGES}
-        changed |= {"open": self._opened, "fsync": self._watched("fsync", self._sync)}
-        with mock.patch.multiple(os, **changed):
+        changed |= {"open": self._opened, "close": self._closed, "fsync": self._watched("fsync", self._sync)}
+        with (
+            mock.patch.multiple(os, **changed),
+            mock.patch.object(io, "open", self._stream),
+            mock.patch.object(builtins, "open", self._stream),
+        ):
             yield
 
     def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,11 +199,33 @@ class WatchedFiles:
 
     def _opened(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         process = self._machine.process
-        if process is None or not flags & os.O_CREAT:
+        if process is None:
             return self._open(path, flags, mode, dir_fd=dir_fd)
+        if not flags & os.O_CREAT:
+            return process.own(self._open(path, flags, mode, dir_fd=dir_fd))
         self._require_inside(path if dir_fd is None else Path(f"/proc/self/fd/{dir_fd}").readlink() / path)
-        created: int = process.change("open", self._open, path, flags, mode, dir_fd=dir_fd)
-        return created
+        return process.own(process.change("open", self._open, path, flags, mode, dir_fd=dir_fd))
+
+    def _closed(self, descriptor: int) -> None:
+        if self._machine.process is not None:
+            self._machine.process.disown(descriptor)
+        self._close(descriptor)
+
+    def _stream(self, file: Any, mode: str = "r", buffering: int = -1, *more: Any, **options: Any) -> Any:
+        process = self._machine.process
+        if process is None or not set("wax+") & set(mode):
+            stream = self._io_open(file, mode, buffering, *more, **options)
+            if process is not None and isinstance(file, int) and options.get("closefd", True):
+                process.disown(file)
+            return stream
+
+        names = ("encoding", "errors", "newline", "closefd")
+        given = {**dict(zip(names, more, strict=False)), **options}
+        closes = given.pop("closefd", True)
+        flags = {"w": os.O_TRUNC, "a": os.O_APPEND, "x": os.O_EXCL}[mode[0]] | os.O_CREAT | os.O_WRONLY
+        raw = _WatchedStream(process, file if isinstance(file, int) else os.open(file, flags, 0o666), closes=closes)
+        buffered = io.BufferedWriter(raw)
+        return buffered if "b" in mode else io.TextIOWrapper(buffered, **given)
 
     def _require_inside(self, path: Any) -> None:
         place = os.fspath(path)
@@ -194,11 +233,24 @@ class WatchedFiles:
             self._machine.violate(f"a file outside the folders of the run is changed: {place}")
 
 
-def _descriptors() -> set[int]:
-    """Return the descriptors of this process, without that of the look itself."""
-    found = set()
-    for path in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            os.fstat(int(path.name))
-            found.add(int(path.name))
-    return found
+class _WatchedStream(io.RawIOBase):
+    """A file that is written by `os.write`, which is watched; Python's own streams write by themselves."""
+
+    def __init__(self, process: SimProcess, descriptor: int, *, closes: bool) -> None:
+        self._process, self._descriptor, self._closes = process, descriptor, closes
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def write(self, data: Any) -> int:
+        if self._process.killed:
+            return len(data)  # the stream is closed once more when it is collected
+        return os.write(self._descriptor, data)
+
+    def close(self) -> None:
+        if not self.closed and self._closes and self._process.disown(self._descriptor):
+            os.close(self._descriptor)
+        super().close()

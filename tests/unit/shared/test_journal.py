@@ -53,6 +53,21 @@ def test_cut_off(tmp_path_factory, cut):
     journal.close()
 
 
+@given(st.integers(0, 8 * len(b"".join(map(journal_line, ENTRIES))) - 1))
+def test_flipped_bit(tmp_path_factory, bit):
+    """A flipped bit is refused, or is in the last line, which is then taken for cut off."""
+    content = bytearray(b"".join(map(journal_line, ENTRIES)))
+    content[bit // 8] ^= 1 << (bit % 8)
+    path = make(tmp_path_factory.mktemp("flip"), content)
+    try:
+        entries = read_journal(path, "run")
+    except InputError:
+        assert path.read_bytes() == content
+        return
+    assert entries == ENTRIES[: len(entries)]
+    assert len(entries) >= len(ENTRIES) - 1
+
+
 def damaged(row: int, new: bytes) -> list[bytes]:
     """Return the lines of a journal, of which one was replaced."""
     lines = [journal_line(entry) for entry in ENTRIES]

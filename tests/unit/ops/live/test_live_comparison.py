@@ -20,6 +20,8 @@ from heshare.paper.studies import live_results
 from heshare.profiles.visit import MeasurementProtocol
 from heshare.shared.errors import InputError
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def rehearsed(tmp_path_factory):
@@ -50,7 +52,6 @@ def rehearsed(tmp_path_factory):
         tempfile.tempdir = None
 
 
-@pytest.mark.nightly
 def test_compared(rehearsed):
     """What ran is compared with what was simulated; energies and times add up."""
     first, _, _, written, _ = rehearsed
@@ -68,7 +69,6 @@ def test_compared(rehearsed):
         assert 0.0 < active <= cluster * 1.001
 
 
-@pytest.mark.nightly
 def test_reused(rehearsed):
     """A second call reuses all runs."""
     first, again, kept, _, locked_mhz = rehearsed
@@ -77,7 +77,6 @@ def test_reused(rehearsed):
     assert live_results.comparison(again).equals(live_results.comparison(first))
 
 
-@pytest.mark.nightly
 def test_task_set(rehearsed):
     """A live task set has tasks of six models, with loading times."""
     first, _, _, written, _ = rehearsed
@@ -87,7 +86,6 @@ def test_task_set(rehearsed):
     assert (table["loading_s"] > 0).all()
 
 
-@pytest.mark.nightly
 def test_stand_in(rehearsed):
     """Results of a stand-in GPU are marked and test no claim."""
     _, _, _, written, _ = rehearsed
@@ -102,7 +100,6 @@ def test_stand_in(rehearsed):
     assert set(written.tables["runs"]["sharing"]) == {"mps"}
 
 
-@pytest.mark.nightly
 def test_changed(rehearsed, tmp_path):
     """Results that were changed or are missing are refused."""
     _, _, _, written, _ = rehearsed

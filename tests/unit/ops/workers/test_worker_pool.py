@@ -131,9 +131,11 @@ def test_start_together(fake: FakeNvml, mps_mode: Callable[[str], Path], launche
         # Of 2 ms each: less than the 0.3 s that one takes to load.
         assert max(found.done for found in reading.residents.values()) < 20
         assert all(worker.time_s > 0 for worker in device._tasks.progress().values())
+        pids = {worker.pid for worker in one._workers}
         for task in wanted:
             device.stop(task)
         device.start_together({9: wanted[3], 8: wanted[2]})
+        assert {worker.pid for worker in one._workers if not worker.closed} <= pids
         assert len(device.read().residents) == 2
 
 
