@@ -99,6 +99,13 @@ def co_runner_counts(table: pd.DataFrame) -> pd.Series:
     return table["co_runners"].map(lambda text: len(text.split("+")) if text else 0)
 
 
+def in_main_precision(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows in FP32 or in TF32, whichever more rows have; FP32 if both have as many."""
+    counts = table["precision"].value_counts()
+    main = "tf32" if counts.get("tf32", 0) > counts.get("fp32", 0) else "fp32"
+    return table[table["precision"] == main]
+
+
 class Rule(NamedTuple):
     """One requirement of the schema on the cells of a column, and the error for a cell that does not satisfy it.
 

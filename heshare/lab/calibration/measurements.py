@@ -68,7 +68,7 @@ _WHOLE = ("kernels", "traffic", "records")
 @cache
 def table(name: str) -> pd.DataFrame:
     """Return a table of `data/calibration/` without the records that are left out (`without`)."""
-    rows = pd.read_csv(files.data("calibration", f"{name}.csv"))
+    rows = as_default(pd.read_csv(files.data("calibration", f"{name}.csv")))
     for record in _left_out if name not in _WHOLE else ():
         rows = rows[~rows.source.str.startswith(record)]
     return rows
@@ -76,8 +76,18 @@ def table(name: str) -> pd.DataFrame:
 
 def rows_of(record: str, name: str) -> pd.DataFrame:
     """Return the rows of a table whose `source` starts with `record`, whether it is left out or not."""
-    rows = pd.read_csv(files.data("calibration", f"{name}.csv"))
+    rows = as_default(pd.read_csv(files.data("calibration", f"{name}.csv")))
     return rows[rows.source.str.startswith(record)]
+
+
+def as_default(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with `fp32` for `tf32` and `mixed`, of which only cards with TF32 have any.
+
+    Tables and profiles say in which precision a row ran. These fits treat `fp32` as what frameworks do by default.
+    """
+    if "precision" not in rows:
+        return rows
+    return rows.assign(precision=rows.precision.replace(["tf32", "mixed"], "fp32"))
 
 
 @contextmanager

@@ -7,9 +7,9 @@ import pandas as pd
 
 from heshare.devices.constants import Constants, default
 from heshare.devices.device_model import co_run
-from heshare.lab.calibration.measurements import records
+from heshare.lab.calibration.measurements import as_default, records
 from heshare.lab.calibration.record_fit import ObservedSetting, covers, fit_record, observed_settings
-from heshare.profiles.schema import co_runner_counts, residents_of, write_co_runners
+from heshare.profiles.schema import co_runner_counts, in_main_precision, residents_of, write_co_runners
 from heshare.shared.arrays import BoolArray
 from heshare.world.catalogue import gpu as find_gpu
 from heshare.world.gpu import Gpu
@@ -53,15 +53,15 @@ def fitted_half(table: pd.DataFrame, rng: np.random.Generator) -> BoolArray:
 def left_out_points(table: pd.DataFrame, *, seed: int = 0, splits: int = SPLITS) -> pd.DataFrame:
     """Return what the fitted and the shipped model predict for settings of one GPU that were not fitted.
 
-    Rows of other precisions than FP32 are left out. `splits` random halves are fitted, drawn with `seed`. Settings with
-    a workload whose time alone was not fitted are left out.
+    Only rows in the main precision are kept, FP32 or TF32. `splits` random halves are fitted, drawn with `seed`.
+    Settings with a workload whose time alone was not fitted are left out.
 
     Returns:
         Two rows a left-out setting, time and power: split, gpu, provenance, form, workload, setting, quantity (`time`
         or `power`), measured, fitted and shipped (s or W), and inside: whether the shipped model's 90 % interval holds
         what was measured.
     """
-    table = table[table["precision"] == "fp32"].reset_index(drop=True)
+    table = as_default(in_main_precision(table)).reset_index(drop=True)
     gpu, forms, idle_w = find_gpu(table["gpu"].iloc[0]), form_tested(table), float(table["idle_w"].mean())
     settings = observed_settings(table)
     rows: list[dict[str, object]] = []

@@ -13,7 +13,7 @@ from heshare.prediction.features import is_reference
 from heshare.prediction.load import covered_rows
 from heshare.prediction.samples import Samples, profile_samples
 from heshare.profiles.missing_utilisation import fill_missing, untold
-from heshare.profiles.schema import co_runner_counts
+from heshare.profiles.schema import co_runner_counts, in_main_precision
 from heshare.world.catalogue import gpu as card
 from heshare.world.catalogue import models
 
@@ -146,4 +146,5 @@ def _contents(table: pd.DataFrame) -> dict[str, object]:
 
 
 def _plain(table: pd.DataFrame) -> pd.DataFrame:
-    return table[(table["precision"] == "fp32") & (table["engine"] == "eager") & table["workload"].isin(list(models()))]
+    found = table[(table["engine"] == "eager") & table["workload"].isin(list(models()))]
+    return in_main_precision(found)

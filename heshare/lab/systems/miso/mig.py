@@ -120,9 +120,14 @@ def measured_instance_times_s() -> Mapping[tuple[str, int, int], float]:
     }
 
 
+def _as_recorded(workload: Workload) -> bool:
+    """Return whether a workload runs as those of `mig.csv`: eager execution in TF32, for which `fp32` stands too."""
+    return workload.engine == "eager" and workload.precision in ("fp32", "tf32")
+
+
 def _correction(workload: Workload, slices: int) -> float:
     """Return the measured slowdown over that of the form, interpolated over batch sizes; 1 without measurements."""
-    if (workload.phase, workload.engine, workload.precision) != ("inference", "eager", "fp32"):
+    if workload.phase != "inference" or not _as_recorded(workload):
         return 1.0
     known = _corrections(workload.model, slices)
     if not known:
@@ -188,8 +193,7 @@ def _measured(gpu: Gpu, resident: Resident) -> bool:
     if workload.phase == "training":
         return (workload, slices) in mig_step_times_s()
     sizes = [math.exp(log) for log, _ in _corrections(workload.model, slices)]
-    plain = (workload.engine, workload.precision) == ("eager", "fp32")
-    return plain and bool(sizes) and min(sizes) * 0.99 <= workload.batch_size <= max(sizes) * 1.01
+    return _as_recorded(workload) and bool(sizes) and min(sizes) * 0.99 <= workload.batch_size <= max(sizes) * 1.01
 
 
 register_sharing_model("mig", MigSharing())
